@@ -1,0 +1,1 @@
+"""The facts: what may be combined, and which image answers a request."""

@@ -1,0 +1,58 @@
+"""Text of matrix.yaml → Matrix, or every problem in it by its path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+from typing import Any
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from tfimg.errors import MatrixError
+from tfimg.matrix.rules import RULES
+from tfimg.matrix.schema import Matrix
+
+
+def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
+    """Understand the text of a matrix.
+
+    `source` names the text in messages; `today` is the day after which no release can have appeared.
+    Raises `MatrixError` with all problems at once: those of shape, or, where the shape is right, those
+    between its parts.
+    """
+    try:
+        matrix = Matrix.model_validate(_yaml(text, source))
+    except ValidationError as error:
+        raise MatrixError([*_shape_problems(error)], source=source) from None
+    problems = [problem for rule in RULES for problem in rule(matrix, today)]
+    if problems:
+        raise MatrixError(problems, source=source)
+    return matrix
+
+
+def _yaml(text: str, source: str) -> Any:
+    try:
+        return YAML(typ="safe").load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
+        raise MatrixError([f"{where}: {(error.problem or 'not YAML').splitlines()[0]}"], source=source) from None
+    except (YAMLError, ValueError) as error:
+        raise MatrixError([f"the text: {str(error).splitlines()[0]}"], source=source) from None
+
+
+def _shape_problems(error: ValidationError) -> Iterator[str]:
+    items = error.errors()
+    for item in items:
+        if item["type"] == "too_short" and any(other["loc"][: len(item["loc"])] == item["loc"] for other in items if other is not item):
+            continue  # pydantic counts only the items without problems, which are named already
+        message = item["msg"].removeprefix("Value error, ")
+        yield f"{path(item['loc']) or 'the document'}: {message[0].lower()}{message[1:]}"
+
+
+def path(steps: Sequence[int | str]) -> str:
+    """Steps into a document → `rows[2].gpu.cuda`."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    return text.removeprefix(".")

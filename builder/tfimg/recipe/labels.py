@@ -1,0 +1,39 @@
+"""ImageSpec → labels: those that the Dockerfile carries, and those that only a build knows."""
+
+from __future__ import annotations
+
+from tfimg.matrix.spec import ImageSpec
+
+PREFIX = "tfimg."
+"""Of the labels that the OCI annotations have no name for."""
+
+DEVICE_NAMES = {"cpu": "CPU", "gpu": "NVIDIA GPU", "tpu": "Google TPU"}
+
+
+def title(spec: ImageSpec) -> str:
+    """One line for people, e.g. `TensorFlow 2.15.1 for CPU on Python 3.11`."""
+    return f"TensorFlow {spec.tensorflow} for {DEVICE_NAMES[spec.device]} on Python {spec.python}"
+
+
+def recipe_labels(spec: ImageSpec, *, lock_digest: str) -> dict[str, str]:
+    """Labels that follow from the recipe alone."""
+    return {
+        "org.opencontainers.image.title": title(spec),
+        "org.opencontainers.image.version": spec.identifier,
+        "org.opencontainers.image.licenses": "Apache-2.0",
+        f"{PREFIX}identifier": spec.identifier,
+        f"{PREFIX}tensorflow": spec.tensorflow,
+        f"{PREFIX}python": spec.python,
+        f"{PREFIX}device": spec.device,
+        f"{PREFIX}lock": lock_digest,
+    }
+
+
+def build_labels(*, base: str, base_digest: str, revision: str | None, version: str) -> dict[str, str]:
+    """Labels that say what a build was made of; `revision` is the recipe's git commit, where there is one."""
+    labels = {
+        "org.opencontainers.image.base.name": base,
+        "org.opencontainers.image.base.digest": base_digest,
+        f"{PREFIX}version": version,
+    }
+    return labels | ({"org.opencontainers.image.revision": revision} if revision else {})

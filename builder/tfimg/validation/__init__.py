@@ -1,0 +1,1 @@
+"""The host side of the suite: run it inside an image, judge, report."""

@@ -1,0 +1,114 @@
+"""The one place that knows paths: the checkout or the installed package, and where state lives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfimg.errors import LockError, TfimgError
+from tfimg.process import CommandFailed, run
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workspace:
+    """A folder that holds `matrix.yaml` and `images/`."""
+
+    root: Path
+
+    @property
+    def matrix(self) -> Path:
+        """The facts."""
+        return self.root / "matrix.yaml"
+
+    @property
+    def images(self) -> Path:
+        """The build context: all that ends up in an image or runs in one."""
+        return self.root / "images"
+
+    @property
+    def templates(self) -> Path:
+        """Dockerfile templates."""
+        return self.images / "templates"
+
+    @property
+    def validation(self) -> Path:
+        """The suite that runs inside an image."""
+        return self.images / "validation"
+
+    @property
+    def schema(self) -> Path:
+        """The matrix's JSON Schema, for editors."""
+        return self.images / "matrix.schema.json"
+
+    def locks(self, identifier: str) -> Path:
+        """Folder of an image's lock, one file per layer."""
+        return self.images / "locks" / identifier
+
+    @property
+    def installer_lock(self) -> Path:
+        """Lock of the installer that builds use."""
+        return self.images / "locks" / "installer.txt"
+
+    def rendered(self, identifier: str) -> Path:
+        """The committed Dockerfile of an image."""
+        return self.images / "rendered" / identifier / "Dockerfile"
+
+    def evidence(self, identifier: str) -> Path:
+        """The committed report of an image's last validation."""
+        return self.images / "evidence" / f"{identifier}.json"
+
+    def read_lock(self, identifier: str) -> dict[str, str]:
+        """Layer name → text of its lock file. Raises `LockError` when the image has no lock."""
+        files = sorted(self.locks(identifier).glob("*.txt"))
+        if not files:
+            raise LockError(
+                f"{identifier} has no lock under {self.images / 'locks'}.",
+                next_step=f"Write it with `tfimg lock {identifier}`.",
+            )
+        return {file.stem: file.read_text() for file in files}
+
+    def revision(self) -> str | None:
+        """Git commit of the checkout, with `-dirty` for uncommitted changes; None outside one."""
+        try:
+            described = run(
+                ["git", "-C", str(self.root), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+            )
+        except (CommandFailed, FileNotFoundError):
+            return None
+        return described.stdout.strip()
+
+
+def find_workspace() -> Workspace:
+    """The checkout that this package is installed from, else the data inside the package."""
+    for root in (_HERE.parent.parent, _HERE / "data"):
+        if (root / "matrix.yaml").is_file() and (root / "images").is_dir():
+            return Workspace(root=root)
+    raise TfimgError(
+        f"matrix.yaml and images/ are neither beside {_HERE} nor inside it: the installation is incomplete.",
+        next_step="Install tfimg again.",
+    )
+
+
+def state_folder(environ: Mapping[str, str]) -> Path:
+    """Where the private engine and downloaded bases live: `TFIMG_STATE`, else a folder of the system's or user's."""
+    if chosen := environ.get("TFIMG_STATE"):
+        return Path(chosen)
+    if os.geteuid() == 0:
+        return Path("/var/lib/tfimg")
+    home = Path(environ.get("HOME", "/"))
+    return Path(environ.get("XDG_STATE_HOME", home / ".local/state")) / "tfimg"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file in one step: a kill or a full disk leaves the old one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(text)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,107 @@
+"""The interpreter and the user that a container starts with."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contract import CheckFailed, claimed
+
+if TYPE_CHECKING:
+    from contract import Evidence, Facts
+
+# Both children answer within a second on an idle machine; a minute leaves room for a cold disk.
+CHILD_SECONDS = 60
+
+
+def python(facts: Facts) -> Evidence:
+    """`python` and `pip` on PATH are this interpreter and its pip, and its minor version is the claimed one."""
+    evidence = {"executable": sys.executable, "python": _python_on_path(), "pip": _pip_on_path()}
+    expected = claimed(facts.python, "the Python version")
+    found = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if found != expected:
+        raise CheckFailed(
+            f"expected Python {expected}, found {found}: the base image is another one; rebuild on Python {expected}",
+            **evidence,
+        )
+    return {"version": sys.version.split()[0], **evidence}
+
+
+def user(facts: Facts) -> Evidence:
+    """The process is not root where that is claimed, and there is a directory that it may write to."""
+    home = os.environ.get("HOME", "")
+    evidence = {"uid": os.geteuid(), "home": home, "home_writable": os.access(home, os.W_OK), "temp": _temp()}
+    if not evidence["home_writable"] and not evidence["temp"]:
+        raise CheckFailed(
+            "expected a writable HOME or temporary directory, found neither: caches and checkpoints cannot be "
+            "written; give the user a home or mount a tmpfs on /tmp",
+            **evidence,
+        )
+    if claimed(facts.user, "the user") == "non-root" and os.geteuid() == 0:
+        raise CheckFailed(
+            "expected a user other than root, found uid 0: the image has no USER line or the container was "
+            "started with --user root; set USER in the last stage",
+            **evidence,
+        )
+    return evidence
+
+
+def _python_on_path() -> str:
+    command = _on_path("python")
+    prefix = _output(command, "-c", "import sys; print(sys.prefix)")
+    if os.path.realpath(prefix) != os.path.realpath(sys.prefix):
+        raise CheckFailed(
+            f"expected `python` on PATH to be the interpreter in {sys.prefix}, found the one in {prefix}: "
+            f"{command} hides it; put {Path(sys.executable).parent} first on PATH",
+            python=command,
+        )
+    return command
+
+
+def _pip_on_path() -> str:
+    command = _on_path("pip")
+    answer = _output(command, "--version")
+    spec = importlib.util.find_spec("pip")
+    own = os.path.dirname(spec.origin or "") if spec else None
+    found = re.search(r" from (.+) \(python ", answer)
+    if own is None or found is None or os.path.realpath(found.group(1)) != os.path.realpath(own):
+        raise CheckFailed(
+            f"expected `pip` on PATH to run the pip of {sys.executable} ({own}), found {answer!r}: it would "
+            "install for another Python; remove it or put this interpreter's scripts first on PATH",
+            pip=command,
+        )
+    return command
+
+
+def _on_path(name: str) -> str:
+    command = shutil.which(name)
+    if command is None:
+        raise CheckFailed(
+            f"expected `{name}` on PATH, found none: PATH is {os.environ.get('PATH', '')!r}; link {name} there"
+        )
+    return command
+
+
+def _output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_SECONDS)
+    if done.returncode:
+        raise CheckFailed(
+            f"expected `{' '.join(command[:2])}` to run, found exit code {done.returncode}: it is broken; "
+            "reinstall it",
+            output=done.stderr.splitlines(),
+        )
+    return done.stdout.strip()
+
+
+def _temp() -> str | None:
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,100 @@
+"""Models that learn."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from contract import CheckFailed
+from framework import device_under_test, require_placement, tensorflow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from contract import Evidence, Facts
+
+SEED = 20
+BATCH, FEATURES, HIDDEN = 64, 16, 32
+STEPS = 8
+
+
+def mixed_precision(facts: Facts) -> Evidence:
+    """A few Keras steps compute in 16 bits, keep float32 variables, and lower the loss.
+
+    float16 on a GPU, where its short exponent needs loss scaling; bfloat16 elsewhere.
+    """
+    tf = tensorflow()
+    device = device_under_test(tf, facts)
+    compute = "float16" if "GPU" in device else "bfloat16"
+    with _policy(tf, f"mixed_{compute}"), tf.device(device):
+        evidence = _train(tf, device)
+    problems = _problems(evidence, compute)
+    if problems:
+        raise CheckFailed(
+            f"{'; '.join(problems)}: Keras and TensorFlow do not fit each other or the device lacks {compute}; "
+            "compare both versions with the lock",
+            **evidence,
+        )
+    return evidence
+
+
+def _train(tf: Any, device: str) -> Evidence:
+    """Learn a linear function on one fixed batch, and say which types and which device were used."""
+    tf.keras.utils.set_random_seed(SEED)
+    random = importlib.import_module("numpy").random.default_rng(SEED)
+    inputs = random.standard_normal((BATCH, FEATURES)).astype("float32")
+    targets = inputs.sum(axis=1, keepdims=True) / FEATURES**0.5
+    model = _model(tf)
+    losses = [float(model.train_on_batch(inputs, targets)) for _ in range(STEPS)]
+    hidden = model.layers[0](tf.constant(inputs))
+    return {
+        "device": require_placement(hidden, device),
+        "policy": tf.keras.mixed_precision.global_policy().name,
+        "compute": tf.as_dtype(hidden.dtype).name,
+        "variables": sorted({tf.as_dtype(weight.dtype).name for weight in model.trainable_variables}),
+        "optimizer": type(model.optimizer).__name__,
+        "losses": losses,
+    }
+
+
+def _model(tf: Any) -> Any:
+    layers = tf.keras.layers
+    model = tf.keras.Sequential(
+        [
+            tf.keras.Input((FEATURES,)),
+            layers.Dense(HIDDEN, activation="relu"),
+            # The loss is taken in float32, as the mixed precision guide of TensorFlow asks for.
+            layers.Dense(1, dtype="float32"),
+        ]
+    )
+    # Keras 3 would compile with XLA by default; its failures are not about mixed precision.
+    model.compile(optimizer=tf.keras.optimizers.SGD(0.1), loss="mse", jit_compile=False)
+    return model
+
+
+def _problems(evidence: Evidence, compute: str) -> list[str]:
+    losses, optimizer = evidence["losses"], evidence["optimizer"]
+    problems = []
+    if evidence["compute"] != compute:
+        problems.append(f"expected layers to compute in {compute}, found {evidence['compute']}")
+    if evidence["variables"] != ["float32"]:
+        problems.append(f"expected float32 variables, found {evidence['variables']}")
+    if compute == "float16" and not optimizer.startswith("LossScaleOptimizer"):
+        problems.append(f"expected an optimizer that scales the loss, found {optimizer}")
+    if not all(map(math.isfinite, losses)) or losses[-1] >= losses[0]:
+        problems.append(f"expected a finite, falling loss, found {losses[0]:.4g} to {losses[-1]:.4g}")
+    return problems
+
+
+@contextmanager
+def _policy(tf: Any, name: str) -> Iterator[None]:
+    """A Keras policy for the time of the block."""
+    before = tf.keras.mixed_precision.global_policy()
+    tf.keras.mixed_precision.set_global_policy(name)
+    try:
+        yield
+    finally:
+        tf.keras.mixed_precision.set_global_policy(before)

@@ -1,0 +1,94 @@
+"""What the suite is told about an image, what a check is, and how a check says that it failed or could not judge."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, Dict, TypeVar
+
+    T = TypeVar("T")
+    Evidence = Dict[str, Any]
+    Check = Callable[["Facts"], Evidence]
+
+_OPTIONAL = frozenset({"cuda", "cudnn", "user"})
+_ALLOWED = {"device": ("cpu", "gpu", "tpu"), "user": ("non-root", None)}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the image claims to be; `None` means that nothing is claimed.
+
+    Versions are strings as written in the matrix (`python` is a minor, "3.11"); `packages` maps
+    PEP 503 normalised names to the exact locked versions.
+    """
+
+    identifier: str | None = None
+    tensorflow: str | None = None
+    python: str | None = None
+    device: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    packages: Mapping[str, str] | None = None
+    user: str | None = None
+
+
+class FactsError(Exception):
+    """The facts file cannot be understood; the message names everything that is wrong with it."""
+
+
+class CheckFailed(Exception):
+    """The image is not what it claims to be. `evidence` must be JSON-able."""
+
+    def __init__(self, reason: str, /, **evidence: Any) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.evidence = evidence
+
+
+class CheckSkipped(Exception):
+    """The check cannot judge this image, for the reason given."""
+
+
+def claimed(value: T | None, claim: str) -> T:
+    """The value of a claim. Raises CheckSkipped when the facts make no such claim."""
+    if value is None:
+        raise CheckSkipped(f"the facts say nothing about {claim}, so there is nothing to compare with")
+    return value
+
+
+def parse_facts(text: str) -> Facts:
+    """Facts from the text of a facts file. Raises FactsError with all problems at once."""
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise FactsError(f"it is not JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise FactsError("it must hold one JSON object")
+    problems = [*_wrong_names(content), *(p for name in content for p in _wrong_value(name, content[name]))]
+    if problems:
+        raise FactsError("; ".join(problems))
+    return Facts(**content)
+
+
+def _wrong_names(content: Mapping[str, Any]) -> list[str]:
+    known = {field.name for field in fields(Facts)}
+    return [
+        *(f"{name} is missing" for name in sorted(known - content.keys())),
+        # A misspelt claim would otherwise be a claim that nobody checks.
+        *(f"{name} is not a fact this suite knows" for name in sorted(content.keys() - known)),
+    ]
+
+
+def _wrong_value(name: str, value: object) -> list[str]:
+    if name == "packages":
+        fits = isinstance(value, dict) and all(isinstance(version, str) for version in value.values())
+        return [] if fits else ["packages must map names to versions"]
+    if not isinstance(value, str) and not (value is None and name in _OPTIONAL):
+        return [f"{name} must be a string" + (" or null" if name in _OPTIONAL else "")]
+    if name in _ALLOWED and value not in _ALLOWED[name]:
+        return [f"{name} must be one of {json.dumps(_ALLOWED[name])}, not {json.dumps(value)}"]
+    return []

@@ -1,0 +1,70 @@
+"""The one import of TensorFlow, and the device that the checks use it on.
+
+A check gets the module from `tensorflow()` inside its body: importing it at the top of a file would make a
+broken TensorFlow the end of the whole run instead of one red check.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from contract import CheckFailed
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from contract import Facts
+
+PLATFORM = {"cpu": "CPU", "gpu": "GPU", "tpu": "TPU"}
+
+
+class Import(NamedTuple):
+    """How the only attempt went: `module` is TensorFlow, or `error` says why there is none."""
+
+    module: Any
+    error: Exception | None
+    seconds: float
+
+
+@lru_cache(maxsize=1)
+def attempt() -> Import:
+    """Import TensorFlow at the first call; a failed import is not tried again, for its second error misleads."""
+    began = time.monotonic()
+    module, error = None, None
+    try:
+        module = importlib.import_module("tensorflow")
+        module.__version__  # noqa: B018  a folder named tensorflow imports too, as a namespace without content
+    except Exception as reason:
+        error = reason
+    return Import(module, error, round(time.monotonic() - began, 3))
+
+
+def tensorflow() -> Any:
+    """The TensorFlow module. Raises CheckFailed when it did not import."""
+    error = attempt().error
+    if error is not None:
+        raise CheckFailed(
+            f"TensorFlow did not import ({type(error).__name__}), so this could not be tried; "
+            "see environment.import_tensorflow"
+        )
+    return attempt().module
+
+
+def device_under_test(tf: Any, facts: Facts) -> str:
+    """The device that the image is for, "/device:CPU:0"; without a claim, the best one that TensorFlow lists."""
+    best = "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
+    return f"/device:{PLATFORM[facts.device or best]}:0"
+
+
+def require_placement(tensor: Any, device: str) -> str:
+    """The full name of the device that made the tensor. Raises CheckFailed when that is not `device`."""
+    if not tensor.device.endswith(device):
+        raise CheckFailed(
+            f"expected the result on {device}, found it on {tensor.device or 'no device'}: TensorFlow ran the "
+            "operation elsewhere; see devices.listing",
+            device=tensor.device,
+        )
+    return str(tensor.device)
