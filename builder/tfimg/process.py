@@ -32,7 +32,9 @@ class CommandFailed(Exception):
 
     def __init__(self, completed: Completed) -> None:
         self.completed = completed
-        super().__init__(f"{completed.argv[0]} exited with {completed.returncode}: {completed.stderr.strip()}")
+        super().__init__(
+            f"{completed.argv[0]} exited with {completed.returncode}: {completed.stderr.strip()}"
+        )
 
 
 def run(
@@ -122,5 +124,5 @@ def uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-    for number, _ in held:
-        signal.raise_signal(number)
+    for held_number, _ in held:
+        signal.raise_signal(held_number)

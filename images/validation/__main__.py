@@ -1,4 +1,4 @@
-"""`python validation [--facts FILE] [--only PATTERN ...]`: check this TensorFlow installation from the inside."""
+"""`python validation [--facts FILE] [--only PATTERN ...]`: check this TensorFlow from the inside."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ def main() -> int:
 
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="validation", description="Check this TensorFlow installation.")
-    parser.add_argument("--facts", type=Path, metavar="FILE", help="JSON file that says what the image claims")
-    parser.add_argument("--only", nargs="+", default=[], metavar="PATTERN", help="shell patterns of check names")
+    parser.add_argument("--facts", type=Path, metavar="FILE", help="JSON file of what the image claims")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="PATTERN", help="names of checks, with * and ?"
+    )
     return parser.parse_args()
 
 

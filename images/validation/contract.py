@@ -1,4 +1,4 @@
-"""What the suite is told about an image, what a check is, and how a check says that it failed or could not judge."""
+"""What the suite is told about an image, what a check is, and how a check says that it did not pass."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, Dict, TypeVar
+    from typing import Any, TypeVar
 
     T = TypeVar("T")
-    Evidence = Dict[str, Any]
+    Evidence = dict[str, Any]
     Check = Callable[["Facts"], Evidence]
 
 _OPTIONAL = frozenset({"cuda", "cudnn", "user"})

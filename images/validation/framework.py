@@ -31,12 +31,14 @@ class Import(NamedTuple):
 
 @lru_cache(maxsize=1)
 def attempt() -> Import:
-    """Import TensorFlow at the first call; a failed import is not tried again, for its second error misleads."""
+    """Import TensorFlow at the first call; a second attempt after a failed one would end in another error."""
     began = time.monotonic()
     module, error = None, None
     try:
         module = importlib.import_module("tensorflow")
-        module.__version__  # noqa: B018  a folder named tensorflow imports too, as a namespace without content
+        # A folder named tensorflow imports too, as a namespace without content.
+        if not hasattr(module, "__version__"):
+            raise ImportError(f"{module!r} is not TensorFlow: it was removed, or another folder hides it")
     except Exception as reason:
         error = reason
     return Import(module, error, round(time.monotonic() - began, 3))
@@ -54,17 +56,23 @@ def tensorflow() -> Any:
 
 
 def device_under_test(tf: Any, facts: Facts) -> str:
-    """The device that the image is for, "/device:CPU:0"; without a claim, the best one that TensorFlow lists."""
-    best = "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
-    return f"/device:{PLATFORM[facts.device or best]}:0"
+    """The device that the image is for, "/device:CPU:0"; without a claim, a listed GPU or else the CPU.
+
+    Raises CheckFailed when TensorFlow does not list it.
+    """
+    listed = {device.device_type for device in tf.config.list_physical_devices()}
+    platform = PLATFORM[facts.device or ("gpu" if "GPU" in listed else "cpu")]
+    if platform not in listed:
+        raise CheckFailed(f"expected a {platform} to run on, found {sorted(listed)}; see devices.listing")
+    return f"/device:{platform}:0"
 
 
 def require_placement(tensor: Any, device: str) -> str:
     """The full name of the device that made the tensor. Raises CheckFailed when that is not `device`."""
     if not tensor.device.endswith(device):
         raise CheckFailed(
-            f"expected the result on {device}, found it on {tensor.device or 'no device'}: TensorFlow ran the "
-            "operation elsewhere; see devices.listing",
+            f"expected the result on {device}, found it on {tensor.device or 'no device'}: TensorFlow ran "
+            "the operation elsewhere; see devices.listing",
             device=tensor.device,
         )
     return str(tensor.device)

@@ -15,12 +15,12 @@ from contract import CheckFailed, CheckSkipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any, Dict, Tuple
+    from typing import Any
 
     from contract import Check, Evidence, Facts
 
-    Emit = Callable[[Dict[str, Any]], None]
-    Verdict = Tuple[str, "str | None", Evidence]
+    Emit = Callable[[dict[str, Any]], None]
+    Verdict = tuple[str, str | None, Evidence]
 
 SCHEMA = 1
 TRACEBACK_LINES = 20

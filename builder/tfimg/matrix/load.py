@@ -38,7 +38,9 @@ def _yaml(text: str, source: str) -> Any:
     except MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
-        raise MatrixError([f"{where}: {(error.problem or 'not YAML').splitlines()[0]}"], source=source) from None
+        raise MatrixError(
+            [f"{where}: {(error.problem or 'not YAML').splitlines()[0]}"], source=source
+        ) from None
     except (YAMLError, ValueError) as error:
         raise MatrixError([f"the text: {str(error).splitlines()[0]}"], source=source) from None
 
@@ -46,7 +48,9 @@ def _yaml(text: str, source: str) -> Any:
 def _shape_problems(error: ValidationError) -> Iterator[str]:
     items = error.errors()
     for item in items:
-        if item["type"] == "too_short" and any(other["loc"][: len(item["loc"])] == item["loc"] for other in items if other is not item):
+        if item["type"] == "too_short" and any(
+            other["loc"][: len(item["loc"])] == item["loc"] for other in items if other is not item
+        ):
             continue  # pydantic counts only the items without problems, which are named already
         message = item["msg"].removeprefix("Value error, ")
         yield f"{path(item['loc']) or 'the document'}: {message[0].lower()}{message[1:]}"

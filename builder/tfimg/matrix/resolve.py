@@ -131,7 +131,7 @@ def version_matcher(text: str, *, option: str) -> Callable[[str], bool]:
 
 def _refusal(candidates: Sequence[ImageSpec], *, before: Sequence[Step], step: Step) -> ResolutionError:
     offered = sorted({step.value(spec) for spec in candidates}, key=_natural)
-    context = " with ".join(earlier.asked for earlier in before) or "the matrix"
+    context = " with ".join(earlier.asked for earlier in before) or "The matrix"
     return ResolutionError(
         f"{context} has no image with {step.asked}: it has {', '.join(offered)}.",
         next_step=f"Ask for one of these; `tfimg list` shows all images, for example {candidates[-1].identifier}.",

@@ -28,7 +28,9 @@ from tfimg.process import CommandFailed, run
 GLIBC_MINOR = 31
 """glibc 2.31 of Debian 11, the oldest base: wheels that need a newer one are not taken."""
 
-HEADER = "# Written by `tfimg lock`; do not edit. Each line: the one wheel to install, and the day it appeared.\n"
+HEADER = (
+    "# Written by `tfimg lock`; do not edit. Each line: the one wheel to install, and the day it appeared.\n"
+)
 
 Layers = dict[str, str]
 """Layer of an image → text of the requirement file that it is installed from."""
@@ -99,7 +101,9 @@ def lock(spec: ImageSpec, newer: Newer, *, uv: str, env: Mapping[str, str]) -> L
 def lock_installer(matrix: Matrix, *, uv: str, env: Mapping[str, str]) -> str:
     """Resolve the installer's lock; raises like `lock`."""
     asked = installer_question(matrix)
-    return HEADER + "".join(_line(package, asked.python) for package in resolve_packages(asked, uv=uv, env=env))
+    return HEADER + "".join(
+        _line(package, asked.python) for package in resolve_packages(asked, uv=uv, env=env)
+    )
 
 
 def resolve_packages(asked: Question, *, uv: str, env: Mapping[str, str]) -> Sequence[Package]:
@@ -187,7 +191,7 @@ class LockedPackage:
 
 
 def read_packages(layers: Layers) -> tuple[LockedPackage, ...]:
-    """The packages that the files of a lock name. Raises `LockError` for a line that `tfimg lock` cannot have written."""
+    """The packages that a lock names. Raises `LockError` for a line that `tfimg lock` cannot have written."""
     lines = [line for text in layers.values() for line in text.splitlines() if not line.startswith("#")]
     return tuple(_read_line(line) for line in lines)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from checks import build, devices, environment, numerics, packages, tools, training
+from . import build, devices, environment, numerics, packages, tools, training
 
 if TYPE_CHECKING:
     from contract import Check

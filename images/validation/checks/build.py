@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from checks.packages import installed_versions
 from contract import CheckFailed, claimed
 from framework import attempt, tensorflow
+
+from .packages import installed_versions
 
 if TYPE_CHECKING:
     from contract import Evidence, Facts
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 DISTRIBUTION = {"cpu": "tensorflow-cpu", "gpu": "tensorflow", "tpu": "tensorflow-tpu"}
 
 
-def import_tensorflow(facts: Facts) -> Evidence:
+def import_tensorflow(_facts: Facts) -> Evidence:
     """TensorFlow imports. Raises whatever the import raised."""
     result = attempt()
     if result.error is not None:
@@ -35,7 +36,8 @@ def tensorflow_version(facts: Facts) -> Evidence:
         listed = ", ".join(f"{name} {version}" for name, version in installed.items()) or "none"
         raise CheckFailed(
             f"expected TensorFlow {expected} from {DISTRIBUTION[device]} alone, found module {found} with "
-            f"distributions {listed}: another package replaced it or shares its folder; install only the locked one",
+            f"distributions {listed}: another package replaced it or shares its folder; install only "
+            "the locked one",
             version=found,
             distributions=installed,
         )
@@ -43,12 +45,12 @@ def tensorflow_version(facts: Facts) -> Evidence:
 
 
 def build_info(facts: Facts) -> Evidence:
-    """TensorFlow was compiled with CUDA exactly for GPU images, for the claimed CUDA minor and cuDNN major."""
+    """TensorFlow has CUDA exactly in a GPU image, compiled for the claimed CUDA minor and cuDNN major."""
     found = dict(tensorflow().sysconfig.get_build_info())
     device = claimed(facts.device, "the device")
     problems = _differences(found, facts) if device == "gpu" else []
-    if found["is_cuda_build"] is not (device == "gpu"):
-        problems.insert(0, f"expected is_cuda_build {device == 'gpu'}, found {found['is_cuda_build']}")
+    if found.get("is_cuda_build") is not (device == "gpu"):
+        problems.insert(0, f"expected is_cuda_build {device == 'gpu'}, found {found.get('is_cuda_build')}")
     if problems:
         raise CheckFailed(
             f"{'; '.join(problems)}: this wheel was compiled for something else than the row says; "

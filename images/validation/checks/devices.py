@@ -25,15 +25,15 @@ def listing(facts: Facts) -> Evidence:
     device = claimed(facts.device, "the device")
     if PLATFORM[device] not in kinds:
         raise CheckFailed(
-            f"expected a {PLATFORM[device]}, found {sorted(kinds)}: the container was started without it, the "
-            "driver is too old, or a library did not load; read TensorFlow's log lines about it",
+            f"expected a {PLATFORM[device]}, found {sorted(kinds)}: the container was started without it, "
+            "the driver is too old, or a library did not load; read TensorFlow's log lines about it",
             **evidence,
         )
     strangers = kinds & {"GPU", "TPU"} - {PLATFORM[device]}
     if strangers:
         raise CheckFailed(
-            f"expected no accelerator beside {PLATFORM[device]}, found {sorted(strangers)}: this is the wheel of "
-            "another device; install the locked one",
+            f"expected no accelerator beside {PLATFORM[device]}, found {sorted(strangers)}: this is the "
+            "wheel of another device; install the locked one",
             **evidence,
         )
     return evidence

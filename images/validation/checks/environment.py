@@ -22,13 +22,14 @@ CHILD_SECONDS = 60
 
 
 def python(facts: Facts) -> Evidence:
-    """`python` and `pip` on PATH are this interpreter and its pip, and its minor version is the claimed one."""
+    """`python` and `pip` on PATH are this interpreter and its pip, in the claimed minor version."""
     evidence = {"executable": sys.executable, "python": _python_on_path(), "pip": _pip_on_path()}
     expected = claimed(facts.python, "the Python version")
     found = f"{sys.version_info.major}.{sys.version_info.minor}"
     if found != expected:
         raise CheckFailed(
-            f"expected Python {expected}, found {found}: the base image is another one; rebuild on Python {expected}",
+            f"expected Python {expected}, found {found}: the base image is another one; rebuild on the "
+            "base of the row",
             **evidence,
         )
     return {"version": sys.version.split()[0], **evidence}
@@ -40,8 +41,8 @@ def user(facts: Facts) -> Evidence:
     evidence = {"uid": os.geteuid(), "home": home, "home_writable": os.access(home, os.W_OK), "temp": _temp()}
     if not evidence["home_writable"] and not evidence["temp"]:
         raise CheckFailed(
-            "expected a writable HOME or temporary directory, found neither: caches and checkpoints cannot be "
-            "written; give the user a home or mount a tmpfs on /tmp",
+            "expected a writable HOME or temporary directory, found neither: caches and checkpoints "
+            "cannot be written; give the user a home or mount a tmpfs on /tmp",
             **evidence,
         )
     if claimed(facts.user, "the user") == "non-root" and os.geteuid() == 0:
@@ -56,7 +57,7 @@ def user(facts: Facts) -> Evidence:
 def _python_on_path() -> str:
     command = _on_path("python")
     prefix = _output(command, "-c", "import sys; print(sys.prefix)")
-    if os.path.realpath(prefix) != os.path.realpath(sys.prefix):
+    if Path(prefix).resolve() != Path(sys.prefix).resolve():
         raise CheckFailed(
             f"expected `python` on PATH to be the interpreter in {sys.prefix}, found the one in {prefix}: "
             f"{command} hides it; put {Path(sys.executable).parent} first on PATH",
@@ -69,9 +70,9 @@ def _pip_on_path() -> str:
     command = _on_path("pip")
     answer = _output(command, "--version")
     spec = importlib.util.find_spec("pip")
-    own = os.path.dirname(spec.origin or "") if spec else None
+    own = Path(spec.origin).parent if spec and spec.origin else None
     found = re.search(r" from (.+) \(python ", answer)
-    if own is None or found is None or os.path.realpath(found.group(1)) != os.path.realpath(own):
+    if not (own and found and Path(found.group(1)).resolve() == own.resolve()):
         raise CheckFailed(
             f"expected `pip` on PATH to run the pip of {sys.executable} ({own}), found {answer!r}: it would "
             "install for another Python; remove it or put this interpreter's scripts first on PATH",
@@ -84,7 +85,7 @@ def _on_path(name: str) -> str:
     command = shutil.which(name)
     if command is None:
         raise CheckFailed(
-            f"expected `{name}` on PATH, found none: PATH is {os.environ.get('PATH', '')!r}; link {name} there"
+            f"expected `{name}` on PATH, found none: PATH is {os.environ.get('PATH')!r}; link {name} there"
         )
     return command
 

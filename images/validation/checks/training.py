@@ -34,7 +34,7 @@ def mixed_precision(facts: Facts) -> Evidence:
     problems = _problems(evidence, compute)
     if problems:
         raise CheckFailed(
-            f"{'; '.join(problems)}: Keras and TensorFlow do not fit each other or the device lacks {compute}; "
+            f"{'; '.join(problems)}: Keras does not fit this TensorFlow or the device lacks {compute}; "
             "compare both versions with the lock",
             **evidence,
         )
@@ -48,7 +48,8 @@ def _train(tf: Any, device: str) -> Evidence:
     inputs = random.standard_normal((BATCH, FEATURES)).astype("float32")
     targets = inputs.sum(axis=1, keepdims=True) / FEATURES**0.5
     model = _model(tf)
-    losses = [float(model.train_on_batch(inputs, targets)) for _ in range(STEPS)]
+    # Not train_on_batch: in Keras 3 it returns the mean loss of all steps so far.
+    losses = model.fit(inputs, targets, batch_size=BATCH, epochs=STEPS, verbose=0).history["loss"]
     hidden = model.layers[0](tf.constant(inputs))
     return {
         "device": require_placement(hidden, device),

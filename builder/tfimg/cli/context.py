@@ -1,0 +1,81 @@
+"""What commands share: where they are, what the matrix says, and how they speak."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tfimg.matrix.load import parse_matrix
+from tfimg.matrix.resolve import Request
+from tfimg.matrix.schema import Matrix
+from tfimg.matrix.spec import ImageSpec, expand
+from tfimg.recipe.describe import Level, describe, level
+from tfimg.recipe.lock import digest
+from tfimg.workspace import Workspace, find_workspace, state_folder
+
+
+@dataclass(frozen=True)
+class Context:
+    """The surroundings of one command."""
+
+    arguments: argparse.Namespace
+    environ: Mapping[str, str]
+
+    @cached_property
+    def workspace(self) -> Workspace:
+        """The checkout or the installed data."""
+        return find_workspace()
+
+    @cached_property
+    def state(self) -> Path:
+        """Where the private engine lives."""
+        return state_folder(self.environ)
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """The facts."""
+        path = self.workspace.matrix
+        return parse_matrix(path.read_text(), source=path.name, today=datetime.now(UTC).date())
+
+    @cached_property
+    def specs(self) -> Sequence[ImageSpec]:
+        """Every image of the matrix."""
+        return expand(self.matrix)
+
+    @property
+    def repository(self) -> str:
+        """Repository of the tags."""
+        return self.arguments.repository or self.matrix.repository
+
+    @property
+    def request(self) -> Request:
+        """What the arguments ask for."""
+        given = self.arguments
+        return Request(tensorflow=given.tf, python=given.python, device=given.device, cuda=given.cuda)
+
+    def described(self, spec: ImageSpec) -> dict[str, Any]:
+        """An image as the object that `resolve` prints."""
+        return describe(spec, self.specs, repository=self.repository, level=self.level(spec))
+
+    def level(self, spec: ImageSpec) -> Level:
+        """The level that committed evidence proves for an image."""
+        evidence = self.workspace.evidence(spec.identifier)
+        if not evidence.exists():
+            return "declared"
+        return level(evidence.read_text(), lock_digest=digest(self.workspace.read_lock(spec.identifier)))
+
+    def emit(self, document: object) -> None:
+        """Print one JSON document on a line of its own."""
+        print(json.dumps(document), flush=True)
+
+    def say(self, text: str) -> None:
+        """Tell people what is going on; silent under --json."""
+        if not self.arguments.json:
+            print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,118 @@
+"""`tfimg engine up|down|status|env`."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from tfimg.cli.context import Context
+from tfimg.engine import private
+from tfimg.engine.build import choose_output
+from tfimg.engine.connect import connect, private_engine
+from tfimg.engine.debian import install_engine, os_release
+from tfimg.engine.docker import DockerEngine
+from tfimg.errors import EngineTooOld, EngineUnavailable
+
+PROGRAMS = ("dockerd", "docker", "mmdebstrap")
+"""What `--install` provides; dockerd and mmdebstrap may lie in sbin."""
+
+
+def up(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """`tfimg engine up [--install]`."""
+    context = Context(arguments, environ)
+    if arguments.install and not _installed(environ):
+        release = os_release(Path("/etc/os-release").read_text())
+        context.say("Installing an engine from the distribution's packages")
+        context.say(f"Done: {install_engine(release, environ=environ)}.")
+    try:
+        engine = connect(environ, context.state)
+        context.say("An engine runs already.")
+    except (EngineUnavailable, EngineTooOld):
+        if environ.get("DOCKER_HOST"):
+            raise
+        engine = _start(context)
+    return _show(context, engine)
+
+
+def _installed(environ: Mapping[str, str]) -> bool:
+    path = f"{environ.get('PATH', '')}:/usr/sbin:/sbin"
+    if not all(shutil.which(program, path=path) for program in PROGRAMS):
+        return False
+    try:
+        DockerEngine(host="unix:///dev/null", environ=environ).buildx_version()
+    except EngineTooOld:
+        return False
+    return True
+
+
+def _start(context: Context) -> DockerEngine:
+    own = private_engine(context.state)
+    context.say(f"Starting a private engine below {own.folder}")
+    engine = DockerEngine(host=own.host, environ=context.environ)
+
+    def answers() -> bool:
+        # A new object each time: the API client remembers a failure.
+        try:
+            DockerEngine(host=own.host, environ=context.environ).capabilities()
+        except EngineUnavailable:
+            return False
+        return True
+
+    private.up(own, path=context.environ.get("PATH", ""), answers=answers)
+    return engine
+
+
+def down(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """`tfimg engine down`."""
+    context = Context(arguments, environ)
+    own = private_engine(context.state)
+    stopped = private.down(own)
+    if arguments.json:
+        context.emit({"stopped": stopped, "folder": str(own.folder)})
+    else:
+        print(f"Stopped; its images stay below {own.folder}." if stopped else "No private engine runs.")
+    return 0
+
+
+def status(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """`tfimg engine status`."""
+    context = Context(arguments, environ)
+    return _show(context, connect(environ, context.state))
+
+
+def env(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """`tfimg engine env`."""
+    context = Context(arguments, environ)
+    host = connect(environ, context.state).host
+    if arguments.json:
+        context.emit({"DOCKER_HOST": host})
+    else:
+        print(f"export DOCKER_HOST={shlex.quote(host)}")
+    return 0
+
+
+def _show(context: Context, engine: DockerEngine) -> int:
+    from tfimg.cli.show import print_fields, size
+
+    found = engine.capabilities()
+    output = choose_output(found, "NAME")
+    own = private_engine(context.state).host == found.host
+    if context.arguments.json:
+        plan = {"compression": output.compression, "why": output.why}
+        context.emit({**asdict(found), "private": own, "plan": plan})
+        return 0
+    print_fields(
+        {
+            "host": f"{found.host} ({'private' if own else 'not started by tfimg'})",
+            "engine": f"Docker {found.engine}",
+            "buildx": found.buildx,
+            "store": found.store,
+            "disk": f"{size(found.free_bytes)} free below {found.data_root}",
+            "layers": f"compression {output.compression}: {output.why}",
+        }
+    )
+    return 0

@@ -1,0 +1,49 @@
+"""`tfimg list`, `resolve`, `schema`: what the matrix says."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+
+from tfimg.cli.context import Context
+from tfimg.matrix.resolve import resolve as resolve_request
+from tfimg.matrix.resolve import select
+from tfimg.matrix.schema import Matrix
+
+
+def list_images(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """`tfimg list [PATTERNS]`."""
+    context = Context(arguments, environ)
+    rows = [context.described(spec) for spec in select(context.specs, arguments.patterns)]
+    if arguments.json:
+        context.emit(rows)
+    else:
+        from tfimg.cli.show import image_table, print_table
+
+        print_table(image_table(rows))
+    return 0
+
+
+def resolve(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """`tfimg resolve`."""
+    context = Context(arguments, environ)
+    row = context.described(resolve_request(context.specs, context.request))
+    if arguments.json:
+        context.emit(row)
+    else:
+        from tfimg.cli.show import print_fields
+
+        print_fields(row)
+    return 0
+
+
+def schema(_arguments: argparse.Namespace, _environ: Mapping[str, str]) -> int:
+    """`tfimg schema`."""
+    print(schema_text(), end="")
+    return 0
+
+
+def schema_text() -> str:
+    """The matrix's JSON Schema, as the committed file has it."""
+    return json.dumps(Matrix.model_json_schema(), indent=2) + "\n"

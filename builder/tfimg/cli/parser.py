@@ -1,0 +1,194 @@
+"""The command line. Imports nothing heavy: every start pays for it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tfimg import __version__
+
+EPILOG = """\
+examples:
+  tfimg engine up --install            an engine of tfimg's own, if none runs
+  tfimg list '2.15*'                   what can be built
+  tfimg build --tf 2.15                build, validate and tag a CPU image
+  tfimg resolve --tf 2.15 --cuda 12    which image a request means
+
+Every command takes --json. Exit codes are listed in the README.
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole parser; each command's defaults name the function that runs it."""
+    parser = argparse.ArgumentParser(
+        prog="tfimg",
+        description="Build TensorFlow container images that truly work, and prove it from the inside.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"tfimg {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _facts(commands)
+    _recipes(commands)
+    _images(commands)
+    _engines(commands)
+    completion = _command(
+        commands, "completion", "shell:completion", "print a completion script for your shell",
+        'eval "$(tfimg completion bash)"',
+    )  # fmt: skip
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+    return parser
+
+
+def _command(commands: Any, name: str, function: str, summary: str, example: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"example:\n  {example}", formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print JSON on standard output")
+    parser.set_defaults(command=function)
+    return parser
+
+
+def _request(parser: argparse.ArgumentParser) -> None:
+    request = parser.add_argument_group("request")
+    request.add_argument(
+        "--tf", metavar="VERSION", help="TensorFlow: 2.15, 2.15.1, '>=2.15,<2.17' or latest (default: latest)"
+    )
+    request.add_argument("--python", metavar="X.Y", help="Python (default: the release's own default)")
+    request.add_argument("--device", choices=("cpu", "gpu", "tpu"), help="default: gpu with --cuda, else cpu")
+    request.add_argument("--cuda", metavar="VERSION", help="CUDA of a GPU image: 12 or 12.2")
+
+
+def _repository(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repository", metavar="NAME", help="repository of the tags (default: the matrix's)")
+
+
+def _patterns(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "patterns",
+        nargs="*",
+        metavar="PATTERN",
+        help=f"identifiers: 2.15, '*-cpu-py3.11' (default: {default})",
+    )
+
+
+def _facts(commands: Any) -> None:
+    listing = _command(
+        commands, "list", "facts:list_images", "list the images of the matrix", "tfimg list '2.1[56]*-cpu-*'"
+    )
+    _patterns(listing, "all")
+    _repository(listing)
+    resolve = _command(
+        commands, "resolve", "facts:resolve", "say which image a request means, or why none does",
+        "tfimg resolve --tf 2.15 --cuda 12 --json",
+    )  # fmt: skip
+    _request(resolve)
+    _repository(resolve)
+    _command(
+        commands,
+        "schema",
+        "facts:schema",
+        "print the JSON Schema of matrix.yaml, for editors",
+        "tfimg schema",
+    )
+
+
+def _recipes(commands: Any) -> None:
+    lock = _command(
+        commands, "lock", "recipes:lock", "resolve locks as of each release's time and write them",
+        "tfimg lock 2.15.1 --check",
+    )  # fmt: skip
+    _patterns(lock, "all CPU images")
+    lock.add_argument(
+        "--check", action="store_true", help="write nothing; fail if a lock is not what would be written"
+    )
+    render = _command(
+        commands, "render", "recipes:render", "write the Dockerfiles of the default images, and the matrix's schema",
+        "tfimg render --check",
+    )  # fmt: skip
+    render.add_argument(
+        "identifier", nargs="?", metavar="IDENTIFIER", help="print this image's Dockerfile instead"
+    )
+    render.add_argument(
+        "--check", action="store_true", help="write nothing; fail if a file is not what would be written"
+    )
+
+
+def _images(commands: Any) -> None:
+    build = _command(
+        commands, "build", "images:build", "build an image, validate it from the inside, and tag it",
+        "tfimg build --tf 2.15 --python 3.11",
+    )  # fmt: skip
+    _request(build)
+    _repository(build)
+    _base(build)
+    build.add_argument("--no-cache", action="store_true", help="run every build step again")
+    build.add_argument("--report", metavar="FILE", help="write the validation report, as JSON, to a file")
+    build.add_argument(
+        "--record",
+        action="store_true",
+        help="keep the report in the checkout, as evidence of the image's level",
+    )
+    plan = _command(
+        commands, "plan", "images:plan", "show what a build would do on the engine at hand, and do nothing",
+        "tfimg plan --tf 2.15",
+    )  # fmt: skip
+    _request(plan)
+    _repository(plan)
+    validate = _command(
+        commands, "validate", "images:validate", "run the suite in an image that is in the engine",
+        "tfimg validate tfimg/tensorflow:2.15 --as 2.15.1-cpu-py3.11",
+    )  # fmt: skip
+    validate.add_argument("image", metavar="IMAGE", help="name or digest")
+    validate.add_argument(
+        "--as", dest="identifier", metavar="IDENTIFIER", help="what it claims to be (default: its label)"
+    )
+    validate.add_argument("--report", metavar="FILE", help="write the report, as JSON, to a file")
+
+
+def _base(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--base", choices=("auto", "registry", "bootstrap"), default="auto",
+        help="official Python image, or Debian from signed packages; auto tries the first (default)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--mirror", action="append", default=[], metavar="REGISTRY=HOST",
+        help="take a registry's images from a mirror, e.g. docker.io=mirror.example:5000",
+    )  # fmt: skip
+
+
+def _engines(commands: Any) -> None:
+    engine = commands.add_parser("engine", help="find, start, stop or describe the container engine")
+    actions = engine.add_subparsers(title="actions", metavar="ACTION", required=True)
+    up = _command(
+        actions,
+        "up",
+        "engines:up",
+        "use the engine that runs, else start a private one",
+        "tfimg engine up --install",
+    )
+    up.add_argument(
+        "--install", action="store_true", help="install what is missing from the distribution's packages"
+    )
+    _command(
+        actions,
+        "down",
+        "engines:down",
+        "stop the private engine and wait until it is gone",
+        "tfimg engine down",
+    )
+    _command(
+        actions,
+        "status",
+        "engines:status",
+        "say which engine would be used, and what it can do",
+        "tfimg engine status",
+    )
+    _command(
+        actions,
+        "env",
+        "engines:env",
+        "print the setting that points plain docker at the engine",
+        'eval "$(tfimg engine env)"',
+    )

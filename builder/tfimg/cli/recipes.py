@@ -1,0 +1,121 @@
+"""`tfimg lock` and `render`: what is written, committed and checked fresh."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from uv import find_uv_bin
+
+from tfimg.cli.context import Context
+from tfimg.cli.facts import schema_text
+from tfimg.engine.network import host_network, pip_settings
+from tfimg.errors import ResolutionError, StaleError
+from tfimg.matrix.resolve import select
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.lock import lock as resolve_lock
+from tfimg.recipe.lock import lock_installer
+from tfimg.recipe.render import environment
+from tfimg.recipe.render import render as render_dockerfile
+from tfimg.workspace import Workspace, write_atomically
+
+AT_ONCE = 4
+"""Resolutions at once: each waits for the index most of its time."""
+
+Files = dict[Path, str]
+
+
+def lock(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """`tfimg lock [PATTERNS] [--check]`."""
+    context = Context(arguments, environ)
+    chosen = select(context.specs, arguments.patterns)
+    # A pattern for a release means its CPU images; one for a GPU image alone gets the reason why not.
+    specs = [spec for spec in chosen if spec.device == "cpu"] or chosen
+    env = host_network(environ, pip_settings()).environment(environ)
+    uv = find_uv_bin()
+    wanted: Files = {context.workspace.installer_lock: lock_installer(context.matrix, uv=uv, env=env)}
+
+    def resolved(spec: ImageSpec) -> Files:
+        layers = resolve_lock(spec, context.matrix.newer, uv=uv, env=env)
+        context.say(f"resolved {spec.identifier} as of {spec.cutoff}")
+        folder = context.workspace.locks(spec.identifier)
+        return {folder / f"{name}.txt": text for name, text in layers.items()}
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for files in pool.map(resolved, specs):
+            wanted |= files
+    stray = [] if arguments.patterns else _stray(context.workspace.images / "locks", wanted)
+    return _settle(context, "lock", wanted, stray)
+
+
+def render(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """`tfimg render [--check]`, `tfimg render IDENTIFIER`."""
+    context = Context(arguments, environ)
+    if arguments.identifier:
+        text = _rendered(context, _named(context, arguments.identifier))
+        if arguments.json:
+            context.emit({"identifier": arguments.identifier, "dockerfile": text})
+        else:
+            print(text, end="")
+        return 0
+    wanted: Files = {context.workspace.schema: schema_text()}
+    for spec in default_specs(context.specs):
+        wanted[context.workspace.rendered(spec.identifier)] = _rendered(context, spec)
+    return _settle(context, "render", wanted, _stray(context.workspace.images / "rendered", wanted))
+
+
+def default_specs(specs: Iterable[ImageSpec]) -> Iterator[ImageSpec]:
+    """The images whose Dockerfiles are committed: each release for CPU on its default Python."""
+    return (spec for spec in specs if spec.default_python and spec.device == "cpu")
+
+
+def read_templates(workspace: Workspace) -> dict[str, str]:
+    """Texts of all templates by name."""
+    return {file.name: file.read_text() for file in sorted(workspace.templates.glob("*.j2"))}
+
+
+def _rendered(context: Context, spec: ImageSpec) -> str:
+    templates = environment(read_templates(context.workspace))
+    return render_dockerfile(spec, context.workspace.read_lock(spec.identifier), templates)
+
+
+def _named(context: Context, identifier: str) -> ImageSpec:
+    found = next((spec for spec in context.specs if spec.identifier == identifier), None)
+    if found is None:
+        raise ResolutionError(
+            f"The matrix has no image {identifier!r}.", next_step="`tfimg list` shows all identifiers."
+        )
+    return found
+
+
+def _stray(folder: Path, wanted: Files) -> list[Path]:
+    """Files that stand where ours do and that nothing writes any more."""
+    return [file for file in sorted(folder.rglob("*")) if file.is_file() and file not in wanted]
+
+
+def _settle(context: Context, command: str, wanted: Files, stray: list[Path]) -> int:
+    """Make the files what they should be, or, under `--check`, say how they differ."""
+    root = context.workspace.root
+    differing = [file for file, text in wanted.items() if not file.exists() or file.read_text() != text]
+    changes = {str(file.relative_to(root)): "differs" for file in differing if file.exists()}
+    changes |= {str(file.relative_to(root)): "is missing" for file in differing if not file.exists()}
+    changes |= {str(file.relative_to(root)): "is written by nothing" for file in stray}
+    if context.arguments.check and changes:
+        listed = "; ".join(f"{name} {problem}" for name, problem in list(changes.items())[:10])
+        raise StaleError(
+            f"{len(changes)} of {len(wanted)} generated files are not fresh: {listed}.",
+            next_step=f"Run `tfimg {command}` and commit what it writes.",
+        )
+    for file in differing:
+        write_atomically(file, wanted[file])
+    for file in stray:
+        file.unlink()
+    if context.arguments.json:
+        context.emit({"files": len(wanted), "changed": sorted(changes)})
+    else:
+        print(
+            f"{len(wanted)} files, {len(changes)} changed" if changes else f"{len(wanted)} files, all fresh"
+        )
+    return 0

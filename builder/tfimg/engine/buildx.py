@@ -1,0 +1,82 @@
+"""`docker buildx build`: the command line, and its failures in our words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping
+
+from tfimg.engine.protocol import BuildEvent, BuildOrder, LogEvent, StageEvent
+from tfimg.engine.rawjson import Decoder
+from tfimg.errors import BuildError, DiskSpaceError, HashMismatchError, NetworkError, TfimgError
+from tfimg.process import CommandFailed, stream
+
+LOG_LINES = 12
+"""How many of the failed step's last lines an error shows."""
+
+
+def build(order: BuildOrder, *, env: Mapping[str, str]) -> Generator[BuildEvent, None, None]:
+    """Run buildx and yield its events. Raises `BuildError` or a more precise error when it fails."""
+    decoder, log, failed = Decoder(), dict[str, list[str]](), None
+    try:
+        for text in stream(argv(order), env={**env, **order.secret_env}):
+            for event in decoder.feed(text):
+                if isinstance(event, LogEvent):
+                    log.setdefault(event.step, []).append(event.line)
+                if isinstance(event, StageEvent) and event.state == "failed":
+                    failed = failed if failed and "canceled" in (event.error or "") else event
+                yield event
+    except CommandFailed:
+        decoder.close()
+        raise translated(failed, log, decoder.rest) from None
+
+
+def argv(order: BuildOrder) -> list[str]:
+    """The command line of a build."""
+    line = [
+        "docker",
+        "buildx",
+        "build",
+        "--progress=rawjson",
+        "--provenance=false",
+        f"--output={order.output}",
+    ]
+    line += [f"--tag={order.name}", f"--file={order.dockerfile}"]
+    line += [f"--build-arg={name}={value}" for name, value in order.build_args.items()]
+    line += [f"--label={name}={value}" for name, value in order.labels.items()]
+    line += [f"--secret={secret}" for secret in order.secrets]
+    line += ["--no-cache"] if order.fresh else []
+    return [*line, str(order.context)]
+
+
+def translated(failed: StageEvent | None, log: Mapping[str, list[str]], rest: str) -> TfimgError:
+    """The failed step's last words → the error that says what to do about it."""
+    words = log.get(failed.step, []) if failed else []
+    reason = failed.error if failed and failed.error else rest.strip()
+    everything = "\n".join([*words, reason or "", rest])
+    step = re.sub(r"\s+", " ", failed.step)[:160] if failed else "the build"
+    said = " ".join(line.strip() for line in words[-LOG_LINES:]) or (reason or "nothing")
+    if "no space left on device" in everything.lower() or "Disk quota exceeded" in everything:
+        return DiskSpaceError(
+            f"The engine's disk filled up during {step}.",
+            next_step="Free some space (`docker builder prune` removes build cache), then build again: "
+            "finished steps are kept.",
+        )
+    if "ash mismatch" in everything or "DO NOT MATCH THE HASHES" in everything:
+        return HashMismatchError(
+            f"A wheel from the package index is not the one that was locked: {said}",
+            next_step="If the index is a mirror, check that mirror; do not build until you know who changed the "
+            "file. Only then write the lock anew with `tfimg lock`.",
+        )
+    network = ("Failed to fetch", "error sending request", "dns error", "Temporary failure in name resolution",
+               "Could not connect", "Network is unreachable", "certificate verify failed", "UnknownIssuer",
+               "Max retries exceeded", "NewConnectionError", "dial tcp", "Could not resolve")  # fmt: skip
+    if any(sign in everything for sign in network):
+        return NetworkError(
+            f"The build could not reach the network during {step}: {said}",
+            next_step="Check proxy, CA bundle (SSL_CERT_FILE) and index settings on this machine; the build uses "
+            "the same. A proxy on 127.0.0.1 cannot be reached from a build.",
+        )
+    return BuildError(
+        f"The build failed during {step}: {reason} The step's last words: {said}",
+        next_step="Correct the cause and build again: finished steps are kept.",
+    )

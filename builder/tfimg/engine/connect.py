@@ -1,0 +1,60 @@
+"""Which engine: the one that is named, else one that answers and can build, else tfimg's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tfimg.engine.docker import DockerEngine
+from tfimg.engine.private import PrivateEngine
+from tfimg.errors import EngineTooOld, EngineUnavailable
+from tfimg.process import CommandFailed, run
+
+
+def private_engine(state: Path) -> PrivateEngine:
+    """The private engine of a state folder."""
+    return PrivateEngine(folder=state / "engine")
+
+
+def connect(environ: Mapping[str, str], state: Path) -> DockerEngine:
+    """The first engine that answers and is new enough.
+
+    `DOCKER_HOST` is final where it is set. Raises `EngineUnavailable` when none answers, `EngineTooOld` when
+    those that do cannot build.
+    """
+    too_old: EngineTooOld | None = None
+    for host in _hosts(environ, state):
+        engine = DockerEngine(host=host, environ=environ)
+        try:
+            engine.capabilities()
+        except EngineUnavailable:
+            if environ.get("DOCKER_HOST"):
+                raise
+        except EngineTooOld as error:
+            too_old = error
+        else:
+            return engine
+    raise too_old or EngineUnavailable(
+        "No container engine answers on this machine.",
+        next_step="Start Docker, or let `tfimg engine up --install` set up an engine of tfimg's own.",
+    )
+
+
+def _hosts(environ: Mapping[str, str], state: Path) -> Iterator[str]:
+    if named := environ.get("DOCKER_HOST"):
+        yield named
+        return
+    own = private_engine(state)
+    if own.pid() is not None:
+        yield own.host
+    if context := _context_host(environ):
+        yield context
+
+
+def _context_host(environ: Mapping[str, str]) -> str | None:
+    """Where the `docker` command itself would go: its current context."""
+    ask = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
+    try:
+        return run(ask, env=environ).stdout.strip() or None
+    except (CommandFailed, FileNotFoundError):
+        return "unix:///var/run/docker.sock" if Path("/var/run/docker.sock").exists() else None

@@ -1,0 +1,140 @@
+"""Debian's packages without a container registry: where this machine gets them, and its engine from them."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfimg.errors import EngineSetupError
+from tfimg.process import CommandFailed, run
+
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+ENGINE_PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "containerd")
+BESIDE = ("iptables", "runc", "mmdebstrap", "git")
+"""What the engine and bootstrapped bases need besides; from the distribution's own suite."""
+
+ENGINE_SUITE = "trixie"
+"""Debian 13: Engine 26.1 and buildx 0.13. Its packages ask for libc6 >= 2.34 and so also install on Debian 12,
+whose own Engine is 20.10."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mirrors:
+    """Addresses of Debian's archive, read from this machine's APT sources. `security` may be None."""
+
+    archive: str
+    security: str | None
+
+
+def os_release(text: str) -> dict[str, str]:
+    """Text of /etc/os-release → its fields."""
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {name: value.strip('"') for name, _, value in pairs}
+
+
+def find_mirrors(folder: Path = Path("/etc/apt")) -> Mirrors | None:
+    """The mirrors of this machine's own sources; None where it has none of Debian's."""
+    files = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]
+    texts = (file.read_text() for file in files if file.suffix in {".list", ".sources"} and file.is_file())
+    return read_mirrors(texts)
+
+
+def read_mirrors(texts: Iterable[str]) -> Mirrors | None:
+    """Texts of APT sources, both formats → mirrors."""
+    pairs = [pair for text in texts for pair in _sources(text)]
+    archive = next(
+        (
+            uri
+            for uri, suite in pairs
+            if "main" in suite.split() and "/debian" in uri and "-security" not in suite
+        ),
+        None,
+    )
+    security = next((uri for uri, suite in pairs if "-security" in suite), None)
+    return Mirrors(archive=archive, security=security) if archive else None
+
+
+def _sources(text: str) -> Iterator[tuple[str, str]]:
+    """(address, suites and components) of each source."""
+    for line in text.splitlines():
+        if match := re.match(r"deb\s+(?:\[[^]]*\]\s+)?(\S+)\s+(.+)", line):
+            yield match[1].rstrip("/"), match[2]
+    for stanza in re.split(r"\n\s*\n", text):
+        fields = {
+            name.lower(): value.strip()
+            for name, _, value in (
+                line.partition(":") for line in stanza.splitlines() if not line.startswith("#")
+            )
+        }
+        if "uris" in fields and fields.get("enabled", "yes") != "no":
+            for uri in fields["uris"].split():
+                yield uri.rstrip("/"), f"{fields.get('suites', '')} {fields.get('components', '')}"
+
+
+def install_engine(release: Mapping[str, str], *, environ: Mapping[str, str]) -> str:
+    """Install an engine from packages, and what else is needed; returns what was done, as a sentence.
+
+    Starts no service. Raises `EngineSetupError` where that is not possible, with the reason.
+    """
+    if os.geteuid() != 0:
+        raise EngineSetupError(
+            "Installing packages needs root.", next_step="Run `tfimg engine up --install` as root once."
+        )
+    # Packages would start a daemon of their own on machines with systemd; ours is started by us.
+    env = {**environ, "DEBIAN_FRONTEND": "noninteractive"}
+    _apt(["update"], env)
+    name = release.get("PRETTY_NAME", "this distribution")
+    if release.get("ID") == "debian" and int(release.get("VERSION_ID", "99")) < 13:
+        _install_from_suite(ENGINE_SUITE, env)
+        return f"installed {', '.join(ENGINE_PACKAGES)} of Debian's {ENGINE_SUITE} beside {name}"
+    if release.get("ID") in {"debian", "ubuntu"}:
+        own = [package for package in ENGINE_PACKAGES if package != "docker-cli" or release["ID"] == "debian"]
+        _apt(["install", "--yes", "--no-install-recommends", *own, *BESIDE], env)
+        return f"installed {', '.join(own)} of {name}"
+    raise EngineSetupError(
+        f"tfimg knows the packages of Debian and Ubuntu, not of {name}.",
+        next_step="Install Docker Engine 23 or newer with buildx by its own instructions.",
+    )
+
+
+def _install_from_suite(suite: str, env: Mapping[str, str]) -> None:
+    """Install the engine's packages from another suite, whose sources stay in a folder that is thrown away."""
+    mirrors = find_mirrors()
+    if mirrors is None:
+        raise EngineSetupError(
+            "This machine's APT sources name no mirror of Debian.",
+            next_step="Add one to /etc/apt/sources.list.d, or install Docker Engine by its own instructions.",
+        )
+    with tempfile.TemporaryDirectory(prefix="tfimg-apt-") as scratch:
+        folder = Path(scratch)
+        # APT drops its rights while downloading.
+        folder.chmod(0o755)
+        sources = folder / "sources.list"
+        sources.write_text(f"deb [signed-by={KEYRING}] {mirrors.archive} {suite} main\n")
+        lists = folder / "lists"
+        (lists / "partial").mkdir(parents=True)
+        options = [
+            f"--option=Dir::Etc::SourceList={sources}", "--option=Dir::Etc::SourceParts=-",
+            f"--option=Dir::State::Lists={lists}",
+            "--option=Dir::Cache::pkgcache=", "--option=Dir::Cache::srcpkgcache=",
+        ]  # fmt: skip
+        _apt([*options, "update"], env)
+        _apt([*options, "download", *ENGINE_PACKAGES], env, cwd=folder)
+        # The rest of their dependencies comes from this machine's own suite.
+        files = [str(file) for file in sorted(folder.glob("*.deb"))]
+        _apt(["install", "--yes", "--no-install-recommends", *files, *BESIDE], env)
+
+
+def _apt(arguments: list[str], env: Mapping[str, str], cwd: Path | None = None) -> None:
+    try:
+        run(["apt-get", "--quiet", *arguments], env=env, cwd=cwd)
+    except (CommandFailed, FileNotFoundError) as error:
+        reason = error.completed.stderr.strip() if isinstance(error, CommandFailed) else str(error)
+        raise EngineSetupError(
+            f"`apt-get {' '.join(arguments[-6:])}` failed: {reason.splitlines()[-1] if reason else error}",
+            next_step="Check this machine's APT sources and network, then try again.",
+        ) from None

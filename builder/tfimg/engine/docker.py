@@ -1,0 +1,308 @@
+"""Docker behind the Engine protocol: builds through `docker buildx`, everything else through its API."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import tarfile
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+
+import docker
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound
+from docker.models.containers import Container
+from packaging.version import Version
+
+from tfimg.engine import buildx
+from tfimg.engine.protocol import (
+    BuildEvent,
+    BuildOrder,
+    Capabilities,
+    Exit,
+    Line,
+    RunOrder,
+    StoredImage,
+    StoredLayer,
+)
+from tfimg.errors import EngineTooOld, EngineUnavailable, NetworkError
+from tfimg.process import CommandFailed, run
+
+OLDEST_ENGINE = Version("23.0")
+"""First release whose default builder is BuildKit and that can hold zstd layers (moby 23.0 release notes)."""
+
+OLDEST_BUILDX = Version("0.12.0")
+"""First release that knows `--progress=rawjson`."""
+
+HOW_TO_GET_ONE = "`tfimg engine up --install` sets up one of tfimg's own beside it."
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _reachable(
+    method: Callable[Concatenate[DockerEngine, P], R],
+) -> Callable[Concatenate[DockerEngine, P], R]:
+    """Turn a lost connection into `EngineUnavailable`, wherever it is lost."""
+
+    @wraps(method)
+    def guarded(self: DockerEngine, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(self, *args, **kwargs)
+        except requests.exceptions.ConnectionError as error:
+            raise self._gone(error) from None
+
+    return guarded
+
+
+class DockerEngine:
+    """The engine that answers at `host`, such as `unix:///run/docker.sock`."""
+
+    def __init__(self, *, host: str, environ: Mapping[str, str]) -> None:
+        self.host = host
+        self._environ = {**environ, "DOCKER_HOST": host}
+
+    @cached_property
+    def _client(self) -> docker.DockerClient:
+        try:
+            return docker.DockerClient(base_url=self.host, timeout=600, version="auto")
+        except DockerException as error:
+            raise self._gone(error) from None
+
+    def _gone(self, error: Exception) -> EngineUnavailable:
+        return EngineUnavailable(
+            f"No container engine answers at {self.host}: {error}.",
+            next_step="Start it, or let `tfimg engine up --install` set up one of tfimg's own.",
+        )
+
+    @_reachable
+    def capabilities(self) -> Capabilities:
+        """See `Engine`."""
+        info: dict[str, Any] = self._client.info()
+        engine = str(info["ServerVersion"])
+        if Version(engine.partition("+")[0]) < OLDEST_ENGINE:
+            raise EngineTooOld(
+                f"The engine at {self.host} is Docker {engine}, and builds need {OLDEST_ENGINE} or newer.",
+                next_step=f"Upgrade it, or {HOW_TO_GET_ONE}",
+            )
+        drivers = dict(info.get("DriverStatus") or ())
+        containerd = str(drivers.get("driver-type", "")).startswith("io.containerd.snapshotter")
+        return Capabilities(
+            host=self.host,
+            engine=engine,
+            buildx=self.buildx_version(),
+            store="containerd" if containerd else "classic",
+            data_root=info["DockerRootDir"],
+            free_bytes=self._free_bytes(Path(info["DockerRootDir"])),
+        )
+
+    def buildx_version(self) -> str:
+        """Version of the buildx that builds go through. Raises `EngineTooOld` when there is none or it is too old."""
+        try:
+            words = run(["docker", "buildx", "version"], env=self._environ).stdout.split()
+        except (CommandFailed, FileNotFoundError):
+            raise EngineTooOld(
+                "`docker buildx` is not installed, and builds go through it.",
+                next_step="Install your distribution's docker-buildx or docker-buildx-plugin package, or let "
+                "`tfimg engine up --install` do it.",
+            ) from None
+        version = words[1].removeprefix("v").partition("+")[0]
+        if Version(version) < OLDEST_BUILDX:
+            raise EngineTooOld(
+                f"docker buildx is {version}, and builds need {OLDEST_BUILDX} or newer.",
+                next_step=f"Upgrade it, or {HOW_TO_GET_ONE}",
+            )
+        return version
+
+    def _free_bytes(self, data_root: Path) -> int | None:
+        if not self.host.startswith("unix://"):
+            return None
+        # A root that we may not look into lies on the file system of the nearest folder that we may.
+        while not os.access(data_root, os.X_OK) and data_root != data_root.parent:
+            data_root = data_root.parent
+        return shutil.disk_usage(data_root).free
+
+    def build(self, order: BuildOrder) -> Generator[BuildEvent, None, None]:
+        """See `Engine`."""
+        return buildx.build(order, env=self._environ)
+
+    @_reachable
+    def digest(self, name: str) -> str | None:
+        """See `Engine`."""
+        try:
+            return str(self._client.images.get(name).id)
+        except ImageNotFound:
+            return None
+
+    @_reachable
+    def labels(self, name: str) -> Mapping[str, str] | None:
+        """See `Engine`."""
+        try:
+            return dict(self._client.images.get(name).labels)
+        except ImageNotFound:
+            return None
+
+    @_reachable
+    def registry_digest(self, reference: str) -> str:
+        """See `Engine`."""
+        try:
+            return str(self._client.images.get_registry_data(reference).id)
+        except APIError as error:
+            raise NetworkError(
+                f"The registry did not give {reference}: {error.explanation or error}.",
+                next_step="Check its name and the network, or name a mirror with --mirror.",
+            ) from None
+
+    @_reachable
+    def read_back(self, name: str) -> StoredImage:
+        """See `Engine`. The engine exports the image for that: no other call tells media types before Docker 28."""
+        image = self._client.images.get(name)
+        documents, sizes = _read_export(self._client.api.get_image(name))
+        layers = _layers(documents, sizes)
+        steps: list[dict[str, Any]] = self._client.api.history(name)  # type: ignore[no-untyped-call]
+        unpacked = sum(int(step["Size"]) for step in steps)
+        return StoredImage(
+            digest=str(image.id), layers=layers, unpacked_bytes=unpacked, labels=dict(image.labels)
+        )
+
+    @_reachable
+    def run(self, order: RunOrder, *, timeout: float) -> Generator[Line | Exit, None, None]:
+        """See `Engine`."""
+        container = self._client.containers.create(
+            order.image, list(order.command), network_mode=order.network, user=order.user
+        )
+        return self._run(container, order, timeout)
+
+    def _run(
+        self, container: Container, order: RunOrder, timeout: float
+    ) -> Generator[Line | Exit, None, None]:
+        # A silent program wakes nobody up: the engine is told to end it, and that ends the stream.
+        alarm = _Alarm(timeout, container.kill)
+        try:
+            container.put_archive("/", _archive(order.files))
+            output = container.attach(stream=True, logs=False, stdout=True, stderr=True, demux=True)
+            container.start()
+            alarm.start()
+            yield from _lines(output)
+            status = container.wait()["StatusCode"]
+            container.reload()
+            if alarm.rang:
+                raise TimeoutError(f"no end after {timeout:.0f} s")
+            yield Exit(status=int(status), out_of_memory=bool(container.attrs["State"]["OOMKilled"]))
+        except requests.exceptions.ConnectionError as error:
+            raise self._gone(error) from None
+        finally:
+            alarm.cancel()
+            with suppress(APIError, requests.exceptions.ConnectionError):
+                container.remove(force=True, v=True)
+
+    @_reachable
+    def tag(self, name: str, references: Sequence[str]) -> None:
+        """See `Engine`."""
+        image = self._client.images.get(name)
+        for reference in references:
+            repository, _, tag = reference.rpartition(":")
+            image.tag(repository, tag)
+
+    @_reachable
+    def remove(self, name: str) -> None:
+        """See `Engine`."""
+        with suppress(ImageNotFound):
+            self._client.images.remove(name)
+
+
+def _archive(files: Mapping[str, tuple[bytes, int]]) -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w") as archive:
+        for path, (content, mode) in files.items():
+            member = tarfile.TarInfo(path.lstrip("/"))
+            member.size, member.mode = len(content), mode
+            archive.addfile(member, io.BytesIO(content))
+    return sink.getvalue()
+
+
+class _Alarm(threading.Timer):
+    """Calls `act` once after some seconds, and remembers that it did."""
+
+    def __init__(self, seconds: float, act: Callable[[], object]) -> None:
+        super().__init__(seconds, self._ring)
+        self.daemon = True
+        self.rang = False
+        self._act = act
+
+    def _ring(self) -> None:
+        self.rang = True
+        with suppress(APIError):
+            self._act()
+
+
+def _lines(output: Iterator[tuple[bytes | None, bytes | None]]) -> Iterator[Line]:
+    """Whole lines from a stream of (stdout, stderr) pieces."""
+    open_lines: dict[Literal["stdout", "stderr"], bytes] = {"stdout": b"", "stderr": b""}
+    for pieces in output:
+        for stream, piece in zip(open_lines, pieces, strict=True):
+            *whole, open_lines[stream] = (open_lines[stream] + (piece or b"")).split(b"\n")
+            yield from (Line(stream=stream, text=line.decode(errors="replace")) for line in whole)
+    yield from (
+        Line(stream=stream, text=rest.decode(errors="replace")) for stream, rest in open_lines.items() if rest
+    )
+
+
+class _Pieces(io.RawIOBase):
+    """A stream of pieces as a file to read from."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._left = pieces, b""
+
+    def readable(self) -> bool:
+        """See `io.RawIOBase`."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """See `io.RawIOBase`."""
+        if not self._left:
+            self._left = next(self._pieces, b"")
+        count = min(len(buffer), len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        return count
+
+
+SMALL = 1_000_000
+"""Bytes below which a blob of an exported image may be a JSON document and is kept. Manifests and
+configurations of our images have less than 10 kB."""
+
+
+def _read_export(pieces: Iterator[bytes]) -> tuple[dict[str, bytes], dict[str, int]]:
+    """An image export → its small files by name, and the size of every file in bytes."""
+    documents, sizes = {}, {}
+    reader = io.BufferedReader(_Pieces(pieces), buffer_size=1 << 20)
+    with tarfile.open(fileobj=reader, mode="r|") as archive:
+        for member in archive:
+            sizes[member.name] = member.size
+            if member.isfile() and member.size < SMALL and (file := archive.extractfile(member)):
+                documents[member.name] = file.read()
+    return documents, sizes
+
+
+def _layers(documents: Mapping[str, bytes], sizes: Mapping[str, int]) -> tuple[StoredLayer, ...]:
+    if "index.json" not in documents:
+        names = json.loads(documents["manifest.json"])[0]["Layers"]
+        return tuple(StoredLayer(digest=name, media_type="tar", size=sizes[name]) for name in names)
+    descriptor = json.loads(documents["index.json"])["manifests"][0]
+    manifest = json.loads(documents[_blob(descriptor["digest"])])
+    if "layers" not in manifest:  # an index of platforms: ours have one
+        manifest = json.loads(documents[_blob(manifest["manifests"][0]["digest"])])
+    return tuple(
+        StoredLayer(digest=layer["digest"], media_type=layer["mediaType"], size=sizes[_blob(layer["digest"])])
+        for layer in manifest["layers"]
+    )
+
+
+def _blob(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"

@@ -1,0 +1,180 @@
+"""What the stages know of a container engine: the values it speaks, and the calls they make."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+Store = Literal["containerd", "classic"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Capabilities:
+    """What an engine was found to be and to do.
+
+    `free_bytes` is None for an engine on another machine, whose disk cannot be seen.
+    """
+
+    host: str
+    engine: str
+    buildx: str
+    store: Store
+    data_root: str
+    free_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildOrder:
+    """One build: a Dockerfile over a context, to one name. `secrets` are `id=…` values of `--secret`."""
+
+    dockerfile: Path
+    context: Path
+    name: str
+    build_args: Mapping[str, str]
+    labels: Mapping[str, str]
+    secrets: Sequence[str]
+    secret_env: Mapping[str, str]
+    output: str
+    fresh: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageEvent:
+    """A step of the build changed its state; `seconds` is its duration once it has ended."""
+
+    step: str
+    state: Literal["started", "done", "cached", "failed"]
+    seconds: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogEvent:
+    """A line that a step wrote."""
+
+    step: str
+    line: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProgressEvent:
+    """Bytes that a step has moved so far; `total` is 0 where it is not known."""
+
+    step: str
+    what: str
+    current: int
+    total: int
+
+
+BuildEvent = StageEvent | LogEvent | ProgressEvent
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredLayer:
+    """A layer as the engine's store holds it. `size` is bytes of the blob, compressed if its media type says so."""
+
+    digest: str
+    media_type: str
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredImage:
+    """An image read back from the store.
+
+    `digest` is the manifest's in the containerd store, the configuration's in the classic one. `unpacked_bytes` is
+    the sum over layers as they lie on disk. Both stores: `layers` from the base up.
+    """
+
+    digest: str
+    layers: tuple[StoredLayer, ...]
+    unpacked_bytes: int
+    labels: Mapping[str, str]
+
+    @property
+    def compressed_bytes(self) -> int | None:
+        """Bytes that a registry would be sent, or None where the store keeps layers uncompressed."""
+        if not all("zstd" in layer.media_type or "gzip" in layer.media_type for layer in self.layers):
+            return None
+        return sum(layer.size for layer in self.layers)
+
+    @property
+    def compression(self) -> str:
+        """`zstd`, `gzip`, `none`, or a mixture such as `gzip+zstd`, as read from the media types."""
+        found = {
+            next((kind for kind in ("zstd", "gzip") if kind in layer.media_type), "none")
+            for layer in self.layers
+        }
+        return "+".join(sorted(found))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOrder:
+    """One run of a program in a fresh container. `files` are put below `/` first: path → (content, mode)."""
+
+    image: str
+    command: Sequence[str]
+    files: Mapping[str, tuple[bytes, int]]
+    network: Literal["none", "bridge"] = "none"
+    user: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """A line that a program in a container wrote."""
+
+    stream: Literal["stdout", "stderr"]
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exit:
+    """How a program in a container ended; `out_of_memory` when the kernel killed it for that."""
+
+    status: int
+    out_of_memory: bool
+
+
+class Engine(Protocol):
+    """A container engine. Every method raises `EngineUnavailable` when the engine is gone."""
+
+    def capabilities(self) -> Capabilities:
+        """Ask the engine what it is. Raises `EngineTooOld` below the versions that builds need."""
+        ...
+
+    def build(self, order: BuildOrder) -> Generator[BuildEvent, None, None]:
+        """Build, telling progress. Raises `BuildError` or a more precise error after the last event."""
+        ...
+
+    def read_back(self, name: str) -> StoredImage:
+        """Read an image from the store, layer by layer."""
+        ...
+
+    def digest(self, name: str) -> str | None:
+        """Digest of a local image, or None when there is none of that name."""
+        ...
+
+    def labels(self, name: str) -> Mapping[str, str] | None:
+        """Labels of a local image, or None when there is none of that name."""
+        ...
+
+    def registry_digest(self, reference: str) -> str:
+        """Digest that a registry has for a reference. Raises `NetworkError` when it cannot be asked or has none."""
+        ...
+
+    def run(self, order: RunOrder, *, timeout: float) -> Generator[Line | Exit, None, None]:
+        """Run a program, its lines as they come and `Exit` last; the container is gone afterwards.
+
+        Raises `TimeoutError` after `timeout` seconds.
+        """
+        ...
+
+    def tag(self, name: str, references: Sequence[str]) -> None:
+        """Give an image more names, in order."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Take a name away; the image goes with its last one. No error when there is none."""
+        ...

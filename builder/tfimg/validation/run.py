@@ -1,0 +1,176 @@
+"""BuiltImage → Report: run the suite inside, follow its stream, judge what it said and what it left unsaid."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tfimg.engine.protocol import Engine, Exit, Line, RunOrder
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.lock import Layers, digest, read_packages
+from tfimg.validation.report import CheckResult, Report
+
+FOLDER = "tfimg-validation"
+"""Where the suite lies in a container, below `/`."""
+
+SECONDS = 600.0
+"""How long the whole suite may take. On two cores it takes about 30 s."""
+
+KEPT_LINES = 40
+"""How many of the last lines on stderr are kept for the reason of a crash."""
+
+
+def facts(spec: ImageSpec, lock: Layers) -> dict[str, Any]:
+    """What an image claims to be, in the words of the suite (images/validation/contract.py)."""
+    return {
+        "identifier": spec.identifier,
+        "tensorflow": spec.tensorflow,
+        "python": spec.python,
+        "device": spec.device,
+        "cuda": spec.gpu.cuda if spec.gpu else None,
+        "cudnn": spec.gpu.cudnn if spec.gpu else None,
+        "packages": {package.name: package.version for package in read_packages(lock)},
+        "user": "non-root",
+    }
+
+
+def suite_files(folder: Path) -> dict[str, bytes]:
+    """The suite's source, by path relative to its folder."""
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*.py"))
+        if "__pycache__" not in file.parts
+    }
+
+
+def suite_digest(files: Mapping[str, bytes]) -> str:
+    """`sha256:…` of a suite: a report is about one suite."""
+    whole = hashlib.sha256()
+    for name in sorted(files):
+        whole.update(f"{name}\n{len(files[name])}\n".encode() + files[name])
+    return f"sha256:{whole.hexdigest()}"
+
+
+def validate(
+    spec: ImageSpec,
+    lock: Layers,
+    *,
+    image: str,
+    image_digest: str,
+    suite: Mapping[str, bytes],
+    engine: Engine,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    on_result: Callable[[CheckResult], None] = lambda _: None,
+    on_start: Callable[[str], None] = lambda _: None,
+) -> Report:
+    """Run the suite in a container of the image that has no network, as the image's own user."""
+    start = time.monotonic()
+    files = {f"/{FOLDER}/suite/{name}": (content, 0o444) for name, content in suite.items()}
+    files[f"/{FOLDER}/facts.json"] = (json.dumps(facts(spec, lock)).encode(), 0o444)
+    order = RunOrder(
+        image=image,
+        command=["python", f"/{FOLDER}/suite", "--facts", f"/{FOLDER}/facts.json"],
+        files=files,
+    )
+    story = Story()
+    with closing(engine.run(order, timeout=SECONDS)) as output:
+        try:
+            for said in output:
+                for result in story.tell(said, on_start):
+                    on_result(result)
+        except TimeoutError:
+            story.timed_out = True
+    for result in story.unfinished():
+        on_result(result)
+    return Report(
+        identifier=spec.identifier, device=spec.device, digest=image_digest, lock=digest(lock),
+        suite=suite_digest(suite), date=now().isoformat(timespec="seconds"),
+        seconds=round(time.monotonic() - start, 2), results=tuple(story.results), problem=story.problem,
+    )  # fmt: skip
+
+
+@dataclass(kw_only=True, slots=True)
+class Story:
+    """What the suite has said so far. It believes only whole events; silence is never good news."""
+
+    planned: list[str] = field(default_factory=list)
+    running: str | None = None
+    results: list[CheckResult] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    ended: bool = False
+    exit: Exit | None = None
+    timed_out: bool = False
+
+    def tell(self, said: Line | Exit, on_start: Callable[[str], None]) -> Iterator[CheckResult]:
+        """Take in one line, or the end; yields the result that it completes."""
+        if isinstance(said, Exit):
+            self.exit = said
+        elif said.stream == "stderr" or (event := _event(said.text)) is None:
+            self.errors = [*self.errors, said.text][-KEPT_LINES:]
+        else:
+            yield from self._event(event, on_start)
+
+    def _event(self, event: Mapping[str, Any], on_start: Callable[[str], None]) -> Iterator[CheckResult]:
+        if event["event"] == "suite":
+            self.planned = list(event["checks"])
+        elif event["event"] == "start":
+            self.running = event["check"]
+            on_start(event["check"])
+        elif event["event"] == "end":
+            self.running = None
+            result = CheckResult(
+                check=event["check"], outcome=event["outcome"], reason=event["reason"],
+                seconds=event["seconds"], evidence=event["evidence"],
+            )  # fmt: skip
+            self.results.append(result)
+            yield result
+        elif event["event"] == "done":
+            self.ended = True
+
+    def unfinished(self) -> Iterator[CheckResult]:
+        """Results for the checks that the suite did not end itself: the one that ran, and those behind it."""
+        told = {result.check for result in self.results}
+        for check in [name for name in self.planned if name not in told]:
+            if check == self.running and self.timed_out:
+                result = _result(check, "timed-out", f"it did not end within the suite's {SECONDS:.0f} s")
+            elif check == self.running:
+                result = _result(check, "crashed", self._last_words())
+            else:
+                result = _result(check, "skipped", "the suite ended before it")
+            self.results.append(result)
+            yield result
+
+    def _last_words(self) -> str:
+        if self.exit and self.exit.out_of_memory:
+            return "the kernel killed it for lack of memory"
+        status = f"the process ended with status {self.exit.status}" if self.exit else "the process is gone"
+        return f"{status}: {' '.join(self.errors[-3:]).strip() or 'it said nothing'}"
+
+    @property
+    def problem(self) -> str | None:
+        """Why this is not the story of a whole suite, or None when it is one."""
+        if self.timed_out:
+            return f"the suite did not end within {SECONDS:.0f} s"
+        if not self.planned:
+            return f"the suite did not start: {self._last_words()}"
+        return None if self.ended else f"the suite did not reach its end: {self._last_words()}"
+
+
+def _result(check: str, outcome: Any, reason: str) -> CheckResult:
+    return CheckResult(check=check, outcome=outcome, reason=reason, seconds=0.0, evidence={})
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    """A line of the stream, or None for anything else that came out there."""
+    try:
+        event = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return event if isinstance(event, dict) and "event" in event else None
