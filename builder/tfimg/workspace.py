@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfimg.errors import LockError, TfimgError
+from tfimg.errors import LockError, TfimgError, UsageError
 from tfimg.process import CommandFailed, run
 
 _HERE = Path(__file__).parent
@@ -82,15 +82,29 @@ class Workspace:
         return described.stdout.strip()
 
 
-def find_workspace() -> Workspace:
-    """The checkout that this package is installed from, else the data inside the package."""
+def find_workspace(environ: Mapping[str, str]) -> Workspace:
+    """`TFIMG_WORKSPACE`, else the checkout that this package is installed from, else the data inside the package.
+
+    Raises `UsageError` when the folder that was named is no workspace.
+    """
+    if named := environ.get("TFIMG_WORKSPACE"):
+        if not _is_workspace(Path(named)):
+            raise UsageError(
+                f"TFIMG_WORKSPACE is {named}, which does not hold matrix.yaml and images/.",
+                next_step="Name a folder that does, or unset it.",
+            )
+        return Workspace(root=Path(named))
     for root in (_HERE.parent.parent, _HERE / "data"):
-        if (root / "matrix.yaml").is_file() and (root / "images").is_dir():
+        if _is_workspace(root):
             return Workspace(root=root)
     raise TfimgError(
         f"matrix.yaml and images/ are neither beside {_HERE} nor inside it: the installation is incomplete.",
         next_step="Install tfimg again.",
     )
+
+
+def _is_workspace(root: Path) -> bool:
+    return (root / "matrix.yaml").is_file() and (root / "images").is_dir()
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:

@@ -31,7 +31,7 @@ class Context:
     @cached_property
     def workspace(self) -> Workspace:
         """The checkout or the installed data."""
-        return find_workspace()
+        return find_workspace(self.environ)
 
     @cached_property
     def state(self) -> Path:

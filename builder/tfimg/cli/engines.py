@@ -29,13 +29,11 @@ def up(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         context.say("Installing an engine from the distribution's packages")
         context.say(f"Done: {install_engine(release, environ=environ)}.")
     try:
-        engine = connect(environ, context.state)
-        context.say("An engine runs already.")
+        return _show(context, connect(environ, context.state), started=False)
     except (EngineUnavailable, EngineTooOld):
         if environ.get("DOCKER_HOST"):
             raise
-        engine = _start(context)
-    return _show(context, engine)
+        return _show(context, _start(context), started=True)
 
 
 def _installed(environ: Mapping[str, str]) -> bool:
@@ -81,7 +79,7 @@ def down(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 def status(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """`tfimg engine status`."""
     context = Context(arguments, environ)
-    return _show(context, connect(environ, context.state))
+    return _show(context, connect(environ, context.state), started=False)
 
 
 def env(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -95,7 +93,7 @@ def env(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     return 0
 
 
-def _show(context: Context, engine: DockerEngine) -> int:
+def _show(context: Context, engine: DockerEngine, *, started: bool) -> int:
     from tfimg.cli.show import print_fields, size
 
     found = engine.capabilities()
@@ -103,7 +101,7 @@ def _show(context: Context, engine: DockerEngine) -> int:
     own = private_engine(context.state).host == found.host
     if context.arguments.json:
         plan = {"compression": output.compression, "why": output.why}
-        context.emit({**asdict(found), "private": own, "plan": plan})
+        context.emit({**asdict(found), "private": own, "started": started, "plan": plan})
         return 0
     print_fields(
         {

@@ -43,7 +43,7 @@ def build(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     capabilities = engine.capabilities()
     building.check_space(capabilities)
     network = _network(context)
-    base = _base(context, planned.spec, engine)
+    base = prepare_base(context, planned.spec, engine)
     with follow(context) as progress:
         built = building.build(
             planned, base=base, engine=engine, capabilities=capabilities, network=network,
@@ -137,7 +137,8 @@ def _network(context: Context) -> HostNetwork:
     return network
 
 
-def _base(context: Context, spec: ImageSpec, engine: DockerEngine) -> Base:
+def prepare_base(context: Context, spec: ImageSpec, engine: DockerEngine) -> Base:
+    """The base that the arguments choose, made where it must be, and a word on which it was and why."""
     template = environment(read_templates(context.workspace)).get_template("base.Dockerfile.j2")
     bootstrap = Bootstrap(
         mirrors=find_mirrors(), scratch=context.state / "scratch", template=template.render,

@@ -9,7 +9,7 @@ import shutil
 import tarfile
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
@@ -18,6 +18,7 @@ import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.containers import Container
+from docker.utils.socket import frames_iter
 from packaging.version import Version
 
 from tfimg.engine import buildx
@@ -186,10 +187,12 @@ class DockerEngine:
         alarm = _Alarm(timeout, container.kill)
         try:
             container.put_archive("/", _archive(order.files))
-            output = container.attach(stream=True, logs=False, stdout=True, stderr=True, demux=True)
-            container.start()
-            alarm.start()
-            yield from _lines(output)
+            # Before the start, so that no line is lost.
+            socket = self._client.api.attach_socket(str(container.id), {"stdout": 1, "stderr": 1, "stream": 1})
+            with closing(socket), closing(socket._response):
+                container.start()
+                alarm.start()
+                yield from _lines(frames_iter(socket, tty=False))  # type: ignore[no-untyped-call]
             status = container.wait()["StatusCode"]
             container.reload()
             if alarm.rang:
@@ -242,13 +245,14 @@ class _Alarm(threading.Timer):
             self._act()
 
 
-def _lines(output: Iterator[tuple[bytes | None, bytes | None]]) -> Iterator[Line]:
-    """Whole lines from a stream of (stdout, stderr) pieces."""
+def _lines(frames: Iterator[tuple[int, bytes]]) -> Iterator[Line]:
+    """Whole lines from a stream of frames; a frame's number is that of the file descriptor."""
+    streams: dict[int, Literal["stdout", "stderr"]] = {1: "stdout", 2: "stderr"}
     open_lines: dict[Literal["stdout", "stderr"], bytes] = {"stdout": b"", "stderr": b""}
-    for pieces in output:
-        for stream, piece in zip(open_lines, pieces, strict=True):
-            *whole, open_lines[stream] = (open_lines[stream] + (piece or b"")).split(b"\n")
-            yield from (Line(stream=stream, text=line.decode(errors="replace")) for line in whole)
+    for number, piece in frames:
+        stream = streams[number]
+        *whole, open_lines[stream] = (open_lines[stream] + piece).split(b"\n")
+        yield from (Line(stream=stream, text=line.decode(errors="replace")) for line in whole)
     yield from (
         Line(stream=stream, text=rest.decode(errors="replace")) for stream, rest in open_lines.items() if rest
     )

@@ -1,0 +1,194 @@
+"""The main job: build, validate, tag."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tfimg.cli.context import Context
+from tfimg.cli.images import prepare_base
+from tfimg.cli.parser import build_parser
+from tfimg.engine.docker import DockerEngine
+from tfimg.engine.protocol import Exit, Line, RunOrder
+from tfimg.matrix.resolve import Request, resolve
+from tfimg.recipe.lock import digest
+from tfimg.workspace import find_workspace
+
+from .conftest import IDENTIFIER, REPOSITORY, ROOT, Built, names, tfimg
+
+CHECKS = [
+    "environment.python",
+    "environment.user",
+    "environment.packages",
+    "environment.pip_check",
+    "environment.import_tensorflow",
+    "environment.tensorflow_version",
+    "environment.build_info",
+    "devices.listing",
+    "numerics.matmul",
+    "training.mixed_precision",
+    "tools.tensorboard",
+]
+
+
+def said(engine: DockerEngine, image: str, *command: str, **options: object) -> tuple[int, str]:
+    """Status and standard output of a program in an image."""
+    output = list(engine.run(RunOrder(image=image, command=command, files={}, **options), timeout=120))  # type: ignore[arg-type]
+    status = next(item.status for item in output if isinstance(item, Exit))
+    return status, "\n".join(
+        item.text for item in output if isinstance(item, Line) and item.stream == "stdout"
+    )
+
+
+def test_every_check_ran_and_passed(built: Built) -> None:
+    assert {result["check"]: result["outcome"] for result in built.report["results"]} == dict.fromkeys(
+        CHECKS, "passed"
+    )
+    assert (built.report["passed"], built.report["problem"], built.report["level"]) == (
+        True,
+        None,
+        "validated",
+    )
+
+
+def test_checks_report_numbers(built: Built) -> None:
+    evidence = {result["check"]: result["evidence"] for result in built.report["results"]}
+    matmul = evidence["numerics.matmul"]
+    assert 0 < matmul["worst_error_over_bound"] < 1
+    assert matmul["device"].endswith("/device:CPU:0")
+
+
+def test_all_tags_name_the_same_image(built: Built, engine: DockerEngine) -> None:
+    expected = [f"{REPOSITORY}:{name}" for name in (IDENTIFIER, "2.15.1", "2.15")]
+    assert built.document["tags"] == expected
+    assert {engine.digest(tag) for tag in expected} == {built.document["digest"]}
+
+
+def test_no_candidate_is_left(built: Built, engine: DockerEngine) -> None:
+    assert built.document["digest"]
+    assert not [name for name in names(engine) if "candidate" in name]
+
+
+def test_labels_say_what_it_is_made_of(built: Built, engine: DockerEngine) -> None:
+    labels = dict(engine.labels(built.name) or {})
+    workspace = find_workspace({})
+    revision = labels.pop("org.opencontainers.image.revision", None)
+    assert revision == workspace.revision()
+    assert labels == {
+        "org.opencontainers.image.title": "TensorFlow 2.15.1 for CPU on Python 3.11",
+        "org.opencontainers.image.version": IDENTIFIER,
+        "org.opencontainers.image.licenses": "Apache-2.0",
+        "org.opencontainers.image.base.name": "tfimg/base:bookworm-py3.11",
+        "org.opencontainers.image.base.digest": engine.digest("tfimg/base:bookworm-py3.11"),
+        "tfimg.identifier": IDENTIFIER,
+        "tfimg.tensorflow": "2.15.1",
+        "tfimg.python": "3.11",
+        "tfimg.device": "cpu",
+        "tfimg.lock": digest(workspace.read_lock(IDENTIFIER)),
+        "tfimg.version": "0.1.0",
+        # A bootstrapped base carries its own label on.
+        "tfimg.base.recipe": labels["tfimg.base.recipe"],
+    }
+
+
+def test_what_is_claimed_of_the_store_was_read_back(built: Built, engine: DockerEngine) -> None:
+    stored = engine.read_back(built.name)
+    kinds = {layer.media_type for layer in stored.layers}
+    if engine.capabilities().store == "containerd":
+        assert kinds == {"application/vnd.oci.image.layer.v1.tar+zstd"}
+        assert stored.compressed_bytes == sum(layer["size"] for layer in built.document["layers"])
+        assert 0 < (stored.compressed_bytes or 0) < stored.unpacked_bytes
+    else:
+        assert (kinds, stored.compressed_bytes) == ({"tar"}, None)
+    assert built.document["compression"]["found"] == stored.compression
+
+
+def test_the_image_runs_as_a_user_under_an_init(built: Built, engine: DockerEngine) -> None:
+    script = "id -u; pwd; cut -c 1-7 </proc/1/cmdline; which python pip tensorboard"
+    expected = ["1000", "/home/tensorflow", "tini\0--"]
+    expected += [f"/opt/tensorflow/bin/{name}" for name in ("python", "pip", "tensorboard")]
+    assert said(engine, built.name, "sh", "-c", script) == (0, "\n".join(expected))
+
+
+def test_its_user_can_install_packages_and_not_spoil_the_locked_ones(
+    built: Built, engine: DockerEngine
+) -> None:
+    """A wheel made on the spot: there is no network in the container."""
+    script = """
+set -e
+mkdir /tmp/demo && cd /tmp/demo
+printf 'def hello():\\n    print("hello")\\n' >demo.py
+python - <<'PY'
+import zipfile
+with zipfile.ZipFile("demo-1-py3-none-any.whl", "w") as wheel:
+    wheel.write("demo.py")
+    wheel.writestr("demo-1.dist-info/METADATA", "Metadata-Version: 2.1\\nName: demo\\nVersion: 1\\n")
+    tag = "Root-Is-Purelib: true\\nTag: py3-none-any\\n"
+    wheel.writestr("demo-1.dist-info/WHEEL", f"Wheel-Version: 1.0\\nGenerator: hand\\n{tag}")
+    wheel.writestr("demo-1.dist-info/entry_points.txt", "[console_scripts]\\ndemo = demo:hello\\n")
+    wheel.writestr("demo-1.dist-info/RECORD", "")
+PY
+pip install --quiet --no-index ./demo-1-py3-none-any.whl
+cd / && demo
+if rm -f /opt/tensorflow/bin/pip 2>/dev/null; then echo spoiled; fi
+"""
+    assert said(engine, built.name, "sh", "-c", script) == (0, "hello")
+
+
+def test_events_tell_the_steps(built: Built) -> None:
+    steps = [event for event in built.ended.documents if event["event"] == "step"]
+    ended = {event["step"] for event in steps if event["state"] in {"done", "cached"}}
+    assert ended >= {event["step"] for event in steps if event["state"] == "started"}
+    assert any("--from=tensorflow" in step for step in ended)
+    assert [event["check"] for event in built.ended.documents if event["event"] == "check"] == CHECKS
+
+
+def test_an_unchanged_build_gives_the_same_image(built: Built) -> None:
+    again = tfimg("build", "--tf", "2.15.1", "--base", "bootstrap", "--repository", REPOSITORY, "--json")
+    assert again.code == 0, again.stderr
+    assert again.documents[-1]["digest"] == built.document["digest"]
+
+
+def test_for_people_the_result_is_a_few_lines(built: Built) -> None:
+    ended = tfimg("build", "--tf", "2.15.1", "--base", "bootstrap", "--repository", REPOSITORY)
+    assert ended.code == 0
+    assert built.document["digest"] in ended.stdout
+    assert "11 passed" in ended.stdout
+    assert "passed   numerics.matmul" in ended.stderr
+    assert "\x1b[" not in ended.stdout + ended.stderr, "no colours where there is no terminal"
+
+
+def test_the_committed_dockerfile_builds_with_plain_docker(built: Built, engine: DockerEngine) -> None:
+    """The certificate authority alone is passed, as a company network may need it."""
+    bundle = Path("/etc/ssl/certs/ca-certificates.crt")
+    line = [
+        "docker", "--host", engine.host, "buildx", "build", "--provenance=false",
+        "--build-arg=BASE=tfimg/base:bookworm-py3.11",
+        *([f"--secret=id=ca,src={bundle}"] if bundle.exists() else []),
+        f"--file={ROOT}/images/rendered/{IDENTIFIER}/Dockerfile", "--tag=tfimg-test/plain:1", f"{ROOT}/images",
+    ]  # fmt: skip
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    try:
+        plain, ours = engine.read_back("tfimg-test/plain:1"), engine.read_back(built.name)
+        assert len(plain.layers) == len(ours.layers)
+        assert said(
+            engine, "tfimg-test/plain:1", "python", "-c", "import tensorflow as tf; print(tf.__version__)"
+        ) == (
+            0,
+            "2.15.1",
+        )
+    finally:
+        engine.remove("tfimg-test/plain:1")
+
+
+@pytest.mark.parametrize(("python", "suite"), [("3.9", "bullseye"), ("3.13", "trixie")])
+def test_other_pythons_are_bootstrapped_too(engine: DockerEngine, python: str, suite: str) -> None:
+    context = Context(build_parser().parse_args(["build", "--base", "bootstrap"]), os.environ)
+    base = prepare_base(context, resolve(context.specs, Request(python=python)), engine)
+    assert (base.kind, base.name) == ("bootstrap", f"tfimg/base:{suite}-py{python}")
+    script = "import sys, ssl; print('.'.join(map(str, sys.version_info[:2])))"
+    assert said(engine, base.reference, "python3", "-c", script) == (0, python)

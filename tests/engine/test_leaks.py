@@ -1,0 +1,112 @@
+"""Company networks: what reaches a build as a secret is in no layer, label or history of the image."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from tfimg.engine.docker import DockerEngine
+from tfimg.engine.protocol import BuildOrder
+
+from .conftest import Built, tfimg
+
+MARK = "tfimg-planted-7c1e"
+"""Part of every planted secret; stands nowhere else."""
+
+
+def texts(engine: DockerEngine, image: str) -> Iterator[tuple[str, bytes]]:
+    """Every blob of an exported image, layers decompressed, by name."""
+    export = b"".join(engine._client.api.get_image(image))
+    with tarfile.open(fileobj=io.BytesIO(export)) as archive:
+        for member in archive:
+            if file := archive.extractfile(member):
+                blob = file.read()
+                compressed = blob.startswith(b"\x28\xb5\x2f\xfd")
+                yield (
+                    member.name,
+                    zstandard.ZstdDecompressor().stream_reader(blob).read() if compressed else blob,
+                )
+
+
+def found(engine: DockerEngine, image: str, mark: str) -> list[str]:
+    """Names of the blobs that hold a mark."""
+    return [name for name, text in texts(engine, image) if mark.encode() in text]
+
+
+def index_address() -> str:
+    """The package index that this machine's pip uses."""
+    asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return done.stdout.strip()
+    told = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
+    return subprocess.run(
+        [sys.executable, "-c", told], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def planted(folder: Path) -> dict[str, str]:
+    """Settings of a company network, each with the mark in it, that this machine's network does not mind."""
+    bundle, netrc = folder / "ca.pem", folder / "netrc"
+    system = Path("/etc/ssl/certs/ca-certificates.crt")
+    bundle.write_text(f"# {MARK}-ca\n" + (system.read_text() if system.exists() else ""))
+    netrc.write_text(f"machine index.example.test login {MARK}-user password {MARK}-netrc\n")
+    index = re.sub(r"^(https?://)", rf"\1user:{MARK}-index@", index_address())
+    return {
+        "SSL_CERT_FILE": str(bundle), "NETRC": str(netrc), "UV_DEFAULT_INDEX": index,
+        # Only the index is asked, over https: nobody goes through these.
+        "http_proxy": f"http://user:{MARK}-proxy@127.0.0.1:9", "no_proxy": f"{MARK}-no-proxy.example.test",
+    }  # fmt: skip
+
+
+def test_secrets_leave_no_trace(engine: DockerEngine, built: Built, tmp_path: Path) -> None:
+    """Every step runs again, with secrets that carry a mark."""
+    assert built.name
+    repository = "tfimg-test/company"
+    ended = tfimg(
+        "build", "--tf", "2.15.1", "--base", "bootstrap", "--repository", repository, "--no-cache", "--json",
+        env=planted(tmp_path),
+    )  # fmt: skip
+    assert ended.code == 0, ended.stderr
+    steps = [event for event in ended.documents if event["event"] == "step" and "RUN" in event["step"]]
+    assert not [event for event in steps if event["state"] == "cached"]
+    try:
+        assert found(engine, f"{repository}:2.15.1", MARK) == []
+        assert MARK not in json.dumps(engine._client.images.get(f"{repository}:2.15.1").attrs)
+        assert MARK not in json.dumps(engine._client.images.get(f"{repository}:2.15.1").history())
+    finally:
+        for tag in ended.documents[-1]["tags"]:
+            engine.remove(tag)
+
+
+@pytest.mark.parametrize(
+    "leak",
+    [
+        "RUN --mount=type=secret,id=network cp /run/secrets/network /leaked",
+        "ARG LEAK\nRUN true",
+        "ARG LEAK\nLABEL leak=$LEAK",
+        "ARG LEAK\nENV LEAK=$LEAK",
+    ],
+)
+def test_a_leak_would_be_found(engine: DockerEngine, built: Built, tmp_path: Path, leak: str) -> None:
+    """The search above can fail: in a layer, in the history, in a label, in the environment."""
+    (tmp_path / "Dockerfile").write_text(f"FROM tfimg/base:bookworm-py3.11\n{leak}\n")
+    order = BuildOrder(
+        dockerfile=tmp_path / "Dockerfile", context=tmp_path, name="tfimg-test/leak:1",
+        build_args={"LEAK": f"{MARK}-argument"}, labels={}, secrets=["id=network,env=LEAK"],
+        secret_env={"LEAK": f"{MARK}-secret"}, output="type=image,name=tfimg-test/leak:1,compression=zstd",
+    )  # fmt: skip
+    assert list(engine.build(order)), built.name
+    try:
+        assert found(engine, "tfimg-test/leak:1", MARK)
+    finally:
+        engine.remove("tfimg-test/leak:1")

@@ -1,0 +1,123 @@
+"""A base from a registry, through a mirror: a real registry, filled by us, on this machine's loopback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from testcontainers.core.config import testcontainers_config
+from testcontainers.core.container import DockerContainer
+
+from tfimg.engine.docker import DockerEngine
+
+from .conftest import Built, tfimg
+from .test_faults import assert_refused
+
+REGISTRY = """\
+FROM tfimg/base:bookworm-py3.11
+RUN apt-get -q update && apt-get -q install -y --no-install-recommends docker-registry
+RUN printf 'version: 0.1\\nstorage: {filesystem: {rootdirectory: /registry}}\\nhttp: {addr: ":5000"}\\n' >/config.yml
+ENTRYPOINT ["docker-registry", "serve", "/config.yml"]
+"""
+"""Debian's package of distribution, on our own base: no registry is needed to have one."""
+
+
+@pytest.fixture(scope="module")
+def mirror(engine: DockerEngine, built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """HOST:PORT of a registry that has one official-looking Python image: our bootstrapped base."""
+    assert built.name
+    folder = tmp_path_factory.mktemp("registry")
+    (folder / "Dockerfile").write_text(REGISTRY)
+    docker("build", "--tag=tfimg-test/registry:1", str(folder), host=engine.host)
+    testcontainers_config.ryuk_disabled = True  # its image would have to be pulled
+    os.environ["DOCKER_HOST"] = engine.host
+    try:
+        with DockerContainer("tfimg-test/registry:1").with_exposed_ports(5000) as registry:
+            address = f"127.0.0.1:{registry.get_exposed_port(5000)}"
+            wait_for(f"http://{address}/v2/")
+            name = f"{address}/library/python:3.11-slim-bookworm"
+            docker("tag", "tfimg/base:bookworm-py3.11", name, host=engine.host)
+            docker("push", name, host=engine.host)
+            engine.remove(name)
+            yield address
+    finally:
+        del os.environ["DOCKER_HOST"]
+        engine.remove("tfimg-test/registry:1")
+
+
+def docker(*arguments: str, host: str) -> None:
+    """Plain docker, as a person would use it."""
+    line = ["docker", "--host", host, *arguments]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def wait_for(url: str, seconds: float = 30) -> None:
+    """Wait until a server answers."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=5):  # noqa: S310
+                return
+        except OSError:
+            assert time.monotonic() < deadline, url
+            time.sleep(0.2)
+
+
+def build(*arguments: str) -> list[str]:
+    """A build command of the image that is built already, with another base."""
+    return ["build", "--tf", "2.15.1", "--repository", "tfimg-test/mirrored", "--json", *arguments]
+
+
+@pytest.mark.parametrize("choice", ["registry", "auto"])
+def test_the_base_comes_from_the_mirror(engine: DockerEngine, mirror: str, choice: str) -> None:
+    ended = tfimg(*build("--base", choice, "--mirror", f"docker.io={mirror}"))
+    assert ended.code == 0, ended.stderr
+    try:
+        base = ended.documents[-1]["base"]
+        name = f"{mirror}/library/python:3.11-slim-bookworm"
+        assert (base["kind"], base["name"]) == ("registry", name)
+        assert base["reference"] == f"{name}@{base['digest']}"
+        assert ended.documents[-1]["labels"]["org.opencontainers.image.base.name"] == name
+        assert ended.documents[-1]["report"]["passed"] is True
+    finally:
+        for tag in ended.documents[-1]["tags"]:
+            engine.remove(tag)
+
+
+def test_a_registry_without_the_image_is_said_aloud(mirror: str) -> None:
+    ended = tfimg(
+        "build", "--tf", "2.15.1", "--python", "3.9", "--base", "registry", "--mirror", f"docker.io={mirror}"
+    )
+    assert_refused(
+        ended, code=14, says=r"The registry did not give \S+/library/python:3\.9-slim-bullseye: .*--mirror"
+    )
+
+
+def test_a_python_that_neither_has_is_refused(mirror: str) -> None:
+    ended = tfimg("build", "--tf", "2.15.1", "--python", "3.10", "--mirror", f"docker.io={mirror}")
+    assert_refused(
+        ended, code=15, says=r"Debian has no Python 3\.10 of its own, and the registry's image was not taken"
+    )
+
+
+def test_without_a_registry_auto_bootstraps_and_says_why(
+    engine: DockerEngine, built: Built, tmp_path: Path
+) -> None:
+    """Port 9 of loopback: nobody answers there."""
+    assert built.name
+    ended = tfimg(
+        "build", "--tf", "2.15.1", "--repository", "tfimg-test/mirrored", "--mirror", "docker.io=127.0.0.1:9"
+    )
+    try:
+        assert ended.code == 0, ended.stderr
+        name = "127.0.0.1:9/library/python:3.11-slim-bookworm"
+        assert f"Base: bootstrap tfimg/base:bookworm-py3.11, because {name} cannot be had: " in ended.stderr
+    finally:
+        for tag in ("2.15.1-cpu-py3.11", "2.15.1", "2.15"):
+            engine.remove(f"tfimg-test/mirrored:{tag}")

@@ -1,0 +1,111 @@
+"""An engine in memory: it has names, tags and registries like a real one, and does what a test tells it to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tfimg.engine.protocol import (
+    BuildEvent,
+    BuildOrder,
+    Capabilities,
+    Exit,
+    Line,
+    RunOrder,
+    Store,
+    StoredImage,
+    StoredLayer,
+)
+from tfimg.errors import NetworkError
+
+
+def capabilities(*, store: Store = "containerd", free_bytes: int | None = 10**12) -> Capabilities:
+    return Capabilities(
+        host="unix:///run/fake.sock",
+        engine="26.1.5",
+        buildx="0.13.1",
+        store=store,
+        data_root="/var/lib/fake",
+        free_bytes=free_bytes,
+    )
+
+
+@dataclass
+class FakeEngine:
+    """Keeps images by name; `names` shows what a user would see.
+
+    `script` is what builds tell, an exception in it is raised there; `late` is raised by the engine after a build
+    has named its image. `story` is what containers say, an exception in it is raised there. `remote` is what
+    registries have.
+    """
+
+    script: Sequence[BuildEvent | BaseException] = ()
+    late: BaseException | None = None
+    story: Sequence[Line | Exit | BaseException] = ()
+    remote: Mapping[str, str] = field(default_factory=dict)
+    found: Capabilities = field(default_factory=capabilities)
+    names: dict[str, StoredImage] = field(default_factory=dict)
+    built: list[BuildOrder] = field(default_factory=list)
+    dockerfiles: list[str] = field(default_factory=list)
+    ran: list[RunOrder] = field(default_factory=list)
+    open_containers: int = 0
+
+    def capabilities(self) -> Capabilities:
+        return self.found
+
+    def build(self, order: BuildOrder) -> Generator[BuildEvent, None, None]:
+        self.built.append(order)
+        text = order.dockerfile.read_text()
+        self.dockerfiles.append(text)
+        for event in self.script:
+            if isinstance(event, BaseException):
+                raise event
+            yield event
+        digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+        layer = StoredLayer(
+            digest="sha256:layer", media_type="application/vnd.oci.image.layer.v1.tar+zstd", size=100
+        )
+        self.names[order.name] = StoredImage(
+            digest=digest, layers=(layer,), unpacked_bytes=300, labels=order.labels
+        )
+        if self.late:
+            raise self.late
+
+    def read_back(self, name: str) -> StoredImage:
+        return self.names[name]
+
+    def digest(self, name: str) -> str | None:
+        return self.names[name].digest if name in self.names else None
+
+    def labels(self, name: str) -> Mapping[str, str] | None:
+        return self.names[name].labels if name in self.names else None
+
+    def registry_digest(self, reference: str) -> str:
+        if reference not in self.remote:
+            raise NetworkError(
+                f"The registry did not give {reference}: no route to host.", next_step="Name a mirror."
+            )
+        return self.remote[reference]
+
+    def run(self, order: RunOrder, *, timeout: float) -> Generator[Line | Exit, None, None]:
+        assert timeout > 0
+        self.ran.append(order)
+        return self._run()
+
+    def _run(self) -> Generator[Line | Exit, None, None]:
+        self.open_containers += 1
+        try:
+            for said in self.story:
+                if isinstance(said, BaseException):
+                    raise said
+                yield said
+        finally:
+            self.open_containers -= 1
+
+    def tag(self, name: str, references: Sequence[str]) -> None:
+        for reference in references:
+            self.names[reference] = self.names[name]
+
+    def remove(self, name: str) -> None:
+        self.names.pop(name, None)

@@ -1,0 +1,53 @@
+"""Locks against the package index itself: the only tests that ask it for more than wheels."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from uv import find_uv_bin
+
+from tfimg.cli import main
+from tfimg.engine.network import host_network, pip_settings
+from tfimg.recipe.lock import Question, resolve_packages
+
+
+def test_the_index_still_gives_the_committed_lock() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tfimg", "lock", "2.15.1-cpu-py3.11", "--check"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "3 files, all fresh\n"), done.stderr
+
+
+def test_a_release_that_the_index_does_not_have_cannot_be_locked(capsys, tmp_path) -> None:
+    """A matrix with an invented release of today."""
+    (tmp_path / "images").mkdir()
+    matrix = open("matrix.yaml").read().replace('version: "2.15.1"', 'version: "2.15.9"')  # noqa: PTH123, SIM115
+    (tmp_path / "matrix.yaml").write_text(matrix)
+    code = main(["lock", "2.15.9-cpu-py3.11"], {**os.environ, "TFIMG_WORKSPACE": str(tmp_path)})
+    told = capsys.readouterr().err
+    assert (code, "tensorflow-cpu==2.15.9 has no solution on Python 3.11" in told) == (5, True), told
+    assert not list((tmp_path / "images").iterdir())
+
+
+def test_an_index_out_of_reach_is_told_from_one_without_the_package(capsys, tmp_path) -> None:
+    environ = {**os.environ, "UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_CACHE_DIR": str(tmp_path)}
+    code = main(["lock", "2.15.1-cpu-py3.11", "--check"], environ)
+    told = capsys.readouterr().err
+    assert (code, "The package index did not answer while uv==" in told) == (14, True), told
+
+
+def test_without_a_cutoff_tensorboard_would_not_import() -> None:
+    """Why locks are resolved as of the release's time: what the index gives today for the same requirements."""
+    asked = Question(
+        requirements=("tensorflow-cpu==2.15.1", "tensorboard"), python="3.11", cutoff="2026-11-16T00:00:00Z"
+    )
+    env = host_network(os.environ, pip_settings()).environment(os.environ)
+    versions = {
+        package.name: package.version for package in resolve_packages(asked, uv=find_uv_bin(), env=env)
+    }
+    setuptools = versions["setuptools"]
+    assert setuptools is not None
+    assert setuptools.major >= 82, "the first without pkg_resources, which TensorBoard imports up to 2.20"

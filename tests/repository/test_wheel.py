@@ -1,0 +1,47 @@
+"""The wheel works without a checkout."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import zipfile
+from pathlib import Path
+
+from conftest import ROOT, Installed
+
+
+def run(installed: Installed, *arguments: str) -> str:
+    """Standard output of the installed program, run from an empty folder."""
+    done = subprocess.run(
+        [str(installed.program), *arguments],
+        cwd=installed.elsewhere,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_it_carries_the_matrix_and_the_images_and_nothing_else(installed: Installed) -> None:
+    names = set(zipfile.ZipFile(installed.wheel).namelist())
+    tracked = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "images", "builder/tfimg"],
+        capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    expected = {
+        f"tfimg/data/{name}" for name in tracked if name.startswith("images/") and Path(ROOT, name).exists()
+    }
+    expected |= {name.removeprefix("builder/") for name in tracked if name.startswith("builder/")}
+    expected |= {"tfimg/data/matrix.yaml"}
+    assert {name for name in names if ".dist-info/" not in name} == expected
+
+
+def test_it_resolves(installed: Installed) -> None:
+    assert (
+        json.loads(run(installed, "resolve", "--tf", "2.15", "--json"))["identifier"] == "2.15.1-cpu-py3.11"
+    )
+
+
+def test_it_renders_what_the_checkout_renders(installed: Installed) -> None:
+    committed = (ROOT / "images/rendered/2.15.1-cpu-py3.11/Dockerfile").read_text()
+    assert run(installed, "render", "2.15.1-cpu-py3.11") == committed
