@@ -8,6 +8,7 @@ import sys
 
 from uv import find_uv_bin
 
+from conftest import ROOT
 from tfimg.cli import main
 from tfimg.engine.network import host_network, pip_settings
 from tfimg.recipe.lock import Question, resolve_packages
@@ -24,7 +25,7 @@ def test_the_index_still_gives_the_committed_lock() -> None:
 def test_a_release_that_the_index_does_not_have_cannot_be_locked(capsys, tmp_path) -> None:
     """A matrix with an invented release of today."""
     (tmp_path / "images").mkdir()
-    matrix = open("matrix.yaml").read().replace('version: "2.15.1"', 'version: "2.15.9"')  # noqa: PTH123, SIM115
+    matrix = (ROOT / "matrix.yaml").read_text().replace('version: "2.15.1"', 'version: "2.15.9"')
     (tmp_path / "matrix.yaml").write_text(matrix)
     code = main(["lock", "2.15.9-cpu-py3.11"], {**os.environ, "TFIMG_WORKSPACE": str(tmp_path)})
     told = capsys.readouterr().err

@@ -51,7 +51,7 @@ def _plainly(progress: Progress) -> Iterator[Progress]:
 @contextmanager
 def _live(console: Console) -> Iterator[Progress]:
     progress = _Live()
-    with Live(progress, console=console, refresh_per_second=8) as live:
+    with Live(progress, console=console, refresh_per_second=8, transient=True) as live:
         progress.keep = live.console.print
         yield progress
 
@@ -71,6 +71,14 @@ def short(step: str) -> str:
             "ADD": f"{stage}: unpack",
         }.get(verb, f"{stage}: {verb.lower()}")
     return step
+
+
+def dull(event: StageEvent) -> bool:
+    """Whether a step that has ended is BuildKit's own housekeeping, in which nobody waited."""
+    housekeeping = event.step.startswith("[internal]") or short(event.step).endswith(
+        (": link", ": pull", ": settings")
+    )
+    return event.state != "failed" and (event.seconds or 0) < 0.1 and housekeeping
 
 
 class _Events:
@@ -94,7 +102,7 @@ class _Lines:
     """One line when something ends: what a log file wants."""
 
     def build(self, event: BuildEvent) -> None:
-        if isinstance(event, StageEvent) and event.state != "started":
+        if isinstance(event, StageEvent) and event.state != "started" and not dull(event):
             seconds = f"{event.seconds:6.1f} s" if event.seconds is not None else " " * 8
             print(f"build  {seconds}  {event.state:7}  {short(event.step)}", file=sys.stderr, flush=True)
 
@@ -125,6 +133,8 @@ class _Live:
             self._running[name] = (time.monotonic(), "")
         elif isinstance(event, StageEvent):
             self._running.pop(name, None)
+            if dull(event):
+                return
             colour = {"done": "green", "cached": "cyan", "failed": "red"}[event.state]
             self._end(f"[{colour}]{event.state:7}[/]", event.seconds or 0.0, name)
         elif event.total:

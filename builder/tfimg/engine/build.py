@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tfimg.engine.bases import Base
 from tfimg.engine.network import HostNetwork
-from tfimg.engine.protocol import BuildEvent, BuildOrder, Capabilities, Engine, StoredImage
+from tfimg.engine.protocol import BuildEvent, BuildOrder, Capabilities, Engine, StageEvent, StoredImage
 from tfimg.errors import DiskSpaceError
 from tfimg.recipe.plan import Plan
 
@@ -105,7 +105,7 @@ def build(
             with closing(engine.build(order)) as events:
                 for event in events:
                     on_event(event)
-            stored = engine.read_back(name)
+            stored = _read_back(engine, name, on_event)
         except BaseException:
             # A build that fails late may leave its name in the store.
             engine.remove(name)
@@ -114,3 +114,12 @@ def build(
         identifier=plan.spec.identifier, name=name, base=base, output=output, stored=stored,
         seconds=time.monotonic() - start,
     )  # fmt: skip
+
+
+def _read_back(engine: Engine, name: str, on_event: Callable[[BuildEvent], None]) -> StoredImage:
+    start = time.monotonic()
+    step = "reading the image back"
+    on_event(StageEvent(step=step, state="started"))
+    stored = engine.read_back(name)
+    on_event(StageEvent(step=step, state="done", seconds=round(time.monotonic() - start, 3)))
+    return stored

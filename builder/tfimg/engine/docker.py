@@ -188,7 +188,9 @@ class DockerEngine:
         try:
             container.put_archive("/", _archive(order.files))
             # Before the start, so that no line is lost.
-            socket = self._client.api.attach_socket(str(container.id), {"stdout": 1, "stderr": 1, "stream": 1})
+            socket = self._client.api.attach_socket(
+                str(container.id), {"stdout": 1, "stderr": 1, "stream": 1}
+            )
             with closing(socket), closing(socket._response):
                 container.start()
                 alarm.start()

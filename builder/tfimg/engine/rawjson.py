@@ -22,7 +22,7 @@ class Decoder:
         self._buffer = ""
         self._json = json.JSONDecoder()
         self._steps: dict[str, str] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._told: dict[str, set[str]] = {}
         self.rest = ""
 
     def feed(self, text: str) -> Iterator[BuildEvent]:
@@ -69,10 +69,12 @@ class Decoder:
 
     def _vertex(self, vertex: dict[str, Any]) -> Iterator[StageEvent]:
         name, state = vertex["name"], _state(vertex)
-        # BuildKit repeats itself, and it reopens a step for each thing that the step does.
-        if state is None or (vertex["digest"], state) in self._told:
+        # BuildKit repeats itself, and it reopens a step for each thing that the step does: a step that has
+        # ended, in whatever way, stays so.
+        told = self._told.setdefault(vertex["digest"], set())
+        if state is None or state in told or (state == "started" and told):
             return
-        self._told.add((vertex["digest"], state))
+        told.add(state)
         if state == "started":
             yield StageEvent(step=name, state="started")
         elif state == "cached":
