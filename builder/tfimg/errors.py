@@ -19,7 +19,8 @@ class TfimgError(Exception):
 
     def __init__(self, what: str, *, next_step: str) -> None:
         self.next_step = next_step
-        super().__init__(f"{what} {next_step}".strip())
+        stopped = what if what.endswith((".", ":", "?", "!", "\n")) else f"{what}."
+        super().__init__(f"{stopped}{'' if stopped.endswith(chr(10)) else ' '}{next_step}".strip())
 
 
 class UsageError(TfimgError):
@@ -59,9 +60,15 @@ class RenderError(TfimgError):
 
 
 class StaleError(TfimgError):
-    """a `--check` found committed files that differ from what the program writes."""
+    """A `--check` found committed files that differ from what the program writes."""
 
     exit_code = 7
+
+
+class UnsupportedDevice(TfimgError):
+    """The matrix has the image, and this version of tfimg cannot build for its device."""
+
+    exit_code = 8
 
 
 class EngineUnavailable(TfimgError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import signal
 import subprocess
@@ -73,9 +74,13 @@ def stream(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator[str]:
         start_new_session=True,
     )  # fmt: skip
     assert child.stderr is not None  # noqa: S101  (stderr=PIPE above)
+    # A letter may be cut in two by the end of a piece.
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
     try:
         while piece := os.read(child.stderr.fileno(), 65536):
-            yield piece.decode(errors="replace")
+            yield decoder.decode(piece)
+        if rest := decoder.decode(b"", final=True):
+            yield rest
         child.wait()
     finally:
         stop(child)
@@ -85,14 +90,14 @@ def stream(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator[str]:
 
 
 def stop(child: subprocess.Popen[bytes]) -> None:
-    """Ask a child to end, wait for it, and kill it only when it does not."""
+    """Ask a child and those it started (its process group) to end, wait for it, and kill them only if it does not."""
     if child.poll() is not None:
         return
-    child.send_signal(signal.SIGINT)
+    os.killpg(child.pid, signal.SIGINT)
     try:
         child.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
-        child.kill()
+        os.killpg(child.pid, signal.SIGKILL)
         child.wait()
 
 

@@ -12,12 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tfimg.errors import MatrixError, ResolutionError
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.resolve import Request
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.recipe.describe import Level, describe, level
-from tfimg.recipe.lock import digest
+from tfimg.recipe.lock import Layers, digest, require_layout
 from tfimg.workspace import Workspace, find_workspace, state_folder
 
 
@@ -42,12 +43,30 @@ class Context:
     def matrix(self) -> Matrix:
         """The facts."""
         path = self.workspace.matrix
-        return parse_matrix(path.read_text(), source=path.name, today=datetime.now(UTC).date())
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise MatrixError([f"byte {error.start}: not UTF-8"], source=path.name) from None
+        return parse_matrix(text, source=path.name, today=datetime.now(UTC).date())
 
     @cached_property
     def specs(self) -> Sequence[ImageSpec]:
         """Every image of the matrix."""
         return expand(self.matrix)
+
+    def named(self, identifier: str) -> ImageSpec:
+        """The image of an identifier. Raises `ResolutionError` when the matrix has none."""
+        found = next((spec for spec in self.specs if spec.identifier == identifier), None)
+        if found is None:
+            raise ResolutionError(
+                f"The matrix has no image {identifier!r}.", next_step="`tfimg list` shows all identifiers."
+            )
+        return found
+
+    def locked(self, spec: ImageSpec) -> Layers:
+        """The committed lock of an image. Raises `UnsupportedDevice` or `LockError` when there is none."""
+        require_layout(spec)
+        return self.workspace.read_lock(spec.identifier)
 
     @property
     def repository(self) -> str:

@@ -21,7 +21,7 @@ from tfimg.engine.connect import connect
 from tfimg.engine.debian import find_mirrors
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.network import HostNetwork, host_network, pip_settings
-from tfimg.errors import ResolutionError, UsageError, ValidationBroken, ValidationFailed
+from tfimg.errors import UsageError, ValidationBroken, ValidationFailed
 from tfimg.matrix.resolve import resolve
 from tfimg.matrix.spec import ImageSpec
 from tfimg.process import uninterrupted
@@ -105,7 +105,7 @@ def _plan(context: Context) -> Plan:
 
 
 def _plan_for(context: Context, spec: ImageSpec, repository: str = "tfimg/tensorflow") -> Plan:
-    lock = context.workspace.read_lock(spec.identifier)
+    lock = context.locked(spec)
     templates = environment(read_templates(context.workspace))
     return make_plan(spec, context.specs, lock, templates=templates, repository=repository)
 
@@ -122,12 +122,7 @@ def _claimed(context: Context, engine: DockerEngine) -> tuple[ImageSpec, str]:
             f"{image} does not say what it is: it has no label tfimg.identifier.",
             next_step="Say it with --as IDENTIFIER; `tfimg list` shows all identifiers.",
         )
-    found = next((spec for spec in context.specs if spec.identifier == identifier), None)
-    if found is None:
-        raise ResolutionError(
-            f"The matrix has no image {identifier!r}.", next_step="`tfimg list` shows all identifiers."
-        )
-    return found, digest
+    return context.named(identifier), digest
 
 
 def _network(context: Context) -> HostNetwork:

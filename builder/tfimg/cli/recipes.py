@@ -12,7 +12,7 @@ from uv import find_uv_bin
 from tfimg.cli.context import Context
 from tfimg.cli.facts import schema_text
 from tfimg.engine.network import host_network, pip_settings
-from tfimg.errors import ResolutionError, StaleError
+from tfimg.errors import StaleError
 from tfimg.matrix.resolve import select
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lock import lock as resolve_lock
@@ -54,7 +54,7 @@ def render(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """`tfimg render [--check]`, `tfimg render IDENTIFIER`."""
     context = Context(arguments, environ)
     if arguments.identifier:
-        text = _rendered(context, _named(context, arguments.identifier))
+        text = _rendered(context, context.named(arguments.identifier))
         if arguments.json:
             context.emit({"identifier": arguments.identifier, "dockerfile": text})
         else:
@@ -78,16 +78,7 @@ def read_templates(workspace: Workspace) -> dict[str, str]:
 
 def _rendered(context: Context, spec: ImageSpec) -> str:
     templates = environment(read_templates(context.workspace))
-    return render_dockerfile(spec, context.workspace.read_lock(spec.identifier), templates)
-
-
-def _named(context: Context, identifier: str) -> ImageSpec:
-    found = next((spec for spec in context.specs if spec.identifier == identifier), None)
-    if found is None:
-        raise ResolutionError(
-            f"The matrix has no image {identifier!r}.", next_step="`tfimg list` shows all identifiers."
-        )
-    return found
+    return render_dockerfile(spec, context.locked(spec), templates)
 
 
 def _stray(folder: Path, wanted: Files) -> list[Path]:

@@ -69,7 +69,8 @@ def translated(failed: StageEvent | None, log: Mapping[str, list[str]], rest: st
         )
     network = ("Failed to fetch", "error sending request", "dns error", "Temporary failure in name resolution",
                "Could not connect", "Network is unreachable", "certificate verify failed", "UnknownIssuer",
-               "Max retries exceeded", "NewConnectionError", "dial tcp", "Could not resolve")  # fmt: skip
+               "Max retries exceeded", "NewConnectionError", "dial tcp", "Could not resolve", "Read timed out",
+               "TimeoutError", "network timeout")  # fmt: skip
     if any(sign in everything for sign in network):
         return NetworkError(
             f"The build could not reach the network during {step}: {said}",

@@ -70,8 +70,8 @@ def _sources(text: str) -> Iterator[tuple[str, str]]:
                 line.partition(":") for line in stanza.splitlines() if not line.startswith("#")
             )
         }
-        if "uris" in fields and fields.get("enabled", "yes") != "no":
-            for uri in fields["uris"].split():
+        if "deb" in fields.get("types", "").split() and fields.get("enabled", "yes") != "no":
+            for uri in fields.get("uris", "").split():
                 yield uri.rstrip("/"), f"{fields.get('suites', '')} {fields.get('components', '')}"
 
 

@@ -6,6 +6,7 @@ BuildKit secrets (see images/build/with-network) and never as build arguments, w
 
 from __future__ import annotations
 
+import ast
 import shlex
 import sys
 from collections.abc import Mapping
@@ -113,5 +114,6 @@ def read_pip_settings(listed: str) -> dict[str, str]:
         section, _, name = key.rpartition(".")
         rank = {"global": 0, "install": 1, ":env:": 2}.get(section)
         if equal and rank is not None and rank >= found.get(name, (0, ""))[0]:
-            found[name] = (rank, value.strip().strip("'\""))
+            # pip prints values as Python would: a list over several lines has \n in it.
+            found[name] = (rank, str(ast.literal_eval(value)))
     return {name: value for name, (_, value) in found.items()}

@@ -22,13 +22,13 @@ class Decoder:
         self._buffer = ""
         self._json = json.JSONDecoder()
         self._steps: dict[str, str] = {}
-        self._told: dict[str, set[str]] = {}
+        self._told: dict[str, str] = {}
         self.rest = ""
 
     def feed(self, text: str) -> Iterator[BuildEvent]:
         """Events that are complete with this piece of text."""
         self._buffer += text
-        while status := self._next_object():
+        while (status := self._next_object()) is not None:
             yield from self._events(status)
 
     def close(self) -> None:
@@ -69,12 +69,10 @@ class Decoder:
 
     def _vertex(self, vertex: dict[str, Any]) -> Iterator[StageEvent]:
         name, state = vertex["name"], _state(vertex)
-        # BuildKit repeats itself, and it reopens a step for each thing that the step does: a step that has
-        # ended, in whatever way, stays so.
-        told = self._told.setdefault(vertex["digest"], set())
-        if state is None or state in told or (state == "started" and told):
+        # BuildKit repeats itself; it also reopens a step for each thing that the step does, which is news.
+        if state is None or self._told.get(vertex["digest"]) == state:
             return
-        told.add(state)
+        self._told[vertex["digest"]] = state
         if state == "started":
             yield StageEvent(step=name, state="started")
         elif state == "cached":
@@ -95,7 +93,9 @@ def _state(vertex: dict[str, Any]) -> str | None:
     return "started" if vertex.get("started") else None
 
 
-def _seconds(vertex: dict[str, Any]) -> float:
+def _seconds(vertex: dict[str, Any]) -> float | None:
+    if not (vertex.get("started") and vertex.get("completed")):
+        return None
     return (_instant(vertex["completed"]) - _instant(vertex["started"])).total_seconds()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML
+from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from tfimg.errors import MatrixError
@@ -32,9 +33,18 @@ def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
     return matrix
 
 
+class _Constructor(SafeConstructor):
+    """Leaves dates as text: an impossible one then is a problem with a path like any other."""
+
+
+_Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
+
+
 def _yaml(text: str, source: str) -> Any:
     try:
-        return YAML(typ="safe").load(text)
+        yaml = YAML(typ="safe")
+        yaml.Constructor = _Constructor
+        return yaml.load(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"

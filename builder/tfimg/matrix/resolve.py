@@ -116,9 +116,10 @@ def version_matcher(text: str, *, option: str) -> Callable[[str], bool]:
         return lambda _: True
     try:
         if text[:1].isdigit():
-            release = Version(text).release
-            if len(release) > 2 or Version(text).is_postrelease or Version(text).is_prerelease:
-                return lambda version: Version(version) == Version(text)
+            wanted = Version(text)
+            release = wanted.release
+            if len(release) > 2 or str(wanted) != ".".join(map(str, release)):
+                return lambda version: Version(version) == wanted
             return lambda version: Version(version).release[: len(release)] == release
         ranges = SpecifierSet(text)
     except (InvalidVersion, InvalidSpecifier):
@@ -133,7 +134,7 @@ def _refusal(candidates: Sequence[ImageSpec], *, before: Sequence[Step], step: S
     offered = sorted({step.value(spec) for spec in candidates}, key=_natural)
     context = " with ".join(earlier.asked for earlier in before) or "The matrix"
     return ResolutionError(
-        f"{context} has no image with {step.asked}: it has {', '.join(offered)}.",
+        f"{context[0].upper()}{context[1:]} has no image with {step.asked}: it has {', '.join(offered)}.",
         next_step=f"Ask for one of these; `tfimg list` shows all images, for example {candidates[-1].identifier}.",
     )
 

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
-from tfimg.errors import LockError, NetworkError
+from tfimg.errors import LockError, NetworkError, UnsupportedDevice
 from tfimg.matrix.schema import Matrix, Newer
 from tfimg.matrix.spec import ImageSpec
 from tfimg.process import CommandFailed, run
@@ -55,15 +55,9 @@ class Question:
 def question(spec: ImageSpec, newer: Newer) -> Question:
     """The root requirements of an image and the days as of which they are resolved.
 
-    Every image has TensorBoard (2.21 no longer depends on it) and pip. Raises `LockError` for a device whose
-    layers this version does not lay out.
+    Every image has TensorBoard (2.21 no longer depends on it) and pip. Raises `UnsupportedDevice`.
     """
-    if spec.device != "cpu":
-        raise LockError(
-            f"{spec.identifier} is a {spec.device.upper()} image, and this version of tfimg locks and builds "
-            "CPU images only.",
-            next_step="`tfimg resolve` has its facts; for an image, ask for --device cpu.",
-        )
+    require_layout(spec)
     bounds = [constraint.requirement for constraint in spec.constraints]
     return Question(
         requirements=(f"{spec.package}=={spec.tensorflow}", "tensorboard", "pip", *bounds),
@@ -71,6 +65,16 @@ def question(spec: ImageSpec, newer: Newer) -> Question:
         cutoff=_end_of(spec.cutoff),
         newer=tuple((name, _end_of(newer.as_of)) for name in sorted(newer.packages)),
     )
+
+
+def require_layout(spec: ImageSpec) -> None:
+    """Raises `UnsupportedDevice` for a device whose layers this version does not lay out."""
+    if spec.device != "cpu":
+        raise UnsupportedDevice(
+            f"{spec.identifier} is a {spec.device.upper()} image, and this version of tfimg locks and builds "
+            "CPU images only.",
+            next_step="`tfimg resolve` has its facts; for an image, ask for --device cpu.",
+        )
 
 
 def installer_question(matrix: Matrix) -> Question:
@@ -200,9 +204,12 @@ def _read_line(line: str) -> LockedPackage:
     statement, _, comment = line.partition("  # ")
     pin, _, digest = statement.partition(" --hash=sha256:")
     name, equal, version = pin.partition("==")
+    try:
+        appeared = date.fromisoformat(comment) if comment else None
+    except ValueError:
+        equal = ""
     if not equal or len(digest) != 64:
         raise LockError(f"A lock has the line {line!r}.", next_step="Write it anew with `tfimg lock`.")
-    appeared = date.fromisoformat(comment) if comment else None
     return LockedPackage(name=name, version=version, sha256=digest, appeared=appeared)
 
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jinja2 import BaseLoader, DictLoader, Environment, StrictUndefined, TemplateError, TemplateSyntaxError
+from jinja2 import (
+    BaseLoader,
+    DictLoader,
+    Environment,
+    StrictUndefined,
+    TemplateError,
+    TemplateNotFound,
+    TemplateSyntaxError,
+)
 
 from tfimg.errors import RenderError
 from tfimg.matrix.spec import ImageSpec
@@ -36,9 +44,11 @@ def render(spec: ImageSpec, layers: Layers, environment: Environment) -> str:
             labels=recipe_labels(spec, lock_digest=digest(layers)),
         )
     except TemplateSyntaxError as error:
-        raise _error(f"line {error.lineno}: {error.message}") from None
+        raise _error(f"line {error.lineno}: {str(error.message).rstrip('.')}") from None
+    except TemplateNotFound as error:
+        raise _error(f"there is no template {error.name!r}") from None
     except TemplateError as error:
-        raise _error(str(error.message)) from None
+        raise _error(str(error.message).rstrip(".")) from None
 
 
 def _error(problem: str) -> RenderError:

@@ -10,12 +10,12 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tfimg.engine.protocol import Engine, Exit, Line, RunOrder
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lock import Layers, digest, read_packages
-from tfimg.validation.report import CheckResult, Report
+from tfimg.validation.report import CheckResult, Outcome, Report
 
 FOLDER = "tfimg-validation"
 """Where the suite lies in a container, below `/`."""
@@ -160,7 +160,12 @@ class Story:
             return f"the suite did not end within {SECONDS:.0f} s"
         if not self.planned:
             return f"the suite did not start: {self._last_words()}"
-        return None if self.ended else f"the suite did not reach its end: {self._last_words()}"
+        if not self.ended:
+            return f"the suite did not reach its end: {self._last_words()}"
+        honest = 1 if any(result.outcome == "failed" for result in self.results) else 0
+        if self.exit is None or self.exit.status != honest:
+            return f"the suite told its end, and then {self._last_words()}"
+        return None
 
 
 def _result(check: str, outcome: Any, reason: str) -> CheckResult:
@@ -173,4 +178,22 @@ def _event(line: str) -> dict[str, Any] | None:
         event = json.loads(line)
     except json.JSONDecodeError:
         return None
-    return event if isinstance(event, dict) and "event" in event else None
+    return event if isinstance(event, dict) and _is_whole(event) else None
+
+
+def _is_whole(event: Mapping[str, Any]) -> bool:
+    """Whether an event has its fields; half of one would otherwise be believed by halves."""
+    match event:
+        case {"event": "suite", "checks": [*checks]}:
+            return all(isinstance(check, str) for check in checks)
+        case {"event": "start", "check": str()} | {"event": "done"}:
+            return True
+        case {
+            "event": "end",
+            "check": str(),
+            "outcome": str(outcome),
+            "seconds": int() | float(),
+            "evidence": {},
+        }:
+            return outcome in get_args(Outcome) and isinstance(event.get("reason"), str | None)
+    return False
