@@ -108,6 +108,7 @@ def _show(context: Context, engine: DockerEngine, *, started: bool) -> int:
             "host": f"{found.host} ({'private' if own else 'not started by tfimg'})",
             "engine": f"Docker {found.engine}",
             "buildx": found.buildx,
+            "buildkit": found.buildkit or "inside the engine, which does not tell its version",
             "store": found.store,
             "disk": f"{size(found.free_bytes)} free below {found.data_root}",
             "layers": f"compression {output.compression}: {output.why}",

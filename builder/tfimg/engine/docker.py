@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import os
+import re
 import shutil
 import tarfile
 import threading
@@ -22,6 +22,7 @@ from docker.utils.socket import frames_iter
 from packaging.version import Version
 
 from tfimg.engine import buildx
+from tfimg.engine.export import read_layers
 from tfimg.engine.protocol import (
     BuildEvent,
     BuildOrder,
@@ -30,7 +31,6 @@ from tfimg.engine.protocol import (
     Line,
     RunOrder,
     StoredImage,
-    StoredLayer,
 )
 from tfimg.errors import EngineTooOld, EngineUnavailable, NetworkError
 from tfimg.process import CommandFailed, run
@@ -98,6 +98,7 @@ class DockerEngine:
             host=self.host,
             engine=engine,
             buildx=self.buildx_version(),
+            buildkit=self._buildkit_version(),
             store="containerd" if containerd else "classic",
             data_root=info["DockerRootDir"],
             free_bytes=self._free_bytes(Path(info["DockerRootDir"])),
@@ -120,6 +121,14 @@ class DockerEngine:
                 next_step=f"Upgrade it, or {HOW_TO_GET_ONE}",
             )
         return version
+
+    def _buildkit_version(self) -> str | None:
+        try:
+            described = run(["docker", "buildx", "inspect"], env=self._environ).stdout
+        except CommandFailed:
+            return None
+        found = re.search(r"^BuildKit(?: version)?:\s+v?(\S+)", described, re.MULTILINE | re.IGNORECASE)
+        return found[1] if found and not found[1].startswith("0.0.0") else None
 
     def _free_bytes(self, data_root: Path) -> int | None:
         if not self.host.startswith("unix://"):
@@ -164,8 +173,7 @@ class DockerEngine:
     def read_back(self, name: str) -> StoredImage:
         """See `Engine`. The engine exports the image for that: no other call tells media types before Docker 28."""
         image = self._client.images.get(name)
-        documents, sizes = _read_export(self._client.api.get_image(name))
-        layers = _layers(documents, sizes)
+        layers = read_layers(self._client.api.get_image(name))
         steps: list[dict[str, Any]] = self._client.api.history(name)  # type: ignore[no-untyped-call]
         unpacked = sum(int(step["Size"]) for step in steps)
         return StoredImage(
@@ -258,57 +266,3 @@ def _lines(frames: Iterator[tuple[int, bytes]]) -> Iterator[Line]:
     yield from (
         Line(stream=stream, text=rest.decode(errors="replace")) for stream, rest in open_lines.items() if rest
     )
-
-
-class _Pieces(io.RawIOBase):
-    """A stream of pieces as a file to read from."""
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces, self._left = pieces, b""
-
-    def readable(self) -> bool:
-        """See `io.RawIOBase`."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """See `io.RawIOBase`."""
-        if not self._left:
-            self._left = next(self._pieces, b"")
-        count = min(len(buffer), len(self._left))
-        buffer[:count], self._left = self._left[:count], self._left[count:]
-        return count
-
-
-SMALL = 1_000_000
-"""Bytes below which a blob of an exported image may be a JSON document and is kept. Manifests and
-configurations of our images have less than 10 kB."""
-
-
-def _read_export(pieces: Iterator[bytes]) -> tuple[dict[str, bytes], dict[str, int]]:
-    """An image export → its small files by name, and the size of every file in bytes."""
-    documents, sizes = {}, {}
-    reader = io.BufferedReader(_Pieces(pieces), buffer_size=1 << 20)
-    with tarfile.open(fileobj=reader, mode="r|") as archive:
-        for member in archive:
-            sizes[member.name] = member.size
-            if member.isfile() and member.size < SMALL and (file := archive.extractfile(member)):
-                documents[member.name] = file.read()
-    return documents, sizes
-
-
-def _layers(documents: Mapping[str, bytes], sizes: Mapping[str, int]) -> tuple[StoredLayer, ...]:
-    if "index.json" not in documents:
-        names = json.loads(documents["manifest.json"])[0]["Layers"]
-        return tuple(StoredLayer(digest=name, media_type="tar", size=sizes[name]) for name in names)
-    descriptor = json.loads(documents["index.json"])["manifests"][0]
-    manifest = json.loads(documents[_blob(descriptor["digest"])])
-    if "layers" not in manifest:  # an index of platforms: ours have one
-        manifest = json.loads(documents[_blob(manifest["manifests"][0]["digest"])])
-    return tuple(
-        StoredLayer(digest=layer["digest"], media_type=layer["mediaType"], size=sizes[_blob(layer["digest"])])
-        for layer in manifest["layers"]
-    )
-
-
-def _blob(digest: str) -> str:
-    return f"blobs/{digest.replace(':', '/')}"

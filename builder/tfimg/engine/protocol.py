@@ -14,12 +14,14 @@ Store = Literal["containerd", "classic"]
 class Capabilities:
     """What an engine was found to be and to do.
 
-    `free_bytes` is None for an engine on another machine, whose disk cannot be seen.
+    `free_bytes` is None for an engine on another machine, whose disk cannot be seen; `buildkit` is None where the
+    engine does not tell, as Debian's does not.
     """
 
     host: str
     engine: str
     buildx: str
+    buildkit: str | None
     store: Store
     data_root: str
     free_bytes: int | None

@@ -1,0 +1,66 @@
+"""What an engine exports → the layers that its store holds: the only account of media types before Docker 28."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from typing import Any
+
+from tfimg.engine.protocol import StoredLayer
+
+SMALL = 1_000_000
+"""Bytes below which a file of an export may be a JSON document and is kept. Manifests and configurations of our
+images have less than 10 kB."""
+
+
+def read_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
+    """The layers of an exported image, base first, from the pieces of the export as they come."""
+    documents, sizes = _read(pieces)
+    if "index.json" not in documents:
+        names = json.loads(documents["manifest.json"])[0]["Layers"]
+        return tuple(StoredLayer(digest=name, media_type="tar", size=sizes[name]) for name in names)
+    descriptor = json.loads(documents["index.json"])["manifests"][0]
+    manifest = json.loads(documents[_blob(descriptor["digest"])])
+    if "layers" not in manifest:  # an index of platforms: ours have one
+        manifest = json.loads(documents[_blob(manifest["manifests"][0]["digest"])])
+    return tuple(
+        StoredLayer(digest=layer["digest"], media_type=layer["mediaType"], size=sizes[_blob(layer["digest"])])
+        for layer in manifest["layers"]
+    )
+
+
+def _blob(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
+
+
+def _read(pieces: Iterator[bytes]) -> tuple[dict[str, bytes], dict[str, int]]:
+    """An image export → its small files by name, and the size of every file in bytes."""
+    documents, sizes = {}, {}
+    reader = io.BufferedReader(_Pieces(pieces), buffer_size=1 << 20)
+    with tarfile.open(fileobj=reader, mode="r|") as archive:
+        for member in archive:
+            sizes[member.name] = member.size
+            if member.isfile() and member.size < SMALL and (file := archive.extractfile(member)):
+                documents[member.name] = file.read()
+    return documents, sizes
+
+
+class _Pieces(io.RawIOBase):
+    """A stream of pieces as a file to read from."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._left = pieces, b""
+
+    def readable(self) -> bool:
+        """See `io.RawIOBase`."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """See `io.RawIOBase`."""
+        if not self._left:
+            self._left = next(self._pieces, b"")
+        count = min(len(buffer), len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        return count
