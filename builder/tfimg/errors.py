@@ -6,7 +6,7 @@ Only `tfimg.cli` prints it and exits. The first line of a class's docstring is w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 
 class TfimgError(Exception):
@@ -42,9 +42,33 @@ class MatrixError(TfimgError):
 
 
 class ResolutionError(TfimgError):
-    """No image of the matrix satisfies the request."""
+    """No image of the matrix matches the pattern or identifier."""
 
     exit_code = 4
+
+
+class UnknownTensorFlow(ResolutionError):
+    """The matrix has no such TensorFlow release."""
+
+    exit_code = 40
+
+
+class UnavailableDevice(ResolutionError):
+    """The release has no image for the device."""
+
+    exit_code = 41
+
+
+class UnavailableCuda(ResolutionError):
+    """The release is not built for the CUDA."""
+
+    exit_code = 42
+
+
+class UnavailablePython(ResolutionError):
+    """The release has no wheel for the Python."""
+
+    exit_code = 43
 
 
 class LockError(TfimgError):
@@ -145,4 +169,10 @@ class Interrupted(TfimgError):
 
 def family() -> tuple[type[TfimgError], ...]:
     """Every member, by exit code: what the README's table is checked against."""
-    return tuple(sorted((TfimgError, *TfimgError.__subclasses__()), key=lambda member: member.exit_code))
+
+    def members(root: type[TfimgError]) -> Iterator[type[TfimgError]]:
+        yield root
+        for child in root.__subclasses__():
+            yield from members(child)
+
+    return tuple(sorted(members(TfimgError), key=lambda member: member.exit_code))

@@ -14,7 +14,14 @@ from fnmatch import fnmatchcase
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from tfimg.errors import ResolutionError, UsageError
+from tfimg.errors import (
+    ResolutionError,
+    UnavailableCuda,
+    UnavailableDevice,
+    UnavailablePython,
+    UnknownTensorFlow,
+    UsageError,
+)
 from tfimg.matrix.spec import Device, ImageSpec
 
 
@@ -38,6 +45,7 @@ class Step:
     """One narrowing of the candidates: what was asked, which images meet it, what the others have."""
 
     asked: str
+    refusal: type[ResolutionError]
     meets: Callable[[ImageSpec], bool]
     value: Callable[[ImageSpec], str]
 
@@ -45,8 +53,9 @@ class Step:
 def resolve(specs: Sequence[ImageSpec], request: Request) -> ImageSpec:
     """The best image for the request.
 
-    Raises `UsageError` for a request that cannot be read or contradicts itself, `ResolutionError` for one
-    that no image meets: it names the constraint that left nothing and what the images before it offer.
+    Raises `UsageError` for a request that cannot be read or contradicts itself, and a `ResolutionError` of its
+    own kind for each constraint that no image meets: it names the constraint that left nothing and what the images
+    before it offer.
     """
     if request.cuda and request.wanted_device != "gpu":
         raise UsageError(
@@ -71,6 +80,7 @@ def _steps(request: Request) -> list[Step]:
     steps = [
         Step(
             asked=f"device {device}",
+            refusal=UnavailableDevice,
             meets=lambda spec: spec.device == device,
             value=lambda spec: spec.device,
         )
@@ -82,6 +92,7 @@ def _steps(request: Request) -> list[Step]:
             0,
             Step(
                 asked=f"TensorFlow {request.tensorflow}",
+                refusal=UnknownTensorFlow,
                 meets=lambda spec: matches(spec.tensorflow),
                 value=lambda spec: spec.tensorflow,
             ),
@@ -91,6 +102,7 @@ def _steps(request: Request) -> list[Step]:
         steps.append(
             Step(
                 asked=f"CUDA {cuda}",
+                refusal=UnavailableCuda,
                 meets=lambda spec: spec.gpu is not None and cuda_matches(spec.gpu.cuda),
                 value=lambda spec: spec.gpu.cuda if spec.gpu else "none",
             )
@@ -100,6 +112,7 @@ def _steps(request: Request) -> list[Step]:
         steps.append(
             Step(
                 asked=f"Python {python}",
+                refusal=UnavailablePython,
                 meets=lambda spec: python_matches(spec.python),
                 value=lambda spec: spec.python,
             )
@@ -133,7 +146,7 @@ def version_matcher(text: str, *, option: str) -> Callable[[str], bool]:
 def _refusal(candidates: Sequence[ImageSpec], *, before: Sequence[Step], step: Step) -> ResolutionError:
     offered = sorted({step.value(spec) for spec in candidates}, key=_natural)
     context = " with ".join(earlier.asked for earlier in before) or "The matrix"
-    return ResolutionError(
+    return step.refusal(
         f"{context[0].upper()}{context[1:]} has no image with {step.asked}: it has {', '.join(offered)}.",
         next_step=f"Ask for one of these; `tfimg list` shows all images, for example {candidates[-1].identifier}.",
     )
