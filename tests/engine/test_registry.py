@@ -26,10 +26,16 @@ ENTRYPOINT ["docker-registry", "serve", "/config.yml"]
 """
 """Debian's package of distribution, on our own base: no registry is needed to have one."""
 
+OFFICIAL = """\
+FROM tfimg/base:bookworm-py3.11
+RUN apt-get -q purge -y tini
+"""
+"""Like an official image, it has no init: the build must install one."""
+
 
 @pytest.fixture(scope="module")
 def mirror(engine: DockerEngine, built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """HOST:PORT of a registry that has one official-looking Python image: our bootstrapped base."""
+    """HOST:PORT of a registry that has one image by the name of an official Python image."""
     assert built.name
     folder = tmp_path_factory.mktemp("registry")
     (folder / "Dockerfile").write_text(REGISTRY)
@@ -41,7 +47,8 @@ def mirror(engine: DockerEngine, built: Built, tmp_path_factory: pytest.TempPath
             address = f"127.0.0.1:{registry.get_exposed_port(5000)}"
             wait_for(f"http://{address}/v2/")
             name = f"{address}/library/python:3.11-slim-bookworm"
-            docker("tag", "tfimg/base:bookworm-py3.11", name, host=engine.host)
+            (folder / "Dockerfile").write_text(OFFICIAL)
+            docker("build", f"--tag={name}", str(folder), host=engine.host)
             docker("push", name, host=engine.host)
             engine.remove(name)
             yield address
