@@ -25,6 +25,7 @@ def capabilities(*, store: Store = "containerd", free_bytes: int | None = 10**12
         host="unix:///run/fake.sock",
         engine="26.1.5",
         buildx="0.13.1",
+        buildkit=None,
         store=store,
         data_root="/var/lib/fake",
         free_bytes=free_bytes,
@@ -40,6 +41,7 @@ class FakeEngine:
     registries have.
     """
 
+    host: str = "unix:///run/fake.sock"
     script: Sequence[BuildEvent | BaseException] = ()
     late: BaseException | None = None
     story: Sequence[Line | Exit | BaseException] = ()

@@ -1,0 +1,241 @@
+"""Which base is taken, and why; what a bootstrap leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fakes import FakeEngine
+from tfimg.engine.bases import RECIPE_LABEL, Base, Bootstrap, Choice, choose_base, mirrored, sources
+from tfimg.engine.debian import Mirrors
+from tfimg.errors import BaseError, BuildError, NetworkError
+from tfimg.matrix.spec import ImageSpec
+
+MIRRORS = Mirrors(
+    archive="http://mirror.example.test/debian", security="http://mirror.example.test/debian-security"
+)
+OFFICIAL = "docker.io/library/python:3.11-slim-bookworm"
+NAME = "tfimg/base:bookworm-py3.11"
+
+MMDEBSTRAP = """#!/bin/sh
+here=$(dirname "$0")
+printf '%s\\n' "$@" > "$here/argv"
+if [ -e "$here/words" ]; then cat "$here/words" >&2; exit 25; fi
+for argument; do case $argument in *.tar) echo archive > "$argument";; esac; done
+"""
+"""Stands where mmdebstrap would; fails with the file `words`, where there is one."""
+
+
+@pytest.fixture
+def surroundings(tmp_path: Path) -> Bootstrap:
+    program = tmp_path / "bin" / "mmdebstrap"
+    program.parent.mkdir()
+    program.write_text(MMDEBSTRAP)
+    program.chmod(0o755)
+    return Bootstrap(
+        mirrors=MIRRORS,
+        scratch=tmp_path / "scratch",
+        template=lambda suite, archive: f"# {suite}\nFROM scratch\nADD {archive} /\n",
+        environ={"PATH": f"{program.parent}:/usr/bin:/bin"},
+    )
+
+
+@pytest.fixture
+def spec(named: Callable[[str], ImageSpec]) -> ImageSpec:
+    return named("2.15.1-cpu-py3.11")
+
+
+def choose(
+    spec: ImageSpec,
+    choice: Choice,
+    engine: FakeEngine,
+    surroundings: Bootstrap,
+    *,
+    registries: dict[str, str] | None = None,
+    said: list[str] | None = None,
+) -> Base:
+    say = (said if said is not None else []).append
+    return choose_base(
+        spec, choice, engine=engine, registries=registries or {}, bootstrap=surroundings, say=say
+    )
+
+
+@pytest.mark.parametrize("choice", ["auto", "registry"])
+def test_the_registry_s_image_is_taken_by_digest_where_it_is_had(
+    choice: Choice, spec: ImageSpec, surroundings: Bootstrap
+) -> None:
+    engine = FakeEngine(remote={OFFICIAL: "sha256:r"})
+    assert choose(spec, choice, engine, surroundings) == Base(
+        kind="registry",
+        name=OFFICIAL,
+        reference=f"{OFFICIAL}@sha256:r",
+        digest="sha256:r",
+        why="the registry has it",
+    )
+    assert (engine.built, surroundings.scratch.exists()) == ([], False)
+
+
+def test_a_mirror_takes_the_registry_s_place(spec: ImageSpec, surroundings: Bootstrap) -> None:
+    name = "mirror.example.test:5000/library/python:3.11-slim-bookworm"
+    engine = FakeEngine(remote={name: "sha256:m"})
+    base = choose(
+        spec, "registry", engine, surroundings, registries={"docker.io": "mirror.example.test:5000"}
+    )
+    assert base.reference == f"{name}@sha256:m"
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        ("docker.io/library/python:3.11", "m.example.test:5000/library/python:3.11"),
+        ("quay.example.test/library/python:3.11", "quay.example.test/library/python:3.11"),
+    ],
+)
+def test_only_the_named_registry_is_mirrored(reference: str, expected: str) -> None:
+    assert mirrored(reference, {"docker.io": "m.example.test:5000"}) == expected
+
+
+def test_auto_falls_back_to_a_bootstrap_and_says_why(spec: ImageSpec, surroundings: Bootstrap) -> None:
+    engine, said = FakeEngine(), list[str]()
+    base = choose(spec, "auto", engine, surroundings, said=said)
+    assert base == Base(
+        kind="bootstrap",
+        name=NAME,
+        reference=NAME,
+        digest=engine.names[NAME].digest,
+        why=f"{OFFICIAL} cannot be had: The registry did not give {OFFICIAL}: no route to host",
+    )
+    assert said == ["Bootstrapping Debian bookworm with Python 3.11 from signed packages"]
+
+
+def test_registry_does_not_fall_back(spec: ImageSpec, surroundings: Bootstrap) -> None:
+    engine = FakeEngine()
+    with pytest.raises(NetworkError) as caught:
+        choose(spec, "registry", engine, surroundings)
+    assert str(caught.value) == f"The registry did not give {OFFICIAL}: no route to host. Name a mirror."
+    assert engine.built == []
+
+
+def test_bootstrap_does_not_ask_the_registry(spec: ImageSpec, surroundings: Bootstrap) -> None:
+    engine = FakeEngine(remote={OFFICIAL: "sha256:r"})
+    base = choose(spec, "bootstrap", engine, surroundings)
+    assert (base.kind, base.why) == ("bootstrap", "it was asked for")
+
+
+def test_a_bootstrapped_base_is_built_from_the_archive_and_labelled_with_its_recipe(
+    spec: ImageSpec, surroundings: Bootstrap
+) -> None:
+    engine = FakeEngine()
+    choose(spec, "bootstrap", engine, surroundings)
+    (order,) = engine.built
+    assert engine.dockerfiles == ["# bookworm\nFROM scratch\nADD base.tar /\n"]
+    assert (order.name, order.build_args, order.secrets) == (NAME, {}, ())
+    assert list(order.labels) == [RECIPE_LABEL]
+    assert list(surroundings.scratch.iterdir()) == []
+
+
+def test_mmdebstrap_is_told_the_suite_the_packages_and_the_machine_s_mirrors(
+    spec: ImageSpec, surroundings: Bootstrap, tmp_path: Path
+) -> None:
+    choose(spec, "bootstrap", FakeEngine(), surroundings)
+    words = (tmp_path / "bin" / "argv").read_text().splitlines()
+    assert "--include=python3,python3-venv,ca-certificates,tini,usr-is-merged" in words
+    assert words[-5] == "bookworm"
+    assert words[-3:] == sources("bookworm", MIRRORS)
+
+
+def test_a_base_of_the_same_recipe_is_made_once_and_one_of_another_anew(
+    spec: ImageSpec, surroundings: Bootstrap
+) -> None:
+    engine = FakeEngine()
+    first = choose(spec, "bootstrap", engine, surroundings)
+    said: list[str] = []
+    assert choose(spec, "bootstrap", engine, surroundings, said=said) == first
+    assert (len(engine.built), said) == (1, [])
+    engine.names[NAME] = replace(engine.names[NAME], labels={RECIPE_LABEL: "older"})
+    choose(spec, "bootstrap", engine, surroundings)
+    assert len(engine.built) == 2
+
+
+@pytest.mark.parametrize(
+    ("choice", "why"),
+    [
+        ("bootstrap", "it was asked for"),
+        (
+            "auto",
+            "docker.io/library/python:3.10-slim-bookworm cannot be had: The registry did not give "
+            "docker.io/library/python:3.10-slim-bookworm: no route to host",
+        ),
+    ],
+)
+def test_a_python_that_debian_does_not_have_cannot_be_bootstrapped(
+    choice: Choice, why: str, named: Callable[[str], ImageSpec], surroundings: Bootstrap
+) -> None:
+    with pytest.raises(BaseError) as caught:
+        choose(named("2.15.1-cpu-py3.10"), choice, FakeEngine(), surroundings)
+    assert str(caught.value) == (
+        f"Debian has no Python 3.10 of its own, and the registry's image was not taken: {why}. Name a mirror of the "
+        "registry with --mirror docker.io=HOST:PORT, or take a Python that Debian has: 3.9, 3.11 or 3.13. (The image "
+        "would be docker.io/library/python:3.10-slim-bookworm.)"
+    )
+
+
+def test_a_missing_mmdebstrap_is_told(spec: ImageSpec, surroundings: Bootstrap, tmp_path: Path) -> None:
+    without = replace(surroundings, environ={"PATH": str(tmp_path / "nothing")})
+    with pytest.raises(BaseError) as caught:
+        choose(spec, "bootstrap", FakeEngine(), without)
+    assert str(caught.value) == (
+        "mmdebstrap, which makes bases of Debian's packages, is not installed. `tfimg engine up --install` installs "
+        "it; or give access to a registry (--mirror)."
+    )
+
+
+def test_a_machine_without_mirrors_is_told(spec: ImageSpec, surroundings: Bootstrap) -> None:
+    with pytest.raises(BaseError) as caught:
+        choose(spec, "bootstrap", FakeEngine(), replace(surroundings, mirrors=None))
+    assert str(caught.value) == (
+        "This machine's APT sources name no mirror of Debian to bootstrap from. Add one under "
+        "/etc/apt/sources.list.d, or give access to a registry (--mirror)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("I: working\n\nE: Release file is expired\nE: apt-get update failed\n", "I: working E: Release file is "
+         "expired E: apt-get update failed"),
+        ("", "no reason was given"),
+    ],
+)  # fmt: skip
+def test_a_failed_bootstrap_says_mmdebstrap_s_last_words_and_leaves_nothing(
+    words: str, reason: str, spec: ImageSpec, surroundings: Bootstrap, tmp_path: Path
+) -> None:
+    (tmp_path / "bin" / "words").write_text(words)
+    engine = FakeEngine()
+    with pytest.raises(BaseError) as caught:
+        choose(spec, "bootstrap", engine, surroundings)
+    assert str(caught.value) == (
+        f"Bootstrapping Debian bookworm failed: {reason}. Check this machine's APT sources and network, then build "
+        "again."
+    )
+    assert (engine.names, list(surroundings.scratch.iterdir())) == ({}, [])
+
+
+def test_a_base_whose_build_fails_leaves_nothing(spec: ImageSpec, surroundings: Bootstrap) -> None:
+    engine = FakeEngine(script=[BuildError("No.", next_step="Try.")])
+    with pytest.raises(BuildError):
+        choose(spec, "bootstrap", engine, surroundings)
+    assert (engine.names, list(surroundings.scratch.iterdir())) == ({}, [])
+
+
+def test_a_suite_is_installed_with_its_updates_and_security_fixes() -> None:
+    lines = [line.split() for line in sources("bookworm", MIRRORS)]
+    assert [(line[-3], line[-2], line[-1]) for line in lines] == [
+        ("http://mirror.example.test/debian", "bookworm", "main"),
+        ("http://mirror.example.test/debian", "bookworm-updates", "main"),
+        ("http://mirror.example.test/debian-security", "bookworm-security", "main"),
+    ]
+    assert len(sources("bookworm", Mirrors(archive=MIRRORS.archive, security=None))) == 2

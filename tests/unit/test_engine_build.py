@@ -1,0 +1,204 @@
+"""Plan → candidate: it has none of its tags yet, and a build that fails leaves nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from fakes import FakeEngine, capabilities
+from tfimg.engine.bases import Base
+from tfimg.engine.build import NEEDED_BYTES, BuiltImage, Output, build, check_space, choose_output
+from tfimg.engine.network import HostNetwork
+from tfimg.engine.protocol import BuildEvent, LogEvent, StageEvent, Store, StoredImage, StoredLayer
+from tfimg.errors import BuildError, DiskSpaceError, HashMismatchError
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.plan import Plan, plan
+from tfimg.recipe.render import environment
+
+BASE = Base(
+    kind="registry",
+    name="python:3.11",
+    reference="python:3.11@sha256:b",
+    digest="sha256:b",
+    why="it is there",
+)
+NETWORK = HostNetwork(
+    ca=Path("/etc/ca.pem"), netrc=None, variables={"HTTPS_PROXY": "http://p.example.test"}, left_out=()
+)
+STARTED = StageEvent(step="one", state="started")
+SAID = LogEvent(step="one", line="hello")
+OTHER = StoredImage(digest="sha256:old", layers=(), unpacked_bytes=0, labels={})
+
+
+@pytest.fixture
+def planned(named: Callable[[str], ImageSpec], specs: Sequence[ImageSpec]) -> Plan:
+    template = environment({"Dockerfile.j2": "FROM {{ spec.base.image }}\n"})
+    lock = {"tensorflow": "", "packages": ""}
+    return plan(named("2.15.1-cpu-py3.11"), specs, lock, templates=template, repository="tf")
+
+
+def run(
+    planned: Plan,
+    engine: FakeEngine,
+    on_event: Callable[[BuildEvent], None] = lambda _: None,
+    *,
+    fresh: bool = False,
+) -> BuiltImage:
+    return build(
+        planned, base=BASE, engine=engine, capabilities=engine.capabilities(), network=NETWORK,
+        context=Path("/context"), labels={"tfimg.version": "0.1"}, fresh=fresh, on_event=on_event,
+    )  # fmt: skip
+
+
+def test_a_plan_has_the_rendered_dockerfile_and_the_tags(planned: Plan) -> None:
+    assert planned.dockerfile == "FROM docker.io/library/python:3.11-slim-bookworm\n"
+    assert planned.tags == ("tf:2.15.1-cpu-py3.11", "tf:2.15.1", "tf:2.15")
+
+
+def test_a_build_gives_a_candidate_and_none_of_its_tags(planned: Plan) -> None:
+    engine = FakeEngine(script=[STARTED, SAID])
+    built = run(planned, engine)
+    assert re.fullmatch(r"tfimg/candidate:2\.15\.1-cpu-py3\.11-[0-9a-f]{8}", built.name)
+    assert list(engine.names) == [built.name]
+    assert (built.identifier, built.base, built.stored) == (
+        "2.15.1-cpu-py3.11",
+        BASE,
+        engine.names[built.name],
+    )
+
+
+def test_the_engine_is_ordered_exactly_what_was_planned(planned: Plan) -> None:
+    engine = FakeEngine()
+    built = run(planned, engine, fresh=True)
+    (order,) = engine.built
+    assert engine.dockerfiles == [planned.dockerfile]
+    assert (order.name, order.context, order.fresh) == (built.name, Path("/context"), True)
+    assert order.build_args == {"BASE": "python:3.11@sha256:b"}
+    assert order.labels == {"tfimg.version": "0.1"}
+    assert order.secrets == ["id=ca,src=/etc/ca.pem", "id=network,env=TFIMG_NETWORK_SECRET"]
+    assert order.secret_env == {"TFIMG_NETWORK_SECRET": "export HTTPS_PROXY=http://p.example.test\n"}
+    assert order.output == built.output.option
+
+
+def test_the_dockerfile_s_folder_is_gone_afterwards(planned: Plan) -> None:
+    engine = FakeEngine()
+    run(planned, engine)
+    assert not engine.built[0].dockerfile.parent.exists()
+
+
+def test_events_are_handed_on_as_they_come(planned: Plan) -> None:
+    seen: list[BuildEvent] = []
+    run(planned, FakeEngine(script=[STARTED, SAID]), seen.append)
+    assert seen[:2] == [STARTED, SAID]
+    step = "reading the image back"
+    assert [(event.step, event.state) for event in seen[2:] if isinstance(event, StageEvent)] == [
+        (step, "started"),
+        (step, "done"),
+    ]
+
+
+def test_two_builds_of_one_image_do_not_meet(planned: Plan) -> None:
+    engine = FakeEngine()
+    assert run(planned, engine).name != run(planned, engine).name
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BuildError("The build failed.", next_step="Try."),
+        HashMismatchError("Another wheel.", next_step="Look."),
+        KeyboardInterrupt(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
+def test_a_failed_build_leaves_no_name_and_those_of_others_alone(
+    error: BaseException, late: bool, planned: Plan
+) -> None:
+    engine = FakeEngine(script=[STARTED] if late else [STARTED, error], late=error if late else None)
+    engine.names = {"tf:2.15": OTHER}
+    with pytest.raises(type(error)) as caught:
+        run(planned, engine)
+    assert caught.value is error
+    assert engine.names == {"tf:2.15": OTHER}
+    assert not engine.built[0].dockerfile.parent.exists()
+
+
+def test_a_listener_that_fails_leaves_no_name_either(planned: Plan) -> None:
+    engine = FakeEngine(script=[STARTED, SAID])
+
+    def broken(_event: BuildEvent) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        run(planned, engine, broken)
+    assert engine.names == {}
+
+
+@pytest.mark.parametrize(
+    ("store", "output"),
+    [
+        (
+            "containerd",
+            Output(
+                option="type=image,name=x:1,oci-mediatypes=true,compression=zstd,compression-level=3,"
+                "force-compression=true",
+                compression="zstd",
+                why="the containerd store keeps layers compressed, and zstd is smaller and faster than gzip",
+            ),
+        ),
+        (
+            "classic",
+            Output(
+                option="type=image,name=x:1",
+                compression="none",
+                why="the classic store keeps layers unpacked; this engine packs them with gzip when it pushes",
+            ),
+        ),
+    ],
+)
+def test_an_output_is_only_what_the_store_really_performs(store: Store, output: Output) -> None:
+    assert choose_output(capabilities(store=store), "x:1") == output
+
+
+@pytest.mark.parametrize("free", [None, NEEDED_BYTES, NEEDED_BYTES * 10])
+def test_enough_space_or_an_unknown_disk_is_no_obstacle(free: int | None) -> None:
+    check_space(capabilities(free_bytes=free))
+
+
+@pytest.mark.parametrize(("free", "shown"), [(NEEDED_BYTES - 10**8, "6.9"), (0, "0.0")])
+def test_too_little_space_is_told_before_the_build(free: int, shown: str) -> None:
+    with pytest.raises(DiskSpaceError) as caught:
+        check_space(capabilities(free_bytes=free))
+    assert str(caught.value) == (
+        f"The engine's disk has {shown} GB free below /var/lib/fake, and a build needs 7 GB. "
+        "`docker builder prune` removes build cache and `docker image prune` unnamed images; or use an engine with "
+        "more space."
+    )
+
+
+def stored(*media_types: str) -> StoredImage:
+    layers = tuple(
+        StoredLayer(digest=f"sha256:{i}", media_type=kind, size=10) for i, kind in enumerate(media_types)
+    )
+    return StoredImage(digest="sha256:a", layers=layers, unpacked_bytes=100, labels={})
+
+
+@pytest.mark.parametrize(
+    ("media_types", "compression", "size"),
+    [
+        (["layer.v1.tar+zstd", "layer.v1.tar+zstd"], "zstd", 20),
+        (["layer.v1.tar+gzip", "layer.v1.tar+zstd"], "gzip+zstd", 20),
+        (["image.rootfs.diff.tar.gzip"], "gzip", 10),
+        (["tar", "tar"], "none", None),
+        (["layer.v1.tar+zstd", "tar"], "none+zstd", None),
+    ],
+)
+def test_compression_is_what_is_read_back_and_not_what_was_asked(
+    media_types: list[str], compression: str, size: int | None
+) -> None:
+    image = stored(*media_types)
+    assert (image.compression, image.compressed_bytes) == (compression, size)

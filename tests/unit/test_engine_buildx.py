@@ -1,0 +1,275 @@
+"""The command line of a build, and a failed step's last words → the error that says what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tfimg.engine.buildx import LOG_LINES, argv, build, translated
+from tfimg.engine.protocol import BuildOrder, StageEvent
+from tfimg.errors import BuildError, DiskSpaceError, HashMismatchError, NetworkError, TfimgError
+
+RECORDED = Path(__file__).parents[1] / "data" / "rawjson" / "failed-buildx-0.13.txt"
+STEP = "[packages 1/1] RUN --mount=type=bind,source=build,target=/build     sh /build/install /lock.txt"
+SHOWN = "[packages 1/1] RUN --mount=type=bind,source=build,target=/build sh /build/install /lock.txt"
+ENDED = 'process "/bin/sh -c sh /build/install /lock.txt" did not complete successfully: exit code: 1'
+
+
+def order(folder: Path = Path("/somewhere"), *, fresh: bool = False) -> BuildOrder:
+    return BuildOrder(
+        dockerfile=folder / "Dockerfile",
+        context=folder,
+        name="tfimg/candidate:x",
+        build_args={"BASE": "python:3.11@sha256:b"},
+        labels={"tfimg.version": "0.1", "title": "two words"},
+        secrets=["id=ca,src=/etc/ca.pem", "id=network,env=TFIMG_NETWORK_SECRET"],
+        secret_env={"TFIMG_NETWORK_SECRET": "export HTTPS_PROXY='http://user:word@proxy.example.test'\n"},
+        output="type=image,name=tfimg/candidate:x",
+        fresh=fresh,
+    )
+
+
+def test_the_whole_command_line() -> None:
+    assert argv(order()) == [
+        "docker",
+        "buildx",
+        "build",
+        "--progress=rawjson",
+        "--provenance=false",
+        "--output=type=image,name=tfimg/candidate:x",
+        "--tag=tfimg/candidate:x",
+        "--file=/somewhere/Dockerfile",
+        "--build-arg=BASE=python:3.11@sha256:b",
+        "--label=tfimg.version=0.1",
+        "--label=title=two words",
+        "--secret=id=ca,src=/etc/ca.pem",
+        "--secret=id=network,env=TFIMG_NETWORK_SECRET",
+        "/somewhere",
+    ]
+
+
+def test_a_fresh_build_forgets_cached_steps() -> None:
+    assert set(argv(order(fresh=True))) - set(argv(order())) == {"--no-cache"}
+
+
+def test_no_secret_is_on_the_command_line() -> None:
+    assert "user:word" not in " ".join(argv(order()))
+
+
+UV_HASH = """\
+error: Failed to download `six==1.16.0`
+  cause: Hash mismatch for `six==1.16.0`
+
+         Expected:
+           sha256:0000
+
+         Computed:
+           sha256:8abb
+"""
+PIP_HASH = """\
+ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have updated the package \
+versions, please update the hashes.
+    uv==1.0 from https://files.example.test/uv-1.0-py3-none-any.whl (from -r /lock.txt (line 2)):
+        Expected sha256 0000
+             Got        8abb
+"""
+UV_DNS = """\
+error: Failed to fetch: https://index.example.test/simple/six/
+  cause: error sending request for url (https://index.example.test/simple/six/)
+  cause: client error (Connect)
+  cause: dns error
+  cause: error resolving DNS
+"""
+UV_TIMEOUT = """\
+error: Failed to fetch: https://index.example.test/simple/six/
+  cause: error sending request for url (https://index.example.test/simple/six/)
+  cause: operation timed out
+"""
+UV_PROXY = """\
+error: Failed to fetch: https://index.example.test/simple/six/
+  cause: error sending request for url (https://index.example.test/simple/six/)
+  cause: client error (Connect)
+  cause: tunnel error: failed to create underlying connection
+"""
+UV_SLOW = """\
+error: Failed to download `six==1.16.0`
+  cause: Failed to download distribution due to network timeout. Try increasing UV_HTTP_TIMEOUT.
+"""
+PIP_REFUSED = """\
+WARNING: Retrying (Retry(total=0, connect=None, read=None)) after connection broken by 'NewConnectionError(\
+'<HTTPConnection object>: Failed to establish a new connection: [Errno 111] Connection refused')': /simple/uv/
+ERROR: Could not find a version that satisfies the requirement uv==1.0 (from versions: none)
+"""
+PIP_TIMEOUT = """\
+WARNING: Retrying (Retry(total=0, connect=None, read=None)) after connection broken by 'ReadTimeoutError(\
+"HTTPSConnectionPool(host='index.example.test', port=443): Read timed out. (read timeout=15.0)")': /simple/uv/
+ERROR: Could not find a version that satisfies the requirement uv==1.0 (from versions: none)
+"""
+APT_DNS = """\
+Err:1 http://mirror.example.test/debian bookworm InRelease
+  Temporary failure resolving 'mirror.example.test'
+E: Failed to fetch http://mirror.example.test/debian/dists/bookworm/InRelease
+"""
+WHEEL_BROKEN = "error: Failed to install: six-1.16.0-py2.py3-none-any.whl\n  cause: wheel is invalid\n"
+
+
+def failure(error: str | None = ENDED) -> StageEvent:
+    return StageEvent(step=STEP, state="failed", seconds=1.0, error=error)
+
+
+@pytest.mark.parametrize(
+    ("log", "kind"),
+    [
+        (UV_HASH, HashMismatchError),
+        (PIP_HASH, HashMismatchError),
+        ("OSError: [Errno 28] No space left on device", DiskSpaceError),
+        ("cp: error writing 'x': Disk quota exceeded", DiskSpaceError),
+        (UV_DNS, NetworkError),
+        (UV_TIMEOUT, NetworkError),
+        (UV_PROXY, NetworkError),
+        (UV_SLOW, NetworkError),
+        (PIP_REFUSED, NetworkError),
+        (PIP_TIMEOUT, NetworkError),
+        (APT_DNS, NetworkError),
+        ("  cause: invalid peer certificate: UnknownIssuer", NetworkError),
+        ("SSLError: certificate verify failed: unable to get local issuer certificate", NetworkError),
+        (WHEEL_BROKEN, BuildError),
+        ("", BuildError),
+    ],
+)
+def test_the_words_of_a_step_decide_the_error(log: str, kind: type[TfimgError]) -> None:
+    error = translated(failure(), {STEP: log.splitlines()}, "ERROR: failed to solve: " + ENDED)
+    assert type(error) is kind
+
+
+def test_a_full_disk_is_known_from_buildkit_s_own_words_too() -> None:
+    rest = "ERROR: failed to solve: write /data/x: no space left on device\n"
+    assert type(translated(None, {}, rest)) is DiskSpaceError
+    assert type(translated(failure("write /x: no space left on device"), {}, "")) is DiskSpaceError
+
+
+def test_a_base_that_cannot_be_pulled_is_a_matter_of_the_network() -> None:
+    pull = StageEvent(
+        step="[internal] load metadata for docker.io/library/python:3.11",
+        state="failed",
+        error="failed to do request: Head: dial tcp: lookup registry.example.test: no such host",
+    )
+    error = translated(pull, {}, "")
+    assert (type(error), str(error)) == (
+        NetworkError,
+        "The build could not reach the network during [internal] load metadata for docker.io/library/python:3.11: "
+        "failed to do request: Head: dial tcp: lookup registry.example.test: no such host. Check proxy, CA bundle "
+        "(SSL_CERT_FILE) and index settings on this machine; the build uses the same. A proxy on 127.0.0.1 cannot "
+        "be reached from a build.",
+    )
+
+
+def test_a_changed_wheel_is_told_with_its_name_and_both_hashes() -> None:
+    assert str(translated(failure(), {STEP: UV_HASH.splitlines()}, "")) == (
+        "A wheel from the package index is not the one that was locked: error: Failed to download `six==1.16.0` "
+        "cause: Hash mismatch for `six==1.16.0`  Expected: sha256:0000  Computed: sha256:8abb. If the index is a "
+        "mirror, check that mirror; do not build until you know who changed the file. Only then write the lock anew "
+        "with `tfimg lock`."
+    )
+
+
+def test_any_other_failure_is_told_with_the_step_and_its_last_words() -> None:
+    assert str(translated(failure(), {STEP: WHEEL_BROKEN.splitlines()}, "")) == (
+        f"The build failed during {SHOWN}: {ENDED} The step's last words: error: Failed to install: "
+        "six-1.16.0-py2.py3-none-any.whl cause: wheel is invalid. Correct the cause and build again: finished "
+        "steps are kept."
+    )
+
+
+def test_only_the_last_words_are_shown() -> None:
+    words = [f"word{number}" for number in range(100)]
+    message = str(translated(failure(), {STEP: words}, ""))
+    assert re.findall(r"word\d+", message) == words[-LOG_LINES:]
+
+
+def test_words_of_other_steps_do_not_count() -> None:
+    error = translated(failure(), {STEP: ["bad"], "another": UV_DNS.splitlines()}, "")
+    assert type(error) is BuildError
+    assert "index.example.test" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [("ERROR: unknown flag: --progress\n", "ERROR: unknown flag: --progress"), ("", "nothing")],
+)
+def test_a_build_that_fails_before_its_first_step_is_told_too(rest: str, said: str) -> None:
+    message = str(translated(None, {}, rest))
+    assert f"The step's last words: {said}. " in message
+    assert "None" not in message
+
+
+# With a program that stands where docker would
+
+
+@pytest.fixture
+def docker(tmp_path: Path) -> Callable[[str], dict[str, str]]:
+    """Puts a `docker` of a few shell lines on a PATH of its own."""
+
+    def write(script: str) -> dict[str, str]:
+        program = tmp_path / "docker"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        return {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+
+    return write
+
+
+Docker = Callable[[str], dict[str, str]]
+
+
+def test_a_build_that_works_ends_without_a_word(docker: Docker) -> None:
+    event = '{"vertexes":[{"digest":"a","name":"step","started":"2026-01-02T03:04:05Z"}]}'
+    env = docker(f"echo '{event}' >&2")
+    assert list(build(order(), env=env)) == [StageEvent(step="step", state="started")]
+
+
+def test_a_recorded_failure_is_told_after_its_last_event(docker: Docker) -> None:
+    events = build(order(), env=docker(f"cat {RECORDED} >&2; exit 1"))
+    for event in events:
+        if isinstance(event, StageEvent) and event.state == "failed":
+            break
+    with pytest.raises(BuildError) as caught:
+        next(events)
+    assert str(caught.value) == (
+        "The build failed during [2/2] RUN echo hello; echo bad >&2; exit 3: "
+        'process "/bin/sh -c echo hello; echo bad >&2; exit 3" did not complete successfully: exit code: 3 '
+        "The step's last words: bad hello. Correct the cause and build again: finished steps are kept."
+    )
+
+
+def test_the_step_that_failed_is_told_and_not_those_that_it_cancelled(docker: Docker) -> None:
+    times = '"started":"2026-01-02T03:04:05Z","completed":"2026-01-02T03:04:06Z"'
+    lines = [
+        f'{{"vertexes":[{{"digest":"{name}","name":"{name}",{times},"error":"{error}"}}]}}'
+        for name, error in [
+            ("one", "context canceled"),
+            ("two", "exit code: 3"),
+            ("three", "context canceled"),
+        ]
+    ]
+    env = docker("cat >&2 <<'END'\n" + "\n".join(lines) + "\nEND\nexit 1")
+    with pytest.raises(BuildError, match=r"^The build failed during two: exit code: 3 "):
+        list(build(order(), env=env))
+
+
+def test_secrets_reach_buildx_through_its_environment(docker: Docker, tmp_path: Path) -> None:
+    env = docker(f'printf %s "$TFIMG_NETWORK_SECRET" > {tmp_path}/seen')
+    list(build(order(), env=env))
+    assert (tmp_path / "seen").read_text() == order().secret_env["TFIMG_NETWORK_SECRET"]
+
+
+def test_a_consumer_that_leaves_ends_the_program(docker: Docker, tmp_path: Path) -> None:
+    event = '{"vertexes":[{"digest":"a","name":"step","started":"2026-01-02T03:04:05Z"}]}'
+    script = f"trap 'touch {tmp_path}/ended; exit 1' INT\necho '{event}' >&2\nwhile :; do sleep 0.05; done"
+    events = build(order(), env=docker(script))
+    assert next(events) == StageEvent(step="step", state="started")
+    events.close()
+    assert (tmp_path / "ended").exists()

@@ -1,0 +1,120 @@
+"""APT's sources, in both formats, → the mirrors of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tfimg.engine.debian import Mirrors, find_mirrors, os_release, read_mirrors
+
+ARCHIVE = "http://mirror.example.test/debian"
+SECURITY = "http://mirror.example.test/debian-security"
+
+ONE_LINE = f"""\
+# deb http://old.example.test/debian bookworm main
+deb {ARCHIVE} bookworm main contrib
+deb-src http://source.example.test/debian bookworm main
+deb {ARCHIVE} bookworm-updates main
+deb {SECURITY} bookworm-security main
+"""
+STANZAS = f"""\
+# Types: deb
+Types: deb
+URIs: {ARCHIVE}/
+Suites: bookworm bookworm-updates
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+
+Types: deb
+URIs: {SECURITY}
+Suites: bookworm-security
+Components: main
+"""
+BOTH = Mirrors(archive=ARCHIVE, security=SECURITY)
+
+
+@pytest.mark.parametrize(
+    ("text", "mirrors"),
+    [
+        (ONE_LINE, BOTH),
+        (STANZAS, BOTH),
+        (f"deb [arch=amd64 signed-by=/a/b.gpg] {ARCHIVE}/ bookworm main\n", Mirrors(archive=ARCHIVE, security=None)),
+        (f"deb\t{ARCHIVE}\tbookworm\tmain\n", Mirrors(archive=ARCHIVE, security=None)),
+        (
+            STANZAS.replace("Types: deb\nURIs", "Enabled: no\nTypes: deb\nURIs", 1),
+            None,
+        ),
+        (STANZAS.replace("Components: main\n", "Components: main\nEnabled: yes\n"), BOTH),
+        (
+            f"Types: deb\nURIs: {ARCHIVE} http://second.example.test/debian\nSuites: bookworm\nComponents: main\n",
+            Mirrors(archive=ARCHIVE, security=None),
+        ),
+        (STANZAS.replace("\n", "\r\n"), BOTH),
+        (
+            f"deb http://tools.example.test/debian bookworm stable\ndeb {ARCHIVE} bookworm main\n",
+            Mirrors(archive=ARCHIVE, security=None),
+        ),
+        ("deb http://mirror.example.test/ubuntu noble main\n", None),
+        (f"deb {SECURITY} bookworm-security main\n", None),
+        ("", None),
+        ("this is no source\n", None),
+    ],
+    ids=[
+        "one-line",
+        "stanzas",
+        "options",
+        "tabs",
+        "disabled",
+        "enabled",
+        "two-uris",
+        "crlf",
+        "another-vendor-s",
+        "ubuntu",
+        "security-only",
+        "empty",
+        "nonsense",
+    ],
+)  # fmt: skip
+def test_sources_name_their_mirrors(text: str, mirrors: Mirrors | None) -> None:
+    assert read_mirrors([text]) == mirrors
+
+
+def test_a_source_of_sources_only_is_no_mirror() -> None:
+    text = STANZAS.replace("Types: deb\nURIs", "Types: deb-src\nURIs")
+    assert read_mirrors([text]) is None
+
+
+def test_files_are_read_together_and_the_first_mirror_wins() -> None:
+    other = ONE_LINE.replace("mirror.example.test", "second.example.test")
+    assert read_mirrors([f"deb {ARCHIVE} bookworm main\n", other]) == Mirrors(
+        archive=ARCHIVE, security="http://second.example.test/debian-security"
+    )
+
+
+def test_a_folder_s_sources_are_found_and_other_files_are_not(tmp_path: Path) -> None:
+    parts = tmp_path / "sources.list.d"
+    parts.mkdir()
+    (parts / "debian.sources").write_text(STANZAS)
+    (parts / "debian.sources.save").write_text(STANZAS.replace("mirror.", "saved."))
+    (parts / "a.list.disabled").write_text(ONE_LINE.replace("mirror.", "disabled."))
+    assert find_mirrors(tmp_path) == BOTH
+    (tmp_path / "sources.list").write_text(ONE_LINE.replace("mirror.", "main."))
+    found = find_mirrors(tmp_path)
+    assert found is not None
+    assert found.archive == "http://main.example.test/debian"
+
+
+def test_a_machine_without_apt_has_no_mirrors(tmp_path: Path) -> None:
+    assert find_mirrors(tmp_path / "nothing") is None
+
+
+def test_os_release_is_read_with_and_without_quotes() -> None:
+    text = 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_ID="12"\nEMPTY=\n\nURL="https://a.example.test/?b=c"\n'
+    assert os_release(text) == {
+        "PRETTY_NAME": "Debian GNU/Linux 12 (bookworm)",
+        "ID": "debian",
+        "VERSION_ID": "12",
+        "EMPTY": "",
+        "URL": "https://a.example.test/?b=c",
+    }

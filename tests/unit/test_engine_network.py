@@ -1,0 +1,199 @@
+"""The host's way to the network → BuildKit secrets and variables; nothing private in an option."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tfimg.engine.network import HostNetwork, host_network, read_pip_settings
+
+INDEX = "https://index.example.test/simple"
+OTHER = "https://other.example.test/simple"
+PROXY = "http://user:pa'ss $word@proxy.example.test:3128"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with a CA bundle and a .netrc."""
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n")
+    (tmp_path / ".netrc").write_text("machine index.example.test login me password word\n")
+    return tmp_path
+
+
+def variables(environ: Mapping[str, str], pip: Mapping[str, str] | None = None) -> dict[str, str]:
+    return dict(host_network({"HOME": "/nowhere", **environ}, pip or {}).variables)
+
+
+@pytest.mark.parametrize(
+    ("environ", "pip", "expected"),
+    [
+        ({}, {}, {}),
+        (
+            {"HTTPS_PROXY": "http://p.example.test"},
+            {},
+            {"HTTPS_PROXY": "http://p.example.test", "https_proxy": "http://p.example.test"},
+        ),
+        (
+            {"no_proxy": "localhost", "NO_PROXY": "other"},
+            {},
+            {"NO_PROXY": "localhost", "no_proxy": "localhost"},
+        ),
+        ({"HTTPS_PROXY": ""}, {}, {}),
+        (
+            {},
+            {"proxy": "http://p.example.test"},
+            dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://p.example.test"),
+        ),
+        (
+            {"https_proxy": "http://env.example.test"},
+            {"proxy": "http://pip.example.test"},
+            {"HTTPS_PROXY": "http://env.example.test", "https_proxy": "http://env.example.test"},
+        ),
+    ],
+)  # fmt: skip
+def test_proxies_are_passed_in_both_cases_and_the_environment_wins(
+    environ: dict[str, str], pip: dict[str, str], expected: dict[str, str]
+) -> None:
+    assert variables(environ, pip) == expected
+
+
+@pytest.mark.parametrize(
+    ("environ", "pip", "expected"),
+    [
+        ({}, {"index-url": INDEX}, {"UV_DEFAULT_INDEX": INDEX, "PIP_INDEX_URL": INDEX}),
+        ({"UV_INDEX_URL": INDEX}, {}, {"UV_DEFAULT_INDEX": INDEX, "PIP_INDEX_URL": INDEX}),
+        (
+            {"UV_DEFAULT_INDEX": INDEX, "UV_INDEX_URL": OTHER},
+            {"index-url": OTHER},
+            {"UV_DEFAULT_INDEX": INDEX, "PIP_INDEX_URL": INDEX},
+        ),
+        (
+            {"UV_INDEX_URL": INDEX},
+            {"index-url": OTHER},
+            {"UV_DEFAULT_INDEX": INDEX, "PIP_INDEX_URL": INDEX},
+        ),
+        ({}, {"extra-index-url": OTHER}, {"UV_INDEX": OTHER, "PIP_EXTRA_INDEX_URL": OTHER}),
+        (
+            {},
+            {"extra-index-url": f"{INDEX}\n{OTHER}"},
+            {"UV_INDEX": f"{INDEX} {OTHER}", "PIP_EXTRA_INDEX_URL": f"{INDEX} {OTHER}"},
+        ),
+        (
+            {"UV_INDEX": INDEX},
+            {"extra-index-url": OTHER},
+            {"UV_INDEX": INDEX, "PIP_EXTRA_INDEX_URL": INDEX},
+        ),
+        (
+            {},
+            {"trusted-host": "index.example.test"},
+            {"UV_INSECURE_HOST": "index.example.test", "PIP_TRUSTED_HOST": "index.example.test"},
+        ),
+    ],
+)
+def test_the_package_index_is_told_to_uv_and_pip_and_uv_s_own_setting_wins(
+    environ: dict[str, str], pip: dict[str, str], expected: dict[str, str]
+) -> None:
+    assert variables(environ, pip) == expected
+
+
+def test_indexes_on_this_machine_s_disk_are_left_out_and_told() -> None:
+    network = host_network(
+        {"HOME": "/nowhere"},
+        {"index-url": "file:///srv/index", "extra-index-url": f"/srv/more {OTHER} file:///srv/wheels"},
+    )
+    assert network.variables == {"UV_INDEX": OTHER, "PIP_EXTRA_INDEX_URL": OTHER}
+    assert network.left_out == (
+        "extra index /srv/more: it is on this machine's disk",
+        "extra index file:///srv/wheels: it is on this machine's disk",
+        "index file:///srv/index: it is on this machine's disk",
+    )
+
+
+def test_the_ca_bundle_is_the_environment_s_then_pip_s(home: Path) -> None:
+    mine, other = home / "ca.pem", home / "other.pem"
+    other.write_text("")
+    environ = {"HOME": str(home), "SSL_CERT_FILE": str(mine)}
+    assert host_network(environ, {"cert": str(other)}).ca == mine
+    assert host_network({"HOME": str(home)}, {"cert": str(other)}).ca == other
+
+
+def test_files_that_are_not_there_are_no_secrets(home: Path) -> None:
+    environ = {"HOME": str(home / "nowhere"), "SSL_CERT_FILE": str(home / "nothing.pem")}
+    assert host_network(environ, {}).secrets() == ([], {})
+
+
+def test_netrc_is_the_named_one_else_that_of_the_home(home: Path) -> None:
+    named = home / "credentials"
+    named.write_text("")
+    assert host_network({"HOME": str(home)}, {}).netrc == home / ".netrc"
+    assert host_network({"HOME": str(home), "NETRC": str(named)}, {}).netrc == named
+
+
+def test_options_name_secrets_and_contain_none(home: Path) -> None:
+    environ = {
+        "HOME": str(home),
+        "SSL_CERT_FILE": str(home / "ca.pem"),
+        "HTTPS_PROXY": PROXY,
+        "UV_DEFAULT_INDEX": "https://me:word@index.example.test/simple",
+    }
+    options, env = host_network(environ, {}).secrets()
+    assert options == [
+        f"id=ca,src={home}/ca.pem",
+        f"id=netrc,src={home}/.netrc",
+        "id=network,env=TFIMG_NETWORK_SECRET",
+    ]
+    assert set(env) == {"TFIMG_NETWORK_SECRET"}
+    assert "word" in env["TFIMG_NETWORK_SECRET"]
+
+
+ODD = {
+    "quotes": """it's "so" `odd`""",
+    "dollars": "$HOME ${HOME} $(echo no) \\$",
+    "signs": "a;b&c|d>e<f*?[g]#h!i~j%k",
+    "spaces": "  two  spaces\tand a tab ",
+    "lines": "one\ntwo",
+    "letters": "grün/日本",
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
+def test_odd_characters_survive_the_shell(value: str) -> None:
+    network = HostNetwork(ca=None, netrc=None, variables={"HTTPS_PROXY": value, "AFTER": "x"}, left_out=())
+    _, env = network.secrets()
+    script = env["TFIMG_NETWORK_SECRET"] + 'printf "%s\\0%s" "$HTTPS_PROXY" "$AFTER"'
+    done = subprocess.run(["sh", "-euc", script], capture_output=True, check=True)
+    assert done.stdout.decode() == f"{value}\0x"
+
+
+def test_uv_on_this_machine_gets_the_same_settings(home: Path) -> None:
+    environ = {"HOME": str(home), "SSL_CERT_FILE": str(home / "ca.pem"), "LANG": "C"}
+    assert host_network(environ, {"index-url": INDEX}).environment(environ) == {
+        "HOME": str(home),
+        "LANG": "C",
+        "SSL_CERT_FILE": str(home / "ca.pem"),
+        "UV_DEFAULT_INDEX": INDEX,
+        "PIP_INDEX_URL": INDEX,
+    }
+
+
+@pytest.mark.parametrize(
+    ("listed", "settings"),
+    [
+        ("", {}),
+        (f"global.index-url='{INDEX}'\n", {"index-url": INDEX}),
+        (f"global.extra-index-url='\\n{INDEX}'\n", {"extra-index-url": f"\n{INDEX}"}),
+        (f"global.extra-index-url='{INDEX}\\n{OTHER}'\n", {"extra-index-url": f"{INDEX}\n{OTHER}"}),
+        ("global.index-url='https://index.example.test/?a=b'\n", {"index-url": "https://index.example.test/?a=b"}),
+        ("global.cert='/a'\ninstall.cert='/b'\n", {"cert": "/b"}),
+        ("install.cert='/b'\nglobal.cert='/a'\n", {"cert": "/b"}),
+        (":env:.cert='/c'\nglobal.cert='/a'\ninstall.cert='/b'\n", {"cert": "/c"}),
+        ("freeze.timeout='10'\ndownload.cert='/d'\n", {}),
+        ("WARNING: something\n", {}),
+    ],
+)  # fmt: skip
+def test_what_pip_lists_is_read_and_the_environment_wins(listed: str, settings: dict[str, str]) -> None:
+    assert read_pip_settings(listed) == settings

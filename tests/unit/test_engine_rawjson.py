@@ -1,0 +1,233 @@
+"""What buildx writes under --progress=rawjson → events, wherever the pieces are cut."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfimg.engine.protocol import BuildEvent, LogEvent, ProgressEvent, StageEvent
+from tfimg.engine.rawjson import Decoder
+
+FOLDER = Path(__file__).parents[1] / "data" / "rawjson"
+STEP = "[2/2] RUN echo hello; echo bad >&2; exit 3"
+DEFINITION = "[internal] load build definition from bad.Dockerfile"
+BASE = "[1/2] FROM docker.io/library/base:1"
+FAILED = (FOLDER / "failed-buildx-0.13.txt").read_text()
+"""As buildx 0.13 writes it: objects over many lines, then its own words."""
+
+EVENTS: list[BuildEvent] = [
+    StageEvent(step=DEFINITION, state="done", seconds=3e-05),
+    StageEvent(step=DEFINITION, state="started"),
+    ProgressEvent(
+        step=DEFINITION,
+        what="transferring dockerfile:",
+        current=0,
+        total=0,
+    ),
+    ProgressEvent(
+        step=DEFINITION,
+        what="transferring dockerfile:",
+        current=98,
+        total=0,
+    ),
+    StageEvent(step=DEFINITION, state="done", seconds=0.004427),
+    StageEvent(step=BASE, state="started"),
+    StageEvent(step=BASE, state="done", seconds=0.009628),
+    StageEvent(step=BASE, state="cached", seconds=0.0),
+    StageEvent(step=STEP, state="started"),
+    LogEvent(step=STEP, line="bad"),
+    LogEvent(step=STEP, line="hello"),
+    StageEvent(
+        step=STEP,
+        state="failed",
+        seconds=0.133979,
+        error='process "/bin/sh -c echo hello; echo bad >&2; exit 3" did not complete successfully: exit code: 3',
+    ),
+]
+
+REST = """\
+bad.Dockerfile:3
+--------------------
+   1 |     ARG BASE
+   2 |     FROM $BASE
+   3 | >>> RUN echo hello; echo bad >&2; exit 3
+   4 |     
+--------------------
+ERROR: failed to solve: process "/bin/sh -c echo hello; echo bad >&2; exit 3" did not complete successfully: \
+exit code: 3
+"""  # noqa: W291
+
+
+def decoded(*pieces: str) -> tuple[list[BuildEvent], str]:
+    decoder = Decoder()
+    events = [event for piece in pieces for event in decoder.feed(piece)]
+    decoder.close()
+    return events, decoder.rest
+
+
+def one_per_line(text: str) -> str:
+    """The same text as later releases write it."""
+    decoder, out = json.JSONDecoder(), ""
+    while (text := text.lstrip()).startswith("{"):
+        value, end = decoder.raw_decode(text)
+        out, text = out + json.dumps(value) + "\n", text[end:]
+    return out + text
+
+
+def events_of(*documents: dict[str, Any]) -> list[BuildEvent]:
+    return decoded("".join(json.dumps(document) + "\n" for document in documents))[0]
+
+
+def vertex(**fields: Any) -> dict[str, Any]:
+    return {"vertexes": [{"digest": "sha256:a", "name": "step", **fields}]}
+
+
+def lines(text: str) -> list[str]:
+    """Lines without the blanks before them, which carry nothing."""
+    return [line.strip() for line in text.splitlines()]
+
+
+def test_a_failed_build_becomes_events_and_buildx_s_own_words() -> None:
+    events, rest = decoded(FAILED)
+    assert events == EVENTS
+    assert lines(rest) == lines(REST)
+
+
+def test_one_object_per_line_is_the_same() -> None:
+    text = one_per_line(FAILED)
+    assert text.count("\n") < FAILED.count("\n")
+    events, rest = decoded(text)
+    assert events == EVENTS
+    assert lines(rest) == lines(REST)
+
+
+def test_bytes_that_are_moved_are_told_with_their_total_where_it_is_known() -> None:
+    status = {"id": "sha256:b", "vertex": "sha256:a", "current": 1048576, "total": 29126484}
+    assert events_of(vertex(), {"statuses": [status, {"id": "extracting", "vertex": "sha256:a"}]}) == [
+        ProgressEvent(step="step", what="sha256:b", current=1048576, total=29126484),
+        ProgressEvent(step="step", what="extracting", current=0, total=0),
+    ]
+
+
+@pytest.mark.parametrize("text", [FAILED, one_per_line(FAILED)], ids=["pretty", "one-per-line"])
+def test_a_cut_anywhere_changes_nothing(text: str) -> None:
+    whole = decoded(text)
+    for position in range(len(text)):
+        assert decoded(text[:position], text[position:]) == whole, position
+
+
+def test_single_characters_are_the_same() -> None:
+    text = one_per_line(FAILED)
+    assert decoded(*text) == decoded(text)
+
+
+def test_an_event_is_told_as_soon_as_it_is_complete() -> None:
+    decoder, text = Decoder(), json.dumps(vertex(started="2026-01-02T03:04:05Z"))
+    assert list(decoder.feed(text[:-1])) == []
+    assert list(decoder.feed(text[-1])) == [StageEvent(step="step", state="started")]
+
+
+def test_words_before_between_and_after_objects_are_kept_in_order() -> None:
+    events, rest = decoded(f"WARN: no cache\n{json.dumps(vertex(cached=True))}\nERROR: one\nERROR: two")
+    assert events == [StageEvent(step="step", state="cached", seconds=0.0)]
+    assert rest == "WARN: no cache\nERROR: one\nERROR: two"
+
+
+def test_a_text_that_only_looks_like_json_is_kept() -> None:
+    assert decoded('{"vertexes": [') == ([], '{"vertexes": [')
+
+
+@pytest.mark.parametrize(
+    ("started", "completed", "seconds"),
+    [
+        ("2026-01-02T03:04:05.123456789Z", "2026-01-02T03:04:06.623456789Z", 1.5),
+        ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05.25Z", 0.25),
+        ("2026-01-02T03:04:05.5Z", "2026-01-02T03:05:05.5Z", 60.0),
+        ("2026-01-02T23:59:59.999999999Z", "2026-01-03T00:00:00.999999999Z", 1.0),
+    ],
+)
+def test_instants_have_any_number_of_digits(started: str, completed: str, seconds: float) -> None:
+    (event,) = events_of(vertex(started=started, completed=completed))
+    assert event == StageEvent(step="step", state="done", seconds=pytest.approx(seconds))
+
+
+START = vertex(started="2026-01-02T03:04:05Z")
+END = vertex(started="2026-01-02T03:04:05Z", completed="2026-01-02T03:04:06Z")
+AGAIN = vertex(started="2026-01-02T03:04:06Z")
+END_AGAIN = vertex(started="2026-01-02T03:04:06Z", completed="2026-01-02T03:04:08Z")
+
+
+def test_what_buildkit_repeats_is_told_once() -> None:
+    assert events_of(START, START, END, END, END) == [
+        StageEvent(step="step", state="started"),
+        StageEvent(step="step", state="done", seconds=1.0),
+    ]
+
+
+def test_a_step_that_is_reopened_is_told_again() -> None:
+    assert events_of(START, END, AGAIN, AGAIN, END_AGAIN) == [
+        StageEvent(step="step", state="started"),
+        StageEvent(step="step", state="done", seconds=1.0),
+        StageEvent(step="step", state="started"),
+        StageEvent(step="step", state="done", seconds=2.0),
+    ]
+
+
+def test_steps_of_one_name_do_not_hide_each_other() -> None:
+    other = {"vertexes": [{**END["vertexes"][0], "digest": "sha256:b"}]}
+    assert events_of(END, other) == [StageEvent(step="step", state="done", seconds=1.0)] * 2
+
+
+def test_a_step_that_has_not_begun_says_nothing() -> None:
+    assert events_of(vertex()) == []
+
+
+def test_a_cached_step_took_no_time() -> None:
+    times = {"started": "2026-01-02T03:04:05Z", "completed": "2026-01-02T03:04:09Z"}
+    assert events_of(vertex(cached=True, **times)) == [StageEvent(step="step", state="cached", seconds=0.0)]
+
+
+def test_a_step_that_failed_without_having_begun_is_a_failure() -> None:
+    (event,) = events_of(vertex(error="canceled"))
+    assert event == StageEvent(step="step", state="failed", seconds=None, error="canceled")
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"one\ntwo\n", ["one", "two"]),
+        ("grün\n".encode(), ["grün"]),
+        (b"\xff\n", ["�"]),
+        (b"", []),
+        (b"\n", [""]),
+    ],
+)
+def test_log_lines_are_decoded(data: bytes, expected: list[str]) -> None:
+    log = {"vertex": "sha256:a", "stream": 1, "data": base64.b64encode(data).decode()}
+    events = events_of(vertex(), {"logs": [log]})
+    assert events == [LogEvent(step="step", line=line) for line in expected]
+
+
+def test_a_log_without_data_or_without_a_known_step_is_no_accident() -> None:
+    assert events_of({"logs": [{"vertex": "sha256:b", "data": None}]}) == []
+    assert events_of({"logs": [{"vertex": "sha256:b", "data": "eA=="}]}) == [LogEvent(step="", line="x")]
+
+
+def test_null_lists_are_empty_lists() -> None:
+    assert events_of({"vertexes": None, "statuses": None, "logs": None}) == []
+
+
+@pytest.mark.parametrize("text", ["{}", " \n\t\n", ""])
+def test_nothing_is_nothing(text: str) -> None:
+    events, rest = decoded(text)
+    assert (events, rest.strip()) == ([], "")
+
+
+def test_an_empty_object_does_not_hold_up_what_follows() -> None:
+    decoder = Decoder()
+    text = "{}\n" + json.dumps(vertex(started="2026-01-02T03:04:05Z"))
+    assert list(decoder.feed(text)) == [StageEvent(step="step", state="started")]

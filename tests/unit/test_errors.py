@@ -1,0 +1,66 @@
+"""The error family: one code each, and the README tells them as they are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tfimg.errors import TfimgError, UsageError, family
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def first_line(member: type[TfimgError]) -> str:
+    return (member.__doc__ or "").strip().splitlines()[0]
+
+
+def descendants(member: type[TfimgError]) -> set[type[TfimgError]]:
+    return {member}.union(*(descendants(child) for child in member.__subclasses__()))
+
+
+def test_the_family_is_everybody_by_code() -> None:
+    assert set(family()) == descendants(TfimgError)
+    codes = [member.exit_code for member in family()]
+    assert codes == sorted(set(codes))
+
+
+def test_a_code_is_one_that_a_shell_can_see_and_that_means_a_failure() -> None:
+    assert all(0 < member.exit_code < 256 for member in family())
+
+
+@pytest.mark.parametrize("member", family())
+def test_each_member_says_what_it_is_about(member: type[TfimgError]) -> None:
+    assert "__doc__" in vars(member)
+    assert re.fullmatch(r".+\.", first_line(member))
+
+
+def test_the_readme_lists_every_code_in_the_words_of_the_program() -> None:
+    told = re.findall(r"^\|\s*(\d+)\s*\|\s*(.+?)\s*\|$", README.read_text(), re.MULTILINE)
+    table = {int(code): words for code, words in told if int(code) != 0}
+    assert table == {member.exit_code: first_line(member).removesuffix(".") for member in family()}
+
+
+def test_a_message_is_what_happened_and_what_to_do_in_one_paragraph() -> None:
+    error = UsageError("It is wrong.", next_step="Correct it.")
+    assert (str(error), error.next_step) == ("It is wrong. Correct it.", "Correct it.")
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("It is wrong", "It is wrong. Correct it."),
+        ("It is wrong.", "It is wrong. Correct it."),
+        ("Is it wrong?", "Is it wrong? Correct it."),
+        ("It is wrong!", "It is wrong! Correct it."),
+        ("What is wrong:", "What is wrong: Correct it."),
+        ("What is wrong:\n  one\n", "What is wrong:\n  one\nCorrect it."),
+    ],
+)
+def test_what_happened_ends_before_the_advice_begins(what: str, message: str) -> None:
+    assert str(UsageError(what, next_step="Correct it.")) == message
+
+
+def test_a_message_without_advice_does_not_end_in_a_blank() -> None:
+    assert str(UsageError("It is wrong.", next_step="")) == "It is wrong."

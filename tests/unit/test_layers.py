@@ -1,0 +1,95 @@
+"""The floors: a module imports only from its own and from those below, and only the top speaks to the world."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tfimg
+
+ROOT = Path(tfimg.__file__).parent
+FLOORS = {
+    "errors": 0, "process": 0, "workspace": 0, "matrix": 1, "recipe": 2, "engine": 3, "validation": 4,
+    "registry": 5, "host": 6, "cli": 7, "__main__": 8, "__init__": 0,
+}  # fmt: skip
+MODULES = sorted(file for file in ROOT.rglob("*.py") if "data" not in file.relative_to(ROOT).parts)
+
+
+def name(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+def floor(file: Path) -> int:
+    return FLOORS[file.relative_to(ROOT).parts[0].removesuffix(".py")]
+
+
+def imported(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name(file)} imports relatively"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def users_of(package: str) -> set[str]:
+    return {name(file) for file in MODULES if any(word.split(".")[0] == package for word in imported(file))}
+
+
+def attributes(file: Path) -> set[str]:
+    return {
+        ast.unparse(node) for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Attribute)
+    }
+
+
+def calls(file: Path) -> set[str]:
+    tree = ast.parse(file.read_text())
+    return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+
+
+def outside_cli() -> list[Path]:
+    return [file for file in MODULES if file.relative_to(ROOT).parts[0] != "cli"]
+
+
+@pytest.mark.parametrize("file", MODULES, ids=name)
+def test_a_module_imports_only_from_its_own_floor_and_those_below(file: Path) -> None:
+    ours = [word for word in imported(file) if word.startswith("tfimg.")]
+    above = [word for word in ours if FLOORS.get(word.split(".")[1], 0) > floor(file)]
+    assert above == []
+
+
+def test_the_walk_sees_the_program() -> None:
+    assert {"process.py", "matrix/resolve.py", "cli/parser.py"} <= {name(file) for file in MODULES}
+    assert "tfimg.errors.TfimgError" in set(imported(ROOT / "cli" / "__init__.py"))
+
+
+def test_programs_are_started_in_one_place() -> None:
+    assert users_of("subprocess") == {"process.py"}
+    starters = {"os.system", "os.popen", "os.execvp", "os.execv", "os.fork", "os.posix_spawn", "os.spawnv"}
+    assert [name(file) for file in MODULES if calls(file) & starters] == []
+
+
+def test_docker_is_known_in_one_place() -> None:
+    assert users_of("docker") == {"engine/docker.py"}
+
+
+def test_only_the_command_line_reads_the_environment() -> None:
+    readers = {"os.environ", "os.getenv", "os.environb"}
+    assert [name(file) for file in outside_cli() if attributes(file) & readers] == []
+
+
+def test_only_the_command_line_prints_and_exits() -> None:
+    speakers = {"print", "sys.exit", "exit", "quit", "sys.stdout.write", "sys.stderr.write", "input"}
+    assert [name(file) for file in outside_cli() if calls(file) & speakers] == []
+
+
+def test_the_parser_starts_fast() -> None:
+    heavy = ["pydantic", "docker", "rich", "jinja2", "ruamel", "packaging", "requests", "shtab"]
+    script = f"import tfimg.cli.parser, sys; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,176 @@
+"""Programs that we start: their output, their end, and ours."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tfimg import process
+from tfimg.process import CommandFailed, Completed, run, stop, stream, uninterrupted
+
+ENV = {"PATH": os.defpath}
+
+
+def test_a_program_s_output_is_text() -> None:
+    assert run(["sh", "-c", "echo out; echo err >&2"]) == Completed(
+        argv=("sh", "-c", "echo out; echo err >&2"), returncode=0, stdout="out\n", stderr="err\n"
+    )
+
+
+def test_a_program_that_fails_is_told_with_its_words() -> None:
+    with pytest.raises(CommandFailed) as caught:
+        run(["sh", "-c", "echo out; echo 'no such thing' >&2; exit 3"])
+    assert str(caught.value) == "sh exited with 3: no such thing"
+    assert (caught.value.completed.stdout, caught.value.completed.returncode) == ("out\n", 3)
+
+
+def test_undecodable_bytes_are_replaced() -> None:
+    assert run(["printf", r"a\377b"]).stdout == "a�b"
+
+
+def test_a_program_gets_only_the_environment_that_it_is_given(tmp_path: Path) -> None:
+    done = run(["sh", "-c", 'echo "$ONE:${HOME-}"; pwd'], env={**ENV, "ONE": "1"}, cwd=tmp_path)
+    assert done.stdout == f"1:\n{tmp_path}\n"
+
+
+def test_a_program_reads_nothing_from_us() -> None:
+    assert run(["cat"]).stdout == ""
+
+
+def test_a_program_that_does_not_exist_is_not_found() -> None:
+    with pytest.raises(FileNotFoundError):
+        run(["./no-such-program"])
+
+
+def test_a_program_that_takes_too_long_is_ended() -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        run(["sleep", "60"], timeout=0.05)
+
+
+def test_a_stream_is_what_comes_on_stderr() -> None:
+    assert "".join(stream(["sh", "-c", "echo one >&2; echo hidden; echo two >&2"], env=ENV)) == "one\ntwo\n"
+
+
+def test_a_stream_comes_as_it_is_written() -> None:
+    pieces = stream(["sh", "-c", "echo one >&2; exec sleep 60"], env=ENV)
+    begin = time.monotonic()
+    assert next(pieces) == "one\n"
+    pieces.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - begin < 30
+
+
+def test_a_stream_ends_with_the_failure_after_its_last_piece() -> None:
+    pieces = stream(["sh", "-c", "echo one >&2; exit 4"], env=ENV)
+    assert next(pieces) == "one\n"
+    with pytest.raises(CommandFailed) as caught:
+        next(pieces)
+    assert caught.value.completed.returncode == 4
+
+
+def test_a_letter_that_is_cut_in_two_stays_one_letter() -> None:
+    script = r"printf 'gr\303' >&2; sleep 0.1; printf '\274n' >&2"
+    assert "".join(stream(["sh", "-c", script], env=ENV)) == "grün"
+
+
+def test_a_letter_that_never_ends_is_told_as_one_that_cannot_be_read() -> None:
+    assert "".join(stream(["sh", "-c", r"printf 'gr\303' >&2"], env=ENV)) == "gr�"
+
+
+def test_a_consumer_that_leaves_ends_the_program_in_its_own_way(tmp_path: Path) -> None:
+    script = f"trap 'echo ended > {tmp_path}/word; exit' INT; echo one >&2; while :; do sleep 0.02; done"
+    pieces = stream(["sh", "-c", script], env=ENV)
+    next(pieces)
+    pieces.close()  # type: ignore[attr-defined]
+    assert (tmp_path / "word").read_text() == "ended\n"
+
+
+def test_the_terminal_s_ctrl_c_does_not_reach_a_streamed_program() -> None:
+    script = "import os, sys; print(os.getpid() == os.getpgrp(), file=sys.stderr)"
+    assert "".join(stream([sys.executable, "-c", script], env=ENV)) == "True\n"
+
+
+def test_stopping_a_program_that_has_ended_is_nothing() -> None:
+    child = subprocess.Popen(["true"])
+    child.wait()
+    stop(child)
+    assert child.returncode == 0
+
+
+def test_a_program_is_asked_to_end_and_waited_for() -> None:
+    child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    stop(child)
+    assert child.returncode == -signal.SIGINT
+
+
+FOREGROUND = """sh -c 'trap "echo ended; exit" INT; echo ready; while :; do sleep 0.02; done'; exit"""
+BACKGROUND = """trap '' INT; sh -c 'echo ready; while :; do sleep 0.02; done' & wait"""
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("script", "wait", "number", "last"),
+    [
+        (FOREGROUND, process.STOP_SECONDS, signal.SIGINT, b"ended\n"),
+        (BACKGROUND, 0.1, signal.SIGKILL, b""),
+    ],
+    ids=["asked", "killed"],
+)
+def test_those_that_a_program_started_end_with_it(
+    script: str, wait: float, number: signal.Signals, last: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "STOP_SECONDS", wait)
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        stop(child)
+        assert child.returncode == -number
+        # The pipe ends when nobody holds it any more.
+        assert child.stdout.read() == last
+
+
+@pytest.mark.parametrize(
+    ("number", "ending"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+def test_a_signal_waits_until_moves_that_belong_together_are_made(
+    number: signal.Signals, ending: type[BaseException]
+) -> None:
+    def leave(_number: int, _frame: object) -> None:
+        raise SystemExit
+
+    before = signal.signal(signal.SIGTERM, leave)
+    moves = []
+
+    def move() -> None:
+        with uninterrupted():
+            moves.append("first")
+            os.kill(os.getpid(), number)
+            moves.append("second")
+
+    try:
+        with pytest.raises(ending):
+            move()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert moves == ["first", "second"]
+
+
+def test_without_a_signal_the_handlers_are_back_as_they_were() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with uninterrupted():
+        during = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    after = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert after == before
+    assert during != before
+
+
+def test_an_error_inside_is_told_and_the_handlers_are_back() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(ValueError, match="inside"), uninterrupted():
+        raise ValueError("inside")
+    assert signal.getsignal(signal.SIGINT) == before

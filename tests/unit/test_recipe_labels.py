@@ -1,0 +1,51 @@
+"""Labels: what an image says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.labels import build_labels, recipe_labels, title
+
+
+@pytest.mark.parametrize(
+    ("identifier", "line"),
+    [
+        ("2.15.1-cpu-py3.11", "TensorFlow 2.15.1 for CPU on Python 3.11"),
+        ("2.15.1-cuda12.2-py3.9", "TensorFlow 2.15.1 for NVIDIA GPU on Python 3.9"),
+        ("2.20.0-tpu-py3.12", "TensorFlow 2.20.0 for Google TPU on Python 3.12"),
+    ],
+)
+def test_a_title_is_one_line_for_people(
+    identifier: str, line: str, named: Callable[[str], ImageSpec]
+) -> None:
+    assert title(named(identifier)) == line
+
+
+def test_labels_of_the_recipe(named: Callable[[str], ImageSpec]) -> None:
+    assert recipe_labels(named("2.15.1-cpu-py3.11"), lock_digest="sha256:abc") == {
+        "org.opencontainers.image.title": "TensorFlow 2.15.1 for CPU on Python 3.11",
+        "org.opencontainers.image.version": "2.15.1-cpu-py3.11",
+        "org.opencontainers.image.licenses": "Apache-2.0",
+        "tfimg.identifier": "2.15.1-cpu-py3.11",
+        "tfimg.tensorflow": "2.15.1",
+        "tfimg.python": "3.11",
+        "tfimg.device": "cpu",
+        "tfimg.lock": "sha256:abc",
+    }
+
+
+def test_labels_of_a_build() -> None:
+    assert build_labels(base="python:3.11", base_digest="sha256:b", revision="c0ffee", version="0.1") == {
+        "org.opencontainers.image.base.name": "python:3.11",
+        "org.opencontainers.image.base.digest": "sha256:b",
+        "org.opencontainers.image.revision": "c0ffee",
+        "tfimg.version": "0.1",
+    }
+
+
+def test_a_recipe_outside_a_checkout_has_no_revision() -> None:
+    labels = build_labels(base="python:3.11", base_digest="sha256:b", revision=None, version="0.1")
+    assert "org.opencontainers.image.revision" not in labels

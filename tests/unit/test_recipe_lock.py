@@ -1,0 +1,370 @@
+"""Locks: how they are asked for, written and read, and that every committed one fits its row."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+from packaging.pylock import PackageWheel
+
+from tfimg.errors import LockError, NetworkError, TfimgError, UnsupportedDevice
+from tfimg.matrix.schema import Matrix, Newer
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.lock import (
+    HEADER,
+    LAYERS,
+    LockedPackage,
+    best_wheel,
+    digest,
+    installer_question,
+    lock,
+    lock_installer,
+    problems,
+    question,
+    read_packages,
+)
+from tfimg.workspace import Workspace, find_workspace
+
+Named = Callable[[str], ImageSpec]
+HASH = "ab" * 32
+NEWER = Newer(as_of=date(2026, 1, 31), packages={"setuptools": "a reason", "certifi": "a reason"})
+COMMITTED = sorted(path.name for path in (find_workspace({}).images / "locks").iterdir() if path.is_dir())
+
+
+@pytest.fixture
+def spec(named: Named) -> ImageSpec:
+    return named("2.15.1-cpu-py3.11")
+
+
+# What is asked
+
+
+def test_an_image_is_asked_for_as_of_the_end_of_its_cutoff(spec: ImageSpec) -> None:
+    asked = question(spec, NEWER)
+    assert asked.requirements == ("tensorflow-cpu==2.15.1", "tensorboard", "pip", "setuptools<82")
+    assert (asked.python, asked.cutoff) == ("3.11", "2024-03-23T00:00:00Z")
+    assert asked.newer == (("certifi", "2026-02-01T00:00:00Z"), ("setuptools", "2026-02-01T00:00:00Z"))
+
+
+@pytest.mark.parametrize(
+    ("identifier", "device"), [("2.15.1-cuda12.2-py3.11", "GPU"), ("2.20.0-tpu-py3.11", "TPU")]
+)
+def test_a_device_without_a_layout_is_refused(identifier: str, device: str, named: Named) -> None:
+    with pytest.raises(UnsupportedDevice) as caught:
+        question(named(identifier), NEWER)
+    assert str(caught.value) == (
+        f"{identifier} is a {device} image, and this version of tfimg locks and builds CPU images only. "
+        "`tfimg resolve` has its facts; for an image, ask for --device cpu."
+    )
+
+
+def test_the_installer_is_asked_for_the_oldest_python_by_number(matrix: Matrix) -> None:
+    asked = installer_question(matrix)
+    assert (asked.requirements, asked.python) == ((f"uv=={matrix.installer}",), "3.9")
+
+
+# How it is resolved: a small program stands where uv would
+
+ANSWER = f"""
+lock-version = "1.0"
+created-by = "uv"
+
+[[packages]]
+name = "numpy"
+version = "1.26.4"
+wheels = [
+    {{ url = "https://files.example.test/numpy-1.26.4-cp310-cp310-manylinux_2_17_x86_64.whl", upload-time = 2024-02-05T23:55:32Z, hashes = {{ sha256 = "{"0" * 64}" }} }},
+    {{ url = "https://files.example.test/numpy-1.26.4-cp311-cp311-manylinux_2_17_x86_64.whl", upload-time = 2024-02-05T23:55:40Z, hashes = {{ sha256 = "{HASH}" }} }},
+]
+
+[[packages]]
+name = "tensorflow-cpu"
+version = "2.15.1"
+wheels = [{{ url = "https://files.example.test/tensorflow_cpu-2.15.1-cp311-cp311-manylinux_2_17_x86_64.whl", hashes = {{ sha256 = "{HASH}" }} }}]
+"""  # noqa: E501
+
+FAKE_UV = """#!{python}
+import pathlib, sys
+here = pathlib.Path(__file__).parent
+(here / "argv").write_text("\\n".join(sys.argv[1:]))
+(here / "asked").write_text(pathlib.Path(sys.argv[-1]).read_text())
+sys.stderr.write((here / "stderr").read_text())
+for argument in sys.argv:
+    if argument.startswith("--output-file="):
+        pathlib.Path(argument.partition("=")[2]).write_text((here / "answer").read_text())
+sys.exit(bool((here / "stderr").read_text()))
+"""
+
+
+@pytest.fixture
+def uv(tmp_path: Path) -> Path:
+    """A program that answers like uv: with the file `answer`, or, where `stderr` has text, with an error."""
+    program = tmp_path / "uv"
+    program.write_text(FAKE_UV.format(python=sys.executable))
+    program.chmod(0o755)
+    (tmp_path / "answer").write_text(ANSWER)
+    (tmp_path / "stderr").write_text("")
+    return program
+
+
+def test_a_lock_has_a_line_for_the_wheel_of_its_python_in_the_layer_that_takes_it(
+    spec: ImageSpec, uv: Path
+) -> None:
+    assert lock(spec, NEWER, uv=str(uv), env={}) == {
+        "tensorflow": f"{HEADER}tensorflow-cpu==2.15.1 --hash=sha256:{HASH}\n",
+        "packages": f"{HEADER}numpy==1.26.4 --hash=sha256:{HASH}  # 2024-02-05\n",
+    }
+
+
+def test_uv_is_told_everything_that_decides_the_answer(spec: ImageSpec, uv: Path) -> None:
+    lock(spec, NEWER, uv=str(uv), env={})
+    words = (uv.parent / "argv").read_text().splitlines()
+    assert [re.sub(r"(=|^)/.*/", r"\1", word) for word in words] == [
+        "pip",
+        "compile",
+        "--quiet",
+        "--no-config",
+        "--format=pylock.toml",
+        "--output-file=pylock.toml",
+        "--python-version=3.11",
+        "--python-platform=x86_64-manylinux_2_31",
+        "--only-binary=:all:",
+        "--exclude-newer=2024-03-23T00:00:00Z",
+        "--exclude-newer-package=certifi=2026-02-01T00:00:00Z",
+        "--exclude-newer-package=setuptools=2026-02-01T00:00:00Z",
+        "requirements.in",
+    ]
+    assert (uv.parent / "asked").read_text() == "tensorflow-cpu==2.15.1\ntensorboard\npip\nsetuptools<82\n"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "kind", "message"),
+    [
+        (
+            "  x No solution found: tensorflow-cpu==2.15.1 needs numpy<2\n",
+            LockError,
+            "tensorflow-cpu==2.15.1 has no solution on Python 3.11 as of 2024-03-23: x No solution found: "
+            "tensorflow-cpu==2.15.1 needs numpy<2. Correct the row's constraints or its cut-off in matrix.yaml.",
+        ),
+        (
+            "error: Failed to fetch: `https://index.example.test/simple/numpy/`\n"
+            "  Caused by: dns error: failed to lookup address\n\n",
+            NetworkError,
+            "The package index did not answer while tensorflow-cpu==2.15.1 was resolved: Caused by: dns error: "
+            "failed to lookup address. Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of "
+            "pip or uv.",
+        ),
+    ],
+)
+def test_what_uv_says_becomes_an_error_of_ours(
+    stderr: str, kind: type[TfimgError], message: str, spec: ImageSpec, uv: Path
+) -> None:
+    (uv.parent / "stderr").write_text(stderr)
+    with pytest.raises(TfimgError) as caught:
+        lock(spec, NEWER, uv=str(uv), env={})
+    assert (type(caught.value), str(caught.value)) == (kind, message)
+
+
+def test_a_package_without_a_wheel_for_the_python_is_refused(named: Named, uv: Path) -> None:
+    with pytest.raises(LockError) as caught:
+        lock(named("2.15.1-cpu-py3.9"), NEWER, uv=str(uv), env={})
+    assert str(caught.value) == (
+        "numpy 1.26.4 has no wheel for Python 3.9 on x86-64 Linux. "
+        "Constrain it in matrix.yaml to a version that has one."
+    )
+
+
+def test_the_installer_has_a_lock_of_its_own(matrix: Matrix, uv: Path) -> None:
+    wheel = "py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64"
+    (uv.parent / "answer").write_text(
+        f'lock-version = "1.0"\ncreated-by = "uv"\n[[packages]]\nname = "uv"\nversion = "1.0"\n'
+        f'wheels = [{{ url = "https://files.example.test/uv-1.0-{wheel}.whl", '
+        f'hashes = {{ sha256 = "{HASH}" }} }}]\n'
+    )
+    assert lock_installer(matrix, uv=str(uv), env={}) == f"{HEADER}uv==1.0 --hash=sha256:{HASH}\n"
+
+
+# Which wheel
+
+
+@pytest.mark.parametrize(
+    ("python", "files", "best"),
+    [
+        ("3.11", ["a-1-py3-none-any.whl", "a-1-cp311-cp311-manylinux_2_17_x86_64.whl"], 1),
+        ("3.11", ["a-1-cp310-cp310-manylinux_2_17_x86_64.whl", "a-1-py2.py3-none-any.whl"], 1),
+        ("3.11", ["a-1-cp37-abi3-manylinux_2_17_x86_64.whl", "a-1-py3-none-any.whl"], 0),
+        (
+            "3.11",
+            ["a-1-cp37-abi3-manylinux_2_28_x86_64.whl", "a-1-cp311-cp311-manylinux_2_5_x86_64.whl"],
+            1,
+        ),
+        (
+            "3.11",
+            ["a-1-cp311-cp311-manylinux2014_x86_64.whl", "a-1-cp311-cp311-manylinux_2_28_x86_64.whl"],
+            1,
+        ),
+        (
+            "3.13",
+            [
+                "a-1-cp313-cp313t-manylinux_2_17_x86_64.whl",
+                "a-1-cp313-cp313-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+            ],
+            1,
+        ),
+        ("3.11", ["a-1-cp311-cp311-manylinux_2_34_x86_64.whl"], None),
+        ("3.11", ["a-1-cp311-cp311-manylinux_2_17_aarch64.whl"], None),
+        ("3.11", ["a-1-cp311-cp311-musllinux_1_1_x86_64.whl"], None),
+        ("3.11", ["a-1-cp311-cp311-macosx_11_0_arm64.whl", "a-1-cp311-cp311-win_amd64.whl"], None),
+        ("3.9", ["a-1-cp310-abi3-manylinux_2_17_x86_64.whl"], None),
+        ("3.11", [], None),
+    ],
+)
+def test_the_best_wheel_is_the_one_that_an_installer_takes(
+    python: str, files: list[str], best: int | None
+) -> None:
+    wheels = [PackageWheel(name=name, path=name, hashes={"sha256": HASH}) for name in files]
+    for order in (wheels, wheels[::-1]):
+        assert best_wheel(order, python) is (None if best is None else wheels[best])
+
+
+# Reading
+
+
+def test_a_lock_is_read_line_by_line() -> None:
+    layers = {
+        "tensorflow": f"{HEADER}tensorflow-cpu==2.15.1 --hash=sha256:{HASH}  # 2024-03-08\n",
+        "packages": f"{HEADER}pip==24.0 --hash=sha256:{HASH}\n",
+    }
+    assert read_packages(layers) == (
+        LockedPackage(name="tensorflow-cpu", version="2.15.1", sha256=HASH, appeared=date(2024, 3, 8)),
+        LockedPackage(name="pip", version="24.0", sha256=HASH, appeared=None),
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pip==24.0",
+        "pip",
+        f"pip>=24.0 --hash=sha256:{HASH}",
+        f"pip==24.0 --hash=sha256:{HASH[:-1]}",
+        f"pip==24.0 --hash=sha256:{HASH} --hash=sha256:{HASH}",
+        f"pip==24.0 --hash=sha256:{HASH}  # 2024-02-30",
+        f"pip==24.0 --hash=sha256:{HASH}  # checked by hand",
+        "<<<<<<< HEAD",
+        "",
+    ],
+)
+def test_a_line_that_lock_did_not_write_is_an_error(line: str) -> None:
+    with pytest.raises(LockError) as caught:
+        read_packages({"packages": f"{HEADER}{line}\n"})
+    assert str(caught.value) == f"A lock has the line {line!r}. Write it anew with `tfimg lock`."
+
+
+def test_a_digest_stands_for_the_whole_lock_and_not_for_its_order() -> None:
+    layers = {"tensorflow": "a\n", "packages": "b\n"}
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", digest(layers))
+    assert digest(layers) == digest(dict(reversed(layers.items())))
+    others = [{"tensorflow": "a\n"}, {**layers, "packages": "c\n"}, {"tensorflow": "b\n", "packages": "a\n"}]
+    assert digest(layers) not in [digest(other) for other in others]
+
+
+# Judging
+
+GOOD = {
+    "tensorflow": f"tensorflow-cpu==2.15.1 --hash=sha256:{HASH}  # 2024-03-08\n",
+    "packages": "".join(
+        f"{name}=={version} --hash=sha256:{HASH}  # {day}\n"
+        for name, version, day in [
+            ("certifi", "2026.1.4", "2026-01-04"),
+            ("pip", "24.0", "2024-02-03"),
+            ("setuptools", "81.0.0", "2026-01-31"),
+            ("tensorboard", "2.15.2", "2024-02-09"),
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("pip==24.0", "pip==24.0", []),
+        ("tensorboard==2.15.2", "tensorbored==2.15.2", ["tensorboard is not locked"]),
+        ("setuptools==81.0.0", "sometools==1", ["sometools 1 appeared on 2026-01-31, after 2024-03-22"]),
+        ("setuptools==81.0.0", "setuptools==82.0.1", ["setuptools 82.0.1 is locked and setuptools<82 is required"]),
+        (
+            "tensorflow-cpu==2.15.1",
+            "tensorflow-cpu==2.15.0",
+            ["tensorflow-cpu 2.15.0 is locked and tensorflow-cpu==2.15.1 is required"],
+        ),
+        ("2024-02-03", "2024-03-23", ["pip 24.0 appeared on 2024-03-23, after 2024-03-22"]),
+        ("2024-02-03", "2024-03-22", []),
+        ("2026-01-31", "2026-02-01", ["setuptools 81.0.0 appeared on 2026-02-01, after 2026-01-31"]),
+    ],
+)  # fmt: skip
+def test_a_lock_that_its_row_forbids_is_told(
+    old: str, new: str, expected: list[str], spec: ImageSpec
+) -> None:
+    layers = {name: text.replace(old, new) for name, text in GOOD.items()}
+    assert list(problems(spec, NEWER, layers)) == expected
+
+
+def test_a_bound_on_a_package_that_nothing_needs_is_no_problem(spec: ImageSpec) -> None:
+    lines = [line for line in GOOD["packages"].splitlines() if not line.startswith("setuptools")]
+    assert list(problems(spec, NEWER, {**GOOD, "packages": "\n".join(lines)})) == []
+
+
+# The committed locks
+
+
+@pytest.mark.parametrize("identifier", COMMITTED)
+def test_a_committed_lock_fits_its_row(
+    identifier: str, named: Named, matrix: Matrix, workspace: Workspace
+) -> None:
+    assert list(problems(named(identifier), matrix.newer, workspace.read_lock(identifier))) == []
+
+
+@pytest.mark.parametrize("identifier", COMMITTED)
+def test_a_committed_lock_has_one_wheel_per_package_and_names_no_index(
+    identifier: str, named: Named, workspace: Workspace
+) -> None:
+    layers = workspace.read_lock(identifier)
+    line = re.compile(r"[a-z0-9-]+==[0-9][0-9a-z.+]* --hash=sha256:[0-9a-f]{64}  # \d{4}-\d\d-\d\d")
+    assert list(layers) == sorted(name for name, _ in LAYERS)
+    for text in layers.values():
+        assert text.startswith(HEADER)
+        assert "://" not in text
+        assert [one for one in text.removeprefix(HEADER).splitlines() if not line.fullmatch(one)] == []
+    names = [package.name for package in read_packages(layers)]
+    assert sorted(set(names)) == sorted(names)
+    assert [package.name for package in read_packages({"": layers["tensorflow"]})] == [
+        named(identifier).package
+    ]
+
+
+def test_every_cpu_image_has_a_lock_and_no_other_folder_is_there(specs: Sequence[ImageSpec]) -> None:
+    assert sorted(spec.identifier for spec in specs if spec.device == "cpu") == COMMITTED
+
+
+def test_the_committed_installer_is_the_one_that_the_matrix_names(
+    matrix: Matrix, workspace: Workspace
+) -> None:
+    (package,) = read_packages({"installer": workspace.installer_lock.read_text()})
+    assert (package.name, package.version) == ("uv", matrix.installer)
+    assert package.appeared is not None
+    assert package.appeared <= matrix.newer.as_of
+
+
+def test_an_image_without_a_lock_is_told_how_to_get_one(spec: ImageSpec, workspace: Workspace) -> None:
+    other = replace(spec, identifier="2.15.9-cpu-py3.11")
+    with pytest.raises(LockError) as caught:
+        workspace.read_lock(other.identifier)
+    assert str(caught.value) == (
+        f"2.15.9-cpu-py3.11 has no lock under {workspace.images / 'locks'}. "
+        "Write it with `tfimg lock 2.15.9-cpu-py3.11`."
+    )

@@ -1,0 +1,121 @@
+"""Dockerfiles: the committed ones are what the program writes, and a wrong template is told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tfimg.errors import RenderError
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.render import environment, render
+from tfimg.workspace import Workspace, find_workspace
+
+Named = Callable[[str], ImageSpec]
+COMMITTED = sorted(path.parent.name for path in (find_workspace({}).images / "rendered").glob("*/Dockerfile"))
+LOCK = {"tensorflow": "", "packages": ""}
+
+
+@pytest.fixture
+def spec(named: Named) -> ImageSpec:
+    return named("2.15.1-cpu-py3.11")
+
+
+def templates(workspace: Workspace) -> dict[str, str]:
+    return {file.name: file.read_text() for file in workspace.templates.glob("*.j2")}
+
+
+def failure(template: str, spec: ImageSpec) -> str:
+    with pytest.raises(RenderError) as caught:
+        render(spec, LOCK, environment({"Dockerfile.j2": template}))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("identifier", COMMITTED)
+def test_a_committed_dockerfile_is_fresh(identifier: str, named: Named, workspace: Workspace) -> None:
+    written = render(named(identifier), workspace.read_lock(identifier), environment(templates(workspace)))
+    assert written == workspace.rendered(identifier).read_text()
+
+
+def test_each_release_for_cpu_on_its_default_python_is_committed(specs: tuple[ImageSpec, ...]) -> None:
+    default = [spec.identifier for spec in specs if spec.default_python and spec.device == "cpu"]
+    assert sorted(default) == COMMITTED
+
+
+def test_every_cpu_image_can_be_rendered(specs: tuple[ImageSpec, ...], workspace: Workspace) -> None:
+    templates_ = environment(templates(workspace))
+    for spec in specs:
+        if spec.device == "cpu":
+            text = render(spec, workspace.read_lock(spec.identifier), templates_)
+            assert f'LABEL tfimg.identifier="{spec.identifier}"\n' in text
+
+
+@pytest.mark.parametrize("identifier", COMMITTED)
+def test_a_dockerfile_pulls_no_frontend_and_takes_nothing_private(
+    identifier: str, workspace: Workspace
+) -> None:
+    text = workspace.rendered(identifier).read_text()
+    assert not re.search(r"^#\s*syntax\s*=", text, re.MULTILINE)
+    assert set(re.findall(r"^ARG (\w+)", text, re.MULTILINE)) == {"BASE", "SOURCE_DATE_EPOCH"}
+    assert "://" not in text
+    assert not re.search(r"[ \t]$", text, re.MULTILINE)
+    assert text.endswith("\n")
+    assert not text.endswith("\n\n")
+
+
+@pytest.mark.parametrize("identifier", COMMITTED)
+def test_every_file_that_a_dockerfile_mounts_is_in_its_context(identifier: str, workspace: Workspace) -> None:
+    text = workspace.rendered(identifier).read_text()
+    sources = re.findall(r"--mount=type=bind,source=([^,\s]+)", text)
+    assert f"locks/{identifier}/tensorflow.txt" in sources
+    assert [source for source in sources if not (workspace.images / source).exists()] == []
+
+
+def test_a_user_other_than_root_is_the_last_word(workspace: Workspace) -> None:
+    for identifier in COMMITTED:
+        users = re.findall(r"^USER (.+)$", workspace.rendered(identifier).read_text(), re.MULTILINE)
+        assert users[-1:] == ["1000:1000"]
+
+
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [
+        ("FROM {{ nothing }}", "'nothing' is undefined"),
+        (
+            "FROM {{ spec.nothing }}",
+            "'tfimg.matrix.spec.ImageSpec object' has no attribute 'nothing'",
+        ),
+        ("{% if nothing %}x{% endif %}", "'nothing' is undefined"),
+        (
+            "FROM a\nFROM {{ spec.python",
+            "line 2: unexpected end of template, expected 'end of print statement'",
+        ),
+        (
+            "{% for layer in layers %}",
+            "line 1: Unexpected end of template. Jinja was looking for the following tags: 'endfor' or 'else'. "
+            "The innermost block that needs to be closed is 'for'",
+        ),
+        ("{% include 'other.j2' %}", "there is no template 'other.j2'"),
+        ("{{ title | shout }}", "line 1: No filter named 'shout'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_template_is_told_in_a_sentence(template: str, problem: str, spec: ImageSpec) -> None:
+    assert failure(template, spec) == (
+        f"The template Dockerfile.j2 cannot be rendered: {problem}. "
+        "Correct images/templates, or pass the missing value in recipe/render.py."
+    )
+
+
+def test_a_missing_template_is_told(spec: ImageSpec) -> None:
+    with pytest.raises(RenderError) as caught:
+        render(spec, LOCK, environment({}))
+    assert str(caught.value) == (
+        "The template Dockerfile.j2 cannot be rendered: there is no template 'Dockerfile.j2'. "
+        "Correct images/templates, or pass the missing value in recipe/render.py."
+    )
+
+
+def test_a_dockerfile_is_not_escaped_like_a_web_page(spec: ImageSpec) -> None:
+    template = "{{ '<&\"' }}\n"
+    assert render(spec, LOCK, environment({"Dockerfile.j2": template})) == '<&"\n'

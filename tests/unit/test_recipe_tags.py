@@ -1,0 +1,60 @@
+"""The names of images: one of its own for each, aliases for the default ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.tags import tags
+
+Named = Callable[[str], ImageSpec]
+
+TAGS = {
+    "2.15.1-cpu-py3.11": ["2.15.1-cpu-py3.11", "2.15.1", "2.15"],
+    "2.15.0-cpu-py3.11": ["2.15.0-cpu-py3.11", "2.15.0"],
+    "2.15.0.post1-cpu-py3.11": ["2.15.0.post1-cpu-py3.11", "2.15.0.post1"],
+    "2.15.1-cpu-py3.10": ["2.15.1-cpu-py3.10"],
+    "2.15.1-cuda12.2-py3.11": ["2.15.1-cuda12.2-py3.11", "2.15.1-gpu", "2.15-gpu"],
+    "2.15.1-cuda12.2-py3.9": ["2.15.1-cuda12.2-py3.9"],
+    "2.15.0-cuda12.2-py3.11": ["2.15.0-cuda12.2-py3.11", "2.15.0-gpu"],
+    "2.19.1-tpu-py3.11": ["2.19.1-tpu-py3.11", "2.19.1-tpu", "2.19-tpu"],
+    "2.20.0-tpu-py3.13": ["2.20.0-tpu-py3.13"],
+}
+
+
+@pytest.mark.parametrize("identifier", TAGS)
+def test_only_a_default_image_has_aliases_and_only_the_newest_patch_that_of_the_minor(
+    identifier: str, named: Named, specs: Sequence[ImageSpec]
+) -> None:
+    assert tags(named(identifier), specs, repository="tf") == tuple(f"tf:{tag}" for tag in TAGS[identifier])
+
+
+def test_the_newest_patch_is_the_newest_version_and_not_the_last_in_the_alphabet(
+    named: Named, specs: Sequence[ImageSpec]
+) -> None:
+    tenth = replace(named("2.15.1-cpu-py3.11"), identifier="2.15.10-cpu-py3.11", tensorflow="2.15.10")
+    everything = [*specs, tenth]
+    assert "tf:2.15" in tags(tenth, everything, repository="tf")
+    assert "tf:2.15" not in tags(named("2.15.1-cpu-py3.11"), everything, repository="tf")
+
+
+def test_a_repository_may_name_a_registry_with_a_port(named: Named, specs: Sequence[ImageSpec]) -> None:
+    names = tags(named("2.15.1-cpu-py3.11"), specs, repository="registry.example.test:5000/team/tf")
+    assert names[0] == "registry.example.test:5000/team/tf:2.15.1-cpu-py3.11"
+
+
+def test_no_two_images_share_a_name(specs: Sequence[ImageSpec]) -> None:
+    owners = Counter(tag for spec in specs for tag in tags(spec, specs, repository="tf"))
+    assert [tag for tag, count in owners.items() if count > 1] == []
+
+
+def test_each_minor_has_its_alias_on_each_device_that_it_is_offered_for(
+    specs: Sequence[ImageSpec],
+) -> None:
+    aliases = {tag for spec in specs for tag in tags(spec, specs, repository="tf")}
+    suffix = {"cpu": "", "gpu": "-gpu", "tpu": "-tpu"}
+    assert {f"tf:{spec.minor}{suffix[spec.device]}" for spec in specs} <= aliases

@@ -1,0 +1,345 @@
+"""The suite's stream → a report that believes only whole events; silence is never good news."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes import FakeEngine
+from tfimg.engine.protocol import Exit, Line
+from tfimg.errors import EngineUnavailable
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.lock import digest
+from tfimg.validation.report import CheckResult, Report
+from tfimg.validation.run import facts, suite_digest, suite_files, validate
+
+LOCK = {"tensorflow": "", "packages": f"numpy==1.26.4 --hash=sha256:{'0' * 64}\n"}
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+FINE = Exit(status=0, out_of_memory=False)
+BAD = Exit(status=1, out_of_memory=False)
+Said = Line | Exit | BaseException
+
+
+def event(**fields: Any) -> Line:
+    return Line(stream="stdout", text=json.dumps(fields))
+
+
+def err(text: str) -> Line:
+    return Line(stream="stderr", text=text)
+
+
+def suite(*checks: str) -> Line:
+    return event(event="suite", schema=1, checks=list(checks))
+
+
+def start(check: str) -> Line:
+    return event(event="start", check=check)
+
+
+def end(check: str, outcome: str = "passed", reason: str | None = None) -> Line:
+    return event(event="end", check=check, outcome=outcome, reason=reason, seconds=0.5, evidence={"n": 1})
+
+
+DEAD = Exit(status=139, out_of_memory=False)
+DONE = event(event="done", seconds=1.0)
+GOOD: list[Said] = [suite("a", "b"), start("a"), end("a"), start("b"), end("b"), DONE, FINE]
+
+
+@pytest.fixture
+def spec(named: Callable[[str], ImageSpec]) -> ImageSpec:
+    return named("2.15.1-cpu-py3.11")
+
+
+def judge(spec: ImageSpec, *story: Said, engine: FakeEngine | None = None, **listeners: Any) -> Report:
+    engine = engine or FakeEngine()
+    engine.story = story
+    report = validate(
+        spec, LOCK, image="tf:x", image_digest="sha256:i", suite={"__main__.py": b"pass"}, engine=engine,
+        now=lambda: NOW, **listeners,
+    )  # fmt: skip
+    assert engine.open_containers == 0
+    return report
+
+
+def outcomes(report: Report) -> list[tuple[str, str, str | None]]:
+    return [(result.check, result.outcome, result.reason) for result in report.results]
+
+
+def test_a_suite_whose_checks_all_passed_is_green(spec: ImageSpec) -> None:
+    report = judge(spec, *GOOD)
+    assert report.results == tuple(
+        CheckResult(check=check, outcome="passed", reason=None, seconds=0.5, evidence={"n": 1})
+        for check in "ab"
+    )
+    assert (report.passed, report.level, report.problem, report.culprits) == (True, "validated", None, ())
+
+
+def test_a_report_says_what_it_is_about(spec: ImageSpec) -> None:
+    document = judge(spec, *GOOD).to_json()
+    assert json.loads(json.dumps(document)) == {
+        "schema": 1,
+        "passed": True,
+        "level": "validated",
+        "identifier": "2.15.1-cpu-py3.11",
+        "device": "cpu",
+        "digest": "sha256:i",
+        "lock": digest(LOCK),
+        "suite": suite_digest({"__main__.py": b"pass"}),
+        "date": "2026-01-02T03:04:05+00:00",
+        "seconds": document["seconds"],
+        "results": [
+            {"check": check, "outcome": "passed", "reason": None, "seconds": 0.5, "evidence": {"n": 1}}
+            for check in "ab"
+        ],
+        "problem": None,
+    }
+
+
+@pytest.mark.parametrize(("outcome", "last"), [("failed", BAD), ("skipped", FINE)])
+def test_a_check_that_did_not_pass_is_not_green(outcome: str, last: Exit, spec: ImageSpec) -> None:
+    report = judge(
+        spec, suite("a", "b"), start("a"), end("a", outcome, "a reason"), start("b"), end("b"), DONE, last
+    )
+    assert outcomes(report) == [("a", outcome, "a reason"), ("b", "passed", None)]
+    assert (report.passed, report.level, report.problem) == (False, "built", None)
+    assert [result.check for result in report.culprits] == ["a"]
+
+
+@pytest.mark.parametrize("identifier", ["2.20.0-cuda12.5-py3.11", "2.20.0-tpu-py3.11"])
+def test_an_accelerator_is_not_proven_by_checks_without_it(
+    identifier: str, named: Callable[[str], ImageSpec]
+) -> None:
+    report = judge(named(identifier), *GOOD)
+    assert (report.passed, report.level) == (True, "built")
+
+
+def test_noise_between_the_events_changes_nothing(spec: ImageSpec) -> None:
+    noise: list[Said] = [
+        err("WARNING: something"),
+        Line(stream="stdout", text="no JSON"),
+        Line(stream="stdout", text=""),
+        Line(stream="stdout", text='{"event": "end", "check": "b"'),
+        Line(stream="stdout", text='["a", "list"]'),
+        Line(stream="stdout", text='{"other": "object"}'),
+        Line(stream="stdout", text="3"),
+        event(event="something later versions say"),
+        err(end("b").text),
+    ]
+    report = judge(spec, *[said for good in GOOD[:-1] for said in (good, *noise)], FINE)
+    assert report.results == judge(spec, *GOOD).results
+    assert report.passed
+
+
+def test_a_crash_is_the_running_check_s_and_the_rest_is_skipped(spec: ImageSpec) -> None:
+    report = judge(
+        spec, suite("a", "b", "c"), start("a"), end("a"), err("first"), start("b"), err("free(): invalid pointer"),
+        err("Aborted"), Exit(status=134, out_of_memory=False),
+    )  # fmt: skip
+    assert outcomes(report) == [
+        ("a", "passed", None),
+        ("b", "crashed", "the process ended with status 134: first free(): invalid pointer Aborted"),
+        ("c", "skipped", "the suite ended before it"),
+    ]
+    assert not report.passed
+    assert report.problem == (
+        "the suite did not reach its end: the process ended with status 134: first free(): invalid pointer Aborted"
+    )
+
+
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        ([DEAD], "the process ended with status 139: it said nothing"),
+        ([Exit(status=137, out_of_memory=True)], "the kernel killed it for lack of memory"),
+        ([], "the process is gone: it said nothing"),
+    ],
+)
+def test_how_a_process_ended_is_told(last: list[Said], words: str, spec: ImageSpec) -> None:
+    report = judge(spec, suite("a"), start("a"), *last)
+    assert outcomes(report) == [("a", "crashed", words)]
+    assert report.problem == f"the suite did not reach its end: {words}"
+
+
+def test_a_crash_between_checks_is_nobody_s_and_still_not_green(spec: ImageSpec) -> None:
+    report = judge(spec, suite("a", "b"), start("a"), end("a"), BAD)
+    assert outcomes(report) == [("a", "passed", None), ("b", "skipped", "the suite ended before it")]
+    assert (
+        report.problem == "the suite did not reach its end: the process ended with status 1: it said nothing"
+    )
+
+
+def test_a_timeout_is_the_running_check_s(spec: ImageSpec) -> None:
+    report = judge(spec, suite("a", "b"), start("a"), TimeoutError("no end after 600 s"))
+    assert outcomes(report) == [
+        ("a", "timed-out", "it did not end within the suite's 600 s"),
+        ("b", "skipped", "the suite ended before it"),
+    ]
+    assert (report.passed, report.problem) == (False, "the suite did not end within 600 s")
+
+
+@pytest.mark.parametrize(
+    ("story", "problem"),
+    [
+        ([], "the suite did not start: the process is gone: it said nothing"),
+        (
+            [err("python: can't open file"), Exit(status=2, out_of_memory=False)],
+            "the suite did not start: the process ended with status 2: python: can't open file",
+        ),
+        (
+            [Line(stream="stdout", text="hello"), FINE],
+            "the suite did not start: the process ended with status 0: hello",
+        ),
+        ([TimeoutError()], "the suite did not end within 600 s"),
+        ([suite(), DONE, FINE], "the suite did not start: the process ended with status 0: it said nothing"),
+        ([DONE, FINE], "the suite did not start: the process ended with status 0: it said nothing"),
+    ],
+    ids=["nothing", "no-suite", "hello", "timeout", "no-checks", "done-only"],
+)  # fmt: skip
+def test_a_suite_that_says_nothing_is_not_green(story: list[Said], problem: str, spec: ImageSpec) -> None:
+    report = judge(spec, *story)
+    assert (report.results, report.passed, report.level, report.problem) == ((), False, "built", problem)
+
+
+def test_a_suite_without_its_last_word_is_not_green(spec: ImageSpec) -> None:
+    report = judge(spec, *[said for said in GOOD if said is not DONE])
+    assert [result.outcome for result in report.results] == ["passed", "passed"]
+    assert (
+        report.problem == "the suite did not reach its end: the process ended with status 0: it said nothing"
+    )
+    assert not report.passed
+
+
+@pytest.mark.parametrize(
+    ("outcome", "last", "words"),
+    [
+        ("passed", [DEAD], "the process ended with status 139: it said nothing"),
+        ("passed", [err("Aborted"), DEAD], "the process ended with status 139: Aborted"),
+        ("passed", [Exit(status=137, out_of_memory=True)], "the kernel killed it for lack of memory"),
+        ("passed", [BAD], "the process ended with status 1: it said nothing"),
+        ("passed", [], "the process is gone: it said nothing"),
+        ("failed", [FINE], "the process ended with status 0: it said nothing"),
+        ("failed", [DEAD], "the process ended with status 139: it said nothing"),
+        ("skipped", [BAD], "the process ended with status 1: it said nothing"),
+    ],
+)  # fmt: skip
+def test_an_end_that_does_not_fit_the_story_is_not_green(
+    outcome: str, last: list[Said], words: str, spec: ImageSpec
+) -> None:
+    report = judge(spec, suite("a"), start("a"), end("a", outcome), DONE, *last)
+    assert outcomes(report) == [("a", outcome, None)]
+    assert (report.passed, report.level) == (False, "built")
+    assert report.problem == f"the suite told its end, and then {words}"
+
+
+def test_a_planned_check_that_was_never_told_is_not_green(spec: ImageSpec) -> None:
+    report = judge(spec, suite("a", "b"), start("a"), end("a"), DONE, FINE)
+    assert outcomes(report)[1:] == [("b", "skipped", "the suite ended before it")]
+    assert not report.passed
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        event(event="end", check="a"),
+        event(event="end", check="a", outcome="excellent", reason=None, seconds=0.1, evidence={}),
+        event(event="start"),
+        event(event="suite"),
+        event(event="suite", checks=None),
+    ],
+    ids=[
+        "end-without-outcome",
+        "unknown-outcome",
+        "start-without-check",
+        "suite-without-checks",
+        "null-checks",
+    ],
+)
+def test_half_an_event_is_not_believed_and_is_no_accident(said: Line, spec: ImageSpec) -> None:
+    report = judge(spec, suite("a"), start("a"), said, DONE, BAD)
+    assert not report.passed
+    assert {result.outcome for result in report.results} <= {"crashed", "skipped", "failed"}
+
+
+def test_results_are_handed_on_as_they_come_and_the_unfinished_ones_last(spec: ImageSpec) -> None:
+    started: list[str] = []
+    ended: list[CheckResult] = []
+    report = judge(
+        spec, suite("a", "b", "c"), start("a"), end("a"), start("b"), BAD, on_start=started.append,
+        on_result=ended.append,
+    )  # fmt: skip
+    assert started == ["a", "b"]
+    assert tuple(ended) == report.results
+    assert [result.outcome for result in ended] == ["passed", "crashed", "skipped"]
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), EngineUnavailable("It is gone.", next_step="Start it.")]
+)
+def test_an_engine_that_goes_away_is_no_verdict(error: BaseException, spec: ImageSpec) -> None:
+    engine = FakeEngine(story=[])
+    with pytest.raises(type(error)):
+        judge(spec, suite("a"), start("a"), error, engine=engine)
+    assert engine.open_containers == 0
+
+
+def test_a_listener_that_fails_closes_the_container(spec: ImageSpec) -> None:
+    engine = FakeEngine()
+
+    def broken(_check: str) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        judge(spec, *GOOD, engine=engine, on_start=broken)
+    assert engine.open_containers == 0
+
+
+def test_the_suite_runs_with_its_facts_without_network_as_the_image_s_own_user(spec: ImageSpec) -> None:
+    engine = FakeEngine()
+    judge(spec, *GOOD, engine=engine)
+    (order,) = engine.ran
+    assert (order.image, order.network, order.user) == ("tf:x", "none", None)
+    assert order.command == [
+        "python",
+        "/tfimg-validation/suite",
+        "--facts",
+        "/tfimg-validation/facts.json",
+    ]
+    assert order.files["/tfimg-validation/suite/__main__.py"] == (b"pass", 0o444)
+    content, mode = order.files["/tfimg-validation/facts.json"]
+    assert (json.loads(content), mode) == (facts(spec, LOCK), 0o444)
+
+
+def test_facts_are_what_the_image_claims(named: Callable[[str], ImageSpec]) -> None:
+    assert facts(named("2.18.1-cuda12.5-py3.11"), LOCK) == {
+        "identifier": "2.18.1-cuda12.5-py3.11",
+        "tensorflow": "2.18.1",
+        "python": "3.11",
+        "device": "gpu",
+        "cuda": "12.5",
+        "cudnn": ">=9.3,<10",
+        "packages": {"numpy": "1.26.4"},
+        "user": "non-root",
+    }
+
+
+def test_a_suite_is_its_python_files_without_what_python_leaves_behind(tmp_path: Path) -> None:
+    for name in ("__main__.py", "checks/one.py", "checks/__pycache__/one.cpython-311.py", "notes.txt"):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(name)
+    assert suite_files(tmp_path) == {"__main__.py": b"__main__.py", "checks/one.py": b"checks/one.py"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"a.py": b"x", "b.py": b"z"}, {"a.py": b"x"}, {"a.py": b"y", "b.py": b"x"}, {"a.py": b"xb.py\n1\ny"}],
+)
+def test_another_suite_has_another_digest(other: dict[str, bytes]) -> None:
+    suite_ = {"a.py": b"x", "b.py": b"y"}
+    assert suite_digest(suite_) == suite_digest(dict(reversed(suite_.items())))
+    assert suite_digest(other) != suite_digest(suite_)

@@ -1,0 +1,117 @@
+"""Paths: where the facts are, where state lives, and how files are replaced."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tfimg.errors import LockError, UsageError
+from tfimg.process import run
+from tfimg.workspace import Workspace, find_workspace, state_folder, write_atomically
+
+
+def small(folder: Path) -> Path:
+    (folder / "images").mkdir(parents=True)
+    (folder / "matrix.yaml").write_text("version: 1\n")
+    return folder
+
+
+def test_without_a_word_the_checkout_s_own_facts_are_taken() -> None:
+    found = find_workspace({})
+    assert found.matrix.is_file()
+    assert found.templates.is_dir()
+    assert found.validation.is_dir()
+    assert found.schema.is_file()
+
+
+def test_a_workspace_that_is_named_is_taken(tmp_path: Path) -> None:
+    assert find_workspace({"TFIMG_WORKSPACE": str(small(tmp_path))}) == Workspace(root=tmp_path)
+
+
+def test_a_named_folder_that_is_no_workspace_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        find_workspace({"TFIMG_WORKSPACE": str(tmp_path)})
+    assert str(caught.value) == (
+        f"TFIMG_WORKSPACE is {tmp_path}, which does not hold matrix.yaml and images/. Name a folder that does, or "
+        "unset it."
+    )
+
+
+def test_every_path_of_an_image_is_named_after_it() -> None:
+    place = Workspace(root=Path("/r"))
+    assert place.locks("x") == Path("/r/images/locks/x")
+    assert place.rendered("x") == Path("/r/images/rendered/x/Dockerfile")
+    assert place.evidence("x") == Path("/r/images/evidence/x.json")
+    assert place.installer_lock == Path("/r/images/locks/installer.txt")
+
+
+def test_a_lock_is_read_by_layer(tmp_path: Path) -> None:
+    place = Workspace(root=tmp_path)
+    for layer in ("tensorflow", "packages"):
+        write_atomically(place.locks("x") / f"{layer}.txt", f"{layer}\n")
+    write_atomically(place.locks("x") / "notes.md", "")
+    assert place.read_lock("x") == {"packages": "packages\n", "tensorflow": "tensorflow\n"}
+    with pytest.raises(LockError):
+        place.read_lock("y")
+
+
+def test_a_revision_is_the_commit_and_says_when_there_is_more(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.test"]
+        return run(["git", "-C", str(tmp_path), *who, *words]).stdout.strip()
+
+    place = Workspace(root=tmp_path)
+    git("init", "--quiet")
+    (tmp_path / "file").write_text("one")
+    git("add", "file")
+    git("commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message=one")
+    git("tag", "v1")
+    commit = git("rev-parse", "HEAD")
+    assert place.revision() == commit
+    (tmp_path / "file").write_text("two")
+    assert place.revision() == f"{commit}-dirty"
+
+
+def test_outside_a_checkout_there_is_no_revision(tmp_path: Path) -> None:
+    assert Workspace(root=tmp_path).revision() is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "folder"),
+    [
+        ({"TFIMG_STATE": "/mine"}, "/mine"),
+        ({"TFIMG_STATE": "/mine", "XDG_STATE_HOME": "/x"}, "/mine"),
+        ({"XDG_STATE_HOME": "/x", "HOME": "/h"}, "/var/lib/tfimg" if os.geteuid() == 0 else "/x/tfimg"),
+        ({"HOME": "/h"}, "/var/lib/tfimg" if os.geteuid() == 0 else "/h/.local/state/tfimg"),
+    ],
+)
+def test_state_is_the_named_folder_else_the_system_s_or_the_user_s(
+    environ: dict[str, str], folder: str
+) -> None:
+    assert state_folder(environ) == Path(folder)
+
+
+def test_a_file_is_written_with_its_folders(tmp_path: Path) -> None:
+    file = tmp_path / "a" / "b.txt"
+    write_atomically(file, "text\n")
+    assert file.read_text() == "text\n"
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_file_is_replaced_and_not_written_into(tmp_path: Path) -> None:
+    file, other = tmp_path / "file", tmp_path / "other"
+    file.write_text("old")
+    other.hardlink_to(file)
+    write_atomically(file, "new")
+    assert (file.read_text(), other.read_text()) == ("new", "old")
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(file, "\udcff")
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
