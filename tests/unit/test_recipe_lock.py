@@ -16,18 +16,15 @@ from tfimg.errors import LockError, NetworkError, TfimgError, UnsupportedDevice
 from tfimg.matrix.schema import Matrix, Newer
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lock import (
-    HEADER,
     LAYERS,
-    LockedPackage,
     best_wheel,
-    digest,
     installer_question,
     lock,
     lock_installer,
     problems,
     question,
-    read_packages,
 )
+from tfimg.recipe.lockfile import HEADER, LockedPackage, digest, read_packages
 from tfimg.workspace import Workspace, find_workspace
 
 Named = Callable[[str], ImageSpec]

@@ -14,7 +14,7 @@ from fakes import FakeEngine
 from tfimg.engine.protocol import Exit, Line
 from tfimg.errors import EngineUnavailable
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.lock import digest
+from tfimg.recipe.lockfile import digest
 from tfimg.validation.report import CheckResult, Report
 from tfimg.validation.run import facts, suite_digest, suite_files, validate
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import NoReturn
 
+from tfimg.cli.edge import Edge
 from tfimg.cli.parser import build_parser
 from tfimg.errors import InternalError, Interrupted, TfimgError
 
@@ -29,13 +30,18 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run one command and return its exit code; all messages are printed."""
+def main(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None = None) -> int:
+    """Run one command and return its exit code; all messages are printed.
+
+    `edge` is where the command touches the world; the real one if it is not given.
+    """
     arguments = build_parser().parse_args(argv)
     try:
+        from tfimg.cli.context import Context
+
         module, function = arguments.command.split(":")
         command = getattr(importlib.import_module(f"tfimg.cli.{module}"), function)
-        code: int = command(arguments, environ)
+        code: int = command(Context(arguments, environ, edge or Edge()))
         return code
     except TfimgError as error:
         return _report(error, arguments.json)

@@ -12,13 +12,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tfimg.cli.edge import Edge
+from tfimg.engine.network import HostNetwork, host_network
+from tfimg.engine.protocol import Engine
 from tfimg.errors import MatrixError, ResolutionError
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.resolve import Request
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.recipe.describe import Level, describe, level
-from tfimg.recipe.lock import Layers, digest, require_layout
+from tfimg.recipe.lock import require_layout
+from tfimg.recipe.lockfile import Layers, digest
 from tfimg.workspace import Workspace, find_workspace, state_folder
 
 
@@ -28,6 +32,7 @@ class Context:
 
     arguments: argparse.Namespace
     environ: Mapping[str, str]
+    edge: Edge
 
     @cached_property
     def workspace(self) -> Workspace:
@@ -68,10 +73,20 @@ class Context:
         require_layout(spec)
         return self.workspace.read_lock(spec.identifier)
 
+    @cached_property
+    def engine(self) -> Engine:
+        """The container engine. Raises `EngineUnavailable` or `EngineTooOld`."""
+        return self.edge.engine(self.environ, self.state)
+
+    @cached_property
+    def network(self) -> HostNetwork:
+        """How this machine reaches package indexes."""
+        return host_network(self.environ, self.edge.pip_settings())
+
     @property
     def repository(self) -> str:
-        """Repository of the tags."""
-        return self.arguments.repository or self.matrix.repository
+        """Repository of the tags: the argument of commands that have one, else the matrix's."""
+        return getattr(self.arguments, "repository", None) or self.matrix.repository
 
     @property
     def request(self) -> Request:

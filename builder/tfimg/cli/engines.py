@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -12,26 +11,26 @@ from pathlib import Path
 from tfimg.cli.context import Context
 from tfimg.engine import private
 from tfimg.engine.build import choose_output
-from tfimg.engine.connect import connect, private_engine
+from tfimg.engine.connect import private_engine
 from tfimg.engine.debian import install_engine, os_release
 from tfimg.engine.docker import DockerEngine
+from tfimg.engine.protocol import Engine
 from tfimg.errors import EngineTooOld, EngineUnavailable
 
 PROGRAMS = ("dockerd", "docker", "mmdebstrap")
 """What `--install` provides; dockerd and mmdebstrap may lie in sbin."""
 
 
-def up(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def up(context: Context) -> int:
     """`tfimg engine up [--install]`."""
-    context = Context(arguments, environ)
-    if arguments.install and not _installed(environ):
+    if context.arguments.install and not _installed(context.environ):
         release = os_release(Path("/etc/os-release").read_text())
         context.say("Installing an engine from the distribution's packages")
-        context.say(f"Done: {install_engine(release, environ=environ)}.")
+        context.say(f"Done: {install_engine(release, environ=context.environ)}.")
     try:
-        return _show(context, connect(environ, context.state), started=False)
+        return _show(context, context.engine, started=False)
     except (EngineUnavailable, EngineTooOld):
-        if environ.get("DOCKER_HOST"):
+        if context.environ.get("DOCKER_HOST"):
             raise
         return _show(context, _start(context), started=True)
 
@@ -64,36 +63,33 @@ def _start(context: Context) -> DockerEngine:
     return engine
 
 
-def down(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def down(context: Context) -> int:
     """`tfimg engine down`."""
-    context = Context(arguments, environ)
     own = private_engine(context.state)
     stopped = private.down(own)
-    if arguments.json:
+    if context.arguments.json:
         context.emit({"stopped": stopped, "folder": str(own.folder)})
     else:
         print(f"Stopped; its images stay below {own.folder}." if stopped else "No private engine runs.")
     return 0
 
 
-def status(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def status(context: Context) -> int:
     """`tfimg engine status`."""
-    context = Context(arguments, environ)
-    return _show(context, connect(environ, context.state), started=False)
+    return _show(context, context.engine, started=False)
 
 
-def env(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def env(context: Context) -> int:
     """`tfimg engine env`."""
-    context = Context(arguments, environ)
-    host = connect(environ, context.state).host
-    if arguments.json:
+    host = context.engine.capabilities().host
+    if context.arguments.json:
         context.emit({"DOCKER_HOST": host})
     else:
         print(f"export DOCKER_HOST={shlex.quote(host)}")
     return 0
 
 
-def _show(context: Context, engine: DockerEngine, *, started: bool) -> int:
+def _show(context: Context, engine: Engine, *, started: bool) -> int:
     from tfimg.cli.show import print_fields, size
 
     found = engine.capabilities()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Mapping
 
 from tfimg.cli.context import Context
 from tfimg.matrix.resolve import resolve as resolve_request
@@ -12,11 +10,10 @@ from tfimg.matrix.resolve import select
 from tfimg.matrix.schema import Matrix
 
 
-def list_images(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def list_images(context: Context) -> int:
     """`tfimg list [PATTERNS]`."""
-    context = Context(arguments, environ)
-    rows = [context.described(spec) for spec in select(context.specs, arguments.patterns)]
-    if arguments.json:
+    rows = [context.described(spec) for spec in select(context.specs, context.arguments.patterns)]
+    if context.arguments.json:
         context.emit(rows)
     else:
         from tfimg.cli.show import image_table, print_table
@@ -25,11 +22,10 @@ def list_images(arguments: argparse.Namespace, environ: Mapping[str, str]) -> in
     return 0
 
 
-def resolve(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def resolve(context: Context) -> int:
     """`tfimg resolve`."""
-    context = Context(arguments, environ)
     row = context.described(resolve_request(context.specs, context.request))
-    if arguments.json:
+    if context.arguments.json:
         context.emit(row)
     else:
         from tfimg.cli.show import print_fields
@@ -38,7 +34,7 @@ def resolve(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     return 0
 
 
-def schema(_arguments: argparse.Namespace, _environ: Mapping[str, str]) -> int:
+def schema(_: Context) -> int:
     """`tfimg schema`."""
     print(schema_text(), end="")
     return 0

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from uv import find_uv_bin
-
 from tfimg.cli.context import Context
 from tfimg.cli.facts import schema_text
-from tfimg.engine.network import host_network, pip_settings
 from tfimg.errors import StaleError
 from tfimg.matrix.resolve import select
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lock import lock as resolve_lock
-from tfimg.recipe.lock import lock_installer
+from tfimg.recipe.lock import lock_installer, require_layout
 from tfimg.recipe.render import environment
 from tfimg.recipe.render import render as render_dockerfile
 from tfimg.workspace import Workspace, write_atomically
@@ -27,14 +23,14 @@ AT_ONCE = 4
 Files = dict[Path, str]
 
 
-def lock(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def lock(context: Context) -> int:
     """`tfimg lock [PATTERNS] [--check]`."""
-    context = Context(arguments, environ)
-    chosen = select(context.specs, arguments.patterns)
+    chosen = select(context.specs, context.arguments.patterns)
     # A pattern for a release means its CPU images; one for a GPU image alone gets the reason why not.
     specs = [spec for spec in chosen if spec.device == "cpu"] or chosen
-    env = host_network(environ, pip_settings()).environment(environ)
-    uv = find_uv_bin()
+    for spec in specs:
+        require_layout(spec)
+    env, uv = context.network.environment(context.environ), context.edge.uv()
     wanted: Files = {context.workspace.installer_lock: lock_installer(context.matrix, uv=uv, env=env)}
 
     def resolved(spec: ImageSpec) -> Files:
@@ -46,17 +42,16 @@ def lock(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for files in pool.map(resolved, specs):
             wanted |= files
-    stray = [] if arguments.patterns else _stray(context.workspace.images / "locks", wanted)
+    stray = [] if context.arguments.patterns else _stray(context.workspace.images / "locks", wanted)
     return _settle(context, "lock", wanted, stray)
 
 
-def render(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def render(context: Context) -> int:
     """`tfimg render [--check]`, `tfimg render IDENTIFIER`."""
-    context = Context(arguments, environ)
-    if arguments.identifier:
-        text = _rendered(context, context.named(arguments.identifier))
-        if arguments.json:
-            context.emit({"identifier": arguments.identifier, "dockerfile": text})
+    if context.arguments.identifier:
+        text = _rendered(context, context.named(context.arguments.identifier))
+        if context.arguments.json:
+            context.emit({"identifier": context.arguments.identifier, "dockerfile": text})
         else:
             print(text, end="")
         return 0

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping
-
 import shtab
 
+from tfimg.cli.context import Context
 from tfimg.cli.parser import build_parser
 
 
-def completion(arguments: argparse.Namespace, _environ: Mapping[str, str]) -> int:
+def completion(context: Context) -> int:
     """`tfimg completion SHELL`."""
-    print(shtab.complete(build_parser(), arguments.shell))
+    print(shtab.complete(build_parser(), context.arguments.shell))
     return 0

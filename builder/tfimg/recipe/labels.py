@@ -7,6 +7,9 @@ from tfimg.matrix.spec import ImageSpec
 PREFIX = "tfimg."
 """Of the labels that the OCI annotations have no name for."""
 
+IDENTIFIER = f"{PREFIX}identifier"
+"""The label by which an image says what it is."""
+
 DEVICE_NAMES = {"cpu": "CPU", "gpu": "NVIDIA GPU", "tpu": "Google TPU"}
 
 
@@ -21,7 +24,7 @@ def recipe_labels(spec: ImageSpec, *, lock_digest: str) -> dict[str, str]:
         "org.opencontainers.image.title": title(spec),
         "org.opencontainers.image.version": spec.identifier,
         "org.opencontainers.image.licenses": "Apache-2.0",
-        f"{PREFIX}identifier": spec.identifier,
+        IDENTIFIER: spec.identifier,
         f"{PREFIX}tensorflow": spec.tensorflow,
         f"{PREFIX}python": spec.python,
         f"{PREFIX}device": spec.device,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jinja2 import Environment
 
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.lock import Layers
+from tfimg.recipe.lockfile import Layers
 from tfimg.recipe.render import render
 from tfimg.recipe.tags import tags
 

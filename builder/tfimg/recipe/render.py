@@ -17,7 +17,8 @@ from jinja2 import (
 from tfimg.errors import RenderError
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import recipe_labels, title
-from tfimg.recipe.lock import LAYERS, Layers, digest
+from tfimg.recipe.lock import LAYERS
+from tfimg.recipe.lockfile import Layers, digest
 
 EPOCH = 946684800
 """mtime of every installed file, 2000-01-01 in seconds since 1970. One day for all images, so that a layer

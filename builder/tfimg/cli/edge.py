@@ -1,0 +1,32 @@
+"""Where commands touch the world: an argument of `main`, so that tests hand in another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tfimg.engine.protocol import Engine
+
+
+class Edge:
+    """The real world. Imports as late as it can: most commands need little of it."""
+
+    def engine(self, environ: Mapping[str, str], state: Path) -> Engine:
+        """The engine to use; see `tfimg.engine.connect`."""
+        from tfimg.engine.connect import connect
+
+        return connect(environ, state)
+
+    def pip_settings(self) -> Mapping[str, str]:
+        """pip's own configuration; see `tfimg.engine.network`."""
+        from tfimg.engine.network import pip_settings
+
+        return pip_settings()
+
+    def uv(self) -> str:
+        """The program that resolves locks: the one that was installed with tfimg."""
+        from uv import find_uv_bin
+
+        return find_uv_bin()
