@@ -143,6 +143,12 @@ class HashMismatchError(TfimgError):
     exit_code = 17
 
 
+class EngineRefused(TfimgError):
+    """The engine refused a call."""
+
+    exit_code = 18
+
+
 class ValidationFailed(TfimgError):
     """The image was built, and a check failed inside it; no tag was given."""
 

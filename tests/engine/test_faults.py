@@ -95,6 +95,18 @@ def test_an_image_that_is_not_there_cannot_be_validated() -> None:
     )
 
 
+@pytest.mark.usefixtures("untouched")
+def test_an_image_without_python_cannot_be_validated(engine: DockerEngine, tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY Dockerfile /\n")
+    line = ["docker", "--host", engine.host, "buildx", "build", "--tag=tfimg-test/empty:1", str(tmp_path)]
+    subprocess.run(line, capture_output=True, check=True)
+    try:
+        ended = tfimg("validate", "tfimg-test/empty:1", "--as", IDENTIFIER)
+        assert_refused(ended, code=18, says="The engine at .* refused: .*python")
+    finally:
+        engine.remove("tfimg-test/empty:1")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.usefixtures("untouched")
 def test_interrupted_while_building(workspace: Path, number: signal.Signals) -> None:

@@ -140,6 +140,15 @@ def test_another_repository_is_in_every_tag(tfimg: Run) -> None:
     assert {tag.rpartition(":")[0] for row in rows for tag in row["tags"]} == {"registry.example.test/tf"}
 
 
+@pytest.mark.parametrize("name", ["Bad Name", "UPPER/case", "tag/ged:1.0", "/leading", "a//b", "-a"])
+def test_a_repository_that_cannot_be_a_tag_is_refused_before_anything_is_built(name: str, tfimg: Run) -> None:
+    message = refused(tfimg("build", "--tf", "2.15", f"--repository={name}"), 2)
+    assert message == (
+        f"--repository {name!r} is not the name of a repository. Write for example tfimg/tensorflow or "
+        "registry.example:5000/team/tensorflow, without a tag."
+    )
+
+
 def test_render_prints_a_dockerfile(tfimg: Run, workspace: Workspace) -> None:
     identifier = "2.15.1-cpu-py3.11"
     committed = workspace.rendered(identifier).read_text()

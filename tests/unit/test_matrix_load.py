@@ -56,7 +56,7 @@ PROBLEMS = {
         "rows[0].pythons[0]: 3.12 has no entry under bases",
     ],
     "several-shape-problems": [
-        "repository: string should match pattern '^[a-z0-9./:_-]+$'",
+        "repository: 'Example Org' is not the name of a repository",
         "installer: 'newest' is not a version (PEP 440)",
         "rows[0].tensorflow[0].cutoff: field required",
         "rows[0].tensorflow[0].cut_off: extra inputs are not permitted",

@@ -15,10 +15,10 @@ from typing import Any
 from tfimg.cli.edge import Edge
 from tfimg.engine.network import HostNetwork, host_network
 from tfimg.engine.protocol import Engine
-from tfimg.errors import MatrixError, ResolutionError
+from tfimg.errors import MatrixError, ResolutionError, UsageError
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.resolve import Request
-from tfimg.matrix.schema import Matrix
+from tfimg.matrix.schema import Matrix, repository_name
 from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.recipe.describe import Level, describe, level
 from tfimg.recipe.lock import require_layout
@@ -86,7 +86,14 @@ class Context:
     @property
     def repository(self) -> str:
         """Repository of the tags: the argument of commands that have one, else the matrix's."""
-        return getattr(self.arguments, "repository", None) or self.matrix.repository
+        named = getattr(self.arguments, "repository", None)
+        try:
+            return repository_name(named) if named else self.matrix.repository
+        except ValueError as error:
+            raise UsageError(
+                f"--repository {error}.",
+                next_step="Write for example tfimg/tensorflow or registry.example:5000/team/tensorflow, without a tag.",
+            ) from None
 
     @property
     def request(self) -> Request:

@@ -19,7 +19,7 @@ import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.containers import Container
 from docker.utils.socket import frames_iter
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from tfimg.engine import buildx
 from tfimg.engine.export import read_layers
@@ -32,7 +32,7 @@ from tfimg.engine.protocol import (
     RunOrder,
     StoredImage,
 )
-from tfimg.errors import EngineTooOld, EngineUnavailable, NetworkError
+from tfimg.errors import EngineRefused, EngineTooOld, EngineUnavailable, NetworkError
 from tfimg.process import CommandFailed, run
 
 OLDEST_ENGINE = Version("23.0")
@@ -50,7 +50,7 @@ R = TypeVar("R")
 def _reachable(
     method: Callable[Concatenate[DockerEngine, P], R],
 ) -> Callable[Concatenate[DockerEngine, P], R]:
-    """Turn a lost connection into `EngineUnavailable`, wherever it is lost."""
+    """Turn a lost connection into `EngineUnavailable` and a refusal into `EngineRefused`, wherever they happen."""
 
     @wraps(method)
     def guarded(self: DockerEngine, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -58,6 +58,8 @@ def _reachable(
             return method(self, *args, **kwargs)
         except requests.exceptions.ConnectionError as error:
             raise self._gone(error) from None
+        except APIError as error:
+            raise self._refused(error) from None
 
     return guarded
 
@@ -82,12 +84,18 @@ class DockerEngine:
             next_step="Start it, or let `tfimg engine up --install` set up one of tfimg's own.",
         )
 
+    def _refused(self, error: APIError) -> EngineRefused:
+        return EngineRefused(
+            f"The engine at {self.host} refused: {error.explanation or error}",
+            next_step="Its own log may say more; `tfimg engine status` says where it runs.",
+        )
+
     @_reachable
     def capabilities(self) -> Capabilities:
         """See `Engine`."""
         info: dict[str, Any] = self._client.info()
         engine = str(info["ServerVersion"])
-        if Version(engine.partition("+")[0]) < OLDEST_ENGINE:
+        if older(engine, OLDEST_ENGINE):
             raise EngineTooOld(
                 f"The engine at {self.host} is Docker {engine}, and builds need {OLDEST_ENGINE} or newer.",
                 next_step=f"Upgrade it, or {HOW_TO_GET_ONE}",
@@ -115,7 +123,7 @@ class DockerEngine:
                 "`tfimg engine up --install` do it.",
             ) from None
         version = words[1].removeprefix("v").partition("+")[0]
-        if Version(version) < OLDEST_BUILDX:
+        if older(version, OLDEST_BUILDX):
             raise EngineTooOld(
                 f"docker buildx is {version}, and builds need {OLDEST_BUILDX} or newer.",
                 next_step=f"Upgrade it, or {HOW_TO_GET_ONE}",
@@ -180,13 +188,17 @@ class DockerEngine:
             digest=str(image.id), layers=layers, unpacked_bytes=unpacked, labels=dict(image.labels)
         )
 
-    @_reachable
     def run(self, order: RunOrder, *, timeout: float) -> Generator[Line | Exit, None, None]:
         """See `Engine`."""
-        container = self._client.containers.create(
-            order.image, list(order.command), network_mode=order.network, user=order.user
-        )
-        return self._run(container, order, timeout)
+        try:
+            container = self._client.containers.create(
+                order.image, list(order.command), network_mode=order.network, user=order.user
+            )
+            yield from self._run(container, order, timeout)
+        except requests.exceptions.ConnectionError as error:
+            raise self._gone(error) from None
+        except APIError as error:
+            raise self._refused(error) from None
 
     def _run(
         self, container: Container, order: RunOrder, timeout: float
@@ -208,8 +220,6 @@ class DockerEngine:
             if alarm.rang:
                 raise TimeoutError(f"no end after {timeout:.0f} s")
             yield Exit(status=int(status), out_of_memory=bool(container.attrs["State"]["OOMKilled"]))
-        except requests.exceptions.ConnectionError as error:
-            raise self._gone(error) from None
         finally:
             alarm.cancel()
             with suppress(APIError, requests.exceptions.ConnectionError):
@@ -228,6 +238,14 @@ class DockerEngine:
         """See `Engine`."""
         with suppress(ImageNotFound):
             self._client.images.remove(name)
+
+
+def older(text: str, oldest: Version) -> bool:
+    """Whether a program's version is older; one built from a commit tells none, and is taken to be new."""
+    try:
+        return Version(text.partition("+")[0]) < oldest
+    except InvalidVersion:
+        return False
 
 
 def _archive(files: Mapping[str, tuple[bytes, int]]) -> bytes:

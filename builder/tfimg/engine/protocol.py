@@ -140,7 +140,7 @@ class Exit:
 
 
 class Engine(Protocol):
-    """A container engine. Every method raises `EngineUnavailable` when the engine is gone."""
+    """A container engine. Every method raises `EngineUnavailable` when it is gone, `EngineRefused` when it refuses."""
 
     def capabilities(self) -> Capabilities:
         """Ask the engine what it is. Raises `EngineTooOld` below the versions that builds need."""

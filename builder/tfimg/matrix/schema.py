@@ -5,6 +5,7 @@ The same models make the JSON Schema for editors (`tfimg schema`).
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from typing import Annotated, Literal
 
@@ -45,6 +46,15 @@ def _requirement(value: str) -> str:
     return value
 
 
+def repository_name(value: str) -> str:
+    """An image's name without its tag, as the OCI distribution specification has it; raises `ValueError`."""
+    part = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
+    if not re.fullmatch(rf"(?:[a-z0-9.-]+(?::\d+)?/)?{part}(?:/{part})*", value):
+        raise ValueError(f"{value!r} is not the name of a repository")
+    return value
+
+
+RepositoryText = Annotated[str, AfterValidator(repository_name)]
 VersionText = Annotated[str, BeforeValidator(_quoted), AfterValidator(_version)]
 MinorText = Annotated[str, BeforeValidator(_quoted), Field(pattern=r"^\d+\.\d+$")]
 RangeText = Annotated[str, BeforeValidator(_quoted), AfterValidator(_specifier)]
@@ -116,7 +126,7 @@ class Matrix(Part):
     """The facts that people decide."""
 
     version: Literal[1] = Field(description="Version of this format")
-    repository: str = Field(description="Default repository of the tags", pattern=r"^[a-z0-9./:_-]+$")
+    repository: RepositoryText = Field(description="Default repository of the tags")
     installer: VersionText = Field(description="uv release that installs inside the images")
     newer: Newer
     bases: dict[MinorText, Base]
