@@ -89,13 +89,13 @@ def stream(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator[str]:
         raise CommandFailed(Completed(argv=tuple(argv), returncode=child.returncode, stdout="", stderr=""))
 
 
-def stop(child: subprocess.Popen[bytes]) -> None:
+def stop(child: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> None:
     """Ask a child and those it started (its process group) to end, wait for it, and kill them only if it does not."""
     if child.poll() is not None:
         return
-    os.killpg(child.pid, signal.SIGINT)
+    os.killpg(child.pid, signal.SIGTERM)
     try:
-        child.wait(STOP_SECONDS)
+        child.wait(seconds)
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()

@@ -113,7 +113,7 @@ def test_interrupted_while_building(workspace: Path, number: signal.Signals) -> 
     spoil_lock(workspace, "packages", r"  # 2023-12-01", f"  # 2023-12-{10 + number}")
     with started(*BUILD, env={"TFIMG_WORKSPACE": str(workspace)}) as child:
         assert child.stderr is not None
-        while "load build context" not in (line := child.stderr.readline()):
+        while "Base: " not in (line := child.stderr.readline()):
             assert line, "the build ended before it could be interrupted"
         time.sleep(1)
         child.send_signal(number)

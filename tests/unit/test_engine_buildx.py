@@ -268,7 +268,7 @@ def test_secrets_reach_buildx_through_its_environment(docker: Docker, tmp_path: 
 
 def test_a_consumer_that_leaves_ends_the_program(docker: Docker, tmp_path: Path) -> None:
     event = '{"vertexes":[{"digest":"a","name":"step","started":"2026-01-02T03:04:05Z"}]}'
-    script = f"trap 'touch {tmp_path}/ended; exit 1' INT\necho '{event}' >&2\nwhile :; do sleep 0.05; done"
+    script = f"trap 'touch {tmp_path}/ended; exit 1' TERM\necho '{event}' >&2\nwhile :; do sleep 0.05; done"
     events = build(order(), env=docker(script))
     assert next(events) == StageEvent(step="step", state="started")
     events.close()

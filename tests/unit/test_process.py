@@ -83,7 +83,7 @@ def test_a_letter_that_never_ends_is_told_as_one_that_cannot_be_read() -> None:
 
 
 def test_a_consumer_that_leaves_ends_the_program_in_its_own_way(tmp_path: Path) -> None:
-    script = f"trap 'echo ended > {tmp_path}/word; exit' INT; echo one >&2; while :; do sleep 0.02; done"
+    script = f"trap 'echo ended > {tmp_path}/word; exit' TERM; echo one >&2; while :; do sleep 0.02; done"
     pieces = stream(["sh", "-c", script], env=ENV)
     next(pieces)
     pieces.close()  # type: ignore[attr-defined]
@@ -105,30 +105,32 @@ def test_stopping_a_program_that_has_ended_is_nothing() -> None:
 def test_a_program_is_asked_to_end_and_waited_for() -> None:
     child = subprocess.Popen(["sleep", "60"], start_new_session=True)
     stop(child)
-    assert child.returncode == -signal.SIGINT
+    assert child.returncode == -signal.SIGTERM
 
 
-FOREGROUND = """sh -c 'trap "echo ended; exit" INT; echo ready; while :; do sleep 0.02; done'; exit"""
-BACKGROUND = """trap '' INT; sh -c 'echo ready; while :; do sleep 0.02; done' & wait"""
+FOREGROUND = """sh -c 'trap "echo ended; exit" TERM; echo ready; while :; do sleep 0.02; done'; exit"""
+BACKGROUND = """trap '' TERM; sh -c 'echo ready; while :; do sleep 0.02; done' & wait"""
 
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     ("script", "wait", "number", "last"),
     [
-        (FOREGROUND, process.STOP_SECONDS, signal.SIGINT, b"ended\n"),
+        (FOREGROUND, process.STOP_SECONDS, signal.SIGTERM, b"ended\n"),
         (BACKGROUND, 0.1, signal.SIGKILL, b""),
     ],
     ids=["asked", "killed"],
 )
 def test_those_that_a_program_started_end_with_it(
-    script: str, wait: float, number: signal.Signals, last: bytes, monkeypatch: pytest.MonkeyPatch
+    script: str,
+    wait: float,
+    number: signal.Signals,
+    last: bytes,
 ) -> None:
-    monkeypatch.setattr(process, "STOP_SECONDS", wait)
     with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"ready\n"
-        stop(child)
+        stop(child, wait)
         assert child.returncode == -number
         # The pipe ends when nobody holds it any more.
         assert child.stdout.read() == last
