@@ -16,6 +16,9 @@ from pathlib import Path
 from tfimg.process import CommandFailed, run
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
+HARMLESS = ("UV_CACHE_DIR", "UV_HTTP_TIMEOUT", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS")
+"""Settings of uv's that say how it reaches packages, not which it takes."""
+
 SYSTEM_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 NETWORK_SECRET = "TFIMG_NETWORK_SECRET"  # noqa: S105  (the name of a variable)
 
@@ -47,8 +50,12 @@ class HostNetwork:
         return options, env
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """`environ` for a uv that runs on this machine and uses the same index."""
-        return {**environ, **self.variables, **({"SSL_CERT_FILE": str(self.ca)} if self.ca else {})}
+        """`environ` for a uv that runs on this machine and uses the same index.
+
+        Other settings of uv's (`UV_NO_DEPS`, `UV_PRERELEASE`, …) would change what is resolved and are left out.
+        """
+        kept = {name: value for name, value in environ.items() if not name.startswith("UV_") or name in HARMLESS}
+        return {**kept, **self.variables, **({"SSL_CERT_FILE": str(self.ca)} if self.ca else {})}
 
 
 def host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> HostNetwork:
