@@ -95,6 +95,12 @@ class UnsupportedDevice(TfimgError):
     exit_code = 8
 
 
+class FileError(TfimgError):
+    """A file cannot be read or written."""
+
+    exit_code = 9
+
+
 class EngineUnavailable(TfimgError):
     """No container engine answers."""
 
@@ -168,7 +174,7 @@ class InternalError(TfimgError):
 
 
 class Interrupted(TfimgError):
-    """Interrupted; nothing was tagged."""
+    """Interrupted; nothing is left half done."""
 
     exit_code = 130
 

@@ -50,14 +50,23 @@ def run(
     Raises `CommandFailed` when its status is not 0, `FileNotFoundError` when it does not exist and
     `subprocess.TimeoutExpired` after `timeout` seconds.
     """
-    done = subprocess.run(
-        list(argv), env=env, cwd=cwd, timeout=timeout, capture_output=True, text=True, errors="replace",
-        stdin=subprocess.DEVNULL, check=False,
+    # A group of its own, as for `stream`: whoever cleans up behind itself (mmdebstrap, apt) is given the time to.
+    child = subprocess.Popen(
+        list(argv), env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        start_new_session=True,
     )  # fmt: skip
+    try:
+        stdout, stderr = child.communicate(timeout=timeout)
+    finally:
+        stop(child)
+        for pipe in (child.stdout, child.stderr):
+            if pipe:
+                pipe.close()
     completed = Completed(
-        argv=tuple(argv), returncode=done.returncode, stdout=done.stdout, stderr=done.stderr
-    )
-    if done.returncode != 0:
+        argv=tuple(argv), returncode=child.returncode,
+        stdout=stdout.decode(errors="replace"), stderr=stderr.decode(errors="replace"),
+    )  # fmt: skip
+    if completed.returncode != 0:
         raise CommandFailed(completed)
     return completed
 

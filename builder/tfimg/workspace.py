@@ -73,10 +73,11 @@ class Workspace:
 
     def revision(self) -> str | None:
         """Git commit of the checkout, with `-dirty` for uncommitted changes; None outside one."""
+        git = ["git", "-C", str(self.root)]
         try:
-            described = run(
-                ["git", "-C", str(self.root), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
-            )
+            # An installed package may lie inside somebody else's checkout.
+            run([*git, "ls-files", "--error-unmatch", "matrix.yaml"])
+            described = run([*git, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"])
         except (CommandFailed, FileNotFoundError):
             return None
         return described.stdout.strip()
@@ -118,7 +119,14 @@ def state_folder(environ: Mapping[str, str]) -> Path:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a file in one step: a kill or a full disk leaves the old one."""
+    """Replace a file in one step: a kill or a full disk leaves the old one.
+
+    What a link points to is replaced, not the link; a device or pipe is written to.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        path.write_text(text)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -118,7 +118,7 @@ def test_interrupted_while_building(workspace: Path, number: signal.Signals) -> 
         time.sleep(1)
         child.send_signal(number)
         output = child.communicate(timeout=60)
-    assert (child.returncode, "nothing was tagged" in output[1]) == (130, True), output
+    assert (child.returncode, "tfimg: Interrupted." in output[1]) == (130, True), output
 
 
 @pytest.mark.usefixtures("untouched")
@@ -130,7 +130,7 @@ def test_interrupted_while_validating(built: Built, engine: DockerEngine) -> Non
         assert containers(engine), built.name
         child.send_signal(signal.SIGINT)
         output = child.communicate(timeout=60)
-    assert (child.returncode, "nothing was tagged" in output[1]) == (130, True), output
+    assert (child.returncode, "tfimg: Interrupted." in output[1]) == (130, True), output
 
 
 def test_no_engine(tmp_path: Path) -> None:

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import zstandard
 
+from tfimg.cli.context import Context
+from tfimg.cli.edge import Edge
+from tfimg.cli.parser import build_parser
+from tfimg.cli.recipes import read_templates
+from tfimg.engine.bases import Bootstrap, choose_base
+from tfimg.engine.debian import Mirrors, find_mirrors
 from tfimg.engine.docker import DockerEngine
-from tfimg.engine.protocol import BuildOrder
+from tfimg.engine.protocol import BuildOrder, Line, RunOrder
+from tfimg.matrix.resolve import Request, resolve
+from tfimg.recipe.render import environment, render_base
 
-from .conftest import Built, tfimg
+from .conftest import Built, started, tfimg
 
 MARK = "tfimg-planted-7c1e"
 """Part of every planted secret; stands nowhere else."""
@@ -110,3 +122,43 @@ def test_a_leak_would_be_found(engine: DockerEngine, built: Built, tmp_path: Pat
         assert found(engine, "tfimg-test/leak:1", MARK)
     finally:
         engine.remove("tfimg-test/leak:1")
+
+
+def test_the_way_into_a_debian_mirror_stays_out_of_the_base(engine: DockerEngine) -> None:
+    """This machine's own mirrors, with a user and password that they do not mind."""
+    own = find_mirrors()
+    assert own
+    planted = {
+        name: uri and uri.replace("://", f"://user:{MARK}-mirror@")
+        for name, uri in (("archive", own.archive), ("security", own.security))
+    }
+    context = Context(build_parser().parse_args(["build", "--base", "bootstrap"]), os.environ, Edge())
+    spec = resolve(context.specs, Request(python="3.13"))
+    templates = environment(read_templates(context.workspace))
+    bootstrap = Bootstrap(
+        mirrors=Mirrors(archive=str(planted["archive"]), security=planted["security"]),
+        scratch=context.state / "scratch", template=partial(render_base, templates), environ=os.environ, fresh=True,
+    )  # fmt: skip
+    base = choose_base(spec, "bootstrap", engine=engine, registries={}, bootstrap=bootstrap, say=print)
+    assert found(engine, base.reference, MARK) == []
+    order = RunOrder(image=base.reference, command=["cat", "/etc/apt/sources.list"], files={})
+    lines = [said.text for said in engine.run(order, timeout=60) if isinstance(said, Line)]
+    assert [line for line in lines if own.archive in line], lines
+
+
+def test_an_interrupted_bootstrap_leaves_nothing(engine: DockerEngine, tmp_path: Path) -> None:
+    """mmdebstrap is given the time to clean up behind itself."""
+    state = tmp_path / "state"
+    environ = {"DOCKER_HOST": engine.host, "TFIMG_STATE": str(state), "TMPDIR": str(tmp_path)}
+    arguments = ("build", "--tf", "2.20", "--python", "3.13", "--base", "bootstrap", "--no-cache")
+    with started(*arguments, env=environ) as child:
+        assert child.stderr is not None
+        while "Bootstrapping" not in (line := child.stderr.readline()):
+            assert line, "it ended before it could be interrupted"
+        time.sleep(8)
+        child.send_signal(signal.SIGINT)
+        output = child.communicate(timeout=60)
+    assert child.returncode == 130, output
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert subprocess.run(["pgrep", "mmdebstrap"], capture_output=True, check=False).stdout == b""

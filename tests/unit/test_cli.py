@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -149,6 +149,31 @@ def test_a_repository_that_cannot_be_a_tag_is_refused_before_anything_is_built(n
     )
 
 
+@pytest.mark.parametrize("where", ["missing/report.json", "."])
+def test_a_report_that_could_not_be_written_is_refused_before_the_build(
+    where: str, tfimg: Run, tmp_path: Path
+) -> None:
+    message = refused(tfimg("build", "--tf", "2.15", "--report", f"{tmp_path}/{where}"), 9)
+    assert message == (
+        f"--report {tmp_path}/{where} is not a file that can be written. Name a file in a folder that exists and that "
+        "you may write to."
+    )
+
+
+def test_a_file_that_cannot_be_read_is_told_by_its_name(tfimg: Run, copy: Workspace) -> None:
+    copy.matrix.unlink()
+    copy.matrix.mkdir()
+    message = refused(tfimg("list", TFIMG_WORKSPACE=str(copy.root)), 2)
+    assert message.startswith(f"TFIMG_WORKSPACE is {copy.root}, which does not hold matrix.yaml and images/.")
+    lock = copy.locks("2.15.1-cpu-py3.11") / "packages.txt"
+    copy.matrix.rmdir()
+    shutil.copy(Path("matrix.yaml").resolve(), copy.matrix)
+    lock.unlink()
+    lock.mkdir()
+    message = refused(tfimg("render", "2.15.1-cpu-py3.11", TFIMG_WORKSPACE=str(copy.root)), 9)
+    assert message == f"{lock}: is a directory. Check the path and its permissions, and try again."
+
+
 def test_render_prints_a_dockerfile(tfimg: Run, workspace: Workspace) -> None:
     identifier = "2.15.1-cpu-py3.11"
     committed = workspace.rendered(identifier).read_text()
@@ -218,7 +243,7 @@ def test_a_refusal_is_a_paragraph_on_stderr_and_its_own_code(
     assert "\n" not in message
     assert plain.stdout == ""
     told = tfimg(*argv, "--json")
-    assert told.json == {"error": kind, "message": message, "exit_code": code}
+    assert told.json == {"event": "error", "error": kind, "message": message, "exit_code": code}
     assert refused(told, code) == message
 
 
@@ -320,18 +345,38 @@ def test_render_writes_what_check_missed_and_takes_away_what_nothing_writes(
     assert tfimg("render", "--check", TFIMG_WORKSPACE=str(copy.root)).code == 0
 
 
-def test_a_defect_is_one_paragraph_and_says_how_to_report_it(tfimg: Run, copy: Workspace) -> None:
+def test_a_defect_is_one_paragraph_and_says_how_to_report_it(tfimg: Run, edge: FakeEdge) -> None:
+    edge.answers = cast("FakeEngine", "no engine")
+    assert refused(tfimg("plan", "--tf", "2.15"), 70) == (
+        "tfimg has a defect: AttributeError: 'str' object has no attribute 'capabilities'. "
+        "Please report it with the output of the same command under TFIMG_DEBUG=1."
+    )
+
+
+def test_a_defect_is_shown_whole_on_demand(tfimg: Run, edge: FakeEdge) -> None:
+    edge.answers = cast("FakeEngine", "no engine")
+    with pytest.raises(AttributeError):
+        tfimg("plan", "--tf", "2.15", TFIMG_DEBUG="1")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"lock": "a", "passed": true, "level": "superb"}', "\xff"])
+def test_evidence_that_is_no_report_is_told_by_its_name(text: str, tfimg: Run, copy: Workspace) -> None:
     evidence = copy.evidence("2.15.1-cpu-py3.11")
-    evidence.write_text("{")
-    message = refused(tfimg("resolve", "--tf", "2.15", TFIMG_WORKSPACE=str(copy.root)), 70)
-    assert message.startswith("tfimg has a defect: JSONDecodeError: ")
-    assert message.endswith("Please report it with the output of the same command under TFIMG_DEBUG=1.")
+    evidence.write_text(text)
+    message = refused(tfimg("resolve", "--tf", "2.15", TFIMG_WORKSPACE=str(copy.root)), 9)
+    assert message == f"{evidence} is no validation report. Write it anew with `tfimg build --record`."
 
 
-def test_a_defect_is_shown_whole_on_demand(tfimg: Run, copy: Workspace) -> None:
-    copy.evidence("2.15.1-cpu-py3.11").write_text("{")
-    with pytest.raises(json.JSONDecodeError):
-        tfimg("resolve", "--tf", "2.15", TFIMG_WORKSPACE=str(copy.root), TFIMG_DEBUG="1")
+def test_a_lock_that_is_no_text_is_told(tfimg: Run, copy: Workspace) -> None:
+    (copy.locks("2.15.1-cpu-py3.11") / "packages.txt").write_bytes(b"six\xff")
+    message = refused(tfimg("render", "2.15.1-cpu-py3.11", TFIMG_WORKSPACE=str(copy.root)), 9)
+    assert message == "A file is not UTF-8 at byte 3: b'six'…. Write it anew as UTF-8."
+
+
+@pytest.mark.parametrize("option", ["tf", "python", "cuda"])
+def test_an_empty_version_is_no_version(option: str, tfimg: Run) -> None:
+    message = refused(tfimg("resolve", f"--{option}="), 2)
+    assert message == f"--{option} is empty. Name a version, or leave it out."
 
 
 # Images, with an engine in memory
@@ -441,19 +486,19 @@ NOT_GREEN = [
         21,
         "2.15.1-cpu-py3.11 was built, but the suite did not reach its end: the process ended with status 139: it said "
         "nothing. a crashed: the process ended with status 139: it said nothing; b skipped: the suite ended before "
-        "it. No tag was given. Validate again; if it breaks at the same check, the image is at fault.",
+        "it. No tag was given. Try again; if it breaks at the same check, the image is at fault.",
     ),
     (
         said(SUITE, START_A, end("a"), START_B, end("b"), DONE, status=139),
         21,
         "2.15.1-cpu-py3.11 was built, but the suite told its end, and then the process ended with status 139: it said "
-        "nothing. No tag was given. Validate again; if it breaks at the same check, the image is at fault.",
+        "nothing. No tag was given. Try again; if it breaks at the same check, the image is at fault.",
     ),
     (
         said(status=2),
         21,
         "2.15.1-cpu-py3.11 was built, but the suite did not start: the process ended with status 2: it said nothing. "
-        "No tag was given. Validate again; if it breaks at the same check, the image is at fault.",
+        "No tag was given. Try again; if it breaks at the same check, the image is at fault.",
     ),
 ]
 
@@ -465,7 +510,7 @@ def test_a_build_that_is_not_green_gets_no_tag_and_keeps_its_report(
     story: list[Line | Exit], code: int, sentence: str, tfimg: Run, engine: FakeEngine, tmp_path: Path
 ) -> None:
     engine.story = story
-    file = tmp_path / "reports" / "report.json"
+    file = tmp_path / "report.json"
     ended = tfimg(*BUILD, "--report", str(file))
     assert (ended.code, ended.stdout, engine.names) == (code, "", {})
     assert ended.stderr.splitlines()[-1] == f"tfimg: {sentence}"
@@ -476,7 +521,7 @@ def test_a_build_that_is_not_green_gets_no_tag_and_keeps_its_report(
 def test_a_build_that_fails_or_is_interrupted_gets_no_tag(tfimg: Run, engine: FakeEngine) -> None:
     for error, code, sentence in [
         (BuildError("The build failed.", next_step="Try."), 16, "The build failed. Try."),
-        (KeyboardInterrupt(), 130, "Interrupted: nothing was tagged. Finished build steps are kept."),
+        (KeyboardInterrupt(), 130, "Interrupted. Nothing was left half done; run it again."),
     ]:
         engine.script = [error]
         ended = tfimg(*BUILD)

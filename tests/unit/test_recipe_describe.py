@@ -57,15 +57,13 @@ def test_every_description_is_json(specs: Sequence[ImageSpec]) -> None:
 @pytest.mark.parametrize(
     ("evidence", "digest", "proven"),
     [
-        (None, "sha256:a", "declared"),
-        ({"lock": "sha256:a", "level": "validated"}, None, "declared"),
-        ({"lock": "sha256:a", "level": "validated"}, "sha256:a", "validated"),
-        ({"lock": "sha256:a", "level": "built"}, "sha256:a", "built"),
-        ({"lock": "sha256:b", "level": "validated"}, "sha256:a", "declared"),
-        ({"level": "validated"}, "sha256:a", "declared"),
+        ({"lock": "sha256:a", "passed": True, "level": "validated"}, "sha256:a", "validated"),
+        ({"lock": "sha256:a", "passed": True, "level": "built"}, "sha256:a", "built"),
+        ({"lock": "sha256:b", "passed": True, "level": "validated"}, "sha256:a", "declared"),
+        ({"lock": "sha256:a", "passed": False, "level": "validated"}, "sha256:a", "declared"),
     ],
 )
-def test_evidence_for_another_lock_proves_nothing(
-    evidence: dict[str, str] | None, digest: str | None, proven: str
+def test_evidence_for_another_lock_or_of_a_failure_proves_nothing(
+    evidence: dict[str, object], digest: str, proven: str
 ) -> None:
-    assert level(json.dumps(evidence) if evidence else None, lock_digest=digest) == proven
+    assert level(json.dumps(evidence), lock_digest=digest, source="report.json") == proven

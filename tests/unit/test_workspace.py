@@ -64,13 +64,14 @@ def test_a_revision_is_the_commit_and_says_when_there_is_more(tmp_path: Path) ->
 
     place = Workspace(root=tmp_path)
     git("init", "--quiet")
-    (tmp_path / "file").write_text("one")
-    git("add", "file")
+    (tmp_path / "matrix.yaml").write_text("one")
+    assert place.revision() is None, "the checkout is somebody else's"
+    git("add", "matrix.yaml")
     git("commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message=one")
     git("tag", "v1")
     commit = git("rev-parse", "HEAD")
     assert place.revision() == commit
-    (tmp_path / "file").write_text("two")
+    (tmp_path / "matrix.yaml").write_text("two")
     assert place.revision() == f"{commit}-dirty"
 
 
@@ -115,3 +116,19 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path)
         write_atomically(file, "\udcff")
     assert file.read_text() == "old"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, "text")
+    assert (os.read(reader, 10), pipe.is_fifo()) == (b"text", True)
+    os.close(reader)
+
+
+def test_what_a_link_points_to_is_replaced_and_not_the_link(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to("target")
+    write_atomically(tmp_path / "link", "new")
+    assert ((tmp_path / "link").is_symlink(), (tmp_path / "target").read_text()) == (True, "new")

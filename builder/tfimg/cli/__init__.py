@@ -6,6 +6,7 @@ needs them, so that `tfimg --version` and completion start fast.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -16,13 +17,21 @@ from typing import NoReturn
 
 from tfimg.cli.edge import Edge
 from tfimg.cli.parser import build_parser
-from tfimg.errors import InternalError, Interrupted, TfimgError
+from tfimg.errors import DiskSpaceError, FileError, InternalError, Interrupted, TfimgError
 
 
 def entrypoint() -> NoReturn:
     """The `tfimg` program."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    sys.exit(main(sys.argv[1:], os.environ))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, _interrupt)
+    code = main(sys.argv[1:], os.environ)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        code = code or _report(_file_error(error), as_json=False)
+        _leave_stdout()
+    sys.exit(code)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -47,13 +56,22 @@ def main(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None = No
         return _report(error, arguments.json)
     except KeyboardInterrupt:
         return _report(
-            Interrupted("Interrupted: nothing was tagged.", next_step="Finished build steps are kept."),
-            arguments.json,
+            Interrupted("Interrupted.", next_step="Nothing was left half done; run it again."), arguments.json
         )
     except BrokenPipeError:
         # Whoever read our output has left, as `head` does; nothing is left to say, to nobody.
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+        _leave_stdout()
         return 141
+    except UnicodeDecodeError as error:
+        return _report(
+            FileError(
+                f"A file is not UTF-8 at byte {error.start}: {error.object[max(0, error.start - 20) : error.start]!r}…",
+                next_step="Write it anew as UTF-8.",
+            ),
+            arguments.json,
+        )
+    except OSError as error:
+        return _report(_file_error(error), arguments.json)
     except Exception as error:
         if environ.get("TFIMG_DEBUG"):
             raise
@@ -66,11 +84,32 @@ def main(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None = No
         )
 
 
+def _leave_stdout() -> None:
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+
+
+def _file_error(error: OSError) -> TfimgError:
+    if error.errno == errno.ENOSPC:
+        return DiskSpaceError(
+            f"The disk is full: {error.filename or 'a file'} cannot be written.",
+            next_step="Free some space and try again.",
+        )
+    return FileError(
+        f"{error.filename or 'A file'}: {(error.strerror or str(error)).lower()}.",
+        next_step="Check the path and its permissions, and try again.",
+    )
+
+
 def _report(error: TfimgError, as_json: bool) -> int:
     if as_json:
         import json
 
-        document = {"error": type(error).__name__, "message": str(error), "exit_code": error.exit_code}
+        document = {
+            "event": "error",
+            "error": type(error).__name__,
+            "message": str(error),
+            "exit_code": error.exit_code,
+        }
         print(json.dumps(document))
     print(f"tfimg: {error}", file=sys.stderr)
     return error.exit_code

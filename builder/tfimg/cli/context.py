@@ -99,6 +99,9 @@ class Context:
     def request(self) -> Request:
         """What the arguments ask for."""
         given = self.arguments
+        for option in ("tf", "python", "cuda"):
+            if getattr(given, option) == "":
+                raise UsageError(f"--{option} is empty.", next_step="Name a version, or leave it out.")
         return Request(tensorflow=given.tf, python=given.python, device=given.device, cuda=given.cuda)
 
     def described(self, spec: ImageSpec) -> dict[str, Any]:
@@ -110,7 +113,8 @@ class Context:
         evidence = self.workspace.evidence(spec.identifier)
         if not evidence.exists():
             return "declared"
-        return level(evidence.read_text(), lock_digest=digest(self.workspace.read_lock(spec.identifier)))
+        lock_digest = digest(self.workspace.read_lock(spec.identifier))
+        return level(evidence.read_text(), lock_digest=lock_digest, source=str(evidence))
 
     def emit(self, document: object) -> None:
         """Print one JSON document on a line of its own."""

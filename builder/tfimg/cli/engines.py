@@ -12,33 +12,43 @@ from tfimg.cli.context import Context
 from tfimg.engine import private
 from tfimg.engine.build import choose_output
 from tfimg.engine.connect import private_engine
-from tfimg.engine.debian import install_engine, os_release
+from tfimg.engine.debian import install_packages, os_release
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import Engine
 from tfimg.errors import EngineTooOld, EngineUnavailable
 
-PROGRAMS = ("dockerd", "docker", "mmdebstrap")
-"""What `--install` provides; dockerd and mmdebstrap may lie in sbin."""
-
 
 def up(context: Context) -> int:
-    """`tfimg engine up [--install]`."""
-    if context.arguments.install and not _installed(context.environ):
-        release = os_release(Path("/etc/os-release").read_text())
-        context.say("Installing an engine from the distribution's packages")
-        context.say(f"Done: {install_engine(release, environ=context.environ)}.")
+    """`tfimg engine up [--install]`: the engine that runs, else a private one."""
+    engine = _running(context)
+    if context.arguments.install:
+        _install(context, engine_too=engine is None)
+    return _show(context, engine or _start(context), started=engine is None)
+
+
+def _running(context: Context) -> Engine | None:
+    """The engine that answers and can build; None where a private one is to be started."""
     try:
-        return _show(context, context.engine, started=False)
+        return context.engine
     except (EngineUnavailable, EngineTooOld):
         if context.environ.get("DOCKER_HOST"):
             raise
-        return _show(context, _start(context), started=True)
+        return None
 
 
-def _installed(environ: Mapping[str, str]) -> bool:
-    path = f"{environ.get('PATH', '')}:/usr/sbin:/sbin"
-    if not all(shutil.which(program, path=path) for program in PROGRAMS):
-        return False
+def _install(context: Context, *, engine_too: bool) -> None:
+    """Install what is missing: the engine only where none runs, so that nobody's own is touched."""
+    path = f"{context.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    engine_too = engine_too and not (shutil.which("dockerd", path=path) and _has_buildx(context.environ))
+    if not engine_too and shutil.which("mmdebstrap", path=path):
+        return
+    release = os_release(Path("/etc/os-release").read_text())
+    context.say("Installing from the distribution's packages")
+    done = install_packages(release, engine=engine_too, environ=context.environ)
+    context.say(f"Done: installed {done}.")
+
+
+def _has_buildx(environ: Mapping[str, str]) -> bool:
     try:
         DockerEngine(host="unix:///dev/null", environ=environ).buildx_version()
     except EngineTooOld:

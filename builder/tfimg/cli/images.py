@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from tfimg import __version__
 from tfimg.cli.context import Context
 from tfimg.cli.progress import Progress, follow
 from tfimg.cli.recipes import read_templates
 from tfimg.cli.show import print_fields
-from tfimg.cli.verdict import demand, keep, tell
+from tfimg.cli.verdict import check_report, demand, keep, tell
 from tfimg.engine import build as building
 from tfimg.engine.bases import Base, Bootstrap, choose_base
 from tfimg.engine.debian import find_mirrors
@@ -20,7 +21,7 @@ from tfimg.process import uninterrupted
 from tfimg.recipe.labels import IDENTIFIER, build_labels
 from tfimg.recipe.plan import Plan
 from tfimg.recipe.plan import plan as make_plan
-from tfimg.recipe.render import environment
+from tfimg.recipe.render import environment, render_base
 from tfimg.validation.report import Report
 from tfimg.validation.run import suite_files
 from tfimg.validation.run import validate as run_suite
@@ -28,11 +29,12 @@ from tfimg.validation.run import validate as run_suite
 
 def build(context: Context) -> int:
     """`tfimg build`: resolve, plan, base, build, validate, tag."""
+    check_report(context)
     registries = _registries(context.arguments.mirror)
     planned = _plan(context, resolve(context.specs, context.request))
     capabilities = context.engine.capabilities()
     building.check_space(capabilities)
-    base = prepare_base(context, planned.spec, registries)
+    base = prepare_base(context, planned.spec, registries, fresh=context.arguments.no_cache)
     with follow(context) as progress:
         built = building.build(
             planned, base=base, engine=context.engine, capabilities=capabilities, network=context.network,
@@ -41,13 +43,13 @@ def build(context: Context) -> int:
         )  # fmt: skip
         try:
             report = _validate(context, planned, built.name, built.stored.digest, progress)
-            keep(context, report, as_evidence=context.arguments.record)
-            demand(report)
+            keep(context, report, as_evidence=context.arguments.record and report.passed)
+            demand(report, of=f"{planned.spec.identifier} was built", end="No tag was given.")
             with uninterrupted():
                 context.engine.tag(built.name, planned.tags)
+                tell(context, planned, built, report)
         finally:
-            context.engine.remove(built.name)
-    tell(context, planned, built, report)
+            building.discard(context.engine, built.name)
     return 0
 
 
@@ -74,6 +76,7 @@ def plan(context: Context) -> int:
 
 def validate(context: Context) -> int:
     """`tfimg validate IMAGE`."""
+    check_report(context)
     image = context.arguments.image
     spec, digest = _claimed(context, image)
     planned = _plan(context, spec)
@@ -82,7 +85,7 @@ def validate(context: Context) -> int:
     keep(context, report, as_evidence=False)
     if context.arguments.json:
         context.emit({"event": "report", **report.to_json()})
-    demand(report)
+    demand(report, of=f"{image} was validated", end="Its tags are as they were.")
     if not context.arguments.json:
         print(f"{image}: {len(report.results)} checks passed, level {report.level}")
     return 0
@@ -108,14 +111,16 @@ def _claimed(context: Context, image: str) -> tuple[ImageSpec, str]:
     return context.named(identifier), digest
 
 
-def prepare_base(context: Context, spec: ImageSpec, registries: dict[str, str]) -> Base:
+def prepare_base(
+    context: Context, spec: ImageSpec, registries: dict[str, str], *, fresh: bool = False
+) -> Base:
     """The base that the arguments choose, made where it must be, and a word on which it was and why."""
     for setting in context.network.left_out:
         context.say(f"Not passed to the build: {setting}")
-    template = environment(read_templates(context.workspace)).get_template("base.Dockerfile.j2")
+    templates = environment(read_templates(context.workspace))
     bootstrap = Bootstrap(
-        mirrors=find_mirrors(), scratch=context.state / "scratch", template=template.render,
-        environ=context.environ,
+        mirrors=find_mirrors(), scratch=context.state / "scratch", environ=context.environ, fresh=fresh,
+        template=partial(render_base, templates),
     )  # fmt: skip
     base = choose_base(
         spec, context.arguments.base, engine=context.engine, registries=registries,

@@ -97,6 +97,7 @@ def _settle(context: Context, command: str, wanted: Files, stray: list[Path]) ->
     for file in differing:
         write_atomically(file, wanted[file])
     for file in stray:
+        context.say(f"removed {file.relative_to(root)}, which nothing writes any more")
         file.unlink()
     if context.arguments.json:
         context.emit({"files": len(wanted), "changed": sorted(changes)})

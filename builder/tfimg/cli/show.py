@@ -32,7 +32,7 @@ def plain_table(*columns: str) -> Table:
     """A table without a frame, which `grep` and `awk` can read."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, no_wrap=column != "REASON")
+        table.add_column(column, no_wrap=column != "TAGS")
     return table
 
 

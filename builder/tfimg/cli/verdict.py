@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,20 @@ from typing import Any
 from tfimg.cli.context import Context
 from tfimg.cli.show import print_fields, size
 from tfimg.engine.build import BuiltImage
-from tfimg.errors import ValidationBroken, ValidationFailed
+from tfimg.errors import FileError, ValidationBroken, ValidationFailed
 from tfimg.recipe.plan import Plan
 from tfimg.validation.report import Report
 from tfimg.workspace import write_atomically
+
+
+def check_report(context: Context) -> None:
+    """Raises `FileError` when the report could not be written in the end: a build is too long to find out then."""
+    report = context.arguments.report
+    if report and (Path(report).is_dir() or not os.access(Path(report).resolve().parent, os.W_OK)):
+        raise FileError(
+            f"--report {report} is not a file that can be written.",
+            next_step="Name a file in a folder that exists and that you may write to.",
+        )
 
 
 def keep(context: Context, report: Report, *, as_evidence: bool) -> None:
@@ -25,20 +36,22 @@ def keep(context: Context, report: Report, *, as_evidence: bool) -> None:
         write_atomically(context.workspace.evidence(report.identifier), text)
 
 
-def demand(report: Report) -> None:
-    """Raises when an image may not be tagged: `ValidationFailed`, or `ValidationBroken` when the suite broke off."""
+def demand(report: Report, *, of: str, end: str) -> None:
+    """Raises when an image is not green: `ValidationFailed`, or `ValidationBroken` when the suite broke off.
+
+    `of` begins the message, `end` says what that means for the image's tags.
+    """
     if report.passed:
         return
     told = "; ".join(f"{one.check} {one.outcome}: {one.reason}" for one in report.culprits)
     if report.problem:
         raise ValidationBroken(
-            f"{report.identifier} was built, but {report.problem}" + (f". {told}" if told else ""),
-            next_step="No tag was given. Validate again; if it breaks at the same check, the image is at fault.",
+            f"{of}, but {report.problem}" + (f". {told}" if told else ""),
+            next_step=f"{end} Try again; if it breaks at the same check, the image is at fault.",
         )
     raise ValidationFailed(
-        f"{report.identifier} was built, and {len(report.culprits)} of {len(report.results)} checks did not pass. "
-        f"{told}",
-        next_step="No tag was given. --report FILE keeps the whole evidence.",
+        f"{of}, and {len(report.culprits)} of {len(report.results)} checks did not pass. {told}",
+        next_step=f"{end} --report FILE keeps the whole evidence.",
     )
 
 

@@ -29,6 +29,8 @@ OPTIONS = (
     "--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/man/*",
     "--dpkgopt=path-exclude=/usr/share/info/*",
     "--hook-dir=/usr/share/mmdebstrap/hooks/maybe-merged-usr",
+    # The image keeps the mirror's address, so that `apt-get` works in it, and not the way into the mirror.
+    """--customize-hook=sed -i 's#//[^/@ ]*@#//#' "$1/etc/apt/sources.list\"""",
 )  # fmt: skip
 
 SUITE_PACKAGES = {"bookworm": ("usr-is-merged",)}
@@ -48,12 +50,13 @@ class Base:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bootstrap:
-    """What a bootstrap needs of its surroundings."""
+    """What a bootstrap needs of its surroundings. `fresh` makes a base anew that the engine has."""
 
     mirrors: Mirrors | None
     scratch: Path
-    template: Callable[..., str]
+    template: Callable[[str, str], str]
     environ: Mapping[str, str]
+    fresh: bool = False
 
 
 def choose_base(
@@ -109,7 +112,7 @@ def _bootstrapped(
         )
     name = f"tfimg/base:{suite}-py{spec.python}"
     recipe = _recipe(suite)
-    if (engine.labels(name) or {}).get(RECIPE_LABEL) != recipe:
+    if bootstrap.fresh or (engine.labels(name) or {}).get(RECIPE_LABEL) != recipe:
         say(f"Bootstrapping Debian {suite} with Python {spec.python} from signed packages")
         _make(name, suite, recipe, engine=engine, bootstrap=bootstrap)
     digest = engine.digest(name)
@@ -130,7 +133,7 @@ def _make(name: str, suite: str, recipe: str, *, engine: Engine, bootstrap: Boot
         context = Path(scratch)
         _mmdebstrap(suite, context / "base.tar", bootstrap)
         dockerfile = context / "Dockerfile"
-        dockerfile.write_text(bootstrap.template(suite=suite, archive="base.tar"))
+        dockerfile.write_text(bootstrap.template(suite, "base.tar"))
         order = BuildOrder(
             dockerfile=dockerfile, context=context, name=name, build_args={}, secrets=(), secret_env={},
             labels={RECIPE_LABEL: recipe}, output="type=image",

@@ -6,14 +6,14 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfimg.engine.bases import Base
 from tfimg.engine.network import HostNetwork
 from tfimg.engine.protocol import BuildEvent, BuildOrder, Capabilities, Engine, StageEvent, StoredImage
-from tfimg.errors import DiskSpaceError
+from tfimg.errors import DiskSpaceError, EngineRefused, EngineUnavailable
 from tfimg.recipe.plan import Plan
 
 NEEDED_BYTES = 7_000_000_000
@@ -108,12 +108,18 @@ def build(
             stored = _read_back(engine, name, on_event)
         except BaseException:
             # A build that fails late may leave its name in the store.
-            engine.remove(name)
+            discard(engine, name)
             raise
     return BuiltImage(
         identifier=plan.spec.identifier, name=name, base=base, output=output, stored=stored,
         seconds=time.monotonic() - start,
     )  # fmt: skip
+
+
+def discard(engine: Engine, name: str) -> None:
+    """Take a candidate's name away. An engine that cannot do it any more must not hide why we got here."""
+    with suppress(EngineRefused, EngineUnavailable):
+        engine.remove(name)
 
 
 def _read_back(engine: Engine, name: str, on_event: Callable[[BuildEvent], None]) -> StoredImage:

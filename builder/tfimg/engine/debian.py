@@ -14,8 +14,13 @@ from tfimg.process import CommandFailed, run
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 ENGINE_PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "containerd")
-BESIDE = ("iptables", "runc", "mmdebstrap", "git")
-"""What the engine and bootstrapped bases need besides; from the distribution's own suite."""
+ENGINE_NEEDS = ("iptables", "runc")
+"""What an engine needs besides; from the distribution's own suite."""
+
+BESIDE = ("mmdebstrap", "git")
+"""What makes bases, and what names the revision in an image's label."""
+
+INSTALL = ("install", "--yes", "--no-install-recommends", "--no-remove")
 
 ENGINE_SUITE = "trixie"
 """Debian 13: Engine 26.1 and buildx 0.13. Its packages ask for libc6 >= 2.34 and so also install on Debian 12,
@@ -75,30 +80,34 @@ def _sources(text: str) -> Iterator[tuple[str, str]]:
                 yield uri.rstrip("/"), f"{fields.get('suites', '')} {fields.get('components', '')}"
 
 
-def install_engine(release: Mapping[str, str], *, environ: Mapping[str, str]) -> str:
-    """Install an engine from packages, and what else is needed; returns what was done, as a sentence.
+def install_packages(release: Mapping[str, str], *, engine: bool, environ: Mapping[str, str]) -> str:
+    """Install what bootstrapped bases need and, if asked to, an engine; returns what was installed.
 
-    Starts no service. Raises `EngineSetupError` where that is not possible, with the reason.
+    Nothing is removed for it: where another Docker is in the way, APT refuses. Raises `EngineSetupError` where
+    packages cannot be installed, with the reason.
     """
     if os.geteuid() != 0:
         raise EngineSetupError(
             "Installing packages needs root.", next_step="Run `tfimg engine up --install` as root once."
         )
-    # Packages would start a daemon of their own on machines with systemd; ours is started by us.
+    name = release.get("PRETTY_NAME", "this distribution")
+    if release.get("ID") not in {"debian", "ubuntu"}:
+        raise EngineSetupError(
+            f"tfimg knows the packages of Debian and Ubuntu, not of {name}.",
+            next_step="Install Docker Engine 23 or newer with buildx, and mmdebstrap, by their own instructions.",
+        )
     env = {**environ, "DEBIAN_FRONTEND": "noninteractive"}
     _apt(["update"], env)
-    name = release.get("PRETTY_NAME", "this distribution")
-    if release.get("ID") == "debian" and int(release.get("VERSION_ID", "99")) < 13:
+    if not engine:
+        _apt([*INSTALL, *BESIDE], env)
+        return f"{', '.join(BESIDE)} of {name}"
+    if release["ID"] == "debian" and int(release.get("VERSION_ID", "99")) < 13:
         _install_from_suite(ENGINE_SUITE, env)
-        return f"installed {', '.join(ENGINE_PACKAGES)} of Debian's {ENGINE_SUITE} beside {name}"
-    if release.get("ID") in {"debian", "ubuntu"}:
-        own = [package for package in ENGINE_PACKAGES if package != "docker-cli" or release["ID"] == "debian"]
-        _apt(["install", "--yes", "--no-install-recommends", *own, *BESIDE], env)
-        return f"installed {', '.join(own)} of {name}"
-    raise EngineSetupError(
-        f"tfimg knows the packages of Debian and Ubuntu, not of {name}.",
-        next_step="Install Docker Engine 23 or newer with buildx by its own instructions.",
-    )
+        return f"{', '.join(ENGINE_PACKAGES)} of Debian's {ENGINE_SUITE} beside {name}"
+    # Ubuntu's docker.io has the client in it.
+    own = [package for package in ENGINE_PACKAGES if package != "docker-cli" or release["ID"] == "debian"]
+    _apt([*INSTALL, *own, *ENGINE_NEEDS, *BESIDE], env)
+    return f"{', '.join(own)} of {name}"
 
 
 def _install_from_suite(suite: str, env: Mapping[str, str]) -> None:
@@ -126,7 +135,7 @@ def _install_from_suite(suite: str, env: Mapping[str, str]) -> None:
         _apt([*options, "download", *ENGINE_PACKAGES], env, cwd=folder)
         # The rest of their dependencies comes from this machine's own suite.
         files = [str(file) for file in sorted(folder.glob("*.deb"))]
-        _apt(["install", "--yes", "--no-install-recommends", *files, *BESIDE], env)
+        _apt([*INSTALL, *files, *ENGINE_NEEDS, *BESIDE], env)
 
 
 def _apt(arguments: list[str], env: Mapping[str, str], cwd: Path | None = None) -> None:

@@ -74,14 +74,15 @@ class DockerEngine:
     @cached_property
     def _client(self) -> docker.DockerClient:
         try:
-            return docker.DockerClient(base_url=self.host, timeout=600, version="auto")
+            # Reads DOCKER_HOST and, for TLS, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH, as buildx does.
+            return docker.DockerClient.from_env(timeout=600, version="auto", environment=self._environ)
         except DockerException as error:
             raise self._gone(error) from None
 
     def _gone(self, error: Exception) -> EngineUnavailable:
         return EngineUnavailable(
             f"No container engine answers at {self.host}: {error}.",
-            next_step="Start it, or let `tfimg engine up --install` set up one of tfimg's own.",
+            next_step="Start it; or unset DOCKER_HOST and let `tfimg engine up --install` set one up.",
         )
 
     def _refused(self, error: APIError) -> EngineRefused:

@@ -7,6 +7,7 @@ BuildKit secrets (see images/build/with-network) and never as build arguments, w
 from __future__ import annotations
 
 import ast
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -16,8 +17,15 @@ from pathlib import Path
 from tfimg.process import CommandFailed, run
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
-HARMLESS = ("UV_CACHE_DIR", "UV_HTTP_TIMEOUT", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS")
-"""Settings of uv's that say how it reaches packages, not which it takes."""
+HARMLESS = (
+    "UV_CACHE_DIR",
+    "UV_HTTP_TIMEOUT",
+    "UV_SYSTEM_CERTS",
+    "UV_NATIVE_TLS",
+    "UV_INDEX_",
+    "UV_KEYRING_PROVIDER",
+)
+"""Beginnings of uv's settings that say how it reaches packages, not which it takes."""
 
 SYSTEM_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 NETWORK_SECRET = "TFIMG_NETWORK_SECRET"  # noqa: S105  (the name of a variable)
@@ -54,7 +62,11 @@ class HostNetwork:
 
         Other settings of uv's (`UV_NO_DEPS`, `UV_PRERELEASE`, …) would change what is resolved and are left out.
         """
-        kept = {name: value for name, value in environ.items() if not name.startswith("UV_") or name in HARMLESS}
+        kept = {
+            name: value
+            for name, value in environ.items()
+            if not name.startswith("UV_") or name.startswith(HARMLESS)
+        }
         return {**kept, **self.variables, **({"SSL_CERT_FILE": str(self.ca)} if self.ca else {})}
 
 
@@ -94,7 +106,9 @@ def _index_variables(
     elif index:
         variables |= {"UV_DEFAULT_INDEX": index, "PIP_INDEX_URL": index}
     if reachable:
-        variables |= {"UV_INDEX": " ".join(reachable), "PIP_EXTRA_INDEX_URL": " ".join(reachable)}
+        # uv lets an index have a name, pip does not.
+        unnamed = [re.sub(r"^[\w-]+=", "", url) for url in reachable]
+        variables |= {"UV_INDEX": " ".join(reachable), "PIP_EXTRA_INDEX_URL": " ".join(unnamed)}
     if hosts := environ.get("UV_INSECURE_HOST") or pip.get("trusted-host"):
         variables |= {"UV_INSECURE_HOST": hosts, "PIP_TRUSTED_HOST": hosts}
     return variables, tuple(left_out)

@@ -24,9 +24,11 @@ def _quoted(value: object) -> object:
 
 def _version(value: str) -> str:
     try:
-        Version(value)
+        version = Version(value)
     except InvalidVersion:
         raise ValueError(f"{value!r} is not a version (PEP 440)") from None
+    if version.local or version.epoch:
+        raise ValueError(f"{value!r} cannot be part of a tag: leave the epoch and what follows + out")
     return value
 
 
@@ -109,7 +111,10 @@ class Row(Part):
 class Base(Part):
     """Where an image's operating system and Python come from."""
 
-    image: str = Field(description="Official image, as registry/repository:tag")
+    image: str = Field(
+        description="Official image, as registry/repository:tag",
+        pattern=r"^[a-z0-9-]+([.:][a-z0-9-]+)+/\S+:\S+$",
+    )
     suite: str | None = Field(
         default=None, description="Debian suite whose own Python is this one; none: registry only"
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
 
+from tfimg.errors import FileError
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.tags import tags
 
@@ -32,15 +33,20 @@ def describe(spec: ImageSpec, specs: Sequence[ImageSpec], *, repository: str, le
     }
 
 
-def level(evidence: str | None, *, lock_digest: str | None) -> Level:
-    """The level that committed evidence proves.
+def level(evidence: str, *, lock_digest: str, source: str) -> Level:
+    """The level that committed evidence proves; the evidence names the suite that found it.
 
-    Evidence is a validation report; one about another lock is about another image and proves nothing.
+    Evidence is a validation report; one about another lock is about another image and proves nothing. Raises
+    `FileError`, naming `source`, for a text that is no report.
     """
-    if evidence is None or lock_digest is None:
-        return "declared"
-    report: Mapping[str, Any] = json.loads(evidence)
-    if report.get("lock") != lock_digest:
-        return "declared"
-    found: Level = report["level"]
-    return found
+    try:
+        report = json.loads(evidence)
+        about, passed, found = report["lock"], report["passed"], report["level"]
+    except (ValueError, TypeError, KeyError):
+        found, passed, about = None, False, None
+    if found not in get_args(Level):
+        raise FileError(
+            f"{source} is no validation report.", next_step="Write it anew with `tfimg build --record`."
+        )
+    proven: Level = found
+    return proven if passed and about == lock_digest else "declared"

@@ -133,6 +133,10 @@ def _translated(asked: Question, stderr: str) -> Exception:
             f"The package index did not answer while {root} was resolved: {_last_line(stderr)}",
             next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",
         )
+    if "No solution found" not in stderr:
+        return LockError(
+            f"uv could not resolve {root}: {_last_line(stderr)}", next_step="Correct that and try again."
+        )
     return LockError(
         f"{root} has no solution on Python {asked.python} as of {asked.cutoff[:10]}: {stderr.strip()}",
         next_step="Correct the row's constraints or its cut-off in matrix.yaml.",

@@ -9,7 +9,6 @@ from jinja2 import (
     DictLoader,
     Environment,
     StrictUndefined,
-    TemplateError,
     TemplateNotFound,
     TemplateSyntaxError,
 )
@@ -34,26 +33,34 @@ def environment(templates: Mapping[str, str]) -> Environment:
     return Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701
 
 
+def render_base(environment: Environment, suite: str, archive: str) -> str:
+    """The Dockerfile of a base made of a Debian suite's packages. Raises `RenderError`."""
+    return _render(environment, "base.Dockerfile.j2", suite=suite, archive=archive)
+
+
 def render(spec: ImageSpec, layers: Layers, environment: Environment) -> str:
     """The Dockerfile of an image. Raises `RenderError` when the template is wrong."""
+    return _render(
+        environment,
+        TEMPLATE,
+        spec=spec,
+        title=title(spec),
+        layers=[name for name, _ in LAYERS],
+        epoch=EPOCH,
+        labels=recipe_labels(spec, lock_digest=digest(layers)),
+    )
+
+
+def _render(environment: Environment, template: str, **values: object) -> str:
     try:
-        return environment.get_template(TEMPLATE).render(
-            spec=spec,
-            title=title(spec),
-            layers=[name for name, _ in LAYERS],
-            epoch=EPOCH,
-            labels=recipe_labels(spec, lock_digest=digest(layers)),
-        )
+        return environment.get_template(template).render(**values)
     except TemplateSyntaxError as error:
-        raise _error(f"line {error.lineno}: {str(error.message).rstrip('.')}") from None
+        problem = f"line {error.lineno}: {error.message}"
     except TemplateNotFound as error:
-        raise _error(f"there is no template {error.name!r}") from None
-    except TemplateError as error:
-        raise _error(str(error.message).rstrip(".")) from None
-
-
-def _error(problem: str) -> RenderError:
-    return RenderError(
-        f"The template {TEMPLATE} cannot be rendered: {problem}.",
+        problem = f"there is no template {error.name!r}"
+    except Exception as error:  # a template may compute, and so fail in any way
+        problem = str(error) or type(error).__name__
+    raise RenderError(
+        f"The template {template} cannot be rendered: {problem.rstrip('.')}.",
         next_step="Correct images/templates, or pass the missing value in recipe/render.py.",
     )

@@ -47,7 +47,7 @@ class Story:
         elif event["event"] == "end":
             self.running = None
             result = CheckResult(
-                check=event["check"], outcome=event["outcome"], reason=event["reason"],
+                check=event["check"], outcome=event["outcome"], reason=event.get("reason"),
                 seconds=event["seconds"], evidence=event["evidence"],
             )  # fmt: skip
             self.results.append(result)
@@ -97,7 +97,7 @@ def _event(line: str) -> dict[str, Any] | None:
     """A line of the stream, or None for anything else that came out there."""
     try:
         event = json.loads(line)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         return None
     return event if isinstance(event, dict) and _is_whole(event) else None
 
