@@ -150,7 +150,7 @@ def test_an_interrupted_bootstrap_leaves_nothing(engine: DockerEngine, tmp_path:
     """mmdebstrap is given the time to clean up behind itself."""
     state = tmp_path / "state"
     environ = {"DOCKER_HOST": engine.host, "TFIMG_STATE": str(state), "TMPDIR": str(tmp_path)}
-    arguments = ("build", "--tf", "2.20", "--python", "3.13", "--base", "bootstrap", "--no-cache")
+    arguments = ("build", "--tf", "2.20", "--python", "3.13", "--base", "bootstrap", "--renew-base")
     with started(*arguments, env=environ) as child:
         assert child.stderr is not None
         while "Bootstrapping" not in (line := child.stderr.readline()):

@@ -34,7 +34,7 @@ def build(context: Context) -> int:
     planned = _plan(context, resolve(context.specs, context.request))
     capabilities = context.engine.capabilities()
     building.check_space(capabilities)
-    base = prepare_base(context, planned.spec, registries, fresh=context.arguments.no_cache)
+    base = prepare_base(context, planned.spec, registries, fresh=context.arguments.renew_base)
     with follow(context) as progress:
         built = building.build(
             planned, base=base, engine=context.engine, capabilities=capabilities, network=context.network,

@@ -124,6 +124,9 @@ def _images(commands: Any) -> None:
     _repository(build)
     _base(build)
     build.add_argument("--no-cache", action="store_true", help="run every build step again")
+    build.add_argument(
+        "--renew-base", action="store_true", help="bootstrap the base anew, with its security fixes"
+    )
     build.add_argument("--report", metavar="FILE", help="write the validation report, as JSON, to a file")
     build.add_argument(
         "--record",
