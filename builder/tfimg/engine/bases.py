@@ -34,7 +34,7 @@ OPTIONS = (
 )  # fmt: skip
 
 SUITE_PACKAGES = {"bookworm": ("usr-is-merged",)}
-"""Without it, Debian 12 takes `usrmerge`, which brings all of Perl: 70 MB."""
+"""Without it, Debian 12 takes `usrmerge`, which brings all of Perl: 45 MB, by its packages' Installed-Size."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,7 +23,8 @@ NEEDED_BYTES = 7_000_000_000
 
 
 ZSTD = "compression=zstd,compression-level=3,force-compression=true"
-"""Level 3: a sixth smaller than gzip in a twelfth of its time on the same layers; the base's layers too."""
+"""Level 3, the base's layers too. On two cores, the NVIDIA libraries of TensorFlow 2.18.1 took 1,522 MB and 10.5 s
+with it, 1,809 MB and 133 s with gzip -6."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ from tfimg.engine.protocol import Exit, Line
 from tfimg.validation.report import CheckResult, Outcome
 
 SECONDS = 600.0
-"""How long the whole suite may take. On two cores it takes about 30 s."""
+"""How long the whole suite may take. On two cores it took 5 to 13 s, on TensorFlow 2.15.1 to 2.21.0."""
 
 KEPT_LINES = 40
 """How many of the last lines on stderr are kept for the reason of a crash."""
