@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,8 @@ def daemon(folder: Path, dockerd: str, *options: str) -> Iterator[str]:
         wait_until(lambda: (folder / "docker.sock").exists() and _answers(host), folder / "log")
         yield host
     finally:
-        os.kill(pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):  # it may have ended by itself
+            os.kill(pid, signal.SIGTERM)
         wait_until(lambda: not Path(f"/proc/{pid}").exists(), folder / "log")
 
 

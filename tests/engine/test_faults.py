@@ -140,16 +140,20 @@ def test_no_engine(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def old_dockerd(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Debian 12's own Engine 20.10, unpacked beside the one that is installed."""
+    """Debian 12's own Engine 20.10 with a library that it needs, unpacked beside the one that is installed."""
     folder = tmp_path_factory.mktemp("old")
     folder.chmod(0o755)
-    asked = ["apt-get", "--quiet", "download", "docker.io/bookworm"]
+    asked = ["apt-get", "--quiet", "download", "docker.io/bookworm", "libdevmapper1.02.1/bookworm"]
     done = subprocess.run(asked, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.skip(f"no package of an engine that is too old can be had here: {done.stderr.strip()}")
-    package = next(folder.glob("docker.io_*.deb"))
-    subprocess.run(["dpkg-deb", "--extract", str(package), str(folder)], check=True)
-    return str(folder / "usr/sbin/dockerd")
+    for package in folder.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "--extract", str(package), str(folder)], check=True)
+    start = folder / "dockerd"
+    libraries = f"{folder}/lib/x86_64-linux-gnu:{folder}/usr/lib/x86_64-linux-gnu"
+    start.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={libraries} exec {folder}/usr/sbin/dockerd "$@"\n')
+    start.chmod(0o755)
+    return str(start)
 
 
 @pytest.mark.usefixtures("engine")
