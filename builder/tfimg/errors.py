@@ -149,6 +149,15 @@ class HashMismatchError(TfimgError):
     exit_code = 17
 
 
+NETWORK_SIGNS = (
+    "Failed to fetch", "error sending request", "dns error", "Temporary failure in name resolution",
+    "Could not connect", "Network is unreachable", "certificate verify failed", "UnknownIssuer",
+    "Max retries exceeded", "NewConnectionError", "dial tcp", "Could not resolve", "Read timed out",
+    "TimeoutError", "network timeout",
+)  # fmt: skip
+"""What uv, pip, APT and BuildKit say when it was the network."""
+
+
 class EngineRefused(TfimgError):
     """The engine refused a call."""
 

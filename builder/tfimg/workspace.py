@@ -61,6 +61,10 @@ class Workspace:
         """The committed report of an image's last validation."""
         return self.images / "evidence" / f"{identifier}.json"
 
+    def read_templates(self) -> dict[str, str]:
+        """Texts of all templates by name."""
+        return {file.name: file.read_text() for file in sorted(self.templates.glob("*.j2"))}
+
     def read_lock(self, identifier: str) -> dict[str, str]:
         """Layer name → text of its lock file. Raises `LockError` when the image has no lock."""
         files = sorted(self.locks(identifier).glob("*.txt"))

@@ -21,13 +21,12 @@ import zstandard
 from tfimg.cli.context import Context
 from tfimg.cli.edge import Edge
 from tfimg.cli.parser import build_parser
-from tfimg.cli.recipes import read_templates
 from tfimg.engine.bases import Bootstrap, choose_base
 from tfimg.engine.debian import Mirrors, find_mirrors
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import BuildOrder, Line, RunOrder
 from tfimg.matrix.resolve import Request, resolve
-from tfimg.recipe.render import environment, render_base
+from tfimg.recipe.render import render_base
 
 from .conftest import Built, started, tfimg
 
@@ -134,10 +133,10 @@ def test_the_way_into_a_debian_mirror_stays_out_of_the_base(engine: DockerEngine
     }
     context = Context(build_parser().parse_args(["build", "--base", "bootstrap"]), os.environ, Edge())
     spec = resolve(context.specs, Request(python="3.13"))
-    templates = environment(read_templates(context.workspace))
     bootstrap = Bootstrap(
         mirrors=Mirrors(archive=str(planted["archive"]), security=planted["security"]),
-        scratch=context.state / "scratch", template=partial(render_base, templates), environ=os.environ, fresh=True,
+        scratch=context.state / "scratch", template=partial(render_base, context.templates), environ=os.environ,
+        fresh=True,
     )  # fmt: skip
     base = choose_base(spec, "bootstrap", engine=engine, registries={}, bootstrap=bootstrap, say=print)
     assert found(engine, base.reference, MARK) == []

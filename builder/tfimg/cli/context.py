@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfimg.cli.edge import Edge
 from tfimg.engine.network import HostNetwork, host_network
@@ -24,6 +24,9 @@ from tfimg.recipe.describe import Level, describe, level
 from tfimg.recipe.lock import require_layout
 from tfimg.recipe.lockfile import Layers, digest
 from tfimg.workspace import Workspace, find_workspace, state_folder
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,13 @@ class Context:
         """The committed lock of an image. Raises `UnsupportedDevice` or `LockError` when there is none."""
         require_layout(spec)
         return self.workspace.read_lock(spec.identifier)
+
+    @cached_property
+    def templates(self) -> Environment:
+        """The Dockerfile templates."""
+        from tfimg.recipe.render import environment
+
+        return environment(self.workspace.read_templates())
 
     @cached_property
     def engine(self) -> Engine:

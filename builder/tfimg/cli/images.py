@@ -8,7 +8,6 @@ from functools import partial
 from tfimg import __version__
 from tfimg.cli.context import Context
 from tfimg.cli.progress import Progress, follow
-from tfimg.cli.recipes import read_templates
 from tfimg.cli.show import print_fields
 from tfimg.cli.verdict import check_report, demand, keep, tell
 from tfimg.engine import build as building
@@ -21,7 +20,7 @@ from tfimg.process import uninterrupted
 from tfimg.recipe.labels import IDENTIFIER, build_labels
 from tfimg.recipe.plan import Plan
 from tfimg.recipe.plan import plan as make_plan
-from tfimg.recipe.render import environment, render_base
+from tfimg.recipe.render import render_base
 from tfimg.validation.report import Report
 from tfimg.validation.run import suite_files
 from tfimg.validation.run import validate as run_suite
@@ -93,8 +92,7 @@ def validate(context: Context) -> int:
 
 def _plan(context: Context, spec: ImageSpec) -> Plan:
     lock = context.locked(spec)
-    templates = environment(read_templates(context.workspace))
-    return make_plan(spec, context.specs, lock, templates=templates, repository=context.repository)
+    return make_plan(spec, context.specs, lock, templates=context.templates, repository=context.repository)
 
 
 def _claimed(context: Context, image: str) -> tuple[ImageSpec, str]:
@@ -117,10 +115,9 @@ def prepare_base(
     """The base that the arguments choose, made where it must be, and a word on which it was and why."""
     for setting in context.network.left_out:
         context.say(f"Not passed to the build: {setting}")
-    templates = environment(read_templates(context.workspace))
     bootstrap = Bootstrap(
         mirrors=find_mirrors(), scratch=context.state / "scratch", environ=context.environ, fresh=fresh,
-        template=partial(render_base, templates),
+        template=partial(render_base, context.templates),
     )  # fmt: skip
     base = choose_base(
         spec, context.arguments.base, engine=context.engine, registries=registries,

@@ -13,9 +13,8 @@ from tfimg.matrix.resolve import select
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lock import lock as resolve_lock
 from tfimg.recipe.lock import lock_installer, require_layout
-from tfimg.recipe.render import environment
 from tfimg.recipe.render import render as render_dockerfile
-from tfimg.workspace import Workspace, write_atomically
+from tfimg.workspace import write_atomically
 
 AT_ONCE = 4
 """Resolutions at once: each waits for the index most of its time."""
@@ -66,14 +65,8 @@ def default_specs(specs: Iterable[ImageSpec]) -> Iterator[ImageSpec]:
     return (spec for spec in specs if spec.default_python and spec.device == "cpu")
 
 
-def read_templates(workspace: Workspace) -> dict[str, str]:
-    """Texts of all templates by name."""
-    return {file.name: file.read_text() for file in sorted(workspace.templates.glob("*.j2"))}
-
-
 def _rendered(context: Context, spec: ImageSpec) -> str:
-    templates = environment(read_templates(context.workspace))
-    return render_dockerfile(spec, context.locked(spec), templates)
+    return render_dockerfile(spec, context.locked(spec), context.templates)
 
 
 def _stray(folder: Path, wanted: Files) -> list[Path]:

@@ -7,7 +7,14 @@ from collections.abc import Generator, Mapping
 
 from tfimg.engine.protocol import BuildEvent, BuildOrder, LogEvent, StageEvent
 from tfimg.engine.rawjson import Decoder
-from tfimg.errors import BuildError, DiskSpaceError, HashMismatchError, NetworkError, TfimgError
+from tfimg.errors import (
+    NETWORK_SIGNS,
+    BuildError,
+    DiskSpaceError,
+    HashMismatchError,
+    NetworkError,
+    TfimgError,
+)
 from tfimg.process import CommandFailed, stream
 
 LOG_LINES = 12
@@ -67,11 +74,7 @@ def translated(failed: StageEvent | None, log: Mapping[str, list[str]], rest: st
             next_step="If the index is a mirror, check that mirror; do not build until you know who changed the "
             "file. Only then write the lock anew with `tfimg lock`.",
         )
-    network = ("Failed to fetch", "error sending request", "dns error", "Temporary failure in name resolution",
-               "Could not connect", "Network is unreachable", "certificate verify failed", "UnknownIssuer",
-               "Max retries exceeded", "NewConnectionError", "dial tcp", "Could not resolve", "Read timed out",
-               "TimeoutError", "network timeout")  # fmt: skip
-    if any(sign in everything for sign in network):
+    if any(sign in everything for sign in NETWORK_SIGNS):
         return NetworkError(
             f"The build could not reach the network during {step}: {said}",
             next_step="Check proxy, CA bundle (SSL_CERT_FILE) and index settings on this machine; the build uses "

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
-from tfimg.errors import LockError, NetworkError, UnsupportedDevice
+from tfimg.errors import NETWORK_SIGNS, LockError, NetworkError, UnsupportedDevice
 from tfimg.matrix.schema import Matrix, Newer
 from tfimg.matrix.spec import ImageSpec
 from tfimg.process import CommandFailed, run
@@ -127,8 +127,8 @@ def _uv_argv(asked: Question, uv: str, source: Path, answer: Path) -> list[str]:
 
 def _translated(asked: Question, stderr: str) -> Exception:
     root = asked.requirements[0]
-    signs = ("error sending request", "Failed to fetch", "dns error", "Could not connect", "timed out")
-    if any(sign in stderr for sign in signs):
+    # uv does nothing here that could time out but ask the index.
+    if any(sign in stderr for sign in (*NETWORK_SIGNS, "timed out")):
         return NetworkError(
             f"The package index did not answer while {root} was resolved: {_last_line(stderr)}",
             next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",
