@@ -6,16 +6,19 @@ Only `tfimg.cli` prints it and exits. The first line of a class's docstring is w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 
 class TfimgError(Exception):
     """Something failed that has no code of its own.
 
-    `str(error)` is the whole message. `next_step` is what to do about it, told in the same paragraph.
+    `str(error)` is the whole message. `next_step` is what to do about it, told in the same paragraph. `details` are
+    the same things for programs, by name: they become part of the JSON object.
     """
 
     exit_code = 1
+    details: Mapping[str, object] = MappingProxyType({})
 
     def __init__(self, what: str, *, next_step: str) -> None:
         self.next_step = next_step
@@ -66,9 +69,33 @@ class UnavailableCuda(ResolutionError):
 
 
 class UnavailablePython(ResolutionError):
-    """The release has no wheel for the Python."""
+    """The release has no image for the Python."""
 
     exit_code = 43
+
+
+class UnavailableCudnn(ResolutionError):
+    """No such image has the cuDNN."""
+
+    exit_code = 44
+
+
+class UnavailablePlatform(ResolutionError):
+    """The release has no image for the platform."""
+
+    exit_code = 45
+
+
+class UnavailableDriver(ResolutionError):
+    """The driver is too old for such an image."""
+
+    exit_code = 46
+
+
+class UnavailableGpu(ResolutionError):
+    """No such image runs on the GPU."""
+
+    exit_code = 47
 
 
 class LockError(TfimgError):

@@ -48,6 +48,10 @@ class Workspace:
         """Folder of an image's lock, one file per layer."""
         return self.images / "locks" / identifier
 
+    def lock(self, identifier: str, layer: str) -> Path:
+        """Lock of one layer of an image."""
+        return self.locks(identifier) / f"{layer}.txt"
+
     @property
     def installer_lock(self) -> Path:
         """Lock of the installer that builds use."""

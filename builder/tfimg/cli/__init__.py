@@ -109,6 +109,7 @@ def _report(error: TfimgError, as_json: bool) -> int:
             "error": type(error).__name__,
             "message": str(error),
             "exit_code": error.exit_code,
+            **error.details,
         }
         print(json.dumps(document))
     print(f"tfimg: {error}", file=sys.stderr)

@@ -17,16 +17,24 @@ from tfimg.engine.network import HostNetwork, host_network
 from tfimg.engine.protocol import Engine
 from tfimg.errors import MatrixError, ResolutionError, UsageError
 from tfimg.matrix.load import parse_matrix
-from tfimg.matrix.resolve import Request
+from tfimg.matrix.request import Request
+from tfimg.matrix.resolve import Resolution, resolve
 from tfimg.matrix.schema import Matrix, repository_name
 from tfimg.matrix.spec import ImageSpec, expand
-from tfimg.recipe.describe import Level, describe, level
-from tfimg.recipe.lock import require_layout
+from tfimg.recipe.describe import DECLARED, Status, describe, status
 from tfimg.recipe.lockfile import Layers, digest
+from tfimg.recipe.plan import require_buildable
 from tfimg.workspace import Workspace, find_workspace, state_folder
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+
+REQUEST = {
+    "--tf": "tensorflow", "--cuda": "cuda", "--cudnn": "cudnn", "--python": "python", "--device": "device",
+    "--platform": "platform", "--driver": "driver", "--gpu": "gpu",
+}  # fmt: skip
+"""Options of a request, and the fields that they fill."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +80,8 @@ class Context:
         return found
 
     def locked(self, spec: ImageSpec) -> Layers:
-        """The committed lock of an image. Raises `UnsupportedDevice` or `LockError` when there is none."""
-        require_layout(spec)
+        """The committed lock of an image to build. Raises `UnsupportedDevice`, or `LockError` when there is none."""
+        require_buildable(spec)
         return self.workspace.read_lock(spec.identifier)
 
     @cached_property
@@ -108,23 +116,27 @@ class Context:
     @property
     def request(self) -> Request:
         """What the arguments ask for."""
-        given = self.arguments
-        for option in ("tf", "python", "cuda"):
-            if getattr(given, option) == "":
-                raise UsageError(f"--{option} is empty.", next_step="Name a version, or leave it out.")
-        return Request(tensorflow=given.tf, python=given.python, device=given.device, cuda=given.cuda)
+        given = {name: getattr(self.arguments, name) for name in REQUEST.values()}
+        for option, name in REQUEST.items():
+            if given[name] is not None and not given[name].strip():
+                raise UsageError(f"{option} is empty.", next_step="Name a value, or leave it out.")
+        return Request(**given)
+
+    def resolve(self) -> Resolution:
+        """The image that the arguments ask for. Raises `ResolutionError`."""
+        return resolve(self.matrix, self.specs, self.request)
 
     def described(self, spec: ImageSpec) -> dict[str, Any]:
         """An image as the object that `resolve` prints."""
-        return describe(spec, self.specs, repository=self.repository, level=self.level(spec))
+        return describe(spec, repository=self.repository, status=self.status(spec))
 
-    def level(self, spec: ImageSpec) -> Level:
-        """The level that committed evidence proves for an image."""
+    def status(self, spec: ImageSpec) -> Status:
+        """What committed evidence proves of an image."""
         evidence = self.workspace.evidence(spec.identifier)
         if not evidence.exists():
-            return "declared"
+            return DECLARED
         lock_digest = digest(self.workspace.read_lock(spec.identifier))
-        return level(evidence.read_text(), lock_digest=lock_digest, source=str(evidence))
+        return status(evidence.read_text(), lock_digest=lock_digest, source=str(evidence))
 
     def emit(self, document: object) -> None:
         """Print one JSON document on a line of its own."""

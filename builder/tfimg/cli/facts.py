@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from tfimg.cli.context import Context
-from tfimg.matrix.resolve import resolve as resolve_request
 from tfimg.matrix.resolve import select
 from tfimg.matrix.schema import Matrix
 
@@ -23,14 +22,16 @@ def list_images(context: Context) -> int:
 
 
 def resolve(context: Context) -> int:
-    """`tfimg resolve`."""
-    row = context.described(resolve_request(context.specs, context.request))
+    """`tfimg resolve [--explain]`."""
+    found = context.resolve()
+    row = context.described(found.spec)
+    reasons = {"explanation": list(found.explanation)} if context.arguments.explain else {}
     if context.arguments.json:
-        context.emit(row)
+        context.emit({**row, "notes": list(found.notes), **reasons})
     else:
         from tfimg.cli.show import print_fields
 
-        print_fields(row)
+        print_fields({**row, "notes": list(found.notes) or None, **reasons})
     return 0
 
 

@@ -14,7 +14,6 @@ from tfimg.engine import build as building
 from tfimg.engine.bases import Base, Bootstrap, choose_base
 from tfimg.engine.debian import find_mirrors
 from tfimg.errors import UsageError
-from tfimg.matrix.resolve import resolve
 from tfimg.matrix.spec import ImageSpec
 from tfimg.process import uninterrupted
 from tfimg.recipe.labels import IDENTIFIER, build_labels
@@ -30,7 +29,7 @@ def build(context: Context) -> int:
     """`tfimg build`: resolve, plan, base, build, validate, tag."""
     check_report(context)
     registries = _registries(context.arguments.mirror)
-    planned = _plan(context, resolve(context.specs, context.request))
+    planned = _plan(context, context.resolve().spec)
     capabilities = context.engine.capabilities()
     building.check_space(capabilities)
     base = prepare_base(context, planned.spec, registries, fresh=context.arguments.renew_base)
@@ -54,7 +53,7 @@ def build(context: Context) -> int:
 
 def plan(context: Context) -> int:
     """`tfimg plan`."""
-    planned = _plan(context, resolve(context.specs, context.request))
+    planned = _plan(context, context.resolve().spec)
     capabilities = context.engine.capabilities()
     output = building.choose_output(capabilities, "NAME")
     document = {
@@ -92,7 +91,7 @@ def validate(context: Context) -> int:
 
 def _plan(context: Context, spec: ImageSpec) -> Plan:
     lock = context.locked(spec)
-    return make_plan(spec, context.specs, lock, templates=context.templates, repository=context.repository)
+    return make_plan(spec, lock, templates=context.templates, repository=context.repository)
 
 
 def _claimed(context: Context, image: str) -> tuple[ImageSpec, str]:

@@ -52,12 +52,19 @@ def _command(commands: Any, name: str, function: str, summary: str, example: str
 
 def _request(parser: argparse.ArgumentParser) -> None:
     request = parser.add_argument_group("request")
+    for option, name, metavar, text in (
+        ("--tf", "tensorflow", "VERSION", "2.15, 2.15.1, '>=2.15,<2.17' or latest (default: latest)"),
+        ("--cuda", "cuda", "VERSION", "CUDA of a GPU image: 12 or 12.2"),
+        ("--cudnn", "cudnn", "VERSION", "cuDNN of a GPU image: 9 or 8.9"),
+        ("--python", "python", "X.Y", "Python (default: the release's own default)"),
+        ("--platform", "platform", "NAME", "linux/amd64 (default) or linux/arm64"),
+        ("--driver", "driver", "VERSION", "NVIDIA driver of the machine, as nvidia-smi shows it: 535.104"),
+        ("--gpu", "gpu", "NAME", "GPU of the machine: T4, 'RTX 4090', sm_90"),
+    ):
+        request.add_argument(option, dest=name, metavar=metavar, help=text)
     request.add_argument(
-        "--tf", metavar="VERSION", help="TensorFlow: 2.15, 2.15.1, '>=2.15,<2.17' or latest (default: latest)"
+        "--device", choices=("cpu", "gpu", "tpu"), help="default: gpu if CUDA, cuDNN, a driver or a GPU is named"
     )
-    request.add_argument("--python", metavar="X.Y", help="Python (default: the release's own default)")
-    request.add_argument("--device", choices=("cpu", "gpu", "tpu"), help="default: gpu with --cuda, else cpu")
-    request.add_argument("--cuda", metavar="VERSION", help="CUDA of a GPU image: 12 or 12.2")
 
 
 def _repository(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +92,7 @@ def _facts(commands: Any) -> None:
     )  # fmt: skip
     _request(resolve)
     _repository(resolve)
+    resolve.add_argument("--explain", action="store_true", help="say how the choice was made")
     _command(
         commands,
         "schema",
@@ -99,7 +107,7 @@ def _recipes(commands: Any) -> None:
         commands, "lock", "recipes:lock", "resolve locks as of each release's time and write them",
         "tfimg lock 2.15.1 --check",
     )  # fmt: skip
-    _patterns(lock, "all CPU images")
+    _patterns(lock, "all images")
     lock.add_argument(
         "--check", action="store_true", help="write nothing; fail if a lock is not what would be written"
     )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.cli.facts import schema_text
-from tfimg.errors import StaleError
+from tfimg.errors import LockError, StaleError
 from tfimg.matrix.resolve import select
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lock import lock as resolve_lock
-from tfimg.recipe.lock import lock_installer, require_layout
+from tfimg.recipe.lock import lock_installer
 from tfimg.recipe.render import render as render_dockerfile
 from tfimg.workspace import write_atomically
 
@@ -24,25 +24,43 @@ Files = dict[Path, str]
 
 def lock(context: Context) -> int:
     """`tfimg lock [PATTERNS] [--check]`."""
-    chosen = select(context.specs, context.arguments.patterns)
-    # A pattern for a release means its CPU images; one for a GPU image alone gets the reason why not.
-    specs = [spec for spec in chosen if spec.device == "cpu"] or chosen
-    for spec in specs:
-        require_layout(spec)
+    specs = select(context.specs, context.arguments.patterns)
     env, uv = context.network.environment(context.environ), context.edge.uv()
-    wanted: Files = {context.workspace.installer_lock: lock_installer(context.matrix, uv=uv, env=env)}
+    changes = Changes(context)
+    changes.add({context.workspace.installer_lock: lock_installer(context.matrix, uv=uv, env=env)})
 
-    def resolved(spec: ImageSpec) -> Files:
-        layers = resolve_lock(spec, context.matrix.newer, uv=uv, env=env)
-        context.say(f"resolved {spec.identifier} as of {spec.cutoff}")
-        folder = context.workspace.locks(spec.identifier)
-        return {folder / f"{name}.txt": text for name, text in layers.items()}
+    def resolved(spec: ImageSpec) -> Files | LockError:
+        try:
+            layers = resolve_lock(spec, context.matrix.newer, uv=uv, env=env)
+        except LockError as error:
+            return error  # of this image; the others are resolved all the same
+        return {context.workspace.lock(spec.identifier, name): text for name, text in layers.items()}
 
+    failures: dict[str, LockError] = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for files in pool.map(resolved, specs):
-            wanted |= files
-    stray = [] if context.arguments.patterns else _stray(context.workspace.images / "locks", wanted)
-    return _settle(context, "lock", wanted, stray)
+        for number, (spec, found) in enumerate(zip(specs, pool.map(resolved, specs), strict=True), start=1):
+            outcome = "cannot be resolved" if isinstance(found, LockError) else "resolved"
+            context.say(f"[{number}/{len(specs)}] {outcome}: {spec.identifier} as of {spec.cutoff}")
+            if isinstance(found, LockError):
+                failures[spec.identifier] = found
+                continue
+            changes.add(found)
+            # A layer that an image has no more.
+            changes.remove(_stray(context.workspace.locks(spec.identifier), found))
+    if failures:
+        raise _unlocked(failures, of=len(specs))
+    if not context.arguments.patterns:
+        changes.remove(_stray(context.workspace.images / "locks", changes.wanted))
+    return changes.conclude("lock")
+
+
+def _unlocked(failures: Mapping[str, LockError], *, of: int) -> LockError:
+    told = "\n".join(f"{identifier}: {error}" for identifier, error in failures.items())
+    if of == 1:
+        return next(iter(failures.values()))
+    return LockError(
+        f"{len(failures)} of {of} locks cannot be resolved:\n{told}\n", next_step="The others were resolved."
+    )
 
 
 def render(context: Context) -> int:
@@ -54,15 +72,21 @@ def render(context: Context) -> int:
         else:
             print(text, end="")
         return 0
-    wanted: Files = {context.workspace.schema: schema_text()}
+    changes = Changes(context)
+    changes.add({context.workspace.schema: schema_text()})
     for spec in default_specs(context.specs):
-        wanted[context.workspace.rendered(spec.identifier)] = _rendered(context, spec)
-    return _settle(context, "render", wanted, _stray(context.workspace.images / "rendered", wanted))
+        changes.add({context.workspace.rendered(spec.identifier): _rendered(context, spec)})
+    changes.remove(_stray(context.workspace.images / "rendered", changes.wanted))
+    return changes.conclude("render")
 
 
 def default_specs(specs: Iterable[ImageSpec]) -> Iterator[ImageSpec]:
     """The images whose Dockerfiles are committed: each release for CPU on its default Python."""
-    return (spec for spec in specs if spec.default_python and spec.device == "cpu")
+    return (
+        spec
+        for spec in specs
+        if spec.default_python and spec.device == "cpu" and spec.platform == "linux/amd64"
+    )
 
 
 def _rendered(context: Context, spec: ImageSpec) -> str:
@@ -74,28 +98,45 @@ def _stray(folder: Path, wanted: Files) -> list[Path]:
     return [file for file in sorted(folder.rglob("*")) if file.is_file() and file not in wanted]
 
 
-def _settle(context: Context, command: str, wanted: Files, stray: list[Path]) -> int:
-    """Make the files what they should be, or, under `--check`, say how they differ."""
-    root = context.workspace.root
-    differing = [file for file, text in wanted.items() if not file.exists() or file.read_text() != text]
-    changes = {str(file.relative_to(root)): "differs" for file in differing if file.exists()}
-    changes |= {str(file.relative_to(root)): "is missing" for file in differing if not file.exists()}
-    changes |= {str(file.relative_to(root)): "is written by nothing" for file in stray}
-    if context.arguments.check and changes:
-        listed = "; ".join(f"{name} {problem}" for name, problem in list(changes.items())[:10])
-        raise StaleError(
-            f"{len(changes)} of {len(wanted)} generated files are not fresh: {listed}.",
-            next_step=f"Run `tfimg {command}` and commit what it writes.",
-        )
-    for file in differing:
-        write_atomically(file, wanted[file])
-    for file in stray:
-        context.say(f"removed {file.relative_to(root)}, which nothing writes any more")
-        file.unlink()
-    if context.arguments.json:
-        context.emit({"files": len(wanted), "changed": sorted(changes)})
-    else:
-        print(
-            f"{len(wanted)} files, {len(changes)} changed" if changes else f"{len(wanted)} files, all fresh"
-        )
-    return 0
+class Changes:
+    """Generated files as they come: written at once, so that an interruption loses none, or only compared."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.wanted: Files = {}
+        self._changed: dict[str, str] = {}
+
+    def add(self, files: Files) -> None:
+        """What these files should be."""
+        self.wanted |= files
+        for file, text in files.items():
+            if file.exists() and file.read_text() == text:
+                continue
+            self._note(file, "differs" if file.exists() else "is missing")
+            if not self._context.arguments.check:
+                write_atomically(file, text)
+
+    def remove(self, files: Iterable[Path]) -> None:
+        """Files that should not be."""
+        for file in files:
+            self._note(file, "is written by nothing")
+            if not self._context.arguments.check:
+                file.unlink()
+
+    def _note(self, file: Path, problem: str) -> None:
+        self._changed[str(file.relative_to(self._context.workspace.root))] = problem
+
+    def conclude(self, command: str) -> int:
+        """Say what was changed; raises `StaleError` under `--check` when something would be."""
+        if self._context.arguments.check and self._changed:
+            listed = "; ".join(f"{name} {problem}" for name, problem in list(self._changed.items())[:10])
+            raise StaleError(
+                f"{len(self._changed)} of {len(self.wanted)} generated files are not fresh: {listed}.",
+                next_step=f"Run `tfimg {command}` and commit what it writes.",
+            )
+        told = f"{len(self._changed)} changed" if self._changed else "all fresh"
+        if self._context.arguments.json:
+            self._context.emit({"files": len(self.wanted), "changed": sorted(self._changed)})
+        else:
+            print(f"{len(self.wanted)} files, {told}")
+        return 0

@@ -51,9 +51,16 @@ def print_fields(row: Mapping[str, Any]) -> None:
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in row.items():
         if value is not None:
-            text = "\n".join(value) if isinstance(value, list) else str(value)
-            table.add_row(f"[bold]{name}[/]", escape(text))
+            table.add_row(f"[bold]{name}[/]", escape(_text(value)))
     print_table(table)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return "\n".join(map(_text, value))
+    if isinstance(value, dict):
+        return "\n".join(f"{name} {one}" for name, one in value.items() if one is not None)
+    return str(value)
 
 
 def size(count: int | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -33,6 +34,30 @@ def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
     return matrix
 
 
+DEPTH = 20
+"""Deepest nesting that is read: a matrix needs 7, and a bomb of brackets would exhaust the interpreter."""
+
+
+class _Composer(Composer):
+    """Refuses anchors: a second way to say one thing, and a way to say ever so much in a few bytes."""
+
+    _depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.parser.peek_event()
+        if event.anchor:
+            raise MarkedYAMLError(
+                problem=f"{event.anchor!r} is an anchor or alias: write the value out",
+                problem_mark=event.start_mark,
+            )
+        self._depth += 1
+        if self._depth > DEPTH:
+            raise MarkedYAMLError(problem=f"nested more than {DEPTH} deep", problem_mark=event.start_mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
 class _Constructor(SafeConstructor):
     """Leaves dates as text: an impossible one then is a problem with a path like any other."""
 
@@ -42,8 +67,8 @@ _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.cons
 
 def _yaml(text: str, source: str) -> Any:
     try:
-        yaml = YAML(typ="safe")
-        yaml.Constructor = _Constructor
+        yaml = YAML(typ="safe", pure=True)
+        yaml.Constructor, yaml.Composer = _Constructor, _Composer
         return yaml.load(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark

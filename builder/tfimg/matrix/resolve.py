@@ -1,174 +1,100 @@
-"""Request → the one image that meets it, or why none does and what would.
+"""Request → the one image that meets it and the reasoning, or why none does and what would.
 
-Policy: the newest TensorFlow release that meets everything asked; of its images the one with the
-row's default Python, else with the newest Python. Without `device`, a request that names a CUDA is for a GPU,
-any other for a CPU.
+Policy: of the images that meet everything asked, the one of the newest TensorFlow release; of its images the one with
+the row's default Python, else with the newest. Without `device`, a request that names a CUDA, a cuDNN, a driver or a
+GPU is for a GPU, any other for a CPU. Without `platform` it is for linux/amd64.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
-
-from tfimg.errors import (
-    ResolutionError,
-    UnavailableCuda,
-    UnavailableDevice,
-    UnavailablePython,
-    UnknownTensorFlow,
-    UsageError,
-)
-from tfimg.matrix.spec import Device, ImageSpec
+from tfimg.errors import ResolutionError
+from tfimg.matrix.gpus import find_gpu, runs
+from tfimg.matrix.refuse import listed, preference, refusal
+from tfimg.matrix.request import Condition, Request, conditions
+from tfimg.matrix.schema import Matrix
+from tfimg.matrix.spec import ImageSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
-    """What somebody asks for; None: no opinion."""
+class Resolution:
+    """The image that a request means, how that was found, and what to know about the choice; all in sentences."""
 
-    tensorflow: str | None = None
-    python: str | None = None
-    device: Device | None = None
-    cuda: str | None = None
-
-    @property
-    def wanted_device(self) -> Device:
-        """The device asked for, or the one that the rest of the request implies."""
-        return self.device or ("gpu" if self.cuda else "cpu")
+    spec: ImageSpec
+    explanation: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
-    """One narrowing of the candidates: what was asked, which images meet it, what the others have."""
+def resolve(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) -> Resolution:
+    """The best image of `specs`, all images of the matrix, for a request.
 
-    asked: str
-    refusal: type[ResolutionError]
-    meets: Callable[[ImageSpec], bool]
-    value: Callable[[ImageSpec], str]
-
-
-def resolve(specs: Sequence[ImageSpec], request: Request) -> ImageSpec:
-    """The best image for the request.
-
-    Raises `UsageError` for a request that cannot be read or contradicts itself, and a `ResolutionError` of its
-    own kind for each constraint that no image meets: it names the constraint that left nothing and what the images
-    before it offer.
+    Raises `UsageError` for a request that cannot be read, and otherwise a `ResolutionError` of the kind of what
+    cannot be met: it names the conditions that clash, where each comes from, and the nearest requests that work.
     """
-    if request.cuda and request.wanted_device != "gpu":
-        raise UsageError(
-            f"--cuda {request.cuda} asks for a GPU image and --device {request.device} for another.",
-            next_step="Drop one of the two.",
-        )
-    candidates = list(specs)
-    for number, step in enumerate(steps := _steps(request)):
-        left = [spec for spec in candidates if step.meets(spec)]
-        if not left:
-            raise _refusal(candidates, before=steps[:number], step=step)
-        candidates = left
-    return max(candidates, key=_preference)
-
-
-def _preference(spec: ImageSpec) -> tuple[Version, bool, Version]:
-    return Version(spec.tensorflow), spec.default_python, Version(spec.python)
-
-
-def _steps(request: Request) -> list[Step]:
-    device = request.wanted_device
-    steps = [
-        Step(
-            asked=f"device {device}",
-            refusal=UnavailableDevice,
-            meets=lambda spec: spec.device == device,
-            value=lambda spec: spec.device,
-        )
-    ]
-    if request.tensorflow:
-        matches = version_matcher(request.tensorflow, option="--tf")
-        # First, so that the sentence about a clash speaks of the release that was asked for.
-        steps.insert(
-            0,
-            Step(
-                asked=f"TensorFlow {request.tensorflow}",
-                refusal=UnknownTensorFlow,
-                meets=lambda spec: matches(spec.tensorflow),
-                value=lambda spec: spec.tensorflow,
-            ),
-        )
-    if cuda := request.cuda:
-        cuda_matches = version_matcher(cuda, option="--cuda")
-        steps.append(
-            Step(
-                asked=f"CUDA {cuda}",
-                refusal=UnavailableCuda,
-                meets=lambda spec: spec.gpu is not None and cuda_matches(spec.gpu.cuda),
-                value=lambda spec: spec.gpu.cuda if spec.gpu else "none",
-            )
-        )
-    if python := request.python:
-        python_matches = version_matcher(python, option="--python")
-        steps.append(
-            Step(
-                asked=f"Python {python}",
-                refusal=UnavailablePython,
-                meets=lambda spec: python_matches(spec.python),
-                value=lambda spec: spec.python,
-            )
-        )
-    return steps
-
-
-def version_matcher(text: str, *, option: str) -> Callable[[str], bool]:
-    """`2.15` matches every 2.15.x, `2.15.1` itself, `>=2.15,<2.17` a range, `latest` anything.
-
-    Raises `UsageError` naming `option` when the text is none of these.
-    """
-    if text == "latest":
-        return lambda _: True
-    try:
-        if text[:1].isdigit():
-            wanted = Version(text)
-            release = wanted.release
-            if len(release) > 2 or str(wanted) != ".".join(map(str, release)):
-                return lambda version: Version(version) == wanted
-            return lambda version: Version(version).release[: len(release)] == release
-        ranges = SpecifierSet(text)
-    except (InvalidVersion, InvalidSpecifier):
-        raise UsageError(
-            f"{option} {text!r} is not a version.",
-            next_step="Write for example 2.15, 2.15.1, '>=2.15,<2.17' or latest.",
-        ) from None
-    return lambda version: ranges.contains(version)
-
-
-def _refusal(candidates: Sequence[ImageSpec], *, before: Sequence[Step], step: Step) -> ResolutionError:
-    offered = sorted({step.value(spec) for spec in candidates}, key=_natural)
-    context = " with ".join(earlier.asked for earlier in before) or "The matrix"
-    return step.refusal(
-        f"{context[0].upper()}{context[1:]} has no image with {step.asked}: it has {', '.join(offered)}.",
-        next_step=f"Ask for one of these; `tfimg list` shows all images, for example {candidates[-1].identifier}.",
+    wanted = conditions(matrix, request)
+    left = [spec for spec in specs if all(condition.meets(spec) for condition in wanted)]
+    if not left:
+        raise refusal(matrix, specs, wanted)
+    spec = max(left, key=preference)
+    return Resolution(
+        spec=spec,
+        explanation=(*_narrowing(specs, wanted, spec), *_choice(left, spec)),
+        notes=tuple(_notes(matrix, request, spec)),
     )
 
 
-def _natural(text: str) -> tuple[bool, Version | str]:
-    try:
-        return False, Version(text)
-    except InvalidVersion:
-        return True, text
+def _narrowing(specs: Sequence[ImageSpec], wanted: Sequence[Condition], spec: ImageSpec) -> Iterator[str]:
+    left = list(specs)
+    yield f"The matrix has {len(left)} images."
+    for condition in wanted:
+        left = [one for one in left if condition.meets(one)]
+        why = f" ({condition.implied})" if condition.implied else ""
+        origin = f"matrix.yaml: {condition.path(spec)}, from {condition.source}"
+        yield (
+            f"{condition.asked}{why}: {len(left)} left; the chosen one has {condition.has(spec)} ({origin})."
+        )
+
+
+def _choice(left: Sequence[ImageSpec], spec: ImageSpec) -> Iterator[str]:
+    releases = [one.tensorflow for one in left if one.tensorflow != spec.tensorflow]
+    if releases:
+        yield f"TensorFlow {spec.tensorflow} is the newest release among them, before {listed(releases)}."
+    pythons = [one.python for one in left if one.tensorflow == spec.tensorflow and one != spec]
+    if pythons:
+        merit = "the row's default" if spec.default_python else "the newest"
+        yield f"Python {spec.python} is {merit}, before {listed(pythons)}."
+    if len(left) == 1:
+        yield "It is the only one."
+
+
+def _notes(matrix: Matrix, request: Request, spec: ImageSpec) -> Iterator[str]:
+    if spec.gpu is None:
+        return
+    sm = find_gpu(matrix, request.gpu) if request.gpu else None
+    if sm and runs(matrix, spec.gpu.architectures, sm) == "ptx":
+        yield (
+            f"TensorFlow {spec.tensorflow} has no code for {sm}: driver {spec.gpu.ptx_driver} or newer is needed, and "
+            f"{matrix.ptx.note}."
+        )
+    elif not request.driver:
+        yield f"Driver {spec.driver} or newer is needed."
 
 
 def select(specs: Sequence[ImageSpec], patterns: Sequence[str]) -> tuple[ImageSpec, ...]:
     """The images whose identifier matches a pattern (`*`, `?`, `[…]`); all without patterns.
 
-    A pattern that is no glob also matches as a beginning: `2.15` means `2.15*`.
+    A pattern that is neither a glob nor an identifier matches as a beginning: `2.15` means `2.15*`.
     Raises `ResolutionError` for a pattern that matches nothing.
     """
     chosen: set[str] = set()
+    identifiers = {spec.identifier for spec in specs}
     for pattern in patterns:
-        glob = pattern if any(sign in pattern for sign in "*?[") else f"{pattern}*"
-        matched = {spec.identifier for spec in specs if fnmatchcase(spec.identifier, glob)}
+        whole = any(sign in pattern for sign in "*?[") or pattern in identifiers
+        glob = pattern if whole else f"{pattern}*"
+        matched = {identifier for identifier in identifiers if fnmatchcase(identifier, glob)}
         if not matched:
             raise ResolutionError(
                 f"No image matches {pattern!r}: identifiers look like {specs[-1].identifier}.",

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import date
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from tfimg.matrix.schema import Matrix, Release
+from tfimg.matrix.schema import Gpu, Matrix, Release
 
 Rule = Callable[[Matrix, date], Iterator[str]]
 
@@ -18,6 +20,12 @@ def _releases(matrix: Matrix) -> Iterator[tuple[str, Release]]:
             yield f"rows[{i}].tensorflow[{j}]", release
 
 
+def _gpus(matrix: Matrix) -> Iterator[tuple[str, Gpu]]:
+    for i, row in enumerate(matrix.rows):
+        if row.gpu:
+            yield f"rows[{i}].gpu", row.gpu
+
+
 def releases_stand_once(matrix: Matrix, _: date) -> Iterator[str]:
     """A release in two rows would have two sets of facts."""
     seen: dict[Version, str] = {}
@@ -26,6 +34,17 @@ def releases_stand_once(matrix: Matrix, _: date) -> Iterator[str]:
         if version in seen:
             yield f"{where}.version: {release.version} already stands at {seen[version]}"
         seen.setdefault(version, where)
+
+
+def releases_are_in_order(matrix: Matrix, _: date) -> Iterator[str]:
+    """Rows whose ranges of releases overlap hide which facts a release has."""
+    last: tuple[str, Release] | None = None
+    for where, release in _releases(matrix):
+        if last and Version(release.version) < Version(last[1].version):
+            earlier = f"{last[1].version} ({last[0]})"
+            yield f"{where}.version: {release.version} comes after {earlier}: oldest first, and rows do not overlap"
+        else:
+            last = where, release
 
 
 def dates_are_in_order(matrix: Matrix, today: date) -> Iterator[str]:
@@ -42,13 +61,92 @@ def dates_are_in_order(matrix: Matrix, today: date) -> Iterator[str]:
 def pythons_fit(matrix: Matrix, _: date) -> Iterator[str]:
     """The default is one of the row's, each stands once and has a base."""
     for i, row in enumerate(matrix.rows):
-        if row.default_python not in row.pythons:
-            yield f"rows[{i}].default_python: {row.default_python} is not among the row's pythons"
-        for j, python in enumerate(row.pythons):
-            if python in row.pythons[:j]:
-                yield f"rows[{i}].pythons[{j}]: {python} stands there twice"
-            if python not in matrix.bases:
-                yield f"rows[{i}].pythons[{j}]: {python} has no entry under bases"
+        for platform, wheels in row.wheels.items():
+            where = f"rows[{i}].wheels.{platform}.pythons"
+            if row.default_python not in set(wheels.pythons) - set(row.blocked):
+                yield f"rows[{i}].default_python: {row.default_python} is not among the images of {platform}"
+            for j, python in enumerate(wheels.pythons):
+                if python in wheels.pythons[:j]:
+                    yield f"{where}[{j}]: {python} stands there twice"
+                if python not in matrix.bases:
+                    yield f"{where}[{j}]: {python} has no entry under bases"
 
 
-RULES: tuple[Rule, ...] = (releases_stand_once, dates_are_in_order, pythons_fit)
+def devices_have_their_facts(matrix: Matrix, _: date) -> Iterator[str]:
+    """A GPU package needs `gpu`, a TPU package a `tpu` of some release, and the other way round."""
+    for i, row in enumerate(matrix.rows):
+        offered = {device for wheels in row.wheels.values() for device in wheels.packages}
+        facts = {"gpu": row.gpu is not None, "tpu": any(release.tpu for release in row.tensorflow)}
+        for device, known in facts.items():
+            if known and device not in offered:
+                yield f"rows[{i}].wheels: no package is for {device}, and the row has facts about it"
+            if device in offered and not known:
+                yield f"rows[{i}].wheels: there is a package for {device}, and the row has no facts about it"
+
+
+def names_are_known(matrix: Matrix, _: date) -> Iterator[str]:
+    """What a row names stands in the matrix."""
+    for i, row in enumerate(matrix.rows):
+        for j, name in enumerate(row.constraints):
+            if name not in matrix.constraints:
+                yield f"rows[{i}].constraints[{j}]: {name!r} is not among constraints"
+    for where, gpu in _gpus(matrix):
+        if gpu.libraries.toolkit not in matrix.toolkits:
+            yield f"{where}.libraries.toolkit: {gpu.libraries.toolkit} has no entry under toolkits"
+
+
+def ranges_hold_something(matrix: Matrix, _: date) -> Iterator[str]:
+    """A range that no version meets is a slip of the pen; so is a constraint that leaves nothing of one."""
+    for i, row in enumerate(matrix.rows):
+        for field, text in {"numpy": row.numpy, "keras": row.keras}.items():
+            if SpecifierSet(text).is_unsatisfiable():
+                yield f"rows[{i}].{field}: no version is in {text!r}"
+        for j, name in enumerate(row.constraints):
+            constraint = matrix.constraints.get(name)
+            required = Requirement(constraint.requirement) if constraint else None
+            bound = {"numpy": row.numpy, "keras": row.keras}.get(required.name) if required else None
+            if required and bound and required.specifier.is_disjoint(SpecifierSet(bound)):
+                yield f"rows[{i}].constraints[{j}]: {required} leaves nothing of {required.name} {bound}"
+
+
+def libraries_fit(matrix: Matrix, _: date) -> Iterator[str]:
+    """NVIDIA's wheels are of the CUDA major, and cuDNN is one that TensorFlow accepts."""
+    for where, gpu in _gpus(matrix):
+        chosen, accepted = gpu.libraries, SpecifierSet(gpu.cudnn)
+        major = Version(chosen.cudnn).major
+        if not accepted.is_subset(SpecifierSet(f">={major},<{major + 1}")) or accepted.is_unsatisfiable():
+            yield f"{where}.cudnn: {gpu.cudnn!r} is not a range with a floor within cuDNN {major}"
+        elif not accepted.contains(chosen.cudnn):
+            yield f"{where}.libraries.cudnn: {chosen.cudnn} is not in {gpu.cudnn!r}"
+        if Version(chosen.toolkit).major != Version(gpu.cuda).major or Version(chosen.toolkit) < Version(
+            gpu.cuda
+        ):
+            yield f"{where}.libraries.toolkit: {chosen.toolkit} cannot stand for CUDA {gpu.cuda}"
+    for cuda, toolkit in matrix.toolkits.items():
+        suffix = f"-cu{cuda.partition('.')[0]}"
+        for name in toolkit.wheels:
+            if not name.endswith(suffix):
+                yield f"toolkits.{cuda}.wheels.{name}: its name does not end in {suffix}"
+
+
+def gpus_stand_once(matrix: Matrix, _: date) -> Iterator[str]:
+    """A GPU has one compute capability."""
+    seen: dict[str, str] = {}
+    for capability, names in matrix.gpus.items():
+        for j, name in enumerate(names):
+            if name in seen:
+                yield f"gpus.{capability}[{j}]: {name} already stands under {seen[name]}"
+            seen.setdefault(name, capability)
+
+
+RULES: tuple[Rule, ...] = (
+    releases_stand_once,
+    releases_are_in_order,
+    dates_are_in_order,
+    pythons_fit,
+    devices_have_their_facts,
+    names_are_known,
+    ranges_hold_something,
+    libraries_fit,
+    gpus_stand_once,
+)

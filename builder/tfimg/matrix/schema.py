@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -56,12 +56,26 @@ def repository_name(value: str) -> str:
     return value
 
 
+Device = Literal["cpu", "gpu", "tpu"]
+DEVICES: tuple[Device, ...] = get_args(Device)
+
+Platform = Literal["linux/amd64", "linux/arm64"]
+"""Operating system and processor, as the engine names them."""
+PLATFORMS: tuple[Platform, ...] = get_args(Platform)
+
 RepositoryText = Annotated[str, AfterValidator(repository_name)]
 VersionText = Annotated[str, BeforeValidator(_quoted), AfterValidator(_version)]
 MinorText = Annotated[str, BeforeValidator(_quoted), Field(pattern=r"^\d+\.\d+$")]
 RangeText = Annotated[str, BeforeValidator(_quoted), AfterValidator(_specifier)]
 RequirementText = Annotated[str, AfterValidator(_requirement)]
 Sentence = Annotated[str, Field(min_length=1)]
+PackageText = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+IssueText = Annotated[
+    str, Field(pattern=r"^[\w.-]+/[\w.-]+#\d+$", description="Upstream report, as owner/repository#number")
+]
+Capability = Annotated[str, Field(pattern=r"^sm_\d{2,3}$")]
+"""Compute capability of a GPU, e.g. sm_75 for 7.5: the last digit is the minor."""
+Architecture = Annotated[str, Field(pattern=r"^(sm|compute)_\d{2,3}$")]
 
 
 class Part(BaseModel):
@@ -70,24 +84,56 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Tpu(Part):
+    """The library that a release's TPU wheel was built against."""
+
+    libtpu: VersionText = Field(description="libtpu that pairs with tensorflow-tpu of this release")
+    unavailable: Sentence | None = Field(
+        default=None, description="Why the pair cannot be installed from the package index; none: it can"
+    )
+
+
 class Release(Part):
     """One TensorFlow release on the package index."""
 
     version: VersionText = Field(description="Exact release, e.g. 2.15.0.post1")
     released: date = Field(description="Day its first Linux wheel appeared on the package index")
     cutoff: date = Field(description="Its locks see the package index as it was at the end of this day")
-    libtpu: VersionText | None = Field(
-        default=None, description="libtpu that pairs with tensorflow-tpu of this release; none: no TPU image"
+    tpu: Tpu | None = Field(default=None, description="None: there is no tensorflow-tpu of this release")
+    missing: dict[Platform, Sentence] = Field(
+        default_factory=dict, description="Platforms of the row that this release lacks, and why"
+    )
+
+
+class Wheels(Part):
+    """What the package index has of a row's releases for one platform."""
+
+    pythons: tuple[MinorText, ...] = Field(min_length=1, description="Python minors with a wheel")
+    packages: dict[Device, PackageText] = Field(
+        min_length=1, description="Distribution that carries TensorFlow for each device"
+    )
+
+
+class Libraries(Part):
+    """NVIDIA's wheels in a row's GPU images."""
+
+    toolkit: MinorText = Field(description="An entry of toolkits: all but cuDNN and NCCL")
+    cudnn: VersionText = Field(description="Exact version of nvidia-cudnn")
+    nccl: VersionText | None = Field(
+        default=None, description="Exact version of nvidia-nccl; none: it is inside the TensorFlow wheel"
     )
 
 
 class Gpu(Part):
-    """What the GPU wheel of a row was built against."""
+    """What the GPU wheel of a row was built against, and what its images carry."""
 
     cuda: MinorText = Field(description="CUDA minor, from tf.sysconfig.get_build_info()")
-    cudnn: RangeText = Field(description="cuDNN releases that the wheel accepts: same major, a minor floor")
-    driver: VersionText = Field(description="Lowest Linux driver that runs this CUDA major")
-    architectures: tuple[str, ...] = Field(description="Compute capabilities compiled in (sm_) or as PTX")
+    cudnn: RangeText = Field(description="cuDNN releases that the wheel accepts: one major, a minor floor")
+    architectures: tuple[Architecture, ...] = Field(
+        min_length=1, description="Compute capabilities with code (sm_), or with code and PTX (compute_)"
+    )
+    ptx_driver: VersionText = Field(description="Lowest Linux driver that compiles the wheel's PTX")
+    libraries: Libraries
 
 
 class Constraint(Part):
@@ -95,17 +141,49 @@ class Constraint(Part):
 
     requirement: RequirementText
     reason: Sentence
-    issue: str | None = Field(default=None, description="Upstream report, as owner/repository#number")
+    issue: IssueText | None = None
+
+
+class LeftOut(Part):
+    """Requirements of `[and-cuda]` that images do not carry."""
+
+    packages: tuple[PackageText, ...] = Field(min_length=1)
+    reason: Sentence
+    issue: IssueText | None = None
+
+
+class Toolkit(Part):
+    """NVIDIA's wheels of one CUDA toolkit, without cuDNN and NCCL."""
+
+    driver: VersionText = Field(description="Lowest Linux driver that runs this CUDA major")
+    wheels: dict[PackageText, VersionText] = Field(min_length=1, description="Wheel and its exact version")
+
+
+class Ptx(Part):
+    """What becomes of GPUs that are newer than those a wheel has code for."""
+
+    below: Capability = Field(description="GPUs from this compute capability on do not run older PTX")
+    reason: Sentence
+    issue: IssueText | None = None
+    note: Sentence = Field(description="What to know where PTX is used")
 
 
 class Row(Part):
     """Releases that share all facts but their dates."""
 
     tensorflow: tuple[Release, ...] = Field(min_length=1)
-    pythons: tuple[MinorText, ...] = Field(min_length=1, description="Python minors with a wheel")
+    wheels: dict[Platform, Wheels] = Field(min_length=1)
+    blocked: dict[MinorText, Sentence] = Field(
+        default_factory=dict, description="Pythons that have a wheel and yet no image, and why"
+    )
     default_python: MinorText = Field(description="Taken when a request names none")
+    numpy: RangeText = Field(description="NumPy that the wheels' own metadata allows, over all Pythons")
+    keras: RangeText = Field(description="Keras that the wheels' own metadata allows")
     gpu: Gpu | None = None
-    constraints: tuple[Constraint, ...] = ()
+    newer: dict[PackageText, Sentence] = Field(
+        default_factory=dict, description="More packages that may be as new as the matrix's, and why"
+    )
+    constraints: tuple[str, ...] = Field(default=(), description="Names under the matrix's constraints")
 
 
 class Base(Part):
@@ -124,15 +202,22 @@ class Newer(Part):
     """Packages that may be newer than a release's cut-off, because they do not touch TensorFlow's ABI."""
 
     as_of: date = Field(description="The day up to which they may be new")
-    packages: dict[str, Sentence] = Field(description="Package and why it may be newer")
+    packages: dict[PackageText, Sentence] = Field(description="Package and why it may be newer")
 
 
 class Matrix(Part):
     """The facts that people decide."""
 
-    version: Literal[1] = Field(description="Version of this format")
+    version: Literal[2] = Field(description="Version of this format")
     repository: RepositoryText = Field(description="Default repository of the tags")
     installer: VersionText = Field(description="uv release that installs inside the images")
     newer: Newer
     bases: dict[MinorText, Base]
+    constraints: dict[str, Constraint] = Field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
+    toolkits: dict[MinorText, Toolkit] = Field(default_factory=dict, description="By CUDA minor")
+    gpus: dict[Capability, tuple[Sentence, ...]] = Field(
+        default_factory=dict, description="Names of GPUs by compute capability"
+    )
+    ptx: Ptx
     rows: tuple[Row, ...] = Field(min_length=1)

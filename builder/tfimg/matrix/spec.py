@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
-from typing import Literal
 
 from packaging.version import Version
 
-from tfimg.matrix.schema import Base, Constraint, Gpu, Matrix, Release, Row
-
-Device = Literal["cpu", "gpu", "tpu"]
-DEVICES: tuple[Device, ...] = ("cpu", "gpu", "tpu")
-
-PACKAGES: dict[Device, str] = {"cpu": "tensorflow-cpu", "gpu": "tensorflow", "tpu": "tensorflow-tpu"}
-"""The distribution that carries TensorFlow for each device."""
+from tfimg.matrix.schema import (
+    DEVICES,
+    PLATFORMS,
+    Base,
+    Constraint,
+    Device,
+    Gpu,
+    Matrix,
+    Platform,
+    Release,
+    Row,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,24 +26,32 @@ class ImageSpec:
     """One image: everything that is decided before anything is downloaded.
 
     `identifier` is its one name everywhere: key, glob target, folder, log line, canonical tag, CI job.
+    `row` is the position of its facts among the matrix's rows; `package` the distribution that carries TensorFlow;
+    `newest_patch` says that its minor has no newer release for the device and platform; `libraries` are NVIDIA's
+    wheels with their exact versions; `driver` is the lowest Linux driver; `newer` are the packages that may be newer
+    than the cut-off.
     """
 
     identifier: str
+    row: int
     tensorflow: str
     python: str
     device: Device
+    platform: Platform
+    package: str
     default_python: bool
+    newest_patch: bool
     released: date
     cutoff: date
     base: Base
+    numpy: str
+    keras: str
     gpu: Gpu | None
+    driver: str | None
+    libraries: tuple[tuple[str, str], ...]
     libtpu: str | None
     constraints: tuple[Constraint, ...]
-
-    @property
-    def package(self) -> str:
-        """Distribution that carries TensorFlow, e.g. `tensorflow-cpu`."""
-        return PACKAGES[self.device]
+    newer: tuple[str, ...]
 
     @property
     def minor(self) -> str:
@@ -47,40 +59,127 @@ class ImageSpec:
         return ".".join(map(str, Version(self.tensorflow).release[:2]))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gap:
+    """Images that a release lacks, and why; `path` is where the matrix says so.
+
+    Of one device on one platform, or, where `python` is given, of every device and platform.
+    """
+
+    tensorflow: str
+    reason: str
+    path: str
+    device: Device | None = None
+    platform: Platform | None = None
+    python: str | None = None
+
+
 def expand(matrix: Matrix) -> tuple[ImageSpec, ...]:
-    """Every image of the matrix: oldest release first, then CPU, GPU, TPU, then by Python."""
-    specs = (
-        _spec(matrix, row, release, device, python)
-        for row in matrix.rows
+    """Every image of the matrix: oldest release first, then by platform, then CPU, GPU, TPU, then by Python."""
+    specs = [
+        _spec(matrix, number, release, device, platform, python)
+        for number, row in enumerate(matrix.rows)
         for release in row.tensorflow
-        for device in DEVICES
-        if _has(row, release, device)
-        for python in row.pythons
+        for platform, wheels in row.wheels.items()
+        for device in wheels.packages
+        if _gap(number, row, release, device, platform) is None
+        for python in wheels.pythons
+        if python not in row.blocked
+    ]
+    newest = {(spec.device, spec.platform, spec.minor): spec.tensorflow for spec in specs}  # oldest first
+    marked = (
+        replace(spec, newest_patch=newest[spec.device, spec.platform, spec.minor] == spec.tensorflow)
+        for spec in specs
     )
-    return tuple(sorted(specs, key=_order))
+    return tuple(sorted(marked, key=_order))
 
 
-def _has(row: Row, release: Release, device: Device) -> bool:
-    return {"cpu": True, "gpu": row.gpu is not None, "tpu": release.libtpu is not None}[device]
+def gaps(matrix: Matrix) -> tuple[Gap, ...]:
+    """Everything that a release lacks: devices of platforms, and Pythons that have a wheel and yet no image."""
+    places = (
+        _gap(number, row, release, device, platform)
+        for number, row in enumerate(matrix.rows)
+        for release in row.tensorflow
+        for platform in PLATFORMS
+        for device in DEVICES
+    )
+    pythons = (
+        Gap(tensorflow=release.version, python=python, reason=reason, path=f"rows[{number}].blocked")
+        for number, row in enumerate(matrix.rows)
+        for release in row.tensorflow
+        for python, reason in row.blocked.items()
+    )
+    return (*(gap for gap in places if gap), *pythons)
 
 
-def _order(spec: ImageSpec) -> tuple[Version, int, Version]:
-    return Version(spec.tensorflow), DEVICES.index(spec.device), Version(spec.python)
+def _gap(number: int, row: Row, release: Release, device: Device, platform: Platform) -> Gap | None:
+    path, reason = f"rows[{number}].wheels", ""
+    if platform in release.missing:
+        path, reason = _release_path(number, row, release, "missing"), release.missing[platform]
+    elif device == "tpu" and release.tpu and release.tpu.unavailable:
+        path = _release_path(number, row, release, "tpu")
+        reason = (
+            f"tensorflow-tpu {release.version} needs libtpu {release.tpu.libtpu}: {release.tpu.unavailable}"
+        )
+    elif device == "tpu" and not release.tpu:
+        path, reason = f"rows[{number}]", f"there is no tensorflow-tpu {release.version}"
+    elif platform not in row.wheels or device not in row.wheels[platform].packages:
+        reason = f"no wheel of {release.version} is for {device.upper()} on {platform}"
+    else:
+        return None
+    return Gap(tensorflow=release.version, device=device, platform=platform, reason=reason, path=path)
 
 
-def _spec(matrix: Matrix, row: Row, release: Release, device: Device, python: str) -> ImageSpec:
+def _release_path(number: int, row: Row, release: Release, field: str) -> str:
+    return f"rows[{number}].tensorflow[{row.tensorflow.index(release)}].{field}"
+
+
+def _order(spec: ImageSpec) -> tuple[Version, int, int, Version]:
+    place = PLATFORMS.index(spec.platform), DEVICES.index(spec.device)
+    return Version(spec.tensorflow), *place, Version(spec.python)
+
+
+def _spec(
+    matrix: Matrix, number: int, release: Release, device: Device, platform: Platform, python: str
+) -> ImageSpec:
+    row = matrix.rows[number]
     gpu = row.gpu if device == "gpu" else None
-    variant = f"cuda{gpu.cuda}" if gpu else device
     return ImageSpec(
-        identifier=f"{release.version}-{variant}-py{python}",
+        identifier=_identifier(release, gpu, device, platform, python),
+        row=number,
         tensorflow=release.version,
         python=python,
         device=device,
+        platform=platform,
+        package=row.wheels[platform].packages[device],
         default_python=python == row.default_python,
+        newest_patch=False,  # known once all are
         released=release.released,
         cutoff=release.cutoff,
         base=matrix.bases[python],
+        numpy=row.numpy,
+        keras=row.keras,
         gpu=gpu,
-        libtpu=release.libtpu if device == "tpu" else None,
-        constraints=row.constraints,
+        driver=matrix.toolkits[gpu.libraries.toolkit].driver if gpu else None,
+        libraries=libraries(matrix, gpu) if gpu else (),
+        libtpu=release.tpu.libtpu if device == "tpu" and release.tpu else None,
+        constraints=tuple(matrix.constraints[name] for name in row.constraints),
+        newer=tuple(sorted({*matrix.newer.packages, *row.newer})),
     )
+
+
+def _identifier(release: Release, gpu: Gpu | None, device: Device, platform: Platform, python: str) -> str:
+    variant = f"cuda{gpu.cuda}" if gpu else device
+    # The platform that nearly everybody builds for is not named.
+    suffix = "" if platform == PLATFORMS[0] else f"-{platform.partition('/')[2]}"
+    return f"{release.version}-{variant}-py{python}{suffix}"
+
+
+def libraries(matrix: Matrix, gpu: Gpu) -> tuple[tuple[str, str], ...]:
+    """NVIDIA's wheels of a row and their exact versions, by name."""
+    chosen = gpu.libraries
+    major = chosen.toolkit.partition(".")[0]
+    wheels = {**matrix.toolkits[chosen.toolkit].wheels, f"nvidia-cudnn-cu{major}": chosen.cudnn}
+    if chosen.nccl:
+        wheels[f"nvidia-nccl-cu{major}"] = chosen.nccl
+    return tuple(sorted(wheels.items()))

@@ -1,9 +1,9 @@
-"""ImageSpec → the JSON object that `resolve` and `list` print."""
+"""ImageSpec → the JSON object that `resolve`, `list` and `matrix` print; evidence → the status it proves."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from tfimg.errors import FileError
@@ -11,42 +11,71 @@ from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.tags import tags
 
 Level = Literal["declared", "built", "linked", "validated"]
+LEVELS: tuple[Level, ...] = get_args(Level)
+"""Lowest first."""
 
 
-def describe(spec: ImageSpec, specs: Sequence[ImageSpec], *, repository: str, level: Level) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Status:
+    """What is proven of an image: the level, the day, and the accelerator and driver that it was proven on."""
+
+    level: Level
+    date: str | None = None
+    gpu: str | None = None
+    driver: str | None = None
+
+
+DECLARED = Status(level="declared")
+"""Of an image that only the matrix speaks of."""
+
+
+def status(evidence: str, *, lock_digest: str, source: str) -> Status:
+    """The status that committed evidence proves; nothing else can raise it.
+
+    Evidence is a validation report. One about another lock is about another image and proves nothing; one about a
+    GPU or TPU image that does not name the accelerator proves no more than `linked`. Raises `FileError`, naming
+    `source`, for a text that is no report.
+    """
+    try:
+        report = json.loads(evidence)
+        about, passed, found, device = (report[key] for key in ("lock", "passed", "level", "device"))
+        day = str(report["date"])[:10]
+    except (ValueError, TypeError, KeyError):
+        found = None
+    if found not in LEVELS:
+        raise FileError(
+            f"{source} is no validation report.", next_step="Write it anew with `tfimg build --record`."
+        )
+    if not passed or about != lock_digest:
+        return DECLARED
+    level: Level = found
+    gpu, driver = report.get("gpu"), report.get("driver")
+    if level == "validated" and device != "cpu" and not gpu:
+        level = "linked"
+    return Status(level=level, date=day, gpu=gpu, driver=driver)
+
+
+def describe(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, Any]:
     """What an image is, with null where its device has no such thing."""
     return {
         "identifier": spec.identifier,
         "tensorflow": spec.tensorflow,
         "python": spec.python,
         "device": spec.device,
+        "platform": spec.platform,
+        "package": spec.package,
         "cuda": spec.gpu.cuda if spec.gpu else None,
         "cudnn": spec.gpu.cudnn if spec.gpu else None,
-        "driver_floor": spec.gpu.driver if spec.gpu else None,
+        "driver_floor": spec.driver,
         "architectures": list(spec.gpu.architectures) if spec.gpu else None,
+        "libraries": dict(spec.libraries) or None,
         "libtpu": spec.libtpu,
-        "tags": list(tags(spec, specs, repository=repository)),
-        "level": level,
+        "numpy": spec.numpy,
+        "keras": spec.keras,
+        "constraints": [constraint.model_dump() for constraint in spec.constraints],
+        "tags": list(tags(spec, repository=repository)),
+        **asdict(status),
         "base": spec.base.image,
         "released": spec.released.isoformat(),
         "cutoff": spec.cutoff.isoformat(),
     }
-
-
-def level(evidence: str, *, lock_digest: str, source: str) -> Level:
-    """The level that committed evidence proves; the evidence names the suite that found it.
-
-    Evidence is a validation report; one about another lock is about another image and proves nothing. Raises
-    `FileError`, naming `source`, for a text that is no report.
-    """
-    try:
-        report = json.loads(evidence)
-        about, passed, found = report["lock"], report["passed"], report["level"]
-    except (ValueError, TypeError, KeyError):
-        found, passed, about = None, False, None
-    if found not in get_args(Level):
-        raise FileError(
-            f"{source} is no validation report.", next_step="Write it anew with `tfimg build --record`."
-        )
-    proven: Level = found
-    return proven if passed and about == lock_digest else "declared"

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import cache
 from pathlib import Path
 
 from packaging.pylock import Package, PackageWheel, Pylock
@@ -19,8 +20,8 @@ from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
-from tfimg.errors import NETWORK_SIGNS, LockError, NetworkError, UnsupportedDevice
-from tfimg.matrix.schema import Matrix, Newer
+from tfimg.errors import NETWORK_SIGNS, LockError, NetworkError
+from tfimg.matrix.schema import Matrix, Newer, Platform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.process import CommandFailed, run
 from tfimg.recipe.lockfile import HEADER, Layers, read_packages
@@ -28,11 +29,21 @@ from tfimg.recipe.lockfile import HEADER, Layers, read_packages
 GLIBC_MINOR = 31
 """glibc 2.31 of Debian 11, the oldest base: wheels that need a newer one are not taken."""
 
+PROCESSORS: dict[Platform, str] = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+"""What wheels call the processor of a platform."""
+
+SOLVERS = ("cusolver", "cusparse", "cufft")
+
 LAYERS: tuple[tuple[str, Callable[[ImageSpec, str], bool]], ...] = (
     ("tensorflow", lambda spec, name: name == spec.package),
+    ("libtpu", lambda _spec, name: name == "libtpu"),
+    ("cudnn", lambda _spec, name: name.startswith("nvidia-cudnn-")),
+    ("cublas", lambda _spec, name: name.startswith("nvidia-cublas-")),
+    ("solvers", lambda _spec, name: name.startswith(tuple(f"nvidia-{solver}-" for solver in SOLVERS))),
+    ("cuda", lambda _spec, name: name.startswith("nvidia-")),
     ("packages", lambda _spec, _name: True),
 )
-"""Layers of an image; a package belongs to the first that takes it."""
+"""Layers of an image; a package belongs to the first that takes it. NVIDIA's are of similar size."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +52,7 @@ class Question:
 
     requirements: tuple[str, ...]
     python: str
+    platform: Platform
     cutoff: str
     newer: tuple[tuple[str, str], ...] = ()
 
@@ -48,33 +60,33 @@ class Question:
 def question(spec: ImageSpec, newer: Newer) -> Question:
     """The root requirements of an image and the days as of which they are resolved.
 
-    Every image has TensorBoard (2.21 no longer depends on it) and pip. Raises `UnsupportedDevice`.
+    Every image has TensorBoard (2.21 no longer depends on it) and pip. The libraries of a GPU or TPU are pinned
+    exactly and may be newer than the release: CUDA 11.8's wheels are, than TensorFlow 2.10.
     """
-    require_layout(spec)
-    bounds = [constraint.requirement for constraint in spec.constraints]
+    pins = dict(spec.libraries) | ({"libtpu": spec.libtpu} if spec.libtpu else {})
     return Question(
-        requirements=(f"{spec.package}=={spec.tensorflow}", "tensorboard", "pip", *bounds),
+        requirements=(
+            f"{spec.package}=={spec.tensorflow}",
+            *(f"{name}=={version}" for name, version in pins.items()),
+            "tensorboard",
+            "pip",
+            *(constraint.requirement for constraint in spec.constraints),
+        ),
         python=spec.python,
+        platform=spec.platform,
         cutoff=_end_of(spec.cutoff),
-        newer=tuple((name, _end_of(newer.as_of)) for name in sorted(newer.packages)),
+        newer=tuple((name, _end_of(newer.as_of)) for name in sorted({*spec.newer, *pins})),
     )
 
 
-def require_layout(spec: ImageSpec) -> None:
-    """Raises `UnsupportedDevice` for a device whose layers this version does not lay out."""
-    if spec.device != "cpu":
-        raise UnsupportedDevice(
-            f"{spec.identifier} is a {spec.device.upper()} image, and this version of tfimg locks and builds "
-            "CPU images only.",
-            next_step="`tfimg resolve` has its facts; for an image, ask for --device cpu.",
-        )
-
-
 def installer_question(matrix: Matrix) -> Question:
-    """The installer that builds use; its wheel does not depend on the Python."""
-    oldest = min(matrix.bases, key=lambda python: tuple(map(int, python.split("."))))
+    """The installer that builds use; its wheel is the same for every Python that it supports."""
+    newest = max(matrix.bases, key=lambda python: tuple(map(int, python.split("."))))
     return Question(
-        requirements=(f"uv=={matrix.installer}",), python=oldest, cutoff=_end_of(matrix.newer.as_of)
+        requirements=(f"uv=={matrix.installer}",),
+        python=newest,
+        platform="linux/amd64",
+        cutoff=_end_of(matrix.newer.as_of),
     )
 
 
@@ -87,20 +99,19 @@ def lock(spec: ImageSpec, newer: Newer, *, uv: str, env: Mapping[str, str]) -> L
 
     Raises `LockError` when there is no solution, `NetworkError` when the index cannot be reached.
     """
-    packages = resolve_packages(question(spec, newer), uv=uv, env=env)
+    asked = question(spec, newer)
+    packages = resolve_packages(asked, uv=uv, env=env)
     layers: dict[str, list[str]] = {name: [] for name, _ in LAYERS}
     for package in packages:
         layer = next(name for name, takes in LAYERS if takes(spec, package.name))
-        layers[layer].append(_line(package, spec.python))
-    return {name: HEADER + "".join(lines) for name, lines in layers.items()}
+        layers[layer].append(_line(package, asked))
+    return {name: HEADER + "".join(lines) for name, lines in layers.items() if lines}
 
 
 def lock_installer(matrix: Matrix, *, uv: str, env: Mapping[str, str]) -> str:
     """Resolve the installer's lock; raises like `lock`."""
     asked = installer_question(matrix)
-    return HEADER + "".join(
-        _line(package, asked.python) for package in resolve_packages(asked, uv=uv, env=env)
-    )
+    return HEADER + "".join(_line(package, asked) for package in resolve_packages(asked, uv=uv, env=env))
 
 
 def resolve_packages(asked: Question, *, uv: str, env: Mapping[str, str]) -> Sequence[Package]:
@@ -119,7 +130,7 @@ def _uv_argv(asked: Question, uv: str, source: Path, answer: Path) -> list[str]:
     newer = [f"--exclude-newer-package={name}={day}" for name, day in asked.newer]
     return [
         uv, "pip", "compile", "--quiet", "--no-config", "--format=pylock.toml", f"--output-file={answer}",
-        f"--python-version={asked.python}", f"--python-platform=x86_64-manylinux_2_{GLIBC_MINOR}",
+        f"--python-version={asked.python}", f"--python-platform={PROCESSORS[asked.platform]}-manylinux_2_{GLIBC_MINOR}",
         "--only-binary=:all:",  # nothing is compiled while an image is built
         f"--exclude-newer={asked.cutoff}", *newer, str(source),
     ]  # fmt: skip
@@ -138,7 +149,8 @@ def _translated(asked: Question, stderr: str) -> Exception:
             f"uv could not resolve {root}: {_last_line(stderr)}", next_step="Correct that and try again."
         )
     return LockError(
-        f"{root} has no solution on Python {asked.python} as of {asked.cutoff[:10]}: {stderr.strip()}",
+        f"{root} has no solution on Python {asked.python}, {asked.platform}, as of {asked.cutoff[:10]}: "
+        f"{stderr.strip()}",
         next_step="Correct the row's constraints or its cut-off in matrix.yaml.",
     )
 
@@ -148,20 +160,20 @@ def _last_line(text: str) -> str:
     return lines[-1] if lines else "no reason was given."
 
 
-def _line(package: Package, python: str) -> str:
-    wheel = best_wheel(package.wheels or (), python)
+def _line(package: Package, asked: Question) -> str:
+    wheel = best_wheel(package.wheels or (), asked.python, asked.platform)
     if wheel is None or package.version is None:
         raise LockError(
-            f"{package.name} {package.version} has no wheel for Python {python} on x86-64 Linux.",
+            f"{package.name} {package.version} has no wheel for Python {asked.python} on {asked.platform}.",
             next_step="Constrain it in matrix.yaml to a version that has one.",
         )
     day = f"  # {wheel.upload_time:%Y-%m-%d}" if wheel.upload_time else ""
     return f"{package.name}=={package.version} --hash=sha256:{wheel.hashes['sha256']}{day}\n"
 
 
-def best_wheel(wheels: Sequence[PackageWheel], python: str) -> PackageWheel | None:
-    """The wheel that an installer prefers on this Python and x86-64 Linux with glibc 2.31."""
-    ranks = {tag: rank for rank, tag in enumerate(_tags(python))}
+def best_wheel(wheels: Sequence[PackageWheel], python: str, platform: Platform) -> PackageWheel | None:
+    """The wheel that an installer prefers on this Python and platform with glibc 2.31."""
+    ranks = {tag: rank for rank, tag in enumerate(_tags(python, PROCESSORS[platform]))}
 
     def rank(wheel: PackageWheel) -> int:
         tags = parse_wheel_filename(wheel.filename)[3]
@@ -170,21 +182,25 @@ def best_wheel(wheels: Sequence[PackageWheel], python: str) -> PackageWheel | No
     return min((wheel for wheel in wheels if rank(wheel) < len(ranks)), key=rank, default=None)
 
 
-def _tags(python: str) -> Iterator[Tag]:
+@cache
+def _tags(python: str, processor: str) -> tuple[Tag, ...]:
     major, minor = map(int, python.split("."))
-    legacy = {17: "manylinux2014_x86_64", 12: "manylinux2010_x86_64", 5: "manylinux1_x86_64"}
+    legacy = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
     platforms = []
     for glibc in range(GLIBC_MINOR, 4, -1):
-        platforms += [f"manylinux_2_{glibc}_x86_64"] + ([legacy[glibc]] if glibc in legacy else [])
-    platforms.append("linux_x86_64")
-    yield from cpython_tags((major, minor), platforms=platforms)
-    yield from compatible_tags((major, minor), f"cp{major}{minor}", platforms)
+        names = [f"manylinux_2_{glibc}", *([legacy[glibc]] if glibc in legacy else [])]
+        platforms += [f"{name}_{processor}" for name in names]
+    platforms.append(f"linux_{processor}")
+    compatible = compatible_tags((major, minor), f"cp{major}{minor}", platforms)
+    return *cpython_tags((major, minor), platforms=platforms), *compatible
 
 
 def problems(spec: ImageSpec, newer: Newer, layers: Layers) -> Iterator[str]:
     """What a lock says that its row forbids; needs no network."""
     locked = {package.name: package for package in read_packages(layers)}
-    for text in question(spec, newer).requirements:
+    asked = question(spec, newer)
+    exempt = {name for name, _ in asked.newer}
+    for text in asked.requirements:
         requirement = Requirement(text)
         package = locked.get(requirement.name)
         if package and not requirement.specifier.contains(package.version, prereleases=True):
@@ -192,6 +208,6 @@ def problems(spec: ImageSpec, newer: Newer, layers: Layers) -> Iterator[str]:
         if package is None and "<" not in text:
             yield f"{requirement.name} is not locked"
     for package in locked.values():
-        limit = newer.as_of if package.name in newer.packages else spec.cutoff
+        limit = newer.as_of if package.name in exempt else spec.cutoff
         if package.appeared and package.appeared > limit:
             yield f"{package.name} {package.version} appeared on {package.appeared}, after {limit}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jinja2 import Environment
 
+from tfimg.errors import UnsupportedDevice
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lockfile import Layers
 from tfimg.recipe.render import render
@@ -23,18 +23,22 @@ class Plan:
     tags: tuple[str, ...]
 
 
-def plan(
-    spec: ImageSpec,
-    specs: Sequence[ImageSpec],
-    lock: Layers,
-    *,
-    templates: Environment,
-    repository: str,
-) -> Plan:
+def require_buildable(spec: ImageSpec) -> None:
+    """Raises `UnsupportedDevice` for an image that this version cannot build."""
+    if spec.device != "cpu" or spec.platform != "linux/amd64":
+        raise UnsupportedDevice(
+            f"{spec.identifier} is for {spec.device.upper()} on {spec.platform}, and this version of tfimg builds "
+            "CPU images on linux/amd64 only.",
+            next_step=f"`tfimg resolve` has its facts, images/locks/{spec.identifier} its lock; for an image, ask for "
+            "--device cpu --platform linux/amd64.",
+        )
+
+
+def plan(spec: ImageSpec, lock: Layers, *, templates: Environment, repository: str) -> Plan:
     """Put a plan together. Raises `RenderError` when a template is wrong."""
     return Plan(
         spec=spec,
         lock=lock,
         dockerfile=render(spec, lock, templates),
-        tags=tags(spec, specs, repository=repository),
+        tags=tags(spec, repository=repository),
     )

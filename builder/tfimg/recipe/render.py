@@ -45,7 +45,7 @@ def render(spec: ImageSpec, layers: Layers, environment: Environment) -> str:
         TEMPLATE,
         spec=spec,
         title=title(spec),
-        layers=[name for name, _ in LAYERS],
+        layers=[name for name, _ in LAYERS if name in layers],
         epoch=EPOCH,
         labels=recipe_labels(spec, lock_digest=digest(layers)),
     )

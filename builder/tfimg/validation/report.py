@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from tfimg.matrix.spec import Device
+from tfimg.matrix.schema import Device
 from tfimg.recipe.describe import Level
 
 Outcome = Literal["passed", "failed", "crashed", "timed-out", "skipped"]

@@ -1,0 +1,326 @@
+"""What somebody asks for, and the conditions that it puts on images: one per option, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from tfimg.errors import (
+    ResolutionError,
+    UnavailableCuda,
+    UnavailableCudnn,
+    UnavailableDevice,
+    UnavailableDriver,
+    UnavailableGpu,
+    UnavailablePlatform,
+    UnavailablePython,
+    UnknownTensorFlow,
+    UsageError,
+)
+from tfimg.matrix.gpus import capability, find_gpu, runs
+from tfimg.matrix.schema import PLATFORMS, Device, Matrix, Platform
+from tfimg.matrix.spec import ImageSpec
+
+PROCESSORS: Mapping[str, Platform] = {
+    "amd64": "linux/amd64", "x86_64": "linux/amd64", "x86-64": "linux/amd64",
+    "arm64": "linux/arm64", "aarch64": "linux/arm64", "arm64/v8": "linux/arm64",
+}  # fmt: skip
+"""What people call a processor → the platform."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What somebody asks for; None: no opinion."""
+
+    tensorflow: str | None = None
+    python: str | None = None
+    device: Device | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    platform: str | None = None
+    driver: str | None = None
+    gpu: str | None = None
+
+    @property
+    def wanted_device(self) -> Device:
+        """The device asked for, or the one that the rest of the request implies."""
+        return self.device or ("gpu" if self.of_gpu else "cpu")
+
+    @property
+    def of_gpu(self) -> tuple[str, ...]:
+        """Options given that only a GPU image can meet."""
+        given = {"--cuda": self.cuda, "--cudnn": self.cudnn, "--gpu": self.gpu, "--driver": self.driver}
+        return tuple(option for option, value in given.items() if value)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Condition:
+    """One thing that an image must meet: that it `takes` the image's `value`.
+
+    `asked` is it as an option (`--tf 2.15`), `told` as words, `topic` what it is about; `path` is where the matrix
+    says what an image has, `source` how that is known. `implied` says why it holds although nobody asked, `implied_by`
+    which options make it so; `cost` is how much it hurts to give it up, compared with others; `remark` is what else to
+    know where nothing meets it. `text` and `instead` are the value where they are not given.
+    """
+
+    option: str
+    asked: str
+    told: str
+    topic: str
+    value: Callable[[ImageSpec], str | None]
+    takes: Callable[[str], bool]
+    path: Callable[[ImageSpec], str]
+    source: str
+    refusal: type[ResolutionError]
+    cost: int
+    implied: str | None = None
+    implied_by: tuple[str, ...] = ()
+    remark: str | None = None
+    text: Callable[[ImageSpec], str] | None = None
+    instead: Callable[[ImageSpec], str | None] | None = None
+
+    def meets(self, spec: ImageSpec) -> bool:
+        """Does the image meet the condition?"""
+        value = self.value(spec)
+        return value is not None and self.takes(value)
+
+    def has(self, spec: ImageSpec) -> str:
+        """What the image has, in words."""
+        value = self.value(spec)
+        return "none" if value is None else self.text(spec) if self.text else value
+
+    def request(self, spec: ImageSpec) -> str | None:
+        """The option that asks for what the image has, or None: not to ask."""
+        value = self.instead(spec) if self.instead else self.value(spec)
+        return None if value is None else f"{self.option} {value}"
+
+
+def conditions(matrix: Matrix, request: Request) -> tuple[Condition, ...]:
+    """Everything that an image must meet, in the order in which it is told.
+
+    Raises `UsageError` for a request that cannot be read.
+    """
+    return tuple(_conditions(matrix, request))
+
+
+def _conditions(matrix: Matrix, request: Request) -> Iterator[Condition]:
+    if request.tensorflow:
+        yield _tensorflow(request.tensorflow)
+    yield _device(request)
+    yield _platform(request.platform)
+    if request.cuda:
+        yield _cuda(request.cuda)
+    if request.cudnn:
+        yield _cudnn(request.cudnn)
+    sm = find_gpu(matrix, request.gpu) if request.gpu else None
+    if request.gpu and sm:
+        yield _gpu(matrix, request.gpu, sm)
+    if request.driver:
+        yield _driver(matrix, request.driver, sm)
+    if request.python:
+        yield _python(request.python)
+
+
+def _tensorflow(asked: str) -> Condition:
+    return Condition(
+        option="--tf",
+        asked=f"--tf {quoted(asked)}",
+        told=f"TensorFlow {asked}",
+        topic="TensorFlow",
+        value=lambda spec: spec.tensorflow,
+        takes=version_matcher(asked, option="--tf"),
+        instead=lambda spec: spec.minor if spec.newest_patch else spec.tensorflow,
+        path=lambda spec: f"rows[{spec.row}].tensorflow",
+        source="releases on the package index",
+        refusal=UnknownTensorFlow,
+        cost=3,
+    )
+
+
+def _device(request: Request) -> Condition:
+    device = request.wanted_device
+    why = f"as {' and '.join(request.of_gpu)} imply" if request.of_gpu else "nothing asks for an accelerator"
+    if len(request.of_gpu) == 1:
+        why = why.replace("imply", "implies")
+    return Condition(
+        option="--device",
+        asked=f"--device {device}",
+        told=f"device {device}",
+        topic="device",
+        value=lambda spec: spec.device,
+        takes=device.__eq__,
+        path=lambda spec: f"rows[{spec.row}].wheels.{spec.platform}.packages",
+        source="packages on the package index",
+        refusal=UnavailableDevice,
+        cost=5,
+        implied=None if request.device else why,
+        implied_by=request.of_gpu,
+    )
+
+
+def _platform(asked: str | None) -> Condition:
+    platform = find_platform(asked) if asked else PLATFORMS[0]
+    return Condition(
+        option="--platform",
+        asked=f"--platform {platform}",
+        told=platform,
+        topic="platform",
+        value=lambda spec: spec.platform,
+        takes=platform.__eq__,
+        path=lambda spec: f"rows[{spec.row}].wheels",
+        source="file names of the wheels",
+        refusal=UnavailablePlatform,
+        cost=6,
+        implied=None if asked else "the default",
+    )
+
+
+def _cuda(asked: str) -> Condition:
+    return Condition(
+        option="--cuda",
+        asked=f"--cuda {quoted(asked)}",
+        told=f"CUDA {asked}",
+        topic="CUDA",
+        value=lambda spec: spec.gpu.cuda if spec.gpu else None,
+        takes=version_matcher(asked, option="--cuda"),
+        path=lambda spec: f"rows[{spec.row}].gpu.cuda",
+        source="build information inside the wheels",
+        refusal=UnavailableCuda,
+        cost=2,
+    )
+
+
+def _cudnn(asked: str) -> Condition:
+    return Condition(
+        option="--cudnn",
+        asked=f"--cudnn {quoted(asked)}",
+        told=f"cuDNN {asked}",
+        topic="cuDNN",
+        value=lambda spec: spec.gpu.libraries.cudnn if spec.gpu else None,
+        takes=version_matcher(asked, option="--cudnn", whole=4),
+        path=lambda spec: f"rows[{spec.row}].gpu.libraries.cudnn",
+        source="NVIDIA's wheel in the images",
+        refusal=UnavailableCudnn,
+        cost=1,
+    )
+
+
+def _gpu(matrix: Matrix, asked: str, sm: str) -> Condition:
+    name = sm if asked == sm else f"{asked} ({sm})"
+    too_new = capability(sm) >= capability(matrix.ptx.below)
+    return Condition(
+        option="--gpu",
+        asked=f"--gpu {quoted(asked)}",
+        told=f"GPU {name}",
+        topic="GPU",
+        value=lambda spec: " ".join(spec.gpu.architectures) if spec.gpu else None,
+        takes=lambda architectures: runs(matrix, architectures.split(), sm) is not None,
+        text=lambda spec: f"code for {' '.join(spec.gpu.architectures)}" if spec.gpu else "none",
+        instead=lambda _: None,
+        path=lambda spec: f"rows[{spec.row}].gpu.architectures",
+        source="build information inside the wheels",
+        refusal=UnavailableGpu,
+        cost=8,
+        remark=f"{matrix.ptx.reason} ({matrix.ptx.issue}; matrix.yaml: ptx)" if too_new else None,
+    )
+
+
+def _driver(matrix: Matrix, asked: str, sm: str | None) -> Condition:
+    try:
+        driver = Version(asked)
+    except InvalidVersion:
+        raise UsageError(
+            f"--driver {asked!r} is not the version of a driver.",
+            next_step="Write what nvidia-smi shows, for example 535.104.05.",
+        ) from None
+
+    def by_ptx(spec: ImageSpec) -> bool:
+        return bool(spec.gpu and sm and runs(matrix, spec.gpu.architectures, sm) == "ptx")
+
+    def floor(spec: ImageSpec) -> str | None:
+        return spec.gpu.ptx_driver if spec.gpu and by_ptx(spec) else spec.driver
+
+    return Condition(
+        option="--driver",
+        asked=f"--driver {asked}",
+        told=f"driver {asked}",
+        topic="driver",
+        value=floor,
+        takes=lambda lowest: driver >= Version(lowest),
+        text=lambda spec: f"{floor(spec)} or newer" + (f" to compile PTX for {sm}" if by_ptx(spec) else ""),
+        path=lambda spec: f"rows[{spec.row}].gpu.{'ptx_driver' if by_ptx(spec) else 'libraries.toolkit'}",
+        source="NVIDIA's CUDA compatibility guide",
+        refusal=UnavailableDriver,
+        cost=7,
+    )
+
+
+def _python(asked: str) -> Condition:
+    return Condition(
+        option="--python",
+        asked=f"--python {quoted(asked)}",
+        told=f"Python {asked}",
+        topic="Python",
+        value=lambda spec: spec.python,
+        takes=version_matcher(asked, option="--python"),
+        path=lambda spec: f"rows[{spec.row}].wheels.{spec.platform}.pythons",
+        source="file names of the wheels",
+        refusal=UnavailablePython,
+        cost=2,
+    )
+
+
+def quoted(value: str) -> str:
+    """A value as a shell must be given it."""
+    return f"'{value}'" if any(sign in value for sign in "<>*!; ") else value
+
+
+def find_platform(asked: str) -> Platform:
+    """`linux/arm64`, `arm64`, `aarch64` → `linux/arm64`. Raises `UsageError` for anything else."""
+    name = asked.lower().removeprefix("linux/")
+    if name not in PROCESSORS:
+        raise UsageError(
+            f"--platform {asked!r} is none that TensorFlow has wheels for.",
+            next_step=f"Write {' or '.join(PLATFORMS)}.",
+        )
+    return PROCESSORS[name]
+
+
+def version_matcher(text: str, *, option: str, whole: int = 3) -> Callable[[str], bool]:
+    """`2.15` matches every 2.15.x, `2.15.1` itself, `>=2.15,<2.17` a range, `latest` anything.
+
+    A version of `whole` parts or more means exactly itself. Raises `UsageError` naming `option` when the text is
+    none of these.
+    """
+    if text == "latest":
+        return lambda _: True
+    try:
+        if text[:1].isdigit():
+            wanted = Version(text)
+            release = wanted.release
+            if len(release) >= whole or str(wanted) != ".".join(map(str, release)):
+                return lambda version: _parsed(version) == wanted
+            return lambda version: _parsed(version).release[: len(release)] == release
+        ranges = SpecifierSet(text)
+    except (InvalidVersion, InvalidSpecifier):
+        raise UsageError(
+            f"{option} {text!r} is not a version.", next_step=f"Write for example {EXAMPLES[option]}."
+        ) from None
+    return lambda version: ranges.contains(_parsed(version))
+
+
+EXAMPLES = {
+    "--tf": "2.15, 2.15.1, '>=2.15,<2.17' or latest",
+    "--cuda": "12, 12.2 or '>=12.3'",
+    "--cudnn": "9, 8.9 or '>=8.9.4'",
+    "--python": "3.11 or '>=3.10'",
+}
+
+
+@cache
+def _parsed(version: str) -> Version:
+    return Version(version)

@@ -1,0 +1,398 @@
+"""Matrix, images and their status → what each row of the matrix supports: as values, as JSON, as a Markdown table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from itertools import groupby
+from typing import Any, Literal
+
+from packaging.requirements import Requirement
+
+from tfimg.matrix.gpus import Means, capability, runs
+from tfimg.matrix.schema import DEVICES, PLATFORMS, Constraint, Device, Gpu, Matrix, Platform, Row
+from tfimg.matrix.spec import ImageSpec, libraries
+from tfimg.recipe.describe import DECLARED, LEVELS, Level, Status
+
+NOTHING = "–"  # noqa: RUF001
+"""What a table has where there is nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlatformSupport:
+    """A platform of a row: Pythons that have an image, packages by device, releases that lack it and why."""
+
+    platform: Platform
+    pythons: tuple[str, ...]
+    packages: tuple[tuple[Device, str], ...]
+    missing: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuSupport:
+    """What a row's GPU images are built against, carry and run on.
+
+    `cudnn` is the range that the wheel accepts; `toolkit`, `cudnn_wheel` and `nccl_wheel` what the images carry, as
+    `libraries` by wheel. `code` and `ptx` are compute capabilities (`sm_80`, `compute_80`); `driver_floor` is the
+    lowest Linux driver, `ptx_driver` the lowest that compiles the PTX; `gpus` says for each compute capability that
+    the matrix names how it runs, None for not at all.
+    """
+
+    cuda: str
+    cudnn: str
+    toolkit: str
+    cudnn_wheel: str
+    nccl_wheel: str | None
+    libraries: tuple[tuple[str, str], ...]
+    code: tuple[str, ...]
+    ptx: tuple[str, ...]
+    driver_floor: str
+    ptx_driver: str
+    gpus: tuple[tuple[str, Means | None], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TpuSupport:
+    """The libtpu of a release, and why the pair cannot be had; None: it can."""
+
+    tensorflow: str
+    libtpu: str
+    unavailable: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proven:
+    """How many of a row's images for a device and platform are at which level, highest first.
+
+    `date` is the newest day that something above `declared` was proven; `gpu` and `driver` are of that day.
+    """
+
+    device: Device
+    platform: Platform
+    images: int
+    levels: tuple[tuple[Level, int], ...]
+    date: str | None
+    gpu: str | None
+    driver: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Support:
+    """What a row of the matrix supports; `row` is its position, `first` and `last` are days of release."""
+
+    row: int
+    releases: tuple[str, ...]
+    first: date
+    last: date
+    default_python: str
+    platforms: tuple[PlatformSupport, ...]
+    blocked: tuple[tuple[str, str], ...]
+    numpy: str
+    keras: str
+    gpu: GpuSupport | None
+    tpu: tuple[TpuSupport, ...]
+    constraints: tuple[Constraint, ...]
+    newer: tuple[tuple[str, str], ...]
+    proven: tuple[Proven, ...]
+
+
+def supports(
+    matrix: Matrix, specs: Iterable[ImageSpec], statuses: Mapping[str, Status]
+) -> tuple[Support, ...]:
+    """What each row supports, in the matrix's order; `statuses` are by identifier, and one without is declared."""
+    of_row: dict[int, list[ImageSpec]] = {number: [] for number in range(len(matrix.rows))}
+    for spec in specs:
+        of_row[spec.row].append(spec)
+    return tuple(
+        _support(matrix, number, row, of_row[number], statuses) for number, row in enumerate(matrix.rows)
+    )
+
+
+def _support(
+    matrix: Matrix, number: int, row: Row, specs: Sequence[ImageSpec], statuses: Mapping[str, Status]
+) -> Support:
+    released = [release.released for release in row.tensorflow]
+    return Support(
+        row=number,
+        releases=tuple(release.version for release in row.tensorflow),
+        first=min(released),
+        last=max(released),
+        default_python=row.default_python,
+        platforms=tuple(_platform(row, platform) for platform in PLATFORMS),
+        blocked=tuple(row.blocked.items()),
+        numpy=row.numpy,
+        keras=row.keras,
+        gpu=_gpu(matrix, row.gpu) if row.gpu else None,
+        tpu=tuple(
+            TpuSupport(
+                tensorflow=release.version, libtpu=release.tpu.libtpu, unavailable=release.tpu.unavailable
+            )
+            for release in row.tensorflow
+            if release.tpu
+        ),
+        constraints=tuple(matrix.constraints[name] for name in row.constraints),
+        newer=tuple(row.newer.items()),
+        proven=tuple(_proven(specs, statuses)),
+    )
+
+
+def _platform(row: Row, platform: Platform) -> PlatformSupport:
+    wheels = row.wheels.get(platform)
+    return PlatformSupport(
+        platform=platform,
+        pythons=tuple(python for python in wheels.pythons if python not in row.blocked) if wheels else (),
+        packages=tuple(wheels.packages.items()) if wheels else (),
+        missing=tuple(
+            (release.version, release.missing[platform])
+            for release in row.tensorflow
+            if platform in release.missing
+        ),
+    )
+
+
+def _gpu(matrix: Matrix, gpu: Gpu) -> GpuSupport:
+    toolkit = matrix.toolkits[gpu.libraries.toolkit]
+    return GpuSupport(
+        cuda=gpu.cuda,
+        cudnn=gpu.cudnn,
+        toolkit=gpu.libraries.toolkit,
+        cudnn_wheel=gpu.libraries.cudnn,
+        nccl_wheel=gpu.libraries.nccl,
+        libraries=libraries(matrix, gpu),
+        code=tuple(name.replace("compute_", "sm_") for name in gpu.architectures),
+        ptx=tuple(name for name in gpu.architectures if name.startswith("compute_")),
+        driver_floor=toolkit.driver,
+        ptx_driver=gpu.ptx_driver,
+        gpus=tuple((sm, runs(matrix, gpu.architectures, sm)) for sm in matrix.gpus),
+    )
+
+
+def capability_text(architecture: str) -> str:
+    """A compute capability as NVIDIA writes it: 7.5 for `sm_75` or `compute_75`."""
+    return "{}.{}".format(*capability(architecture))
+
+
+def _proven(specs: Sequence[ImageSpec], statuses: Mapping[str, Status]) -> Iterator[Proven]:
+    for platform in PLATFORMS:
+        for device in DEVICES:
+            found = [
+                statuses.get(spec.identifier, DECLARED)
+                for spec in specs
+                if (spec.device, spec.platform) == (device, platform)
+            ]
+            if found:
+                yield _summary(device, platform, found)
+
+
+def _summary(device: Device, platform: Platform, found: Sequence[Status]) -> Proven:
+    counts = ((level, sum(one.level == level for one in found)) for level in reversed(LEVELS))
+    newest = max(
+        (one for one in found if one.level != "declared"), key=lambda one: one.date or "", default=DECLARED
+    )
+    return Proven(
+        device=device,
+        platform=platform,
+        images=len(found),
+        levels=tuple((level, count) for level, count in counts if count),
+        date=newest.date,
+        gpu=newest.gpu,
+        driver=newest.driver,
+    )
+
+
+# As JSON
+
+
+def document(support: Support) -> dict[str, Any]:
+    """A row as the JSON object that `tfimg matrix --json` prints."""
+    return {
+        **asdict(support),
+        "first": support.first.isoformat(),
+        "last": support.last.isoformat(),
+        "platforms": {
+            one.platform: {
+                "pythons": list(one.pythons),
+                "packages": dict(one.packages),
+                "missing": dict(one.missing),
+            }
+            for one in support.platforms
+        },
+        "blocked": dict(support.blocked),
+        "gpu": _gpu_document(support.gpu) if support.gpu else None,
+        "constraints": [constraint.model_dump() for constraint in support.constraints],
+        "newer": dict(support.newer),
+        "proven": [{**asdict(one), "levels": dict(one.levels)} for one in support.proven],
+    }
+
+
+def _gpu_document(gpu: GpuSupport) -> dict[str, Any]:
+    return {**asdict(gpu), "libraries": dict(gpu.libraries), "gpus": dict(gpu.gpus)}
+
+
+# As text
+
+
+def releases_text(support: Support) -> str:
+    """The row's releases, e.g. `2.15.0, 2.15.1`."""
+    return ", ".join(support.releases)
+
+
+def pythons_text(support: Support, platform: Platform) -> str:
+    """The Pythons of a platform, with the releases that lack it, e.g. `3.9–3.11, not 2.15.0.post1`."""  # noqa: RUF002
+    (found,) = (one for one in support.platforms if one.platform == platform)
+    if not found.pythons:
+        return NOTHING
+    return ", ".join([span(found.pythons), *(f"not {release}" for release, _ in found.missing)])
+
+
+def span(minors: Sequence[str]) -> str:
+    """Minors without a gap as first and last, others one by one: `3.9–3.11`, or `3.9, 3.11`."""  # noqa: RUF002
+    numbers = [tuple(map(int, minor.split("."))) for minor in minors]
+    whole = all(
+        after == (*before[:-1], before[-1] + 1) for before, after in zip(numbers, numbers[1:], strict=False)
+    )
+    return f"{minors[0]}–{minors[-1]}" if whole and len(minors) > 1 else ", ".join(minors)  # noqa: RUF001
+
+
+def range_text(specifier: str) -> str:
+    """A version range for people, e.g. `≥9.3, <10`."""
+    return specifier.replace(">=", "≥").replace("<=", "≤").replace(",", ", ")
+
+
+def bounds_text(support: Support, package: Literal["numpy", "keras"]) -> str:
+    """What wheels and constraints together allow of a package, e.g. `≥1.20, <2`."""
+    own = support.numpy if package == "numpy" else support.keras
+    required = (Requirement(constraint.requirement) for constraint in support.constraints)
+    return range_text(",".join([own, *(str(one.specifier) for one in required if one.name == package)]))
+
+
+def capabilities_text(support: Support) -> str:
+    """Compute capabilities with code, and those with PTX, e.g. `7.0 7.5 8.0+PTX`."""
+    if not support.gpu:
+        return NOTHING
+    with_ptx = {capability_text(one) for one in support.gpu.ptx}
+    return " ".join(
+        f"{text}+PTX" if text in with_ptx else text for text in map(capability_text, support.gpu.code)
+    )
+
+
+def libtpu_text(support: Support) -> str:
+    """libtpu of the releases whose pair can be had, e.g. `0.0.10 (2.19.1)`."""
+    several = len(support.releases) > 1
+    had = (one for one in support.tpu if not one.unavailable)
+    return ", ".join(f"{one.libtpu} ({one.tensorflow})" if several else one.libtpu for one in had) or NOTHING
+
+
+def proven_text(support: Support) -> str:
+    """How many images are above `declared`, e.g. `cpu 1/9 validated`."""
+    return ", ".join(filter(None, map(proven_of, support.proven))) or NOTHING
+
+
+def proven_of(proven: Proven) -> str:
+    """The same of one device and platform; empty where everything is only declared."""
+    where = (
+        proven.device
+        if proven.platform == PLATFORMS[0]
+        else f"{proven.device} {short_platform(proven.platform)}"
+    )
+    return ", ".join(
+        f"{where} {count}/{proven.images} {level}" for level, count in proven.levels if level != "declared"
+    )
+
+
+def short_platform(platform: Platform) -> str:
+    """The processor of a platform, e.g. `arm64`."""
+    return platform.partition("/")[2]
+
+
+COLUMNS: tuple[tuple[str, Callable[[Support], str]], ...] = (
+    ("TensorFlow", releases_text),
+    ("Python", lambda support: pythons_text(support, "linux/amd64")),
+    ("arm64", lambda support: pythons_text(support, "linux/arm64")),
+    ("CUDA", lambda support: support.gpu.cuda if support.gpu else NOTHING),
+    ("cuDNN", lambda support: range_text(support.gpu.cudnn) if support.gpu else NOTHING),
+    ("driver", lambda support: f"≥{support.gpu.driver_floor}" if support.gpu else NOTHING),
+    ("GPUs (code for)", capabilities_text),
+    ("TPU", libtpu_text),
+    ("NumPy", lambda support: bounds_text(support, "numpy")),
+    ("Keras", lambda support: bounds_text(support, "keras")),
+    ("proven", proven_text),
+)
+"""The support table, for the terminal and for Markdown: heading and text of a row."""
+
+
+def notes(rows: Sequence[Support]) -> tuple[str, ...]:
+    """What the support table has no room for: why something is missing, blocked or constrained, each once."""
+    said: dict[str, list[str]] = {}
+    for row in rows:
+        for where, text in _exceptions(row):
+            said.setdefault(text, []).append(where)
+    for text, of_rows in _constrained(rows).items():
+        said[text] = list(_stretches(rows, of_rows))
+    return tuple(f"{', '.join(where)}: {text}" for text, where in said.items())
+
+
+def _exceptions(row: Support) -> Iterator[tuple[str, str]]:
+    for one in row.platforms:
+        for release, reason in one.missing:
+            yield release, f"not for {one.platform}: {reason}"
+    for python, reason in row.blocked:
+        yield _from_to(row.releases[0], row.releases[-1]), f"not for Python {python}: {reason}"
+    for pair in row.tpu:
+        if pair.unavailable:
+            yield pair.tensorflow, f"not for tpu: libtpu {pair.libtpu}: {pair.unavailable}"
+
+
+def _constrained(rows: Sequence[Support]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for number, row in enumerate(rows):
+        for constraint in row.constraints:
+            issue = f" ({constraint.issue})" if constraint.issue else ""
+            found.setdefault(f"{constraint.requirement}: {constraint.reason}{issue}", []).append(number)
+    return found
+
+
+def _stretches(rows: Sequence[Support], numbers: Sequence[int]) -> Iterator[str]:
+    """Rows that follow each other as their first and last release."""
+    for _, members in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        stretch = [rows[number] for _, number in members]
+        yield _from_to(stretch[0].releases[0], stretch[-1].releases[-1])
+
+
+def _from_to(first: str, last: str) -> str:
+    return first if first == last else f"{first}–{last}"  # noqa: RUF001
+
+
+def issue_url(issue: str) -> str:
+    """Where an upstream report is read: `owner/repository#number` → its page on GitHub."""
+    repository, _, number = issue.partition("#")
+    return f"https://github.com/{repository}/issues/{number}"
+
+
+# As Markdown
+
+
+def markdown(rows: Sequence[Support]) -> str:
+    """The support table in GitHub's Markdown, a line per row of the matrix."""
+    head = [f"| {' | '.join(name for name, _ in COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
+    lines = (f"| {' | '.join(_cell(text(row)) for _, text in COLUMNS)} |" for row in rows)
+    return "".join(f"{line}\n" for line in [*head, *lines])
+
+
+def _cell(text: str) -> str:
+    # What GitHub would read as a further cell, or as the start of a tag or an entity.
+    return re.sub(r"[|\\]|<(?=[a-zA-Z/!?])|&(?=[a-zA-Z#])", lambda found: f"\\{found[0]}", text)
+
+
+BEGIN, END = "<!-- matrix: written by tfimg render -->\n", "<!-- /matrix -->"
+"""What stands around the support table in a README."""
+
+
+def with_table(readme: str, rows: Sequence[Support]) -> str | None:
+    """A README with the support table between its markers; None when it does not have them."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    # Blank lines: inside an HTML block there is no Markdown.
+    return f"{before}{begin}\n{markdown(rows)}\n{end}{after}" if begin and end else None
