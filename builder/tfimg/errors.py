@@ -203,6 +203,12 @@ class ValidationBroken(TfimgError):
     exit_code = 21
 
 
+class Disagreement(TfimgError):
+    """The matrix disagrees with the package index or with an image."""
+
+    exit_code = 30
+
+
 class InternalError(TfimgError):
     """A defect of tfimg itself."""
 

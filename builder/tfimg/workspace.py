@@ -25,6 +25,11 @@ class Workspace:
         return self.root / "matrix.yaml"
 
     @property
+    def readme(self) -> Path:
+        """What people read first; a checkout has one."""
+        return self.root / "README.md"
+
+    @property
     def images(self) -> Path:
         """The build context: all that ends up in an image or runs in one."""
         return self.root / "images"

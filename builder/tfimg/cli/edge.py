@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tfimg.engine.network import HostNetwork
     from tfimg.engine.protocol import Engine
+    from tfimg.matrix.index import Index
 
 
 class Edge:
@@ -24,6 +26,19 @@ class Edge:
         from tfimg.engine.network import pip_settings
 
         return pip_settings()
+
+    def index(self, network: HostNetwork) -> Index:
+        """The package index that this machine's settings name, else the one that everybody uses."""
+        from pypi_simple import PYPI_SIMPLE_ENDPOINT
+
+        from tfimg.matrix.index import Index
+
+        proxies = {scheme: network.variables.get(f"{scheme}_proxy", "") for scheme in ("http", "https")}
+        return Index(
+            network.variables.get("UV_DEFAULT_INDEX", PYPI_SIMPLE_ENDPOINT),
+            ca=str(network.ca) if network.ca else None,
+            proxies={scheme: proxy for scheme, proxy in proxies.items() if proxy},
+        )
 
     def uv(self) -> str:
         """The program that resolves locks: the one that was installed with tfimg."""

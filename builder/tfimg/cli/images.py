@@ -76,7 +76,7 @@ def validate(context: Context) -> int:
     """`tfimg validate IMAGE`."""
     check_report(context)
     image = context.arguments.image
-    spec, digest = _claimed(context, image)
+    spec, digest = claimed(context, image)
     planned = _plan(context, spec)
     with follow(context) as progress:
         report = _validate(context, planned, image, digest, progress)
@@ -94,7 +94,7 @@ def _plan(context: Context, spec: ImageSpec) -> Plan:
     return make_plan(spec, lock, templates=context.templates, repository=context.repository)
 
 
-def _claimed(context: Context, image: str) -> tuple[ImageSpec, str]:
+def claimed(context: Context, image: str) -> tuple[ImageSpec, str]:
     """What an image in the engine says it is, or is said to be, and its digest."""
     digest, labels = context.engine.digest(image), context.engine.labels(image)
     if digest is None or labels is None:

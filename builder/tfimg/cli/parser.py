@@ -13,6 +13,7 @@ examples:
   tfimg list '2.15*'                   what can be built
   tfimg build --tf 2.15                build, validate and tag a CPU image
   tfimg resolve --tf 2.15 --cuda 12    which image a request means
+  tfimg matrix                         what goes together, and what is proven
 
 Every command takes --json. Exit codes are listed in the README.
 """
@@ -27,8 +28,10 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"tfimg {__version__}")
+    parser.set_defaults(json=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _facts(commands)
+    _matrix(commands)
     _recipes(commands)
     _images(commands)
     _engines(commands)
@@ -45,7 +48,10 @@ def _command(commands: Any, name: str, function: str, summary: str, example: str
         name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.",
         epilog=f"example:\n  {example}", formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print JSON on standard output")
+    # Without a default of its own: a command below a command would overwrite what was said to the one above.
+    parser.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON on standard output"
+    )
     parser.set_defaults(command=function)
     return parser
 
@@ -63,7 +69,9 @@ def _request(parser: argparse.ArgumentParser) -> None:
     ):
         request.add_argument(option, dest=name, metavar=metavar, help=text)
     request.add_argument(
-        "--device", choices=("cpu", "gpu", "tpu"), help="default: gpu if CUDA, cuDNN, a driver or a GPU is named"
+        "--device",
+        choices=("cpu", "gpu", "tpu"),
+        help="default: gpu if CUDA, cuDNN, a driver or a GPU is named",
     )
 
 
@@ -102,6 +110,31 @@ def _facts(commands: Any) -> None:
     )
 
 
+def _matrix(commands: Any) -> None:
+    matrix = _command(
+        commands, "matrix", "matrix:show", "show what goes together in each release, and what is proven",
+        "tfimg matrix --html --output matrix.html",
+    )  # fmt: skip
+    form = matrix.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="print the support table as Markdown")
+    form.add_argument("--html", action="store_true", help="print a page to search in, which needs no network")
+    matrix.add_argument("--output", metavar="FILE", help="write to a file instead of standard output")
+    _repository(matrix)
+    actions = matrix.add_subparsers(title="actions", metavar="ACTION")
+    check = _command(
+        actions, "check", "proof:check", "prove every fact against the wheels on the package index, or an image",
+        "tfimg matrix check 2.15 2.16",
+    )  # fmt: skip
+    check.add_argument("releases", nargs="*", metavar="RELEASE", help="2.15, 2.15.1 (default: all)")
+    check.add_argument("--built", metavar="IMAGE", help="compare with what an image in the engine holds")
+    check.add_argument("--as", dest="identifier", metavar="IDENTIFIER", help="what the image claims to be")
+    sync = _command(
+        actions, "sync", "proof:sync", "add releases that the package index has and the matrix lacks",
+        "tfimg matrix sync --check",
+    )  # fmt: skip
+    sync.add_argument("--check", action="store_true", help="write nothing; fail if a release is missing")
+
+
 def _recipes(commands: Any) -> None:
     lock = _command(
         commands, "lock", "recipes:lock", "resolve locks as of each release's time and write them",
@@ -112,7 +145,7 @@ def _recipes(commands: Any) -> None:
         "--check", action="store_true", help="write nothing; fail if a lock is not what would be written"
     )
     render = _command(
-        commands, "render", "recipes:render", "write the Dockerfiles of the default images, and the matrix's schema",
+        commands, "render", "recipes:render", "write default Dockerfiles, the matrix's schema, the README's table",
         "tfimg render --check",
     )  # fmt: skip
     render.add_argument(

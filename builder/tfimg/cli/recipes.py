@@ -8,12 +8,14 @@ from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.cli.facts import schema_text
+from tfimg.cli.matrix import support_rows
 from tfimg.errors import LockError, StaleError
 from tfimg.matrix.resolve import select
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lock import lock as resolve_lock
 from tfimg.recipe.lock import lock_installer
 from tfimg.recipe.render import render as render_dockerfile
+from tfimg.recipe.support import with_table
 from tfimg.workspace import write_atomically
 
 AT_ONCE = 4
@@ -77,7 +79,15 @@ def render(context: Context) -> int:
     for spec in default_specs(context.specs):
         changes.add({context.workspace.rendered(spec.identifier): _rendered(context, spec)})
     changes.remove(_stray(context.workspace.images / "rendered", changes.wanted))
+    changes.add(_readme(context))
     return changes.conclude("render")
+
+
+def _readme(context: Context) -> Files:
+    file = context.workspace.readme
+    # An installed package has none, and a workspace of somebody else's has their own.
+    text = with_table(file.read_text(), support_rows(context)) if file.is_file() else None
+    return {file: text} if text else {}
 
 
 def default_specs(specs: Iterable[ImageSpec]) -> Iterator[ImageSpec]:

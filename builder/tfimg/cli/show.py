@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from tfimg.recipe.describe import LEVELS
+from tfimg.recipe.support import COLUMNS, NARROW, SHORT, Columns, Support
 
 COLOURS = {
     "passed": "green", "failed": "red", "crashed": "red", "timed-out": "red", "skipped": "yellow",
@@ -23,9 +28,18 @@ def coloured(word: str) -> str:
 def print_table(table: Table) -> None:
     """Print a table on standard output; never cut where nobody looks at a terminal."""
     console = Console()
-    if not console.is_terminal:
-        console.width = 1000
-    console.print(table)
+    if console.is_terminal:
+        console.print(table)
+    else:
+        print(table_text(table), end="")
+
+
+def table_text(table: Table) -> str:
+    """A table as plain text, uncut and without blanks at the ends of lines."""
+    console = Console(file=StringIO(), width=1000, color_system=None)
+    with console.capture() as captured:
+        console.print(table)
+    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 def plain_table(*columns: str) -> Table:
@@ -44,6 +58,40 @@ def image_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         optional = [row[key] or "-" for key in ("cuda", "cudnn", "libtpu")]
         table.add_row(row["identifier"], *optional, coloured(row["level"]), names or "-")
     return table
+
+
+def print_support(rows: Sequence[Support]) -> None:
+    """What `tfimg matrix` shows: as much of the support table as the terminal has room for."""
+    console = Console()
+    tables = [support_table(rows, columns) for columns in (COLUMNS, SHORT, NARROW)]
+    # Measured without the terminal's bound, which would make every table fit.
+    unbound = console.options.update(width=1000)
+    fitting = (table for table in tables if console.measure(table, options=unbound).maximum <= console.width)
+    print_table(next(fitting, tables[-1]) if console.is_terminal else tables[0])
+
+
+def support_table(rows: Sequence[Support], columns: Columns) -> Table:
+    """The support table with some of its forms' columns."""
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for name, _ in columns:
+        table.add_column(name.upper(), overflow="fold")
+    for row in rows:
+        table.add_row(*(_with_colour(name, escape(text(row))) for name, text in columns))
+    return table
+
+
+def _with_colour(column: str, text: str) -> str:
+    if column != "proven":
+        return text
+    return re.sub("|".join(LEVELS), lambda found: coloured(found[0]), text)
+
+
+def print_notes(notes: Sequence[str]) -> None:
+    """Sentences below a table, a line each where nobody looks at a terminal."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for note in notes:
+        table.add_row(escape(note))
+    print_table(table)
 
 
 def print_fields(row: Mapping[str, Any]) -> None:

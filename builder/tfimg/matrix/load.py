@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import Any
@@ -39,7 +40,7 @@ DEPTH = 20
 
 
 class _Composer(Composer):
-    """Refuses anchors: a second way to say one thing, and a way to say ever so much in a few bytes."""
+    """Refuses anchors and tags: second ways to say one thing, and ways to say ever so much in a few bytes."""
 
     _depth = 0
 
@@ -49,6 +50,10 @@ class _Composer(Composer):
             raise MarkedYAMLError(
                 problem=f"{event.anchor!r} is an anchor or alias: write the value out",
                 problem_mark=event.start_mark,
+            )
+        if getattr(event, "tag", None):
+            raise MarkedYAMLError(
+                problem=f"{event.tag!r} is a tag: write the plain value", problem_mark=event.start_mark
             )
         self._depth += 1
         if self._depth > DEPTH:
@@ -60,6 +65,14 @@ class _Composer(Composer):
 
 class _Constructor(SafeConstructor):
     """Leaves dates as text: an impossible one then is a problem with a path like any other."""
+
+    def flatten_mapping(self, node: Any) -> Any:
+        """Refuses merge keys like anchors: YAML 1.2 has none."""
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                raise MarkedYAMLError(
+                    problem="'<<' is a merge key: write the values out", problem_mark=key.start_mark
+                )
 
 
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
@@ -93,5 +106,10 @@ def _shape_problems(error: ValidationError) -> Iterator[str]:
 
 def path(steps: Sequence[int | str]) -> str:
     """Steps into a document → `rows[2].gpu.cuda`."""
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{_plain(step)}" for step in steps)
     return text.removeprefix(".")
+
+
+def _plain(step: str) -> str:
+    """A key as it is written, or, where it would be misread or reach the terminal as control characters, quoted."""
+    return step if re.fullmatch(r"[\w<>=./-]+|\[key\]", step) else repr(step)

@@ -87,6 +87,8 @@ def _reasons(
         # Of these, those that meet the rest of the request as well say it most to the point.
         images = [spec for spec in images if others and all(other.meets(spec) for other in rest)] or images
         subject = f"with {' and '.join(other.told for other in others)}" if others else "in the matrix"
+        if not others:  # what lacks the thing altogether is no alternative
+            images = [spec for spec in images if condition.value(spec) is not None]
         values = listed([condition.has(spec) for spec in images], [condition.has(spec) for spec in specs])
         paths = _paths(condition.path(spec) for spec in images)
         yield f"{subject}: {condition.topic} {values} (matrix.yaml: {paths}, from {condition.source})"
@@ -194,7 +196,7 @@ def listed(values: Iterable[str], among: Iterable[str] = ()) -> str:
     place = {value: number for number, value in enumerate(sorted({*among, *distinct}, key=_natural))}
     runs: list[list[str]] = []
     for value in distinct:
-        if runs and place[value] == place[runs[-1][-1]] + 1:
+        if runs and place[value] == place[runs[-1][-1]] + 1 and not _natural(value)[0]:
             runs[-1].append(value)
         else:
             runs.append([value])

@@ -9,42 +9,64 @@ import re
 from datetime import date
 from typing import Annotated, Literal, get_args
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+
+def _short(value: object) -> str:
+    """A wrong value, as much of it as a message has room for."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of thousands of digits
+        text = "the number"
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _quoted(value: object) -> object:
     if isinstance(value, float | int) and not isinstance(value, bool):
         # YAML reads 3.10 as the number 3.1: a version that lost its zero cannot be told from one that had none.
-        raise ValueError(f"{value!r} is a number to YAML; write the version in quotes")
+        raise ValueError(f"{_short(value)} is a number to YAML; write the version in quotes")
     return value
 
 
 def _version(value: str) -> str:
     try:
         version = Version(value)
-    except InvalidVersion:
-        raise ValueError(f"{value!r} is not a version (PEP 440)") from None
+    except ValueError:
+        raise ValueError(f"{_short(value)} is not a version (PEP 440)") from None
     if version.local or version.epoch:
-        raise ValueError(f"{value!r} cannot be part of a tag: leave the epoch and what follows + out")
+        raise ValueError(f"{_short(value)} cannot be part of a tag: leave the epoch and what follows + out")
+    if not re.fullmatch(r"[0-9][0-9a-z.]{0,40}", value):
+        raise ValueError(
+            f"{_short(value)} cannot be part of a tag: at most 40 digits, small letters and dots"
+        )
     return value
 
 
 def _specifier(value: str) -> str:
     try:
-        SpecifierSet(value)
-    except InvalidSpecifier:
-        raise ValueError(f"{value!r} is not a version range such as '>=9.3,<10'") from None
+        # Also what only fails in use: === has no order, and Python reads no number of thousands of digits.
+        SpecifierSet(value).is_disjoint(SpecifierSet(">=0"))
+    except ValueError:
+        raise ValueError(f"{_short(value)} is not a version range such as '>=9.3,<10'") from None
     return value
 
 
 def _requirement(value: str) -> str:
     try:
-        Requirement(value)
-    except InvalidRequirement:
-        raise ValueError(f"{value!r} is not a requirement such as 'setuptools<82'") from None
+        Requirement(value).specifier.is_disjoint(SpecifierSet(">=0"))
+    except ValueError:
+        raise ValueError(f"{_short(value)} is not a requirement such as 'setuptools<82'") from None
+    return value
+
+
+def _day(value: object) -> object:
+    # pydantic also takes seconds since 1970, which is what a day without its dashes would be.
+    text = value if isinstance(value, str) else ""
+    if not isinstance(value, date) and not re.fullmatch(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}", text):
+        raise ValueError(f"{_short(value)} is not a day such as 2024-05-01")
     return value
 
 
@@ -65,17 +87,18 @@ PLATFORMS: tuple[Platform, ...] = get_args(Platform)
 
 RepositoryText = Annotated[str, AfterValidator(repository_name)]
 VersionText = Annotated[str, BeforeValidator(_quoted), AfterValidator(_version)]
-MinorText = Annotated[str, BeforeValidator(_quoted), Field(pattern=r"^\d+\.\d+$")]
+MinorText = Annotated[str, BeforeValidator(_quoted), Field(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}$")]
+Day = Annotated[date, BeforeValidator(_day)]
 RangeText = Annotated[str, BeforeValidator(_quoted), AfterValidator(_specifier)]
 RequirementText = Annotated[str, AfterValidator(_requirement)]
 Sentence = Annotated[str, Field(min_length=1)]
 PackageText = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 IssueText = Annotated[
-    str, Field(pattern=r"^[\w.-]+/[\w.-]+#\d+$", description="Upstream report, as owner/repository#number")
+    str, Field(pattern=r"^[\w.-]+/[\w.-]+#[0-9]+$", description="Upstream report, as owner/repository#number")
 ]
-Capability = Annotated[str, Field(pattern=r"^sm_\d{2,3}$")]
+Capability = Annotated[str, Field(pattern=r"^sm_[0-9]{2,3}$")]
 """Compute capability of a GPU, e.g. sm_75 for 7.5: the last digit is the minor."""
-Architecture = Annotated[str, Field(pattern=r"^(sm|compute)_\d{2,3}$")]
+Architecture = Annotated[str, Field(pattern=r"^(sm|compute)_[0-9]{2,3}$")]
 
 
 class Part(BaseModel):
@@ -97,8 +120,8 @@ class Release(Part):
     """One TensorFlow release on the package index."""
 
     version: VersionText = Field(description="Exact release, e.g. 2.15.0.post1")
-    released: date = Field(description="Day its first Linux wheel appeared on the package index")
-    cutoff: date = Field(description="Its locks see the package index as it was at the end of this day")
+    released: Day = Field(description="Day its first Linux wheel appeared on the package index")
+    cutoff: Day = Field(description="Its locks see the package index as it was at the end of this day")
     tpu: Tpu | None = Field(default=None, description="None: there is no tensorflow-tpu of this release")
     missing: dict[Platform, Sentence] = Field(
         default_factory=dict, description="Platforms of the row that this release lacks, and why"
@@ -111,6 +134,9 @@ class Wheels(Part):
     pythons: tuple[MinorText, ...] = Field(min_length=1, description="Python minors with a wheel")
     packages: dict[Device, PackageText] = Field(
         min_length=1, description="Distribution that carries TensorFlow for each device"
+    )
+    newer: dict[PackageText, Sentence] = Field(
+        default_factory=dict, description="Like the row's, on this platform only"
     )
 
 
@@ -201,7 +227,7 @@ class Base(Part):
 class Newer(Part):
     """Packages that may be newer than a release's cut-off, because they do not touch TensorFlow's ABI."""
 
-    as_of: date = Field(description="The day up to which they may be new")
+    as_of: Day = Field(description="The day up to which they may be new")
     packages: dict[PackageText, Sentence] = Field(description="Package and why it may be newer")
 
 

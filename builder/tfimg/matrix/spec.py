@@ -164,7 +164,7 @@ def _spec(
         libraries=libraries(matrix, gpu) if gpu else (),
         libtpu=release.tpu.libtpu if device == "tpu" and release.tpu else None,
         constraints=tuple(matrix.constraints[name] for name in row.constraints),
-        newer=tuple(sorted({*matrix.newer.packages, *row.newer})),
+        newer=tuple(sorted({*matrix.newer.packages, *row.newer, *row.wheels[platform].newer})),
     )
 
 

@@ -6,15 +6,18 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
-from itertools import groupby
+from functools import partial
+from itertools import groupby, pairwise
 from typing import Any, Literal
 
 from packaging.requirements import Requirement
 
+from tfimg.errors import UnsupportedDevice
 from tfimg.matrix.gpus import Means, capability, runs
 from tfimg.matrix.schema import DEVICES, PLATFORMS, Constraint, Device, Gpu, Matrix, Platform, Row
 from tfimg.matrix.spec import ImageSpec, libraries
-from tfimg.recipe.describe import DECLARED, LEVELS, Level, Status
+from tfimg.recipe.describe import DECLARED, LEVELS, Level, Status, describe
+from tfimg.recipe.plan import require_buildable
 
 NOTHING = "–"  # noqa: RUF001
 """What a table has where there is nothing."""
@@ -227,6 +230,30 @@ def document(support: Support) -> dict[str, Any]:
     }
 
 
+def image_document(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, Any]:
+    """An image as `tfimg matrix --json` prints it: its row, what `resolve` prints, and the command that builds it.
+
+    `build` is null for an image that this version cannot build.
+    """
+    described = describe(spec, repository=repository, status=status)
+    return {"row": spec.row, **described, "build": _build_command(spec)}
+
+
+def _build_command(spec: ImageSpec) -> str | None:
+    try:
+        require_buildable(spec)
+    except UnsupportedDevice:
+        return None
+    return f"tfimg build {request_text(spec)}"
+
+
+def request_text(spec: ImageSpec) -> str:
+    """The options that ask for an image and no other."""
+    device = "" if spec.device == DEVICES[0] else f" --device {spec.device}"
+    platform = "" if spec.platform == PLATFORMS[0] else f" --platform {spec.platform}"
+    return f"--tf {spec.tensorflow} --python {spec.python}{device}{platform}"
+
+
 def _gpu_document(gpu: GpuSupport) -> dict[str, Any]:
     return {**asdict(gpu), "libraries": dict(gpu.libraries), "gpus": dict(gpu.gpus)}
 
@@ -250,9 +277,7 @@ def pythons_text(support: Support, platform: Platform) -> str:
 def span(minors: Sequence[str]) -> str:
     """Minors without a gap as first and last, others one by one: `3.9–3.11`, or `3.9, 3.11`."""  # noqa: RUF002
     numbers = [tuple(map(int, minor.split("."))) for minor in minors]
-    whole = all(
-        after == (*before[:-1], before[-1] + 1) for before, after in zip(numbers, numbers[1:], strict=False)
-    )
+    whole = all(after == (*before[:-1], before[-1] + 1) for before, after in pairwise(numbers))
     return f"{minors[0]}–{minors[-1]}" if whole and len(minors) > 1 else ", ".join(minors)  # noqa: RUF001
 
 
@@ -307,7 +332,33 @@ def short_platform(platform: Platform) -> str:
     return platform.partition("/")[2]
 
 
-COLUMNS: tuple[tuple[str, Callable[[Support], str]], ...] = (
+def _same_on_arm64(support: Support) -> str:
+    amd64, arm64 = support.platforms
+    if arm64.pythons and arm64.missing:
+        return "some"
+    return "same" if arm64.pythons == amd64.pythons else pythons_text(support, arm64.platform)
+
+
+def _capability_span(support: Support) -> str:
+    if not support.gpu:
+        return NOTHING
+    first, last = (capability_text(one) for one in (support.gpu.code[0], support.gpu.code[-1]))
+    return f"{first}–{last}{'+PTX' if support.gpu.ptx else ''}"  # noqa: RUF001
+
+
+def _tight(specifier: str) -> str:
+    return range_text(specifier).replace(" ", "")
+
+
+def _stacked(text: Callable[[Support], str], support: Support) -> str:
+    """What is between commas below each other, and a level below its count."""
+    return re.sub(r"(,) ?|(?<=\d) (?=[a-z])", r"\1\n", text(support))
+
+
+Columns = tuple[tuple[str, Callable[[Support], str]], ...]
+"""Heading and text of a row."""
+
+COLUMNS: Columns = (
     ("TensorFlow", releases_text),
     ("Python", lambda support: pythons_text(support, "linux/amd64")),
     ("arm64", lambda support: pythons_text(support, "linux/arm64")),
@@ -320,7 +371,25 @@ COLUMNS: tuple[tuple[str, Callable[[Support], str]], ...] = (
     ("Keras", lambda support: bounds_text(support, "keras")),
     ("proven", proven_text),
 )
-"""The support table, for the terminal and for Markdown: heading and text of a row."""
+"""The support table."""
+
+SHORT: Columns = (
+    ("TensorFlow", lambda support: _from_to(support.releases[0], support.releases[-1])),
+    ("Python", lambda support: span(support.platforms[0].pythons) or NOTHING),
+    ("arm64", _same_on_arm64),
+    ("CUDA", lambda support: support.gpu.cuda if support.gpu else NOTHING),
+    ("cuDNN", lambda support: _tight(support.gpu.cudnn) if support.gpu else NOTHING),
+    ("driver", lambda support: support.gpu.driver_floor if support.gpu else NOTHING),
+    ("GPUs", _capability_span),
+    ("TPU", lambda support: ", ".join(one.libtpu for one in support.tpu if not one.unavailable) or NOTHING),
+    ("NumPy", lambda support: _tight(bounds_text(support, "numpy"))),
+    ("Keras", lambda support: _tight(bounds_text(support, "keras"))),
+    ("proven", proven_text),
+)
+"""The support table for a terminal that has no room for the whole one; the notes say what is short here."""
+
+NARROW: Columns = tuple((name, partial(_stacked, text)) for name, text in SHORT)
+"""The same with the parts of a cell below each other."""
 
 
 def notes(rows: Sequence[Support]) -> tuple[str, ...]:

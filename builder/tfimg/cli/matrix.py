@@ -1,0 +1,166 @@
+"""`tfimg matrix`: what goes together in each release, and what is proven, in four forms."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from tfimg.cli.context import Context
+from tfimg.errors import UsageError
+from tfimg.matrix.gpus import runs
+from tfimg.matrix.schema import Gpu, Matrix
+from tfimg.recipe.describe import LEVELS, Status
+from tfimg.recipe.support import (
+    COLUMNS,
+    Support,
+    bounds_text,
+    capability_text,
+    document,
+    image_document,
+    issue_url,
+    libtpu_text,
+    markdown,
+    notes,
+    proven_of,
+    pythons_text,
+    range_text,
+    request_text,
+    span,
+    supports,
+)
+from tfimg.workspace import write_atomically
+
+CAPABILITIES = [f"sm_{major}{minor}" for major in range(1, 20) for minor in range(10)]
+"""What may be typed into the page, with room for GPUs that are to come."""
+
+
+def show(context: Context) -> int:
+    """`tfimg matrix [--json | --markdown | --html] [--output FILE]`."""
+    arguments = context.arguments
+    if arguments.json and (arguments.html or arguments.markdown):
+        raise UsageError("--json and another form are asked for.", next_step="Drop one of the two.")
+    text = _text(context)
+    if arguments.output is not None:
+        _write(context, arguments.output, text if text is not None else _plain(support_rows(context)))
+    elif text is not None:
+        print(text, end="")
+    else:
+        _print(support_rows(context))
+    return 0
+
+
+def support_rows(context: Context) -> tuple[Support, ...]:
+    """What each row of the matrix supports, with what the workspace's evidence proves."""
+    return supports(context.matrix, context.specs, _statuses(context))
+
+
+def _statuses(context: Context) -> Mapping[str, Status]:
+    return {spec.identifier: context.status(spec) for spec in context.specs}
+
+
+def _text(context: Context) -> str | None:
+    """The form that was asked for; None: the table for people, which depends on where it goes."""
+    arguments = context.arguments
+    if arguments.json:
+        return json.dumps(_document(context)) + "\n"
+    if arguments.html:
+        return page(context)
+    return markdown(support_rows(context)) if arguments.markdown else None
+
+
+def _write(context: Context, name: str, text: str) -> None:
+    if not name:
+        raise UsageError("--output is empty.", next_step="Name a file, or leave it out.")
+    write_atomically(Path(name), text)
+    context.say(f"wrote {name}")
+
+
+def _print(rows: Sequence[Support]) -> None:
+    from tfimg.cli.show import print_notes, print_support
+
+    print_support(rows)
+    print()
+    print_notes(notes(rows))
+
+
+def _plain(rows: Sequence[Support]) -> str:
+    from tfimg.cli.show import support_table, table_text
+
+    return table_text(support_table(rows, COLUMNS)) + "\n" + "".join(f"{note}\n" for note in notes(rows))
+
+
+def _document(context: Context) -> dict[str, Any]:
+    matrix, statuses = context.matrix, _statuses(context)
+    return {
+        "rows": [document(row) for row in supports(matrix, context.specs, statuses)],
+        "images": [
+            image_document(spec, repository=context.repository, status=statuses[spec.identifier])
+            for spec in context.specs
+        ],
+        "gpus": {capability: list(names) for capability, names in matrix.gpus.items()},
+        "ptx": matrix.ptx.model_dump(),
+        "left_out": [one.model_dump() for one in matrix.left_out],
+    }
+
+
+def page(context: Context) -> str:
+    """The matrix as one HTML page, which loads nothing from anywhere."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"issue_url": issue_url, "capability": capability_text, "range": range_text}
+    environment.globals |= {
+        "bounds": bounds_text, "pythons": pythons_text, "libtpu": libtpu_text, "proven": proven_of, "span": span,
+    }  # fmt: skip
+    template = environment.from_string(files("tfimg.cli").joinpath("matrix.html.j2").read_text("utf-8"))
+    told = _document(context)
+    requests = {spec.identifier: request_text(spec) for spec in context.specs}
+    return template.render(
+        matrix=context.matrix,
+        rows=support_rows(context),
+        images=told["images"],
+        requests=requests,
+        levels=LEVELS,
+        facts=_facts(context.matrix),
+        choices=_choices(told["images"]),
+    )
+
+
+def _facts(matrix: Matrix) -> dict[str, Any]:
+    """What the page's filters need to know and its table does not say."""
+    return {
+        "gpus": {sm: list(names) for sm, names in matrix.gpus.items()},
+        "ptx": matrix.ptx.model_dump(include={"reason", "note"}),
+        "rows": [_gpu_facts(matrix, row.gpu) if row.gpu else None for row in matrix.rows],
+    }
+
+
+def _gpu_facts(matrix: Matrix, gpu: Gpu) -> dict[str, Any]:
+    means = {sm: runs(matrix, gpu.architectures, sm) for sm in CAPABILITIES}
+    return {
+        "runs": {way: [sm for sm in CAPABILITIES if means[sm] == way] for way in ("code", "ptx")},
+        "driver": matrix.toolkits[gpu.libraries.toolkit].driver,
+        "ptx_driver": gpu.ptx_driver,
+    }
+
+
+def _choices(images: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Values that a filter offers, newest first where they have an order."""
+    from packaging.version import Version
+
+    def versions(key: str) -> list[str]:
+        return sorted({image[key] for image in images if image[key]}, key=Version, reverse=True)
+
+    return {
+        "tensorflow": versions("tensorflow"),
+        "minor": list(dict.fromkeys(".".join(version.split(".")[:2]) for version in versions("tensorflow"))),
+        "python": versions("python"),
+        "cuda": versions("cuda"),
+        "device": list(dict.fromkeys(image["device"] for image in images)),
+        "platform": list(dict.fromkeys(image["platform"] for image in images)),
+    }

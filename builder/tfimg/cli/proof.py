@@ -1,0 +1,175 @@
+"""`tfimg matrix check` and `sync`: the matrix beside what wheels and images say."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from packaging.version import Version
+from rich.console import Console
+from rich.progress import Progress
+
+from tfimg.cli.context import Context
+from tfimg.cli.images import claimed
+from tfimg.cli.show import plain_table, print_table
+from tfimg.errors import Disagreement, StaleError
+from tfimg.matrix.check import Finding, compare, missing_releases
+from tfimg.matrix.request import version_matcher
+from tfimg.matrix.survey import Survey, Tell
+from tfimg.matrix.survey import survey as take_survey
+from tfimg.matrix.sync import propose
+from tfimg.validation.built import compare as compare_image
+from tfimg.validation.built import take_inventory
+from tfimg.workspace import write_atomically
+
+Findings = Sequence[tuple[int, Finding]]
+
+
+def check(context: Context) -> int:
+    """`tfimg matrix check [RELEASE …]`, `tfimg matrix check --built IMAGE`."""
+    if context.arguments.built:
+        return _check_image(context, context.arguments.built)
+    matchers = [version_matcher(release, option="RELEASE") for release in context.arguments.releases]
+    oldest = min(_known(context))
+    found = _survey(
+        context,
+        lambda version: version >= oldest and (not matchers or any(one(str(version)) for one in matchers)),
+    )
+    missing = missing_releases(context.matrix, found)
+    findings = tuple(compare(context.matrix, found))
+    _tell(context, findings, found, missing)
+    wrong = [finding for _, finding in findings if finding.verdict == "disagrees"]
+    if wrong or missing:
+        raise Disagreement(
+            _sentence(wrong, "the package index")
+            + "".join(f"  rows: the index has TensorFlow {version}, the matrix does not\n" for version in missing),
+            next_step="Correct matrix.yaml at each path" + ("; `tfimg matrix sync` adds releases." if missing else "."),
+        )
+    return 0
+
+
+def sync(context: Context) -> int:
+    """`tfimg matrix sync [--check]`."""
+    known = _known(context)
+    found = _survey(context, lambda version: version not in known and version > min(known))
+    missing = missing_releases(context.matrix, found)
+    path = context.workspace.matrix
+    text = path.read_text()
+    proposed = propose(text, found, missing) if missing else text
+    names = [str(version) for version in missing]
+    difference = "".join(
+        difflib.unified_diff(
+            text.splitlines(keepends=True), proposed.splitlines(keepends=True), path.name, path.name
+        )
+    )
+    if context.arguments.json:
+        context.emit({"missing": names, "difference": difference})
+    else:
+        print(difference or "The matrix has every release of the package index.", end="" if difference else "\n")
+    if missing and context.arguments.check:
+        raise StaleError(
+            f"The matrix lacks {', '.join(names)}.",
+            next_step="Run `tfimg matrix sync`, and confirm what it marks.",
+        )
+    if missing:
+        write_atomically(path, proposed)
+        context.say(f"{path.name} has {', '.join(names)} now: confirm what is marked, then `tfimg lock`.")
+    return 0
+
+
+def _known(context: Context) -> set[Version]:
+    return {Version(release.version) for row in context.matrix.rows for release in row.tensorflow}
+
+
+def _check_image(context: Context, image: str) -> int:
+    spec, _ = claimed(context, image)
+    script = (context.workspace.images / "inventory.py").read_bytes()
+    inventory = take_inventory(image, script, engine=context.engine)
+    findings = tuple(compare_image(spec, inventory))
+    if context.arguments.json:
+        context.emit({"image": image, "identifier": spec.identifier, "findings": [asdict(one) for one in findings]})
+    else:
+        _print_findings([(spec.row, finding) for finding in findings], {spec.row: spec.identifier})
+    if wrong := [finding for finding in findings if finding.verdict == "disagrees"]:
+        raise Disagreement(
+            _sentence(wrong, image), next_step=f"Build {spec.identifier} anew, or correct matrix.yaml."
+        )
+    return 0
+
+
+def _sentence(wrong: Sequence[Finding], other: str) -> str:
+    told = "".join(f"  {finding.path}: {finding.told}\n" for finding in wrong)
+    count = f"{len(wrong)} fact{'' if len(wrong) == 1 else 's'}"
+    return f"The matrix and {other} disagree on {count}:\n{told}"
+
+
+def _survey(context: Context, wanted: Callable[[Version], bool]) -> Survey:
+    index = context.edge.index(context.network)
+    with _reading(context) as tell:
+        return take_survey(context.matrix, index, wanted=wanted, tell=tell)
+
+
+@contextmanager
+def _reading(context: Context) -> Iterator[Tell]:
+    """Progress while wheels are read: a bar on a terminal, a line for every tenth elsewhere."""
+    console = Console(stderr=True)
+    if context.arguments.json or not console.is_terminal:
+        yield lambda number, of: context.say(f"{number} of {of} wheels read") if _tenth(number, of) else None
+        return
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("wheels", total=None)
+        yield lambda number, of: progress.update(task, completed=number, total=of)
+
+
+def _tenth(number: int, of: int) -> bool:
+    return number == of or number * 10 // of != (number - 1) * 10 // of
+
+
+def _tell(context: Context, findings: Findings, found: Survey, missing: Sequence[Version]) -> None:
+    rows = {number: _releases(context, number) for number, _ in findings}
+    if context.arguments.json:
+        context.emit(
+            {
+                "wheels": len(found.wheels),
+                "missing": [str(version) for version in missing],
+                "rows": [_row_document(number, name, findings) for number, name in rows.items()],
+            }
+        )
+        return
+    _print_findings(findings, rows)
+    print(f"{len(found.wheels)} wheels read, {len(findings)} facts compared.")
+
+
+def _releases(context: Context, number: int) -> str:
+    return ", ".join(release.version for release in context.matrix.rows[number].tensorflow)
+
+
+def _row_document(number: int, name: str, findings: Findings) -> dict[str, Any]:
+    own = [asdict(finding) for of, finding in findings if of == number]
+    return {"row": number, "tensorflow": name.split(", "), "findings": own}
+
+
+def _print_findings(findings: Findings, rows: dict[int, str]) -> None:
+    """A line for each row, a column for each field: how many facts agree."""
+    fields = list(dict.fromkeys(finding.field for _, finding in findings))
+    table = plain_table("ROW", "IS", *(field.upper() for field in fields))
+    for number, name in rows.items():
+        own = [finding for of, finding in findings if of == number]
+        table.add_row(f"rows[{number}]", name, *(_cell(own, field) for field in fields))
+    print_table(table)
+    for _, finding in findings:
+        if finding.verdict == "not stated":
+            print(f"{finding.path}: {finding.told}")
+
+
+def _cell(findings: Sequence[Finding], field: str) -> str:
+    verdicts = [finding.verdict for finding in findings if finding.field == field]
+    wrong, unsaid = verdicts.count("disagrees"), verdicts.count("not stated")
+    if wrong:
+        return f"[red]{wrong} of {len(verdicts)} wrong[/]"
+    if unsaid:
+        return f"[yellow]{unsaid} not stated[/]"
+    return f"[green]{len(verdicts)} agree[/]" if verdicts else "-"

@@ -1,0 +1,173 @@
+"""A package index: which wheels it has, and what a wheel says of itself, read without downloading the wheel."""
+
+from __future__ import annotations
+
+import ast
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from email.parser import HeaderParser
+from typing import Any
+
+import requests
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+from pypi_simple import DistributionPackage, ProjectPage, RepositoryPage
+from remotezip import RemoteIOError, RemoteZip
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
+
+from tfimg.errors import NetworkError
+
+ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.01"
+"""Media types of the simple repository API, JSON first: it tells upload times (PEP 700)."""
+
+BUILD_INFO = "tensorflow/python/platform/build_info.py"
+"""What `tf.sysconfig.get_build_info()` returns, as a literal inside the wheel."""
+
+SECONDS = 60
+"""An index that is silent for so long does not answer."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexedWheel:
+    """A wheel that an index lists; `uploaded` is None where the index does not say."""
+
+    name: str
+    version: Version
+    tags: frozenset[Tag]
+    filename: str
+    url: str
+    uploaded: date | None
+    has_metadata: bool
+
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """CPython minors that it is for, e.g. `3.11`; none for a wheel without compiled code."""
+        found = {tag.interpreter for tag in self.tags if tag.interpreter.startswith("cp3")}
+        return tuple(f"3.{interpreter[3:]}" for interpreter in sorted(found))
+
+    @property
+    def processors(self) -> frozenset[str]:
+        """`x86_64`, `aarch64`: Linux processors that it is for; none for other systems."""
+        linux = [tag.platform for tag in self.tags if "linux" in tag.platform]
+        return frozenset(word for word in ("x86_64", "aarch64") for platform in linux if platform.endswith(word))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WheelFacts:
+    """What a wheel says of itself; `build` is None where it holds no build information."""
+
+    requires: tuple[str, ...]
+    build: Mapping[str, Any] | None
+
+
+class Index:
+    """The package index at `url`. Every method raises `NetworkError` when it cannot be reached or read."""
+
+    def __init__(self, url: str, *, ca: str | None = None, proxies: Mapping[str, str] | None = None) -> None:
+        self._url = url.rstrip("/")
+        self._session = requests.Session()
+        # For one who asks hundreds of times, an answer that fails once is to be expected.
+        adapter = HTTPAdapter(max_retries=Retry(total=4, backoff_factor=0.5, status_forcelist=[500, 502, 503, 504]))
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, adapter)
+        self._session.proxies.update(proxies or {})
+        if ca:
+            self._session.verify = ca
+
+    def wheels(self, project: str) -> tuple[IndexedWheel, ...]:
+        """Every wheel of a project that was not withdrawn; none where the index does not know the project."""
+        try:
+            response = self._session.get(
+                f"{self._url}/{canonicalize_name(project)}/", headers={"Accept": ACCEPT}, timeout=SECONDS
+            )
+            if response.status_code == requests.codes.not_found:
+                return ()
+            response.raise_for_status()
+            return tuple(
+                wheel
+                for package, uploaded in _listed(response, project)
+                if (wheel := _wheel(package, uploaded)) is not None
+            )
+        except (requests.RequestException, ValueError) as error:
+            raise _unreadable(f"what it has of {project}", error) from None
+
+    def facts(self, wheel: IndexedWheel, *, build: bool) -> WheelFacts:
+        """Metadata of a wheel and, with `build`, its build information.
+
+        Takes the metadata file beside the wheel (PEP 658), else the few kilobytes of the archive that hold it.
+        """
+        try:
+            if wheel.has_metadata and not build:
+                response = self._session.get(f"{wheel.url}.metadata", timeout=SECONDS)
+                response.raise_for_status()
+                return WheelFacts(requires=_requires(response.text), build=None)
+            with RemoteZip(wheel.url, session=self._session, timeout=SECONDS) as archive:
+                names = archive.namelist()
+                metadata = next(name for name in names if name.endswith(".dist-info/METADATA"))
+                text = archive.read(BUILD_INFO).decode() if build and BUILD_INFO in names else None
+                return WheelFacts(
+                    requires=_requires(archive.read(metadata).decode()), build=_build(text) if text else None
+                )
+        except (requests.RequestException, RemoteIOError, zipfile.BadZipFile, ValueError, StopIteration) as error:
+            raise _unreadable(f"the metadata of {wheel.filename}", error) from None
+
+
+def _unreadable(what: str, error: Exception) -> NetworkError:
+    return NetworkError(
+        f"The package index did not tell {what}: {str(error) or type(error).__name__}",
+        next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",
+    )
+
+
+def _listed(
+    response: requests.Response, project: str
+) -> Sequence[tuple[DistributionPackage, datetime | None]]:
+    if "json" in response.headers.get("content-type", ""):
+        page = ProjectPage.from_response(response, project)
+        return [(package, package.upload_time) for package in page.packages]
+    # Upload times are no part of the HTML form, but some indexes give them there as well.
+    links = RepositoryPage.from_html(response.content, response.url).links
+    return [
+        (DistributionPackage.from_link(link, project), _time(link.get_str_attrib("data-upload-time")))
+        for link in links
+    ]
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def _wheel(package: DistributionPackage, uploaded: datetime | None) -> IndexedWheel | None:
+    try:
+        name, version, _, tags = parse_wheel_filename(package.filename)
+    except (InvalidWheelFilename, InvalidVersion):
+        return None
+    if package.is_yanked:
+        return None
+    return IndexedWheel(
+        name=name,
+        version=version,
+        tags=tags,
+        filename=package.filename,
+        url=package.url,
+        uploaded=uploaded.astimezone(UTC).date() if uploaded else None,
+        has_metadata=bool(package.has_metadata),
+    )
+
+
+def _requires(metadata: str) -> tuple[str, ...]:
+    return tuple(HeaderParser().parsestr(metadata).get_all("Requires-Dist") or ())
+
+
+def _build(text: str) -> Mapping[str, Any]:
+    """The literal that a build_info module assigns; raises `ValueError` when there is none."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "build_info":
+            value = node.value
+            literal = value.args[0] if isinstance(value, ast.Call) and value.args else value
+            return dict(ast.literal_eval(literal))
+    raise ValueError(f"{BUILD_INFO} assigns no build_info")

@@ -1,0 +1,128 @@
+"""A built image against the row that it claims: `tf.sysconfig.get_build_info()` and the libraries inside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tfimg.engine.protocol import Engine, Exit, Line, RunOrder
+from tfimg.errors import ValidationBroken
+from tfimg.matrix.check import Finding
+from tfimg.matrix.spec import ImageSpec
+
+SECONDS = 300
+"""Importing TensorFlow from a cold disk takes tens of seconds."""
+
+SCRIPT = "/tfimg-inventory.py"
+"""Where the script lies in the container."""
+
+MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+
+
+def take_inventory(image: str, script: bytes, *, engine: Engine) -> dict[str, Any]:
+    """What an image holds, as images/inventory.py prints it. Raises `ValidationBroken` when it cannot say."""
+    order = RunOrder(image=image, command=["python", SCRIPT], files={SCRIPT: (script, 0o444)})
+    lines: list[Line] = []
+    status: int | None = None
+    with closing(engine.run(order, timeout=SECONDS)) as output:
+        try:
+            for said in output:
+                if isinstance(said, Exit):
+                    status = said.status
+                else:
+                    lines.append(said)
+        except TimeoutError:
+            status = None
+    told = [line.text for line in lines if line.stream == "stdout" and line.text.strip()]
+    try:
+        inventory = json.loads(told[-1]) if status == 0 and told else None
+    except ValueError:
+        inventory = None
+    if not isinstance(inventory, dict):
+        why = next((line.text for line in reversed(lines) if line.text.strip()), "it said nothing")
+        ended = f"in {SECONDS} s" if status is None else f"and ended with status {status}"
+        raise ValidationBroken(
+            f"{image} could not tell what it holds {ended}: {why}",
+            next_step=f"Look inside with `docker run --rm -it {image} python`.",
+        )
+    return inventory
+
+
+def compare(spec: ImageSpec, inventory: Mapping[str, Any]) -> Iterator[Finding]:
+    """Every fact of the row that an image can prove or disprove."""
+    row = f"rows[{spec.row}]"
+    packages, build = inventory["packages"], inventory["build"]
+    yield _equal(f"{row}.tensorflow", "release", spec.tensorflow, packages.get(spec.package))
+    yield _equal(f"{row}.tensorflow", "release", Version(spec.tensorflow).base_version, inventory["tensorflow"])
+    yield _equal(f"{row}.wheels.{spec.platform}.pythons", "pythons", spec.python, inventory["python"])
+    yield _equal(f"{row}.wheels", "platform", MACHINES[spec.platform], inventory["machine"])
+    yield _within(f"{row}.numpy", "numpy", spec.numpy, packages.get("numpy"))
+    yield _within(f"{row}.keras", "keras", spec.keras, packages.get("keras"))
+    for constraint in spec.constraints:
+        required = Requirement(constraint.requirement)
+        installed = packages.get(required.name)
+        if installed:
+            yield _within(f"{row}.constraints", "constraints", str(required.specifier), installed)
+    yield from _accelerator(spec, row, build, inventory)
+
+
+def _accelerator(
+    spec: ImageSpec, row: str, build: Mapping[str, Any], inventory: Mapping[str, Any]
+) -> Iterator[Finding]:
+    wanted = dict(spec.libraries) | ({"libtpu": spec.libtpu} if spec.libtpu else {})
+    found = {
+        name: version
+        for name, version in inventory["packages"].items()
+        if name.startswith("nvidia-") or name == "libtpu"
+    }
+    for name in sorted({*wanted, *found}):
+        yield _equal(f"{row}.gpu.libraries ({name})", "libraries", wanted.get(name), found.get(name))
+    beside = sorted(
+        path for path, owner in inventory["libraries"].items() if canonicalize_name(owner or "") not in wanted
+    )
+    yield _equal(f"{row}.gpu.libraries", "libraries", "none beside them", ", ".join(beside) or "none beside them")
+    yield _equal(f"{row}.gpu", "cuda", spec.gpu is not None, bool(build.get("is_cuda_build")))
+    if spec.gpu is None:
+        return
+    gpu = spec.gpu
+    yield from _stated(f"{row}.gpu.cuda", "cuda", gpu.cuda, _minor(build.get("cuda_version")))
+    major = str(Version(gpu.libraries.cudnn).major)
+    yield from _stated(f"{row}.gpu.cudnn", "cudnn", major, build.get("cudnn_version"))
+    architectures = build.get("cuda_compute_capabilities")
+    yield from _stated(
+        f"{row}.gpu.architectures", "architectures", list(gpu.architectures), architectures
+    )
+    yield _within(f"{row}.gpu.cudnn", "cudnn", gpu.cudnn, inventory["cudnn"])
+    yield _equal(f"{row}.gpu.libraries.toolkit", "libraries", gpu.libraries.toolkit, inventory["cuda"])
+
+
+def _minor(version: object) -> str | None:
+    return ".".join(str(version).split(".")[:2]) if version else None
+
+
+def _stated(path: str, field: str, matrix: object, found: object) -> Iterator[Finding]:
+    if found is None:
+        yield Finding(path=path, field=field, verdict="not stated", told="the build information lacks it")
+    else:
+        yield _equal(path, field, matrix, found)
+
+
+def _equal(path: str, field: str, matrix: object, found: object) -> Finding:
+    if matrix == found:
+        return Finding(path=path, field=field, verdict="agrees")
+    told = f"the matrix has {matrix or 'none'}, the image {found or 'none'}"
+    return Finding(path=path, field=field, verdict="disagrees", told=told)
+
+
+def _within(path: str, field: str, demand: str, found: str | None) -> Finding:
+    if found and SpecifierSet(demand).contains(found, prereleases=True):
+        return Finding(path=path, field=field, verdict="agrees")
+    told = f"the matrix has {demand}, the image {found or 'none'}"
+    return Finding(path=path, field=field, verdict="disagrees", told=told)
