@@ -209,6 +209,12 @@ class Disagreement(TfimgError):
     exit_code = 30
 
 
+class Vulnerable(TfimgError):
+    """An advisory is about a locked package."""
+
+    exit_code = 31
+
+
 class InternalError(TfimgError):
     """A defect of tfimg itself."""
 

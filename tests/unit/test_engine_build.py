@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,10 +34,10 @@ OTHER = StoredImage(digest="sha256:old", layers=(), unpacked_bytes=0, labels={})
 
 
 @pytest.fixture
-def planned(named: Callable[[str], ImageSpec], specs: Sequence[ImageSpec]) -> Plan:
+def planned(named: Callable[[str], ImageSpec]) -> Plan:
     template = environment({"Dockerfile.j2": "FROM {{ spec.base.image }}\n"})
     lock = {"tensorflow": "", "packages": ""}
-    return plan(named("2.15.1-cpu-py3.11"), specs, lock, templates=template, repository="tf")
+    return plan(named("2.15.1-cpu-py3.11"), lock, templates=template, repository="tf")
 
 
 def run(

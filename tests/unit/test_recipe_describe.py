@@ -7,33 +7,51 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from tfimg.errors import FileError
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.describe import describe, level
+from tfimg.recipe.describe import DECLARED, Level, Status, describe, status
 
 Named = Callable[[str], ImageSpec]
 
 
-def test_a_cpu_image_has_null_for_what_it_lacks(named: Named, specs: Sequence[ImageSpec]) -> None:
-    assert describe(named("2.15.1-cpu-py3.11"), specs, repository="tf", level="built") == {
+def test_a_cpu_image_has_null_for_what_it_lacks(named: Named) -> None:
+    assert describe(
+        named("2.15.1-cpu-py3.11"), repository="tf", status=Status(level="built", date="2026-01-02")
+    ) == {
         "identifier": "2.15.1-cpu-py3.11",
         "tensorflow": "2.15.1",
         "python": "3.11",
         "device": "cpu",
+        "platform": "linux/amd64",
+        "package": "tensorflow-cpu",
         "cuda": None,
         "cudnn": None,
         "driver_floor": None,
         "architectures": None,
+        "libraries": None,
         "libtpu": None,
+        "numpy": ">=1.23.5,<2.0.0",
+        "keras": ">=2.15.0,<2.16",
+        "constraints": [
+            {
+                "requirement": "setuptools<82",
+                "reason": "TensorBoard up to 2.20 imports pkg_resources, which setuptools 82 no longer has",
+                "issue": "tensorflow/tensorboard#7003",
+            }
+        ],
         "tags": ["tf:2.15.1-cpu-py3.11", "tf:2.15.1", "tf:2.15"],
         "level": "built",
+        "date": "2026-01-02",
+        "gpu": None,
+        "driver": None,
         "base": "docker.io/library/python:3.11-slim-bookworm",
         "released": "2024-03-08",
         "cutoff": "2024-03-22",
     }
 
 
-def test_a_gpu_image_has_its_cuda_facts(named: Named, specs: Sequence[ImageSpec]) -> None:
-    found = describe(named("2.18.1-cuda12.5-py3.12"), specs, repository="tf", level="declared")
+def test_a_gpu_image_has_its_cuda_facts(named: Named) -> None:
+    found = describe(named("2.18.1-cuda12.5-py3.12"), repository="tf", status=DECLARED)
     assert {key: found[key] for key in ("cuda", "cudnn", "driver_floor", "architectures", "libtpu")} == {
         "cuda": "12.5",
         "cudnn": ">=9.3,<10",
@@ -41,29 +59,67 @@ def test_a_gpu_image_has_its_cuda_facts(named: Named, specs: Sequence[ImageSpec]
         "architectures": ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"],
         "libtpu": None,
     }
+    assert found["libraries"]["nvidia-cudnn-cu12"] == "9.3.0.75"
+    assert found["libraries"]["nvidia-nccl-cu12"] == "2.21.5"
+    assert found["libraries"]["nvidia-cublas-cu12"] == "12.5.3.2"
 
 
-def test_a_tpu_image_has_its_libtpu_and_no_cuda(named: Named, specs: Sequence[ImageSpec]) -> None:
-    found = describe(named("2.20.0-tpu-py3.11"), specs, repository="tf", level="declared")
+def test_a_tpu_image_has_its_libtpu_and_no_cuda(named: Named) -> None:
+    found = describe(named("2.20.0-tpu-py3.11"), repository="tf", status=DECLARED)
     assert (found["libtpu"], found["cuda"], found["cudnn"]) == ("0.0.14", None, None)
 
 
 def test_every_description_is_json(specs: Sequence[ImageSpec]) -> None:
     for spec in specs:
-        described = describe(spec, specs, repository="tf", level="declared")
+        described = describe(spec, repository="tf", status=DECLARED)
         assert json.loads(json.dumps(described)) == described
 
 
+def report(**fields: object) -> str:
+    """A report of a CPU image that passed, but for `fields`."""
+    told = {
+        "lock": "sha256:a",
+        "passed": True,
+        "level": "validated",
+        "device": "cpu",
+        "date": "2026-01-02T03:04:05+00:00",
+    }
+    return json.dumps({**told, **fields})
+
+
+def proven(evidence: str) -> Status:
+    return status(evidence, lock_digest="sha256:a", source="report.json")
+
+
+@pytest.mark.parametrize("level", ["built", "linked", "validated"])
+def test_evidence_proves_its_level_as_of_its_day(level: Level) -> None:
+    assert proven(report(level=level)) == Status(level=level, date="2026-01-02")
+
+
+@pytest.mark.parametrize("fields", [{"lock": "sha256:b"}, {"passed": False}])
+def test_evidence_for_another_lock_or_of_a_failure_proves_nothing(fields: dict[str, object]) -> None:
+    assert proven(report(**fields)) == DECLARED
+
+
+@pytest.mark.parametrize("device", ["gpu", "tpu"])
+def test_an_accelerator_that_is_not_named_did_not_run(device: str) -> None:
+    assert proven(report(device=device)).level == "linked"
+    assert proven(report(device=device, level="built")).level == "built"
+
+
+def test_evidence_of_a_gpu_names_it_and_its_driver() -> None:
+    assert proven(report(device="gpu", gpu="NVIDIA T4", driver="535.54.03")) == Status(
+        level="validated", date="2026-01-02", gpu="NVIDIA T4", driver="535.54.03"
+    )
+
+
 @pytest.mark.parametrize(
-    ("evidence", "digest", "proven"),
-    [
-        ({"lock": "sha256:a", "passed": True, "level": "validated"}, "sha256:a", "validated"),
-        ({"lock": "sha256:a", "passed": True, "level": "built"}, "sha256:a", "built"),
-        ({"lock": "sha256:b", "passed": True, "level": "validated"}, "sha256:a", "declared"),
-        ({"lock": "sha256:a", "passed": False, "level": "validated"}, "sha256:a", "declared"),
-    ],
+    "evidence",
+    ["", "{", "[]", "null", "1", "{}", report(level="excellent"), report(level=None), '{"lock": "sha256:a"}'],
 )
-def test_evidence_for_another_lock_or_of_a_failure_proves_nothing(
-    evidence: dict[str, object], digest: str, proven: str
-) -> None:
-    assert level(json.dumps(evidence), lock_digest=digest, source="report.json") == proven
+def test_a_text_that_is_no_report_is_told(evidence: str) -> None:
+    with pytest.raises(FileError) as caught:
+        proven(evidence)
+    assert str(caught.value) == (
+        "report.json is no validation report. Write it anew with `tfimg build --record`."
+    )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.pylock import PackageWheel
 
-from tfimg.errors import LockError, NetworkError, TfimgError, UnsupportedDevice
+from tfimg.errors import LockError, NetworkError, TfimgError
 from tfimg.matrix.schema import Matrix, Newer
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lock import (
@@ -35,7 +35,7 @@ COMMITTED = sorted(path.name for path in (find_workspace({}).images / "locks").i
 
 @pytest.fixture
 def spec(named: Named) -> ImageSpec:
-    return named("2.15.1-cpu-py3.11")
+    return replace(named("2.15.1-cpu-py3.11"), newer=("certifi", "setuptools"))
 
 
 # What is asked
@@ -48,21 +48,36 @@ def test_an_image_is_asked_for_as_of_the_end_of_its_cutoff(spec: ImageSpec) -> N
     assert asked.newer == (("certifi", "2026-02-01T00:00:00Z"), ("setuptools", "2026-02-01T00:00:00Z"))
 
 
-@pytest.mark.parametrize(
-    ("identifier", "device"), [("2.15.1-cuda12.2-py3.11", "GPU"), ("2.20.0-tpu-py3.11", "TPU")]
-)
-def test_a_device_without_a_layout_is_refused(identifier: str, device: str, named: Named) -> None:
-    with pytest.raises(UnsupportedDevice) as caught:
-        question(named(identifier), NEWER)
-    assert str(caught.value) == (
-        f"{identifier} is a {device} image, and this version of tfimg locks and builds CPU images only. "
-        "`tfimg resolve` has its facts; for an image, ask for --device cpu."
+def test_a_gpu_image_pins_nvidia_s_wheels_which_may_be_newer_than_the_release(named: Named) -> None:
+    asked = question(named("2.10.1-cuda11.2-py3.9"), NEWER)
+    assert asked.requirements[0] == "tensorflow==2.10.1"
+    assert {"nvidia-cudnn-cu11==8.6.0.163", "nvidia-cublas-cu11==11.11.3.6", "numpy<2"} < set(
+        asked.requirements
     )
+    newer = dict(asked.newer)
+    assert newer["nvidia-cudnn-cu11"] == newer["certifi"] == "2026-02-01T00:00:00Z"
+    assert "tensorflow" not in newer
 
 
-def test_the_installer_is_asked_for_the_oldest_python_by_number(matrix: Matrix) -> None:
+def test_a_tpu_image_pins_its_libtpu(named: Named) -> None:
+    asked = question(named("2.20.0-tpu-py3.11"), NEWER)
+    assert asked.requirements[:2] == ("tensorflow-tpu==2.20.0", "libtpu==0.0.14")
+    assert "libtpu" in dict(asked.newer)
+
+
+def test_packages_that_a_row_lets_be_newer_are_so_in_its_images_only(named: Named, spec: ImageSpec) -> None:
+    assert "wrapt" in dict(question(named("2.12.0-cpu-py3.11"), NEWER).newer)
+    assert "wrapt" not in dict(question(spec, NEWER).newer)
+
+
+def test_an_image_is_asked_for_its_own_platform(named: Named) -> None:
+    asked = question(named("2.15.1-cpu-py3.11-arm64"), NEWER)
+    assert (asked.requirements[0], asked.platform) == ("tensorflow-cpu-aws==2.15.1", "linux/arm64")
+
+
+def test_the_installer_is_asked_for_the_newest_python_by_number(matrix: Matrix) -> None:
     asked = installer_question(matrix)
-    assert (asked.requirements, asked.python) == ((f"uv=={matrix.installer}",), "3.9")
+    assert (asked.requirements, asked.python) == ((f"uv=={matrix.installer}",), "3.13")
 
 
 # How it is resolved: a small program stands where uv would
@@ -145,8 +160,8 @@ def test_uv_is_told_everything_that_decides_the_answer(spec: ImageSpec, uv: Path
         (
             "  x No solution found: tensorflow-cpu==2.15.1 needs numpy<2\n",
             LockError,
-            "tensorflow-cpu==2.15.1 has no solution on Python 3.11 as of 2024-03-23: x No solution found: "
-            "tensorflow-cpu==2.15.1 needs numpy<2. Correct the row's constraints or its cut-off in matrix.yaml.",
+            "tensorflow-cpu==2.15.1 has no solution on Python 3.11, linux/amd64, as of 2024-03-23: x No solution "
+            "found: tensorflow-cpu==2.15.1 needs numpy<2. Correct the row's constraints or its cut-off in matrix.yaml.",
         ),
         (
             "error: Failed to fetch: `https://index.example.test/simple/numpy/`\n"
@@ -171,7 +186,7 @@ def test_a_package_without_a_wheel_for_the_python_is_refused(named: Named, uv: P
     with pytest.raises(LockError) as caught:
         lock(named("2.15.1-cpu-py3.9"), NEWER, uv=str(uv), env={})
     assert str(caught.value) == (
-        "numpy 1.26.4 has no wheel for Python 3.9 on x86-64 Linux. "
+        "numpy 1.26.4 has no wheel for Python 3.9 on linux/amd64. "
         "Constrain it in matrix.yaml to a version that has one."
     )
 
@@ -226,7 +241,34 @@ def test_the_best_wheel_is_the_one_that_an_installer_takes(
 ) -> None:
     wheels = [PackageWheel(name=name, path=name, hashes={"sha256": HASH}) for name in files]
     for order in (wheels, wheels[::-1]):
-        assert best_wheel(order, python) is (None if best is None else wheels[best])
+        assert best_wheel(order, python, "linux/amd64") is (None if best is None else wheels[best])
+
+
+def test_a_wheel_is_of_the_platform_s_processor() -> None:
+    names = [f"a-1-cp311-cp311-manylinux_2_17_{processor}.whl" for processor in ("x86_64", "aarch64")]
+    wheels = [PackageWheel(name=name, path=name, hashes={"sha256": HASH}) for name in names]
+    assert best_wheel(wheels, "3.11", "linux/amd64") is wheels[0]
+    assert best_wheel(wheels, "3.11", "linux/arm64") is wheels[1]
+
+
+@pytest.mark.parametrize(
+    ("identifier", "package", "layer"),
+    [
+        ("2.15.1-cuda12.2-py3.11", "tensorflow", "tensorflow"),
+        ("2.15.1-cuda12.2-py3.11", "nvidia-cudnn-cu12", "cudnn"),
+        ("2.15.1-cuda12.2-py3.11", "nvidia-cublas-cu12", "cublas"),
+        ("2.15.1-cuda12.2-py3.11", "nvidia-cufft-cu12", "solvers"),
+        ("2.15.1-cuda12.2-py3.11", "nvidia-cusolver-cu12", "solvers"),
+        ("2.15.1-cuda12.2-py3.11", "nvidia-nccl-cu12", "cuda"),
+        ("2.15.1-cuda12.2-py3.11", "numpy", "packages"),
+        ("2.20.0-tpu-py3.11", "libtpu", "libtpu"),
+        ("2.15.1-cpu-py3.11", "tensorflow-estimator", "packages"),
+    ],
+)
+def test_a_package_has_the_layer_that_first_takes_it(
+    identifier: str, package: str, layer: str, named: Named
+) -> None:
+    assert next(name for name, takes in LAYERS if takes(named(identifier), package)) == layer
 
 
 # Reading
@@ -332,7 +374,10 @@ def test_a_committed_lock_has_one_wheel_per_package_and_names_no_index(
 ) -> None:
     layers = workspace.read_lock(identifier)
     line = re.compile(r"[a-z0-9-]+==[0-9][0-9a-z.+]* --hash=sha256:[0-9a-f]{64}  # \d{4}-\d\d-\d\d")
-    assert list(layers) == sorted(name for name, _ in LAYERS)
+    own = {"cpu": [], "gpu": ["cudnn", "cublas", "solvers", "cuda"], "tpu": ["libtpu"]}[
+        named(identifier).device
+    ]
+    assert list(layers) == sorted(["tensorflow", "packages", *own])
     for text in layers.values():
         assert text.startswith(HEADER)
         assert "://" not in text
@@ -344,8 +389,8 @@ def test_a_committed_lock_has_one_wheel_per_package_and_names_no_index(
     ]
 
 
-def test_every_cpu_image_has_a_lock_and_no_other_folder_is_there(specs: Sequence[ImageSpec]) -> None:
-    assert sorted(spec.identifier for spec in specs if spec.device == "cpu") == COMMITTED
+def test_every_image_has_a_lock_and_no_other_folder_is_there(specs: Sequence[ImageSpec]) -> None:
+    assert sorted(spec.identifier for spec in specs) == COMMITTED
 
 
 def test_the_committed_installer_is_the_one_that_the_matrix_names(

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tfimg.errors import RenderError
+from tfimg.errors import RenderError, UnsupportedDevice
 from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.plan import require_buildable
 from tfimg.recipe.render import environment, render
 from tfimg.workspace import Workspace, find_workspace
 
@@ -26,6 +27,14 @@ def templates(workspace: Workspace) -> dict[str, str]:
     return {file.name: file.read_text() for file in workspace.templates.glob("*.j2")}
 
 
+def buildable(spec: ImageSpec) -> bool:
+    try:
+        require_buildable(spec)
+    except UnsupportedDevice:
+        return False
+    return True
+
+
 def failure(template: str, spec: ImageSpec) -> str:
     with pytest.raises(RenderError) as caught:
         render(spec, LOCK, environment({"Dockerfile.j2": template}))
@@ -39,14 +48,16 @@ def test_a_committed_dockerfile_is_fresh(identifier: str, named: Named, workspac
 
 
 def test_each_release_for_cpu_on_its_default_python_is_committed(specs: tuple[ImageSpec, ...]) -> None:
-    default = [spec.identifier for spec in specs if spec.default_python and spec.device == "cpu"]
+    default = [spec.identifier for spec in specs if spec.default_python and buildable(spec)]
     assert sorted(default) == COMMITTED
 
 
-def test_every_cpu_image_can_be_rendered(specs: tuple[ImageSpec, ...], workspace: Workspace) -> None:
+def test_every_image_that_can_be_built_can_be_rendered(
+    specs: tuple[ImageSpec, ...], workspace: Workspace
+) -> None:
     templates_ = environment(templates(workspace))
     for spec in specs:
-        if spec.device == "cpu":
+        if buildable(spec):
             text = render(spec, workspace.read_lock(spec.identifier), templates_)
             assert f'LABEL tfimg.identifier="{spec.identifier}"\n' in text
 
@@ -119,3 +130,20 @@ def test_a_missing_template_is_told(spec: ImageSpec) -> None:
 def test_a_dockerfile_is_not_escaped_like_a_web_page(spec: ImageSpec) -> None:
     template = "{{ '<&\"' }}\n"
     assert render(spec, LOCK, environment({"Dockerfile.j2": template})) == '<&"\n'
+
+
+@pytest.mark.parametrize(
+    ("identifier", "what"),
+    [
+        ("2.15.1-cuda12.2-py3.11", "GPU on linux/amd64"),
+        ("2.20.0-tpu-py3.11", "TPU on linux/amd64"),
+        ("2.15.1-cpu-py3.11-arm64", "CPU on linux/arm64"),
+    ],
+)
+def test_a_device_or_platform_without_a_template_is_refused(identifier: str, what: str, named: Named) -> None:
+    with pytest.raises(UnsupportedDevice) as caught:
+        require_buildable(named(identifier))
+    assert str(caught.value) == (
+        f"{identifier} is for {what}, and this version of tfimg builds CPU images on linux/amd64 only. `tfimg resolve` "
+        f"has its facts, images/locks/{identifier} its lock; for an image, ask for --device cpu --platform linux/amd64."
+    )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tfimg.errors import UsageError
 
 if TYPE_CHECKING:
     from tfimg.engine.network import HostNetwork
@@ -39,6 +43,14 @@ class Edge:
             ca=str(network.ca) if network.ca else None,
             proxies={scheme: proxy for scheme, proxy in proxies.items() if proxy},
         )
+
+    def pip_audit(self) -> Sequence[str]:
+        """The program that asks an advisory service. Raises `UsageError` where it is not installed."""
+        if find_spec("pip_audit") is None:
+            raise UsageError(
+                "pip-audit is not installed.", next_step="Install it beside tfimg: pip install 'tfimg[audit]'."
+            )
+        return [sys.executable, "-m", "pip_audit"]
 
     def uv(self) -> str:
         """The program that resolves locks: the one that was installed with tfimg."""

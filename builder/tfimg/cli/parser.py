@@ -144,6 +144,14 @@ def _recipes(commands: Any) -> None:
     lock.add_argument(
         "--check", action="store_true", help="write nothing; fail if a lock is not what would be written"
     )
+    audit = _command(
+        commands, "audit", "audit:audit", "ask an advisory service about everything that the locks install",
+        "tfimg audit '2.21*' --service osv",
+    )  # fmt: skip
+    _patterns(audit, "all images")
+    service = audit.add_mutually_exclusive_group()
+    service.add_argument("--service", choices=("pypi", "osv"), default="pypi", help="which one (default: pypi)")
+    service.add_argument("--osv-url", metavar="URL", help="a service that speaks OSV's API, such as a mirror")
     render = _command(
         commands, "render", "recipes:render", "write default Dockerfiles, the matrix's schema, the README's table",
         "tfimg render --check",

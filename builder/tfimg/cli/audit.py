@@ -1,0 +1,65 @@
+"""`tfimg audit`: known vulnerabilities of what the locks install."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from tfimg.cli.context import Context
+from tfimg.cli.show import plain_table, print_table
+from tfimg.errors import Vulnerable
+from tfimg.matrix.resolve import select
+from tfimg.recipe.audit import Advisory, Audit, collect
+from tfimg.recipe.audit import audit as ask_service
+from tfimg.recipe.lockfile import read_packages
+
+
+def audit(context: Context) -> int:
+    """`tfimg audit [PATTERNS] [--service NAME | --osv-url URL]`."""
+    specs = select(context.specs, context.arguments.patterns)
+    pins = collect(
+        {spec.identifier: read_packages(context.workspace.read_lock(spec.identifier)) for spec in specs}
+    )
+    context.say(f"asking about {len(pins)} packages of {len(specs)} locks")
+    found = ask_service(
+        pins,
+        program=context.edge.pip_audit(),
+        service=_service(context),
+        env=context.network.environment(context.environ),
+    )
+    _tell(context, found)
+    if found.advisories:
+        packages = {(advisory.name, advisory.version) for advisory in found.advisories}
+        raise Vulnerable(
+            f"{len(found.advisories)} advisories are about {len(packages)} locked packages.",
+            next_step="Where a fix does not touch TensorFlow's ABI, name the package under `newer` in matrix.yaml and "
+            "lock again.",
+        )
+    return 0
+
+
+def _service(context: Context) -> list[str]:
+    if url := context.arguments.osv_url:
+        return ["--vulnerability-service=osv", f"--osv-url={url}"]
+    return [f"--vulnerability-service={context.arguments.service}"]
+
+
+def _tell(context: Context, found: Audit) -> None:
+    if context.arguments.json:
+        context.emit(asdict(found))
+        return
+    if found.advisories:
+        table = plain_table("PACKAGE", "ADVISORY", "FIXED IN", "MAY BE NEWER", "IMAGES")
+        for advisory in found.advisories:
+            newer = "yes" if advisory.name in context.matrix.newer.packages else "no"
+            fixed = ", ".join(advisory.fixed) or "-"
+            package = f"{advisory.name} {advisory.version}"
+            table.add_row(package, advisory.advisory, fixed, newer, _images(advisory))
+        print_table(table)
+    unknown = f"; unknown to the service: {', '.join(found.unknown)}" if found.unknown else ""
+    print(f"{found.audited} packages audited, {len(found.advisories)} advisories{unknown}")
+
+
+def _images(advisory: Advisory) -> str:
+    images: Sequence[str] = advisory.images
+    return images[0] if len(images) == 1 else f"{images[0]} and {len(images) - 1} more"

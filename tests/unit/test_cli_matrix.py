@@ -1,0 +1,345 @@
+"""`tfimg matrix`: the table, the Markdown, the JSON and the page."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tfimg.cli import main
+from tfimg.cli.parser import build_parser
+from tfimg.cli.show import print_support
+from tfimg.matrix.schema import Matrix
+from tfimg.matrix.spec import ImageSpec, expand
+from tfimg.recipe.lockfile import digest
+from tfimg.recipe.support import BEGIN, END, supports
+from tfimg.workspace import Workspace
+
+BASE = Path(__file__).parents[1] / "data" / "matrix" / "base.yaml"
+IDENTIFIERS = [
+    "2.15.0-cpu-py3.9", "2.15.0-cpu-py3.11", "2.15.0-cuda12.2-py3.9", "2.15.0-cuda12.2-py3.11",
+    "2.15.0-cpu-py3.9-arm64", "2.15.0-cpu-py3.11-arm64", "2.15.1-cpu-py3.9", "2.15.1-cpu-py3.11",
+    "2.15.1-cuda12.2-py3.9", "2.15.1-cuda12.2-py3.11", "2.15.1-tpu-py3.9", "2.15.1-tpu-py3.11", "2.16.1-cpu-py3.11",
+]  # fmt: skip
+NASTY = """</script><b>&"'{{ 7 * 7 }}<!--"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Workspace:
+    """A workspace with the small matrix, and evidence of one image."""
+    workspace = Workspace(root=tmp_path / "workspace")
+    workspace.images.mkdir(parents=True)
+    workspace.matrix.write_text(BASE.read_text())
+    identifier = "2.15.1-cpu-py3.11"
+    workspace.locks(identifier).mkdir(parents=True)
+    workspace.lock(identifier, "packages").write_text("six==1.16.0\n")
+    report = {
+        "lock": digest({"packages": "six==1.16.0\n"}), "passed": True, "level": "validated", "device": "cpu",
+        "date": "2024-05-02T10:00:00+00:00",
+    }  # fmt: skip
+    workspace.evidence(identifier).parent.mkdir()
+    workspace.evidence(identifier).write_text(json.dumps(report))
+    return workspace
+
+
+@pytest.fixture
+def tfimg(capsys: pytest.CaptureFixture[str], small: Workspace) -> Run:
+    """Runs a command in the small workspace."""
+
+    def run(*argv: str, **environ: str) -> Ended:
+        nowhere = {"PATH": os.defpath, "HOME": str(small.root), "TFIMG_WORKSPACE": str(small.root)}
+        try:
+            code = main(argv, {**nowhere, **environ})
+        except SystemExit as end:  # argparse
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        return Ended(code, out, err)
+
+    return run
+
+
+class Page(HTMLParser):
+    """What the page holds: its tags with their attributes, its text, and elements that were never closed."""
+
+    VOID = frozenset({"meta", "input", "link", "br"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.open: list[str] = []
+        self.scripts: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        (self.scripts if self.open and self.open[-1] == "script" else self.text).append(data)
+
+    def having(self, attribute: str) -> list[tuple[str, str]]:
+        return [
+            (tag, attributes[attribute] or "") for tag, attributes in self.tags if attribute in attributes
+        ]
+
+
+def test_the_table_is_plain_and_uncut_where_nobody_looks_at_a_terminal(tfimg: Run) -> None:
+    assert tfimg("matrix") == Ended(
+        0,
+        "TENSORFLOW     PYTHON    ARM64                 CUDA CUDNN      DRIVER     GPUS (CODE FOR) TPU          NUMPY"
+        "               KERAS          PROVEN\n"
+        "2.15.0, 2.15.1 3.9, 3.11 3.9, 3.11, not 2.15.1 12.2 ≥8.9.4, <9 ≥525.60.13 8.0 9.0+PTX     0.1 (2.15.1) "
+        "≥1.23.5, <2.0.0, <2 ≥2.15.0, <2.16 cpu 1/4 validated\n"
+        "2.16.1         3.11      –                     –    –          –          –               –            "  # noqa: RUF001
+        "≥1.23.5             ≥3.0.0         –\n"  # noqa: RUF001
+        "\n"
+        "2.15.1: not for linux/arm64: the release has no aarch64 wheel\n"
+        "2.16.1: not for Python 3.9: a dependency has no wheel for Python 3.9\n"
+        "2.16.1: not for tpu: libtpu 0.2: not on the package index\n"
+        "2.15.0–2.15.1: setuptools<82: TensorBoard imports pkg_resources (tensorflow/tensorboard#7003)\n"  # noqa: RUF001
+        "2.15.0–2.15.1: numpy<2: compiled against NumPy 1\n",  # noqa: RUF001
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("width", "heads", "lines"), [(200, "GPUS (CODE FOR)", 1), (125, "GPUS  ", 1), (100, "GPUS  ", 2)]
+)
+def test_a_terminal_is_given_as_much_as_it_has_room_for(
+    width: int, heads: str, lines: int, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Console(force_terminal=True, width=width, color_system=None, record=True)
+    monkeypatch.setattr("tfimg.cli.show.Console", lambda: told)
+    print_support(supports(matrix, expand(matrix), {}))
+    text = told.export_text().splitlines()
+    assert heads in text[0]
+    assert len(text) == 1 + lines * len(matrix.rows)
+    assert max(map(len, text)) <= width
+
+
+def test_markdown_is_the_support_table(tfimg: Run) -> None:
+    ended = tfimg("matrix", "--markdown")
+    assert (ended.code, ended.stderr) == (0, "")
+    assert [line.split(" | ")[0] for line in ended.stdout.splitlines()[2:]] == [
+        "| 2.15.0, 2.15.1",
+        "| 2.16.1",
+    ]
+
+
+@pytest.mark.parametrize("argv", [["matrix", "--json"], ["matrix", "--json", "--repository", "other/name"]])
+def test_json_has_every_row_and_every_image(argv: list[str], tfimg: Run) -> None:
+    ended = tfimg(*argv)
+    assert (ended.code, ended.stderr) == (0, "")
+    told = json.loads(ended.stdout)
+    assert [row["releases"] for row in told["rows"]] == [["2.15.0", "2.15.1"], ["2.16.1"]]
+    assert [image["identifier"] for image in told["images"]] == IDENTIFIERS
+    assert {tag.partition(":")[0] for image in told["images"] for tag in image["tags"]} == {
+        argv[-1] if "--repository" in argv else "example/tensorflow"
+    }
+    assert [image["level"] for image in told["images"]].count("validated") == 1
+    assert told["gpus"] == {"sm_80": ["A100", "A30"], "sm_90": ["H100"]}
+    assert told["ptx"]["below"] == "sm_100"
+    assert told["left_out"][0]["packages"] == ["tensorrt"]
+
+
+def test_json_says_of_an_image_what_list_says(tfimg: Run) -> None:
+    listed = json.loads(tfimg("list", "--json").stdout)
+    told = json.loads(tfimg("matrix", "--json").stdout)["images"]
+    assert [{key: image[key] for key in row} for image, row in zip(told, listed, strict=True)] == listed
+
+
+def page(tfimg: Run) -> Page:
+    ended = tfimg("matrix", "--html")
+    assert (ended.code, ended.stderr) == (0, "")
+    return Page(ended.stdout)
+
+
+def test_the_page_has_every_image_and_is_closed(tfimg: Run) -> None:
+    found = page(tfimg)
+    assert found.open == []
+    ids = [name for tag, name in found.having("id") if tag == "tr"]
+    assert sorted(set(ids) - {"row-0", "row-1"}) == sorted(IDENTIFIERS)
+    assert "tfimg build --tf 2.15.1 --python 3.11" in found.text
+    assert "tfimg resolve --tf 2.15.0 --python 3.9 --device gpu" in found.text
+
+
+def test_the_project_s_page_has_every_image(specs: list[ImageSpec], workspace: Workspace, tfimg: Run) -> None:
+    found = Page(tfimg("matrix", "--html", TFIMG_WORKSPACE=str(workspace.root)).stdout)
+    assert {spec.identifier for spec in specs} <= {name for _, name in found.having("id")}
+
+
+def test_the_page_loads_nothing_and_links_to_issues_only(tfimg: Run) -> None:
+    found = page(tfimg)
+    assert found.having("src") == []
+    assert {tag for tag, _ in found.tags} & {"link", "img", "iframe", "object", "embed", "base"} == set()
+    links = {target for tag, target in found.having("href") if tag == "a"}
+    assert links == {
+        "https://github.com/tensorflow/tensorboard/issues/7003",
+        "https://github.com/tensorflow/tensorflow/issues/89272",
+    }
+    assert re.findall(r"url\(|@import|fetch\(|https?://", "".join([*found.scripts, *found.text])) == []
+    policy = [one["content"] for _, one in found.tags if one.get("http-equiv") == "Content-Security-Policy"]
+    assert policy == ["default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"]
+
+
+def test_the_page_can_be_used_without_eyes_or_mouse(tfimg: Run) -> None:
+    found = page(tfimg)
+    ids = [name for _, name in found.having("id")]
+    assert len(ids) == len(set(ids))
+    for attribute in ("aria-controls", "aria-describedby", "list"):
+        assert {name for _, name in found.having(attribute)} <= set(ids)
+    # Each field stands in its label, each column and line has its head, and the count is spoken.
+    assert len([tag for tag, _ in found.tags if tag in {"select", "input"}]) == len(
+        [tag for tag, _ in found.tags if tag == "label"]
+    )
+    scopes = [scope for _, scope in found.having("scope")]
+    assert (scopes.count("col"), scopes.count("rowgroup"), scopes.count("row")) == (7, 2, len(IDENTIFIERS))
+    assert ("html", "en") in found.having("lang")
+    assert [one.get("aria-live") for _, one in found.tags if one.get("id") == "count"] == ["polite"]
+
+
+def test_each_level_is_told_in_words(tfimg: Run) -> None:
+    found = page(tfimg)
+    levels = [one["class"] for tag, one in found.tags if (one.get("class") or "").startswith("level ")]
+    assert levels.count("level validated") == 2  # of the image, and of its row
+    assert "validated" in found.text
+    assert "cpu 1/4 validated" in found.text
+    assert "2024-05-02" in found.text
+
+
+def facts(found: Page) -> Any:
+    return json.loads(found.scripts[0])
+
+
+def test_the_filters_know_what_each_wheel_runs_on(tfimg: Run) -> None:
+    told = facts(page(tfimg))
+    assert told["rows"][1] is None
+    assert told["rows"][0]["driver"] == "525.60.13"
+    assert told["rows"][0]["ptx_driver"] == "535.54.03"
+    runs = told["rows"][0]["runs"]
+    assert {"sm_80", "sm_86", "sm_89", "sm_90"} <= set(runs["code"])
+    assert not {"sm_75", "sm_100"} & {*runs["code"], *runs["ptx"]}
+
+
+@pytest.mark.parametrize(
+    "kept",
+    ["compiled against NumPy 1", "no wheel runs on Blackwell", "A100", "the release has no aarch64 wheel"],
+)
+def test_what_the_matrix_says_is_text_and_never_markup(kept: str, tfimg: Run, small: Workspace) -> None:
+    nasty = json.dumps(NASTY)  # JSON's strings are YAML's
+    small.matrix.write_text(BASE.read_text().replace(kept, nasty, 1))
+    before = [tag for tag, _ in page_of(tfimg, small, kept).tags]
+    found = page(tfimg)
+    assert found.open == []
+    assert [tag for tag, _ in found.tags] == before
+    assert any(NASTY in text for text in [*found.text, *(value for _, value in found.having("value"))])
+    facts(found)
+
+
+def page_of(tfimg: Run, small: Workspace, kept: str) -> Page:
+    """The page of the same matrix with a harmless word in the same place."""
+    changed = small.matrix.read_text()
+    small.matrix.write_text(BASE.read_text().replace(kept, "word", 1))
+    found = page(tfimg)
+    small.matrix.write_text(changed)
+    return found
+
+
+@pytest.mark.parametrize("form", ["--json", "--markdown", "--html", None])
+def test_a_file_gets_what_standard_output_would(form: str | None, tfimg: Run, tmp_path: Path) -> None:
+    argv = ["matrix", *([form] if form else [])]
+    printed = tfimg(*argv).stdout
+    ended = tfimg(*argv, "--output", f"{tmp_path}/new/file")
+    assert (ended.code, ended.stdout) == (0, "")
+    assert ended.stderr == ("" if form == "--json" else f"wrote {tmp_path}/new/file\n")
+    assert (tmp_path / "new/file").read_text() == printed
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--json", "--html"], "--json and another form are asked for. Drop one of the two."),
+        (["--json", "--markdown"], "--json and another form are asked for. Drop one of the two."),
+        (["--output", ""], "--output is empty. Name a file, or leave it out."),
+        (["--html", "--markdown"], "not allowed with argument"),
+    ],
+)
+def test_a_contradiction_is_a_wrong_command_line(argv: list[str], message: str, tfimg: Run) -> None:
+    ended = tfimg("matrix", *argv)
+    assert ended.code == 2
+    assert message in ended.stderr
+
+
+def test_a_folder_is_no_file_to_write_to(tfimg: Run, tmp_path: Path) -> None:
+    ended = tfimg("matrix", "--html", "--output", str(tmp_path))
+    assert (ended.code, ended.stdout) == (9, "")
+
+
+def test_render_writes_the_table_into_a_readme_with_markers(renderable: Workspace, tfimg: Run) -> None:
+    renderable.readme.write_text(f"# Mine\n\n{BEGIN}{END}\n")
+    stale = tfimg("render", "--check")
+    assert stale.code == 7
+    assert "README.md differs" in stale.stderr
+    assert tfimg("render").code == 0
+    table = tfimg("matrix", "--markdown").stdout
+    assert renderable.readme.read_text() == f"# Mine\n\n{BEGIN}\n{table}\n{END}\n"
+    assert tfimg("render", "--check").stdout.endswith("all fresh\n")
+
+
+def test_render_leaves_a_readme_without_markers_alone(renderable: Workspace, tfimg: Run) -> None:
+    renderable.readme.write_text("# Mine\n")
+    assert tfimg("render").code == 0
+    assert renderable.readme.read_text() == "# Mine\n"
+    renderable.readme.unlink()
+    assert tfimg("render", "--check").code == 0
+
+
+@pytest.fixture
+def renderable(small: Workspace, workspace: Workspace) -> Workspace:
+    """The small workspace with what `tfimg render` reads."""
+    shutil.copytree(workspace.templates, small.templates)
+    for tensorflow in ("2.15.0", "2.15.1", "2.16.1"):
+        lock = small.lock(f"{tensorflow}-cpu-py3.11", "packages")
+        lock.parent.mkdir(exist_ok=True)
+        lock.write_text("six==1.16.0\n")
+    return small
+
+
+@pytest.mark.parametrize(
+    ("argv", "as_json"),
+    [
+        (["matrix"], False),
+        (["matrix", "--json"], True),
+        (["matrix", "--json", "check"], True),
+        (["matrix", "check", "--json"], True),
+        (["matrix", "check"], False),
+        (["engine", "status", "--json"], True),
+    ],
+)
+def test_json_may_be_said_to_a_command_or_to_the_one_below_it(argv: list[str], as_json: bool) -> None:
+    assert build_parser().parse_args(argv).json is as_json

@@ -1,0 +1,205 @@
+"""Whatever is done to a good matrix: it is understood, or every problem in it is told by its path."""
+
+from __future__ import annotations
+
+import copy
+import io
+import re
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from tfimg.errors import MatrixError
+from tfimg.matrix.load import parse_matrix
+from tfimg.matrix.spec import expand, gaps
+from tfimg.workspace import find_workspace
+
+TEXTS = {
+    "base": (Path(__file__).parents[1] / "data" / "matrix" / "base.yaml").read_text(),
+    "project": find_workspace({}).matrix.read_text(),
+}
+PLAIN = {name: YAML(typ="safe", pure=True).load(text) for name, text in TEXTS.items()}
+
+PROBLEM = re.compile(r"(the document|the text|line \d+, column \d+|\S[^\n]*): \S.*", re.DOTALL)
+"""Where it is, and what is wrong there."""
+ALIEN = ("Traceback", "errors.pydantic.dev", "pydantic_core", "Exceeds the limit", "object at 0x")
+"""What Python and pydantic say to programmers."""
+
+
+def claim(text: str) -> None:
+    """A matrix whose images can be told, or problems that a person can look up."""
+    try:
+        matrix = parse_matrix(text, source="matrix.yaml", today=date(2030, 1, 1))
+    except MatrixError as error:
+        problems = error.problems
+    else:
+        specs = expand(matrix)
+        assert len({spec.identifier for spec in specs}) == len(specs)
+        gaps(matrix)
+        return
+    assert problems
+    assert [problem for problem in problems if not PROBLEM.fullmatch(problem)] == []
+    assert [problem for problem in problems if any(word in problem for word in ALIEN)] == []
+
+
+# Parts that are deleted, copied, exchanged, renamed or replaced
+
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([2**63, -(2**64), 10**4000]),
+    st.floats(),
+    st.dates(),
+    st.datetimes(),
+    st.binary(max_size=4),
+    st.text(max_size=6),
+    st.text("0123456789.<>=!~*,+ abcdev", max_size=12),
+    st.sampled_from(
+        [
+            "", " ", "\n", "=", "<<", "~", "null", "x" * 5000, "9" * 5000, f">={'9' * 5000}", "===foo", "==1.*", "!=1",
+            "~=1.1", "==1+abc", ">=1,<1", "٣.٩", "\uff13.9", "3.9\n", " 3.9", "1!2.0", "2.0+a", "v2.15.0", "2.15-1",
+            "1e5", "0x1f", "1_000", "numpy", "numpy===foo", "numpy @ https://a.test/b", "numpy<2; python_version<'3'",
+            "numpy[a]<2", "NumPy<1", "keras>9", "0001-01-01", "9999-12-31", "2024-02-30", "20240101",
+            "2024-01-01T00:00:00Z",
+            "sm_90", "compute_100", "cpu", "gpu", "tpu", "linux/amd64", "linux/arm64", "3.9", "3.10", "12.2", "11.8",
+        ]
+    ),
+    st.lists(st.integers() | st.text(max_size=3), max_size=3),
+    st.dictionaries(st.text(max_size=3) | st.integers() | st.none() | st.booleans(), st.text(max_size=3), max_size=3),
+    st.integers(1, 1500).map(lambda depth: eval("[" * min(depth, 60) + "]" * min(depth, 60))),  # noqa: S307
+)  # fmt: skip
+MUTATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["delete", "copy", "replace", "exchange", "rename", "insert"]),
+        st.integers(0, 5000),
+        st.integers(0, 5000),
+        JUNK,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def places(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Every container in a document with each of its keys or positions."""
+    if isinstance(node, dict | list):
+        for key in node if isinstance(node, dict) else range(len(node)):
+            yield node, key
+            yield from places(node[key])
+
+
+def mutate(document: Any, kind: str, here: int, there: int, junk: Any) -> None:
+    every = list(places(document))
+    if not every:
+        return
+    node, key = every[here % len(every)]
+    other, other_key = every[there % len(every)]
+    if kind == "delete":
+        del node[key]
+    elif kind == "copy":
+        other[other_key] = copy.deepcopy(node[key])
+    elif kind == "replace":
+        node[key] = junk
+    elif kind == "exchange":
+        first, second = copy.deepcopy(node[key]), copy.deepcopy(other[other_key])
+        node[key] = second
+        if other is not node[key] and (isinstance(other, dict) or other_key < len(other)):
+            other[other_key] = first
+    elif isinstance(node, list):
+        node.insert(key, copy.deepcopy(node[key]) if kind == "rename" else junk)
+    else:
+        name = junk if isinstance(junk, str | int | float | None | date) else repr(junk)
+        node[name] = node.pop(key) if kind == "rename" else junk
+
+
+def dumped(document: Any) -> str:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.representer.ignore_aliases = lambda *_: True  # type: ignore[method-assign]
+    stream = io.StringIO()
+    yaml.dump(document, stream)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_an_unchanged_matrix_survives_the_way_through_plain_data(name: str) -> None:
+    parse_matrix(dumped(PLAIN[name]), source=name, today=date(2030, 1, 1))
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@given(name=st.sampled_from(["base", "base", "base", "project"]), mutations=MUTATIONS)
+def test_a_matrix_with_changed_parts_is_understood_or_told_by_path(
+    name: str, mutations: list[tuple[str, int, int, Any]]
+) -> None:
+    document = copy.deepcopy(PLAIN[name])
+    for mutation in mutations:
+        mutate(document, *mutation)
+    claim(dumped(document))
+
+
+# Text that is cut, doubled, exchanged and interspersed
+
+SCRAPS = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+    st.text("\x00\x07\x1b\x7f\x85\ufeff\u2028\t\r\n \ufffe", min_size=1, max_size=3),
+    st.text("[]{}:,&*!|>%@`?-#'\"\\<=~ \n", min_size=1, max_size=8),
+    st.sampled_from(
+        [
+            "&a ", "*a", "<<: ", "<<: *a\n", "!!python/object:a ", "!!binary ", "!!set ", "!!omap ", "!!timestamp ",
+            "!!int ",
+            "!!float ", "!!bool ", "!!null ", "!!pairs ", "! ", "!a!b ", "!<> ", "%YAML 1.1\n---\n", "%YAML 9.9\n---\n",
+            "%TAG ! a:\n---\n", "---\n", "...\n", "\n---\n", "? ", "- ", ": ", "|\n", ">-\n", "\\x",
+            '"\\u12"', '"\\ud800"',
+            '"\\U00110000"', "[" * 3000, "{" * 3000, "- " * 3000, "? " * 1000, "2001-01-01t00:00:00Z", "0o9", "0b2",
+            "1:1:1",
+            "9" * 5000, f"0x{'f' * 5000}", ".inf", ".nan", "190:20:30", "=", "+", "0x", "1e999", "1__2", "_1",
+        ]
+    ),
+)  # fmt: skip
+EDITS = st.lists(
+    st.tuples(
+        st.sampled_from(["cut", "double", "move", "insert", "insert", "overwrite", "truncate"]),
+        st.floats(0, 1),
+        st.integers(0, 40) | st.integers(0, 2000),
+        st.floats(0, 1),
+        SCRAPS,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def edited(text: str, kind: str, where: float, length: int, target: float, scrap: str) -> str:
+    start = int(where * len(text))
+    end = start + length
+    before, piece, after = text[:start], text[start:end], text[end:]
+    if kind == "cut":
+        return before + after
+    if kind == "double":
+        return before + piece + piece + after
+    if kind == "move":
+        rest = before + after
+        to = int(target * len(rest))
+        return rest[:to] + piece + rest[to:]
+    if kind == "insert":
+        return before + scrap + piece + after
+    if kind == "overwrite":
+        return before + scrap + after
+    return before
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@given(name=st.sampled_from(["base"] * 9 + ["project"]), edits=EDITS)
+def test_a_damaged_text_is_understood_or_told_by_its_line(
+    name: str, edits: list[tuple[str, float, int, float, str]]
+) -> None:
+    text = TEXTS[name]
+    for edit in edits:
+        text = edited(text, *edit)
+    claim(text)

@@ -1,0 +1,242 @@
+"""What the rows of a matrix support, and the tables that say so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from tfimg.matrix.load import parse_matrix
+from tfimg.matrix.schema import Matrix
+from tfimg.matrix.spec import ImageSpec, expand
+from tfimg.recipe.describe import Status
+from tfimg.recipe.support import (
+    BEGIN,
+    COLUMNS,
+    END,
+    NARROW,
+    SHORT,
+    Proven,
+    Support,
+    TpuSupport,
+    capability_text,
+    document,
+    image_document,
+    issue_url,
+    markdown,
+    notes,
+    range_text,
+    request_text,
+    span,
+    supports,
+    with_table,
+)
+
+BASE = Path(__file__).parents[1] / "data" / "matrix" / "base.yaml"
+STATUSES = {
+    "2.15.0-cpu-py3.9": Status(level="linked", date="2024-05-02"),
+    "2.15.1-cpu-py3.11": Status(level="validated", date="2024-05-01"),
+    "2.15.1-cuda12.2-py3.11": Status(
+        level="validated", date="2024-05-03", gpu="NVIDIA T4", driver="535.104.05"
+    ),
+}
+
+
+@pytest.fixture
+def small() -> Matrix:
+    return parse_matrix(BASE.read_text(), source="base.yaml", today=date(2024, 6, 1))
+
+
+@pytest.fixture
+def rows(small: Matrix) -> tuple[Support, ...]:
+    return supports(small, expand(small), STATUSES)
+
+
+def cells(columns: object, row: Support) -> dict[str, str]:
+    return {name: text(row) for name, text in columns}  # type: ignore[attr-defined]
+
+
+def test_the_markdown_table_has_a_line_per_row_of_the_matrix(rows: Sequence[Support]) -> None:
+    assert markdown(rows) == (
+        "| TensorFlow | Python | arm64 | CUDA | cuDNN | driver | GPUs (code for) | TPU | NumPy | Keras | proven |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|\n"
+        "| 2.15.0, 2.15.1 | 3.9, 3.11 | 3.9, 3.11, not 2.15.1 | 12.2 | ≥8.9.4, <9 | ≥525.60.13 | 8.0 9.0+PTX "
+        "| 0.1 (2.15.1) | ≥1.23.5, <2.0.0, <2 | ≥2.15.0, <2.16 "
+        "| cpu 1/4 validated, cpu 1/4 linked, gpu 1/4 validated |\n"
+        "| 2.16.1 | 3.11 | – | – | – | – | – | – | ≥1.23.5 | ≥3.0.0 | – |\n"  # noqa: RUF001
+    )
+
+
+def test_a_terminal_s_tables_say_the_same_in_less_room(rows: Sequence[Support]) -> None:
+    assert cells(SHORT, rows[0]) == {
+        "TensorFlow": "2.15.0–2.15.1",  # noqa: RUF001
+        "Python": "3.9, 3.11",
+        "arm64": "some",
+        "CUDA": "12.2",
+        "cuDNN": "≥8.9.4,<9",
+        "driver": "525.60.13",
+        "GPUs": "8.0–9.0+PTX",  # noqa: RUF001
+        "TPU": "0.1",
+        "NumPy": "≥1.23.5,<2.0.0,<2",
+        "Keras": "≥2.15.0,<2.16",
+        "proven": "cpu 1/4 validated, cpu 1/4 linked, gpu 1/4 validated",
+    }
+    narrow = cells(NARROW, rows[0])
+    assert narrow["cuDNN"] == "≥8.9.4,\n<9"
+    assert narrow["proven"] == "cpu 1/4\nvalidated,\ncpu 1/4\nlinked,\ngpu 1/4\nvalidated"
+    assert cells(SHORT, rows[1])["arm64"] == "–"  # noqa: RUF001
+
+
+def test_every_table_has_the_columns_in_one_order() -> None:
+    heads = [[name.split()[0] for name, _ in columns] for columns in (COLUMNS, SHORT, NARROW)]
+    assert heads[0] == heads[1] == heads[2]
+
+
+def test_what_the_table_has_no_room_for_is_said_once(rows: Sequence[Support]) -> None:
+    assert notes(rows) == (
+        "2.15.1: not for linux/arm64: the release has no aarch64 wheel",
+        "2.16.1: not for Python 3.9: a dependency has no wheel for Python 3.9",
+        "2.16.1: not for tpu: libtpu 0.2: not on the package index",
+        "2.15.0–2.15.1: setuptools<82: TensorBoard imports pkg_resources (tensorflow/tensorboard#7003)",  # noqa: RUF001
+        "2.15.0–2.15.1: numpy<2: compiled against NumPy 1",  # noqa: RUF001
+    )
+
+
+def test_a_constraint_of_rows_that_follow_each_other_names_the_first_and_the_last(
+    rows: Sequence[Support],
+) -> None:
+    one = replace(rows[0], constraints=rows[0].constraints[:1])
+    free = replace(rows[1], releases=("2.17.0",))
+    last = replace(one, releases=("2.18.0",))
+    told = notes([one, replace(one, releases=("2.16.1",)), free, last])
+    assert told[-1].startswith("2.15.0–2.16.1, 2.18.0: setuptools<82: ")  # noqa: RUF001
+
+
+def test_what_is_proven_is_counted_per_device_and_platform(rows: Sequence[Support]) -> None:
+    cpu, gpu, tpu, arm64 = rows[0].proven
+    assert cpu == Proven(
+        device="cpu",
+        platform="linux/amd64",
+        images=4,
+        levels=(("validated", 1), ("linked", 1), ("declared", 2)),
+        date="2024-05-02",
+        gpu=None,
+        driver=None,
+    )
+    assert (gpu.date, gpu.gpu, gpu.driver) == ("2024-05-03", "NVIDIA T4", "535.104.05")
+    assert (tpu.device, tpu.images, tpu.levels) == ("tpu", 2, (("declared", 2),))
+    assert (arm64.device, arm64.platform, arm64.images, arm64.date) == ("cpu", "linux/arm64", 2, None)
+
+
+def test_a_row_is_json_with_all_its_facts(rows: Sequence[Support]) -> None:
+    found = json.loads(json.dumps(document(rows[0])))
+    assert {key: found[key] for key in found if key not in {"proven", "constraints"}} == {
+        "row": 0,
+        "releases": ["2.15.0", "2.15.1"],
+        "first": "2023-11-14",
+        "last": "2024-03-08",
+        "default_python": "3.11",
+        "platforms": {
+            "linux/amd64": {
+                "pythons": ["3.9", "3.11"],
+                "packages": {"cpu": "tensorflow-cpu", "gpu": "tensorflow", "tpu": "tensorflow-tpu"},
+                "missing": {},
+            },
+            "linux/arm64": {
+                "pythons": ["3.9", "3.11"],
+                "packages": {"cpu": "tensorflow-cpu-aws"},
+                "missing": {"2.15.1": "the release has no aarch64 wheel"},
+            },
+        },
+        "blocked": {},
+        "numpy": ">=1.23.5,<2.0.0",
+        "keras": ">=2.15.0,<2.16",
+        "gpu": {
+            "cuda": "12.2",
+            "cudnn": ">=8.9.4,<9",
+            "toolkit": "12.2",
+            "cudnn_wheel": "8.9.4.25",
+            "nccl_wheel": "2.16.5",
+            "libraries": {
+                "nvidia-cublas-cu12": "12.2.5.6",
+                "nvidia-cuda-runtime-cu12": "12.2.140",
+                "nvidia-cudnn-cu12": "8.9.4.25",
+                "nvidia-nccl-cu12": "2.16.5",
+            },
+            "code": ["sm_80", "sm_90"],
+            "ptx": ["compute_90"],
+            "driver_floor": "525.60.13",
+            "ptx_driver": "535.54.03",
+            "gpus": {"sm_80": "code", "sm_90": "code"},
+        },
+        "tpu": [{"tensorflow": "2.15.1", "libtpu": "0.1", "unavailable": None}],
+        "newer": {"wrapt": "got its wheel for Python 3.11 later"},
+    }
+    assert found["constraints"][0]["issue"] == "tensorflow/tensorboard#7003"
+    assert found["proven"][0]["levels"] == {"validated": 1, "linked": 1, "declared": 2}
+    assert document(rows[1])["gpu"] is None
+
+
+def test_a_pair_that_cannot_be_had_says_why(rows: Sequence[Support]) -> None:
+    assert rows[1].tpu == (
+        TpuSupport(tensorflow="2.16.1", libtpu="0.2", unavailable="not on the package index"),
+    )
+
+
+def test_an_image_has_the_command_that_builds_it_where_one_does(small: Matrix) -> None:
+    told = {
+        spec.identifier: image_document(spec, repository="tf", status=Status(level="declared"))
+        for spec in expand(small)
+    }
+    assert told["2.15.0-cpu-py3.9"]["build"] == "tfimg build --tf 2.15.0 --python 3.9"
+    assert told["2.15.0-cuda12.2-py3.9"]["build"] is None
+    assert (told["2.16.1-cpu-py3.11"]["row"], told["2.16.1-cpu-py3.11"]["tags"][0]) == (
+        1,
+        "tf:2.16.1-cpu-py3.11",
+    )
+
+
+def test_options_ask_for_the_very_image(specs: Sequence[ImageSpec]) -> None:
+    by_name = {spec.identifier: request_text(spec) for spec in specs}
+    assert len(set(by_name.values())) == len(specs)
+    assert by_name["2.15.1-cuda12.2-py3.11"] == "--tf 2.15.1 --python 3.11 --device gpu"
+    assert by_name["2.16.2-cpu-py3.9-arm64"] == "--tf 2.16.2 --python 3.9 --platform linux/arm64"
+
+
+@pytest.mark.parametrize(
+    ("minors", "text"),
+    [
+        (["3.9", "3.10", "3.11"], "3.9–3.11"),  # noqa: RUF001
+        (["3.9", "3.11"], "3.9, 3.11"),
+        (["3.9"], "3.9"),
+        ([], ""),
+    ],
+)
+def test_minors_with_a_gap_are_named_one_by_one(minors: list[str], text: str) -> None:
+    assert span(minors) == text
+
+
+def test_words_for_people() -> None:
+    assert range_text(">=1.22,<=1.24.3") == "≥1.22, ≤1.24.3"
+    assert [capability_text(name) for name in ("sm_75", "compute_120")] == ["7.5", "12.0"]
+    assert issue_url("tensorflow/docs#12") == "https://github.com/tensorflow/docs/issues/12"
+
+
+def test_markdown_keeps_what_would_be_markup(rows: Sequence[Support]) -> None:
+    odd = replace(rows[1], releases=("a|b</script>&amp;",))
+    assert "| a\\|b\\</script>\\&amp; |" in markdown([odd])
+
+
+def test_a_readme_gets_the_table_between_its_markers(rows: Sequence[Support]) -> None:
+    written = f"before\n{BEGIN}\n{markdown(rows)}\n{END}\nafter\n"
+    assert with_table(f"before\n{BEGIN}old\n{END}\nafter\n", rows) == written
+    assert with_table(written, rows) == written
+
+
+@pytest.mark.parametrize("readme", ["", "no markers\n", BEGIN, f"{END}\n{BEGIN}"])
+def test_a_readme_without_both_markers_is_left_alone(readme: str, rows: Sequence[Support]) -> None:
+    assert with_table(readme, rows) is None
