@@ -56,7 +56,11 @@ def cudnn(paths):
     if function is None:
         return None
     function.restype = ctypes.c_size_t
-    number = function()
+    return cudnn_version(function())
+
+
+def cudnn_version(number):
+    """Version that cuDNN's number means."""
     major, rest = divmod(number, 10000) if number >= 90000 else divmod(number, 1000)
     return "%d.%d.%d" % (major, rest // 100, rest % 100)
 
@@ -67,7 +71,12 @@ def cuda(paths):
     number = ctypes.c_int()
     if function is None or function(ctypes.byref(number)) != 0:
         return None
-    return "%d.%d" % (number.value // 1000, number.value % 1000 // 10)
+    return cuda_version(number.value)
+
+
+def cuda_version(number):
+    """Version that CUDA's number means."""
+    return "%d.%d" % (number // 1000, number % 1000 // 10)
 
 
 def main():

@@ -14,7 +14,8 @@ from tfimg.cli.images import prepare_base
 from tfimg.cli.parser import build_parser
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import Exit, Line, RunOrder
-from tfimg.matrix.resolve import Request, resolve
+from tfimg.matrix.request import Request
+from tfimg.matrix.resolve import resolve
 from tfimg.recipe.lockfile import digest
 from tfimg.workspace import find_workspace
 
@@ -189,7 +190,7 @@ def test_the_committed_dockerfile_builds_with_plain_docker(built: Built, engine:
 @pytest.mark.parametrize(("python", "suite"), [("3.9", "bullseye"), ("3.13", "trixie")])
 def test_other_pythons_are_bootstrapped_too(engine: DockerEngine, python: str, suite: str) -> None:
     context = Context(build_parser().parse_args(["build", "--base", "bootstrap"]), os.environ, Edge())
-    base = prepare_base(context, resolve(context.specs, Request(python=python)), {})
+    base = prepare_base(context, resolve(context.matrix, context.specs, Request(python=python)).spec, {})
     assert (base.kind, base.name) == ("bootstrap", f"tfimg/base:{suite}-py{python}")
     script = "import sys, ssl; print('.'.join(map(str, sys.version_info[:2])))"
     assert said(engine, base.reference, "python3", "-c", script) == (0, python)

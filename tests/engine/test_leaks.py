@@ -25,7 +25,8 @@ from tfimg.engine.bases import Bootstrap, choose_base
 from tfimg.engine.debian import Mirrors, find_mirrors
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import BuildOrder, Line, RunOrder
-from tfimg.matrix.resolve import Request, resolve
+from tfimg.matrix.request import Request
+from tfimg.matrix.resolve import resolve
 from tfimg.recipe.render import render_base
 
 from .conftest import Built, started, tfimg
@@ -132,7 +133,7 @@ def test_the_way_into_a_debian_mirror_stays_out_of_the_base(engine: DockerEngine
         for name, uri in (("archive", own.archive), ("security", own.security))
     }
     context = Context(build_parser().parse_args(["build", "--base", "bootstrap"]), os.environ, Edge())
-    spec = resolve(context.specs, Request(python="3.13"))
+    spec = resolve(context.matrix, context.specs, Request(python="3.13")).spec
     bootstrap = Bootstrap(
         mirrors=Mirrors(archive=str(planted["archive"]), security=planted["security"]),
         scratch=context.state / "scratch", template=partial(render_base, context.templates), environ=os.environ,

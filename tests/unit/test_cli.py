@@ -93,26 +93,59 @@ def test_the_version(tfimg: Run) -> None:
 def test_resolve_says_everything_about_an_image(tfimg: Run) -> None:
     ended = tfimg("resolve", "--tf", "2.15", "--cuda", "12", "--json")
     assert (ended.code, ended.stderr) == (0, "")
-    assert ended.json == {
+    document = ended.json
+    libraries = document.pop("libraries")
+    assert (libraries["nvidia-cudnn-cu12"], libraries["nvidia-nccl-cu12"]) == ("8.9.4.25", "2.16.5")
+    assert document == {
         "identifier": "2.15.1-cuda12.2-py3.11",
         "tensorflow": "2.15.1",
         "python": "3.11",
         "device": "gpu",
+        "platform": "linux/amd64",
+        "package": "tensorflow",
         "cuda": "12.2",
         "cudnn": ">=8.9.4,<9",
         "driver_floor": "525.60.13",
         "architectures": ["sm_50", "sm_60", "sm_70", "sm_75", "compute_80"],
         "libtpu": None,
+        "numpy": ">=1.23.5,<2.0.0",
+        "keras": ">=2.15.0,<2.16",
+        "constraints": [
+            {
+                "requirement": "setuptools<82",
+                "reason": "TensorBoard up to 2.20 imports pkg_resources, which setuptools 82 no longer has",
+                "issue": "tensorflow/tensorboard#7003",
+            }
+        ],
         "tags": [
             "tfimg/tensorflow:2.15.1-cuda12.2-py3.11",
             "tfimg/tensorflow:2.15.1-gpu",
             "tfimg/tensorflow:2.15-gpu",
         ],
         "level": "declared",
+        "date": None,
+        "gpu": None,
+        "driver": None,
         "base": "docker.io/library/python:3.11-slim-bookworm",
         "released": "2024-03-08",
         "cutoff": "2024-03-22",
+        "notes": ["Driver 525.60.13 or newer is needed."],
     }
+
+
+def test_resolve_explains_its_choice_when_asked(tfimg: Run) -> None:
+    ended = tfimg("resolve", "--tf", "2.15", "--gpu", "H100", "--explain", "--json")
+    first, *_, last = ended.json["explanation"]
+    assert (first, last) == (
+        "The matrix has 258 images.",
+        "Python 3.11 is the row's default, before 3.9, 3.10.",
+    )
+    assert ended.json["notes"] == [
+        "TensorFlow 2.15.1 has no code for sm_90: driver 535.54.03 or newer is needed, and it compiles the kernels at "
+        "first start, which can take half an hour (tensorflow/tensorflow#60739)."
+    ]
+    plain = tfimg("resolve", "--tf", "2.15", "--gpu", "H100", "--explain").stdout
+    assert all(sentence in plain for sentence in ended.json["explanation"])
 
 
 def test_resolve_for_people_leaves_out_what_an_image_does_not_have(tfimg: Run) -> None:
@@ -125,7 +158,7 @@ def test_resolve_for_people_leaves_out_what_an_image_does_not_have(tfimg: Run) -
 
 def test_list_prints_an_array_of_what_resolve_prints(tfimg: Run) -> None:
     (only,) = tfimg("list", "2.15.1-cpu-py3.11", "--json").json
-    assert only == tfimg("resolve", "--tf", "2.15.1", "--json").json
+    assert {**only, "notes": []} == tfimg("resolve", "--tf", "2.15.1", "--json").json
 
 
 def test_list_shows_every_image_on_a_line(tfimg: Run, specs: list[Any]) -> None:
@@ -213,16 +246,17 @@ def refused(ended: Ended, code: int) -> str:
 
 
 REFUSALS = [
-    (["resolve", "--tf", "2.14"], 40, "UnknownTensorFlow"),
-    (["resolve", "--tf", "2.15", "--python", "3.12"], 43, "UnavailablePython"),
-    (["resolve", "--tf", "2.15", "--cuda", "11"], 42, "UnavailableCuda"),
-    (["resolve", "--tf", "2.15", "--device", "tpu"], 41, "UnavailableDevice"),
     (["resolve", "--tf", "two"], 2, "UsageError"),
-    (["resolve", "--device", "cpu", "--cuda", "12"], 2, "UsageError"),
-    (["list", "2.14"], 4, "ResolutionError"),
-    (["render", "2.14.0-cpu-py3.11"], 4, "ResolutionError"),
+    (["resolve", "--gpu", "Voodoo 2"], 2, "UsageError"),
+    (["resolve", "--platform", "windows"], 2, "UsageError"),
+    (["resolve", "--driver", ""], 2, "UsageError"),
+    (["list", "2.9"], 4, "ResolutionError"),
+    (["render", "2.9.0-cpu-py3.11"], 4, "ResolutionError"),
+    (["lock", "2.9"], 4, "ResolutionError"),
+    (["audit", "2.9"], 4, "ResolutionError"),
     (["render", "2.15.1-cuda12.2-py3.11"], 8, "UnsupportedDevice"),
-    (["build", "--tf", "2.14"], 40, "UnknownTensorFlow"),
+    (["render", "2.16.1-cpu-py3.11-arm64"], 8, "UnsupportedDevice"),
+    (["build", "--tf", "2.15", "--platform", "arm64"], 8, "UnsupportedDevice"),
     (["build", "--tf", "2.15", "--cuda", "12"], 8, "UnsupportedDevice"),
     (["build", "--tf", "2.20", "--device", "tpu"], 8, "UnsupportedDevice"),
     (["plan", "--tf", "2.15", "--cuda", "12"], 8, "UnsupportedDevice"),
@@ -245,6 +279,35 @@ def test_a_refusal_is_a_paragraph_on_stderr_and_its_own_code(
     told = tfimg(*argv, "--json")
     assert told.json == {"event": "error", "error": kind, "message": message, "exit_code": code}
     assert refused(told, code) == message
+
+
+CLASHES = [
+    (["resolve", "--tf", "2.9"], 40, "UnknownTensorFlow"),
+    (["resolve", "--tf", "2.15", "--device", "tpu"], 41, "UnavailableDevice"),
+    (["resolve", "--tf", "2.15", "--cuda", "11"], 42, "UnavailableCuda"),
+    (["resolve", "--device", "cpu", "--cuda", "12"], 42, "UnavailableCuda"),
+    (["resolve", "--tf", "2.15", "--python", "3.12"], 43, "UnavailablePython"),
+    (["resolve", "--tf", "2.15", "--cudnn", "9"], 44, "UnavailableCudnn"),
+    (["resolve", "--tf", "2.11.1", "--platform", "arm64"], 45, "UnavailablePlatform"),
+    (["resolve", "--tf", "2.15", "--driver", "470.57"], 46, "UnavailableDriver"),
+    (["resolve", "--gpu", "B200"], 47, "UnavailableGpu"),
+    (["build", "--tf", "2.9"], 40, "UnknownTensorFlow"),
+    (["plan", "--tf", "2.15", "--python", "3.12"], 43, "UnavailablePython"),
+]
+
+
+@pytest.mark.parametrize(("argv", "code", "kind"), CLASHES, ids=[" ".join(case[0]) for case in CLASHES])
+def test_a_clash_names_its_reasons_and_what_would_work_for_people_and_programs(
+    argv: list[str], code: int, kind: str, tfimg: Run
+) -> None:
+    told = tfimg(*argv, "--json")
+    assert (told.json["error"], told.json["exit_code"]) == (kind, code)
+    message = refused(tfimg(*argv), code)
+    assert message == told.json["message"]
+    assert all(asked in message for asked in told.json["clash"])
+    assert all(f"\n  {reason}\n" in message for reason in told.json["reasons"])
+    requests = [f"\n  {one['request']}  ({one['identifier']})" for one in told.json["nearest"]]
+    assert message.endswith(f"What would work:{''.join(requests)}")
 
 
 @pytest.mark.parametrize(
@@ -272,13 +335,13 @@ def test_a_malformed_matrix_is_told_by_its_paths(tfimg: Run, copy: Workspace) ->
     message = refused(tfimg("list", TFIMG_WORKSPACE=str(copy.root)), 3)
     assert message.splitlines() == [
         "matrix.yaml has 1 problem:",
-        "  rows[0].gpu.cuda: 12.2 is a number to YAML; write the version in quotes",
+        "  rows[8].gpu.cuda: 12.2 is a number to YAML; write the version in quotes",
         "Correct each path named above.",
     ]
 
 
 def test_text_that_is_no_yaml_is_told_by_its_line(tfimg: Run, copy: Workspace) -> None:
-    copy.matrix.write_text("version: 1\nrows: [\n")
+    copy.matrix.write_text("version: 2\nrows: [\n")
     message = refused(tfimg("list", TFIMG_WORKSPACE=str(copy.root)), 3)
     assert "\n  line 3, column 1: " in message
 
@@ -313,13 +376,13 @@ def test_check_names_what_is_not_fresh_and_writes_nothing(tfimg: Run, copy: Work
     changed, missing = copy.rendered("2.15.1-cpu-py3.11"), copy.rendered("2.15.0-cpu-py3.11")
     changed.write_text("FROM scratch\n")
     missing.unlink()
-    copy.rendered("2.14.0-cpu-py3.11").parent.mkdir()
-    copy.rendered("2.14.0-cpu-py3.11").write_text("FROM scratch\n")
+    copy.rendered("2.9.0-cpu-py3.11").parent.mkdir()
+    copy.rendered("2.9.0-cpu-py3.11").write_text("FROM scratch\n")
     count = len(list(copy.images.glob("rendered/*/Dockerfile"))) + 1
     message = refused(tfimg("render", "--check", TFIMG_WORKSPACE=str(copy.root)), 7)
     assert message == (
-        f"3 of {count} generated files are not fresh: images/rendered/2.15.1-cpu-py3.11/Dockerfile differs; "
-        "images/rendered/2.15.0-cpu-py3.11/Dockerfile is missing; images/rendered/2.14.0-cpu-py3.11/Dockerfile is "
+        f"3 of {count} generated files are not fresh: images/rendered/2.15.0-cpu-py3.11/Dockerfile is missing; "
+        "images/rendered/2.15.1-cpu-py3.11/Dockerfile differs; images/rendered/2.9.0-cpu-py3.11/Dockerfile is "
         "written by nothing. Run `tfimg render` and commit what it writes."
     )
     assert changed.read_text() == "FROM scratch\n"
@@ -332,13 +395,13 @@ def test_render_writes_what_check_missed_and_takes_away_what_nothing_writes(
     changed = copy.rendered("2.15.1-cpu-py3.11")
     fresh = changed.read_text()
     changed.write_text("FROM scratch\n")
-    stray = copy.rendered("2.14.0-cpu-py3.11")
+    stray = copy.rendered("2.9.0-cpu-py3.11")
     stray.parent.mkdir()
     stray.write_text("FROM scratch\n")
     ended = tfimg("render", "--json", TFIMG_WORKSPACE=str(copy.root))
     assert ended.json["changed"] == [
-        "images/rendered/2.14.0-cpu-py3.11/Dockerfile",
         "images/rendered/2.15.1-cpu-py3.11/Dockerfile",
+        "images/rendered/2.9.0-cpu-py3.11/Dockerfile",
     ]
     assert changed.read_text() == fresh
     assert not stray.exists()
@@ -373,10 +436,10 @@ def test_a_lock_that_is_no_text_is_told(tfimg: Run, copy: Workspace) -> None:
     assert message == "A file is not UTF-8 at byte 3: b'six'…. Write it anew as UTF-8."
 
 
-@pytest.mark.parametrize("option", ["tf", "python", "cuda"])
+@pytest.mark.parametrize("option", ["tf", "python", "cuda", "cudnn", "platform", "driver", "gpu"])
 def test_an_empty_version_is_no_version(option: str, tfimg: Run) -> None:
     message = refused(tfimg("resolve", f"--{option}="), 2)
-    assert message == f"--{option} is empty. Name a version, or leave it out."
+    assert message == f"--{option} is empty. Name a value, or leave it out."
 
 
 # Images, with an engine in memory
@@ -608,9 +671,9 @@ def test_an_image_is_validated_as_what_it_claims_to_be(
             "`tfimg list` shows all identifiers.",
         ),
         (
-            ["tf:x", "--as", "2.14.0-cpu-py3.11"],
+            ["tf:x", "--as", "2.9.0-cpu-py3.11"],
             4,
-            "The matrix has no image '2.14.0-cpu-py3.11'. `tfimg list` shows all identifiers.",
+            "The matrix has no image '2.9.0-cpu-py3.11'. `tfimg list` shows all identifiers.",
         ),
     ],
     ids=["no-image", "no-label", "no-such-identifier"],
@@ -624,8 +687,9 @@ def test_an_image_that_cannot_be_judged_is_told(
 
 
 NO_GPU = (
-    "2.15.1-cuda12.2-py3.11 is a GPU image, and this version of tfimg locks and builds CPU images only. "
-    "`tfimg resolve` has its facts; for an image, ask for --device cpu."
+    "2.15.1-cuda12.2-py3.11 is for GPU on linux/amd64, and this version of tfimg builds CPU images on linux/amd64 only. "
+    "`tfimg resolve` has its facts, images/locks/2.15.1-cuda12.2-py3.11 its lock; for an image, ask for --device cpu "
+    "--platform linux/amd64."
 )
 
 
@@ -634,23 +698,17 @@ def test_a_device_that_cannot_be_built_yet_is_told_before_an_engine_is_looked_fo
         assert refused(tfimg(*argv, "--cuda", "12"), 8) == NO_GPU
 
 
-def test_a_device_that_cannot_be_locked_yet_is_told_before_the_index_is_asked(
-    tfimg: Run, copy: Workspace
-) -> None:
-    ended = tfimg("lock", "2.15.1-cuda12.2-py3.11", TFIMG_WORKSPACE=str(copy.root))
-    assert refused(ended, 8) == NO_GPU
-
-
 # The parser
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Every parser that ends in a command; `matrix` does, and has others below it."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for child in action.choices.values():
                 yield from parsers(child)
-            return
-    yield parser
+    if parser.get_default("command"):
+        yield parser
 
 
 LEAVES = {leaf.prog: leaf for leaf in parsers(build_parser())}

@@ -1,177 +1,206 @@
-"""Requests → the image they mean, or the whole sentence that says why there is none."""
+"""Requests → the image that they mean, how it was found, and what to know about it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import pytest
+from asking import asked
 
-from tfimg.errors import (
-    ResolutionError,
-    TfimgError,
-    UnavailableCuda,
-    UnavailableDevice,
-    UnavailablePython,
-    UnknownTensorFlow,
-    UsageError,
-)
-from tfimg.matrix.resolve import Request, resolve, select, version_matcher
+from tfimg.errors import ResolutionError
+from tfimg.matrix.request import EXAMPLES, find_platform, quoted, version_matcher
+from tfimg.matrix.resolve import resolve, select
+from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 
 MEANT = [
-    (Request(), "2.21.0-cpu-py3.11"),
-    (Request(tensorflow="latest"), "2.21.0-cpu-py3.11"),
-    (Request(tensorflow="2"), "2.21.0-cpu-py3.11"),
-    (Request(tensorflow="2.15"), "2.15.1-cpu-py3.11"),
-    (Request(tensorflow="2.15.0"), "2.15.0-cpu-py3.11"),
-    (Request(tensorflow="2.15.0.post1"), "2.15.0.post1-cpu-py3.11"),
-    (Request(tensorflow="2.15.post1"), "2.15.0.post1-cpu-py3.11"),
-    (Request(tensorflow="2.15.1"), "2.15.1-cpu-py3.11"),
-    (Request(tensorflow=">=2.15,<2.17"), "2.16.2-cpu-py3.11"),
-    (Request(tensorflow="<2.16"), "2.15.1-cpu-py3.11"),
-    (Request(tensorflow="~=2.18.0"), "2.18.1-cpu-py3.11"),
-    (Request(tensorflow="==2.15.*"), "2.15.1-cpu-py3.11"),
-    (Request(tensorflow="!=2.21.0"), "2.20.0-cpu-py3.11"),
-    (Request(tensorflow="2.15", python="3.9"), "2.15.1-cpu-py3.9"),
-    (Request(tensorflow="2.15", python="latest"), "2.15.1-cpu-py3.11"),
-    (Request(python="3.9"), "2.20.0-cpu-py3.9"),
-    (Request(python=">=3.12"), "2.21.0-cpu-py3.13"),
-    (Request(tensorflow="2.15", device="gpu"), "2.15.1-cuda12.2-py3.11"),
-    (Request(tensorflow="2.15", cuda="12"), "2.15.1-cuda12.2-py3.11"),
-    (Request(tensorflow="2.15", cuda="12.2", python="3.9"), "2.15.1-cuda12.2-py3.9"),
-    (Request(tensorflow="2.15", cuda="12", device="gpu"), "2.15.1-cuda12.2-py3.11"),
-    (Request(cuda="12.3"), "2.17.1-cuda12.3-py3.11"),
-    (Request(cuda="<12.3"), "2.15.1-cuda12.2-py3.11"),
-    (Request(cuda="latest"), "2.21.0-cuda12.5-py3.11"),
-    (Request(device="tpu"), "2.20.0-tpu-py3.11"),
-    (Request(tensorflow="2.19", device="tpu", python="3.12"), "2.19.1-tpu-py3.12"),
-]
-
-RELEASES = (
-    "2.15.0, 2.15.0.post1, 2.15.1, 2.16.1, 2.16.2, 2.17.0, 2.17.1, "
-    "2.18.0, 2.18.1, 2.19.0, 2.19.1, 2.20.0, 2.21.0"
-)
-
-
-def unknown(release: str) -> str:
-    return (
-        f"The matrix has no image with TensorFlow {release}: it has {RELEASES}. Ask for one of these; "
-        "`tfimg list` shows all images, for example 2.21.0-cuda12.5-py3.13."
-    )
-
-
-def clash(sentence: str, example: str) -> str:
-    return f"{sentence} Ask for one of these; `tfimg list` shows all images, for example {example}."
-
-
-def no_version(option: str) -> str:
-    return f"{option} is not a version. Write for example 2.15, 2.15.1, '>=2.15,<2.17' or latest."
-
-
-REFUSED = [
-    (Request(tensorflow="2.14"), UnknownTensorFlow, unknown("2.14")),
-    (Request(tensorflow="3"), UnknownTensorFlow, unknown("3")),
-    (Request(tensorflow="2.15.9"), UnknownTensorFlow, unknown("2.15.9")),
-    (Request(tensorflow="2.15.0.post2"), UnknownTensorFlow, unknown("2.15.0.post2")),
-    (Request(tensorflow="2.15rc1"), UnknownTensorFlow, unknown("2.15rc1")),
-    (Request(tensorflow="1!2.15"), UnknownTensorFlow, unknown("1!2.15")),
-    (Request(tensorflow="2.15+cpu"), UnknownTensorFlow, unknown("2.15+cpu")),
-    (Request(tensorflow="2.15.dev1"), UnknownTensorFlow, unknown("2.15.dev1")),
-    (Request(tensorflow="2.15.post2"), UnknownTensorFlow, unknown("2.15.post2")),
-    (Request(tensorflow=">=3"), UnknownTensorFlow, unknown(">=3")),
-    (
-        Request(tensorflow="2.15", python="3.12"),
-        UnavailablePython,
-        clash(
-            "TensorFlow 2.15 with device cpu has no image with Python 3.12: it has 3.9, 3.10, 3.11.",
-            "2.15.1-cpu-py3.11",
-        ),
-    ),
-    (
-        Request(tensorflow="2.21", python="3.9"),
-        UnavailablePython,
-        clash(
-            "TensorFlow 2.21 with device cpu has no image with Python 3.9: it has 3.10, 3.11, 3.12, 3.13.",
-            "2.21.0-cpu-py3.13",
-        ),
-    ),
-    (
-        Request(tensorflow="2.15", cuda="11"),
-        UnavailableCuda,
-        clash(
-            "TensorFlow 2.15 with device gpu has no image with CUDA 11: it has 12.2.",
-            "2.15.1-cuda12.2-py3.11",
-        ),
-    ),
-    (
-        Request(tensorflow="2.15", cuda="12", python="3.12"),
-        UnavailablePython,
-        clash(
-            "TensorFlow 2.15 with device gpu with CUDA 12 has no image with Python 3.12: "
-            "it has 3.9, 3.10, 3.11.",
-            "2.15.1-cuda12.2-py3.11",
-        ),
-    ),
-    (
-        Request(tensorflow="2.15", device="tpu"),
-        UnavailableDevice,
-        clash("TensorFlow 2.15 has no image with device tpu: it has cpu, gpu.", "2.15.1-cuda12.2-py3.11"),
-    ),
-    (
-        Request(cuda="12", device="cpu"),
-        UsageError,
-        "--cuda 12 asks for a GPU image and --device cpu for another. Drop one of the two.",
-    ),
-    (
-        Request(tensorflow="2.20", cuda="12", device="tpu"),
-        UsageError,
-        "--cuda 12 asks for a GPU image and --device tpu for another. Drop one of the two.",
-    ),
-    (Request(tensorflow="two"), UsageError, no_version("--tf 'two'")),
-    (Request(tensorflow="2.15-cpu"), UsageError, no_version("--tf '2.15-cpu'")),
-    (Request(tensorflow="2.15.*"), UsageError, no_version("--tf '2.15.*'")),
-    (Request(tensorflow="=>2.15"), UsageError, no_version("--tf '=>2.15'")),
-    (Request(cuda="twelve"), UsageError, no_version("--cuda 'twelve'")),
-    (Request(python="3.x"), UsageError, no_version("--python '3.x'")),
-]
+    # TensorFlow
+    ("", "2.21.0-cpu-py3.11"),
+    ("--tf latest", "2.21.0-cpu-py3.11"),
+    ("--tf 2", "2.21.0-cpu-py3.11"),
+    ("--tf 2.10", "2.10.1-cpu-py3.9"),
+    ("--tf 2.15", "2.15.1-cpu-py3.11"),
+    ("--tf 2.15.0", "2.15.0-cpu-py3.11"),
+    ("--tf 2.15.0.post1", "2.15.0.post1-cpu-py3.11"),
+    ("--tf 2.15.post1", "2.15.0.post1-cpu-py3.11"),
+    ("--tf 2.15.1", "2.15.1-cpu-py3.11"),
+    ("--tf '>=2.15,<2.17'", "2.16.2-cpu-py3.11"),
+    ("--tf '>= 2.15, < 2.17'", "2.16.2-cpu-py3.11"),
+    ("--tf '<2.16'", "2.15.1-cpu-py3.11"),
+    ("--tf '~=2.18.0'", "2.18.1-cpu-py3.11"),
+    ("--tf '==2.15.*'", "2.15.1-cpu-py3.11"),
+    ("--tf ==2.15", "2.15.0-cpu-py3.11"),
+    ("--tf '!=2.21.0'", "2.20.0-cpu-py3.11"),
+    # Python
+    ("--tf 2.15 --python 3.9", "2.15.1-cpu-py3.9"),
+    ("--tf 2.15 --python latest", "2.15.1-cpu-py3.11"),
+    ("--tf 2.15 --python '!=3.11'", "2.15.1-cpu-py3.10"),
+    ("--tf latest --python 3.9", "2.20.0-cpu-py3.9"),
+    ("--python 3.7", "2.11.0-cpu-py3.7"),
+    ("--python 3.8", "2.13.1-cpu-py3.8"),
+    ("--python '>=3.12'", "2.21.0-cpu-py3.13"),
+    ("--python 3", "2.21.0-cpu-py3.11"),
+    # device, CUDA, cuDNN
+    ("--device cpu", "2.21.0-cpu-py3.11"),
+    ("--device tpu", "2.20.0-tpu-py3.11"),
+    ("--tf 2.19 --device tpu --python 3.12", "2.19.1-tpu-py3.12"),
+    ("--tf 2.15 --device gpu", "2.15.1-cuda12.2-py3.11"),
+    ("--tf 2.15 --cuda 12", "2.15.1-cuda12.2-py3.11"),
+    ("--tf 2.15 --cuda 12.2 --python 3.9", "2.15.1-cuda12.2-py3.9"),
+    ("--tf 2.15 --cuda 12 --device gpu", "2.15.1-cuda12.2-py3.11"),
+    ("--cuda 12.3", "2.17.1-cuda12.3-py3.11"),
+    ("--cuda 11", "2.14.1-cuda11.8-py3.11"),
+    ("--cuda 11.2", "2.11.1-cuda11.2-py3.9"),
+    ("--cuda '<12.3'", "2.15.1-cuda12.2-py3.11"),
+    ("--cuda latest", "2.21.0-cuda12.5-py3.11"),
+    ("--cudnn 9", "2.21.0-cuda12.5-py3.11"),
+    ("--cudnn 8", "2.17.1-cuda12.3-py3.11"),
+    ("--cudnn 8.9", "2.17.1-cuda12.3-py3.11"),
+    ("--cudnn 8.9.4", "2.15.1-cuda12.2-py3.11"),
+    ("--cudnn 8.6.0.163", "2.13.1-cuda11.8-py3.11"),
+    ("--cudnn '>=9.3'", "2.21.0-cuda12.5-py3.11"),
+    ("--cudnn '<9' --cuda 12.2", "2.15.1-cuda12.2-py3.11"),
+    # platform
+    ("--platform arm64", "2.21.0-cpu-py3.11-arm64"),
+    ("--platform aarch64", "2.21.0-cpu-py3.11-arm64"),
+    ("--platform linux/arm64", "2.21.0-cpu-py3.11-arm64"),
+    ("--platform linux/arm64/v8", "2.21.0-cpu-py3.11-arm64"),
+    ("--platform x86_64", "2.21.0-cpu-py3.11"),
+    ("--platform Linux/AMD64", "2.21.0-cpu-py3.11"),
+    ("--tf '>=2.15,<2.15.1' --platform arm64", "2.15.0-cpu-py3.11-arm64"),
+    ("--tf '>=2.11,<2.12' --platform arm64 --python 3.7", "2.11.0-cpu-py3.7-arm64"),
+    # driver: 525.60.13 for CUDA 12, 450.80.02 for CUDA 11
+    ("--driver 450.80.02", "2.14.1-cuda11.8-py3.11"),
+    ("--driver 470.57", "2.14.1-cuda11.8-py3.11"),
+    ("--driver 525.60.12", "2.14.1-cuda11.8-py3.11"),
+    ("--driver 525.60.13", "2.21.0-cuda12.5-py3.11"),
+    ("--driver 535.104", "2.21.0-cuda12.5-py3.11"),
+    ("--driver 580", "2.21.0-cuda12.5-py3.11"),
+    # GPU
+    ("--gpu T4", "2.21.0-cuda12.5-py3.11"),
+    ("--gpu 'NVIDIA T4'", "2.21.0-cuda12.5-py3.11"),
+    ("--gpu sm_75", "2.21.0-cuda12.5-py3.11"),
+    ("--gpu 7.5", "2.21.0-cuda12.5-py3.11"),
+    ("--gpu 'RTX 4090'", "2.21.0-cuda12.5-py3.11"),
+    ("--gpu H100", "2.21.0-cuda12.5-py3.11"),
+    ("--gpu M40", "2.16.2-cuda12.3-py3.11"),
+    ("--gpu K80", "2.14.1-cuda11.8-py3.11"),
+    # together
+    ("--gpu K80 --driver 450.80.02 --python 3.10", "2.14.1-cuda11.8-py3.10"),
+    ("--gpu T4 --driver 470.57 --cudnn 8.6", "2.13.1-cuda11.8-py3.11"),
+    ("--gpu H100 --driver 525.60.13", "2.21.0-cuda12.5-py3.11"),
+    ("--gpu H100 --driver 525.60.13 --cuda 11", "2.14.1-cuda11.8-py3.11"),
+    ("--gpu H100 --driver 535.54.03 --cuda 12.2", "2.15.1-cuda12.2-py3.11"),
+    ("--gpu L4 --driver 525.60.13 --cuda 12.2", "2.15.1-cuda12.2-py3.11"),
+    ("--gpu A100 --driver 460 --cuda 11.8", "2.14.1-cuda11.8-py3.11"),
+    ("--gpu 'GTX 980' --cudnn 8.9.7.29", "2.16.2-cuda12.3-py3.11"),
+    ("--tf latest --python 3.9 --driver 535 --gpu A100 --cudnn 9 --cuda 12 --device gpu --platform amd64",
+     "2.20.0-cuda12.5-py3.9"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("request_", "identifier"), MEANT, ids=[str(meant[1]) for meant in MEANT])
-def test_a_request_means_one_image(request_: Request, identifier: str, specs: Sequence[ImageSpec]) -> None:
-    assert resolve(specs, request_).identifier == identifier
-
-
-@pytest.mark.parametrize(("request_", "kind", "sentence"), REFUSED)
-def test_a_refusal_says_what_clashes_and_what_there_is(
-    request_: Request, kind: type[TfimgError], sentence: str, specs: Sequence[ImageSpec]
+@pytest.mark.parametrize(("options", "identifier"), MEANT)
+def test_a_request_means_one_image(
+    options: str, identifier: str, matrix: Matrix, specs: Sequence[ImageSpec]
 ) -> None:
-    with pytest.raises(TfimgError) as caught:
-        resolve(specs, request_)
-    assert (type(caught.value), str(caught.value)) == (kind, sentence)
+    assert resolve(matrix, specs, asked(options)).spec.identifier == identifier
 
 
-def test_cuda_of_a_release_without_a_gpu_image_is_refused(specs: Sequence[ImageSpec]) -> None:
-    without = [spec for spec in specs if spec.minor == "2.16" and spec.device == "cpu"]
-    with pytest.raises(UnavailableDevice) as caught:
-        resolve(without, Request(tensorflow="2.16", cuda="12"))
-    assert str(caught.value) == clash(
-        "TensorFlow 2.16 has no image with device gpu: it has cpu.", "2.16.2-cpu-py3.12"
-    )
+def test_the_order_of_the_matrix_does_not_matter(matrix: Matrix, specs: Sequence[ImageSpec]) -> None:
+    assert resolve(matrix, specs[::-1], asked("--tf 2.15")).spec.identifier == "2.15.1-cpu-py3.11"
 
 
-def test_the_order_of_the_matrix_does_not_matter(specs: Sequence[ImageSpec]) -> None:
-    assert resolve(specs[::-1], Request(tensorflow="2.15")).identifier == "2.15.1-cpu-py3.11"
-
-
-def test_the_newest_python_is_taken_where_the_default_is_ruled_out(specs: Sequence[ImageSpec]) -> None:
-    assert resolve(specs, Request(tensorflow="2.15", python="!=3.11")).python == "3.10"
-
-
-def test_every_identifier_is_reached_by_asking_for_its_parts(specs: Sequence[ImageSpec]) -> None:
+def test_every_identifier_is_reached_by_asking_for_its_parts(
+    matrix: Matrix, specs: Sequence[ImageSpec]
+) -> None:
     for spec in specs:
-        cuda = spec.gpu.cuda if spec.gpu else None
-        request = Request(tensorflow=spec.tensorflow, python=spec.python, device=spec.device, cuda=cuda)
-        assert resolve(specs, request) == spec
+        parts = f"--tf {spec.tensorflow} --python {spec.python} --device {spec.device}"
+        cuda = f" --cuda {spec.gpu.cuda} --cudnn {spec.gpu.libraries.cudnn}" if spec.gpu else ""
+        assert resolve(matrix, specs, asked(f"{parts} --platform {spec.platform}{cuda}")).spec == spec
+
+
+EXPLAINED = {
+    "": """\
+The matrix has 258 images.
+--device cpu (nothing asks for an accelerator): 164 left; the chosen one: device cpu \
+(matrix.yaml: rows[14].wheels.linux/amd64.packages, from packages on the package index).
+--platform linux/amd64 (the default): 85 left; the chosen one: platform linux/amd64 \
+(matrix.yaml: rows[14].wheels, from file names of the wheels).
+TensorFlow 2.21.0 is the newest of 2.10.0 to 2.21.0.
+Python 3.11 is the row's default among 3.10, 3.11, 3.12, 3.13.
+""",
+    "--gpu 'RTX 4090' --driver 535.104 --tf '>=2.14,<2.16' --cuda 12 --cudnn 8 --python '!=3.11'": """\
+The matrix has 258 images.
+--tf '>=2.14,<2.16': 42 left; the chosen one: TensorFlow 2.15.1 \
+(matrix.yaml: rows[8].tensorflow, from releases on the package index).
+--device gpu (as --cuda, --cudnn, --gpu and --driver imply): 15 left; the chosen one: device gpu \
+(matrix.yaml: rows[8].wheels.linux/amd64.packages, from packages on the package index).
+--platform linux/amd64 (the default): 15 left; the chosen one: platform linux/amd64 \
+(matrix.yaml: rows[8].wheels, from file names of the wheels).
+--cuda 12: 9 left; the chosen one: CUDA 12.2 \
+(matrix.yaml: rows[8].gpu.cuda, from build information inside the wheels).
+--cudnn 8: 9 left; the chosen one: cuDNN 8.9.4.25 \
+(matrix.yaml: rows[8].gpu.libraries.cudnn, from NVIDIA's wheel in the images).
+--gpu 'RTX 4090': 9 left; the chosen one: GPU code for sm_50 sm_60 sm_70 sm_75 compute_80 \
+(matrix.yaml: rows[8].gpu.architectures, from build information inside the wheels).
+--driver 535.104: 9 left; the chosen one: driver 525.60.13 or newer \
+(matrix.yaml: rows[8].gpu.libraries.toolkit, from NVIDIA's CUDA compatibility guide and release notes).
+--python '!=3.11': 6 left; the chosen one: Python 3.10 \
+(matrix.yaml: rows[8].wheels.linux/amd64.pythons, from file names of the wheels).
+TensorFlow 2.15.1 is the newest of 2.15.0, 2.15.0.post1, 2.15.1.
+Python 3.10 is the newest of 3.9, 3.10.
+""",
+    "--gpu H100 --driver 520.61.05 --tf 2.14.1 --python 3.9": """\
+The matrix has 258 images.
+--tf 2.14.1: 9 left; the chosen one: TensorFlow 2.14.1 \
+(matrix.yaml: rows[7].tensorflow, from releases on the package index).
+--device gpu (as --gpu and --driver imply): 3 left; the chosen one: device gpu \
+(matrix.yaml: rows[7].wheels.linux/amd64.packages, from packages on the package index).
+--platform linux/amd64 (the default): 3 left; the chosen one: platform linux/amd64 \
+(matrix.yaml: rows[7].wheels, from file names of the wheels).
+--gpu H100: 3 left; the chosen one: GPU code for sm_35 sm_50 sm_60 sm_70 sm_75 compute_80 \
+(matrix.yaml: rows[7].gpu.architectures, from build information inside the wheels).
+--driver 520.61.05: 3 left; the chosen one: driver 520.61.05 or newer to compile PTX for sm_90 \
+(matrix.yaml: rows[7].gpu.ptx_driver, from NVIDIA's CUDA compatibility guide and release notes).
+--python 3.9: 1 left; the chosen one: Python 3.9 \
+(matrix.yaml: rows[7].wheels.linux/amd64.pythons, from file names of the wheels).
+It is the only one.
+""",
+}
+
+
+@pytest.mark.parametrize("options", EXPLAINED)
+def test_an_explanation_tells_what_each_option_leaves_and_where_that_stands(
+    options: str, matrix: Matrix, specs: Sequence[ImageSpec]
+) -> None:
+    sentences = resolve(matrix, specs, asked(options)).explanation
+    assert "".join(f"{sentence}\n" for sentence in sentences) == EXPLAINED[options]
+
+
+PTX = "it compiles the kernels at first start, which can take half an hour (tensorflow/tensorflow#60739)"
+
+NOTED = [
+    ("--tf 2.15", ()),
+    ("--device tpu", ()),
+    ("--tf 2.15 --cuda 12", ("Driver 525.60.13 or newer is needed.",)),
+    ("--tf 2.14 --gpu T4", ("Driver 450.80.02 or newer is needed.",)),
+    ("--tf 2.14 --gpu T4 --driver 470.57", ()),
+    (
+        "--tf 2.15 --gpu H100",
+        (f"TensorFlow 2.15.1 has no code for sm_90: driver 535.54.03 or newer is needed, and {PTX}.",),
+    ),
+    (
+        "--tf 2.15 --gpu H100 --driver 550.54.14",
+        (f"TensorFlow 2.15.1 has no code for sm_90: driver 535.54.03 or newer is needed, and {PTX}.",),
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "notes"), NOTED)
+def test_notes_say_which_driver_is_needed_and_what_ptx_costs(
+    options: str, notes: tuple[str, ...], matrix: Matrix, specs: Sequence[ImageSpec]
+) -> None:
+    assert resolve(matrix, specs, asked(options)).notes == notes
 
 
 @pytest.mark.parametrize(
@@ -185,6 +214,7 @@ def test_every_identifier_is_reached_by_asking_for_its_parts(specs: Sequence[Ima
         ("2.15rc1", ["2.15rc1", "2.15.0rc1"], ["2.15.0", "2.15.1"]),
         ("12", ["12.2", "12.8"], ["11.8", "1.2"]),
         (">=9.3,<10", ["9.3", "9.10"], ["9.2", "10.0"]),
+        (" ~=9.3 ", ["9.3", "9.10"], ["9.2", "10.0"]),
         ("latest", ["0", "99"], []),
     ],
 )
@@ -193,10 +223,45 @@ def test_a_version_is_matched_by_its_parts(text: str, takes: list[str], leaves: 
     assert [version for version in takes + leaves if matches(version)] == takes
 
 
+def test_a_cudnn_of_three_parts_is_not_yet_an_exact_one() -> None:
+    matches = version_matcher("8.9.7", option="--cudnn", whole=4)
+    assert [version for version in ("8.9.7.29", "8.9.4.25") if matches(version)] == ["8.9.7.29"]
+
+
+@pytest.mark.parametrize("option", EXAMPLES)
+def test_the_examples_of_an_option_are_versions(option: str) -> None:
+    for example in EXAMPLES[option].replace(" or ", ", ").split(", "):
+        assert version_matcher(example.strip("'"), option=option)
+
+
+@pytest.mark.parametrize("name", ["amd64", "x86_64", "X86-64", "linux/amd64", "LINUX/x86_64"])
+def test_a_processor_has_several_names(name: str) -> None:
+    assert find_platform(name) == "linux/amd64"
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        ("2.15", "2.15"),
+        ("RTX 4090", "'RTX 4090'"),
+        (">=2.15,<2.17", "'>=2.15,<2.17'"),
+        ("==2.15", "'==2.15'"),
+        ("~=2.18.0", "'~=2.18.0'"),
+        ("===it's", "'===it'\"'\"'s'"),
+    ],
+)
+def test_a_value_is_told_as_a_shell_must_be_given_it(value: str, word: str) -> None:
+    assert quoted(value) == word
+
+
 PATTERNS = [
     (
+        ["2.20.0-cpu-py3.?"],
+        ["2.20.0-cpu-py3.9"],
+    ),
+    (
         ["2.20.0-cpu"],
-        [f"2.20.0-cpu-py3.{minor}" for minor in (9, 10, 11, 12, 13)],
+        [f"2.20.0-cpu-py3.{minor}{arm}" for arm in ("", "-arm64") for minor in (9, 10, 11, 12, 13)],
     ),
     (["*-tpu-py3.12"], ["2.19.1-tpu-py3.12", "2.20.0-tpu-py3.12"]),
     (["2.2[01].0-cpu-py3.1?"], [f"2.2{m}.0-cpu-py3.1{p}" for m in (0, 1) for p in (0, 1, 2, 3)]),
@@ -222,11 +287,15 @@ def test_a_pattern_without_signs_is_a_beginning(specs: Sequence[ImageSpec]) -> N
     assert select(specs, ["2.15.1"]) == select(specs, ["2.15.1*"])
 
 
-@pytest.mark.parametrize("patterns", [["2.14"], ["2.20.0", "2.14"]])
+def test_an_identifier_is_itself_and_not_a_beginning(specs: Sequence[ImageSpec]) -> None:
+    assert [spec.identifier for spec in select(specs, ["2.15.1-cpu-py3.9"])] == ["2.15.1-cpu-py3.9"]
+
+
+@pytest.mark.parametrize("patterns", [["2.9"], ["2.20.0", "2.9"]])
 def test_a_pattern_that_matches_nothing_is_an_error(patterns: list[str], specs: Sequence[ImageSpec]) -> None:
     with pytest.raises(ResolutionError) as caught:
         select(specs, patterns)
     assert str(caught.value) == (
-        "No image matches '2.14': identifiers look like 2.21.0-cuda12.5-py3.13. "
+        "No image matches '2.9': identifiers look like 2.21.0-cpu-py3.13-arm64. "
         "`tfimg list` shows all of them."
     )

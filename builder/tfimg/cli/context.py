@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfimg.cli.edge import Edge
-from tfimg.engine.network import HostNetwork, host_network
-from tfimg.engine.protocol import Engine
 from tfimg.errors import MatrixError, ResolutionError, UsageError
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.request import Request
@@ -23,11 +21,13 @@ from tfimg.matrix.schema import Matrix, repository_name
 from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.recipe.describe import DECLARED, Status, describe, status
 from tfimg.recipe.lockfile import Layers, digest
-from tfimg.recipe.plan import require_buildable
 from tfimg.workspace import Workspace, find_workspace, state_folder
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+    from tfimg.engine.network import HostNetwork
+    from tfimg.engine.protocol import Engine
 
 
 REQUEST = {
@@ -81,6 +81,8 @@ class Context:
 
     def locked(self, spec: ImageSpec) -> Layers:
         """The committed lock of an image to build. Raises `UnsupportedDevice`, or `LockError` when there is none."""
+        from tfimg.recipe.plan import require_buildable
+
         require_buildable(spec)
         return self.workspace.read_lock(spec.identifier)
 
@@ -99,6 +101,8 @@ class Context:
     @cached_property
     def network(self) -> HostNetwork:
         """How this machine reaches package indexes."""
+        from tfimg.engine.network import host_network
+
         return host_network(self.environ, self.edge.pip_settings())
 
     @property

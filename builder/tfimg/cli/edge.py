@@ -48,7 +48,8 @@ class Edge:
         """The program that asks an advisory service. Raises `UsageError` where it is not installed."""
         if find_spec("pip_audit") is None:
             raise UsageError(
-                "pip-audit is not installed.", next_step="Install it beside tfimg: pip install 'tfimg[audit]'."
+                "pip-audit is not installed.",
+                next_step="Install it beside tfimg: pip install 'tfimg[audit]'.",
             )
         return [sys.executable, "-m", "pip_audit"]
 

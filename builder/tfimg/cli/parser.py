@@ -150,7 +150,9 @@ def _recipes(commands: Any) -> None:
     )  # fmt: skip
     _patterns(audit, "all images")
     service = audit.add_mutually_exclusive_group()
-    service.add_argument("--service", choices=("pypi", "osv"), default="pypi", help="which one (default: pypi)")
+    service.add_argument(
+        "--service", choices=("pypi", "osv"), default="pypi", help="which one (default: pypi)"
+    )
     service.add_argument("--osv-url", metavar="URL", help="a service that speaks OSV's API, such as a mirror")
     render = _command(
         commands, "render", "recipes:render", "write default Dockerfiles, the matrix's schema, the README's table",

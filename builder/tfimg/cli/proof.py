@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from packaging.version import Version
@@ -15,7 +15,7 @@ from rich.progress import Progress
 from tfimg.cli.context import Context
 from tfimg.cli.images import claimed
 from tfimg.cli.show import plain_table, print_table
-from tfimg.errors import Disagreement, StaleError
+from tfimg.errors import Disagreement, StaleError, UnknownTensorFlow
 from tfimg.matrix.check import Finding, compare, missing_releases
 from tfimg.matrix.request import version_matcher
 from tfimg.matrix.survey import Survey, Tell
@@ -32,21 +32,39 @@ def check(context: Context) -> int:
     """`tfimg matrix check [RELEASE …]`, `tfimg matrix check --built IMAGE`."""
     if context.arguments.built:
         return _check_image(context, context.arguments.built)
-    matchers = [version_matcher(release, option="RELEASE") for release in context.arguments.releases]
-    oldest = min(_known(context))
+    asked = {
+        text: version_matcher(text, option="RELEASE") for text in context.arguments.releases or ["latest"]
+    }
+    rows = {
+        number: versions
+        for number, versions in _rows(context).items()
+        if any(matches(str(version)) for version in versions for matches in asked.values())
+    }
     found = _survey(
-        context,
-        lambda version: version >= oldest and (not matchers or any(one(str(version)) for one in matchers)),
-    )
-    missing = missing_releases(context.matrix, found)
-    findings = tuple(compare(context.matrix, found))
+        context, set().union(*rows.values()).__contains__
+    )  # rows as a whole: their facts are shared
+    missing = [
+        version
+        for version in missing_releases(context.matrix, found)
+        if any(matches(str(version)) for matches in asked.values())
+    ]
+    for text, matches in asked.items():
+        if not any(matches(str(version)) for version in {*missing, *_known(context)}):
+            raise UnknownTensorFlow(
+                f"Neither the matrix nor the package index has a TensorFlow release {text}.",
+                next_step="`tfimg matrix` shows those of the matrix.",
+            )
+    findings = [(number, finding) for number, finding in compare(context.matrix, found) if number in rows]
     _tell(context, findings, found, missing)
     wrong = [finding for _, finding in findings if finding.verdict == "disagrees"]
     if wrong or missing:
         raise Disagreement(
             _sentence(wrong, "the package index")
-            + "".join(f"  rows: the index has TensorFlow {version}, the matrix does not\n" for version in missing),
-            next_step="Correct matrix.yaml at each path" + ("; `tfimg matrix sync` adds releases." if missing else "."),
+            + "".join(
+                f"  rows: the index has TensorFlow {version}, the matrix does not\n" for version in missing
+            ),
+            next_step="Correct matrix.yaml at each path"
+            + ("; `tfimg matrix sync` adds releases." if missing else "."),
         )
     return 0
 
@@ -57,7 +75,7 @@ def sync(context: Context) -> int:
     found = _survey(context, lambda version: version not in known and version > min(known))
     missing = missing_releases(context.matrix, found)
     path = context.workspace.matrix
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     proposed = propose(text, found, missing) if missing else text
     names = [str(version) for version in missing]
     difference = "".join(
@@ -68,7 +86,9 @@ def sync(context: Context) -> int:
     if context.arguments.json:
         context.emit({"missing": names, "difference": difference})
     else:
-        print(difference or "The matrix has every release of the package index.", end="" if difference else "\n")
+        print(
+            difference or "The matrix has every release of the package index.", end="" if difference else "\n"
+        )
     if missing and context.arguments.check:
         raise StaleError(
             f"The matrix lacks {', '.join(names)}.",
@@ -77,11 +97,19 @@ def sync(context: Context) -> int:
     if missing:
         write_atomically(path, proposed)
         context.say(f"{path.name} has {', '.join(names)} now: confirm what is marked, then `tfimg lock`.")
+        _ = replace(
+            context
+        ).matrix  # read anew: what is still wrong with it is told now, and not by the next command
     return 0
 
 
 def _known(context: Context) -> set[Version]:
-    return {Version(release.version) for row in context.matrix.rows for release in row.tensorflow}
+    return set().union(*_rows(context).values())
+
+
+def _rows(context: Context) -> dict[int, set[Version]]:
+    rows = enumerate(context.matrix.rows)
+    return {number: {Version(release.version) for release in row.tensorflow} for number, row in rows}
 
 
 def _check_image(context: Context, image: str) -> int:
@@ -90,7 +118,9 @@ def _check_image(context: Context, image: str) -> int:
     inventory = take_inventory(image, script, engine=context.engine)
     findings = tuple(compare_image(spec, inventory))
     if context.arguments.json:
-        context.emit({"image": image, "identifier": spec.identifier, "findings": [asdict(one) for one in findings]})
+        context.emit(
+            {"image": image, "identifier": spec.identifier, "findings": [asdict(one) for one in findings]}
+        )
     else:
         _print_findings([(spec.row, finding) for finding in findings], {spec.row: spec.identifier})
     if wrong := [finding for finding in findings if finding.verdict == "disagrees"]:

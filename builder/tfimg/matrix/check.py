@@ -145,7 +145,8 @@ def installable(wheels: Iterable[Wheel], package: str | None, platform: Platform
     real = {
         wheel.python
         for wheel in here
-        if not _is_stub(wheel) and wheel.package in ((package,) if package else ("tensorflow", "tensorflow-cpu"))
+        if not _is_stub(wheel)
+        and wheel.package in ((package,) if package else ("tensorflow", "tensorflow-cpu"))
     }
     through = behind & stubs
     found = through if package == "tensorflow-cpu-aws" else real if package else real | through
@@ -159,16 +160,15 @@ def _is_stub(wheel: Wheel) -> bool:
 def bounds(place: Place) -> Iterator[Finding]:
     """The row's NumPy and Keras ranges are those of the wheels: the loosest where Pythons differ."""
     for field, text in {"numpy": place.row.numpy, "keras": place.row.keras}.items():
-        found = {
-            specifier for _, wheel in place.used() if (specifier := required(wheel, field)) is not None
-        }
+        found = {specifier for _, wheel in place.used() if (specifier := required(wheel, field)) is not None}
         widest = [one for one in found if all(other.is_subset(one) for other in found)]
-        index = str(widest[0]) if widest else "; ".join(sorted(map(str, found)))
-        agrees = bool(widest) and _same(widest[0], SpecifierSet(text))
+        index = str(widest[0]) if widest else "; ".join(sorted(map(str, found))) or None
+        agrees = bool(widest) and same_range(widest[0], SpecifierSet(text))
         yield _finding(f"{place.path}.{field}", field, matrix=text, index=text if agrees else index)
 
 
-def _same(one: SpecifierSet, other: SpecifierSet) -> bool:
+def same_range(one: SpecifierSet, other: SpecifierSet) -> bool:
+    """Whether two ranges hold the same versions."""
     return one.is_subset(other) and other.is_subset(one)
 
 
@@ -188,12 +188,12 @@ def requirements(wheel: Wheel, *, extra: str = "") -> dict[str, SpecifierSet]:
         "sys_platform": "linux",
         "extra": extra,
     }
-    parsed = map(Requirement, wheel.requires)
-    return {
-        canonicalize_name(one.name): one.specifier
-        for one in parsed
-        if one.marker is None or one.marker.evaluate(environment)
-    }
+    found: dict[str, SpecifierSet] = {}
+    for one in map(Requirement, wheel.requires):
+        if one.marker is None or one.marker.evaluate(environment):
+            name = canonicalize_name(one.name)
+            found[name] = found.get(name, SpecifierSet()) & one.specifier
+    return found
 
 
 def build_information(place: Place) -> Iterator[Finding]:
@@ -208,7 +208,9 @@ def build_information(place: Place) -> Iterator[Finding]:
     major = str(Version(gpu.libraries.cudnn).major)  # that of the range, as the rules see to
     yield _built(f"{path}.cuda", "cuda", gpu.cuda, {".".join(cuda.split(".")[:2]) for cuda in cudas})
     yield _built(f"{path}.cudnn", "cudnn", major, set(cudnns))
-    yield _built(f"{path}.architectures", "architectures", ", ".join(gpu.architectures), set(map(", ".join, lists)))
+    yield _built(
+        f"{path}.architectures", "architectures", ", ".join(gpu.architectures), set(map(", ".join, lists))
+    )
 
 
 def _built(path: str, field: str, matrix: str, found: set[str]) -> Finding:
@@ -226,7 +228,10 @@ def nvidia_wheels(place: Place) -> Iterator[Finding]:
     for name, version in pins.items():
         there = Version(version) in place.survey.libraries.get(name, frozenset())
         yield _finding(
-            f"{_pin_path(place, place.row.gpu, name)}", "libraries", matrix=version, index=version if there else None
+            f"{_pin_path(place, place.row.gpu, name)}",
+            "libraries",
+            matrix=version,
+            index=version if there else None,
         )
     demands = {
         (name, str(specifier))
@@ -238,8 +243,10 @@ def nvidia_wheels(place: Place) -> Iterator[Finding]:
     for name, demand in sorted(demands):
         pin = pins.get(name)
         meets = pin is not None and SpecifierSet(demand).contains(pin)
-        path = _pin_path(place, place.row.gpu, name)
-        yield _finding(path, "libraries", matrix=f"{name} {pin}", index=f"{name} {pin if meets else demand}")
+        has, asked = f"{name} {pin}" if pin else None, f"{name} {demand}".strip()
+        yield _finding(
+            _pin_path(place, place.row.gpu, name), "libraries", matrix=has, index=has if meets else asked
+        )
 
 
 def _left_out(matrix: Matrix) -> Iterator[str]:
@@ -273,10 +280,12 @@ def tpu_pairs(place: Place) -> Iterator[Finding]:
             has = f"tensorflow-tpu {release.version}"
             yield _finding(path, "tpu", matrix=has if release.tpu else None, index=has if wheels else None)
             continue
-        asked = {str(required(wheel, "libtpu")) for wheel in wheels}
+        asked = [one for wheel in wheels if (one := required(wheel, "libtpu")) is not None]
         version = release.tpu.libtpu
-        fits = all(SpecifierSet(one).contains(version, prereleases=True) for one in asked)
-        yield _finding(f"{path}.libtpu", "tpu", matrix=version, index=version if fits else sorted(asked))
+        fits = bool(asked) and all(one.contains(version, prereleases=True) for one in asked)
+        yield _finding(
+            f"{path}.libtpu", "tpu", matrix=version, index=version if fits else sorted({*map(str, asked)})
+        )
         there = Version(version) in place.survey.libraries.get("libtpu", frozenset())
         words = {True: "on the index", False: "not on the index"}
         yield _finding(

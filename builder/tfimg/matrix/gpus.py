@@ -20,26 +20,29 @@ def capability(name: str) -> tuple[int, int]:
 
 
 def find_gpu(matrix: Matrix, asked: str) -> str:
-    """`T4`, `tesla-t4`, `sm_75`, `7.5` → `sm_75`.
+    """`T4`, `tesla-t4`, `NVIDIA A100-SXM4-40GB`, `sm_75`, `7.5` → `sm_75`, `sm_80`.
 
     Raises `UsageError` for a name that the matrix does not have.
     """
-    word = _plain(asked)
-    if number := re.fullmatch(r"(?:sm|compute|cc)?(\d{1,2})\.?(\d)", word):
+    if number := re.fullmatch(r"(?:(?:sm|compute|cc)[\s_-]*|(?=[0-9]+\.))(1?[0-9])\.?([0-9])", asked.lower()):
         return f"sm_{number[1]}{number[2]}"
-    names = {_plain(name): sm for sm, known in matrix.gpus.items() for name in known}
-    if word not in names:
-        known = ", ".join(name for of_one in matrix.gpus.values() for name in of_one)
-        raise UsageError(
-            f"--gpu {asked!r} is not a GPU that the matrix knows: it has {known}.",
-            next_step="Write one of these, or the compute capability, for example sm_75 or 7.5.",
-        )
-    return names[word]
+    names = {name: sm for sm, known in matrix.gpus.items() for name in known}
+    # A GTX 1080 Ti is a GTX 1080 too.
+    for name in sorted(names, key=len, reverse=True):
+        if _is_called(asked, name):
+            return names[name]
+    raise UsageError(
+        f"--gpu {asked!r} is not a GPU that the matrix knows: it has {', '.join(names)}.",
+        next_step="Write one of these, or the compute capability, for example sm_75 or 7.5.",
+    )
 
 
-def _plain(name: str) -> str:
-    word = re.sub(r"[\s_-]", "", name.lower())
-    return re.sub(r"^(nvidia|geforce|tesla|quadro)+", "", word)
+def _is_called(asked: str, name: str) -> bool:
+    """Is it the name, with or without its maker and series before it and memory, form or edition after it?"""
+    gap = r"[\s_-]*"
+    words = gap.join(map(re.escape, name.split()))
+    pattern = rf"\s*(?:(?:nvidia|geforce|tesla|quadro){gap})*{words}(?:[\s_-].*)?"
+    return re.fullmatch(pattern, asked, re.IGNORECASE | re.DOTALL) is not None
 
 
 def runs(matrix: Matrix, architectures: Sequence[str], sm: str) -> Means | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -14,9 +16,10 @@ import requests
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
-from pypi_simple import DistributionPackage, ProjectPage, RepositoryPage
-from remotezip import RemoteIOError, RemoteZip
+from pypi_simple import DistributionPackage, ProjectPage, RepositoryPage, UnsupportedRepoVersionError
+from remotezip import RangeNotSupported, RemoteZip, RemoteZipError
 from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
 from tfimg.errors import NetworkError
@@ -29,6 +32,15 @@ BUILD_INFO = "tensorflow/python/platform/build_info.py"
 
 SECONDS = 60
 """An index that is silent for so long does not answer."""
+
+ATTEMPTS = 5
+"""For one who asks hundreds of times, an answer that fails once is to be expected."""
+
+UNREADABLE = (
+    requests.RequestException, HTTPError, RemoteZipError, UnsupportedRepoVersionError,
+    zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError,
+)  # fmt: skip
+"""What requests, its transport, its pages and archives raise when an answer is not what it should be."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +65,9 @@ class IndexedWheel:
     def processors(self) -> frozenset[str]:
         """`x86_64`, `aarch64`: Linux processors that it is for; none for other systems."""
         linux = [tag.platform for tag in self.tags if "linux" in tag.platform]
-        return frozenset(word for word in ("x86_64", "aarch64") for platform in linux if platform.endswith(word))
+        return frozenset(
+            word for word in ("x86_64", "aarch64") for platform in linux if platform.endswith(word)
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,13 +81,19 @@ class WheelFacts:
 class Index:
     """The package index at `url`. Every method raises `NetworkError` when it cannot be reached or read."""
 
-    def __init__(self, url: str, *, ca: str | None = None, proxies: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        ca: str | None = None,
+        proxies: Mapping[str, str] | None = None,
+        attempts: int = ATTEMPTS,
+    ) -> None:
         self._url = url.rstrip("/")
         self._session = requests.Session()
-        # For one who asks hundreds of times, an answer that fails once is to be expected.
-        adapter = HTTPAdapter(max_retries=Retry(total=4, backoff_factor=0.5, status_forcelist=[500, 502, 503, 504]))
+        retry = Retry(total=attempts - 1, backoff_factor=0.5, status_forcelist=[500, 502, 503, 504])
         for scheme in ("http://", "https://"):
-            self._session.mount(scheme, adapter)
+            self._session.mount(scheme, HTTPAdapter(max_retries=retry))
         self._session.proxies.update(proxies or {})
         if ca:
             self._session.verify = ca
@@ -92,7 +112,7 @@ class Index:
                 for package, uploaded in _listed(response, project)
                 if (wheel := _wheel(package, uploaded)) is not None
             )
-        except (requests.RequestException, ValueError) as error:
+        except UNREADABLE as error:
             raise _unreadable(f"what it has of {project}", error) from None
 
     def facts(self, wheel: IndexedWheel, *, build: bool) -> WheelFacts:
@@ -104,31 +124,45 @@ class Index:
             if wheel.has_metadata and not build:
                 response = self._session.get(f"{wheel.url}.metadata", timeout=SECONDS)
                 response.raise_for_status()
-                return WheelFacts(requires=_requires(response.text), build=None)
+                return WheelFacts(requires=_requires(response.content), build=None)
             with RemoteZip(wheel.url, session=self._session, timeout=SECONDS) as archive:
-                names = archive.namelist()
-                metadata = next(name for name in names if name.endswith(".dist-info/METADATA"))
-                text = archive.read(BUILD_INFO).decode() if build and BUILD_INFO in names else None
-                return WheelFacts(
-                    requires=_requires(archive.read(metadata).decode()), build=_build(text) if text else None
-                )
-        except (requests.RequestException, RemoteIOError, zipfile.BadZipFile, ValueError, StopIteration) as error:
+                return _inside(archive, build=build)
+        except RangeNotSupported:
+            raise NetworkError(
+                f"The package index gives {wheel.filename} only as a whole, and not the few kilobytes that are needed.",
+                next_step="Name an index that answers range requests: UV_DEFAULT_INDEX, or index-url of pip.",
+            ) from None
+        except UNREADABLE as error:
             raise _unreadable(f"the metadata of {wheel.filename}", error) from None
 
 
 def _unreadable(what: str, error: Exception) -> NetworkError:
+    # The address of an index may hold a password.
+    why = re.sub(r"//[^/@\s]*@", "//", str(error)) or type(error).__name__
     return NetworkError(
-        f"The package index did not tell {what}: {str(error) or type(error).__name__}",
+        f"The package index did not tell {what}: {why}",
         next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",
     )
+
+
+def _inside(archive: zipfile.ZipFile, *, build: bool) -> WheelFacts:
+    names = archive.namelist()
+    metadata = next((name for name in names if name.endswith(".dist-info/METADATA")), None)
+    if metadata is None:
+        raise ValueError("it holds no METADATA")
+    text = archive.read(BUILD_INFO).decode() if build and BUILD_INFO in names else None
+    return WheelFacts(requires=_requires(archive.read(metadata)), build=_build(text) if text else None)
 
 
 def _listed(
     response: requests.Response, project: str
 ) -> Sequence[tuple[DistributionPackage, datetime | None]]:
-    if "json" in response.headers.get("content-type", ""):
+    kind = response.headers.get("content-type", "")
+    if "json" in kind:
         page = ProjectPage.from_response(response, project)
         return [(package, package.upload_time) for package in page.packages]
+    if "html" not in kind:
+        raise ValueError(f"its answer is {kind or 'of no type'}")
     # Upload times are no part of the HTML form, but some indexes give them there as well.
     links = RepositoryPage.from_html(response.content, response.url).links
     return [
@@ -159,15 +193,21 @@ def _wheel(package: DistributionPackage, uploaded: datetime | None) -> IndexedWh
     )
 
 
-def _requires(metadata: str) -> tuple[str, ...]:
-    return tuple(HeaderParser().parsestr(metadata).get_all("Requires-Dist") or ())
+def _requires(metadata: bytes) -> tuple[str, ...]:
+    headers = HeaderParser().parsestr(metadata.decode())
+    if "Metadata-Version" not in headers:
+        raise ValueError("what stands there is no metadata")
+    return tuple(headers.get_all("Requires-Dist") or ())
 
 
 def _build(text: str) -> Mapping[str, Any]:
     """The literal that a build_info module assigns; raises `ValueError` when there is none."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "build_info":
-            value = node.value
-            literal = value.args[0] if isinstance(value, ast.Call) and value.args else value
-            return dict(ast.literal_eval(literal))
+    try:
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "build_info":
+                value = node.value
+                literal = value.args[0] if isinstance(value, ast.Call) and value.args else value
+                return dict(ast.literal_eval(literal))
+    except (SyntaxError, TypeError):
+        pass  # not Python, or not a dictionary
     raise ValueError(f"{BUILD_INFO} assigns no build_info")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from tfimg.errors import (
     ResolutionError,
@@ -54,7 +56,7 @@ class Request:
     def of_gpu(self) -> tuple[str, ...]:
         """Options given that only a GPU image can meet."""
         given = {"--cuda": self.cuda, "--cudnn": self.cudnn, "--gpu": self.gpu, "--driver": self.driver}
-        return tuple(option for option, value in given.items() if value)
+        return tuple(option for option, value in given.items() if value is not None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +66,8 @@ class Condition:
     `asked` is it as an option (`--tf 2.15`), `told` as words, `topic` what it is about; `path` is where the matrix
     says what an image has, `source` how that is known. `implied` says why it holds although nobody asked, `implied_by`
     which options make it so; `cost` is how much it hurts to give it up, compared with others; `remark` is what else to
-    know where nothing meets it. `text` and `instead` are the value where they are not given.
+    know where nothing meets it. `text` and `instead` say the value in words and as an option's, if not by itself;
+    `alone` is the condition without what it asks only because of `--gpu`.
     """
 
     option: str
@@ -82,6 +85,7 @@ class Condition:
     remark: str | None = None
     text: Callable[[ImageSpec], str] | None = None
     instead: Callable[[ImageSpec], str | None] | None = None
+    alone: Condition | None = None
 
     def meets(self, spec: ImageSpec) -> bool:
         """Does the image meet the condition?"""
@@ -90,8 +94,7 @@ class Condition:
 
     def has(self, spec: ImageSpec) -> str:
         """What the image has, in words."""
-        value = self.value(spec)
-        return "none" if value is None else self.text(spec) if self.text else value
+        return self.text(spec) if self.text else self.value(spec) or "none"
 
     def request(self, spec: ImageSpec) -> str | None:
         """The option that asks for what the image has, or None: not to ask."""
@@ -108,20 +111,20 @@ def conditions(matrix: Matrix, request: Request) -> tuple[Condition, ...]:
 
 
 def _conditions(matrix: Matrix, request: Request) -> Iterator[Condition]:
-    if request.tensorflow:
+    if request.tensorflow is not None:
         yield _tensorflow(request.tensorflow)
     yield _device(request)
     yield _platform(request.platform)
-    if request.cuda:
+    if request.cuda is not None:
         yield _cuda(request.cuda)
-    if request.cudnn:
+    if request.cudnn is not None:
         yield _cudnn(request.cudnn)
-    sm = find_gpu(matrix, request.gpu) if request.gpu else None
-    if request.gpu and sm:
+    sm = find_gpu(matrix, request.gpu) if request.gpu is not None else None
+    if request.gpu is not None and sm:
         yield _gpu(matrix, request.gpu, sm)
-    if request.driver:
+    if request.driver is not None:
         yield _driver(matrix, request.driver, sm)
-    if request.python:
+    if request.python is not None:
         yield _python(request.python)
 
 
@@ -143,9 +146,8 @@ def _tensorflow(asked: str) -> Condition:
 
 def _device(request: Request) -> Condition:
     device = request.wanted_device
-    why = f"as {' and '.join(request.of_gpu)} imply" if request.of_gpu else "nothing asks for an accelerator"
-    if len(request.of_gpu) == 1:
-        why = why.replace("imply", "implies")
+    *most, last = request.of_gpu or ("",)
+    why = f"as {', '.join(most)} and {last} imply" if most else f"as {last} implies"
     return Condition(
         option="--device",
         asked=f"--device {device}",
@@ -157,16 +159,16 @@ def _device(request: Request) -> Condition:
         source="packages on the package index",
         refusal=UnavailableDevice,
         cost=5,
-        implied=None if request.device else why,
+        implied=None if request.device else why if last else "nothing asks for an accelerator",
         implied_by=request.of_gpu,
     )
 
 
 def _platform(asked: str | None) -> Condition:
-    platform = find_platform(asked) if asked else PLATFORMS[0]
+    platform = PLATFORMS[0] if asked is None else find_platform(asked)
     return Condition(
         option="--platform",
-        asked=f"--platform {platform}",
+        asked=f"--platform {quoted(asked or platform)}",
         told=platform,
         topic="platform",
         value=lambda spec: spec.platform,
@@ -175,7 +177,7 @@ def _platform(asked: str | None) -> Condition:
         source="file names of the wheels",
         refusal=UnavailablePlatform,
         cost=6,
-        implied=None if asked else "the default",
+        implied="the default" if asked is None else None,
     )
 
 
@@ -202,6 +204,7 @@ def _cudnn(asked: str) -> Condition:
         topic="cuDNN",
         value=lambda spec: spec.gpu.libraries.cudnn if spec.gpu else None,
         takes=version_matcher(asked, option="--cudnn", whole=4),
+        instead=lambda spec: ".".join(spec.gpu.libraries.cudnn.split(".")[:2]) if spec.gpu else None,
         path=lambda spec: f"rows[{spec.row}].gpu.libraries.cudnn",
         source="NVIDIA's wheel in the images",
         refusal=UnavailableCudnn,
@@ -218,7 +221,7 @@ def _gpu(matrix: Matrix, asked: str, sm: str) -> Condition:
         told=f"GPU {name}",
         topic="GPU",
         value=lambda spec: " ".join(spec.gpu.architectures) if spec.gpu else None,
-        takes=lambda architectures: runs(matrix, architectures.split(), sm) is not None,
+        takes=cache(lambda architectures: runs(matrix, architectures.split(), sm) is not None),
         text=lambda spec: f"code for {' '.join(spec.gpu.architectures)}" if spec.gpu else "none",
         instead=lambda _: None,
         path=lambda spec: f"rows[{spec.row}].gpu.architectures",
@@ -230,32 +233,43 @@ def _gpu(matrix: Matrix, asked: str, sm: str) -> Condition:
 
 
 def _driver(matrix: Matrix, asked: str, sm: str | None) -> Condition:
-    try:
-        driver = Version(asked)
-    except InvalidVersion:
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})*", asked):
         raise UsageError(
             f"--driver {asked!r} is not the version of a driver.",
             next_step="Write what nvidia-smi shows, for example 535.104.05.",
-        ) from None
-
-    def by_ptx(spec: ImageSpec) -> bool:
-        return bool(spec.gpu and sm and runs(matrix, spec.gpu.architectures, sm) == "ptx")
-
-    def floor(spec: ImageSpec) -> str | None:
-        return spec.gpu.ptx_driver if spec.gpu and by_ptx(spec) else spec.driver
-
-    return Condition(
+        )
+    alone = Condition(
         option="--driver",
         asked=f"--driver {asked}",
         told=f"driver {asked}",
         topic="driver",
-        value=floor,
-        takes=lambda lowest: driver >= Version(lowest),
-        text=lambda spec: f"{floor(spec)} or newer" + (f" to compile PTX for {sm}" if by_ptx(spec) else ""),
-        path=lambda spec: f"rows[{spec.row}].gpu.{'ptx_driver' if by_ptx(spec) else 'libraries.toolkit'}",
+        value=lambda spec: spec.driver,
+        takes=lambda lowest: parsed(asked) >= parsed(lowest),
+        text=lambda spec: f"{spec.driver} or newer" if spec.driver else "none",
+        path=lambda spec: f"rows[{spec.row}].gpu.libraries.toolkit",
         source="NVIDIA's CUDA compatibility guide",
         refusal=UnavailableDriver,
         cost=7,
+    )
+    return _driver_for(matrix, sm, alone) if sm else alone
+
+
+def _driver_for(matrix: Matrix, sm: str, alone: Condition) -> Condition:
+    """The condition on the driver, which on GPUs that a wheel has no code for must compile its PTX."""
+
+    def compiles(spec: ImageSpec) -> bool:
+        return spec.gpu is not None and runs(matrix, spec.gpu.architectures, sm) == "ptx"
+
+    def floor(spec: ImageSpec) -> str | None:
+        return spec.gpu.ptx_driver if spec.gpu and compiles(spec) else spec.driver
+
+    return replace(
+        alone,
+        value=floor,
+        text=lambda spec: f"{floor(spec)} or newer{f' to compile PTX for {sm}' if compiles(spec) else ''}",
+        path=lambda spec: f"rows[{spec.row}].gpu.{'ptx_driver' if compiles(spec) else 'libraries.toolkit'}",
+        source="NVIDIA's CUDA compatibility guide and release notes",
+        alone=alone,
     )
 
 
@@ -275,8 +289,8 @@ def _python(asked: str) -> Condition:
 
 
 def quoted(value: str) -> str:
-    """A value as a shell must be given it."""
-    return f"'{value}'" if any(sign in value for sign in "<>*!; ") else value
+    """A value as a shell must be given it; zsh also expands words that begin with `=`."""
+    return f"'{value}'" if value.startswith("=") and "'" not in value else shlex.quote(value)
 
 
 def find_platform(asked: str) -> Platform:
@@ -299,18 +313,29 @@ def version_matcher(text: str, *, option: str, whole: int = 3) -> Callable[[str]
     if text == "latest":
         return lambda _: True
     try:
-        if text[:1].isdigit():
-            wanted = Version(text)
-            release = wanted.release
-            if len(release) >= whole or str(wanted) != ".".join(map(str, release)):
-                return lambda version: _parsed(version) == wanted
-            return lambda version: _parsed(version).release[: len(release)] == release
-        ranges = SpecifierSet(text)
-    except (InvalidVersion, InvalidSpecifier):
+        matcher = _release_matcher(text, whole) if text[:1].isdigit() else _range_matcher(text)
+    except ValueError:
         raise UsageError(
-            f"{option} {text!r} is not a version.", next_step=f"Write for example {EXAMPLES[option]}."
+            f"{option} {text!r} is neither a version nor a range of versions.",
+            next_step=f"Write for example {EXAMPLES.get(option, EXAMPLES['--tf'])}.",
         ) from None
-    return lambda version: ranges.contains(_parsed(version))
+    return cache(matcher)  # hundreds of images have few versions
+
+
+def _release_matcher(text: str, whole: int) -> Callable[[str], bool]:
+    wanted = Version(text)
+    release = wanted.release
+    if len(release) >= whole or str(wanted) != ".".join(map(str, release)):
+        return lambda version: parsed(version) == wanted
+    return lambda version: parsed(version).release[: len(release)] == release
+
+
+def _range_matcher(text: str) -> Callable[[str], bool]:
+    ranges = SpecifierSet(text)
+    if not list(ranges):
+        raise ValueError("a range without bounds, which is most likely a variable that is not set")
+    ranges.contains("0")  # Python reads no number of thousands of digits, and says so only in use
+    return lambda version: ranges.contains(parsed(version))
 
 
 EXAMPLES = {
@@ -322,5 +347,6 @@ EXAMPLES = {
 
 
 @cache
-def _parsed(version: str) -> Version:
+def parsed(version: str) -> Version:
+    """A version that is compared again and again."""
     return Version(version)

@@ -53,19 +53,18 @@ def _narrowing(specs: Sequence[ImageSpec], wanted: Sequence[Condition], spec: Im
         left = [one for one in left if condition.meets(one)]
         why = f" ({condition.implied})" if condition.implied else ""
         origin = f"matrix.yaml: {condition.path(spec)}, from {condition.source}"
-        yield (
-            f"{condition.asked}{why}: {len(left)} left; the chosen one has {condition.has(spec)} ({origin})."
-        )
+        chosen = f"{condition.topic} {condition.has(spec)}"
+        yield f"{condition.asked}{why}: {len(left)} left; the chosen one: {chosen} ({origin})."
 
 
 def _choice(left: Sequence[ImageSpec], spec: ImageSpec) -> Iterator[str]:
-    releases = [one.tensorflow for one in left if one.tensorflow != spec.tensorflow]
-    if releases:
-        yield f"TensorFlow {spec.tensorflow} is the newest release among them, before {listed(releases)}."
-    pythons = [one.python for one in left if one.tensorflow == spec.tensorflow and one != spec]
-    if pythons:
-        merit = "the row's default" if spec.default_python else "the newest"
-        yield f"Python {spec.python} is {merit}, before {listed(pythons)}."
+    releases = {one.tensorflow for one in left}
+    if len(releases) > 1:
+        yield f"TensorFlow {spec.tensorflow} is the newest of {listed(releases)}."
+    pythons = {one.python for one in left if one.tensorflow == spec.tensorflow}
+    if len(pythons) > 1:
+        merit = "the row's default among" if spec.default_python else "the newest of"
+        yield f"Python {spec.python} is {merit} {listed(pythons)}."
     if len(left) == 1:
         yield "It is the only one."
 

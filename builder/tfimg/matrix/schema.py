@@ -104,7 +104,7 @@ Architecture = Annotated[str, Field(pattern=r"^(sm|compute)_[0-9]{2,3}$")]
 class Part(BaseModel):
     """Base of every part: unknown keys are errors, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Tpu(Part):

@@ -10,6 +10,7 @@ from typing import Any
 
 from packaging.version import Version
 
+from tfimg.errors import NetworkError
 from tfimg.matrix.index import Index, IndexedWheel
 from tfimg.matrix.schema import Matrix, Platform
 
@@ -57,7 +58,7 @@ Tell = Callable[[int, int], None]
 def survey(matrix: Matrix, index: Index, *, wanted: Callable[[Version], bool], tell: Tell) -> Survey:
     """Ask an index about the releases that are `wanted`, which get every final release that it has.
 
-    Raises `NetworkError`.
+    Raises `NetworkError`, also where there is no TensorFlow at all: that is a wrong address or a page to log in.
     """
     with ThreadPoolExecutor(AT_ONCE) as pool:
         pages = dict(zip(PACKAGES, pool.map(index.wheels, PACKAGES), strict=True))
@@ -67,6 +68,12 @@ def survey(matrix: Matrix, index: Index, *, wanted: Callable[[Version], bool], t
             for wheel in page
             if wheel.processors and not wheel.version.is_prerelease
         ]
+        releases = frozenset(wheel.version for wheel in linux if wheel.name == "tensorflow")
+        if not releases:
+            raise NetworkError(
+                "The package index has no release of TensorFlow for Linux.",
+                next_step="Check that UV_DEFAULT_INDEX, or index-url of pip, is the address of a simple index.",
+            )
         chosen = [wheel for wheel in linux if wanted(wheel.version)]
         names = sorted(_libraries(matrix))
         libraries = dict(zip(names, pool.map(index.wheels, names), strict=True))
@@ -75,7 +82,7 @@ def survey(matrix: Matrix, index: Index, *, wanted: Callable[[Version], bool], t
             found += wheels
             tell(number, len(chosen))
     return Survey(
-        releases=frozenset(wheel.version for wheel in linux if wheel.name == "tensorflow"),
+        releases=releases,
         wheels=tuple(found),
         libraries={name: frozenset(_installable(page)) for name, page in libraries.items()},
     )

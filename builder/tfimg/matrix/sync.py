@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString as Quoted
 
-from tfimg.matrix.check import and_cuda, installable, required
+from tfimg.matrix.check import and_cuda, installable, required, same_range
 from tfimg.matrix.schema import Platform
 from tfimg.matrix.survey import Survey, Wheel
 
@@ -26,11 +26,15 @@ SETTLING = timedelta(days=14)
 MARK = "confirm: wheels do not say"
 """Comment beside what was taken from the row before."""
 
+GUESS = "confirm: named like the one before"
+"""Comment beside a base that no wheel says anything about."""
+
 PACKAGES: Mapping[Platform, Mapping[str, str]] = {
     "linux/amd64": {"cpu": "tensorflow-cpu", "gpu": "tensorflow", "tpu": "tensorflow-tpu"},
     "linux/arm64": {"cpu": "tensorflow"},
 }
 """Packages of a new release; `tensorflow-cpu-aws` ended with 2.15, and sync proposes it for older ones."""
+
 
 def propose(text: str, survey: Survey, missing: Sequence[Version]) -> str:
     """The matrix's text with the missing releases, comments and order kept; `survey` holds their wheels."""
@@ -50,62 +54,112 @@ def propose(text: str, survey: Survey, missing: Sequence[Version]) -> str:
 def _add(document: CommentedMap, survey: Survey, version: Version, wheels: Sequence[Wheel]) -> None:
     rows: CommentedSeq = document["rows"]
     place = sum(Version(row["tensorflow"][0]["version"]) < version for row in rows)
-    row = _row(document, survey, version, wheels, like=rows[max(0, place - 1)])
-    for neighbour in rows[max(0, place - 1) : place + 1]:
-        if _facts(neighbour) == _facts(row):
-            releases: CommentedSeq = neighbour["tensorflow"]
-            older = sum(Version(release["version"]) < version for release in releases)
-            releases.insert(older, row["tensorflow"][0])
+    near = rows[max(0, place - 1) : place + 1]
+    like = next((row for row in near if _minor(row) == version.release[:2]), near[0])
+    row = _row(document, survey, version, wheels, like=like)
+    for neighbour in near:
+        if _fits(row, neighbour):
+            _join(row, neighbour)
             return
     rows.insert(place, row)
     rows.yaml_set_comment_before_after_key(place, before="\n")
+    _add_bases(document["bases"], row)
 
 
-def _facts(row: CommentedMap) -> tuple[object, ...]:
-    """What must be equal for releases to share a row: the minor, and all that wheels say."""
+def _minor(row: CommentedMap) -> tuple[int, ...]:
+    return Version(row["tensorflow"][0]["version"]).release[:2]
+
+
+def _fits(row: CommentedMap, into: CommentedMap) -> bool:
+    """Whether a release can share a row: the same minor, and the same in all that wheels say.
+
+    It may lack a platform of the row, or a package for TPU: a release can say so.
+    """
+    ranges = all(same_range(SpecifierSet(row[name]), SpecifierSet(into[name])) for name in ("numpy", "keras"))
+    return (
+        _minor(row) == _minor(into) and ranges and _gpu_facts(row) == _gpu_facts(into)
+        and bool(row["wheels"])
+        and all(_offers(into["wheels"].get(name), wheels) for name, wheels in row["wheels"].items())
+    )  # fmt: skip
+
+
+def _offers(into: CommentedMap | None, wheels: CommentedMap) -> bool:
+    if into is None or list(into["pythons"]) != list(wheels["pythons"]):
+        return False
+    there, here = dict(into["packages"]), dict(wheels["packages"])
+    return here in (there, {device: package for device, package in there.items() if device != "tpu"})
+
+
+def _gpu_facts(row: CommentedMap) -> tuple[object, ...]:
     gpu = row.get("gpu") or {}
-    said = {name: gpu.get(name) for name in ("cuda", "architectures", "libraries")}
-    minor = Version(row["tensorflow"][0]["version"]).release[:2]
-    wheels = {name: (one["pythons"], one["packages"]) for name, one in row["wheels"].items()}
-    return minor, wheels, row["numpy"], row["keras"], said
+    return gpu.get("cuda"), list(gpu.get("architectures", ())), dict(gpu.get("libraries", {}))
+
+
+def _join(row: CommentedMap, into: CommentedMap) -> None:
+    release, releases = row["tensorflow"][0], into["tensorflow"]
+    lacking = [platform for platform in into["wheels"] if platform not in row["wheels"]]
+    if lacking:
+        release.fa.set_block_style()
+        release["missing"] = CommentedMap(dict.fromkeys(lacking, "no wheel of it can be installed"))
+    older = sum(Version(one["version"]) < Version(release["version"]) for one in releases)
+    releases.insert(older, release)
+
+
+def _add_bases(bases: CommentedMap, row: CommentedMap) -> None:
+    """Official images for Pythons that the matrix does not know yet, named like that of its newest."""
+    newest = max(bases, key=Version)
+    for python in (python for wheels in row["wheels"].values() for python in wheels["pythons"]):
+        if python not in bases:
+            image = bases[newest]["image"].replace(f":{newest}-", f":{python}-")
+            bases[Quoted(python)] = _flow(CommentedMap(image=Quoted(image)))
+            _beside(bases, python, GUESS)
 
 
 def _row(
     document: CommentedMap, survey: Survey, version: Version, wheels: Sequence[Wheel], *, like: CommentedMap
 ) -> CommentedMap:
     offered = _wheels(wheels)
-    row = CommentedMap(tensorflow=CommentedSeq([_release(survey, version, wheels)]), wheels=offered)
+    release = _release(survey, version, wheels, like=like["tensorflow"][-1])
+    row = CommentedMap(tensorflow=CommentedSeq([release]), wheels=offered)
     pythons = [python for one in offered.values() for python in one["pythons"]]
     default = like["default_python"]
-    row["default_python"] = default if default in pythons else Quoted(max(pythons, key=Version))
-    row.yaml_add_eol_comment(MARK, "default_python")
+    row["default_python"] = (
+        default if default in pythons else Quoted(max(pythons, key=Version, default=default))
+    )
+    _beside(row, "default_python", MARK)
     for name in ("numpy", "keras"):
         ranges = [one for wheel in wheels if (one := required(wheel, name)) is not None]
         widest = next((one for one in ranges if all(other.is_subset(one) for other in ranges)), None)
         row[name] = Quoted(_range(widest)) if widest else like[name]
         if widest is None:
-            row.yaml_add_eol_comment(MARK, name)
+            _beside(row, name, MARK)
     builds = [wheel for wheel in wheels if (wheel.build or {}).get("is_cuda_build")]
     if builds:
         row["gpu"] = _gpu(document, builds[0], like=like.get("gpu") or CommentedMap())
     row["constraints"] = _flow(CommentedSeq(like.get("constraints", ())))
-    row.yaml_add_eol_comment(MARK, "constraints")
+    _beside(row, "constraints", MARK)
     return row
 
 
-def _release(survey: Survey, version: Version, wheels: Sequence[Wheel]) -> CommentedMap:
+def _release(
+    survey: Survey, version: Version, wheels: Sequence[Wheel], *, like: CommentedMap
+) -> CommentedMap:
     release = CommentedMap(version=Quoted(str(version)))
-    days = [wheel.uploaded for wheel in wheels if wheel.uploaded]
-    if days:
+    if days := [wheel.uploaded for wheel in wheels if wheel.uploaded]:
         release["released"], release["cutoff"] = min(days), min(days) + SETTLING
-    pairs = [one for wheel in wheels if wheel.package == "tensorflow-tpu" and (one := required(wheel, "libtpu"))]
-    if pairs:
-        libtpu = _lowest(pairs[0])
-        release["tpu"] = _flow(CommentedMap(libtpu=Quoted(libtpu)))
+        _flow(release)
+    else:
+        for name in ("released", "cutoff"):
+            release[name] = like[name].replace()  # one object at two places would become an alias
+            _beside(release, name, "confirm: the index tells no day")
+    asked = [
+        one for wheel in wheels if wheel.package == "tensorflow-tpu" and (one := required(wheel, "libtpu"))
+    ]
+    if libtpu := _pin(asked[0] if asked else None, None):
+        release["tpu"] = _flow(CommentedMap(libtpu=libtpu))
         if Version(libtpu) not in survey.libraries["libtpu"]:
             release["tpu"]["unavailable"] = "not on the package index"
-            return release
-    _flow(release)
+            release.fa.set_block_style()
     return release
 
 
@@ -113,14 +167,12 @@ def _wheels(wheels: Sequence[Wheel]) -> CommentedMap:
     found = CommentedMap()
     for platform, packages in PACKAGES.items():
         real = {
-            device: package
-            for device, package in packages.items()
-            if installable(wheels, package, platform)
+            device: package for device, package in packages.items() if installable(wheels, package, platform)
         }
         if platform == "linux/arm64" and not real and installable(wheels, "tensorflow-cpu-aws", platform):
             real = {"cpu": "tensorflow-cpu-aws"}
         if real:
-            pythons = installable(wheels, real["cpu"], platform)
+            pythons = installable(wheels, next(iter(real.values())), platform)
             found[platform] = CommentedMap(
                 pythons=_flow(CommentedSeq(map(Quoted, pythons))), packages=_flow(CommentedMap(real))
             )
@@ -134,27 +186,28 @@ def _gpu(document: CommentedMap, wheel: Wheel, *, like: CommentedMap) -> Comment
     cuda = ".".join(str(build.get("cuda_version", "")).split(".")[:2])
     gpu["cuda"] = Quoted(cuda) if cuda else like["cuda"]
     cudnn = next((demand for name, demand in demands.items() if name.startswith("nvidia-cudnn-")), None)
-    floor = Version(_lowest(cudnn)) if cudnn else None
+    lowest = _pin(cudnn, None)
+    floor = Version(lowest) if lowest else None
     gpu["cudnn"] = Quoted(f">={floor.major}.{floor.minor},<{floor.major + 1}") if floor else like["cudnn"]
     gpu["architectures"] = (
         _flow(CommentedSeq(build["cuda_compute_capabilities"]))
         if "cuda_compute_capabilities" in build
-        else like["architectures"]
+        else _flow(CommentedSeq(like["architectures"]))  # the same list twice would become an alias
     )
     gpu["ptx_driver"] = _ptx_driver(document, gpu["cuda"]) or like["ptx_driver"]
     toolkit, unmet = _toolkit(document, demands, like=like)
     libraries = CommentedMap(toolkit=toolkit)
     for part in ("cudnn", "nccl"):
         demand = next((one for name, one in demands.items() if name.startswith(f"nvidia-{part}-")), None)
-        if demand is not None or part in like.get("libraries", {}):
-            libraries[part] = Quoted(_lowest(demand)) if demand is not None else like["libraries"][part]
+        if pin := _pin(demand, like.get("libraries", {}).get(part)):
+            libraries[part] = pin
     gpu["libraries"] = _flow(libraries)
     said = {"cuda": "cuda_version", "architectures": "cuda_compute_capabilities"}
     for name in ("cuda", "cudnn", "architectures", "ptx_driver"):
         if said.get(name) not in build:
-            gpu.yaml_add_eol_comment(MARK, name)
+            _beside(gpu, name, MARK)
     if unmet:
-        gpu.yaml_add_eol_comment(f"[and-cuda] also asks for {', '.join(unmet)}", "libraries")
+        _beside(gpu, "libraries", f"[and-cuda] also asks for {', '.join(unmet)}")
     return gpu
 
 
@@ -177,7 +230,8 @@ def _toolkit(
     if not asked:
         return like["libraries"]["toolkit"], []
     unmet = {name: list(_unmet(toolkit["wheels"], asked)) for name, toolkit in document["toolkits"].items()}
-    best = min(unmet, key=lambda name: len(unmet[name]))
+    before = like.get("libraries", {}).get("toolkit")
+    best = min(unmet, key=lambda name: (len(unmet[name]), name != before))
     return Quoted(best), unmet[best]
 
 
@@ -187,15 +241,23 @@ def _unmet(wheels: Mapping[str, str], asked: Mapping[str, SpecifierSet]) -> Iter
             yield f"{name}{demand}"
 
 
-def _lowest(demand: SpecifierSet) -> str:
-    """The version that `==X`, `~=X` or `>=X,<Y` begins with."""
-    return next(one.version for one in demand if one.operator in ("==", "~=", ">="))
+def _pin(demand: SpecifierSet | None, before: str | None) -> str | None:
+    """The pin of the row before while it meets the demand, else the version that the demand begins with."""
+    if demand is None or (before and demand.contains(before)):
+        return before
+    floors = (one.version.removesuffix(".*") for one in demand if one.operator in ("==", "~=", ">="))
+    floor = next(floors, None)
+    return Quoted(floor) if floor else before
 
 
 def _range(specifiers: SpecifierSet) -> str:
     """Floor first, as people write it."""
     order = [">=", ">", "==", "~=", "!=", "<=", "<"]
     return ",".join(str(one) for one in sorted(specifiers, key=lambda one: order.index(one.operator)))
+
+
+def _beside(mapping: CommentedMap, key: str, comment: str) -> None:
+    mapping.yaml_add_eol_comment(comment, key, column=0)
 
 
 def _flow(value: Any) -> Any:

@@ -60,14 +60,16 @@ def compare(spec: ImageSpec, inventory: Mapping[str, Any]) -> Iterator[Finding]:
     row = f"rows[{spec.row}]"
     packages, build = inventory["packages"], inventory["build"]
     yield _equal(f"{row}.tensorflow", "release", spec.tensorflow, packages.get(spec.package))
-    yield _equal(f"{row}.tensorflow", "release", Version(spec.tensorflow).base_version, inventory["tensorflow"])
+    yield _equal(
+        f"{row}.tensorflow", "release", Version(spec.tensorflow).base_version, inventory["tensorflow"]
+    )
     yield _equal(f"{row}.wheels.{spec.platform}.pythons", "pythons", spec.python, inventory["python"])
     yield _equal(f"{row}.wheels", "platform", MACHINES[spec.platform], inventory["machine"])
     yield _within(f"{row}.numpy", "numpy", spec.numpy, packages.get("numpy"))
     yield _within(f"{row}.keras", "keras", spec.keras, packages.get("keras"))
     for constraint in spec.constraints:
         required = Requirement(constraint.requirement)
-        installed = packages.get(required.name)
+        installed = packages.get(canonicalize_name(required.name))
         if installed:
             yield _within(f"{row}.constraints", "constraints", str(required.specifier), installed)
     yield from _accelerator(spec, row, build, inventory)
@@ -77,18 +79,23 @@ def _accelerator(
     spec: ImageSpec, row: str, build: Mapping[str, Any], inventory: Mapping[str, Any]
 ) -> Iterator[Finding]:
     wanted = dict(spec.libraries) | ({"libtpu": spec.libtpu} if spec.libtpu else {})
-    found = {
+    installed = {
         name: version
         for name, version in inventory["packages"].items()
         if name.startswith("nvidia-") or name == "libtpu"
     }
-    for name in sorted({*wanted, *found}):
-        yield _equal(f"{row}.gpu.libraries ({name})", "libraries", wanted.get(name), found.get(name))
+    for name in sorted({*wanted, *installed}):
+        yield _equal(f"{row}.gpu.libraries ({name})", "libraries", wanted.get(name), installed.get(name))
     beside = sorted(
         path for path, owner in inventory["libraries"].items() if canonicalize_name(owner or "") not in wanted
     )
-    yield _equal(f"{row}.gpu.libraries", "libraries", "none beside them", ", ".join(beside) or "none beside them")
-    yield _equal(f"{row}.gpu", "cuda", spec.gpu is not None, bool(build.get("is_cuda_build")))
+    yield _equal(
+        f"{row}.gpu.libraries", "libraries", "none beside them", ", ".join(beside) or "none beside them"
+    )
+    made = "a build for CUDA"
+    yield _equal(
+        f"{row}.gpu", "cuda", made if spec.gpu else None, made if build.get("is_cuda_build") else None
+    )
     if spec.gpu is None:
         return
     gpu = spec.gpu
@@ -96,9 +103,8 @@ def _accelerator(
     major = str(Version(gpu.libraries.cudnn).major)
     yield from _stated(f"{row}.gpu.cudnn", "cudnn", major, build.get("cudnn_version"))
     architectures = build.get("cuda_compute_capabilities")
-    yield from _stated(
-        f"{row}.gpu.architectures", "architectures", list(gpu.architectures), architectures
-    )
+    found = ", ".join(architectures) if architectures else None
+    yield from _stated(f"{row}.gpu.architectures", "architectures", ", ".join(gpu.architectures), found)
     yield _within(f"{row}.gpu.cudnn", "cudnn", gpu.cudnn, inventory["cudnn"])
     yield _equal(f"{row}.gpu.libraries.toolkit", "libraries", gpu.libraries.toolkit, inventory["cuda"])
 

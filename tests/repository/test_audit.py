@@ -1,0 +1,74 @@
+"""`tfimg audit` with the real pip-audit, against an advisory service on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from tfimg.cli import main
+
+IMAGE = "2.21.0-cpu-py3.11"
+
+
+class Service(BaseHTTPRequestHandler):
+    """Speaks OSV's API, and knows one vulnerability: of every Werkzeug before 99."""
+
+    def do_POST(self) -> None:  # noqa: N802  (the name that http.server calls)
+        query = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        known = query["package"]["name"] == "werkzeug"
+        body = json.dumps({"vulns": [VULNERABILITY]} if known else {}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing on the terminal."""
+
+
+VULNERABILITY = {
+    "id": "PYSEC-2026-1",
+    "summary": "invented",
+    "published": "2026-01-01T00:00:00Z",
+    "modified": "2026-01-01T00:00:00Z",
+    "affected": [
+        {
+            "package": {"name": "werkzeug", "ecosystem": "PyPI"},
+            "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "99"}]}],
+        }
+    ],
+}
+
+
+@pytest.fixture
+def service() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1/query"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_an_advisory_is_told_with_its_fix_and_its_images(service: str, capsys) -> None:
+    assert main(["audit", IMAGE, "--osv-url", service, "--json"], os.environ) == 31
+    told, error = map(json.loads, capsys.readouterr().out.splitlines())
+    (advisory,) = told["advisories"]
+    assert (advisory["name"], advisory["fixed"], advisory["images"]) == ("werkzeug", ["99"], [IMAGE])
+    assert told["audited"] > 30
+    assert error["error"] == "Vulnerable"
+
+
+def test_a_service_out_of_reach_is_no_good_news(capsys) -> None:
+    assert main(["audit", IMAGE, "--osv-url", "http://127.0.0.1:9/v1/query"], os.environ) == 14
+    ended = capsys.readouterr()
+    assert "No advisory was read, so nothing is known about vulnerabilities" in ended.err
+    assert ended.out == ""

@@ -1,0 +1,332 @@
+"""Releases that the matrix lacks → an edit of its text that a person reviews."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import date, timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from packaging.version import Version
+from ruamel.yaml import YAML
+
+from surveys import agreeing
+from tfimg.errors import MatrixError
+from tfimg.matrix.check import compare, missing_releases
+from tfimg.matrix.load import parse_matrix
+from tfimg.matrix.schema import Matrix, Release
+from tfimg.matrix.survey import Survey, Wheel
+from tfimg.matrix.sync import propose
+from tfimg.workspace import Workspace
+
+
+@pytest.fixture(scope="session")
+def text(workspace: Workspace) -> str:
+    return workspace.matrix.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def survey(matrix: Matrix) -> Survey:
+    return agreeing(matrix)
+
+
+def understood(text: str) -> Matrix:
+    return parse_matrix(text, source="matrix.yaml", today=date.max)
+
+
+def without(text: str, version: str) -> str:
+    """The text without a release; without its row where the row has no other."""
+    yaml = YAML()
+    yaml.preserve_quotes, yaml.width = True, 1000
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    document = yaml.load(text)
+    for row in list(document["rows"]):
+        kept = [release for release in row["tensorflow"] if release["version"] != version]
+        if not kept:
+            del document["rows"][document["rows"].index(row)]
+        elif len(kept) < len(row["tensorflow"]):
+            position = [release["version"] for release in row["tensorflow"]].index(version)
+            del row["tensorflow"][position]
+    stream = StringIO()
+    yaml.dump(document, stream)
+    return stream.getvalue()
+
+
+def added(before: str, after: str) -> list[str]:
+    """The lines that an edit adds; fails where it takes one away."""
+    difference = [*difflib.ndiff(before.splitlines(), after.splitlines())]
+    assert [line for line in difference if line.startswith("- ")] == []
+    return [line[2:] for line in difference if line.startswith("+ ")]
+
+
+def later(
+    survey: Survey, like: str, version: str, change: Callable[[Wheel], Wheel] = lambda wheel: wheel
+) -> Survey:
+    """The survey, and a release whose wheels are those of another but for a change."""
+    wheels = [
+        change(replace(wheel, version=Version(version)))
+        for wheel in survey.wheels
+        if wheel.version == Version(like)
+    ]
+    return replace(
+        survey,
+        releases=survey.releases | {Version(version)},
+        wheels=(*survey.wheels, *wheels),
+    )
+
+
+def comments(text: str) -> set[str]:
+    return {line.strip() for line in text.splitlines() if line.strip().startswith("#")}
+
+
+def said_by_wheels(matrix: Matrix, version: str) -> dict[str, Any]:
+    """All facts of a release that a survey can hold."""
+    row, release = next(
+        (row, release) for row in matrix.rows for release in row.tensorflow if release.version == version
+    )
+    wheels = {
+        platform: (offered.pythons, {d: p for d, p in offered.packages.items() if d != "tpu" or release.tpu})
+        for platform, offered in row.wheels.items()
+        if platform not in release.missing
+    }
+    gpu = row.gpu and (row.gpu.cuda, row.gpu.architectures, row.gpu.libraries, row.gpu.ptx_driver)
+    tpu = release.tpu and (release.tpu.libtpu, release.tpu.unavailable is None)
+    return {
+        "days": (release.released, release.cutoff), "wheels": wheels, "numpy": row.numpy, "keras": row.keras,
+        "gpu": gpu, "tpu": tpu,
+    }  # fmt: skip
+
+
+def releases(matrix: Matrix) -> Sequence[Release]:
+    return [release for row in matrix.rows for release in row.tensorflow]
+
+
+VERSIONS = [
+    "2.10.1", "2.11.0", "2.11.1", "2.12.0", "2.12.1", "2.13.0", "2.13.1", "2.14.0", "2.14.1", "2.15.0",
+    "2.15.0.post1", "2.15.1", "2.16.1", "2.16.2", "2.17.0", "2.17.1", "2.18.0", "2.18.1", "2.19.0", "2.19.1",
+    "2.20.0", "2.21.0",
+]  # fmt: skip
+
+
+def test_where_nothing_is_missing_the_text_stays_as_it_is(text: str, survey: Survey) -> None:
+    assert propose(text, survey, []) == text
+
+
+def test_every_release_that_can_be_missing_is_tried_below(matrix: Matrix) -> None:
+    """But for the oldest, before which the matrix does not want any."""
+    assert [release.version for release in releases(matrix)] == ["2.10.0", *VERSIONS]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_release_that_is_taken_out_comes_back_with_what_its_wheels_say(
+    version: str, text: str, matrix: Matrix, survey: Survey
+) -> None:
+    less = without(text, version)
+    proposed = propose(less, survey, [Version(version)])
+    anew = understood(proposed)
+    assert [release.version for release in releases(anew)] == [r.version for r in releases(matrix)]
+    assert said_by_wheels(anew, version) == said_by_wheels(matrix, version)
+    assert comments(less) <= comments(proposed)
+    added(less, proposed)
+    assert [finding for _, finding in compare(anew, survey) if finding.verdict != "agrees"] == []
+    assert missing_releases(anew, survey) == ()
+
+
+def test_several_releases_are_added_at_once_whatever_their_order(
+    text: str, matrix: Matrix, survey: Survey
+) -> None:
+    versions = ["2.21.0", "2.11.1", "2.15.1", "2.16.1"]
+    less = text
+    for version in versions:
+        less = without(less, version)
+    anew = understood(propose(less, survey, [Version(version) for version in versions]))
+    assert [said_by_wheels(anew, version) for version in versions] == [
+        said_by_wheels(matrix, version) for version in versions
+    ]
+    assert [release.version for release in releases(anew)] == [r.version for r in releases(matrix)]
+
+
+def test_a_new_patch_release_is_one_more_line_of_its_minors_row(text: str, survey: Survey) -> None:
+    found = later(survey, "2.21.0", "2.21.1", lambda wheel: replace(wheel, uploaded=date(2026, 5, 1)))
+    assert added(text, propose(text, found, [Version("2.21.1")])) == [
+        '      - {version: "2.21.1", released: 2026-05-01, cutoff: 2026-05-15}'
+    ]
+
+
+def test_a_pin_above_the_wheels_floor_is_kept_for_a_new_patch_release(text: str, survey: Survey) -> None:
+    """cuDNN of 2.21 is newer than what its wheels ask for at least, as people decided."""
+
+    def loose(wheel: Wheel) -> Wheel:
+        floor = 'nvidia-cudnn-cu12<10.0,>=9.3.0.75; extra == "and-cuda"'
+        return replace(wheel, requires=tuple(floor if "cudnn" in one else one for one in wheel.requires))
+
+    found = later(survey, "2.21.0", "2.21.1", loose)
+    assert len(added(text, propose(text, found, [Version("2.21.1")]))) == 1
+
+
+def test_a_patch_release_without_aarch64_wheels_joins_and_lacks_the_platform(
+    text: str, survey: Survey
+) -> None:
+    found = later(survey, "2.21.0", "2.21.1")
+    amd64 = tuple(
+        wheel
+        for wheel in found.wheels
+        if wheel.version != Version("2.21.1") or wheel.platform == "linux/amd64"
+    )
+    assert added(text, propose(text, replace(found, wheels=amd64), [Version("2.21.1")])) == [
+        '      - version: "2.21.1"',
+        "        released: 2026-03-06",
+        "        cutoff: 2026-03-20",
+        "        missing:",
+        "          linux/arm64: no wheel of it can be installed",
+    ]
+
+
+def test_a_patch_release_with_facts_of_its_own_gets_a_row_before_the_next_minor(
+    text: str, survey: Survey
+) -> None:
+    def tighter(wheel: Wheel) -> Wheel:
+        return replace(wheel, requires=tuple(one.replace("<2.0.0", "<1.27") for one in wheel.requires))
+
+    proposed = propose(text, later(survey, "2.15.1", "2.15.2", tighter), [Version("2.15.2")])
+    rows = understood(proposed).rows
+    assert [[release.version for release in row.tensorflow] for row in rows[8:11]] == [
+        ["2.15.0", "2.15.0.post1", "2.15.1"],
+        ["2.15.2"],
+        ["2.16.1", "2.16.2"],
+    ]
+    assert rows[9].numpy == ">=1.23.5,<1.27"
+    lines = added(text, proposed)
+    assert lines.count("") == 1, "rows are apart by an empty line"
+
+
+def unknown_cuda(wheel: Wheel) -> Wheel:
+    """As 2.22 has it: no CUDA in the build information, one NVIDIA wheel more, Keras by another name, a Python more."""
+    requires = tuple(one.replace("keras>", "keras-nightly>") for one in wheel.requires)
+    if wheel.build and wheel.build["is_cuda_build"]:
+        requires += ('nvidia-nvshmem-cu12>=3.2.5; extra == "and-cuda"',)
+        return replace(wheel, requires=requires, build={"is_cuda_build": True})
+    return replace(wheel, requires=requires)
+
+
+def test_what_wheels_do_not_say_is_taken_from_the_row_before_and_marked(text: str, survey: Survey) -> None:
+    found = later(survey, "2.21.0", "2.22.0", unknown_cuda)
+    proposed = propose(text, found, [Version("2.22.0")])
+    assert understood(proposed).rows[-1].tensorflow[0].version == "2.22.0"
+    assert added(text, proposed) == [
+        "",
+        "  - tensorflow:",
+        '      - {version: "2.22.0", released: 2026-03-06, cutoff: 2026-03-20}',
+        "    wheels:",
+        "      linux/amd64:",
+        '        pythons: ["3.10", "3.11", "3.12", "3.13"]',
+        "        packages: {cpu: tensorflow-cpu, gpu: tensorflow}",
+        "      linux/arm64:",
+        '        pythons: ["3.10", "3.11", "3.12", "3.13"]',
+        "        packages: {cpu: tensorflow}",
+        '    default_python: "3.11" # confirm: wheels do not say',
+        '    numpy: ">=1.26.0"',
+        '    keras: ">=3.12.0" # confirm: wheels do not say',
+        "    gpu:",
+        '      cuda: "12.5" # confirm: wheels do not say',
+        '      cudnn: ">=9.10,<10" # confirm: wheels do not say',
+        "      architectures: [sm_60, sm_70, sm_80, sm_89, compute_90] # confirm: wheels do not say",
+        '      ptx_driver: "555.42.06" # confirm: wheels do not say',
+        '      libraries: {toolkit: "12.5", cudnn: "9.10.2.21", nccl: "2.27.7"} '
+        "# [and-cuda] also asks for nvidia-nvshmem-cu12>=3.2.5",
+        "    constraints: [pkg-resources] # confirm: wheels do not say",
+    ]
+
+
+def test_a_python_without_a_base_gets_one_to_confirm(text: str, survey: Survey) -> None:
+    found = later(survey, "2.21.0", "2.22.0")
+    newer = [replace(wheel, python="3.14") for wheel in found.wheels if wheel.version == Version("2.22.0")]
+    wheels = (*found.wheels, *newer)
+    proposed = propose(text, replace(found, wheels=wheels), [Version("2.22.0")])
+    anew = understood(proposed)
+    assert anew.rows[-1].wheels["linux/amd64"].pythons == ("3.10", "3.11", "3.12", "3.13", "3.14")
+    (line,) = [line for line in added(text, proposed) if "slim" in line]
+    before = anew.bases["3.13"].image
+    assert line == (
+        f'  "3.14": {{image: "{before.replace(":3.13-", ":3.14-")}"}} # confirm: named like the one before'
+    )
+
+
+def test_where_cuda_is_of_a_new_major_the_toolkit_stays_and_what_it_lacks_is_named(
+    text: str, survey: Survey
+) -> None:
+    def thirteen(wheel: Wheel) -> Wheel:
+        requires = tuple(one.replace("-cu12", "-cu13") for one in wheel.requires)
+        return replace(wheel, requires=requires)
+
+    proposed = propose(text, later(survey, "2.21.0", "2.22.0", thirteen), [Version("2.22.0")])
+    (line,) = [line for line in added(text, proposed) if "libraries:" in line]
+    assert line.startswith(
+        '      libraries: {toolkit: "12.5", cudnn: "9.10.2.21", nccl: "2.27.7"} # [and-cuda]'
+    )
+    assert "nvidia-cublas-cu13==12.5.3.2" in line
+
+
+def test_where_the_index_tells_no_day_those_of_the_row_before_are_to_be_confirmed(
+    text: str, survey: Survey
+) -> None:
+    found = later(survey, "2.21.0", "2.22.0", lambda wheel: replace(wheel, uploaded=None))
+    proposed = propose(text, found, [Version("2.22.0")])
+    assert understood(proposed).rows[-1].tensorflow[0].released == date(2026, 3, 6)
+    assert added(text, proposed)[2:5] == [
+        '      - version: "2.22.0"',
+        "        released: 2026-03-06 # confirm: the index tells no day",
+        "        cutoff: 2026-03-20 # confirm: the index tells no day",
+    ]
+
+
+def test_a_release_that_is_still_being_uploaded_gets_what_is_there(text: str, survey: Survey) -> None:
+    """`tensorflow` comes first, `tensorflow-cpu` an hour later."""
+    found = later(survey, "2.21.0", "2.22.0")
+    wheels = tuple(
+        wheel
+        for wheel in found.wheels
+        if wheel.version != Version("2.22.0") or wheel.package != "tensorflow-cpu"
+    )
+    row = understood(propose(text, replace(found, wheels=wheels), [Version("2.22.0")])).rows[-1]
+    assert row.wheels["linux/amd64"].packages == {"gpu": "tensorflow"}
+    assert row.wheels["linux/amd64"].pythons == ("3.10", "3.11", "3.12", "3.13")
+
+
+def test_a_release_of_which_nothing_can_be_installed_is_proposed_and_named_as_wrong(
+    text: str, survey: Survey
+) -> None:
+    found = replace(survey, releases=survey.releases | {Version("2.22.0")})
+    proposed = propose(text, found, [Version("2.22.0")])
+    with pytest.raises(MatrixError) as caught:
+        understood(proposed)
+    assert [problem.partition(":")[0] for problem in caught.value.problems] == ["rows[15].wheels"]
+
+
+def test_the_cutoff_is_two_weeks_after_the_first_wheel(text: str, survey: Survey) -> None:
+    days = iter(range(1000))
+
+    def spread(wheel: Wheel) -> Wheel:
+        return replace(wheel, uploaded=date(2026, 5, 1) + timedelta(days=next(days)))
+
+    proposed = propose(text, later(survey, "2.21.0", "2.22.0", spread), [Version("2.22.0")])
+    release = understood(proposed).rows[-1].tensorflow[0]
+    assert (release.released, release.cutoff) == (date(2026, 5, 1), date(2026, 5, 15))
+
+
+def test_libtpu_is_what_the_tpu_wheel_asks_for_and_its_absence_is_told(text: str, survey: Survey) -> None:
+    """2.20 has a TPU wheel, whose libtpu then is taken off the index."""
+    found = later(survey, "2.20.0", "2.20.1")
+    assert added(text, propose(text, found, [Version("2.20.1")])) == [
+        '      - {version: "2.20.1", released: 2025-08-13, cutoff: 2025-08-27, tpu: {libtpu: "0.0.14"}}'
+    ]
+    gone = replace(found, libraries={**found.libraries, "libtpu": frozenset()})
+    assert added(text, propose(text, gone, [Version("2.20.1")])) == [
+        '      - version: "2.20.1"',
+        "        released: 2025-08-13",
+        "        cutoff: 2025-08-27",
+        '        tpu: {libtpu: "0.0.14", unavailable: not on the package index}',
+    ]

@@ -1,0 +1,64 @@
+"""Locks turned over, and put into lists that pip-audit accepts."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tfimg.errors import NetworkError, TfimgError
+from tfimg.recipe.audit import audit, collect, sheets
+from tfimg.recipe.lockfile import LockedPackage
+
+
+def package(name: str, version: str) -> LockedPackage:
+    return LockedPackage(name=name, version=version, sha256="0" * 64, appeared=None)
+
+
+def test_a_pin_knows_the_images_that_install_it() -> None:
+    locks = {
+        "a": [package("six", "1.16.0"), package("idna", "3.4")],
+        "b": [package("six", "1.17.0"), package("idna", "3.4")],
+    }
+    assert collect(locks) == {
+        ("six", "1.16.0"): frozenset({"a"}),
+        ("six", "1.17.0"): frozenset({"b"}),
+        ("idna", "3.4"): frozenset({"a", "b"}),
+    }
+
+
+def test_no_list_holds_a_package_twice_and_none_is_needless() -> None:
+    pins = [("six", "1.16.0"), ("six", "1.17.0"), ("idna", "3.4"), ("idna", "3.5"), ("idna", "3.6")]
+    assert sheets(pins) == [["idna==3.4", "six==1.16.0"], ["idna==3.5", "six==1.17.0"], ["idna==3.6"]]
+
+
+PROGRAM = """
+import sys, pathlib
+out = next(one for one in sys.argv if one.startswith("--output=")).removeprefix("--output=")
+{action}
+"""
+
+
+def ask(action: str) -> None:
+    """Audit one pin with a program that does this instead of asking anybody."""
+    program = ["python3", "-c", PROGRAM.format(action=action)]
+    audit({("six", "1.16.0"): frozenset({"a"})}, program=program, service=[], env=os.environ)
+
+
+def test_packages_that_were_all_skipped_are_not_audited() -> None:
+    """pip-audit itself ends well here."""
+    answer = '{"dependencies": [{"name": "six", "skip_reason": "not found"}]}'
+    with pytest.raises(NetworkError) as caught:
+        ask(f"pathlib.Path(out).write_text({answer!r})")
+    assert str(caught.value) == (
+        "No advisory was read, so nothing is known about vulnerabilities: not found. Name a service that can be "
+        "reached: --service pypi, --service osv, or --osv-url of a mirror."
+    )
+
+
+def test_a_service_out_of_reach_is_told_from_a_program_that_fails() -> None:
+    with pytest.raises(NetworkError, match="nothing is known about vulnerabilities"):
+        ask("sys.exit('requests.exceptions.ConnectionError: refused')")
+    with pytest.raises(TfimgError, match="pip-audit failed: no such option") as caught:
+        ask("sys.exit('no such option')")
+    assert not isinstance(caught.value, NetworkError)
