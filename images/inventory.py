@@ -34,7 +34,7 @@ def libraries():
                 found[path] = distribution.metadata["Name"]
     for line in subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout.splitlines():
         path = os.path.realpath(line.rpartition("=> ")[2].strip())
-        if LIBRARY.match(os.path.basename(path)):
+        if LIBRARY.match(path.rpartition("/")[2]):
             found.setdefault(path, None)
     return found
 
@@ -42,7 +42,7 @@ def libraries():
 def asked(paths, beginning, function):
     """What a library says of its version; None where there is none or it cannot be asked."""
     for path in sorted(paths):
-        if os.path.basename(path).startswith(beginning):
+        if path.rpartition("/")[2].startswith(beginning):
             try:
                 return getattr(ctypes.CDLL(path), function)
             except (OSError, AttributeError):
@@ -62,7 +62,7 @@ def cudnn(paths):
 def cudnn_version(number):
     """Version that cuDNN's number means."""
     major, rest = divmod(number, 10000) if number >= 90000 else divmod(number, 1000)
-    return "%d.%d.%d" % (major, rest // 100, rest % 100)
+    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def cuda(paths):
@@ -76,7 +76,7 @@ def cuda(paths):
 
 def cuda_version(number):
     """Version that CUDA's number means."""
-    return "%d.%d" % (number // 1000, number % 1000 // 10)
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def main():

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from tfimg.matrix.load import parse_matrix
-from tfimg.matrix.request import Request
-from tfimg.matrix.resolve import resolve
 from tfimg.matrix.spec import expand
 from tfimg.recipe.render import environment, render
+from tfimg.resolution.request import Request
+from tfimg.resolution.resolve import resolve
 from tfimg.workspace import find_workspace
 
 RUNS = 9

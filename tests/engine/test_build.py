@@ -14,9 +14,9 @@ from tfimg.cli.images import prepare_base
 from tfimg.cli.parser import build_parser
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import Exit, Line, RunOrder
-from tfimg.matrix.request import Request
-from tfimg.matrix.resolve import resolve
 from tfimg.recipe.lockfile import digest
+from tfimg.resolution.request import Request
+from tfimg.resolution.resolve import resolve
 from tfimg.workspace import find_workspace
 
 from .conftest import IDENTIFIER, REPOSITORY, ROOT, Built, names, tfimg

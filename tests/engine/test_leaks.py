@@ -25,9 +25,9 @@ from tfimg.engine.bases import Bootstrap, choose_base
 from tfimg.engine.debian import Mirrors, find_mirrors
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import BuildOrder, Line, RunOrder
-from tfimg.matrix.request import Request
-from tfimg.matrix.resolve import resolve
 from tfimg.recipe.render import render_base
+from tfimg.resolution.request import Request
+from tfimg.resolution.resolve import resolve
 
 from .conftest import Built, started, tfimg
 

@@ -20,7 +20,14 @@ def test_an_image_agrees_with_its_row(built: Built) -> None:
     assert ended.code == 0, ended.stderr
     findings = ended.documents[-1]["findings"]
     assert {finding["verdict"] for finding in findings} == {"agrees"}
-    assert {finding["field"] for finding in findings} >= {"release", "pythons", "numpy", "keras", "cuda", "libraries"}
+    assert {finding["field"] for finding in findings} >= {
+        "release",
+        "pythons",
+        "numpy",
+        "keras",
+        "cuda",
+        "libraries",
+    }
 
 
 def test_an_image_of_another_row_disagrees_by_field(built: Built) -> None:

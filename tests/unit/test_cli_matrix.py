@@ -21,7 +21,8 @@ from tfimg.cli.show import print_support
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.recipe.lockfile import digest
-from tfimg.recipe.support import BEGIN, END, supports
+from tfimg.recipe.support import supports
+from tfimg.recipe.support_text import BEGIN, END
 from tfimg.workspace import Workspace
 
 BASE = Path(__file__).parents[1] / "data" / "matrix" / "base.yaml"

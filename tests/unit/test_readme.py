@@ -7,7 +7,7 @@ import argparse
 from tfimg.cli.context import Context
 from tfimg.cli.edge import Edge
 from tfimg.cli.matrix import support_rows
-from tfimg.recipe.support import with_table
+from tfimg.recipe.support_text import with_table
 from tfimg.workspace import Workspace
 
 

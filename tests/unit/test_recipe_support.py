@@ -15,24 +15,26 @@ from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.recipe.describe import Status
 from tfimg.recipe.support import (
-    BEGIN,
-    COLUMNS,
-    END,
-    NARROW,
-    SHORT,
     Proven,
     Support,
     TpuSupport,
     capability_text,
     document,
     image_document,
+    request_text,
+    supports,
+)
+from tfimg.recipe.support_text import (
+    BEGIN,
+    COLUMNS,
+    END,
+    NARROW,
+    SHORT,
     issue_url,
     markdown,
     notes,
     range_text,
-    request_text,
     span,
-    supports,
     with_table,
 )
 

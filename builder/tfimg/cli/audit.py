@@ -8,10 +8,10 @@ from dataclasses import asdict
 from tfimg.cli.context import Context
 from tfimg.cli.show import plain_table, print_table
 from tfimg.errors import Vulnerable
-from tfimg.matrix.resolve import select
 from tfimg.recipe.audit import Advisory, Audit, collect
 from tfimg.recipe.audit import audit as ask_service
 from tfimg.recipe.lockfile import read_packages
+from tfimg.resolution.resolve import select
 
 
 def audit(context: Context) -> int:

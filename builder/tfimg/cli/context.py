@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from tfimg.cli.edge import Edge
 from tfimg.errors import MatrixError, ResolutionError, UsageError
 from tfimg.matrix.load import parse_matrix
-from tfimg.matrix.request import Request
-from tfimg.matrix.resolve import Resolution, resolve
 from tfimg.matrix.schema import Matrix, repository_name
 from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.recipe.describe import DECLARED, Status, describe, status
 from tfimg.recipe.lockfile import Layers, digest
+from tfimg.resolution.request import Request
+from tfimg.resolution.resolve import Resolution, resolve
 from tfimg.workspace import Workspace, find_workspace, state_folder
 
 if TYPE_CHECKING:
@@ -55,6 +55,11 @@ class Context:
         """Where the private engine lives."""
         return state_folder(self.environ)
 
+    @property
+    def today(self) -> date:
+        """The day, in UTC as on the package index."""
+        return datetime.now(UTC).date()
+
     @cached_property
     def matrix(self) -> Matrix:
         """The facts."""
@@ -63,7 +68,7 @@ class Context:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise MatrixError([f"byte {error.start}: not UTF-8"], source=path.name) from None
-        return parse_matrix(text, source=path.name, today=datetime.now(UTC).date())
+        return parse_matrix(text, source=path.name, today=self.today)
 
     @cached_property
     def specs(self) -> Sequence[ImageSpec]:

@@ -13,7 +13,7 @@ from tfimg.errors import UsageError
 if TYPE_CHECKING:
     from tfimg.engine.network import HostNetwork
     from tfimg.engine.protocol import Engine
-    from tfimg.matrix.index import Index
+    from tfimg.proof.index import Index
 
 
 class Edge:
@@ -35,13 +35,14 @@ class Edge:
         """The package index that this machine's settings name, else the one that everybody uses."""
         from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
-        from tfimg.matrix.index import Index
+        from tfimg.proof.index import Index
 
-        proxies = {scheme: network.variables.get(f"{scheme}_proxy", "") for scheme in ("http", "https")}
+        variables = {"http": "http_proxy", "https": "https_proxy", "no_proxy": "no_proxy"}
+        proxies = {name: network.variables.get(variable, "") for name, variable in variables.items()}
         return Index(
             network.variables.get("UV_DEFAULT_INDEX", PYPI_SIMPLE_ENDPOINT),
             ca=str(network.ca) if network.ca else None,
-            proxies={scheme: proxy for scheme, proxy in proxies.items() if proxy},
+            proxies={name: value for name, value in proxies.items() if value},
         )
 
     def pip_audit(self) -> Sequence[str]:

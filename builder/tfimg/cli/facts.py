@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from tfimg.cli.context import Context
-from tfimg.matrix.resolve import select
 from tfimg.matrix.schema import Matrix
+from tfimg.resolution.resolve import select
 
 
 def list_images(context: Context) -> int:

@@ -13,13 +13,10 @@ from tfimg.errors import UsageError
 from tfimg.matrix.gpus import runs
 from tfimg.matrix.schema import Gpu, Matrix
 from tfimg.recipe.describe import LEVELS, Status
-from tfimg.recipe.support import (
+from tfimg.recipe.support import Support, capability_text, document, image_document, request_text, supports
+from tfimg.recipe.support_text import (
     COLUMNS,
-    Support,
     bounds_text,
-    capability_text,
-    document,
-    image_document,
     issue_url,
     libtpu_text,
     markdown,
@@ -27,9 +24,7 @@ from tfimg.recipe.support import (
     proven_of,
     pythons_text,
     range_text,
-    request_text,
     span,
-    supports,
 )
 from tfimg.workspace import write_atomically
 

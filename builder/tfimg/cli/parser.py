@@ -122,14 +122,14 @@ def _matrix(commands: Any) -> None:
     _repository(matrix)
     actions = matrix.add_subparsers(title="actions", metavar="ACTION")
     check = _command(
-        actions, "check", "proof:check", "prove every fact against the wheels on the package index, or an image",
+        actions, "check", "prove:check", "prove every fact against the wheels on the package index, or an image",
         "tfimg matrix check 2.15 2.16",
     )  # fmt: skip
     check.add_argument("releases", nargs="*", metavar="RELEASE", help="2.15, 2.15.1 (default: all)")
     check.add_argument("--built", metavar="IMAGE", help="compare with what an image in the engine holds")
     check.add_argument("--as", dest="identifier", metavar="IDENTIFIER", help="what the image claims to be")
     sync = _command(
-        actions, "sync", "proof:sync", "add releases that the package index has and the matrix lacks",
+        actions, "sync", "prove:sync", "add releases that the package index has and the matrix lacks",
         "tfimg matrix sync --check",
     )  # fmt: skip
     sync.add_argument("--check", action="store_true", help="write nothing; fail if a release is missing")

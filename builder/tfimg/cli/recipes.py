@@ -10,12 +10,12 @@ from tfimg.cli.context import Context
 from tfimg.cli.facts import schema_text
 from tfimg.cli.matrix import support_rows
 from tfimg.errors import LockError, StaleError
-from tfimg.matrix.resolve import select
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lock import lock as resolve_lock
 from tfimg.recipe.lock import lock_installer
 from tfimg.recipe.render import render as render_dockerfile
-from tfimg.recipe.support import with_table
+from tfimg.recipe.support_text import with_table
+from tfimg.resolution.resolve import select
 from tfimg.workspace import write_atomically
 
 AT_ONCE = 4

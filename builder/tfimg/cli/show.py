@@ -12,7 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from tfimg.recipe.describe import LEVELS
-from tfimg.recipe.support import COLUMNS, NARROW, SHORT, Columns, Support
+from tfimg.recipe.support import Support
+from tfimg.recipe.support_text import COLUMNS, NARROW, SHORT, Columns
 
 COLOURS = {
     "passed": "green", "failed": "red", "crashed": "red", "timed-out": "red", "skipped": "yellow",

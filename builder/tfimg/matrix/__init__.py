@@ -1,1 +1,1 @@
-"""The facts: what may be combined, and which image answers a request."""
+"""The facts: what may be combined, and the images that this makes."""

@@ -24,7 +24,7 @@ def find_gpu(matrix: Matrix, asked: str) -> str:
 
     Raises `UsageError` for a name that the matrix does not have.
     """
-    if number := re.fullmatch(r"(?:(?:sm|compute|cc)[\s_-]*|(?=[0-9]+\.))(1?[0-9])\.?([0-9])", asked.lower()):
+    if number := re.fullmatch(r"(?:(?:sm|compute|cc)[ _-]*|(?=[0-9]+\.))(1?[0-9])\.?([0-9])", asked.lower()):
         return f"sm_{number[1]}{number[2]}"
     names = {name: sm for sm, known in matrix.gpus.items() for name in known}
     # A GTX 1080 Ti is a GTX 1080 too.
@@ -39,10 +39,10 @@ def find_gpu(matrix: Matrix, asked: str) -> str:
 
 def _is_called(asked: str, name: str) -> bool:
     """Is it the name, with or without its maker and series before it and memory, form or edition after it?"""
-    gap = r"[\s_-]*"
+    gap = r"[ _-]*"
     words = gap.join(map(re.escape, name.split()))
-    pattern = rf"\s*(?:(?:nvidia|geforce|tesla|quadro){gap})*{words}(?:[\s_-].*)?"
-    return re.fullmatch(pattern, asked, re.IGNORECASE | re.DOTALL) is not None
+    pattern = rf" *(?:(?:nvidia|geforce|tesla|quadro){gap})*{words}(?:[ _-][ -~]*)?"
+    return re.fullmatch(pattern, asked, re.IGNORECASE) is not None
 
 
 def runs(matrix: Matrix, architectures: Sequence[str], sm: str) -> Means | None:

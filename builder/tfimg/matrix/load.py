@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from datetime import date
+from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,6 +19,7 @@ from tfimg.matrix.rules import RULES
 from tfimg.matrix.schema import Matrix
 
 
+@lru_cache(maxsize=4)  # frozen, and one process asks for the same text again and again
 def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
     """Understand the text of a matrix.
 

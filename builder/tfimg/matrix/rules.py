@@ -7,6 +7,7 @@ from datetime import date
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tfimg.matrix.schema import Gpu, Matrix, Release
@@ -52,6 +53,8 @@ def dates_are_in_order(matrix: Matrix, today: date) -> Iterator[str]:
     for where, release in _releases(matrix):
         if release.released > today:
             yield f"{where}.released: {release.released} is in the future"
+        if release.cutoff > today:
+            yield f"{where}.cutoff: {release.cutoff} is in the future: what a lock sees would change until then"
         if release.cutoff < release.released:
             yield f"{where}.cutoff: {release.cutoff} is before the release itself ({release.released})"
     if matrix.newer.as_of > today:
@@ -104,7 +107,11 @@ def ranges_hold_something(matrix: Matrix, _: date) -> Iterator[str]:
         for j, name in enumerate(row.constraints):
             constraint = matrix.constraints.get(name)
             required = Requirement(constraint.requirement) if constraint else None
-            bound = {"numpy": row.numpy, "keras": row.keras}.get(required.name) if required else None
+            bound = (
+                {"numpy": row.numpy, "keras": row.keras}.get(canonicalize_name(required.name))
+                if required
+                else None
+            )
             if required and bound and required.specifier.is_disjoint(SpecifierSet(bound)):
                 yield f"rows[{i}].constraints[{j}]: {required} leaves nothing of {required.name} {bound}"
 

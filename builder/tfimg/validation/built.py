@@ -14,8 +14,8 @@ from packaging.version import Version
 
 from tfimg.engine.protocol import Engine, Exit, Line, RunOrder
 from tfimg.errors import ValidationBroken
-from tfimg.matrix.check import Finding
 from tfimg.matrix.spec import ImageSpec
+from tfimg.proof.check import Finding
 
 SECONDS = 300
 """Importing TensorFlow from a cold disk takes tens of seconds."""

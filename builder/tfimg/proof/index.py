@@ -19,6 +19,7 @@ from packaging.version import InvalidVersion, Version
 from pypi_simple import DistributionPackage, ProjectPage, RepositoryPage, UnsupportedRepoVersionError
 from remotezip import RangeNotSupported, RemoteZip, RemoteZipError
 from requests.adapters import HTTPAdapter
+from requests.utils import should_bypass_proxies
 from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
@@ -78,8 +79,29 @@ class WheelFacts:
     build: Mapping[str, Any] | None
 
 
+class _Adapter(HTTPAdapter):
+    """Goes past the proxy to what `no_proxy` names: requests does so only for proxies of the environment."""
+
+    def send(
+        self,
+        request: requests.PreparedRequest,
+        stream: bool = False,
+        timeout: Any = None,
+        verify: bool | str = True,
+        cert: Any = None,
+        proxies: Any = None,
+    ) -> requests.Response:
+        """Send one request; as `HTTPAdapter.send`."""
+        if proxies and should_bypass_proxies(request.url or "", proxies.get("no_proxy")):
+            proxies = {}
+        return super().send(request, stream, timeout, verify, cert, proxies)
+
+
 class Index:
-    """The package index at `url`. Every method raises `NetworkError` when it cannot be reached or read."""
+    """The package index at `url`. Every method raises `NetworkError` when it cannot be reached or read.
+
+    `proxies` are by scheme; beside them `no_proxy` may name hosts that are reached without one.
+    """
 
     def __init__(
         self,
@@ -91,9 +113,10 @@ class Index:
     ) -> None:
         self._url = url.rstrip("/")
         self._session = requests.Session()
+        self._session.hooks["response"].append(_let_go)
         retry = Retry(total=attempts - 1, backoff_factor=0.5, status_forcelist=[500, 502, 503, 504])
         for scheme in ("http://", "https://"):
-            self._session.mount(scheme, HTTPAdapter(max_retries=retry))
+            self._session.mount(scheme, _Adapter(max_retries=retry))
         self._session.proxies.update(proxies or {})
         if ca:
             self._session.verify = ca
@@ -134,6 +157,13 @@ class Index:
             ) from None
         except UNREADABLE as error:
             raise _unreadable(f"the metadata of {wheel.filename}", error) from None
+
+
+def _let_go(response: requests.Response, **_: object) -> None:
+    """Hang up on who sends a whole file, or a page about an error, where a part of a file was asked for."""
+    asked, given = response.request.headers, response.headers
+    if "Range" in asked and "Content-Range" not in given and not response.is_redirect:
+        response.close()
 
 
 def _unreadable(what: str, error: Exception) -> NetworkError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
@@ -15,12 +15,12 @@ from rich.progress import Progress
 from tfimg.cli.context import Context
 from tfimg.cli.images import claimed
 from tfimg.cli.show import plain_table, print_table
-from tfimg.errors import Disagreement, StaleError, UnknownTensorFlow
-from tfimg.matrix.check import Finding, compare, missing_releases
-from tfimg.matrix.request import version_matcher
-from tfimg.matrix.survey import Survey, Tell
-from tfimg.matrix.survey import survey as take_survey
-from tfimg.matrix.sync import propose
+from tfimg.errors import Disagreement, StaleError, UnknownTensorFlow, UsageError
+from tfimg.proof.check import Finding, compare, missing_releases
+from tfimg.proof.survey import Survey, Tell
+from tfimg.proof.survey import survey as take_survey
+from tfimg.proof.sync import propose
+from tfimg.resolution.request import version_matcher
 from tfimg.validation.built import compare as compare_image
 from tfimg.validation.built import take_inventory
 from tfimg.workspace import write_atomically
@@ -32,41 +32,47 @@ def check(context: Context) -> int:
     """`tfimg matrix check [RELEASE …]`, `tfimg matrix check --built IMAGE`."""
     if context.arguments.built:
         return _check_image(context, context.arguments.built)
-    asked = {
-        text: version_matcher(text, option="RELEASE") for text in context.arguments.releases or ["latest"]
-    }
-    rows = {
-        number: versions
-        for number, versions in _rows(context).items()
-        if any(matches(str(version)) for version in versions for matches in asked.values())
-    }
-    found = _survey(
-        context, set().union(*rows.values()).__contains__
-    )  # rows as a whole: their facts are shared
-    missing = [
-        version
-        for version in missing_releases(context.matrix, found)
-        if any(matches(str(version)) for matches in asked.values())
-    ]
-    for text, matches in asked.items():
-        if not any(matches(str(version)) for version in {*missing, *_known(context)}):
+    if context.arguments.identifier:
+        raise UsageError("--as says what an image claims to be.", next_step="Name the image with --built.")
+    asked = _asked(context)
+    rows = {number: versions for number, versions in _rows(context).items() if any(map(asked, versions))}
+    whole = set().union(*rows.values())  # a row's releases share its facts: none can be compared alone
+    found = _survey(context, whole.__contains__)
+    missing = [version for version in missing_releases(context.matrix, found) if asked(version)]
+    _require_known(context, {*missing, *_known(context)})
+    findings = [(number, finding) for number, finding in compare(context.matrix, found) if number in rows]
+    _tell(context, findings, found, missing)
+    _demand_agreement([finding for _, finding in findings if finding.verdict == "disagrees"], missing)
+    return 0
+
+
+def _asked(context: Context) -> Callable[[Version], bool]:
+    """Whether a release is one of those that the arguments name; all are where they name none."""
+    matchers = [version_matcher(text, option="RELEASE") for text in context.arguments.releases]
+    return lambda version: not matchers or any(matches(str(version)) for matches in matchers)
+
+
+def _require_known(context: Context, versions: Collection[Version]) -> None:
+    for text in context.arguments.releases:
+        matches = version_matcher(text, option="RELEASE")
+        if not any(matches(str(version)) for version in versions):
             raise UnknownTensorFlow(
                 f"Neither the matrix nor the package index has a TensorFlow release {text}.",
                 next_step="`tfimg matrix` shows those of the matrix.",
             )
-    findings = [(number, finding) for number, finding in compare(context.matrix, found) if number in rows]
-    _tell(context, findings, found, missing)
-    wrong = [finding for _, finding in findings if finding.verdict == "disagrees"]
-    if wrong or missing:
-        raise Disagreement(
-            _sentence(wrong, "the package index")
-            + "".join(
-                f"  rows: the index has TensorFlow {version}, the matrix does not\n" for version in missing
-            ),
-            next_step="Correct matrix.yaml at each path"
-            + ("; `tfimg matrix sync` adds releases." if missing else "."),
-        )
-    return 0
+
+
+def _demand_agreement(wrong: Sequence[Finding], missing: Sequence[Version]) -> None:
+    told, steps = "", []
+    if wrong:
+        told += _sentence(wrong, "the package index")
+        steps.append("Correct matrix.yaml at each path.")
+    if missing:
+        releases = "".join(f"  rows: TensorFlow {version}\n" for version in missing)
+        told += f"The matrix lacks what the package index has:\n{releases}"
+        steps.append("`tfimg matrix sync` adds releases.")
+    if told:
+        raise Disagreement(told, next_step=" ".join(steps))
 
 
 def sync(context: Context) -> int:
@@ -76,7 +82,7 @@ def sync(context: Context) -> int:
     missing = missing_releases(context.matrix, found)
     path = context.workspace.matrix
     text = path.read_text(encoding="utf-8")
-    proposed = propose(text, found, missing) if missing else text
+    proposed = propose(text, found, missing, today=context.today) if missing else text
     names = [str(version) for version in missing]
     difference = "".join(
         difflib.unified_diff(
@@ -97,9 +103,7 @@ def sync(context: Context) -> int:
     if missing:
         write_atomically(path, proposed)
         context.say(f"{path.name} has {', '.join(names)} now: confirm what is marked, then `tfimg lock`.")
-        _ = replace(
-            context
-        ).matrix  # read anew: what is still wrong with it is told now, and not by the next command
+        _ = replace(context).matrix  # read anew, so that what is still wrong with it is told now
     return 0
 
 
@@ -113,6 +117,8 @@ def _rows(context: Context) -> dict[int, set[Version]]:
 
 
 def _check_image(context: Context, image: str) -> int:
+    if context.arguments.releases:
+        raise UsageError("An image is of one release, which it names itself.", next_step="Leave RELEASE out.")
     spec, _ = claimed(context, image)
     script = (context.workspace.images / "inventory.py").read_bytes()
     inventory = take_inventory(image, script, engine=context.engine)

@@ -11,8 +11,8 @@ from typing import Any
 from packaging.version import Version
 
 from tfimg.errors import NetworkError
-from tfimg.matrix.index import Index, IndexedWheel
 from tfimg.matrix.schema import Matrix, Platform
+from tfimg.proof.index import Index, IndexedWheel
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-tpu")
 """Every distribution on the index that carries TensorFlow for Linux, or stands for one that does."""

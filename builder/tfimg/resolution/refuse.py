@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import combinations, groupby
+from operator import and_
 
 from packaging.version import InvalidVersion, Version
 
 from tfimg.errors import ResolutionError
-from tfimg.matrix.request import Condition, parsed
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import Gap, ImageSpec, gaps
+from tfimg.resolution.request import Condition, parsed
 
 
 def preference(spec: ImageSpec) -> tuple[Version, bool, Version]:
@@ -47,21 +49,23 @@ def refusal(matrix: Matrix, specs: Sequence[ImageSpec], wanted: Sequence[Conditi
 
 def smallest_clash(specs: Sequence[ImageSpec], wanted: Sequence[Condition]) -> tuple[Condition, ...]:
     """The fewest conditions that no image meets together; of several such sets the first, in the order of `wanted`."""
-    everything = (1 << len(specs)) - 1
 
     @cache
     def met(condition: Condition) -> int:
         """Bit n: the n-th image meets the condition."""
         return sum(1 << number for number, spec in enumerate(specs) if condition.meets(spec))
 
-    sets = (
-        chosen
-        for size in range(1, len(wanted) + 1)
-        for chosen in combinations(wanted, size)
-        if not reduce(lambda mask, condition: mask & met(condition), _standing(chosen), everything)
-    )
+    def clashes(chosen: Sequence[Condition]) -> bool:
+        return not reduce(and_, map(met, _standing(chosen)))
+
+    sizes = range(1, len(wanted) + 1)
+    size = next(size for size in sizes if any(map(clashes, combinations(wanted, size))))
     # What somebody asked for explains more than what follows from it.
-    return min(sets, key=lambda chosen: (len(chosen), sum(bool(condition.implied) for condition in chosen)))
+    return min(filter(clashes, combinations(wanted, size)), key=_implied)
+
+
+def _implied(conditions: Iterable[Condition]) -> int:
+    return sum(condition.implied is not None for condition in conditions)
 
 
 def _standing(chosen: Sequence[Condition]) -> list[Condition]:
@@ -90,24 +94,22 @@ def _reasons(
     rest = [condition for condition in wanted if condition.option not in clashing]
     for condition in _standing(clash):
         others = _standing([other for other in clash if other.option != condition.option])
-        images = _most_alike(specs, others, rest) if others else specs
+        met = [spec for spec in specs if all(other.meets(spec) for other in others)]
         # What lacks the thing altogether is no alternative, unless everything does.
-        images = [spec for spec in images if condition.value(spec) is not None] or images
+        met = [spec for spec in met if condition.value(spec) is not None] or met
+        images = _most_alike(met, rest) if others else met
         subject = f"with {' and '.join(other.told for other in others)}" if others else "in the matrix"
         yield f"{subject}: {_offer(condition, images, specs)}"
         if condition.remark:
             yield condition.remark
 
 
-def _most_alike(
-    specs: Sequence[ImageSpec], others: Sequence[Condition], rest: Sequence[Condition]
-) -> Sequence[ImageSpec]:
-    """The images that meet the conditions of a clash but one, and the rest of the request, or what it implies."""
-    met = [spec for spec in specs if all(other.meets(spec) for other in others)]
+def _most_alike(images: Sequence[ImageSpec], rest: Sequence[Condition]) -> Sequence[ImageSpec]:
+    """Those of the images that meet the rest of the request, else what it implies, else all."""
     for narrower in (rest, [condition for condition in rest if condition.implied]):
-        if images := [spec for spec in met if all(condition.meets(spec) for condition in narrower)]:
-            return images
-    return met
+        if alike := [spec for spec in images if all(condition.meets(spec) for condition in narrower)]:
+            return alike
+    return images
 
 
 def _offer(condition: Condition, images: Sequence[ImageSpec], specs: Sequence[ImageSpec]) -> str:
@@ -157,53 +159,72 @@ def nearest_requests(specs: Sequence[ImageSpec], wanted: Sequence[Condition]) ->
 
     Each gives up another set of conditions, those first that hurt least; then come other values for the best set.
     """
-    found = _meant(sorted(specs, key=lambda spec: _distance(spec, wanted)), wanted)
+    ways = sorted((_way(spec, wanted) for spec in specs), key=lambda way: way.distance)
+    found = _meant([way for way in ways if not _is_useless(way)])
     first_of_set: dict[frozenset[str], str] = {}
-    for request, spec in found.items():
-        given_up = frozenset(condition.option for condition in wanted if not condition.meets(spec))
-        if not any(fewer < given_up for fewer in first_of_set):
-            first_of_set.setdefault(given_up, request)
+    for request, way in found.items():
+        if not any(fewer < way.given_up for fewer in first_of_set):
+            first_of_set.setdefault(way.given_up, request)
     chosen = list(first_of_set.values())[:NEAREST]
     # One way out is no choice: another value on the same way.
     chosen += [request for request in found if request not in chosen][: max(0, 2 - len(chosen))]
-    return tuple((request, found[request].identifier) for request in chosen)
+    return tuple((request, found[request].spec.identifier) for request in chosen)
 
 
-def _meant(nearest_first: Iterable[ImageSpec], wanted: Sequence[Condition]) -> dict[str, ImageSpec]:
-    """Requests that mean one of the images, in the order of the images."""
-    found: dict[str, ImageSpec] = {}
-    but_driver = [condition for condition in wanted if condition.option != "--driver"]
-    better: dict[str, list[ImageSpec]] = {}
-    for spec in nearest_first:
-        # A GPU image that does not run on the GPU at hand is near to nothing.
-        if spec.device == "gpu" and any(one.option == "--gpu" and not one.meets(spec) for one in wanted):
-            continue
-        rivals = better.setdefault(_request(spec, but_driver), [])
-        if not any(_outdoes(rival, spec, wanted) for rival in rivals):
-            found.setdefault(_request(spec, wanted), spec)
-        rivals.append(spec)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Way:
+    """An image instead of the one that cannot be had: by which options, what they give up, how much that hurts."""
+
+    spec: ImageSpec
+    options: dict[str, str]
+    given_up: frozenset[str]
+    distance: tuple[int, int, tuple[int, ...]]
+    driver: str | None
+
+
+def _way(spec: ImageSpec, wanted: Sequence[Condition]) -> _Way:
+    unmet = [condition for condition in wanted if not condition.meets(spec)]
+    given_up = frozenset(condition.option for condition in unmet)
+    return _Way(
+        spec=spec,
+        options=_options(spec, wanted, given_up),
+        given_up=given_up,
+        distance=_distance(spec, unmet),
+        driver=next((condition.value(spec) for condition in wanted if condition.option == "--driver"), None),
+    )
+
+
+def _is_useless(way: _Way) -> bool:
+    """Is the image for another GPU than the one at hand, or for a TPU that nobody has spoken of?"""
+    return {"cpu": "", "gpu": "--gpu", "tpu": "--device"}[way.spec.device] in way.given_up
+
+
+def _meant(ways: Iterable[_Way]) -> dict[str, _Way]:
+    """Requests, and for each the way to the image that it means."""
+    found: dict[str, _Way] = {}
+    better: dict[tuple[str, ...], list[_Way]] = {}
+    for way in ways:
+        but_driver = tuple(text for option, text in way.options.items() if option != "--driver")
+        rivals = better.setdefault(but_driver, [])
+        if not any(_outdoes(rival, way) for rival in rivals):
+            found.setdefault(" ".join(way.options.values()), way)
+        rivals.append(way)
     return found
 
 
-def _outdoes(rival: ImageSpec, spec: ImageSpec, wanted: Sequence[Condition]) -> bool:
+def _outdoes(rival: _Way, way: _Way) -> bool:
     """Is another image preferred that runs with the driver of this one, too?"""
-    floors = [
-        (condition.value(rival), condition.value(spec))
-        for condition in wanted
-        if condition.option == "--driver"
-    ]
-    runs = all(low is None or high is None or parsed(low) <= parsed(high) for low, high in floors)
-    return runs and preference(rival) > preference(spec)
+    runs = not rival.driver or not way.driver or parsed(rival.driver) <= parsed(way.driver)
+    return runs and preference(rival.spec) > preference(way.spec)
 
 
-def _distance(spec: ImageSpec, wanted: Sequence[Condition]) -> tuple[int, int, tuple[int, ...]]:
+def _distance(spec: ImageSpec, unmet: Sequence[Condition]) -> tuple[int, int, tuple[int, ...]]:
     """How far an image is from what was asked: what it hurts, by how much it differs, how little it is preferred."""
-    unmet = [condition for condition in wanted if not condition.meets(spec)]
-    newest, default, python = preference(spec)
+    release, default, _ = preference(spec)
     return (
         sum(condition.cost for condition in unmet),
         sum(_apart(condition, spec) for condition in unmet),
-        (*(-part for part in newest.release), -(newest.post or 0), -default, -_number(str(python))),
+        (*(-part for part in release.release), -(release.post or 0), -default, -_number(spec.python)),
     )
 
 
@@ -228,21 +249,21 @@ def _number(version: str) -> int:
     return 100 * major + minor
 
 
-def _request(spec: ImageSpec, wanted: Sequence[Condition]) -> str:
+def _options(spec: ImageSpec, wanted: Sequence[Condition], given_up: frozenset[str]) -> dict[str, str]:
     """The wanted conditions as options, those that the image does not meet replaced by what it has."""
-    options = {
-        condition.option: condition.asked if condition.meets(spec) else condition.request(spec)
+    texts = {
+        condition.option: condition.request(spec) if condition.option in given_up else condition.asked
         for condition in wanted
     }
-    kept = {option: text for option, text in options.items() if text}
+    kept = {option: text for option, text in texts.items() if text}
     # What is implied all the same need not be said.
     unsaid = {
         condition.option
         for condition in wanted
-        if condition.implied and condition.meets(spec)
+        if condition.implied and condition.option not in given_up
         and (not condition.implied_by or kept.keys() & set(condition.implied_by))
     }  # fmt: skip
-    return " ".join(text for option, text in kept.items() if option not in unsaid) or f"--tf {spec.minor}"
+    return {option: text for option, text in kept.items() if option not in unsaid}
 
 
 def listed(values: Iterable[str], among: Iterable[str] = ()) -> str:

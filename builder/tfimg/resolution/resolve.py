@@ -13,10 +13,10 @@ from fnmatch import fnmatchcase
 
 from tfimg.errors import ResolutionError
 from tfimg.matrix.gpus import find_gpu, runs
-from tfimg.matrix.refuse import listed, preference, refusal
-from tfimg.matrix.request import Condition, Request, conditions
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
+from tfimg.resolution.refuse import listed, preference, refusal
+from tfimg.resolution.request import Condition, Request, conditions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

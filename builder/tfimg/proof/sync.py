@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
@@ -16,9 +16,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString as Quoted
 
-from tfimg.matrix.check import and_cuda, installable, required, same_range
 from tfimg.matrix.schema import Platform
-from tfimg.matrix.survey import Survey, Wheel
+from tfimg.proof.check import and_cuda, installable, required, same_range
+from tfimg.proof.survey import Survey, Wheel
 
 SETTLING = timedelta(days=14)
 """From a release to its cut-off day: its dependencies' first fixes are in, later breakage is not."""
@@ -36,8 +36,11 @@ PACKAGES: Mapping[Platform, Mapping[str, str]] = {
 """Packages of a new release; `tensorflow-cpu-aws` ended with 2.15, and sync proposes it for older ones."""
 
 
-def propose(text: str, survey: Survey, missing: Sequence[Version]) -> str:
-    """The matrix's text with the missing releases, comments and order kept; `survey` holds their wheels."""
+def propose(text: str, survey: Survey, missing: Sequence[Version], *, today: date) -> str:
+    """The matrix's text with the missing releases, comments and order kept; `survey` holds their wheels.
+
+    A release of the last two weeks gets `today` for a cut-off: what a lock sees must not change any more.
+    """
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 1000  # lines are broken where people broke them
@@ -45,18 +48,22 @@ def propose(text: str, survey: Survey, missing: Sequence[Version]) -> str:
     document = yaml.load(text)
     for version in sorted(missing):
         wheels = tuple(wheel for wheel in survey.wheels if wheel.version == version)
-        _add(document, survey, version, wheels)
+        _add(document, survey, version, wheels, today=today)
     stream = io.StringIO()
     yaml.dump(document, stream)
     return stream.getvalue()
 
 
-def _add(document: CommentedMap, survey: Survey, version: Version, wheels: Sequence[Wheel]) -> None:
+def _add(
+    document: CommentedMap, survey: Survey, version: Version, wheels: Sequence[Wheel], *, today: date
+) -> None:
     rows: CommentedSeq = document["rows"]
     place = sum(Version(row["tensorflow"][0]["version"]) < version for row in rows)
     near = rows[max(0, place - 1) : place + 1]
     like = next((row for row in near if _minor(row) == version.release[:2]), near[0])
     row = _row(document, survey, version, wheels, like=like)
+    release = row["tensorflow"][0]
+    release["cutoff"] = min(release["cutoff"], today)
     for neighbour in near:
         if _fits(row, neighbour):
             _join(row, neighbour)
@@ -133,9 +140,11 @@ def _row(
         row[name] = Quoted(_range(widest)) if widest else like[name]
         if widest is None:
             _beside(row, name, MARK)
-    builds = [wheel for wheel in wheels if (wheel.build or {}).get("is_cuda_build")]
-    if builds:
-        row["gpu"] = _gpu(document, builds[0], like=like.get("gpu") or CommentedMap())
+    if builds := [wheel for wheel in wheels if (wheel.build or {}).get("is_cuda_build")]:
+        known = [like, *reversed(document["rows"])]
+        gpu = next((one["gpu"] for one in known if "gpu" in one), None)
+        if gpu:
+            row["gpu"] = _gpu(document, builds[0], like=gpu)
     row["constraints"] = _flow(CommentedSeq(like.get("constraints", ())))
     _beside(row, "constraints", MARK)
     return row
@@ -185,8 +194,7 @@ def _gpu(document: CommentedMap, wheel: Wheel, *, like: CommentedMap) -> Comment
     gpu = CommentedMap()
     cuda = ".".join(str(build.get("cuda_version", "")).split(".")[:2])
     gpu["cuda"] = Quoted(cuda) if cuda else like["cuda"]
-    cudnn = next((demand for name, demand in demands.items() if name.startswith("nvidia-cudnn-")), None)
-    lowest = _pin(cudnn, None)
+    lowest = _pin(_demand(demands, "cudnn"), None)
     floor = Version(lowest) if lowest else None
     gpu["cudnn"] = Quoted(f">={floor.major}.{floor.minor},<{floor.major + 1}") if floor else like["cudnn"]
     gpu["architectures"] = (
@@ -195,13 +203,7 @@ def _gpu(document: CommentedMap, wheel: Wheel, *, like: CommentedMap) -> Comment
         else _flow(CommentedSeq(like["architectures"]))  # the same list twice would become an alias
     )
     gpu["ptx_driver"] = _ptx_driver(document, gpu["cuda"]) or like["ptx_driver"]
-    toolkit, unmet = _toolkit(document, demands, like=like)
-    libraries = CommentedMap(toolkit=toolkit)
-    for part in ("cudnn", "nccl"):
-        demand = next((one for name, one in demands.items() if name.startswith(f"nvidia-{part}-")), None)
-        if pin := _pin(demand, like.get("libraries", {}).get(part)):
-            libraries[part] = pin
-    gpu["libraries"] = _flow(libraries)
+    gpu["libraries"], unmet = _libraries(document, demands, like=like)
     said = {"cuda": "cuda_version", "architectures": "cuda_compute_capabilities"}
     for name in ("cuda", "cudnn", "architectures", "ptx_driver"):
         if said.get(name) not in build:
@@ -209,6 +211,22 @@ def _gpu(document: CommentedMap, wheel: Wheel, *, like: CommentedMap) -> Comment
     if unmet:
         _beside(gpu, "libraries", f"[and-cuda] also asks for {', '.join(unmet)}")
     return gpu
+
+
+def _demand(demands: Mapping[str, SpecifierSet], part: str) -> SpecifierSet | None:
+    return next((demand for name, demand in demands.items() if name.startswith(f"nvidia-{part}-")), None)
+
+
+def _libraries(
+    document: CommentedMap, demands: Mapping[str, SpecifierSet], *, like: CommentedMap
+) -> tuple[CommentedMap, list[str]]:
+    """NVIDIA's wheels of a row, and what `[and-cuda]` asks for beside them."""
+    toolkit, unmet = _toolkit(document, demands, like=like)
+    libraries = CommentedMap(toolkit=toolkit)
+    for part in ("cudnn", "nccl"):
+        if pin := _pin(_demand(demands, part), like["libraries"].get(part)):
+            libraries[part] = pin
+    return _flow(libraries), unmet
 
 
 def _ptx_driver(document: CommentedMap, cuda: str) -> Any:
@@ -230,7 +248,7 @@ def _toolkit(
     if not asked:
         return like["libraries"]["toolkit"], []
     unmet = {name: list(_unmet(toolkit["wheels"], asked)) for name, toolkit in document["toolkits"].items()}
-    before = like.get("libraries", {}).get("toolkit")
+    before = like["libraries"]["toolkit"]
     best = min(unmet, key=lambda name: (len(unmet[name]), name != before))
     return Quoted(best), unmet[best]
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
-from io import StringIO
 from typing import Any
 
 import pytest
 from packaging.version import Version
-from ruamel.yaml import YAML
 
 from surveys import agreeing
 from tfimg.errors import MatrixError
-from tfimg.matrix.check import compare, missing_releases
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix, Release
-from tfimg.matrix.survey import Survey, Wheel
-from tfimg.matrix.sync import propose
+from tfimg.proof.check import compare, missing_releases
+from tfimg.proof.survey import Survey, Wheel
+from tfimg.proof.sync import propose as propose_until
 from tfimg.workspace import Workspace
 
 
@@ -33,33 +32,32 @@ def survey(matrix: Matrix) -> Survey:
     return agreeing(matrix)
 
 
+def propose(text: str, survey: Survey, missing: Sequence[Version]) -> str:
+    """An edit made long after the releases."""
+    return propose_until(text, survey, missing, today=date.max)
+
+
 def understood(text: str) -> Matrix:
     return parse_matrix(text, source="matrix.yaml", today=date.max)
 
 
 def without(text: str, version: str) -> str:
     """The text without a release; without its row where the row has no other."""
-    yaml = YAML()
-    yaml.preserve_quotes, yaml.width = True, 1000
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    document = yaml.load(text)
-    for row in list(document["rows"]):
-        kept = [release for release in row["tensorflow"] if release["version"] != version]
-        if not kept:
-            del document["rows"][document["rows"].index(row)]
-        elif len(kept) < len(row["tensorflow"]):
-            position = [release["version"] for release in row["tensorflow"]].index(version)
-            del row["tensorflow"][position]
-    stream = StringIO()
-    yaml.dump(document, stream)
-    return stream.getvalue()
+    head, *rows = re.split(r"\n(?=  - tensorflow:\n)", text)
+    kept = [head]
+    for row in rows:
+        begin, *releases, rest = re.split(r"(?m)^(?=      - |    wheels:)", row)
+        others = [release for release in releases if f'version: "{version}"' not in release]
+        if others:
+            kept.append("".join((begin, *others, rest)))
+    return "\n".join(kept)
 
 
 def added(before: str, after: str) -> list[str]:
     """The lines that an edit adds; fails where it takes one away."""
-    difference = [*difflib.ndiff(before.splitlines(), after.splitlines())]
-    assert [line for line in difference if line.startswith("- ")] == []
-    return [line[2:] for line in difference if line.startswith("+ ")]
+    difference = [*difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")][2:]
+    assert [line for line in difference if line.startswith("-")] == []
+    return [line[1:] for line in difference if line.startswith("+")]
 
 
 def later(
@@ -104,20 +102,12 @@ def releases(matrix: Matrix) -> Sequence[Release]:
     return [release for row in matrix.rows for release in row.tensorflow]
 
 
-VERSIONS = [
-    "2.10.1", "2.11.0", "2.11.1", "2.12.0", "2.12.1", "2.13.0", "2.13.1", "2.14.0", "2.14.1", "2.15.0",
-    "2.15.0.post1", "2.15.1", "2.16.1", "2.16.2", "2.17.0", "2.17.1", "2.18.0", "2.18.1", "2.19.0", "2.19.1",
-    "2.20.0", "2.21.0",
-]  # fmt: skip
+VERSIONS = ["2.10.1", "2.11.1", "2.12.1", "2.14.0", "2.15.0.post1", "2.16.1", "2.19.1", "2.21.0"]
+"""Of each kind one: joins a row, stands alone, lacks a platform, is the newest, has a TPU pair or one out of reach."""
 
 
 def test_where_nothing_is_missing_the_text_stays_as_it_is(text: str, survey: Survey) -> None:
     assert propose(text, survey, []) == text
-
-
-def test_every_release_that_can_be_missing_is_tried_below(matrix: Matrix) -> None:
-    """But for the oldest, before which the matrix does not want any."""
-    assert [release.version for release in releases(matrix)] == ["2.10.0", *VERSIONS]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -330,3 +320,12 @@ def test_libtpu_is_what_the_tpu_wheel_asks_for_and_its_absence_is_told(text: str
         "        cutoff: 2025-08-27",
         '        tpu: {libtpu: "0.0.14", unavailable: not on the package index}',
     ]
+
+
+def test_a_release_of_these_days_is_cut_off_today(text: str, survey: Survey) -> None:
+    """Its lock would change with every day of the two weeks otherwise."""
+    found = later(survey, "2.21.0", "2.21.1")
+    day = min(wheel.uploaded for wheel in found.wheels if wheel.uploaded and str(wheel.version) == "2.21.1")
+    proposed = propose_until(text, found, [Version("2.21.1")], today=day + timedelta(days=3))
+    *_, newest = understood(proposed).rows[-1].tensorflow
+    assert (newest.version, newest.cutoff) == ("2.21.1", day + timedelta(days=3))

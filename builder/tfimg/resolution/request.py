@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -146,8 +146,6 @@ def _tensorflow(asked: str) -> Condition:
 
 def _device(request: Request) -> Condition:
     device = request.wanted_device
-    *most, last = request.of_gpu or ("",)
-    why = f"as {', '.join(most)} and {last} imply" if most else f"as {last} implies"
     return Condition(
         option="--device",
         asked=f"--device {device}",
@@ -159,9 +157,16 @@ def _device(request: Request) -> Condition:
         source="packages on the package index",
         refusal=UnavailableDevice,
         cost=5,
-        implied=None if request.device else why if last else "nothing asks for an accelerator",
+        implied=None if request.device else _why_device(request.of_gpu),
         implied_by=request.of_gpu,
     )
+
+
+def _why_device(of_gpu: Sequence[str]) -> str:
+    if not of_gpu:
+        return "nothing asks for an accelerator"
+    *most, last = of_gpu
+    return f"as {', '.join(most)} and {last} imply" if most else f"as {last} implies"
 
 
 def _platform(asked: str | None) -> Condition:
@@ -313,6 +318,8 @@ def version_matcher(text: str, *, option: str, whole: int = 3) -> Callable[[str]
     if text == "latest":
         return lambda _: True
     try:
+        if not text.isprintable():
+            raise ValueError("packaging takes white space of any kind around a version")
         matcher = _release_matcher(text, whole) if text[:1].isdigit() else _range_matcher(text)
     except ValueError:
         raise UsageError(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from asking import asked
 
+from asking import asked
 from tfimg.errors import ResolutionError
-from tfimg.matrix.request import EXAMPLES, find_platform, quoted, version_matcher
-from tfimg.matrix.resolve import resolve, select
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
+from tfimg.resolution.request import EXAMPLES, find_platform, quoted, version_matcher
+from tfimg.resolution.resolve import resolve, select
 
 MEANT = [
     # TensorFlow

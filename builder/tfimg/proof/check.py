@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from tfimg.matrix.schema import PLATFORMS, Device, Gpu, Matrix, Platform, Release, Row
 from tfimg.matrix.spec import libraries
-from tfimg.matrix.survey import Survey, Wheel
+from tfimg.proof.survey import Survey, Wheel
 
 Verdict = Literal["agrees", "disagrees", "not stated"]
 

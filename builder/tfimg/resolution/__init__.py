@@ -1,0 +1,1 @@
+"""Request → the image that meets it, or why none does and what would."""

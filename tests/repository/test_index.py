@@ -1,0 +1,664 @@
+"""A real index on loopback, with real wheels: what is read of it, how much of it, and how its failures are told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import threading
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.version import Version
+
+from surveys import agreeing
+from tfimg.cli import main
+from tfimg.errors import NetworkError
+from tfimg.matrix.load import parse_matrix
+from tfimg.matrix.schema import Matrix
+from tfimg.proof.index import BUILD_INFO, Index, IndexedWheel
+from tfimg.proof.survey import Survey, Wheel
+
+BASE = (Path(__file__).parents[1] / "data" / "matrix" / "base.yaml").read_text()
+MATRIX = (
+    BASE.replace(
+        "packages: {cpu: tensorflow-cpu, tpu: tensorflow-tpu}",
+        "packages: {cpu: tensorflow-cpu, gpu: tensorflow, tpu: tensorflow-tpu}",
+    )
+    + """\
+    gpu:
+      cuda: "12.2"
+      cudnn: ">=8.9,<9"
+      architectures: [sm_80, compute_90]
+      ptx_driver: "535.54.03"
+      libraries: {toolkit: "12.2", cudnn: "8.9.4.25"}
+"""
+)
+"""rows[0]: 2.15.0 and 2.15.1. rows[1]: 2.16.1."""
+JSON = "application/vnd.pypi.simple.v1+json"
+HTML = "text/html; charset=utf-8"
+BUILD = {"is_cuda_build": True, "cuda_version": "12.5.1", "cudnn_version": "9"}
+
+
+def archive(requires: tuple[str, ...], build: Mapping[str, Any] | None, *, ballast: int = 0) -> bytes:
+    """A wheel; `ballast` bytes of it are of no interest."""
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as wheel:
+        wheel.writestr(
+            zipfile.ZipInfo("tensorflow/libtensorflow.so"), os.urandom(ballast), zipfile.ZIP_STORED
+        )
+        if build is not None:
+            text = f"import collections\n\nbuild_info = collections.OrderedDict({dict(build)!r})\n"
+            wheel.writestr(BUILD_INFO, text)
+        wheel.writestr("tensorflow-1.dist-info/METADATA", metadata(requires))
+    return content.getvalue()
+
+
+def metadata(requires: tuple[str, ...]) -> str:
+    return "".join(
+        (
+            "Metadata-Version: 2.1\nName: tensorflow\nVersion: 1\n",
+            *(f"Requires-Dist: {one}\n" for one in requires),
+        )
+    )
+
+
+@dataclass
+class File:
+    """A file of a project's page; `metadata` is offered beside it."""
+
+    name: str
+    content: bytes = b""
+    uploaded: str | None = "2024-03-08T23:59:59.123456Z"
+    yanked: bool = False
+    metadata: str | None = None
+
+
+@dataclass
+class Served:
+    """An index: its files by project, answers to single paths, and what was asked of it."""
+
+    url: str = ""
+    form: str = JSON
+    ranges: bool = True
+    files: dict[str, list[File]] = field(default_factory=dict)
+    answers: dict[str, tuple[int, str, bytes]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    sent: int = 0
+
+    def page(self, project: str) -> bytes:
+        files = self.files[project]
+        return (self._json(project, files) if self.form == JSON else self._html(files)).encode()
+
+    def _json(self, project: str, files: list[File]) -> str:
+        listed = [
+            {
+                "filename": one.name, "url": f"../../files/{one.name}", "hashes": {}, "yanked": one.yanked,
+                **({"upload-time": one.uploaded} if one.uploaded else {}),
+                **({"core-metadata": {"sha256": digest(one.metadata)}} if one.metadata else {}),
+            }
+            for one in files
+        ]  # fmt: skip
+        return json.dumps({"meta": {"api-version": "1.1"}, "name": project, "versions": [], "files": listed})
+
+    def _html(self, files: list[File]) -> str:
+        links = (
+            f'<a href="../../files/{one.name}"'
+            + (' data-yanked=""' if one.yanked else "")
+            + (f' data-core-metadata="sha256={digest(one.metadata)}"' if one.metadata else "")
+            + f">{one.name}</a><br>"
+            for one in files
+        )
+        return f"<!DOCTYPE html><html><body>{''.join(links)}</body></html>"
+
+    def answer(self, path: str) -> tuple[int, str, bytes]:
+        if path in self.answers:
+            return self.answers[path]
+        files = {one.name: one for page in self.files.values() for one in page}
+        kind, _, name = path.strip("/").partition("/")
+        if kind == "simple" and name in self.files:
+            return 200, self.form, self.page(name)
+        if kind == "files" and name in files:
+            return 200, "application/octet-stream", files[name].content
+        beside = files.get(name.removesuffix(".metadata"))
+        if kind == "files" and beside and beside.metadata:
+            return 200, "application/octet-stream", beside.metadata.encode()
+        return 404, HTML, b"<h1>Not Found</h1>"
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    """An index that listens on loopback as long as the test lasts."""
+    here = Served()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = 20
+
+        def do_GET(self) -> None:
+            here.asked.append(self.path)
+            status, kind, content = here.answer(self.path)
+            span = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+            partial = status == 200 and span is not None and here.ranges
+            whole = len(content)
+            if partial and span:
+                first, last = _bounds(span, whole)
+                status, content = 206, content[first : last + 1]
+            self.send_response(status)
+            if partial:
+                self.send_header("Content-Range", f"bytes {first}-{last}/{whole}")
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            here.sent += len(content)
+            try:
+                self.wfile.write(content)
+            except OSError:
+                self.close_connection = True  # who asked has seen enough
+
+        def log_message(self, *arguments: object) -> None:
+            """Be silent."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    here.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield here
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
+
+
+def _bounds(span: re.Match[str], whole: int) -> tuple[int, int]:
+    if not span[1]:
+        return max(0, whole - int(span[2])), whole - 1
+    return int(span[1]), min(int(span[2] or whole), whole - 1)
+
+
+@pytest.fixture
+def index(served: Served) -> Index:
+    return Index(f"{served.url}/simple", attempts=1)
+
+
+NAME = "tensorflow-2.15.1-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
+
+
+def only(wheels: tuple[IndexedWheel, ...]) -> IndexedWheel:
+    (wheel,) = wheels
+    return wheel
+
+
+@pytest.mark.parametrize("form", [JSON, HTML])
+def test_both_forms_of_an_index_are_read(form: str, served: Served, index: Index) -> None:
+    served.form = form
+    served.files["tensorflow"] = [
+        File(NAME),
+        File("tensorflow-2.15.1-cp39-cp39-macosx_12_0_arm64.whl"),
+        File("tensorflow-2.15.1-cp310-cp310-manylinux_2_17_aarch64.whl", yanked=True),
+        File("tensorflow-2.15.1.tar.gz"),
+        File("tensorflow-2.15.1-nonsense.whl"),
+        File("tensorflow-not.a.version-cp310-cp310-manylinux_2_17_x86_64.whl"),
+    ]
+    linux, mac = index.wheels("tensorflow")
+    assert (linux.name, linux.version, linux.filename) == ("tensorflow", Version("2.15.1"), NAME)
+    assert (linux.pythons, linux.processors) == (("3.11",), {"x86_64"})
+    assert (mac.pythons, mac.processors) == (("3.9",), set())
+    assert linux.url == f"{served.url}/files/{NAME}"
+    assert linux.uploaded == (date(2024, 3, 8) if form == JSON else None)
+    assert not linux.has_metadata
+
+
+def test_an_html_page_may_tell_days_as_well(served: Served, index: Index) -> None:
+    link = f'<a href="/files/{NAME}" data-upload-time="2024-03-09T00:30:00+01:00">{NAME}</a>'
+    served.answers["/simple/tensorflow/"] = (200, HTML, link.encode())
+    assert only(index.wheels("tensorflow")).uploaded == date(2024, 3, 8), "in UTC"
+
+
+def test_a_project_that_the_index_does_not_know_has_no_wheels(index: Index) -> None:
+    assert index.wheels("tensorflow-tpu") == ()
+
+
+def test_a_name_is_asked_for_as_indexes_spell_it(served: Served, index: Index) -> None:
+    served.files["nvidia-cublas-cu12"] = [File("nvidia_cublas_cu12-12.2.5.6-py3-none-manylinux1_x86_64.whl")]
+    wheel = only(index.wheels("Nvidia_cuBLAS.cu12"))
+    assert (wheel.name, wheel.pythons, wheel.processors) == ("nvidia-cublas-cu12", (), {"x86_64"})
+
+
+@pytest.mark.parametrize("form", [JSON, HTML])
+def test_metadata_beside_a_wheel_spares_the_wheel(form: str, served: Served, index: Index) -> None:
+    served.form = form
+    served.files["tensorflow"] = [File(NAME, metadata=metadata(("numpy<2", "keras>=3")))]
+    facts = index.facts(only(index.wheels("tensorflow")), build=False)
+    assert (facts.requires, facts.build) == (("numpy<2", "keras>=3"), None)
+    assert served.asked == ["/simple/tensorflow/", f"/files/{NAME}.metadata"]
+
+
+def test_of_a_big_wheel_only_the_end_is_fetched(served: Served, index: Index) -> None:
+    content = archive(("numpy<2", "keras>=3"), BUILD, ballast=4_000_000)
+    served.files["tensorflow"] = [File(NAME, content, metadata=metadata(("not taken",)))]
+    facts = index.facts(only(index.wheels("tensorflow")), build=True)
+    assert (facts.requires, facts.build) == (("numpy<2", "keras>=3"), BUILD)
+    assert served.sent < 100_000
+    assert {*served.asked[1:]} == {f"/files/{NAME}"}
+
+
+@pytest.mark.parametrize("build", [True, False])
+def test_a_wheel_without_build_information_has_none(build: bool, served: Served, index: Index) -> None:
+    served.files["tensorflow"] = [File(NAME, archive(("numpy",), None))]
+    facts = index.facts(only(index.wheels("tensorflow")), build=build)
+    assert (facts.requires, facts.build) == (("numpy",), None)
+
+
+def test_a_wheel_that_requires_nothing_is_no_mistake(served: Served, index: Index) -> None:
+    served.files["tensorflow"] = [File(NAME, archive((), None))]
+    assert index.facts(only(index.wheels("tensorflow")), build=False).requires == ()
+
+
+def spoilt(**members: str) -> bytes:
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w") as wheel:
+        for name, text in members.items():
+            wheel.writestr({"metadata": "x.dist-info/METADATA", "build": BUILD_INFO}.get(name, name), text)
+    return content.getvalue()
+
+
+FINE = metadata(())
+LOGIN = b"<html><body>Please log in</body></html>"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (os.urandom(5000), "File is not a zip file"),
+        (LOGIN, "File is not a zip file"),
+        (archive(("numpy",), BUILD)[:-30], "File is not a zip file"),
+        (spoilt(readme="no wheel"), "it holds no METADATA"),
+        (spoilt(metadata="Please log in"), "what stands there is no metadata"),
+        (spoilt(metadata=FINE, build="build_info = ("), f"{BUILD_INFO} assigns no build_info"),
+        (spoilt(metadata=FINE, build="build_info = 7"), f"{BUILD_INFO} assigns no build_info"),
+        (spoilt(metadata=FINE, build="other = {}"), f"{BUILD_INFO} assigns no build_info"),
+        (spoilt(metadata=FINE, build="build_info = read()"), "malformed node or string"),
+    ],
+    ids=["noise", "page", "cut", "empty", "not-metadata", "not-python", "number", "other", "call"],
+)
+def test_what_is_no_wheel_is_told_in_a_sentence(
+    content: bytes, told: str, served: Served, index: Index
+) -> None:
+    served.files["tensorflow"] = [File(NAME, content)]
+    wheel = only(index.wheels("tensorflow"))
+    with pytest.raises(NetworkError) as caught:
+        index.facts(wheel, build=True)
+    assert str(caught.value).startswith(f"The package index did not tell the metadata of {NAME}: {told}")
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ((500, HTML, b"<h1>Out of order</h1>"), "too many 500 error responses"),
+        ((403, HTML, LOGIN), "403 Client Error: Forbidden"),
+        ((200, JSON, b"{"), "Expecting property name enclosed in double quotes"),
+        ((200, JSON, b'{"meta": {"api-version": "9.0"}, "name": "x", "files": []}'), "9.0"),
+        ((200, JSON, b'{"files": 7}'), "validation error"),
+        ((200, "application/json", b"{}"), "Content-Type 'application/json'"),
+        ((200, "text/plain", b"Please log in"), "its answer is text/plain"),
+    ],
+    ids=["500", "403", "garbage", "newer", "shape", "other-json", "text"],
+)
+def test_an_answer_that_is_no_page_is_told_in_a_sentence(
+    answer: tuple[int, str, bytes], told: str, served: Served, index: Index
+) -> None:
+    served.answers["/simple/tensorflow/"] = answer
+    with pytest.raises(NetworkError) as caught:
+        index.wheels("tensorflow")
+    message = str(caught.value)
+    assert message.startswith("The package index did not tell what it has of tensorflow: ")
+    assert told in message
+    assert message.endswith(
+        "Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv."
+    )
+
+
+@pytest.mark.parametrize("answer", [(404, HTML, b""), (200, HTML, LOGIN)], ids=["gone", "page"])
+def test_metadata_that_is_offered_and_not_given_is_told(
+    answer: tuple[int, str, bytes], served: Served, index: Index
+) -> None:
+    served.files["tensorflow"] = [File(NAME, metadata=metadata(()))]
+    served.answers[f"/files/{NAME}.metadata"] = answer
+    with pytest.raises(NetworkError, match=r"^The package index did not tell the metadata of tensorflow-2"):
+        index.facts(only(index.wheels("tensorflow")), build=False)
+
+
+def test_a_wheel_that_is_gone_is_told(served: Served, index: Index) -> None:
+    served.files["tensorflow"] = [File(NAME)]
+    served.answers[f"/files/{NAME}"] = (404, HTML, b"")
+    with pytest.raises(NetworkError, match="404 Client Error"):
+        index.facts(only(index.wheels("tensorflow")), build=True)
+
+
+def test_an_index_that_gives_wheels_only_as_a_whole_is_told_and_the_wheel_is_not_taken(
+    served: Served, index: Index
+) -> None:
+    served.ranges = False
+    served.files["tensorflow"] = [File(NAME, archive((), BUILD, ballast=1000))]
+    with pytest.raises(NetworkError) as caught:
+        index.facts(only(index.wheels("tensorflow")), build=True)
+    assert str(caught.value) == (
+        f"The package index gives {NAME} only as a whole, and not the few kilobytes that are needed. Name an index "
+        "that answers range requests: UV_DEFAULT_INDEX, or index-url of pip."
+    )
+
+
+def test_an_index_out_of_reach_is_told_without_its_password() -> None:
+    index = Index("http://someone:hunter2@127.0.0.1:9/simple", attempts=1)
+    with pytest.raises(NetworkError, match="Connection refused") as caught:
+        index.wheels("tensorflow")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_refusal_is_told_without_the_password(served: Served) -> None:
+    served.answers["/simple/tensorflow/"] = (401, HTML, b"")
+    index = Index(served.url.replace("//", "//someone:hunter2@") + "/simple", attempts=1)
+    with pytest.raises(NetworkError, match="401 Client Error") as caught:
+        index.wheels("tensorflow")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_answer_that_fails_once_is_asked_for_again(served: Served) -> None:
+    failures = [(503, HTML, b"")]
+    served.files["tensorflow"] = [File(NAME)]
+    answer = served.answer
+    served.answer = lambda path: failures.pop() if failures else answer(path)  # type: ignore[method-assign]
+    only(Index(f"{served.url}/simple/", attempts=2).wheels("tensorflow"))
+    assert served.asked == ["/simple/tensorflow/"] * 2
+
+
+def test_a_proxy_is_asked_but_for_the_hosts_that_need_none(served: Served) -> None:
+    served.files["tensorflow"] = [File(NAME)]
+    url, proxy = f"{served.url}/simple", "http://127.0.0.1:9"
+    with pytest.raises(NetworkError, match="proxy"):
+        Index(url, proxies={"http": proxy}, attempts=1).wheels("tensorflow")
+    only(Index(url, proxies={"http": proxy, "no_proxy": "127.0.0.1"}, attempts=1).wheels("tensorflow"))
+    other = Index("http://index.example/simple", proxies={"http": served.url}, attempts=1)
+    assert other.wheels("tensorflow") == ()
+    assert served.asked[-1] == "http://index.example/simple/tensorflow/"
+
+
+# From here on: `tfimg matrix check` and `sync`, end to end.
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def documents(self) -> list[Any]:
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A small workspace."""
+    (tmp_path / "images").mkdir()
+    (tmp_path / "matrix.yaml").write_text(MATRIX)
+    return tmp_path
+
+
+@pytest.fixture
+def tfimg(served: Served, workspace: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    def run(*argv: str) -> Ended:
+        environ = {
+            "PATH": os.defpath,
+            "HOME": str(workspace),
+            "UV_DEFAULT_INDEX": f"{served.url}/simple",
+            "TFIMG_WORKSPACE": str(workspace),
+        }
+        code = main(argv, environ)
+        return Ended(code, *capsys.readouterr())
+
+    return run
+
+
+def small() -> Matrix:
+    return parse_matrix(MATRIX, source="base.yaml", today=date.max)
+
+
+def publish(served: Served, survey: Survey) -> None:
+    """Put a survey on the index: a wheel for each of its wheels, and one for each version of a library."""
+    for wheel in survey.wheels:
+        served.files.setdefault(wheel.package, []).append(_file(wheel))
+    for name, versions in survey.libraries.items():
+        served.files[name] = [
+            File(f"{name.replace('-', '_')}-{version}-py3-none-manylinux2014_x86_64.whl")
+            for version in versions
+        ]
+
+
+def _file(wheel: Wheel) -> File:
+    uploaded = f"{wheel.uploaded}T12:00:00Z" if wheel.uploaded else None
+    if wheel.package == "tensorflow":
+        return File(wheel.filename, archive(wheel.requires, wheel.build), uploaded)
+    return File(wheel.filename, b"", uploaded, metadata=metadata(wheel.requires))
+
+
+def test_check_agrees_with_an_index_that_agrees(served: Served, tfimg: Callable[..., Ended]) -> None:
+    publish(served, agreeing(small()))
+    ended = tfimg("matrix", "check")
+    assert ended.code == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert lines[0].split() == [
+        "ROW", "IS", "RELEASE", "RELEASED", "PYTHONS", "NUMPY", "KERAS", "CUDA", "CUDNN", "ARCHITECTURES",
+        "LIBRARIES", "TPU",
+    ]  # fmt: skip
+    assert lines[1].startswith("rows[0]  2.15.0, 2.15.1  2 agree")
+    assert lines[-1] == "20 wheels read, 46 facts compared."
+    assert "20 of 20 wheels read" in ended.stderr
+
+
+def test_check_names_row_and_field_of_a_disagreement(
+    served: Served, tfimg: Callable[..., Ended], workspace: Path
+) -> None:
+    publish(served, agreeing(small()))
+    (workspace / "matrix.yaml").write_text(MATRIX.replace('cuda: "12.2"', 'cuda: "12.1"', 1))
+    ended = tfimg("matrix", "check")
+    assert ended.code == 30
+    assert "1 of 1 wrong" in ended.stdout
+    assert ended.stderr.endswith(
+        "tfimg: The matrix and the package index disagree on 1 fact:\n"
+        "  rows[0].gpu.cuda: the matrix has 12.1, the index 12.2\n"
+        "Correct matrix.yaml at each path.\n"
+    )
+    found, error = tfimg("matrix", "check", "--json").documents
+    (row,) = [row for row in found["rows"] if row["row"] == 0]
+    assert row["tensorflow"] == ["2.15.0", "2.15.1"]
+    assert [one for one in row["findings"] if one["verdict"] != "agrees"] == [
+        {
+            "path": "rows[0].gpu.cuda",
+            "field": "cuda",
+            "verdict": "disagrees",
+            "told": "the matrix has 12.1, the index 12.2",
+        }
+    ]
+    assert (error["error"], error["exit_code"]) == ("Disagreement", 30)
+
+
+def test_the_index_is_reached_as_the_environment_says(
+    served: Served, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish(served, agreeing(small()))
+    environ = {
+        "PATH": os.defpath,
+        "HOME": str(workspace),
+        "UV_DEFAULT_INDEX": f"{served.url}/simple",
+        "TFIMG_WORKSPACE": str(workspace),
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "NO_PROXY": "127.0.0.1",
+    }
+    assert main(["matrix", "check", "2.16"], environ) == 0, capsys.readouterr().err
+
+
+def test_check_of_one_release_reads_its_row_as_a_whole(served: Served, tfimg: Callable[..., Ended]) -> None:
+    publish(served, agreeing(small()))
+    ended = tfimg("matrix", "check", "2.15.1", "--json")
+    (found,) = ended.documents
+    assert (ended.code, found["wheels"], found["missing"]) == (0, 14, [])
+    assert [row["row"] for row in found["rows"]] == [0]
+
+
+def test_check_of_an_index_without_days_says_so_and_agrees(
+    served: Served, tfimg: Callable[..., Ended]
+) -> None:
+    publish(served, agreeing(small()))
+    served.form = HTML
+    ended = tfimg("matrix", "check", "2.16")
+    assert ended.code == 0, ended.stderr
+    assert "1 not stated" in ended.stdout
+    assert "rows[1].tensorflow[0].released: the index tells no day for 2.16.1" in ended.stdout
+
+
+@pytest.fixture
+def behind(served: Served) -> None:
+    """An index with 2.16.2, which is like 2.16.1 and which the matrix lacks."""
+    survey = agreeing(small())
+    newer = tuple(
+        replace(
+            wheel,
+            version=Version("2.16.2"),
+            uploaded=date(2024, 6, 28),
+            filename=wheel.filename.replace("2.16.1", "2.16.2"),
+        )
+        for wheel in survey.wheels
+        if wheel.version == Version("2.16.1")
+    )
+    publish(served, replace(survey, wheels=(*survey.wheels, *newer)))
+
+
+def test_check_names_a_release_that_the_matrix_lacks(behind: None, tfimg: Callable[..., Ended]) -> None:
+    ended = tfimg("matrix", "check", "2.16")
+    assert ended.code == 30
+    assert ended.stderr.endswith(
+        "tfimg: The matrix lacks what the package index has:\n"
+        "  rows: TensorFlow 2.16.2\n"
+        "`tfimg matrix sync` adds releases.\n"
+    )
+    assert tfimg("matrix", "check", "2.15").code == 0, "what was not asked about is not told"
+    found, error = tfimg("matrix", "check", "2.16.2", "--json").documents
+    assert (found["missing"], found["rows"], error["exit_code"]) == (["2.16.2"], [], 30)
+
+
+def test_a_release_that_neither_has_is_told(served: Served, tfimg: Callable[..., Ended]) -> None:
+    publish(served, agreeing(small()))
+    ended = tfimg("matrix", "check", "2.15", "2.99")
+    assert (ended.code, ended.stderr.splitlines()[-1]) == (
+        40,
+        "tfimg: Neither the matrix nor the package index has a TensorFlow release 2.99. `tfimg matrix` shows those of "
+        "the matrix.",
+    )
+
+
+@pytest.mark.parametrize("command", ["check", "sync"])
+def test_an_index_without_tensorflow_is_told(
+    command: str, served: Served, tfimg: Callable[..., Ended]
+) -> None:
+    """A wrong address answers 404 to everything: no fact would be right."""
+    ended = tfimg("matrix", command)
+    assert (ended.code, ended.stdout, ended.stderr) == (
+        14,
+        "",
+        "tfimg: The package index has no release of TensorFlow for Linux. Check that UV_DEFAULT_INDEX, or index-url of "
+        "pip, is the address of a simple index.\n",
+    )
+
+
+def test_sync_finds_nothing_to_do_where_nothing_is_missing(
+    served: Served, tfimg: Callable[..., Ended], workspace: Path
+) -> None:
+    publish(served, agreeing(small()))
+    for options in ((), ("--check",)):
+        ended = tfimg("matrix", "sync", *options)
+        assert (ended.code, ended.stdout) == (0, "The matrix has every release of the package index.\n")
+    assert tfimg("matrix", "sync", "--json").documents == [{"missing": [], "difference": ""}]
+    assert (workspace / "matrix.yaml").read_text() == MATRIX
+
+
+def test_sync_shows_what_it_would_add_and_with_check_writes_nothing(
+    behind: None, tfimg: Callable[..., Ended], workspace: Path
+) -> None:
+    ended = tfimg("matrix", "sync", "--check")
+    assert ended.code == 7
+    assert [line for line in ended.stdout.splitlines() if line[0] in "+-"] == [
+        "--- matrix.yaml",
+        "+++ matrix.yaml",
+        '+      - version: "2.16.2"',
+        "+        released: 2024-06-28",
+        "+        cutoff: 2024-07-12",
+        '+        tpu: {libtpu: "0.2", unavailable: not on the package index}',
+    ]
+    assert ended.stderr.endswith(
+        "tfimg: The matrix lacks 2.16.2. Run `tfimg matrix sync`, and confirm what it marks.\n"
+    )
+    assert (workspace / "matrix.yaml").read_text() == MATRIX
+
+
+def test_what_sync_writes_is_complete_and_agrees(
+    behind: None, tfimg: Callable[..., Ended], workspace: Path
+) -> None:
+    ended = tfimg("matrix", "sync", "--json")
+    assert (ended.code, ended.stderr) == (0, "")
+    (document,) = ended.documents
+    assert document["missing"] == ["2.16.2"]
+    assert '+      - version: "2.16.2"\n' in document["difference"]
+    assert tfimg("matrix", "sync").stdout == "The matrix has every release of the package index.\n"
+    assert tfimg("matrix", "check").code == 0
+    assert [path.name for path in workspace.iterdir() if path.is_file()] == ["matrix.yaml"]
+
+
+def test_sync_says_what_is_to_be_done_with_what_it_wrote(
+    behind: None, tfimg: Callable[..., Ended], workspace: Path
+) -> None:
+    ended = tfimg("matrix", "sync")
+    assert ended.code == 0
+    assert ended.stderr.endswith("matrix.yaml has 2.16.2 now: confirm what is marked, then `tfimg lock`.\n")
+
+
+def test_what_sync_cannot_complete_is_told_by_path(
+    served: Served, tfimg: Callable[..., Ended], workspace: Path
+) -> None:
+    """A release whose only wheel stands for one that is not there."""
+    survey = agreeing(small())
+    stub = next(
+        wheel for wheel in survey.wheels if wheel.platform == "linux/arm64" and wheel.package == "tensorflow"
+    )
+    lone = replace(stub, version=Version("2.17.0"), filename=stub.filename.replace("2.15.0", "2.17.0"))
+    publish(served, replace(survey, wheels=(*survey.wheels, lone)))
+    ended = tfimg("matrix", "sync")
+    assert ended.code == 3
+    assert "matrix.yaml has 1 problem:\n  rows[2].wheels: " in ended.stderr
+
+
+def test_the_projects_matrix_agrees_with_the_package_index(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every fact of every row, against the index of this machine: about 40 seconds."""
+    code = main(["matrix", "check", "--json"], os.environ)
+    told = capsys.readouterr()
+    assert code == 0, told.err
+    document = json.loads(told.out)
+    findings = [finding for row in document["rows"] for finding in row["findings"]]
+    assert [finding for finding in findings if finding["verdict"] != "agrees"] == []
+    assert {row["row"] for row in document["rows"]} == {*range(len(document["rows"]))}
+    assert len(findings) > 400

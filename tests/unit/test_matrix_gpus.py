@@ -1,0 +1,124 @@
+"""GPUs by their many names, and how a wheel's code runs on them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfimg.errors import UsageError
+from tfimg.matrix.gpus import Means, capability, find_gpu, runs
+from tfimg.matrix.schema import Matrix
+
+NAMED = [
+    *((name, "sm_75") for name in ("T4", "t4", "NVIDIA T4", "Tesla T4", "tesla-t4", "TESLA_T4", " t4 ", "T4-16Q")),
+    *((name, "sm_75") for name in ("sm_75", "SM 75", "sm-75", "sm75", "compute_75", "cc7.5", "CC 75", "7.5")),
+    *((name, "sm_89") for name in ("RTX 4090", "rtx4090", "rtx-4090", "GeForce RTX 4090", "NVIDIA GeForce RTX 4090 D")),
+    *((name, "sm_61") for name in ("GTX 1080", "GTX 1080 Ti", "gtx1080ti", "Tesla P40")),
+    ("NVIDIA A100-SXM4-40GB", "sm_80"),
+    ("NVIDIA A100 80GB PCIe", "sm_80"),
+    ("A100", "sm_80"),
+    ("A10", "sm_86"),
+    ("A10G", "sm_86"),
+    ("NVIDIA RTX A6000", "sm_86"),
+    ("NVIDIA GeForce RTX 3080 Laptop GPU", "sm_86"),
+    ("Quadro RTX 8000", "sm_75"),
+    ("Tesla V100-SXM2-16GB", "sm_70"),
+    ("Tesla P100-PCIE-16GB", "sm_60"),
+    ("NVIDIA L4", "sm_89"),
+    ("NVIDIA RTX 6000 Ada Generation", "sm_89"),
+    ("NVIDIA H100 80GB HBM3", "sm_90"),
+    ("NVIDIA GH200 480GB", "sm_90"),
+    ("K80", "sm_37"),
+    ("NVIDIA B200", "sm_100"),
+    ("10.0", "sm_100"),
+    ("sm_103", "sm_103"),
+    ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "sm_120"),
+    ("12.1", "sm_121"),
+    ("8.7", "sm_87"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "sm"), NAMED)
+def test_a_gpu_is_found_by_what_people_and_nvidia_smi_call_it(asked: str, sm: str, matrix: Matrix) -> None:
+    assert find_gpu(matrix, asked) == sm
+
+
+def test_every_name_and_capability_of_the_matrix_is_found(matrix: Matrix) -> None:
+    for sm, names in matrix.gpus.items():
+        assert {find_gpu(matrix, name) for name in (sm, *names)} == {sm}
+
+
+UNKNOWN = [
+    "",
+    " ",
+    "T",
+    "T40",
+    "A",
+    "V100S",
+    "RTX",
+    "NVIDIA",
+    "RTX 6000",
+    "980",
+    "4090",
+    "sm_",
+    "sm_755",
+    "7",
+    "75",
+    "TPU",
+]
+
+
+@pytest.mark.parametrize("asked", UNKNOWN)
+def test_a_name_that_the_matrix_lacks_is_not_guessed(asked: str, matrix: Matrix) -> None:
+    with pytest.raises(UsageError) as caught:
+        find_gpu(matrix, asked)
+    first, known = str(caught.value).split(": it has ")
+    assert first == f"--gpu {asked!r} is not a GPU that the matrix knows"
+    assert known.startswith("K80, M40, M60, GTX 980, P100, ")
+    assert known.endswith(", GB10. Write one of these, or the compute capability, for example sm_75 or 7.5.")
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [("sm_75", (7, 5)), ("compute_80", (8, 0)), ("sm_100", (10, 0)), ("compute_121", (12, 1))],
+)
+def test_the_last_digit_of_a_capability_is_the_minor(name: str, numbers: tuple[int, int]) -> None:
+    assert capability(name) == numbers
+
+
+OLD = ("sm_35", "sm_50", "sm_60", "sm_70", "sm_75", "compute_80")
+NEW = ("sm_60", "sm_70", "sm_80", "sm_89", "compute_90")
+
+RUNS: list[tuple[tuple[str, ...], str, Means | None]] = [
+    (OLD, "sm_30", None),
+    (OLD, "sm_35", "code"),
+    (OLD, "sm_37", "code"),
+    (OLD, "sm_75", "code"),
+    (OLD, "sm_80", "code"),
+    (OLD, "sm_89", "code"),
+    (OLD, "sm_90", "ptx"),
+    (OLD, "sm_100", None),
+    (OLD, "sm_120", None),
+    (NEW, "sm_37", None),
+    (NEW, "sm_52", None),
+    (NEW, "sm_75", "code"),
+    (NEW, "sm_90", "code"),
+    (NEW, "sm_100", None),
+    (("sm_75",), "sm_70", None),
+    (("sm_75",), "sm_80", None),
+    (("compute_70",), "sm_60", None),
+    (("compute_70",), "sm_75", "code"),
+    (("compute_70",), "sm_80", "ptx"),
+    ((), "sm_75", None),
+]
+
+
+@pytest.mark.parametrize(("architectures", "sm", "means"), RUNS)
+def test_code_runs_within_its_major_and_ptx_on_what_is_newer_below_blackwell(
+    architectures: tuple[str, ...], sm: str, means: Means | None, matrix: Matrix
+) -> None:
+    assert runs(matrix, architectures, sm) == means
+
+
+def test_the_order_of_architectures_does_not_matter(matrix: Matrix) -> None:
+    assert runs(matrix, OLD[::-1], "sm_90") == "ptx"
+    assert runs(matrix, NEW[::-1], "sm_90") == "code"
