@@ -275,10 +275,10 @@ def page_of(tfimg: Run, small: Workspace, kept: str) -> Page:
 def test_a_file_gets_what_standard_output_would(form: str | None, tfimg: Run, tmp_path: Path) -> None:
     argv = ["matrix", *([form] if form else [])]
     printed = tfimg(*argv).stdout
-    ended = tfimg(*argv, "--output", f"{tmp_path}/new/file")
+    ended = tfimg(*argv, "--output", f"{tmp_path}/file")
     assert (ended.code, ended.stdout) == (0, "")
-    assert ended.stderr == ("" if form == "--json" else f"wrote {tmp_path}/new/file\n")
-    assert (tmp_path / "new/file").read_text() == printed
+    assert ended.stderr == ("" if form == "--json" else f"wrote {tmp_path}/file\n")
+    assert (tmp_path / "file").read_text() == printed
 
 
 @pytest.mark.parametrize(

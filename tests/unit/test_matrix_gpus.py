@@ -71,10 +71,18 @@ UNKNOWN = [
 def test_a_name_that_the_matrix_lacks_is_not_guessed(asked: str, matrix: Matrix) -> None:
     with pytest.raises(UsageError) as caught:
         find_gpu(matrix, asked)
-    first, known = str(caught.value).split(": it has ")
+    first, known = str(caught.value).split(": ", maxsplit=1)
     assert first == f"--gpu {asked!r} is not a GPU that the matrix knows"
-    assert known.startswith("K80, M40, M60, GTX 980, P100, ")
-    assert known.endswith(", GB10. Write one of these, or the compute capability, for example sm_75 or 7.5.")
+    assert known.startswith(("it has K40, K80, M40, M60, GTX 980, P100, ", "near to it are "))
+    assert known.endswith(
+        ". Write a name of the matrix, or the GPU's compute capability, for example sm_75 or 7.5 "
+        "(NVIDIA's list of CUDA GPUs has it)."
+    )
+
+
+def test_an_unknown_name_is_answered_with_those_near_to_it(matrix: Matrix) -> None:
+    with pytest.raises(UsageError, match="near to it are RTX 4070, RTX 4080, RTX 4090, RTX 5070"):
+        find_gpu(matrix, "RTX 407")
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,7 @@ def test_what_wheels_do_not_say_is_taken_from_the_row_before_and_marked(text: st
         "      architectures: [sm_60, sm_70, sm_80, sm_89, compute_90] # confirm: wheels do not say",
         '      ptx_driver: "555.42.06" # confirm: wheels do not say',
         '      libraries: {toolkit: "12.5", cudnn: "9.10.2.21", nccl: "2.27.7"} '
-        "# [and-cuda] also asks for nvidia-nvshmem-cu12>=3.2.5",
+        "# confirm: [and-cuda] also asks for nvidia-nvshmem-cu12>=3.2.5",
         "    constraints: [pkg-resources] # confirm: wheels do not say",
     ]
 
@@ -255,7 +255,7 @@ def test_where_cuda_is_of_a_new_major_the_toolkit_stays_and_what_it_lacks_is_nam
     proposed = propose(text, later(survey, "2.21.0", "2.22.0", thirteen), [Version("2.22.0")])
     (line,) = [line for line in added(text, proposed) if "libraries:" in line]
     assert line.startswith(
-        '      libraries: {toolkit: "12.5", cudnn: "9.10.2.21", nccl: "2.27.7"} # [and-cuda]'
+        '      libraries: {toolkit: "12.5", cudnn: "9.10.2.21", nccl: "2.27.7"} # confirm: [and-cuda]'
     )
     assert "nvidia-cublas-cu13==12.5.3.2" in line
 

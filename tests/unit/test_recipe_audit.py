@@ -51,8 +51,9 @@ def test_packages_that_were_all_skipped_are_not_audited() -> None:
     with pytest.raises(NetworkError) as caught:
         ask(f"pathlib.Path(out).write_text({answer!r})")
     assert str(caught.value) == (
-        "No advisory was read, so nothing is known about vulnerabilities: not found. Name a service that can be "
-        "reached: --service pypi, --service osv, or --osv-url of a mirror."
+        "No advisory was read, so nothing is known about vulnerabilities: the service knows none of the packages, so "
+        "it was not the service that answered. Check the proxy and the CA bundle, or name another service: "
+        "--service pypi, --service osv, or --osv-url of a mirror."
     )
 
 

@@ -143,7 +143,7 @@ The matrix has 258 images.
 (matrix.yaml: rows[8].gpu.libraries.cudnn, from NVIDIA's wheel in the images).
 --gpu 'RTX 4090': 9 left; the chosen one: GPU code for sm_50 sm_60 sm_70 sm_75 compute_80 \
 (matrix.yaml: rows[8].gpu.architectures, from build information inside the wheels).
---driver 535.104: 9 left; the chosen one: driver 525.60.13 or newer \
+--driver 535.104: 9 left; the chosen one: driver 525.60.13 or newer for sm_89 \
 (matrix.yaml: rows[8].gpu.libraries.toolkit, from NVIDIA's CUDA compatibility guide and release notes).
 --python '!=3.11': 6 left; the chosen one: Python 3.10 \
 (matrix.yaml: rows[8].wheels.linux/amd64.pythons, from file names of the wheels).
@@ -161,7 +161,7 @@ The matrix has 258 images.
 --gpu H100: 3 left; the chosen one: GPU code for sm_35 sm_50 sm_60 sm_70 sm_75 compute_80 \
 (matrix.yaml: rows[7].gpu.architectures, from build information inside the wheels).
 --driver 520.61.05: 3 left; the chosen one: driver 520.61.05 or newer to compile PTX for sm_90 \
-(matrix.yaml: rows[7].gpu.ptx_driver, from NVIDIA's CUDA compatibility guide and release notes).
+(matrix.yaml: gpu_drivers.sm_90, from NVIDIA's CUDA compatibility guide and release notes).
 --python 3.9: 1 left; the chosen one: Python 3.9 \
 (matrix.yaml: rows[7].wheels.linux/amd64.pythons, from file names of the wheels).
 It is the only one.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import signal
 import sys
@@ -19,12 +20,19 @@ from tfimg.cli.edge import Edge
 from tfimg.cli.parser import build_parser
 from tfimg.errors import DiskSpaceError, FileError, InternalError, Interrupted, TfimgError
 
+_interrupted = False
+"""Whether somebody asked the program to end: a library may have made another error of the interruption."""
+
 
 def entrypoint() -> NoReturn:
     """The `tfimg` program."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, _interrupt)
+    if sys.stdout is None:  # closed by whoever started us
+        _leave_stdout()
+    elif isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that has no ≥ is no reason to fail
     code = main(sys.argv[1:], os.environ)
     try:
         sys.stdout.flush()
@@ -35,7 +43,9 @@ def entrypoint() -> NoReturn:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    # The same way out as Ctrl-C: every stage cleans up behind itself.
+    # One way out for all signals: every stage cleans up behind itself.
+    global _interrupted
+    _interrupted = True
     raise KeyboardInterrupt
 
 
@@ -44,7 +54,10 @@ def main(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None = No
 
     `edge` is where the command touches the world; the real one if it is not given.
     """
-    arguments = build_parser().parse_args(argv)
+    try:
+        arguments = build_parser().parse_args(argv)
+    except KeyboardInterrupt:
+        return _report(_interruption(), as_json=False)
     try:
         from tfimg.cli.context import Context
 
@@ -53,11 +66,9 @@ def main(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None = No
         code: int = command(Context(arguments, environ, edge or Edge()))
         return code
     except TfimgError as error:
-        return _report(error, arguments.json)
+        return _report(_interruption() if _interrupted else error, arguments.json)
     except KeyboardInterrupt:
-        return _report(
-            Interrupted("Interrupted.", next_step="Nothing was left half done; run it again."), arguments.json
-        )
+        return _report(_interruption(), arguments.json)
     except BrokenPipeError:
         # Whoever read our output has left, as `head` does; nothing is left to say, to nobody.
         _leave_stdout()
@@ -73,6 +84,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None = No
     except OSError as error:
         return _report(_file_error(error), arguments.json)
     except Exception as error:
+        if _interrupted:
+            return _report(_interruption(), arguments.json)
         if environ.get("TFIMG_DEBUG"):
             raise
         return _report(
@@ -82,6 +95,10 @@ def main(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None = No
             ),
             arguments.json,
         )
+
+
+def _interruption() -> TfimgError:
+    return Interrupted("Interrupted.", next_step="Nothing was left half done; run it again.")
 
 
 def _leave_stdout() -> None:
@@ -111,6 +128,9 @@ def _report(error: TfimgError, as_json: bool) -> int:
             "exit_code": error.exit_code,
             **error.details,
         }
-        print(json.dumps(document))
+        try:
+            print(json.dumps(document), flush=True)
+        except OSError:  # it was this that failed; people are told below
+            _leave_stdout()
     print(f"tfimg: {error}", file=sys.stderr)
     return error.exit_code

@@ -20,7 +20,7 @@ def audit(context: Context) -> int:
     pins = collect(
         {spec.identifier: read_packages(context.workspace.read_lock(spec.identifier)) for spec in specs}
     )
-    context.say(f"asking about {len(pins)} packages of {len(specs)} locks")
+    context.say(f"asking about {len(pins)} packages of {len(specs)} lock{'' if len(specs) == 1 else 's'}")
     found = ask_service(
         pins,
         program=context.edge.pip_audit(),

@@ -108,14 +108,17 @@ class Context:
         """How this machine reaches package indexes."""
         from tfimg.engine.network import host_network
 
-        return host_network(self.environ, self.edge.pip_settings())
+        network = host_network(self.environ, self.edge.pip_settings())
+        for setting in network.left_out:
+            self.say(f"Not used: {setting}")
+        return network
 
     @property
     def repository(self) -> str:
         """Repository of the tags: the argument of commands that have one, else the matrix's."""
         named = getattr(self.arguments, "repository", None)
         try:
-            return repository_name(named) if named else self.matrix.repository
+            return self.matrix.repository if named is None else repository_name(named)
         except ValueError as error:
             raise UsageError(
                 f"--repository {error}.",

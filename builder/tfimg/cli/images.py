@@ -112,8 +112,6 @@ def prepare_base(
     context: Context, spec: ImageSpec, registries: dict[str, str], *, fresh: bool = False
 ) -> Base:
     """The base that the arguments choose, made where it must be, and a word on which it was and why."""
-    for setting in context.network.left_out:
-        context.say(f"Not passed to the build: {setting}")
     bootstrap = Bootstrap(
         mirrors=find_mirrors(), scratch=context.state / "scratch", environ=context.environ, fresh=fresh,
         template=partial(render_base, context.templates),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfimg.cli.context import Context
-from tfimg.errors import UsageError
+from tfimg.errors import FileError, UsageError
 from tfimg.matrix.gpus import runs
 from tfimg.matrix.schema import Gpu, Matrix
 from tfimg.recipe.describe import LEVELS, Status
@@ -69,6 +69,10 @@ def _text(context: Context) -> str | None:
 def _write(context: Context, name: str, text: str) -> None:
     if not name:
         raise UsageError("--output is empty.", next_step="Name a file, or leave it out.")
+    if not Path(name).resolve().parent.is_dir():
+        raise FileError(
+            f"--output {name} is in a folder that does not exist.", next_step="Make it, or name another file."
+        )
     write_atomically(Path(name), text)
     context.say(f"wrote {name}")
 
@@ -96,6 +100,8 @@ def _document(context: Context) -> dict[str, Any]:
             for spec in context.specs
         ],
         "gpus": {capability: list(names) for capability, names in matrix.gpus.items()},
+        "gpu_drivers": {sm: known.model_dump() for sm, known in matrix.gpu_drivers.items()},
+        "arm64_gpus": list(matrix.arm64_gpus),
         "ptx": matrix.ptx.model_dump(),
         "left_out": [one.model_dump() for one in matrix.left_out],
     }
@@ -129,7 +135,10 @@ def page(context: Context) -> str:
 def _facts(matrix: Matrix) -> dict[str, Any]:
     """What the page's filters need to know and its table does not say."""
     return {
-        "gpus": {sm: list(names) for sm, names in matrix.gpus.items()},
+        "gpus": {
+            sm: [name for name in names if name not in matrix.arm64_gpus] for sm, names in matrix.gpus.items()
+        },
+        "drivers": {sm: known.model_dump() for sm, known in matrix.gpu_drivers.items()},
         "ptx": matrix.ptx.model_dump(include={"reason", "note"}),
         "rows": [_gpu_facts(matrix, row.gpu) if row.gpu else None for row in matrix.rows],
     }

@@ -122,7 +122,7 @@ def _matrix(commands: Any) -> None:
     _repository(matrix)
     actions = matrix.add_subparsers(title="actions", metavar="ACTION")
     check = _command(
-        actions, "check", "prove:check", "prove every fact against the wheels on the package index, or an image",
+        actions, "check", "prove:check", "prove what wheels say, on the package index or in an image",
         "tfimg matrix check 2.15 2.16",
     )  # fmt: skip
     check.add_argument("releases", nargs="*", metavar="RELEASE", help="2.15, 2.15.1 (default: all)")

@@ -171,12 +171,23 @@ def _tell(context: Context, findings: Findings, found: Survey, missing: Sequence
             {
                 "wheels": len(found.wheels),
                 "missing": [str(version) for version in missing],
+                "unconfirmed": _unconfirmed(context),
                 "rows": [_row_document(number, name, findings) for number, name in rows.items()],
             }
         )
         return
     _print_findings(findings, rows)
     print(f"{len(found.wheels)} wheels read, {len(findings)} facts compared.")
+    if count := _unconfirmed(context):
+        print(
+            f"{count} lines of {context.workspace.matrix.name} still say “confirm”: no wheel speaks of those."
+        )
+
+
+def _unconfirmed(context: Context) -> int:
+    """Lines that `sync` marked and nobody has confirmed yet."""
+    lines = context.workspace.matrix.read_text(encoding="utf-8").splitlines()
+    return sum("# confirm:" in line for line in lines)
 
 
 def _releases(context: Context, number: int) -> str:

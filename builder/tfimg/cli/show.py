@@ -13,7 +13,7 @@ from rich.table import Table
 
 from tfimg.recipe.describe import LEVELS
 from tfimg.recipe.support import Support
-from tfimg.recipe.support_text import COLUMNS, NARROW, SHORT, Columns
+from tfimg.recipe.support_text import COLUMNS, FEW, LEAST, NARROW, SHORT, Columns
 
 COLOURS = {
     "passed": "green", "failed": "red", "crashed": "red", "timed-out": "red", "skipped": "yellow",
@@ -64,7 +64,7 @@ def image_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def print_support(rows: Sequence[Support]) -> None:
     """What `tfimg matrix` shows: as much of the support table as the terminal has room for."""
     console = Console()
-    tables = [support_table(rows, columns) for columns in (COLUMNS, SHORT, NARROW)]
+    tables = [support_table(rows, columns) for columns in (COLUMNS, SHORT, NARROW, FEW, LEAST)]
     # Measured without the terminal's bound, which would make every table fit.
     unbound = console.options.update(width=1000)
     fitting = (table for table in tables if console.measure(table, options=unbound).maximum <= console.width)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Literal
+
+from packaging.version import Version
 
 from tfimg.errors import UsageError
 from tfimg.matrix.schema import Matrix
+from tfimg.matrix.spec import ImageSpec
 
 Means = Literal["code", "ptx"]
 """How a wheel runs on a GPU."""
@@ -31,10 +35,30 @@ def find_gpu(matrix: Matrix, asked: str) -> str:
     for name in sorted(names, key=len, reverse=True):
         if _is_called(asked, name):
             return names[name]
+    near = get_close_matches(asked.lower(), [name.lower() for name in names], n=4)
+    like = [name for name in names if name.lower() in near]
+    known = f"near to it are {', '.join(like)}" if like else f"it has {', '.join(names)}"
     raise UsageError(
-        f"--gpu {asked!r} is not a GPU that the matrix knows: it has {', '.join(names)}.",
-        next_step="Write one of these, or the compute capability, for example sm_75 or 7.5.",
+        f"--gpu {asked!r} is not a GPU that the matrix knows: {known}.",
+        next_step="Write a name of the matrix, or the GPU's compute capability, for example sm_75 or 7.5 "
+        "(NVIDIA's list of CUDA GPUs has it).",
     )
+
+
+def is_arm64(matrix: Matrix, asked: str) -> bool:
+    """Does the GPU of this name sit beside an Arm processor?"""
+    return any(_is_called(asked, name) for name in matrix.arm64_gpus)
+
+
+def driver_floor(matrix: Matrix, spec: ImageSpec, sm: str | None) -> str | None:
+    """The lowest Linux driver that runs an image, on a GPU of a compute capability if one is given."""
+    if spec.gpu is None or sm is None:
+        return spec.driver
+    floors = [spec.driver] if runs(matrix, spec.gpu.architectures, sm) == "code" else [spec.gpu.ptx_driver]
+    known = matrix.gpu_drivers.get(sm)
+    if known and known.since:
+        floors.append(known.since)
+    return max((floor for floor in floors if floor), key=Version)
 
 
 def _is_called(asked: str, name: str) -> bool:

@@ -194,6 +194,15 @@ class Ptx(Part):
     note: Sentence = Field(description="What to know where PTX is used")
 
 
+class GpuDriver(Part):
+    """Linux drivers that know a GPU."""
+
+    since: VersionText | None = Field(
+        default=None, description="The first that does; none: the floor of any CUDA"
+    )
+    below: VersionText | None = Field(default=None, description="The first that no longer does")
+
+
 class Row(Part):
     """Releases that share all facts but their dates."""
 
@@ -244,6 +253,12 @@ class Matrix(Part):
     toolkits: dict[MinorText, Toolkit] = Field(default_factory=dict, description="By CUDA minor")
     gpus: dict[Capability, tuple[Sentence, ...]] = Field(
         default_factory=dict, description="Names of GPUs by compute capability"
+    )
+    gpu_drivers: dict[Capability, GpuDriver] = Field(
+        default_factory=dict, description="GPUs that not every driver knows, by compute capability"
+    )
+    arm64_gpus: tuple[Sentence, ...] = Field(
+        default=(), description="Names of GPUs that sit beside an Arm processor"
     )
     ptx: Ptx
     rows: tuple[Row, ...] = Field(min_length=1)

@@ -208,9 +208,16 @@ def _gpu(document: CommentedMap, wheel: Wheel, *, like: CommentedMap) -> Comment
     for name in ("cuda", "cudnn", "architectures", "ptx_driver"):
         if said.get(name) not in build:
             _beside(gpu, name, MARK)
+    chosen = [part for part in ("cudnn", "nccl") if _is_range(_demand(demands, part))]
     if unmet:
-        _beside(gpu, "libraries", f"[and-cuda] also asks for {', '.join(unmet)}")
+        _beside(gpu, "libraries", f"confirm: [and-cuda] also asks for {', '.join(unmet)}")
+    elif chosen:
+        _beside(gpu, "libraries", f"confirm: the lowest {' and '.join(chosen)} that [and-cuda] allows")
     return gpu
+
+
+def _is_range(demand: SpecifierSet | None) -> bool:
+    return demand is not None and not any(one.operator in ("==", "===") for one in demand)
 
 
 def _demand(demands: Mapping[str, SpecifierSet], part: str) -> SpecifierSet | None:

@@ -81,7 +81,7 @@ def audit(pins: Pins, *, program: Sequence[str], service: Sequence[str], env: Ma
     audited = [answer for answer in answers if "vulns" in answer]
     unknown = [answer["name"] for answer in answers if "vulns" not in answer]
     if answers and not audited:
-        raise _unreachable(str(answers[0].get("skip_reason", "it knows none of the packages")))
+        raise _unreachable("the service knows none of the packages, so it was not the service that answered")
     advisories = [advisory for answer in audited for advisory in _advisories(answer, pins)]
     return Audit(audited=len(audited), advisories=tuple(advisories), unknown=tuple(sorted(set(unknown))))
 
@@ -110,14 +110,15 @@ def _failed(stderr: str) -> TfimgError:
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     last = lines[-1] if lines else "it gave no reason"
     if "requests.exceptions" in last or "onnection" in last:
-        return _unreachable(last)
+        return _unreachable(f"the service did not answer ({last.rpartition(': ')[2].strip(' )')})")
     return TfimgError(f"pip-audit failed: {last}", next_step="Run it by hand on one of the locks.")
 
 
 def _unreachable(why: str) -> NetworkError:
     return NetworkError(
         f"No advisory was read, so nothing is known about vulnerabilities: {why}.",
-        next_step="Name a service that can be reached: --service pypi, --service osv, or --osv-url of a mirror.",
+        next_step="Check the proxy and the CA bundle, or name another service: --service pypi, --service osv, or "
+        "--osv-url of a mirror.",
     )
 
 

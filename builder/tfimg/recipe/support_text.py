@@ -147,6 +147,13 @@ SHORT: Columns = (
 NARROW: Columns = tuple((name, partial(_stacked, text)) for name, text in SHORT)
 """The same with the parts of a cell below each other."""
 
+FEW: Columns = tuple(
+    column for column in SHORT if column[0] in ("TensorFlow", "Python", "CUDA", "driver", "proven")
+)
+"""What a terminal of eighty columns has room for."""
+
+LEAST: Columns = FEW[:3]
+
 
 def notes(rows: Sequence[Support]) -> tuple[str, ...]:
     """What the support table has no room for: why something is missing, blocked or constrained, each once."""

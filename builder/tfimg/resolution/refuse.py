@@ -159,7 +159,10 @@ def nearest_requests(specs: Sequence[ImageSpec], wanted: Sequence[Condition]) ->
 
     Each gives up another set of conditions, those first that hurt least; then come other values for the best set.
     """
-    ways = sorted((_way(spec, wanted) for spec in specs), key=lambda way: way.distance)
+    # A platform that follows from the GPU at hand cannot be given up.
+    fixed = [one for one in wanted if one.option == "--platform" and one.implied_by]
+    near = [spec for spec in specs if all(one.meets(spec) for one in fixed)]
+    ways = sorted((_way(spec, wanted) for spec in near), key=lambda way: way.distance)
     found = _meant([way for way in ways if not _is_useless(way)])
     first_of_set: dict[frozenset[str], str] = {}
     for request, way in found.items():
@@ -290,10 +293,14 @@ def _natural(text: str) -> tuple[bool, Version | str]:
 def _paths(paths: Iterable[str]) -> str:
     """`rows[3].gpu.cuda`, `rows[4].gpu.cuda` and `rows[6].gpu.cuda` → `rows[3 to 4, 6].gpu.cuda`."""
     rows: dict[str, set[int]] = {}
+    others: dict[str, None] = {}  # in the order of their coming
     for path in paths:
         if row := re.match(r"rows\[(\d+)\]", path):
             rows.setdefault(path[row.end() :], set()).add(int(row[1]))
-    return ", ".join(f"rows[{_spans(numbers)}]{rest}" for rest, numbers in rows.items())
+        else:
+            others[path] = None
+    found = [f"rows[{_spans(numbers)}]{rest}" for rest, numbers in rows.items()]
+    return ", ".join([*found, *others])
 
 
 def _spans(numbers: Iterable[int]) -> str:

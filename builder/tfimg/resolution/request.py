@@ -23,7 +23,7 @@ from tfimg.errors import (
     UnknownTensorFlow,
     UsageError,
 )
-from tfimg.matrix.gpus import capability, find_gpu, runs
+from tfimg.matrix.gpus import capability, driver_floor, find_gpu, is_arm64, runs
 from tfimg.matrix.schema import PLATFORMS, Device, Matrix, Platform
 from tfimg.matrix.spec import ImageSpec
 
@@ -114,7 +114,7 @@ def _conditions(matrix: Matrix, request: Request) -> Iterator[Condition]:
     if request.tensorflow is not None:
         yield _tensorflow(request.tensorflow)
     yield _device(request)
-    yield _platform(request.platform)
+    yield _platform(matrix, request)
     if request.cuda is not None:
         yield _cuda(request.cuda)
     if request.cudnn is not None:
@@ -169,8 +169,12 @@ def _why_device(of_gpu: Sequence[str]) -> str:
     return f"as {', '.join(most)} and {last} imply" if most else f"as {last} implies"
 
 
-def _platform(asked: str | None) -> Condition:
+def _platform(matrix: Matrix, request: Request) -> Condition:
+    asked, implied = request.platform, "the default"
     platform = PLATFORMS[0] if asked is None else find_platform(asked)
+    arm64 = request.gpu is not None and is_arm64(matrix, request.gpu)
+    if arm64 and asked is None:
+        platform, implied = PLATFORMS[1], f"as --gpu {quoted(request.gpu or '')} implies"
     return Condition(
         option="--platform",
         asked=f"--platform {quoted(asked or platform)}",
@@ -182,7 +186,8 @@ def _platform(asked: str | None) -> Condition:
         source="file names of the wheels",
         refusal=UnavailablePlatform,
         cost=6,
-        implied="the default" if asked is None else None,
+        implied=implied if asked is None else None,
+        implied_by=("--gpu",) if arm64 and platform == PLATFORMS[1] else (),
     )
 
 
@@ -219,7 +224,11 @@ def _cudnn(asked: str) -> Condition:
 
 def _gpu(matrix: Matrix, asked: str, sm: str) -> Condition:
     name = sm if asked == sm else f"{asked} ({sm})"
-    too_new = capability(sm) >= capability(matrix.ptx.below)
+    remark = None
+    if capability(sm) >= capability(matrix.ptx.below):
+        remark = f"{matrix.ptx.reason} ({matrix.ptx.issue}; matrix.yaml: ptx)"
+    elif is_arm64(matrix, asked):
+        remark = f"a {asked} sits beside an Arm processor (matrix.yaml: arm64_gpus)"
     return Condition(
         option="--gpu",
         asked=f"--gpu {quoted(asked)}",
@@ -233,7 +242,7 @@ def _gpu(matrix: Matrix, asked: str, sm: str) -> Condition:
         source="build information inside the wheels",
         refusal=UnavailableGpu,
         cost=8,
-        remark=f"{matrix.ptx.reason} ({matrix.ptx.issue}; matrix.yaml: ptx)" if too_new else None,
+        remark=remark,
     )
 
 
@@ -243,6 +252,12 @@ def _driver(matrix: Matrix, asked: str, sm: str | None) -> Condition:
             f"--driver {asked!r} is not the version of a driver.",
             next_step="Write what nvidia-smi shows, for example 535.104.05.",
         )
+    for toolkit in matrix.toolkits.values():
+        if toolkit.driver.startswith(f"{asked}."):
+            raise UsageError(
+                f"--driver {asked} may be older or newer than {toolkit.driver}, which decides what runs.",
+                next_step="Write the whole version, as nvidia-smi shows it.",
+            )
     alone = Condition(
         option="--driver",
         asked=f"--driver {asked}",
@@ -260,19 +275,31 @@ def _driver(matrix: Matrix, asked: str, sm: str | None) -> Condition:
 
 
 def _driver_for(matrix: Matrix, sm: str, alone: Condition) -> Condition:
-    """The condition on the driver, which on GPUs that a wheel has no code for must compile its PTX."""
+    """The condition on the driver of a GPU: it knows the GPU, and compiles PTX where a wheel has no code for it."""
+    known = matrix.gpu_drivers.get(sm)
+    below = known.below if known else None
 
     def compiles(spec: ImageSpec) -> bool:
         return spec.gpu is not None and runs(matrix, spec.gpu.architectures, sm) == "ptx"
 
     def floor(spec: ImageSpec) -> str | None:
-        return spec.gpu.ptx_driver if spec.gpu and compiles(spec) else spec.driver
+        return driver_floor(matrix, spec, sm)
+
+    def text(spec: ImageSpec) -> str:
+        end = f", below {below}" if below else ""
+        return f"{floor(spec)} or newer{end}{' to compile PTX' if compiles(spec) else ''} for {sm}"
+
+    def path(spec: ImageSpec) -> str:
+        if known and (below or floor(spec) == known.since):
+            return f"gpu_drivers.{sm}"
+        return f"rows[{spec.row}].gpu.{'ptx_driver' if compiles(spec) else 'libraries.toolkit'}"
 
     return replace(
         alone,
         value=floor,
-        text=lambda spec: f"{floor(spec)} or newer{f' to compile PTX for {sm}' if compiles(spec) else ''}",
-        path=lambda spec: f"rows[{spec.row}].gpu.{'ptx_driver' if compiles(spec) else 'libraries.toolkit'}",
+        takes=lambda lowest: alone.takes(lowest) and not (below and alone.takes(below)),
+        text=text,
+        path=path,
         source="NVIDIA's CUDA compatibility guide and release notes",
         alone=alone,
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from tfimg.errors import ResolutionError
-from tfimg.matrix.gpus import find_gpu, runs
+from tfimg.matrix.gpus import driver_floor, find_gpu, runs
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 from tfimg.resolution.refuse import listed, preference, refusal
@@ -73,13 +73,16 @@ def _notes(matrix: Matrix, request: Request, spec: ImageSpec) -> Iterator[str]:
     if spec.gpu is None:
         return
     sm = find_gpu(matrix, request.gpu) if request.gpu else None
+    floor = driver_floor(matrix, spec, sm)
     if sm and runs(matrix, spec.gpu.architectures, sm) == "ptx":
         yield (
-            f"TensorFlow {spec.tensorflow} has no code for {sm}: driver {spec.gpu.ptx_driver} or newer is needed, and "
+            f"TensorFlow {spec.tensorflow} has no code for {sm}: driver {floor} or newer is needed, and "
             f"{matrix.ptx.note}."
         )
     elif not request.driver:
-        yield f"Driver {spec.driver} or newer is needed."
+        known = matrix.gpu_drivers.get(sm) if sm else None
+        end = f", below {known.below}," if known and known.below else ""
+        yield f"Driver {floor} or newer{end} is needed."
 
 
 def select(specs: Sequence[ImageSpec], patterns: Sequence[str]) -> tuple[ImageSpec, ...]:
