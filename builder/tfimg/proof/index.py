@@ -167,8 +167,11 @@ def _let_go(response: requests.Response, **_: object) -> None:
 
 
 def _unreadable(what: str, error: Exception) -> NetworkError:
+    # Below a connection that failed lies the sentence of the operating system.
+    reason = getattr(error.args[0], "reason", None) if error.args else None
+    told = str(reason).rpartition(": ")[2] if reason else str(error)
     # The address of an index may hold a password.
-    why = re.sub(r"//[^/@\s]*@", "//", str(error)) or type(error).__name__
+    why = re.sub(r"//[^/@\s]*@", "//", told) or type(error).__name__
     return NetworkError(
         f"The package index did not tell {what}: {why}",
         next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",
