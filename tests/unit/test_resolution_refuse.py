@@ -90,7 +90,10 @@ PYTHON = "Write for example 3.11 or '>=3.10'."
 DRIVER = "is not the version of a driver. Write what nvidia-smi shows, for example 535.104.05."
 PLATFORM = "is none that TensorFlow has wheels for. Write linux/amd64 or linux/arm64."
 NO_VERSION = "is neither a version nor a range of versions."
-AMBIGUOUS = "may be older or newer than 525.60.13, which decides what runs. Write the whole version, as nvidia-smi shows it."
+AMBIGUOUS = (
+    "may be older or newer than 525.60.13, which decides what runs. Write the whole version, "
+    "as nvidia-smi shows it."
+)
 
 MALFORMED = [
     *(
