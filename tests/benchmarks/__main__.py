@@ -55,7 +55,10 @@ def stages() -> dict[str, Callable[[], object]]:
     locks = {spec.identifier: workspace.read_lock(spec.identifier) for spec in specs}
     count = len(specs)
     return {
-        "parse matrix.yaml": lambda: parse_matrix(text, source="matrix.yaml", today=today),
+        "parse matrix.yaml": lambda: (
+            parse_matrix.cache_clear(),
+            parse_matrix(text, source="matrix.yaml", today=today),
+        ),
         f"expand to {count} images": lambda: expand(matrix),
         f"resolve {count} requests": lambda: [resolve(matrix, specs, request) for request in requests],
         f"read {count} locks": lambda: [workspace.read_lock(spec.identifier) for spec in specs],
