@@ -100,7 +100,8 @@ def env(context: Context) -> int:
 
 
 def _show(context: Context, engine: Engine, *, started: bool) -> int:
-    from tfimg.cli.show import print_fields, size
+    from tfimg.cli.fields import print_fields
+    from tfimg.cli.show import size
 
     found = engine.capabilities()
     output = choose_output(found, "NAME")

@@ -29,7 +29,7 @@ def resolve(context: Context) -> int:
     if context.arguments.json:
         context.emit({**row, "notes": list(found.notes), **reasons})
     else:
-        from tfimg.cli.show import print_fields
+        from tfimg.cli.fields import print_fields
 
         print_fields({**row, "notes": list(found.notes) or None, **reasons})
     return 0

@@ -7,8 +7,8 @@ from functools import partial
 
 from tfimg import __version__
 from tfimg.cli.context import Context
+from tfimg.cli.fields import print_fields
 from tfimg.cli.progress import Progress, follow
-from tfimg.cli.show import print_fields
 from tfimg.cli.verdict import check_report, demand, keep, tell
 from tfimg.engine import build as building
 from tfimg.engine.bases import Base, Bootstrap, choose_base

@@ -95,23 +95,6 @@ def print_notes(notes: Sequence[str]) -> None:
     print_table(table)
 
 
-def print_fields(row: Mapping[str, Any]) -> None:
-    """One thing's fields, a line each; what it does not have is left out."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, value in row.items():
-        if value is not None:
-            table.add_row(f"[bold]{name}[/]", escape(_text(value)))
-    print_table(table)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, list):
-        return "\n".join(map(_text, value))
-    if isinstance(value, dict):
-        return "\n".join(f"{name} {one}" for name, one in value.items() if one is not None)
-    return str(value)
-
-
 def size(count: int | None) -> str:
     """Bytes for people, in units of 10^6."""
     return "not known" if count is None else f"{count / 1e6:,.0f} MB"

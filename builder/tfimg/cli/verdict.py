@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tfimg.cli.context import Context
-from tfimg.cli.show import print_fields, size
+from tfimg.cli.fields import print_fields
+from tfimg.cli.show import size
 from tfimg.engine.build import BuiltImage
 from tfimg.errors import FileError, ValidationBroken, ValidationFailed
 from tfimg.recipe.plan import Plan
