@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfimg.cli.edge import Edge
+from tfimg.cli.parser import REQUEST
 from tfimg.errors import MatrixError, ResolutionError, UsageError
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix, repository_name
@@ -28,13 +29,6 @@ if TYPE_CHECKING:
 
     from tfimg.engine.network import HostNetwork
     from tfimg.engine.protocol import Engine
-
-
-REQUEST = {
-    "--tf": "tensorflow", "--cuda": "cuda", "--cudnn": "cudnn", "--python": "python", "--device": "device",
-    "--platform": "platform", "--driver": "driver", "--gpu": "gpu",
-}  # fmt: skip
-"""Options of a request, and the fields that they fill."""
 
 
 @dataclass(frozen=True)
@@ -128,11 +122,11 @@ class Context:
     @property
     def request(self) -> Request:
         """What the arguments ask for."""
-        given = {name: getattr(self.arguments, name) for name in REQUEST.values()}
-        for option, name in REQUEST.items():
+        given = {name: getattr(self.arguments, name) for _, name, _, _ in REQUEST}
+        for option, name, _, _ in REQUEST:
             if given[name] is not None and not given[name].strip():
                 raise UsageError(f"{option} is empty.", next_step="Name a value, or leave it out.")
-        return Request(**given)
+        return Request(device=self.arguments.device, **given)
 
     def resolve(self) -> Resolution:
         """The image that the arguments ask for. Raises `ResolutionError`."""
@@ -141,6 +135,11 @@ class Context:
     def described(self, spec: ImageSpec) -> dict[str, Any]:
         """An image as the object that `resolve` prints."""
         return describe(spec, repository=self.repository, status=self.status(spec))
+
+    @cached_property
+    def statuses(self) -> Mapping[str, Status]:
+        """What committed evidence proves of every image, by identifier."""
+        return {spec.identifier: self.status(spec) for spec in self.specs}
 
     def status(self, spec: ImageSpec) -> Status:
         """What committed evidence proves of an image."""

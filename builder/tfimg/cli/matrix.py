@@ -11,8 +11,8 @@ from typing import Any
 from tfimg.cli.context import Context
 from tfimg.errors import FileError, UsageError
 from tfimg.matrix.gpus import runs
-from tfimg.matrix.schema import Gpu, Matrix
-from tfimg.recipe.describe import LEVELS, Status
+from tfimg.matrix.schema import Gpu, Matrix, minor
+from tfimg.recipe.describe import LEVELS
 from tfimg.recipe.support import Support, capability_text, document, image_document, request_text, supports
 from tfimg.recipe.support_text import (
     COLUMNS,
@@ -49,11 +49,7 @@ def show(context: Context) -> int:
 
 def support_rows(context: Context) -> tuple[Support, ...]:
     """What each row of the matrix supports, with what the workspace's evidence proves."""
-    return supports(context.matrix, context.specs, _statuses(context))
-
-
-def _statuses(context: Context) -> Mapping[str, Status]:
-    return {spec.identifier: context.status(spec) for spec in context.specs}
+    return supports(context.matrix, context.specs, context.statuses)
 
 
 def _text(context: Context) -> str | None:
@@ -92,9 +88,9 @@ def _plain(rows: Sequence[Support]) -> str:
 
 
 def _document(context: Context) -> dict[str, Any]:
-    matrix, statuses = context.matrix, _statuses(context)
+    matrix, statuses = context.matrix, context.statuses
     return {
-        "rows": [document(row) for row in supports(matrix, context.specs, statuses)],
+        "rows": [document(row) for row in support_rows(context)],
         "images": [
             image_document(spec, repository=context.repository, status=statuses[spec.identifier])
             for spec in context.specs
@@ -162,7 +158,7 @@ def _choices(images: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
 
     return {
         "tensorflow": versions("tensorflow"),
-        "minor": list(dict.fromkeys(".".join(version.split(".")[:2]) for version in versions("tensorflow"))),
+        "minor": list(dict.fromkeys(map(minor, versions("tensorflow")))),
         "python": versions("python"),
         "cuda": versions("cuda"),
         "device": list(dict.fromkeys(image["device"] for image in images)),

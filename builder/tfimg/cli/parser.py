@@ -19,6 +19,18 @@ Every command takes --json. Exit codes are listed in the README.
 """
 
 
+REQUEST = (
+    ("--tf", "tensorflow", "VERSION", "2.15, 2.15.1, '>=2.15,<2.17' or latest (default: latest)"),
+    ("--cuda", "cuda", "VERSION", "CUDA of a GPU image: 12 or 12.2"),
+    ("--cudnn", "cudnn", "VERSION", "cuDNN of a GPU image: 9 or 8.9"),
+    ("--python", "python", "X.Y", "Python (default: the release's own default)"),
+    ("--platform", "platform", "NAME", "linux/amd64 (default) or linux/arm64"),
+    ("--driver", "driver", "VERSION", "NVIDIA driver of the machine, as nvidia-smi shows it: 535.104"),
+    ("--gpu", "gpu", "NAME", "GPU of the machine: T4, 'RTX 4090', sm_90"),
+)
+"""Options of a request beside --device: option, field of the request that it fills, placeholder, help."""
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The whole parser; each command's defaults name the function that runs it."""
     parser = argparse.ArgumentParser(
@@ -58,15 +70,7 @@ def _command(commands: Any, name: str, function: str, summary: str, example: str
 
 def _request(parser: argparse.ArgumentParser) -> None:
     request = parser.add_argument_group("request")
-    for option, name, metavar, text in (
-        ("--tf", "tensorflow", "VERSION", "2.15, 2.15.1, '>=2.15,<2.17' or latest (default: latest)"),
-        ("--cuda", "cuda", "VERSION", "CUDA of a GPU image: 12 or 12.2"),
-        ("--cudnn", "cudnn", "VERSION", "cuDNN of a GPU image: 9 or 8.9"),
-        ("--python", "python", "X.Y", "Python (default: the release's own default)"),
-        ("--platform", "platform", "NAME", "linux/amd64 (default) or linux/arm64"),
-        ("--driver", "driver", "VERSION", "NVIDIA driver of the machine, as nvidia-smi shows it: 535.104"),
-        ("--gpu", "gpu", "NAME", "GPU of the machine: T4, 'RTX 4090', sm_90"),
-    ):
+    for option, name, metavar, text in REQUEST:
         request.add_argument(option, dest=name, metavar=metavar, help=text)
     request.add_argument(
         "--device",

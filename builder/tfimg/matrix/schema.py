@@ -70,6 +70,11 @@ def _day(value: object) -> object:
     return value
 
 
+def minor(version: str) -> str:
+    """`12.5.1` → `12.5`."""
+    return ".".join(version.split(".")[:2])
+
+
 def repository_name(value: str) -> str:
     """An image's name without its tag, as the OCI distribution specification has it; raises `ValueError`."""
     part = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
@@ -84,6 +89,8 @@ DEVICES: tuple[Device, ...] = get_args(Device)
 Platform = Literal["linux/amd64", "linux/arm64"]
 """Operating system and processor, as the engine names them."""
 PLATFORMS: tuple[Platform, ...] = get_args(Platform)
+PROCESSORS: dict[Platform, str] = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+"""What wheels and the kernel call the processor of a platform."""
 
 RepositoryText = Annotated[str, AfterValidator(repository_name)]
 VersionText = Annotated[str, BeforeValidator(_quoted), AfterValidator(_version)]

@@ -16,7 +16,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tfimg.matrix.schema import PLATFORMS, Device, Gpu, Matrix, Platform, Release, Row
+from tfimg.matrix.schema import PLATFORMS, PROCESSORS, Device, Gpu, Matrix, Platform, Release, Row, minor
 from tfimg.matrix.spec import libraries
 from tfimg.proof.survey import Survey, Wheel
 
@@ -83,11 +83,16 @@ def missing_releases(matrix: Matrix, survey: Survey) -> tuple[Version, ...]:
     return tuple(sorted(version for version in survey.releases - known if version > min(known)))
 
 
-def _finding(path: str, field: str, *, matrix: object, index: object) -> Finding:
-    if matrix == index:
+def finding(path: str, field: str, *, matrix: object, found: object, where: str) -> Finding:
+    """The verdict on what the matrix has and what was found `where`: equal, or not."""
+    if matrix == found:
         return Finding(path=path, field=field, verdict="agrees")
-    told = f"the matrix has {_words(matrix)}, the index {_words(index)}"
+    told = f"the matrix has {_words(matrix)}, {where} {_words(found)}"
     return Finding(path=path, field=field, verdict="disagrees", told=told)
+
+
+def _finding(path: str, field: str, *, matrix: object, index: object) -> Finding:
+    return finding(path, field, matrix=matrix, found=index, where="the index")
 
 
 def _words(value: object) -> str:
@@ -183,7 +188,7 @@ def requirements(wheel: Wheel, *, extra: str = "") -> dict[str, SpecifierSet]:
         **{name: str(value) for name, value in default_environment().items()},
         "python_version": wheel.python,
         "python_full_version": f"{wheel.python}.0",
-        "platform_machine": {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}[wheel.platform],
+        "platform_machine": PROCESSORS[wheel.platform],
         "platform_system": "Linux",
         "sys_platform": "linux",
         "extra": extra,
@@ -206,7 +211,7 @@ def build_information(place: Place) -> Iterator[Finding]:
     cudnns = [str(build["cudnn_version"]) for build in builds if "cudnn_version" in build]
     lists = [build["cuda_compute_capabilities"] for build in builds if "cuda_compute_capabilities" in build]
     major = str(Version(gpu.libraries.cudnn).major)  # that of the range, as the rules see to
-    yield _built(f"{path}.cuda", "cuda", gpu.cuda, {".".join(cuda.split(".")[:2]) for cuda in cudas})
+    yield _built(f"{path}.cuda", "cuda", gpu.cuda, set(map(minor, cudas)))
     yield _built(f"{path}.cudnn", "cudnn", major, set(cudnns))
     yield _built(
         f"{path}.architectures", "architectures", ", ".join(gpu.architectures), set(map(", ".join, lists))

@@ -11,13 +11,13 @@ from typing import Any
 from packaging.version import Version
 
 from tfimg.errors import NetworkError
-from tfimg.matrix.schema import Matrix, Platform
+from tfimg.matrix.schema import PROCESSORS, Matrix, Platform
 from tfimg.proof.index import Index, IndexedWheel
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-tpu")
 """Every distribution on the index that carries TensorFlow for Linux, or stands for one that does."""
 
-PLATFORM: Mapping[str, Platform] = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
+PLATFORM: Mapping[str, Platform] = {processor: platform for platform, processor in PROCESSORS.items()}
 
 AT_ONCE = 8
 """Wheels read at once: each waits for the index most of its time."""

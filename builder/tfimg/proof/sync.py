@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString as Quoted
 
-from tfimg.matrix.schema import Platform
+from tfimg.matrix.schema import Platform, minor
 from tfimg.proof.check import and_cuda, installable, required, same_range
 from tfimg.proof.survey import Survey, Wheel
 
@@ -192,7 +192,7 @@ def _gpu(document: CommentedMap, wheel: Wheel, *, like: CommentedMap) -> Comment
     build = wheel.build or {}
     demands = and_cuda(wheel)
     gpu = CommentedMap()
-    cuda = ".".join(str(build.get("cuda_version", "")).split(".")[:2])
+    cuda = minor(str(build.get("cuda_version", "")))
     gpu["cuda"] = Quoted(cuda) if cuda else like["cuda"]
     lowest = _pin(_demand(demands, "cudnn"), None)
     floor = Version(lowest) if lowest else None

@@ -21,16 +21,13 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
 from tfimg.errors import NETWORK_SIGNS, LockError, NetworkError
-from tfimg.matrix.schema import Matrix, Newer, Platform
+from tfimg.matrix.schema import PROCESSORS, Matrix, Newer, Platform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.process import CommandFailed, run
 from tfimg.recipe.lockfile import HEADER, Layers, read_packages
 
 GLIBC_MINOR = 31
 """glibc 2.31 of Debian 11, the oldest base: wheels that need a newer one are not taken."""
-
-PROCESSORS: dict[Platform, str] = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
-"""What wheels call the processor of a platform."""
 
 SOLVERS = ("cusolver", "cusparse", "cufft")
 

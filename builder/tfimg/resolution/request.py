@@ -24,7 +24,7 @@ from tfimg.errors import (
     UsageError,
 )
 from tfimg.matrix.gpus import capability, driver_floor, find_gpu, is_arm64, runs
-from tfimg.matrix.schema import PLATFORMS, Device, Matrix, Platform
+from tfimg.matrix.schema import PLATFORMS, Device, Matrix, Platform, minor
 from tfimg.matrix.spec import ImageSpec
 
 PROCESSORS: Mapping[str, Platform] = {
@@ -214,7 +214,7 @@ def _cudnn(asked: str) -> Condition:
         topic="cuDNN",
         value=lambda spec: spec.gpu.libraries.cudnn if spec.gpu else None,
         takes=version_matcher(asked, option="--cudnn", whole=4),
-        instead=lambda spec: ".".join(spec.gpu.libraries.cudnn.split(".")[:2]) if spec.gpu else None,
+        instead=lambda spec: minor(spec.gpu.libraries.cudnn) if spec.gpu else None,
         path=lambda spec: f"rows[{spec.row}].gpu.libraries.cudnn",
         source="NVIDIA's wheel in the images",
         refusal=UnavailableCudnn,

@@ -14,16 +14,15 @@ from packaging.version import Version
 
 from tfimg.engine.protocol import Engine, Exit, Line, RunOrder
 from tfimg.errors import ValidationBroken
+from tfimg.matrix.schema import PROCESSORS, minor
 from tfimg.matrix.spec import ImageSpec
-from tfimg.proof.check import Finding
+from tfimg.proof.check import Finding, finding
 
 SECONDS = 300
 """Importing TensorFlow from a cold disk takes tens of seconds."""
 
 SCRIPT = "/tfimg-inventory.py"
 """Where the script lies in the container."""
-
-MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 
 
 def take_inventory(image: str, script: bytes, *, engine: Engine) -> dict[str, Any]:
@@ -64,7 +63,7 @@ def compare(spec: ImageSpec, inventory: Mapping[str, Any]) -> Iterator[Finding]:
         f"{row}.tensorflow", "release", Version(spec.tensorflow).base_version, inventory["tensorflow"]
     )
     yield _equal(f"{row}.wheels.{spec.platform}.pythons", "pythons", spec.python, inventory["python"])
-    yield _equal(f"{row}.wheels", "platform", MACHINES[spec.platform], inventory["machine"])
+    yield _equal(f"{row}.wheels", "platform", PROCESSORS[spec.platform], inventory["machine"])
     yield _within(f"{row}.numpy", "numpy", spec.numpy, packages.get("numpy"))
     yield _within(f"{row}.keras", "keras", spec.keras, packages.get("keras"))
     for constraint in spec.constraints:
@@ -99,7 +98,8 @@ def _accelerator(
     if spec.gpu is None:
         return
     gpu = spec.gpu
-    yield from _stated(f"{row}.gpu.cuda", "cuda", gpu.cuda, _minor(build.get("cuda_version")))
+    cuda = build.get("cuda_version")
+    yield from _stated(f"{row}.gpu.cuda", "cuda", gpu.cuda, minor(str(cuda)) if cuda else None)
     major = str(Version(gpu.libraries.cudnn).major)
     yield from _stated(f"{row}.gpu.cudnn", "cudnn", major, build.get("cudnn_version"))
     architectures = build.get("cuda_compute_capabilities")
@@ -107,10 +107,6 @@ def _accelerator(
     yield from _stated(f"{row}.gpu.architectures", "architectures", ", ".join(gpu.architectures), found)
     yield _within(f"{row}.gpu.cudnn", "cudnn", gpu.cudnn, inventory["cudnn"])
     yield _equal(f"{row}.gpu.libraries.toolkit", "libraries", gpu.libraries.toolkit, inventory["cuda"])
-
-
-def _minor(version: object) -> str | None:
-    return ".".join(str(version).split(".")[:2]) if version else None
 
 
 def _stated(path: str, field: str, matrix: object, found: object) -> Iterator[Finding]:
@@ -121,10 +117,7 @@ def _stated(path: str, field: str, matrix: object, found: object) -> Iterator[Fi
 
 
 def _equal(path: str, field: str, matrix: object, found: object) -> Finding:
-    if matrix == found:
-        return Finding(path=path, field=field, verdict="agrees")
-    told = f"the matrix has {matrix or 'none'}, the image {found or 'none'}"
-    return Finding(path=path, field=field, verdict="disagrees", told=told)
+    return finding(path, field, matrix=matrix, found=found, where="the image")
 
 
 def _within(path: str, field: str, demand: str, found: str | None) -> Finding:
