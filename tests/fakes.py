@@ -16,6 +16,7 @@ from tfimg.engine.protocol import (
     Store,
     StoredImage,
     StoredLayer,
+    Toolkit,
 )
 from tfimg.errors import NetworkError
 
@@ -29,6 +30,21 @@ def capabilities(*, store: Store = "containerd", free_bytes: int | None = 10**12
         store=store,
         data_root="/var/lib/fake",
         free_bytes=free_bytes,
+    )
+
+
+def toolkit(
+    *,
+    host: str = "unix:///run/fake.sock",
+    runtimes: Sequence[str] = ("runc",),
+    cdi_folders: Sequence[str] = (),
+    cdi_devices: Sequence[str] = (),
+) -> Toolkit:
+    return Toolkit(
+        host=host,
+        runtimes=tuple(runtimes),
+        cdi_folders=tuple(cdi_folders),
+        cdi_devices=tuple(cdi_devices),
     )
 
 
@@ -47,6 +63,7 @@ class FakeEngine:
     story: Sequence[Line | Exit | BaseException] = ()
     remote: Mapping[str, str] = field(default_factory=dict)
     found: Capabilities = field(default_factory=capabilities)
+    hands: Toolkit = field(default_factory=toolkit)
     names: dict[str, StoredImage] = field(default_factory=dict)
     built: list[BuildOrder] = field(default_factory=list)
     dockerfiles: list[str] = field(default_factory=list)
@@ -55,6 +72,9 @@ class FakeEngine:
 
     def capabilities(self) -> Capabilities:
         return self.found
+
+    def toolkit(self) -> Toolkit:
+        return self.hands
 
     def build(self, order: BuildOrder) -> Generator[BuildEvent, None, None]:
         self.built.append(order)

@@ -13,17 +13,17 @@ from types import MappingProxyType
 class TfimgError(Exception):
     """Something failed that has no code of its own.
 
-    `str(error)` is the whole message. `next_step` is what to do about it, told in the same paragraph. `details` are
-    the same things for programs, by name: they become part of the JSON object.
+    `str(error)` is the whole message: `what` happened and why, and in the same paragraph `next_step`, what to do about
+    it. `details` are the same things for programs, by name: they become part of the JSON object.
     """
 
     exit_code = 1
     details: Mapping[str, object] = MappingProxyType({})
 
     def __init__(self, what: str, *, next_step: str) -> None:
+        self.what = what if what.endswith((".", ":", "?", "!", "\n")) else f"{what}."
         self.next_step = next_step
-        stopped = what if what.endswith((".", ":", "?", "!", "\n")) else f"{what}."
-        super().__init__(f"{stopped}{'' if stopped.endswith(chr(10)) else ' '}{next_step}".strip())
+        super().__init__(f"{self.what}{'' if self.what.endswith(chr(10)) else ' '}{next_step}".strip())
 
 
 class UsageError(TfimgError):
@@ -116,8 +116,8 @@ class StaleError(TfimgError):
     exit_code = 7
 
 
-class UnsupportedDevice(TfimgError):
-    """The matrix has the image, and this version of tfimg cannot build for its device."""
+class UnsupportedPlatform(TfimgError):
+    """The matrix has the image, and this version of tfimg cannot build for its platform."""
 
     exit_code = 8
 
@@ -213,6 +213,36 @@ class Vulnerable(TfimgError):
     """An advisory is about a locked package."""
 
     exit_code = 31
+
+
+class NoAccelerator(TfimgError):
+    """The machine has no GPU or TPU that the image needs, or no driver for it."""
+
+    exit_code = 50
+
+
+class NoToolkit(TfimgError):
+    """The engine cannot hand a GPU to a container."""
+
+    exit_code = 51
+
+
+class WrongDevice(TfimgError):
+    """The image is for another device than the one that it is asked to use."""
+
+    exit_code = 52
+
+
+class ForeignImage(TfimgError):
+    """The image does not say what it is: it has none of tfimg's labels."""
+
+    exit_code = 53
+
+
+class UnfitHost(TfimgError):
+    """The machine cannot run the images; each finding has its own next step."""
+
+    exit_code = 54
 
 
 class InternalError(TfimgError):

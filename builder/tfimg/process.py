@@ -8,10 +8,11 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 STOP_SECONDS = 20.0
 """How long a child may take to end after it was asked to, before it is killed. Ours: BuildKit's
@@ -47,8 +48,8 @@ def run(
 ) -> Completed:
     """Run a program to its end and return its output.
 
-    Raises `CommandFailed` when its status is not 0, `FileNotFoundError` when it does not exist and
-    `subprocess.TimeoutExpired` after `timeout` seconds.
+    Raises `CommandFailed` when its status is not 0, `FileNotFoundError` when it does not exist and `TimeoutError`,
+    with a sentence, when it has not ended after `timeout` seconds.
     """
     # A group of its own, as for `stream`: whoever cleans up behind itself (mmdebstrap, apt) is given the time to.
     child = subprocess.Popen(
@@ -57,6 +58,8 @@ def run(
     )  # fmt: skip
     try:
         stdout, stderr = child.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(f"`{argv[0]}` did not end within {timeout:g} seconds.") from None
     finally:
         stop(child)
         for pipe in (child.stdout, child.stderr):
@@ -99,7 +102,10 @@ def stream(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator[str]:
 
 
 def stop(child: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> None:
-    """Ask a child and those it started (its process group) to end, wait for it, and kill them only if it does not."""
+    """Ask a child and those it started (its process group) to end, wait for it, and kill them only if it does not.
+
+    One that the kernel does not let go of, as a driver that hangs does with its programs, is not waited for any longer.
+    """
     if child.poll() is not None:
         return
     os.killpg(child.pid, signal.SIGTERM)
@@ -107,7 +113,8 @@ def stop(child: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> None:
         child.wait(seconds)
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(seconds)
 
 
 def start_daemon(argv: Sequence[str], *, log: Path) -> int:
@@ -119,6 +126,17 @@ def start_daemon(argv: Sequence[str], *, log: Path) -> int:
     # Reaps the daemon if it dies while we are still here, so that its id does not look alive.
     threading.Thread(target=child.wait, daemon=True).start()
     return child.pid
+
+
+def hand_over(argv: Sequence[str], *, env: Mapping[str, str]) -> NoReturn:
+    """Become another program: the terminal, the signals and the exit status are its own from here on.
+
+    Raises `FileNotFoundError` when it does not exist.
+    """
+    # Python ignores these, and a program inherits what is ignored; the same two as subprocess restores.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    os.execvpe(argv[0], list(argv), dict(env))  # noqa: S606  (no shell: there is nothing to quote)
 
 
 @contextmanager

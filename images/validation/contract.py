@@ -7,23 +7,30 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, TypeVar
 
     T = TypeVar("T")
     Evidence = dict[str, Any]
-    Check = Callable[["Facts"], Evidence]
 
-_OPTIONAL = frozenset({"cuda", "cudnn", "user"})
-_ALLOWED = {"device": ("cpu", "gpu", "tpu"), "user": ("non-root", None)}
+_OPTIONAL = frozenset({"cuda", "cudnn", "libtpu", "level", "user"})
+_MAPPINGS = frozenset({"packages"})
+_LISTS = frozenset({"architectures"})
+_ALLOWED = {
+    "device": ("cpu", "gpu", "tpu"),
+    "level": ("linked", "validated", None),
+    "user": ("non-root", None),
+}
 
 
 @dataclass(frozen=True)
 class Facts:
     """What the image claims to be; `None` means that nothing is claimed.
 
-    Versions are strings as written in the matrix (`python` is a minor, "3.11"); `packages` maps
-    PEP 503 normalised names to the exact locked versions.
+    Versions are strings as written in the matrix (`python` is a minor, "3.11"; `cuda` the one that TensorFlow
+    was compiled with; `cudnn` a range); `packages` maps PEP 503 normalised names to the exact locked versions;
+    `architectures` are what the wheel has code for, such as sm_80, or code and PTX, such as compute_90.
+    `level` is what is to be proven: "linked" without the accelerator, "validated" on it.
     """
 
     identifier: str | None = None
@@ -32,8 +39,23 @@ class Facts:
     device: str | None = None
     cuda: str | None = None
     cudnn: str | None = None
+    architectures: Sequence[str] | None = None
+    libtpu: str | None = None
+    level: str | None = None
     packages: Mapping[str, str] | None = None
     user: str | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question about an image: `run` returns evidence or raises.
+
+    It is asked of images for `devices` only, and, where it is of level "validated", only on their accelerator.
+    """
+
+    run: Callable[[Facts], Evidence]
+    devices: tuple[str, ...] = ("cpu", "gpu", "tpu")
+    level: str = "linked"
 
 
 class FactsError(Exception):
@@ -84,9 +106,12 @@ def _wrong_names(content: Mapping[str, Any]) -> list[str]:
 
 
 def _wrong_value(name: str, value: object) -> list[str]:
-    if name == "packages":
+    if name in _MAPPINGS:
         fits = isinstance(value, dict) and all(isinstance(version, str) for version in value.values())
-        return [] if fits else ["packages must map names to versions"]
+        return [] if fits else [f"{name} must map names to versions"]
+    if name in _LISTS:
+        fits = isinstance(value, list) and all(isinstance(one, str) for one in value)
+        return [] if fits else [f"{name} must be a list of strings"]
     if not isinstance(value, str) and not (value is None and name in _OPTIONAL):
         return [f"{name} must be a string" + (" or null" if name in _OPTIONAL else "")]
     if name in _ALLOWED and value not in _ALLOWED[name]:

@@ -7,16 +7,17 @@ broken TensorFlow the end of the whole run instead of one red check.
 from __future__ import annotations
 
 import importlib
+import os
 import time
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from contract import CheckFailed
+from contract import CheckFailed, Facts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
-
-    from contract import Facts
 
 PLATFORM = {"cpu": "CPU", "gpu": "GPU", "tpu": "TPU"}
 
@@ -32,6 +33,8 @@ class Import(NamedTuple):
 @lru_cache(maxsize=1)
 def attempt() -> Import:
     """Import TensorFlow at the first call; a second attempt after a failed one would end in another error."""
+    # Else the first kernel takes nearly all memory of a GPU, and checks that start a process find none left.
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     began = time.monotonic()
     module, error = None, None
     try:
@@ -56,12 +59,12 @@ def tensorflow() -> Any:
 
 
 def device_under_test(tf: Any, facts: Facts) -> str:
-    """The device that the image is for, "/device:CPU:0"; without a claim, a listed GPU or else the CPU.
+    """The device to run on: "/device:GPU:0" where a GPU image is to be validated, else "/device:CPU:0".
 
-    Raises CheckFailed when TensorFlow does not list it.
+    What a TPU computes is asked in a module of its own. Raises CheckFailed when the device is not listed.
     """
     listed = {device.device_type for device in tf.config.list_physical_devices()}
-    platform = PLATFORM[facts.device or ("gpu" if "GPU" in listed else "cpu")]
+    platform = "GPU" if (facts.device, facts.level) == ("gpu", "validated") else "CPU"
     if platform not in listed:
         raise CheckFailed(f"expected a {platform} to run on, found {sorted(listed)}; see devices.listing")
     return f"/device:{platform}:0"
@@ -76,3 +79,18 @@ def require_placement(tensor: Any, device: str) -> str:
             device=tensor.device,
         )
     return str(tensor.device)
+
+
+@contextmanager
+def strictly_on(tf: Any, device: str, soft: bool = False) -> Iterator[None]:
+    """Operations run on the device, or raise unless `soft`; none is computed in TensorFloat-32."""
+    precision = tf.config.experimental
+    before, reduced = tf.config.get_soft_device_placement(), precision.tensor_float_32_execution_enabled()
+    tf.config.set_soft_device_placement(soft)
+    precision.enable_tensor_float_32_execution(False)
+    try:
+        with tf.device(device):
+            yield
+    finally:
+        tf.config.set_soft_device_placement(before)
+        precision.enable_tensor_float_32_execution(reduced)

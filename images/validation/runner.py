@@ -8,6 +8,7 @@ import os
 import sys
 import time
 import traceback
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,25 @@ def select(checks: Mapping[str, Check], patterns: Sequence[str]) -> dict[str, Ch
     }
 
 
+def applicable(checks: Mapping[str, Check], facts: Facts) -> dict[str, Check]:
+    """The checks for the device that is claimed, and for no higher level than the one to prove.
+
+    Those of a higher level are not told as skipped, as nobody asked for them, but as `unproven`.
+    """
+    return {
+        name: check
+        for name, check in checks.items()
+        if facts.device is None or facts.device in check.devices
+        if facts.level == "validated" or check.level == "linked"
+    }
+
+
+def unproven(checks: Mapping[str, Check], facts: Facts) -> list[str]:
+    """The checks that this level leaves out: they need the accelerator."""
+    asked = applicable(checks, facts)
+    return [name for name in applicable(checks, replace(facts, level="validated")) if name not in asked]
+
+
 def claim_stdout() -> Emit:
     """Keep standard output for events, and send whatever else writes to it to standard error.
 
@@ -61,10 +81,11 @@ def run(
     facts: Facts,
     emit: Emit,
     clock: Callable[[], float] = time.monotonic,
+    unproven: Sequence[str] = (),
 ) -> int:
-    """Run the checks in order; 0 when none failed, else 1. `clock` counts seconds."""
+    """Run the checks in order; 0 when none failed, else 1. `clock` counts seconds; `unproven` is told beside them."""
     began = clock()
-    emit({"event": "suite", "schema": SCHEMA, "checks": list(checks)})
+    emit({"event": "suite", "schema": SCHEMA, "checks": list(checks), "unproven": list(unproven)})
     outcomes = [_run_one(name, check, facts, emit, clock) for name, check in checks.items()]
     emit({"event": "done", "seconds": _since(began, clock)})
     return 1 if "failed" in outcomes else 0
@@ -89,7 +110,7 @@ def _run_one(name: str, check: Check, facts: Facts, emit: Emit, clock: Callable[
 
 def _judge(check: Check, facts: Facts) -> Verdict:
     try:
-        return "passed", None, check(facts)
+        return "passed", None, check.run(facts)
     except CheckSkipped as skipped:
         return "skipped", str(skipped), {}
     except CheckFailed as failed:

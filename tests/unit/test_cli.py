@@ -16,12 +16,14 @@ from typing import Any, cast
 import pytest
 
 from fakes import FakeEngine, capabilities
+from hosts import PLAIN
 from tfimg import __version__
 from tfimg.cli import main
 from tfimg.cli.edge import Edge
 from tfimg.cli.parser import build_parser
 from tfimg.engine.protocol import Engine, Exit, Line, StageEvent, StoredImage
 from tfimg.errors import BuildError
+from tfimg.host.survey import Host
 from tfimg.workspace import Workspace
 
 
@@ -40,12 +42,15 @@ Run = Callable[..., Ended]
 
 
 class FakeEdge(Edge):
-    """Nothing of this machine: its engine if it is given one, no settings, a resolver that fails."""
+    """Nothing of this machine: its engine if it is given one, no accelerator or settings, a resolver that fails."""
 
     answers: FakeEngine | None = None
 
     def engine(self, environ: Mapping[str, str], state: Path) -> Engine:
         return self.answers or super().engine(environ, state)
+
+    def survey(self, *_: object) -> Host:
+        return PLAIN
 
     def pip_settings(self) -> dict[str, str]:
         return {}
@@ -82,7 +87,7 @@ def copy(workspace: Workspace, tmp_path: Path) -> Workspace:
     root = tmp_path / "workspace"
     root.mkdir()
     shutil.copy(workspace.matrix, root)
-    # Without the locks of what cannot be built, which are many and not rendered.
+    # Without the locks that are many, and whose images are not rendered.
     needless = shutil.ignore_patterns("*-cuda*", "*-tpu-*", "*-arm64", "__pycache__")
     shutil.copytree(workspace.images, root / "images", ignore=needless)
     return Workspace(root=root)
@@ -256,13 +261,12 @@ REFUSALS = [
     (["render", "2.9.0-cpu-py3.11"], 4, "ResolutionError"),
     (["lock", "2.9"], 4, "ResolutionError"),
     (["audit", "2.9"], 4, "ResolutionError"),
-    (["render", "2.15.1-cuda12.2-py3.11"], 8, "UnsupportedDevice"),
-    (["render", "2.16.1-cpu-py3.11-arm64"], 8, "UnsupportedDevice"),
-    (["build", "--tf", "2.15", "--platform", "arm64"], 8, "UnsupportedDevice"),
-    (["build", "--tf", "2.15", "--cuda", "12"], 8, "UnsupportedDevice"),
-    (["build", "--tf", "2.20", "--device", "tpu"], 8, "UnsupportedDevice"),
-    (["plan", "--tf", "2.15", "--cuda", "12"], 8, "UnsupportedDevice"),
+    (["render", "2.16.1-cpu-py3.11-arm64"], 8, "UnsupportedPlatform"),
+    (["build", "--tf", "2.15", "--platform", "arm64"], 8, "UnsupportedPlatform"),
+    (["plan", "--tf", "2.15", "--platform", "arm64"], 8, "UnsupportedPlatform"),
     (["build", "--tf", "2.15"], 10, "EngineUnavailable"),
+    (["build", "--tf", "2.15", "--cuda", "12"], 10, "EngineUnavailable"),
+    (["build", "--tf", "2.20", "--device", "tpu"], 10, "EngineUnavailable"),
     (["plan", "--tf", "2.15"], 10, "EngineUnavailable"),
     (["validate", "tf:x"], 10, "EngineUnavailable"),
     (["engine", "status"], 10, "EngineUnavailable"),
@@ -322,6 +326,9 @@ def test_a_clash_names_its_reasons_and_what_would_work_for_people_and_programs(
         ["engine"],
         ["completion", "powershell"],
         ["build", "--base", "alpine"],
+        ["validate", ""],
+        ["doctor", ""],
+        ["run", ""],
     ],
 )
 def test_a_wrong_command_line_is_told_with_its_usage(argv: list[str], tfimg: Run) -> None:
@@ -645,6 +652,26 @@ def test_a_plan_says_what_a_build_would_do_and_does_nothing(tfimg: Run, engine: 
     assert (engine.built, engine.ran, engine.names) == ([], [], {})
 
 
+@pytest.mark.parametrize(
+    ("request_", "identifier", "layers"),
+    [
+        (
+            ["--tf", "2.15", "--cuda", "12"], "2.15.1-cuda12.2-py3.11",
+            ["cublas", "cuda", "cudnn", "packages", "solvers", "tensorflow"],
+        ),
+        (["--tf", "2.20", "--device", "tpu"], "2.20.0-tpu-py3.11", ["libtpu", "packages", "tensorflow"]),
+    ],
+    ids=["gpu", "tpu"],
+)  # fmt: skip
+def test_an_image_for_an_accelerator_is_built_with_the_layers_of_its_device(
+    request_: list[str], identifier: str, layers: list[str], tfimg: Run, engine: FakeEngine
+) -> None:
+    plan = tfimg("plan", *request_, "--json").json
+    assert (plan["identifier"], sorted(plan["layers"])) == (identifier, layers)
+    tfimg("build", *request_)
+    assert engine.dockerfiles == [tfimg("render", identifier).stdout]
+
+
 IMAGE = StoredImage(digest="sha256:i", layers=(), unpacked_bytes=0, labels={})
 CLAIM = {"tfimg.identifier": "2.15.1-cpu-py3.11"}
 
@@ -668,7 +695,7 @@ def test_an_image_is_validated_as_what_it_claims_to_be(
         (["tf:y"], 2, "The engine has no image tf:y. Build or pull it first."),
         (
             ["tf:x"],
-            2,
+            53,
             "tf:x does not say what it is: it has no label tfimg.identifier. Say it with --as IDENTIFIER; "
             "`tfimg list` shows all identifiers.",
         ),
@@ -688,16 +715,15 @@ def test_an_image_that_cannot_be_judged_is_told(
     assert engine.ran == []
 
 
-NO_GPU = (
-    "2.15.1-cuda12.2-py3.11 is for GPU on linux/amd64, and this version of tfimg builds CPU images on linux/amd64 "
-    "only. `tfimg resolve` has its facts, images/locks/2.15.1-cuda12.2-py3.11 its lock; for an image, ask for --device "
-    "cpu --platform linux/amd64."
+NO_ARM64 = (
+    "2.15.1-cpu-py3.11-arm64 is for linux/arm64, and this version of tfimg builds for linux/amd64 only. `tfimg "
+    "resolve` has its facts, images/locks/2.15.1-cpu-py3.11-arm64 its lock; for an image, ask for --platform linux/amd64."
 )
 
 
-def test_a_device_that_cannot_be_built_yet_is_told_before_an_engine_is_looked_for(tfimg: Run) -> None:
+def test_a_platform_that_cannot_be_built_for_yet_is_told_before_an_engine_is_looked_for(tfimg: Run) -> None:
     for argv in (BUILD, ["plan", "--tf", "2.15"]):
-        assert refused(tfimg(*argv, "--cuda", "12"), 8) == NO_GPU
+        assert refused(tfimg(*argv, "--platform", "arm64"), 8) == NO_ARM64
 
 
 # The parser

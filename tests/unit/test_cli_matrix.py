@@ -186,7 +186,8 @@ def test_the_page_has_every_image_and_is_closed(tfimg: Run) -> None:
     ids = [name for tag, name in found.having("id") if tag == "tr"]
     assert sorted(set(ids) - {"row-0", "row-1"}) == sorted(IDENTIFIERS)
     assert "tfimg build --tf 2.15.1 --python 3.11" in found.text
-    assert "tfimg resolve --tf 2.15.0 --python 3.9 --device gpu" in found.text
+    assert "tfimg build --tf 2.15.0 --python 3.9 --device gpu" in found.text
+    assert "tfimg resolve --tf 2.15.0 --python 3.9 --platform linux/arm64" in found.text
 
 
 def test_the_project_s_page_has_every_image(specs: list[ImageSpec], workspace: Workspace, tfimg: Run) -> None:

@@ -72,6 +72,7 @@ def test_programs_are_started_in_one_place() -> None:
     assert users_of("subprocess") == {"process.py"}
     starters = {"os.system", "os.popen", "os.execvp", "os.execv", "os.fork", "os.posix_spawn", "os.spawnv"}
     assert [name(file) for file in MODULES if calls(file) & starters] == []
+    assert [name(file) for file in MODULES if "os.execvpe" in calls(file)] == ["process.py"]
 
 
 def test_docker_is_known_in_one_place() -> None:

@@ -49,8 +49,19 @@ def test_a_program_that_does_not_exist_is_not_found() -> None:
 
 
 def test_a_program_that_takes_too_long_is_ended() -> None:
-    with pytest.raises(subprocess.TimeoutExpired):
+    with pytest.raises(TimeoutError) as caught:
         run(["sleep", "60"], timeout=0.05)
+    assert str(caught.value) == "`sleep` did not end within 0.05 seconds."
+
+
+def test_a_program_that_the_kernel_does_not_let_go_of_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "killpg", lambda *_: None)
+        stop(child, seconds=0.01)
+    assert child.poll() is None
+    stop(child)
+    assert child.returncode == -signal.SIGTERM
 
 
 def test_a_stream_is_what_comes_on_stderr() -> None:
@@ -176,3 +187,23 @@ def test_an_error_inside_is_told_and_the_handlers_are_back() -> None:
     with pytest.raises(ValueError, match="inside"), uninterrupted():
         raise ValueError("inside")
     assert signal.getsignal(signal.SIGINT) == before
+
+
+def handed_over(*argv: str) -> subprocess.CompletedProcess[str]:
+    script = "import sys; from tfimg.process import hand_over; hand_over(sys.argv[1:], env={'ONE': '1'})"
+    return subprocess.run(
+        [sys.executable, "-c", script, *argv], input="in", capture_output=True, text=True, check=False
+    )
+
+
+def test_a_program_that_we_become_has_our_streams_and_its_own_status() -> None:
+    done = handed_over("/bin/sh", "-c", 'cat; echo "$ONE" >&2; exit 7')
+    assert (done.stdout, done.stderr, done.returncode) == ("in", "1\n", 7)
+
+
+def test_a_program_that_we_become_ignores_no_signal_for_us() -> None:
+    assert handed_over("/bin/grep", "SigIgn", "/proc/self/status").stdout.split()[1].strip("0") == ""
+
+
+def test_a_program_that_does_not_exist_is_not_become() -> None:
+    assert "FileNotFoundError" in handed_over("no-such-program").stderr

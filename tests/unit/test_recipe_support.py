@@ -195,7 +195,8 @@ def test_an_image_has_the_command_that_builds_it_where_one_does(small: Matrix) -
         for spec in expand(small)
     }
     assert told["2.15.0-cpu-py3.9"]["build"] == "tfimg build --tf 2.15.0 --python 3.9"
-    assert told["2.15.0-cuda12.2-py3.9"]["build"] is None
+    assert told["2.15.0-cuda12.2-py3.9"]["build"] == "tfimg build --tf 2.15.0 --python 3.9 --device gpu"
+    assert told["2.15.0-cpu-py3.9-arm64"]["build"] is None
     assert (told["2.16.1-cpu-py3.11"]["row"], told["2.16.1-cpu-py3.11"]["tags"][0]) == (
         1,
         "tf:2.16.1-cpu-py3.11",

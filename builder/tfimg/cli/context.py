@@ -79,7 +79,7 @@ class Context:
         return found
 
     def locked(self, spec: ImageSpec) -> Layers:
-        """The committed lock of an image to build. Raises `UnsupportedDevice`, or `LockError` when there is none."""
+        """The committed lock of an image to build. Raises `UnsupportedPlatform`, or `LockError` when there is none."""
         from tfimg.recipe.plan import require_buildable
 
         require_buildable(spec)

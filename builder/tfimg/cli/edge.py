@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +15,7 @@ from tfimg.errors import UsageError
 if TYPE_CHECKING:
     from tfimg.engine.network import HostNetwork
     from tfimg.engine.protocol import Engine
+    from tfimg.host.survey import Host
     from tfimg.proof.index import Index
 
 
@@ -24,6 +27,33 @@ class Edge:
         from tfimg.engine.connect import connect
 
         return connect(environ, state)
+
+    def runner(self, environ: Mapping[str, str], state: Path) -> Engine:
+        """The engine to run images with, which need not be able to build; see `tfimg.engine.connect`."""
+        from tfimg.engine.connect import connect
+        from tfimg.engine.docker import DockerEngine
+
+        return connect(environ, state, ask=DockerEngine.toolkit)
+
+    def survey(self, environ: Mapping[str, str], docker_host: str) -> Host:
+        """What this machine has; see `tfimg.host.survey`."""
+        from tfimg.host.nvidia_smi import ask
+        from tfimg.host.survey import survey
+        from tfimg.process import run
+
+        def output(argv: Sequence[str]) -> str:
+            return run(argv, env=environ, timeout=60).stdout
+
+        return survey(
+            root=Path("/"), machine=os.uname().machine, ask_smi=partial(ask, output),
+            may_use=lambda path: os.access(path, os.R_OK | os.W_OK), docker_host=docker_host,
+        )  # fmt: skip
+
+    def hand_over(self, argv: Sequence[str], environ: Mapping[str, str]) -> int:
+        """Become another program. Returns its status in tests alone; see `tfimg.process`."""
+        from tfimg.process import hand_over
+
+        hand_over(argv, env=environ)
 
     def pip_settings(self) -> Mapping[str, str]:
         """pip's own configuration; see `tfimg.engine.network`."""

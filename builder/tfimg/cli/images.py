@@ -9,11 +9,14 @@ from tfimg import __version__
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.progress import Progress, follow
-from tfimg.cli.verdict import check_report, demand, keep, tell
+from tfimg.cli.verdict import check_report, demand, keep, tell, told_level
 from tfimg.engine import build as building
 from tfimg.engine.bases import Base, Bootstrap, choose_base
 from tfimg.engine.debian import find_mirrors
-from tfimg.errors import UsageError
+from tfimg.engine.protocol import Engine
+from tfimg.errors import ForeignImage, UsageError
+from tfimg.host.accelerators import Surroundings
+from tfimg.host.aim import Aim, aim
 from tfimg.matrix.spec import ImageSpec
 from tfimg.process import uninterrupted
 from tfimg.recipe.labels import IDENTIFIER, build_labels
@@ -31,7 +34,8 @@ def build(context: Context) -> int:
     registries = _registries(context.arguments.mirror)
     planned = _plan(context, context.resolve().spec)
     capabilities = context.engine.capabilities()
-    building.check_space(capabilities)
+    building.check_space(capabilities, planned.spec.device)
+    aimed = _aim(context, planned.spec)
     base = prepare_base(context, planned.spec, registries, fresh=context.arguments.renew_base)
     with follow(context) as progress:
         built = building.build(
@@ -40,7 +44,7 @@ def build(context: Context) -> int:
             on_event=progress.build,
         )  # fmt: skip
         try:
-            report = _validate(context, planned, built.name, built.stored.digest, progress)
+            report = _validate(context, planned, built.name, built.stored.digest, aimed, progress)
             keep(context, report, as_evidence=context.arguments.record and report.passed)
             demand(report, of=f"{planned.spec.identifier} was built", end="No tag was given.")
             with uninterrupted():
@@ -78,14 +82,15 @@ def validate(context: Context) -> int:
     image = context.arguments.image
     spec, digest = claimed(context, image)
     planned = _plan(context, spec)
+    aimed = _aim(context, spec)
     with follow(context) as progress:
-        report = _validate(context, planned, image, digest, progress)
+        report = _validate(context, planned, image, digest, aimed, progress)
     keep(context, report, as_evidence=False)
     if context.arguments.json:
         context.emit({"event": "report", **report.to_json()})
     demand(report, of=f"{image} was validated", end="Its tags are as they were.")
     if not context.arguments.json:
-        print(f"{image}: {len(report.results)} checks passed, level {report.level}")
+        print(f"{image}: {len(report.results)} checks passed, level {told_level(report)}")
     return 0
 
 
@@ -96,16 +101,28 @@ def _plan(context: Context, spec: ImageSpec) -> Plan:
 
 def claimed(context: Context, image: str) -> tuple[ImageSpec, str]:
     """What an image in the engine says it is, or is said to be, and its digest."""
-    digest, labels = context.engine.digest(image), context.engine.labels(image)
-    if digest is None or labels is None:
-        raise UsageError(f"The engine has no image {image}.", next_step="Build or pull it first.")
+    digest = context.engine.digest(image)
+    if digest is None:
+        raise _absent(image)
+    return says(context, context.engine, image), digest
+
+
+def says(context: Context, engine: Engine, image: str) -> ImageSpec:
+    """What an image says it is, or is said to be. Raises `UsageError` or `ForeignImage`."""
+    labels = engine.labels(image)
+    if labels is None:
+        raise _absent(image)
     identifier = context.arguments.identifier or labels.get(IDENTIFIER)
-    if identifier is None:
-        raise UsageError(
+    if not identifier:
+        raise ForeignImage(
             f"{image} does not say what it is: it has no label {IDENTIFIER}.",
             next_step="Say it with --as IDENTIFIER; `tfimg list` shows all identifiers.",
         )
-    return context.named(identifier), digest
+    return context.named(identifier)
+
+
+def _absent(image: str) -> UsageError:
+    return UsageError(f"The engine has no image {image}.", next_step="Build or pull it first.")
 
 
 def prepare_base(
@@ -141,9 +158,24 @@ def _labels(context: Context, base: Base) -> dict[str, str]:
     )
 
 
-def _validate(context: Context, planned: Plan, image: str, digest: str, progress: Progress) -> Report:
+def _aim(context: Context, spec: ImageSpec) -> Aim:
+    """What the validation is to show; says so where that is less than everything."""
+    toolkit = context.engine.toolkit()
+    at = Surroundings(
+        matrix=context.matrix, specs=context.specs, toolkit=toolkit,
+        host=context.edge.survey(context.environ, toolkit.host),
+    )  # fmt: skip
+    aimed = aim(spec, at, context.arguments.level)
+    if aimed.why:
+        context.say(f"Level {aimed.level} is the most that can be shown here. {aimed.why}")
+    return aimed
+
+
+def _validate(
+    context: Context, planned: Plan, image: str, digest: str, aimed: Aim, progress: Progress
+) -> Report:
     return run_suite(
         planned.spec, planned.lock, image=image, image_digest=digest, engine=context.engine,
-        suite=suite_files(context.workspace.validation),
+        suite=suite_files(context.workspace.validation), level=aimed.level, access=aimed.access,
         on_start=progress.check_started, on_result=progress.check_ended,
     )  # fmt: skip

@@ -11,9 +11,12 @@ EPILOG = """\
 examples:
   tfimg engine up --install            an engine of tfimg's own, if none runs
   tfimg list '2.15*'                   what can be built
-  tfimg build --tf 2.15                build, validate and tag a CPU image
+  tfimg build --tf 2.15                build, validate and tag a CPU image; --cuda 12: for GPUs
   tfimg resolve --tf 2.15 --cuda 12    which image a request means
   tfimg matrix                         what goes together, and what is proven
+  tfimg which                          which image fits this machine's driver and GPU
+  tfimg doctor                         whether this machine can build and run images
+  tfimg run tfimg/tensorflow:2.15      start one, with the flags that its device needs
 
 Every command takes --json. Exit codes are listed in the README.
 """
@@ -31,9 +34,21 @@ REQUEST = (
 """Options of a request beside --device: option, field of the request that it fills, placeholder, help."""
 
 
+class _Parser(argparse.ArgumentParser):
+    """Keeps what follows `--` as it is for a command that has a `program`: argparse would look for options in it."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if not args or self.get_default("program") is None or "--" not in args:
+            return super().parse_known_args(args, namespace)
+        cut = args.index("--")
+        known, unknown = super().parse_known_args(args[:cut], namespace)
+        known.program = tuple(args[cut + 1 :])
+        return known, unknown
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The whole parser; each command's defaults name the function that runs it."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="tfimg",
         description="Build TensorFlow container images that truly work, and prove it from the inside.",
         epilog=EPILOG,
@@ -47,6 +62,8 @@ def build_parser() -> argparse.ArgumentParser:
     _recipes(commands)
     _images(commands)
     _engines(commands)
+    _which(commands)
+    _hosts(commands)
     completion = _command(
         commands, "completion", "shell:completion", "print a completion script for your shell",
         'eval "$(tfimg completion bash)"',
@@ -66,6 +83,12 @@ def _command(commands: Any, name: str, function: str, summary: str, example: str
     )
     parser.set_defaults(command=function)
     return parser
+
+
+def _image(name: str) -> str:
+    if not name:
+        raise argparse.ArgumentTypeError("it is empty")
+    return name
 
 
 def _request(parser: argparse.ArgumentParser) -> None:
@@ -130,7 +153,9 @@ def _matrix(commands: Any) -> None:
         "tfimg matrix check 2.15 2.16",
     )  # fmt: skip
     check.add_argument("releases", nargs="*", metavar="RELEASE", help="2.15, 2.15.1 (default: all)")
-    check.add_argument("--built", metavar="IMAGE", help="compare with what an image in the engine holds")
+    check.add_argument(
+        "--built", metavar="IMAGE", type=_image, help="compare with what an image in the engine holds"
+    )
     check.add_argument("--as", dest="identifier", metavar="IDENTIFIER", help="what the image claims to be")
     sync = _command(
         actions, "sync", "prove:sync", "add releases that the package index has and the matrix lacks",
@@ -188,6 +213,7 @@ def _images(commands: Any) -> None:
         action="store_true",
         help="keep the report in the checkout, as evidence of the image's level",
     )
+    _level(build)
     plan = _command(
         commands, "plan", "images:plan", "show what a build would do on the engine at hand, and do nothing",
         "tfimg plan --tf 2.15",
@@ -198,11 +224,19 @@ def _images(commands: Any) -> None:
         commands, "validate", "images:validate", "run the suite in an image that is in the engine",
         "tfimg validate tfimg/tensorflow:2.15 --as 2.15.1-cpu-py3.11",
     )  # fmt: skip
-    validate.add_argument("image", metavar="IMAGE", help="name or digest")
+    validate.add_argument("image", metavar="IMAGE", type=_image, help="name or digest")
     validate.add_argument(
         "--as", dest="identifier", metavar="IDENTIFIER", help="what it claims to be (default: its label)"
     )
     validate.add_argument("--report", metavar="FILE", help="write the report, as JSON, to a file")
+    _level(validate)
+
+
+def _level(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--level", choices=("linked", "validated"),
+        help="what to prove: without the image's accelerator, or on it (default: the most that this machine can)",
+    )  # fmt: skip
 
 
 def _base(parser: argparse.ArgumentParser) -> None:
@@ -250,3 +284,61 @@ def _engines(commands: Any) -> None:
         "print the setting that points plain docker at the engine",
         'eval "$(tfimg engine env)"',
     )
+
+
+PASSED_ON = (
+    ("-v", "--volume", "HOST:PATH[:ro]", "show a folder of the machine in the container"),
+    ("-p", "--publish", "PORT:PORT", "let a port of the container be reached"),
+    ("-e", "--env", "NAME[=VALUE]", "set a variable"),
+    ("-u", "--user", "UID[:GID]", "run as another user (default: the image's, who is not root)"),
+    ("-w", "--workdir", "PATH", "start in another folder"),
+)
+"""Options of `run` that `docker run` gets as they are, as often as they are given."""
+
+
+def _hosts(commands: Any) -> None:
+    doctor = _command(
+        commands, "doctor", "hosts:doctor", "say whether this machine can build and run images, and what to do if not",
+        "tfimg doctor 2.15.1-cuda12.2-py3.11",
+    )  # fmt: skip
+    doctor.add_argument(
+        "image", nargs="?", metavar="IMAGE", type=_image,
+        help="identifier, or name of an image in the engine (default: none; the newest GPU image measures a GPU)",
+    )  # fmt: skip
+    run = _command(
+        commands, "run", "hosts:run", "start a container with the flags that the image's device needs",
+        "tfimg run tfimg/tensorflow:2.15 -v $PWD:/work -w /work -- python train.py",
+    )  # fmt: skip
+    run.usage = "tfimg run IMAGE [options] [-- PROGRAM ...]"
+    run.set_defaults(program=())
+    run.add_argument("image", metavar="IMAGE", type=_image, help="name or digest of an image in the engine")
+    for parser in (doctor, run):
+        parser.add_argument(
+            "--as", dest="identifier", metavar="IDENTIFIER", help="what the image is (default: its label)"
+        )
+    which = run.add_mutually_exclusive_group()
+    which.add_argument("--gpus", metavar="WHICH", help="all (default of a GPU image), or numbers: 0,1")
+    which.add_argument("--no-gpu", action="store_true", help="run a GPU image on the processor")
+    run.add_argument("--shm-size", metavar="SIZE", help="shared memory (default: 1g for GPUs, 16g for TPUs)")
+    for short, option, metavar, text in PASSED_ON:
+        run.add_argument(short, option, action="append", default=[], metavar=metavar, help=text)
+    run.add_argument(
+        "--dry-run", action="store_true",
+        help="print the docker command, to be changed where it must be, and what is missing; start nothing",
+    )  # fmt: skip
+
+
+def _which(commands: Any) -> None:
+    which = _command(
+        commands, "which", "which:which", "say which image fits this machine's GPU and driver, and which do not",
+        "tfimg which --tf 2.15\n  ssh NAME nvidia-smi | tfimg which --nvidia-smi -",
+    )  # fmt: skip
+    which.add_argument(
+        "--nvidia-smi", metavar="FILE",
+        help="output of nvidia-smi on the machine in question: its table, -q -x, or a CSV query; -: standard input",
+    )  # fmt: skip
+    which.set_defaults(device=None)
+    request = which.add_argument_group("request; --driver and --gpu stand for what the machine has")
+    for option, name, placeholder, text in REQUEST:
+        request.add_argument(option, dest=name, metavar=placeholder, help=text)
+    _repository(which)

@@ -73,8 +73,19 @@ def tell(context: Context, planned: Plan, built: BuiltImage, report: Report) -> 
             "base": f"{built.base.kind} {built.base.name}",
             "size": f"{size(stored.unpacked_bytes)} unpacked, {size(stored.compressed_bytes)} compressed ({found})",
             "checks": f"{len(report.results)} passed in {report.seconds:.0f} s",
-            "level": report.level,
+            "level": told_level(report),
         }
+    )
+
+
+def told_level(report: Report) -> str:
+    """The level, and what a higher one would still need."""
+    if not report.unproven:
+        return report.level
+    needed = report.device.upper()
+    return (
+        f"{report.level}; unproven without a {needed}: {', '.join(report.unproven)}, and on a {needed} whatever "
+        "ran on the CPU"
     )
 
 

@@ -14,12 +14,14 @@ from tfimg.engine.bases import Base
 from tfimg.engine.network import HostNetwork
 from tfimg.engine.protocol import BuildEvent, BuildOrder, Capabilities, Engine, StageEvent, StoredImage
 from tfimg.errors import DiskSpaceError, EngineRefused, EngineUnavailable
+from tfimg.matrix.schema import Device
 from tfimg.recipe.plan import Plan
 
-NEEDED_BYTES = 7_000_000_000
-"""Free disk that a CPU build is not started without. Measured for 2.15.1 on the containerd store, everything cold:
-5.9 GB more on disk at the end (stages 1.4, their copies 1.4, the image unpacked 1.4 and compressed 0.3, cached wheels
-0.5, the base 0.6 with its archive), rounded up for later releases, whose wheels are up to a fifth larger."""
+NEEDED_BYTES: dict[Device, int] = {"cpu": 7_000_000_000, "gpu": 20_000_000_000, "tpu": 9_000_000_000}
+"""Free disk that a build is not started without. Measured on the containerd store, everything cold: 5.9 GB more on disk
+at the end for 2.15.1 on CPU (stages 1.4, their copies 1.4, the image unpacked 1.4 and compressed 0.3, cached wheels
+0.5, the base 0.6 with its archive) and 16 GB with CUDA 12.2, rounded up for later releases, whose wheels are up to a
+fifth larger; libtpu adds what its wheel has."""
 
 
 ZSTD = "compression=zstd,compression-level=3,force-compression=true"
@@ -63,13 +65,13 @@ def choose_output(capabilities: Capabilities, name: str) -> Output:
     )
 
 
-def check_space(capabilities: Capabilities) -> None:
+def check_space(capabilities: Capabilities, device: Device) -> None:
     """Raises `DiskSpaceError` when the engine's disk is known to be too full to start."""
-    free = capabilities.free_bytes
-    if free is not None and free < NEEDED_BYTES:
+    free, needed = capabilities.free_bytes, NEEDED_BYTES[device]
+    if free is not None and free < needed:
         raise DiskSpaceError(
             f"The engine's disk has {free / 1e9:.1f} GB free below {capabilities.data_root}, and a build needs "
-            f"{NEEDED_BYTES / 1e9:.0f} GB.",
+            f"{needed / 1e9:.0f} GB.",
             next_step="`docker builder prune` removes build cache and `docker image prune` unnamed images; or use an "
             "engine with more space.",
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tfimg.engine.docker import DockerEngine
@@ -16,8 +16,13 @@ def private_engine(state: Path) -> PrivateEngine:
     return PrivateEngine(folder=state / "engine")
 
 
-def connect(environ: Mapping[str, str], state: Path) -> DockerEngine:
-    """The first engine that answers and is new enough.
+def connect(
+    environ: Mapping[str, str],
+    state: Path,
+    *,
+    ask: Callable[[DockerEngine], object] = DockerEngine.capabilities,
+) -> DockerEngine:
+    """The first engine that answers and is new enough: one that answers what it is asked first.
 
     `DOCKER_HOST` is final where it is set. Raises `EngineUnavailable` when none answers, `EngineTooOld` when
     those that do cannot build.
@@ -26,7 +31,7 @@ def connect(environ: Mapping[str, str], state: Path) -> DockerEngine:
     for host in _hosts(environ, state):
         engine = DockerEngine(host=host, environ=environ)
         try:
-            engine.capabilities()
+            ask(engine)
         except EngineUnavailable:
             if environ.get("DOCKER_HOST"):
                 raise

@@ -18,12 +18,14 @@ import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.containers import Container
+from docker.types import DeviceRequest
 from docker.utils.socket import frames_iter
 from packaging.version import InvalidVersion, Version
 
 from tfimg.engine import buildx
 from tfimg.engine.export import read_layers
 from tfimg.engine.protocol import (
+    Access,
     BuildEvent,
     BuildOrder,
     Capabilities,
@@ -31,6 +33,7 @@ from tfimg.engine.protocol import (
     Line,
     RunOrder,
     StoredImage,
+    Toolkit,
 )
 from tfimg.errors import EngineRefused, EngineTooOld, EngineUnavailable, NetworkError
 from tfimg.process import CommandFailed, run
@@ -42,6 +45,18 @@ OLDEST_BUILDX = Version("0.12.0")
 """First release that knows `--progress=rawjson`."""
 
 HOW_TO_GET_ONE = "`tfimg engine up --install` sets up one of tfimg's own beside it."
+
+ACCESS: Mapping[Access, Mapping[str, Any]] = {
+    "none": {},
+    "nvidia": {"device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])], "shm_size": "1g"},
+    "cdi": {
+        "device_requests": [DeviceRequest(driver="cdi", device_ids=["nvidia.com/gpu=all"])],
+        "shm_size": "1g",
+    },
+    "tpu": {"privileged": True, "network_mode": "host", "shm_size": "16g"},
+}
+"""What the API is asked for, so that a container gets all accelerators: what `docker run` makes of `--gpus all` and
+`--device nvidia.com/gpu=all`, and what Google's page on containers of TPU VMs passes."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -111,6 +126,18 @@ class DockerEngine:
             store="containerd" if containerd else "classic",
             data_root=info["DockerRootDir"],
             free_bytes=self._free_bytes(Path(info["DockerRootDir"])),
+        )
+
+    @_reachable
+    def toolkit(self) -> Toolkit:
+        """See `Engine`. Asks for no buildx: a machine that only runs images needs none."""
+        info: dict[str, Any] = self._client.info()
+        found: Sequence[Mapping[str, str]] = info.get("DiscoveredDevices") or ()
+        return Toolkit(
+            host=self.host,
+            runtimes=tuple(sorted(info.get("Runtimes") or ())),
+            cdi_folders=tuple(info.get("CDISpecDirs") or ()),
+            cdi_devices=tuple(device["ID"] for device in found if device.get("Source") == "cdi"),
         )
 
     def buildx_version(self) -> str:
@@ -193,8 +220,9 @@ class DockerEngine:
         """See `Engine`."""
         try:
             container = self._client.containers.create(
-                order.image, list(order.command), network_mode=order.network, user=order.user
-            )
+                order.image, list(order.command),
+                **{"network_mode": order.network, "user": order.user, **ACCESS[order.access]},
+            )  # fmt: skip
             yield from self._run(container, order, timeout)
         except requests.exceptions.ConnectionError as error:
             raise self._gone(error) from None

@@ -28,6 +28,25 @@ class Capabilities:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Toolkit:
+    """Where an engine answers, and the ways in which it may hand a device to a container.
+
+    `cdi_folders` is empty where the engine's CDI is switched off; `cdi_devices` is so too before Docker 28, which
+    does not tell.
+    """
+
+    host: str
+    runtimes: tuple[str, ...]
+    cdi_folders: tuple[str, ...]
+    cdi_devices: tuple[str, ...]
+
+    @property
+    def local(self) -> bool:
+        """Is the engine on this machine, whose devices are the ones that it can hand out?"""
+        return self.host.startswith("unix://")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOrder:
     """One build: a Dockerfile over a context, to one name. `secrets` are `id=…` values of `--secret`."""
 
@@ -112,6 +131,10 @@ class StoredImage:
         return "+".join(sorted(found))
 
 
+Access = Literal["none", "nvidia", "cdi", "tpu"]
+"""How a container gets at the machine's accelerators: not, through NVIDIA's runtime, through CDI, or as TPU VMs do."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOrder:
     """One run of a program in a fresh container. `files` are put below `/` first: path → (content, mode)."""
@@ -121,6 +144,7 @@ class RunOrder:
     files: Mapping[str, tuple[bytes, int]]
     network: Literal["none", "bridge"] = "none"
     user: str | None = None
+    access: Access = "none"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,6 +168,10 @@ class Engine(Protocol):
 
     def capabilities(self) -> Capabilities:
         """Ask the engine what it is. Raises `EngineTooOld` below the versions that builds need."""
+        ...
+
+    def toolkit(self) -> Toolkit:
+        """Ask the engine how it hands devices to containers."""
         ...
 
     def build(self, order: BuildOrder) -> Generator[BuildEvent, None, None]:

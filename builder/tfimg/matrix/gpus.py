@@ -31,10 +31,8 @@ def find_gpu(matrix: Matrix, asked: str) -> str:
     if number := re.fullmatch(r"(?:(?:sm|compute|cc)[ _-]*|(?=[0-9]+\.))(1?[0-9])\.?([0-9])", asked.lower()):
         return f"sm_{number[1]}{number[2]}"
     names = {name: sm for sm, known in matrix.gpus.items() for name in known}
-    # A GTX 1080 Ti is a GTX 1080 too.
-    for name in sorted(names, key=len, reverse=True):
-        if _is_called(asked, name):
-            return names[name]
+    if found := known_name(matrix, asked):
+        return names[found]
     near = get_close_matches(asked.lower(), [name.lower() for name in names], n=4)
     like = [name for name in names if name.lower() in near]
     known = f"near to it are {', '.join(like)}" if like else f"it has {', '.join(names)}"
@@ -43,6 +41,13 @@ def find_gpu(matrix: Matrix, asked: str) -> str:
         next_step="Write a name of the matrix, or the GPU's compute capability, for example sm_75 or 7.5 "
         "(NVIDIA's list of CUDA GPUs has it).",
     )
+
+
+def known_name(matrix: Matrix, asked: str) -> str | None:
+    """The matrix's own name of a GPU: `tesla-t4`, `NVIDIA A100-SXM4-40GB` → `T4`, `A100`."""
+    names = (name for known in matrix.gpus.values() for name in known)
+    # The longest, because a GTX 1080 Ti is a GTX 1080 too.
+    return max((name for name in names if _is_called(asked, name)), key=len, default=None)
 
 
 def is_arm64(matrix: Matrix, asked: str) -> bool:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from jinja2 import Environment
 
-from tfimg.errors import UnsupportedDevice
+from tfimg.errors import UnsupportedPlatform
+from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lockfile import Layers
 from tfimg.recipe.render import render
@@ -24,13 +25,12 @@ class Plan:
 
 
 def require_buildable(spec: ImageSpec) -> None:
-    """Raises `UnsupportedDevice` for an image that this version cannot build."""
-    if spec.device != "cpu" or spec.platform != "linux/amd64":
-        raise UnsupportedDevice(
-            f"{spec.identifier} is for {spec.device.upper()} on {spec.platform}, and this version of tfimg builds "
-            "CPU images on linux/amd64 only.",
+    """Raises `UnsupportedPlatform` for an image that this version cannot build."""
+    if spec.platform != PLATFORMS[0]:
+        raise UnsupportedPlatform(
+            f"{spec.identifier} is for {spec.platform}, and this version of tfimg builds for {PLATFORMS[0]} only.",
             next_step=f"`tfimg resolve` has its facts, images/locks/{spec.identifier} its lock; for an image, ask for "
-            "--device cpu --platform linux/amd64.",
+            f"--platform {PLATFORMS[0]}.",
         )
 
 

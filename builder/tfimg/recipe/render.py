@@ -25,6 +25,8 @@ with the same packages is the same bytes in each."""
 
 TEMPLATE = "Dockerfile.j2"
 
+SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
 
 def environment(templates: Mapping[str, str]) -> Environment:
     """A Jinja2 environment over template texts by name, in which a missing variable is an error."""
@@ -47,8 +49,30 @@ def render(spec: ImageSpec, layers: Layers, environment: Environment) -> str:
         title=title(spec),
         layers=[name for name, _ in LAYERS if name in layers],
         epoch=EPOCH,
+        variables=variables(spec),
         labels=recipe_labels(spec, lock_digest=digest(layers)),
     )
+
+
+def variables(spec: ImageSpec) -> dict[str, str]:
+    """Environment variables of an image's containers.
+
+    NVIDIA's container toolkit reads three of them (its "Docker specialized" guide): which GPUs to hand in, which parts
+    of the driver, and what the driver must be fit for. Any driver that knows the row's CUDA major runs its libraries
+    (CUDA compatibility guide, minor-version compatibility).
+    """
+    path = ["/opt/tensorflow/bin", "/home/tensorflow/.local/bin", *SYSTEM_PATH]
+    own = {"VIRTUAL_ENV": "/opt/tensorflow", "LANG": "C.UTF-8"}
+    if spec.gpu is None:
+        return {"PATH": ":".join(path), **own}
+    major = spec.gpu.libraries.toolkit.partition(".")[0]
+    return {
+        "PATH": ":".join([*path, "/usr/local/cuda/bin"]),
+        **own,
+        "NVIDIA_VISIBLE_DEVICES": "all",
+        "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+        "NVIDIA_REQUIRE_CUDA": f'"cuda>={major}.0"',
+    }
 
 
 def _render(environment: Environment, template: str, **values: object) -> str:

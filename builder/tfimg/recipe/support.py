@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any
 
-from tfimg.errors import UnsupportedDevice
+from tfimg.errors import UnsupportedPlatform
 from tfimg.matrix.gpus import Means, capability, runs
 from tfimg.matrix.schema import DEVICES, PLATFORMS, Constraint, Device, Gpu, Matrix, Platform, Row
 from tfimg.matrix.spec import ImageSpec, libraries
@@ -234,7 +234,7 @@ def image_document(spec: ImageSpec, *, repository: str, status: Status) -> dict[
 def _build_command(spec: ImageSpec) -> str | None:
     try:
         require_buildable(spec)
-    except UnsupportedDevice:
+    except UnsupportedPlatform:
         return None
     return f"tfimg build {request_text(spec)}"
 

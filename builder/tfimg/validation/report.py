@@ -9,11 +9,15 @@ from typing import Any, Literal
 from tfimg.matrix.schema import Device
 from tfimg.recipe.describe import Level
 
+SEEN = "gpu.visible"
+"""The check that tells the GPU and its driver."""
+
 Outcome = Literal["passed", "failed", "crashed", "timed-out", "skipped"]
 
-PROVEN: dict[Device, Level] = {"cpu": "validated", "gpu": "built", "tpu": "built"}
-"""The level of an image whose checks all passed. A CPU is its own accelerator; this version of the suite proves
-nothing about a GPU or TPU."""
+Provable = Literal["linked", "validated"]
+"""What a run of the suite can show: all that shows without the accelerator, or that and what shows on it.
+
+A CPU is its own accelerator: a CPU image is validated on any machine."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +33,10 @@ class CheckResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """All results of one image. `problem` says why the suite did not reach its end, where it did not."""
+    """All results of one image. `problem` says why the suite did not reach its end, where it did not.
+
+    `aim` is the level that was to be shown; `unproven` are the checks of a higher one, which did not run.
+    """
 
     identifier: str
     device: Device
@@ -40,6 +47,8 @@ class Report:
     seconds: float
     results: tuple[CheckResult, ...]
     problem: str | None
+    aim: Provable
+    unproven: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -49,7 +58,15 @@ class Report:
     @property
     def level(self) -> Level:
         """What the image is shown to be."""
-        return PROVEN[self.device] if self.passed else "built"
+        return self.aim if self.passed else "built"
+
+    @property
+    def accelerator(self) -> Mapping[str, str]:
+        """The accelerator that it ran on and its driver, by name, as the suite saw them; empty where there was none."""
+        seen = next((result for result in self.results if result.check == SEEN), None)
+        return {
+            name: str(seen.evidence[name]) for name in ("gpu", "driver") if seen and name in seen.evidence
+        }
 
     @property
     def culprits(self) -> tuple[CheckResult, ...]:
@@ -58,4 +75,4 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON object."""
-        return {"schema": 1, "passed": self.passed, "level": self.level, **asdict(self)}
+        return {"schema": 1, "passed": self.passed, "level": self.level, **self.accelerator, **asdict(self)}

@@ -11,17 +11,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tfimg.engine.protocol import Engine, RunOrder
+from tfimg.engine.protocol import Access, Engine, RunOrder
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lockfile import Layers, digest, read_packages
-from tfimg.validation.report import CheckResult, Report
+from tfimg.validation.report import CheckResult, Provable, Report
 from tfimg.validation.story import SECONDS, Story
 
 FOLDER = "tfimg-validation"
 """Where the suite lies in a container, below `/`."""
 
 
-def facts(spec: ImageSpec, lock: Layers) -> dict[str, Any]:
+def facts(spec: ImageSpec, lock: Layers, level: Provable) -> dict[str, Any]:
     """What an image claims to be, in the words of the suite (images/validation/contract.py)."""
     return {
         "identifier": spec.identifier,
@@ -30,6 +30,9 @@ def facts(spec: ImageSpec, lock: Layers) -> dict[str, Any]:
         "device": spec.device,
         "cuda": spec.gpu.cuda if spec.gpu else None,
         "cudnn": spec.gpu.cudnn if spec.gpu else None,
+        "architectures": list(spec.gpu.architectures) if spec.gpu else [],
+        "libtpu": spec.libtpu,
+        "level": level,
         "packages": {package.name: package.version for package in read_packages(lock)},
         "user": "non-root",
     }
@@ -60,18 +63,24 @@ def validate(
     image_digest: str,
     suite: Mapping[str, bytes],
     engine: Engine,
+    level: Provable,
+    access: Access = "none",
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     on_result: Callable[[CheckResult], None] = lambda _: None,
     on_start: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Run the suite in a container of the image that has no network, as the image's own user."""
+    """Run the suite in a container of the image that has no network, as the image's own user.
+
+    `level` is what is to be shown; for `validated`, `access` is how the container gets at the accelerator.
+    """
     start = time.monotonic()
     files = {f"/{FOLDER}/suite/{name}": (content, 0o444) for name, content in suite.items()}
-    files[f"/{FOLDER}/facts.json"] = (json.dumps(facts(spec, lock)).encode(), 0o444)
+    files[f"/{FOLDER}/facts.json"] = (json.dumps(facts(spec, lock, level)).encode(), 0o444)
     order = RunOrder(
         image=image,
         command=["python", f"/{FOLDER}/suite", "--facts", f"/{FOLDER}/facts.json"],
         files=files,
+        access=access,
     )
     story = Story()
     with closing(engine.run(order, timeout=SECONDS)) as output:
@@ -87,4 +96,5 @@ def validate(
         identifier=spec.identifier, device=spec.device, digest=image_digest, lock=digest(lock),
         suite=suite_digest(suite), date=now().isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - start, 2), results=tuple(story.results), problem=story.problem,
+        aim=level, unproven=tuple(story.unproven),
     )  # fmt: skip

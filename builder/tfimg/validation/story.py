@@ -22,6 +22,7 @@ class Story:
     """What the suite has said so far. It believes only whole events; silence is never good news."""
 
     planned: list[str] = field(default_factory=list)
+    unproven: list[str] = field(default_factory=list)
     running: str | None = None
     results: list[CheckResult] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -41,6 +42,7 @@ class Story:
     def _event(self, event: Mapping[str, Any], on_start: Callable[[str], None]) -> Iterator[CheckResult]:
         if event["event"] == "suite":
             self.planned = list(event["checks"])
+            self.unproven = list(event.get("unproven", ()))
         elif event["event"] == "start":
             self.running = event["check"]
             on_start(event["check"])

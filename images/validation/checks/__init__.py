@@ -2,23 +2,63 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contract import Check
 
-from . import build, devices, environment, numerics, packages, tools, training
+from . import (
+    build,
+    compilation,
+    compiler,
+    devices,
+    environment,
+    gpu,
+    layers,
+    libraries,
+    linear_algebra,
+    numerics,
+    packages,
+    tools,
+    tpu,
+    training,
+)
 
-if TYPE_CHECKING:
-    from contract import Check
+GPU = ("gpu",)
+TPU = ("tpu",)
 
 CHECKS: dict[str, Check] = {
-    "environment.python": environment.python,
-    "environment.user": environment.user,
-    "environment.packages": packages.locked,
-    "environment.pip_check": packages.pip_check,
-    "environment.import_tensorflow": build.import_tensorflow,
-    "environment.tensorflow_version": build.tensorflow_version,
-    "environment.build_info": build.build_info,
-    "devices.listing": devices.listing,
-    "numerics.matmul": numerics.matmul,
-    "training.mixed_precision": training.mixed_precision,
-    "tools.tensorboard": tools.tensorboard,
+    "environment.python": Check(environment.python),
+    "environment.user": Check(environment.user),
+    "environment.packages": Check(packages.locked),
+    "environment.pip_check": Check(packages.pip_check),
+    "environment.import_tensorflow": Check(build.import_tensorflow),
+    "environment.tensorflow_version": Check(build.tensorflow_version),
+    "environment.build_info": Check(build.build_info),
+    "libraries.none": Check(libraries.none, devices=("cpu", "tpu")),
+    "libraries.complete": Check(libraries.complete, devices=GPU),
+    "libraries.gate": Check(libraries.gate, devices=GPU),
+    "libraries.loadable": Check(libraries.loadable, devices=GPU),
+    "libraries.origin": Check(libraries.origin, devices=GPU),
+    "libraries.versions": Check(libraries.versions, devices=GPU),
+    "libraries.cudnn": Check(libraries.cudnn, devices=GPU),
+    "libraries.driver_stub": Check(libraries.driver_stub, devices=GPU),
+    "compiler.ptxas": Check(compiler.ptxas, devices=GPU),
+    "compiler.libdevice": Check(compiler.libdevice, devices=GPU),
+    "tpu.pair": Check(tpu.pair, devices=TPU),
+    "tpu.library": Check(tpu.library, devices=TPU),
+    "tpu.cores": Check(tpu.cores, devices=TPU, level="validated"),
+    "tpu.matmul": Check(tpu.matmul, devices=TPU, level="validated"),
+    "tpu.strategy": Check(tpu.strategy, devices=TPU, level="validated"),
+    "devices.listing": Check(devices.listing),
+    "gpu.visible": Check(gpu.visible, devices=GPU, level="validated"),
+    "gpu.first_kernel": Check(gpu.first_kernel, devices=GPU, level="validated"),
+    "gpu.memory_growth": Check(gpu.memory_growth, devices=GPU, level="validated"),
+    "gpu.nccl": Check(gpu.nccl, devices=GPU, level="validated"),
+    "numerics.matmul": Check(numerics.matmul),
+    "numerics.convolution": Check(layers.convolution),
+    "numerics.lstm": Check(layers.lstm),
+    "numerics.fft": Check(linear_algebra.fft),
+    "numerics.svd": Check(linear_algebra.svd),
+    "numerics.sparse": Check(linear_algebra.sparse, devices=("cpu", "gpu")),
+    "compilation.xla": Check(compilation.xla),
+    "training.mixed_precision": Check(training.mixed_precision),
+    "tools.tensorboard": Check(tools.tensorboard),
 }

@@ -58,6 +58,11 @@ def installed_versions() -> dict[str, str]:
     """Version of every distribution by PEP 503 name; where two are on the path, the one that is imported."""
     versions: dict[str, str] = {}
     for distribution in distributions():
-        name = distribution.metadata["Name"] or ""
-        versions.setdefault(re.sub(r"[-_.]+", "-", name).lower(), distribution.version)
+        name = normalised(distribution.metadata["Name"] or "")
+        versions.setdefault(name, distribution.version)
     return versions
+
+
+def normalised(name: str) -> str:
+    """A distribution's name as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()

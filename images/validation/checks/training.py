@@ -57,6 +57,7 @@ def _train(tf: Any, device: str) -> Evidence:
         "compute": tf.as_dtype(hidden.dtype).name,
         "variables": sorted({tf.as_dtype(weight.dtype).name for weight in model.trainable_variables}),
         "optimizer": type(model.optimizer).__name__,
+        "loss_scale": _loss_scale(model.optimizer),
         "losses": losses,
     }
 
@@ -76,15 +77,21 @@ def _model(tf: Any) -> Any:
     return model
 
 
+def _loss_scale(optimizer: Any) -> float | None:
+    """The factor on the loss at the end: a variable of Keras 3's optimizer, a property in Keras 2; None without."""
+    scale = getattr(optimizer, "dynamic_scale", getattr(optimizer, "loss_scale", None))
+    return None if scale is None else float(scale)
+
+
 def _problems(evidence: Evidence, compute: str) -> list[str]:
-    losses, optimizer = evidence["losses"], evidence["optimizer"]
+    losses, optimizer, scale = evidence["losses"], evidence["optimizer"], evidence["loss_scale"]
     problems = []
     if evidence["compute"] != compute:
         problems.append(f"expected layers to compute in {compute}, found {evidence['compute']}")
     if evidence["variables"] != ["float32"]:
         problems.append(f"expected float32 variables, found {evidence['variables']}")
-    if compute == "float16" and not optimizer.startswith("LossScaleOptimizer"):
-        problems.append(f"expected an optimizer that scales the loss, found {optimizer}")
+    if compute == "float16" and not (scale is not None and math.isfinite(scale) and scale >= 1):
+        problems.append(f"expected an optimizer that scales the loss, found {optimizer} with scale {scale}")
     if not all(map(math.isfinite, losses)) or losses[-1] >= losses[0]:
         problems.append(f"expected a finite, falling loss, found {losses[0]:.4g} to {losses[-1]:.4g}")
     return problems

@@ -1,0 +1,180 @@
+"""`tfimg doctor`, `tfimg run`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TypeVar
+
+from tfimg.cli.context import Context
+from tfimg.cli.images import says
+from tfimg.cli.parser import PASSED_ON
+from tfimg.engine.network import host_network
+from tfimg.engine.protocol import Engine
+from tfimg.errors import EngineTooOld, EngineUnavailable, TfimgError, UnfitHost, UsageError
+from tfimg.host.accelerators import Surroundings
+from tfimg.host.doctor import Case, Finding, examine
+from tfimg.host.run import Order, Wishes, order
+from tfimg.matrix.spec import ImageSpec
+
+DEFAULT_HOST = "unix:///var/run/docker.sock"
+
+COLOURS = {"ok": "32", "warning": "33", "problem": "31", "absent": "2"}
+
+T = TypeVar("T")
+
+
+def doctor(context: Context) -> int:
+    """`tfimg doctor [IMAGE]`: look at the machine and the engine, say what was found."""
+    runner = _or_error(lambda: context.edge.runner(context.environ, context.state))
+    spec, present = _asked(context, runner)
+    case = _case(context, runner, spec, present=present)
+    findings = examine(case)
+    problems = [finding.name for finding in findings if finding.state == "problem"]
+    if not context.arguments.json:
+        print_findings(findings)
+    elif not problems:
+        context.emit(_document(spec, findings))
+    if problems:
+        raise _unfit(spec, findings, problems)
+    return 0
+
+
+def _asked(context: Context, runner: Engine | TfimgError) -> tuple[ImageSpec | None, bool]:
+    """The image that was named, and whether the engine has it."""
+    image = context.arguments.image
+    if image is None:
+        return None, False
+    if isinstance(runner, TfimgError) or any(spec.identifier == image for spec in context.specs):
+        return context.named(image), False
+    if runner.labels(image) is None:
+        raise UsageError(
+            f"{image} is neither an identifier of the matrix nor an image in the engine.",
+            next_step="`tfimg list` shows all identifiers.",
+        )
+    return says(context, runner, image), True
+
+
+def _case(context: Context, runner: Engine | TfimgError, spec: ImageSpec | None, *, present: bool) -> Case:
+    toolkit = runner if isinstance(runner, TfimgError) else runner.toolkit()
+    asked = context.environ.get("DOCKER_HOST") or DEFAULT_HOST
+    host = asked if isinstance(toolkit, TfimgError) else toolkit.host
+    return Case(
+        matrix=context.matrix, specs=tuple(context.specs), spec=spec, present=present,
+        host=context.edge.survey(context.environ, host), toolkit=toolkit,
+        builder=_or_error(lambda: context.engine.capabilities()),
+        network=host_network(context.environ, context.edge.pip_settings()),
+    )  # fmt: skip
+
+
+def _or_error(ask: Callable[[], T]) -> T | TfimgError:
+    try:
+        return ask()
+    except (EngineUnavailable, EngineTooOld) as error:
+        return error
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """Print a line for each finding, and two more for those that something is to be done about."""
+    bright = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    margin = 9 + max(len(finding.name) for finding in findings) + 2
+    for finding in findings:
+        state = f"{finding.state:7}"
+        shown = f"\x1b[{COLOURS[finding.state]}m{state}\x1b[0m" if bright else state
+        print(f"{shown}  {finding.name:{margin - 9}}{_folded(finding.found, margin)}")
+        if finding.next_step:
+            print(f"{'':{margin}}why:  {_folded(finding.why, margin + 6)}")
+            print(f"{'':{margin}}next: {_folded(finding.next_step, margin + 6)}")
+
+
+def _folded(text: str, margin: int) -> str:
+    """A text that begins at a column, in lines that fit on the terminal; one line where nobody looks at one."""
+    if not sys.stdout.isatty():
+        return text
+    room = max(shutil.get_terminal_size().columns - margin, 30)
+    return f"\n{'':{margin}}".join(textwrap.wrap(text, room, break_on_hyphens=False))
+
+
+def _document(spec: ImageSpec | None, findings: Sequence[Finding]) -> dict[str, object]:
+    return {"image": spec.identifier if spec else None, "findings": [asdict(one) for one in findings]}
+
+
+def _unfit(spec: ImageSpec | None, findings: Sequence[Finding], problems: Sequence[str]) -> UnfitHost:
+    what = f"run {spec.identifier}" if spec else "build and run images"
+    error = UnfitHost(
+        f"This machine cannot {what} yet; in the way: {', '.join(problems)}.",
+        next_step="Each finding has its next step; begin with the first.",
+    )
+    error.details = _document(spec, findings)
+    return error
+
+
+def run(context: Context) -> int:
+    """`tfimg run IMAGE`: what is it, what does it need, is that here, then docker."""
+    engine = context.edge.runner(context.environ, context.state)
+    image = context.arguments.image
+    spec = says(context, engine, image)
+    toolkit = engine.toolkit()
+    at = Surroundings(
+        matrix=context.matrix, specs=context.specs, toolkit=toolkit,
+        host=context.edge.survey(context.environ, toolkit.host),
+    )  # fmt: skip
+    planned = order(image, spec, _wishes(context), at)
+    if context.arguments.dry_run:
+        return _show(context, spec, planned)
+    for note in planned.notes:
+        context.say(f"Note: {note}")
+    if planned.missing:
+        raise planned.missing[0]
+    # A context would win over DOCKER_HOST.
+    environ = {name: value for name, value in context.environ.items() if name != "DOCKER_CONTEXT"}
+    return _start(context, planned.argv, {**environ, "DOCKER_HOST": toolkit.host})
+
+
+def _start(context: Context, argv: Sequence[str], environ: dict[str, str]) -> int:
+    try:
+        return context.edge.hand_over(argv, environ)
+    except FileNotFoundError:
+        raise EngineUnavailable(
+            "The engine answers, and the `docker` command that would use it is not installed.",
+            next_step="Install your distribution's docker-cli or docker.io package.",
+        ) from None
+
+
+def _wishes(context: Context) -> Wishes:
+    given = context.arguments
+    names = [option for _, option, _, _ in PASSED_ON]
+    options = [word for name in names for value in getattr(given, name[2:]) for word in (name, value)]
+    return Wishes(
+        gpus=given.gpus, no_gpu=given.no_gpu, shm_size=given.shm_size, options=tuple(options),
+        interactive=sys.stdin is not None and not sys.stdin.closed,
+        terminal=_is_terminal(), program=given.program,
+    )  # fmt: skip
+
+
+def _is_terminal() -> bool:
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
+def _show(context: Context, spec: ImageSpec, planned: Order) -> int:
+    lacks = [str(lack) for lack in planned.missing]
+    if context.arguments.json:
+        context.emit(
+            {
+                "argv": list(planned.argv),
+                "image": spec.identifier,
+                "device": planned.device,
+                "notes": list(planned.notes),
+                "missing": lacks,
+            }
+        )
+        return 0
+    print(shlex.join(planned.argv))
+    for sentence in (*(f"Note: {note}" for note in planned.notes), *(f"Missing: {lack}" for lack in lacks)):
+        context.say(sentence)
+    return 0

@@ -1,0 +1,101 @@
+"""`tfimg which`: the image that fits a host."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tfimg.cli.context import Context
+from tfimg.errors import NoAccelerator
+from tfimg.host.nvidia_smi import NvidiaSmi, parse
+from tfimg.host.which import Answer, told
+from tfimg.host.which import which as find
+from tfimg.recipe.support import image_document
+
+ELSEWHERE = (
+    "For another machine, record `nvidia-smi` there and give it as --nvidia-smi FILE, or name its --driver and --gpu; "
+    "for an image without a GPU, `tfimg resolve`."
+)
+
+
+def which(context: Context) -> int:
+    """`tfimg which [--nvidia-smi FILE]`: read or ask nvidia-smi, find the image, say why."""
+    smi = _smi(context)
+    answer = find(context.matrix, context.specs, context.request, smi)
+    image = image_document(answer.spec, repository=context.repository, status=context.status(answer.spec))
+    if context.arguments.json:
+        context.emit({"host": _host(answer, smi), **image, **_reasons(answer), "run": _run(image)})
+    else:
+        _print(answer, image)
+    return 0
+
+
+def _smi(context: Context) -> NvidiaSmi:
+    file, request = context.arguments.nvidia_smi, context.request
+    if file is not None:
+        return parse(_text(_given(file)))
+    if request.driver and request.gpu:  # nothing is left to ask
+        return NvidiaSmi(driver=request.driver, cuda=None, gpus=())
+    return _asked(context)
+
+
+def _given(file: str) -> bytes:
+    if file != "-":
+        return Path(file).read_bytes()
+    return sys.stdin.buffer.read() if sys.stdin else b""
+
+
+def _text(told: bytes) -> str:
+    # PowerShell redirects in UTF-16.
+    utf16 = told.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return told.decode("utf-16" if utf16 else "utf-8", errors="replace")
+
+
+def _asked(context: Context) -> NvidiaSmi:
+    smi = context.edge.survey(context.environ, "").smi
+    if isinstance(smi, NvidiaSmi):
+        return smi
+    raise NoAccelerator(
+        f"No GPU of this machine answers: {smi.what}", next_step=f"{smi.next_step} {ELSEWHERE}"
+    )
+
+
+def _host(answer: Answer, smi: NvidiaSmi) -> dict[str, Any]:
+    return {"driver": answer.driver, "cuda": smi.cuda, "gpus": [asdict(kind) for kind in answer.kinds]}
+
+
+def _reasons(answer: Answer) -> dict[str, Any]:
+    return {
+        "explanation": list(answer.explanation),
+        "notes": list(answer.notes),
+        "minors": [asdict(minor) for minor in answer.minors],
+    }
+
+
+def _run(image: dict[str, Any]) -> str:
+    return f"tfimg run {image['tags'][0]}"
+
+
+def _print(answer: Answer, image: dict[str, Any]) -> None:
+    from tfimg.cli.fields import print_fields
+
+    proven = " ".join(str(image[key]) for key in ("level", "date", "gpu", "driver") if image[key])
+    print_fields(
+        {
+            "gpu": [told(kind) for kind in answer.kinds],
+            "driver": answer.driver,
+            "image": image["identifier"],
+            "tags": image["tags"],
+            "proven": proven,
+            "why": list(answer.explanation),
+            "notes": list(answer.notes) or None,
+            "build": image["build"],
+            "run": _run(image),
+        }
+    )
+    print()
+    minors = {one.minor: f"{'yes' if one.image else 'no ':3}  {one.why}" for one in answer.minors}
+    print_fields({"TensorFlow": "fits this host?", **minors})

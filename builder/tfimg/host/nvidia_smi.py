@@ -1,0 +1,127 @@
+"""Output of nvidia-smi → driver and GPUs, or why it tells none; and asking it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tfimg.errors import NoAccelerator, TfimgError, UsageError
+from tfimg.host.smi_forms import FORMS, LONG, VERSION, GpuWords, read
+from tfimg.process import CommandFailed
+
+QUERY = "--query-gpu=name,driver_version,{}memory.total"
+
+UNKNOWN_FIELD = 'Field "compute_cap" is not a valid field to query'
+"""Drivers up to 470 cannot be asked for it (huggingface/candle#733)."""
+
+DRIVER_HELP = "Install NVIDIA's driver, or mend it: `nvidia-smi` by itself must list the GPUs."
+
+HANGING_HELP = (
+    "Look what `dmesg` says of the driver (NVRM, Xid), and reboot: a GPU that fell off the bus hangs it."
+)
+
+FAILURES = (
+    (r"(?:Failed to initialize NVML: )?Driver/library version mismatch",
+     "Reboot: the driver was updated, and the module that is loaded is still the old one."),
+    (r"Failed to initialize NVML: .*", DRIVER_HELP),
+    (r"NVIDIA-SMI has failed .*", DRIVER_HELP),
+    (r"NVIDIA-SMI couldn't find .*", DRIVER_HELP),
+    (r"Unable to determine the device handle for GPU.*", DRIVER_HELP),
+    (r"No devices were found", "Look whether the GPU is on the bus (`lspci -d 10de:`) and what `dmesg` says of it."),
+    (r".*\bnvidia-smi\b.*(?:not found|No such file).*", DRIVER_HELP),
+)  # fmt: skip
+"""What nvidia-smi, or the shell in its place, says when it has nothing to tell, and what to do then."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gpu:
+    """One GPU. Tables of old drivers cut names (`Tesla V100-SXM2...`) and tell no capability, which is as `sm_75`."""
+
+    name: str
+    capability: str | None
+    memory_mib: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NvidiaSmi:
+    """What nvidia-smi tells: the driver, the newest CUDA that it is made for, where that is said, and every GPU."""
+
+    driver: str
+    cuda: str | None
+    gpus: tuple[Gpu, ...]
+
+
+def parse(text: str) -> NvidiaSmi:
+    """Output of nvidia-smi in any of its three forms.
+
+    Raises `NoAccelerator` when it says that there is no GPU or that it failed, `UsageError` when it is no such output.
+    """
+    told = text.removeprefix("\ufeff")
+    words = read(told)
+    if words is None:
+        raise _failure([line.strip() for line in told.splitlines() if line.strip()])
+    if not words.driver or not re.fullmatch(VERSION, words.driver):
+        raise UsageError("nvidia-smi's output does not tell the version of the driver.", next_step=FORMS)
+    if not words.gpus:
+        raise NoAccelerator(f"nvidia-smi lists no GPU; the driver is {words.driver}.", next_step=DRIVER_HELP)
+    cuda = words.cuda if words.cuda and re.fullmatch(VERSION, words.cuda) else None
+    return NvidiaSmi(driver=words.driver, cuda=cuda, gpus=tuple(map(_gpu, words.gpus)))
+
+
+def _gpu(words: GpuWords) -> Gpu:
+    name = (words.name or "").strip()
+    if not name or len(name) > 100 or not name.isprintable():
+        raise UsageError("nvidia-smi's output has a GPU without a readable name.", next_step=FORMS)
+    number = re.fullmatch(r"([0-9]{1,2})\.([0-9])", words.capability or "")
+    size = re.fullmatch(r"([0-9]{1,9})(?: MiB)?", words.memory or "")
+    return Gpu(
+        name=name,
+        capability=f"sm_{number[1]}{number[2]}" if number else None,
+        memory_mib=int(size[1]) if size else None,
+    )
+
+
+def _failure(lines: Sequence[str]) -> TfimgError:
+    """What text means that tells no GPU."""
+    for pattern, step in FAILURES:
+        for line in (line[:LONG] for line in lines):
+            if re.fullmatch(rf"{pattern}\.?", line) and line.isprintable():
+                return NoAccelerator(f"nvidia-smi says: {line}", next_step=step)
+    if not lines:
+        return UsageError("nvidia-smi's output is empty.", next_step=FORMS)
+    return UsageError(f"This is not output of nvidia-smi: it begins with {lines[0][:60]!r}.", next_step=FORMS)
+
+
+def ask(run: Callable[[Sequence[str]], str]) -> NvidiaSmi:
+    """What this machine's nvidia-smi tells.
+
+    `run` starts a program and returns its output; it raises `CommandFailed`, `TimeoutError` with a sentence, or another
+    `OSError`. Raises `NoAccelerator` when there is no nvidia-smi, when it fails or hangs, and when what it says is not
+    understood.
+    """
+    try:
+        return parse(_output(run))
+    except UsageError as error:
+        raise NoAccelerator(error.what, next_step=DRIVER_HELP) from None
+    except TimeoutError as error:
+        raise NoAccelerator(str(error), next_step=HANGING_HELP) from None
+    except FileNotFoundError:
+        why = "is not installed"
+    except OSError as error:
+        why = f"cannot be started: {error.strerror}"
+    raise NoAccelerator(f"`nvidia-smi`, which comes with NVIDIA's driver, {why}.", next_step=DRIVER_HELP)
+
+
+def _output(run: Callable[[Sequence[str]], str]) -> str:
+    """What it prints, of success or of failure."""
+    said = ""
+    for capability in ("compute_cap,", ""):
+        try:
+            return run(["nvidia-smi", QUERY.format(capability), "--format=csv"])
+        except CommandFailed as failed:
+            # It complains on standard output.
+            said = f"{failed.completed.stdout}\n{failed.completed.stderr}"
+            if UNKNOWN_FIELD not in said:
+                break
+    return said

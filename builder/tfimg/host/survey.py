@@ -1,0 +1,133 @@
+"""This machine → Host: what it has that a container would need. Reading only; `doctor` and `run` understand it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tfimg.errors import NoAccelerator
+from tfimg.host.nvidia_smi import NvidiaSmi
+from tfimg.matrix.schema import PROCESSORS
+
+NVIDIA = "0x10de"
+"""NVIDIA's vendor number on the PCI bus."""
+
+DISPLAY = "0x03"
+"""First byte of the class of display controllers; GPUs without a screen are among them."""
+
+HOOK = "usr/bin/nvidia-container-runtime-hook"
+"""The program that makes an engine understand `--gpus` (moby, daemon/nvidia_linux.go)."""
+
+CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
+"""Where engines look for CDI specifications unless they are told otherwise."""
+
+CDI_KIND = re.compile(r"""["']?kind["']?\s*:\s*["']?nvidia\.com/gpu["']?\s*[,\n}]""")
+
+Socket = Literal["open", "closed", "absent"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Host:
+    """What was found on this machine.
+
+    `platform` is as the matrix names it, or the kernel's word where it has none; `avx` is None on a processor that
+    has no such thing. `cards` counts NVIDIA's GPUs on the bus; `module` says that their kernel module is loaded; `smi`
+    is what nvidia-smi said, or why it said nothing. `tpus` are device nodes, `closed_tpus` those that only some users
+    may open. `hook` says that the NVIDIA toolkit's hook is installed; `cdi` are folders with a specification of
+    NVIDIA's.
+    """
+
+    platform: str
+    avx: bool | None
+    memory_bytes: int | None
+    cards: int
+    module: bool
+    smi: NvidiaSmi | NoAccelerator
+    tpus: tuple[str, ...]
+    closed_tpus: tuple[str, ...]
+    hook: bool
+    cdi: tuple[str, ...]
+    socket: Socket
+
+
+def survey(
+    *,
+    root: Path,
+    machine: str,
+    ask_smi: Callable[[], NvidiaSmi],
+    may_use: Callable[[Path], bool],
+    docker_host: str,
+) -> Host:
+    """Look at the machine below `root`.
+
+    `machine` is the kernel's name of the processor, `may_use` says whether we may read and write a path.
+    """
+    tpus = [*sorted(root.glob("dev/accel[0-9]*")), *sorted(root.glob("dev/vfio/[0-9]*"))]
+    return Host(
+        platform=next((name for name, known in PROCESSORS.items() if known == machine), machine),
+        avx=_avx(root) if machine == "x86_64" else None,
+        memory_bytes=_memory(root),
+        cards=sum(_is_card(device) for device in root.glob("sys/bus/pci/devices/*")),
+        module=(root / "proc/driver/nvidia/version").exists(),
+        smi=_smi(ask_smi),
+        tpus=_names(root, tpus),
+        closed_tpus=_names(root, [node for node in tpus if not _everybody_s(node)]),
+        hook=(root / HOOK).exists(),
+        cdi=tuple(folder for folder in CDI_FOLDERS if any(map(_is_nvidia_s, _specifications(root, folder)))),
+        socket=_socket(root, docker_host, may_use),
+    )
+
+
+def _read(path: Path) -> str:
+    # Files below /proc and /sys come and go, and some are for root alone: what cannot be read says nothing.
+    with suppress(OSError):
+        return path.read_text(errors="replace")
+    return ""
+
+
+def _avx(root: Path) -> bool:
+    return re.search(r"^flags\s*:.*\bavx\b", _read(root / "proc/cpuinfo"), re.MULTILINE) is not None
+
+
+def _memory(root: Path) -> int | None:
+    found = re.search(r"^MemTotal:\s*(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
+def _is_card(device: Path) -> bool:
+    return _read(device / "vendor").strip() == NVIDIA and _read(device / "class").startswith(DISPLAY)
+
+
+def _smi(ask: Callable[[], NvidiaSmi]) -> NvidiaSmi | NoAccelerator:
+    try:
+        return ask()
+    except NoAccelerator as error:
+        return error
+
+
+def _names(root: Path, nodes: Sequence[Path]) -> tuple[str, ...]:
+    return tuple(f"/{node.relative_to(root)}" for node in nodes)
+
+
+def _everybody_s(node: Path) -> bool:
+    return node.stat().st_mode & 0o006 == 0o006
+
+
+def _specifications(root: Path, folder: str) -> Iterator[Path]:
+    for ending in ("json", "yaml", "yml"):
+        yield from (root / folder.lstrip("/")).glob(f"*.{ending}")
+
+
+def _is_nvidia_s(specification: Path) -> bool:
+    return CDI_KIND.search(f"{_read(specification)}\n") is not None
+
+
+def _socket(root: Path, docker_host: str, may_use: Callable[[Path], bool]) -> Socket:
+    path = root / docker_host.removeprefix("unix://").lstrip("/")
+    if not docker_host.startswith("unix://") or not path.exists():
+        return "absent"
+    return "open" if may_use(path) else "closed"

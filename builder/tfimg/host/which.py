@@ -1,0 +1,224 @@
+"""What nvidia-smi told + a request → the image that fits the host, and which TensorFlow minors fit and do not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from tfimg.errors import ResolutionError, UnavailableGpu, UsageError
+from tfimg.host.names import CUT, known_as
+from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
+from tfimg.matrix.gpus import find_gpu, runs
+from tfimg.matrix.schema import Matrix
+from tfimg.matrix.spec import ImageSpec
+from tfimg.resolution.refuse import preference
+from tfimg.resolution.request import Condition, Request, conditions, quoted
+from tfimg.resolution.resolve import Resolution, resolve
+
+WAYS_OUT = "\nWhat would work:"
+"""Where a refusal begins to speak of what is no help while the GPU stays."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """GPUs of one kind in the host: how many, what the matrix is asked for, and the capability (`sm_75`)."""
+
+    name: str
+    count: int
+    asked: str
+    capability: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Minor:
+    """A TensorFlow minor on the host: its best image and what to know of it, or None and why it has none."""
+
+    minor: str
+    image: str | None
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """The image that fits the host, why, what to know of it, and how the TensorFlow minors fit."""
+
+    driver: str
+    kinds: tuple[Kind, ...]
+    spec: ImageSpec
+    explanation: tuple[str, ...]
+    notes: tuple[str, ...]
+    minors: tuple[Minor, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Fit:
+    """What each kind of GPU asks of an image."""
+
+    matrix: Matrix
+    specs: Sequence[ImageSpec]
+    wanted: Mapping[Kind, Request]
+
+    def common(self, kinds: Iterable[Kind]) -> list[ImageSpec]:
+        """Images that run on all of these."""
+        all_of = [one for kind in kinds for one in conditions(self.matrix, self.wanted[kind])]
+        return [spec for spec in self.specs if all(condition.meets(spec) for condition in all_of)]
+
+    def of(self, kind: Kind) -> Resolution:
+        """The image for one. Raises `ResolutionError`."""
+        return resolve(self.matrix, self.specs, self.wanted[kind])
+
+
+def which(matrix: Matrix, specs: Sequence[ImageSpec], request: Request, smi: NvidiaSmi) -> Answer:
+    """The best image that runs on every GPU of the host; a GPU or driver of the request stands for the host's.
+
+    Raises `UsageError` for a GPU that cannot be known, `ResolutionError` when no image runs.
+    """
+    driver = request.driver or smi.driver
+    kinds = (_kind(matrix, request.gpu, request.gpu),) if request.gpu else _kinds(matrix, smi.gpus)
+    fit = _Fit(
+        matrix=matrix, specs=specs,
+        wanted={kind: replace(request, driver=driver, gpu=kind.asked) for kind in kinds},
+    )  # fmt: skip
+    minors = fits(matrix, specs, replace(request, driver=driver), kinds)
+    try:
+        found = fit.of(kinds[0]) if len(kinds) == 1 else _for_all(fit, kinds)
+    except ResolutionError as error:
+        error.details = {**error.details, "minors": [asdict(minor) for minor in minors]}
+        raise
+    return Answer(
+        driver=driver, kinds=kinds, spec=found.spec, explanation=found.explanation, notes=found.notes, minors=minors,
+    )  # fmt: skip
+
+
+# Which GPUs
+
+
+def _kind(matrix: Matrix, name: str, asked: str, count: int = 1) -> Kind:
+    return Kind(name=name, count=count, asked=asked, capability=find_gpu(matrix, asked))
+
+
+def _kinds(matrix: Matrix, gpus: Sequence[Gpu]) -> tuple[Kind, ...]:
+    # Not by memory: two cards of one model may differ by a MiB.
+    counts = Counter((gpu.name, _known_as(matrix, gpu)) for gpu in gpus)
+    return tuple(_kind(matrix, name, asked, count) for (name, asked), count in counts.items())
+
+
+def _known_as(matrix: Matrix, gpu: Gpu) -> str:
+    if known := known_as(matrix, gpu):
+        return known
+    cut = ", of which nvidia-smi's table shows no more" if gpu.name.endswith(CUT) else ""
+    raise UsageError(
+        f"This host's GPU is {gpu.name!r}{cut}, and the matrix knows no such name.",
+        next_step="Add --gpu NAME, with its name or its compute capability (--gpu sm_75); or give the output of "
+        "`nvidia-smi --query-gpu=name,driver_version,compute_cap,memory.total --format=csv`, which tells it.",
+    )
+
+
+# Several kinds of GPU
+
+
+def _for_all(fit: _Fit, kinds: Sequence[Kind]) -> Resolution:
+    common = fit.common(kinds)
+    if not common:
+        raise _odd_one_out(fit, kinds)
+    best = max(common, key=preference)
+    choice = resolve(fit.matrix, common, fit.wanted[kinds[0]]).explanation
+    notes = [note for kind in kinds for note in resolve(fit.matrix, [best], fit.wanted[kind]).notes]
+    return Resolution(
+        spec=best,
+        explanation=(
+            f"The matrix has {len(fit.specs)} images.",
+            *(
+                f"{told(kind)} with this driver: {len(fit.common([kind]))} meet the request."
+                for kind in kinds
+            ),
+            f"All of them together: {len(common)} left.",
+            *choice[1 + len(conditions(fit.matrix, fit.wanted[kinds[0]])) :],
+        ),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _odd_one_out(fit: _Fit, kinds: Sequence[Kind]) -> ResolutionError:
+    """Why no image runs on every GPU, and what does without the one that stands in the way."""
+    refusals = {kind: error for kind in kinds if (error := _refusal(fit, kind))}
+    if len(refusals) == len(kinds):
+        return next(iter(refusals.values()))
+    ways = [(kind, fit.common([one for one in kinds if one != kind])) for kind in (*refusals, *kinds)]
+    odd, images = next(((kind, images) for kind, images in ways if images), (None, []))
+    headline = f"No image meets the request on every GPU of this host ({', '.join(map(told, kinds))})"
+    if odd is None:
+        return UnavailableGpu(f"{headline}.", next_step="`tfimg which --gpu NAME` answers for one of them.")
+    best = max(images, key=preference).identifier
+    refused = refusals.get(odd)
+    why = f": {str(refused).partition(WAYS_OUT)[0]}\n" if refused else "."
+    rest = next(kind for kind in kinds if kind != odd)
+    error = (type(refused) if refused else UnavailableGpu)(
+        f"{headline}; {told(odd)} is the odd one out{why}",
+        next_step=f"{best} meets it without: ask with --gpu {quoted(rest.asked)}, and leave that GPU out of containers "
+        "(`tfimg run --gpus` takes the numbers of those to give them).",
+    )
+    error.details = {"odd_one_out": odd.name, "without_it": best}
+    return error
+
+
+def _refusal(fit: _Fit, kind: Kind) -> ResolutionError | None:
+    try:
+        fit.of(kind)
+    except ResolutionError as error:
+        return error
+    return None
+
+
+def told(kind: Kind) -> str:
+    """A kind of GPU in words: `2 NVIDIA GeForce RTX 3090 (sm_86)`."""
+    many = f"{kind.count} " if kind.count > 1 else ""
+    return f"{many}{kind.name} ({kind.capability})"
+
+
+# Every minor
+
+
+def fits(
+    matrix: Matrix, specs: Sequence[ImageSpec], request: Request, kinds: Sequence[Kind]
+) -> tuple[Minor, ...]:
+    """How each TensorFlow minor fits driver and GPUs, newest first. All else that was asked does not count."""
+    host = Request(driver=request.driver, platform=request.platform)
+    wanted = [one for kind in kinds for one in conditions(matrix, replace(host, gpu=kind.asked))]
+    by_minor: dict[str, list[ImageSpec]] = {}
+    for spec in specs:
+        by_minor.setdefault(spec.minor, []).append(spec)
+    return tuple(
+        _minor(matrix, minor, of_minor, wanted, kinds) for minor, of_minor in reversed(by_minor.items())
+    )
+
+
+def _minor(
+    matrix: Matrix, minor: str, specs: Sequence[ImageSpec], wanted: Sequence[Condition], kinds: Sequence[Kind]
+) -> Minor:
+    left = list(specs)
+    # What a host cannot change is told first.
+    for option in ("--device", "--platform", "--gpu", "--driver"):
+        for condition in (one for one in wanted if one.option == option):
+            before, left = left, [spec for spec in left if condition.meets(spec)]
+            if not left:
+                return Minor(minor=minor, image=None, why=_lack(condition, max(before, key=preference)))
+    best = max(left, key=preference)
+    return Minor(minor=minor, image=best.identifier, why=_means(matrix, best, kinds))
+
+
+def _lack(condition: Condition, spec: ImageSpec) -> str:
+    has = condition.has(spec)
+    return {
+        "--device": "no image for GPUs",
+        "--platform": f"no image for GPUs on {condition.told}",
+        "--gpu": f"does not run on {condition.told.removeprefix('GPU ')}: {has}",
+        "--driver": f"needs driver {has}",
+    }[condition.option]
+
+
+def _means(matrix: Matrix, spec: ImageSpec, kinds: Sequence[Kind]) -> str:
+    architectures = spec.gpu.architectures if spec.gpu else ()
+    ptx = {kind.capability: None for kind in kinds if runs(matrix, architectures, kind.capability) == "ptx"}
+    return f"no code for {', '.join(ptx)}, but PTX: slow first start" if ptx else "code for the GPU"

@@ -1,0 +1,46 @@
+"""How far a computed number may be from the true one, and the verdict when it is farther."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from contract import CheckFailed
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from contract import Evidence
+
+# Half the distance from 1 to the next number: 2**-p for p significant bits (IEEE 754; bfloat16 has 8 of them).
+ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+SINGLE = ROUNDOFF["float32"]
+
+
+def gamma(count: int, roundoff: float = SINGLE) -> float:
+    """Relative error of `count` rounded operations, n u / (1 - n u).
+
+    A sum of n products, in any order of summation, is wrong by at most gamma(n) times the sum of their absolute
+    values (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., SIAM 2002, lemma 3.1, eq. 3.5).
+    """
+    return count * roundoff / (1 - count * roundoff)
+
+
+def over(found: Any, expected: Any, bound: Any) -> float:
+    """The largest error of a NumPy array, in units of its bound; NaN when there is one."""
+    return float((abs(found - expected) / bound).max())
+
+
+def require_within(evidence: Evidence, cause: str) -> Evidence:
+    """The evidence. Raises CheckFailed when anything in its `error_over_bound` is above 1 or no number."""
+    # Asked this way round, a NaN fails too.
+    wrong = [
+        f"{name} at {ratio:.3g} times"
+        for name, ratio in evidence["error_over_bound"].items()
+        if not ratio <= 1
+    ]
+    if wrong:
+        raise CheckFailed(
+            f"expected every error within its rounding bound, found {', '.join(wrong)} the bound: {cause}",
+            **evidence,
+        )
+    return evidence

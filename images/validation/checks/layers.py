@@ -1,0 +1,143 @@
+"""Layers of neural networks against references in NumPy: what runs in cuDNN on a GPU."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from bounds import gamma, over, require_within
+from framework import device_under_test, require_placement, strictly_on, tensorflow
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from contract import Evidence, Facts
+
+SEED = 20
+CPU = "/device:CPU:0"
+# Small, because the bound grows with the number of products in a sum. Batch, height, width, channels.
+IMAGE, KERNEL = (2, 10, 11, 16), (3, 3, 16, 24)
+BATCH, STEPS, FEATURES, UNITS = 4, 6, 8, 12
+# The difference quotient's own error is about its square.
+NUDGE = 1e-4
+CAUSE = "the result is wrong or of lower precision; try another machine, then another TensorFlow"
+
+
+def convolution(facts: Facts) -> Evidence:
+    """A 3 x 3 convolution and both of its gradients against NumPy in float64.
+
+    An element of any of them is a sum of n products, wrong by at most gamma(n) times the sum of their absolute values
+    when added directly. cuDNN may choose Winograd's or Fourier's way, which are that good only against the largest
+    such sum in the array (Higham, section 23.2, on fast products): so that is the scale.
+    """
+    tf, np = tensorflow(), importlib.import_module("numpy")
+    device = device_under_test(tf, facts)
+    random = np.random.default_rng(SEED)
+    shape = (IMAGE[0], IMAGE[1] - KERNEL[0] + 1, IMAGE[2] - KERNEL[1] + 1, KERNEL[3])
+    image, kernel, upstream = (random.standard_normal(size, "float32") for size in (IMAGE, KERNEL, shape))
+    found = _convolve(tf, device, image, kernel, upstream)
+    exact = convolution_reference(np, image, kernel, upstream)
+    scales = convolution_reference(np, abs(image), abs(kernel), abs(upstream))
+    counts = (
+        KERNEL[0] * KERNEL[1] * KERNEL[2],
+        KERNEL[0] * KERNEL[1] * KERNEL[3],
+        shape[0] * shape[1] * shape[2],
+    )
+    names = ("output", "input gradient", "kernel gradient")
+    evidence = {
+        "device": [require_placement(tensor, device) for tensor in found],
+        "error_over_bound": {
+            name: over(tensor.numpy(), true, gamma(count) * scale.max())
+            for name, tensor, true, scale, count in zip(names, found, exact, scales, counts)
+        },
+    }
+    return require_within(evidence, CAUSE)
+
+
+def _convolve(tf: Any, device: str, *arrays: Any) -> tuple[Any, Any, Any]:
+    with strictly_on(tf, device):
+        image, kernel, upstream = map(tf.constant, arrays)
+        with tf.GradientTape() as tape:
+            tape.watch([image, kernel])
+            output = tf.nn.conv2d(image, kernel, strides=1, padding="VALID", data_format="NHWC")
+        return (output, *tape.gradient(output, [image, kernel], output_gradients=upstream))
+
+
+def convolution_reference(np: Any, image: Any, kernel: Any, upstream: Any) -> tuple[Any, Any, Any]:
+    """Output, input gradient and kernel gradient in float64: one matrix product per place in the kernel."""
+    image, kernel, upstream = (array.astype("float64") for array in (image, kernel, upstream))
+    output, to_image, to_kernel = np.zeros_like(upstream), np.zeros_like(image), np.zeros_like(kernel)
+    for row, column in np.ndindex(kernel.shape[:2]):
+        window = np.s_[:, row : row + upstream.shape[1], column : column + upstream.shape[2]]
+        output += image[window] @ kernel[row, column]
+        to_image[window] += upstream @ kernel[row, column].T
+        to_kernel[row, column] = np.tensordot(image[window], upstream, ([0, 1, 2], [0, 1, 2]))
+    return output, to_image, to_kernel
+
+
+def lstm(facts: Facts) -> Evidence:
+    """Keras' LSTM equals its equations in float64, its gradient their difference quotient in a random direction.
+
+    To first order: no gate or tanh has a slope above 1, so each step adds at most the error of one inner product.
+    The gradient goes there and back. On a GPU, the CPU's results are held against the same reference.
+    """
+    tf, np = tensorflow(), importlib.import_module("numpy")
+    device = device_under_test(tf, facts)
+    random = np.random.default_rng(SEED)
+    shapes = ((BATCH, STEPS, FEATURES), (FEATURES, 4 * UNITS), (UNITS, 4 * UNITS), (4 * UNITS,))
+    arrays = [random.standard_normal(shape, "float32") / shape[0] ** 0.5 for shape in shapes]
+    upstream, *directions = (random.standard_normal(shape) for shape in ((BATCH, STEPS, UNITS), *shapes))
+    exact = lstm_reference(np, *arrays), _slope(np, arrays, directions, upstream)
+    rounding = STEPS * gamma(FEATURES + UNITS + 1)
+    scale = (abs(arrays[0]) @ abs(arrays[1])).max() + abs(arrays[2]).sum(axis=0).max() + abs(arrays[3]).max()
+    evidence: Evidence = {"device": [], "error_over_bound": {}}
+    for place in dict.fromkeys((device, CPU)):
+        output, gradients = _keras_lstm(tf, place, arrays, upstream.astype("float32"))
+        slopes = [gradient.numpy() * along for gradient, along in zip(gradients, directions)]
+        total, size = (sum(change(slope).sum() for slope in slopes) for change in (np.asarray, abs))
+        evidence["device"].append(require_placement(output, place))
+        evidence["error_over_bound"][f"output {place}"] = over(output.numpy(), exact[0], rounding * scale)
+        evidence["error_over_bound"][f"gradient {place}"] = over(total, exact[1], 2 * rounding * size)
+    return require_within(evidence, CAUSE)
+
+
+def _keras_lstm(tf: Any, device: str, arrays: list[Any], upstream: Any) -> tuple[Any, Any]:
+    """The output, and the gradients for inputs and weights. Keras places some small operations itself."""
+    with strictly_on(tf, device, soft=True):
+        layer = tf.keras.layers.LSTM(UNITS, return_sequences=True)
+        layer.build(arrays[0].shape)
+        layer.set_weights(arrays[1:])
+        inputs = tf.constant(arrays[0])
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            output = layer(inputs)
+        gradients = tape.gradient(output, [inputs, *layer.trainable_weights], tf.constant(upstream))
+    return output, gradients
+
+
+def lstm_reference(np: Any, inputs: Any, kernel: Any, recurrent: Any, bias: Any) -> Any:
+    """The outputs of all steps in float64 (Hochreiter and Schmidhuber with forget gates, in Keras' order i f c o)."""
+    hidden = cell = np.zeros((len(inputs), recurrent.shape[0]))
+    outputs = []
+    for step in range(inputs.shape[1]):
+        gates = inputs[:, step].astype("float64") @ kernel + hidden @ recurrent + bias
+        enter, forget, new, leave = np.split(gates, 4, axis=1)
+        cell = _sigmoid(np, forget) * cell + _sigmoid(np, enter) * np.tanh(new)
+        hidden = _sigmoid(np, leave) * np.tanh(cell)
+        outputs.append(hidden)
+    return np.stack(outputs, axis=1)
+
+
+def _sigmoid(np: Any, value: Any) -> Any:
+    return 1 / (1 + np.exp(-value))
+
+
+def _slope(np: Any, arrays: list[Any], directions: list[Any], upstream: Any) -> float:
+    """The change of the weighted outputs along the directions, by a central difference."""
+    ahead, behind = (
+        (
+            upstream * lstm_reference(np, *(array + step * along for array, along in zip(arrays, directions)))
+        ).sum()
+        for step in (NUDGE, -NUDGE)
+    )
+    return float((ahead - behind) / (2 * NUDGE))

@@ -1,0 +1,265 @@
+"""NVIDIA's libraries: all of them, from the locked wheels alone, and TensorFlow opens each. No GPU is needed."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from child import ask
+from contract import CheckFailed, claimed
+from native import NOT_CHECKED, NVIDIA
+
+from .packages import normalised
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from contract import Evidence, Facts
+
+OWNERS = {
+    "CudaRuntime": "nvidia-cuda-runtime", "Cublas": "nvidia-cublas", "CublasLt": "nvidia-cublas",
+    "Cufft": "nvidia-cufft", "Curand": "nvidia-curand", "Cusolver": "nvidia-cusolver",
+    "Cusparse": "nvidia-cusparse", "Cudnn": "nvidia-cudnn", "Nccl": "nvidia-nccl", "Cupti": "nvidia-cuda-cupti",
+}  # fmt: skip
+"""TensorFlow's getter → the wheel that brings its library."""
+
+# cuDNN's shared objects ask each other: cudnn_version.h and cudnn_ops*.h of 8.9 and 9.3.
+CUDNN_CALLS = {
+    8: [f"cudnn{part}{kind}VersionCheck" for part in ("Ops", "Cnn", "Adv") for kind in ("Infer", "Train")],
+    9: [f"cudnn{part}VersionCheck" for part in ("Graph", "Ops", "Cnn", "Adv")],
+}
+# What the kernel and the machine show; an image has nothing there.
+NOT_SEARCHED = {"/proc", "/sys", "/dev", "/run"}
+DRIVER = re.compile(r"libcuda\.so[.\d]*$")
+
+
+class Wheel(NamedTuple):
+    """An installed distribution of NVIDIA's, and its files with the bytes that each should have, if it says."""
+
+    name: str
+    version: str
+    files: dict[str, int | None]
+
+
+def none(_facts: Facts) -> Evidence:
+    """An image that is not for a GPU has no NVIDIA file."""
+    found = [*(f"{wheel.name} {wheel.version}" for wheel in wheels()), *map(str, on_disk())]
+    if found:
+        raise CheckFailed(
+            f"expected nothing of NVIDIA's in an image without a GPU, found {_some(found)}: a package that is not "
+            "locked brought it; install with the lock alone",
+            found=found,
+        )
+    return {"found": 0}
+
+
+def complete(_facts: Facts) -> Evidence:
+    """Every file of every wheel of NVIDIA's is there in the size that the wheel's own record says."""
+    missing, changed = [], []
+    present = wheels()
+    for wheel in present:
+        for path, size in wheel.files.items():
+            found = Path(path).stat().st_size if Path(path).is_file() else None
+            if found is None:
+                missing.append(path)
+            elif size is not None and found != size:
+                changed.append(f"{path} ({found} bytes, not {size})")
+    if missing or changed or not present:
+        told = "; ".join(
+            f"{len(paths)} {what}: {_some(paths)}"
+            for what, paths in (("are missing", missing), ("changed", changed))
+            if paths
+        )
+        raise CheckFailed(
+            f"expected NVIDIA's wheels as they were installed, found {told or 'none'}: something removed or replaced "
+            "them after the installation; build the image anew",
+            missing=missing,
+            changed=changed,
+        )
+    return {"wheels": len(present), "files": sum(len(wheel.files) for wheel in present)}
+
+
+def gate(_facts: Facts) -> Evidence:
+    """TensorFlow's own gate opens: it lists GPUs only when it could open each library that it needs.
+
+    Its getters are asked one by one too, for those that the gate does not need: NCCL and CUPTI.
+    """
+    answer = ask("gate")
+    installed = [wheel.name for wheel in wheels()]
+    getters = {
+        name: answer["getters"][name]
+        for name, owner in OWNERS.items()
+        if any(wheel.startswith(owner + "-") for wheel in installed) or name in ("CudaRuntime", "Cudnn")
+    }
+    closed = [name for name, opens in getters.items() if opens is False]
+    told = {name: "not checked" if opens is None else opens for name, opens in getters.items()}
+    if closed or answer["gate"] is False:
+        raise CheckFailed(
+            f"expected TensorFlow to open its CUDA libraries, found that it cannot open {', '.join(closed) or 'all'}: "
+            "with these it lists no GPU; install the locked wheels, and let ldconfig know their folders",
+            gate=answer["gate"],
+            getters=told,
+        )
+    if answer["gate"] is None:
+        raise CheckFailed(
+            "expected libtensorflow_framework.so.2 to export the gate of its CUDA libraries, found none: this is not "
+            "a wheel for CUDA, or a release that this suite does not know",
+            getters=told,
+        )
+    return {"gate": True, "getters": told}
+
+
+def loadable(_facts: Facts) -> Evidence:
+    """Each shared library of the wheels loads by itself, so none lacks a library that it needs."""
+    paths = [
+        path
+        for wheel in wheels()
+        for path in wheel.files
+        if re.search(r"/lib(64)?/lib[^/]+\.so[.\d]*$", path)
+    ]
+    refused = {path: reason for path, reason in ask("load", *sorted(paths)).items() if reason}
+    if refused:
+        first = next(iter(refused.values()))
+        raise CheckFailed(
+            f"expected {len(paths)} libraries to load, found {len(refused)} that do not ({first}): one that they need "
+            "is missing or does not fit; install the locked wheels",
+            refused=refused,
+        )
+    return {"libraries": len(paths)}
+
+
+def origin(_facts: Facts) -> Evidence:
+    """What TensorFlow opens comes from the wheels, and the image has no second copy of it anywhere."""
+    own = {str(Path(path).resolve()) for wheel in wheels() for path in wheel.files}
+    taken = ask("gate")["opened"]
+    strangers = {name: path for name, path in taken.items() if str(Path(path).resolve()) not in own}
+    beside = [str(path) for path in on_disk() if str(path) not in own]
+    if strangers or beside:
+        searched = os.environ.get("LD_LIBRARY_PATH")
+        why = f"LD_LIBRARY_PATH is {searched!r}" if searched else "a base image or a later step brought them"
+        raise CheckFailed(
+            f"expected every CUDA library from its locked wheel, found {_some([*strangers.values(), *beside])} beside "
+            f"them: {why}; remove them, as versions that are mixed fail at random",
+            opened=taken,
+            beside=beside,
+        )
+    return {"opened": taken}
+
+
+def versions(_facts: Facts) -> Evidence:
+    """Each library tells the version of its wheel when it is asked."""
+    names = {Path(path).name for wheel in wheels() for path in wheel.files if NVIDIA.match(Path(path).name)}
+    told = ask("versions", *sorted(names))
+    locked = {re.sub(r"-cu\d+$", "", wheel.name): wheel.version for wheel in wheels()}
+    wrong = {
+        name: {"wheel": locked.get(name.partition(" ")[0]), "library": version}
+        for name, version in told.items()
+        if not version.startswith(NOT_CHECKED) and not _same(version, locked.get(name.partition(" ")[0]))
+    }
+    if wrong or not told:
+        listed = ", ".join(
+            f"{name} {one['wheel']} whose library says {one['library']}" for name, one in wrong.items()
+        )
+        raise CheckFailed(
+            f"expected libraries of their wheels' versions, found {listed or 'no library that can be asked'}: another "
+            "copy is loaded in its place, or the wheel is not what it says; install the locked wheels",
+            wrong=wrong,
+        )
+    return {"versions": told}
+
+
+def cudnn(facts: Facts) -> Evidence:
+    """cuDNN is one that TensorFlow accepts: of the row's major, at least of its minor, with all of its parts."""
+    claim = claimed(facts.cudnn, "cuDNN")
+    least, below = (_numbers(part) for part in claim.split(","))
+    names = [Path(path).name for wheel in wheels() for path in wheel.files]
+    sonames = sorted(name for name in names if re.match(r"libcudnn\.so\.\d+$", name))
+    told = ask("versions", *sonames).get("nvidia-cudnn") if sonames else "there is no libcudnn"
+    found = _numbers(told) if re.match(r"[\d.]+$", told) else []
+    if not found or not least <= found < below:
+        raise CheckFailed(
+            f"expected cuDNN {claim}, found {told}: TensorFlow refuses another major and an older minor when it "
+            "makes its first convolution; install the locked nvidia-cudnn",
+            cudnn=told,
+        )
+    calls = ask("cudnn", sonames[0], *CUDNN_CALLS.get(found[0], []))
+    wrong = {name: one for name, one in calls.items() if one != 0 and not str(one).startswith(NOT_CHECKED)}
+    if wrong or not calls:
+        raise CheckFailed(
+            f"expected all parts of cuDNN {told}, found {wrong or 'no part that can be asked'}: one is missing or of "
+            "another version; install the locked nvidia-cudnn",
+            cudnn=told,
+            calls=calls,
+        )
+    return {"cudnn": told, "calls": calls}
+
+
+def driver_stub(_facts: Facts) -> Evidence:
+    """No file passes for the driver: libcuda comes from the machine, and a stub in its place hides every GPU."""
+    paths = [str(path) for path in on_disk(DRIVER)]
+    answers = ask("driver", *paths) if paths else {}
+    # Without a driver in the kernel, whatever calls itself libcuda was not handed in by the machine.
+    machine = Path("/proc/driver/nvidia/version").exists()
+    stubs = [
+        path for path, answer in answers.items() if not machine or answer == STUB or isinstance(answer, str)
+    ]
+    if stubs:
+        raise CheckFailed(
+            f"expected no libcuda in the image, found {_some(stubs)}: it takes the driver's place and hides every GPU; "
+            "remove it",
+            found=answers,
+        )
+    return {"found": answers}
+
+
+# CUDA driver API, CUresult: CUDA_ERROR_STUB_LIBRARY.
+STUB = 34
+
+
+@lru_cache(maxsize=1)
+def wheels() -> tuple[Wheel, ...]:
+    """NVIDIA's distributions that are installed."""
+    return tuple(
+        Wheel(
+            normalised(distribution.metadata["Name"]),
+            distribution.version,
+            {str(Path(file.locate()).resolve()): file.size for file in distribution.files or () if file.hash},
+        )
+        for distribution in distributions()
+        if normalised(distribution.metadata["Name"] or "").startswith("nvidia-")
+    )
+
+
+@lru_cache(maxsize=None)
+def on_disk(pattern: re.Pattern[str] = NVIDIA) -> tuple[Path, ...]:
+    """Files, not links, anywhere in the image whose names fit."""
+    return tuple(path.resolve() for path in _walk() if pattern.match(path.name) and not path.is_symlink())
+
+
+@lru_cache(maxsize=1)
+def _walk() -> tuple[Path, ...]:
+    return tuple(_libraries())
+
+
+def _libraries() -> Iterator[Path]:
+    for folder, folders, files in os.walk("/"):
+        folders[:] = [name for name in folders if f"{folder}{name}" not in NOT_SEARCHED]
+        yield from (Path(folder, name) for name in files if ".so" in name)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
+
+
+def _same(told: str, wheel: str | None) -> bool:
+    """Libraries tell two or three numbers of the four that a wheel has."""
+    return wheel is not None and wheel.startswith(told) and wheel[len(told) :][:1] in ("", ".")
+
+
+def _some(names: list[str], count: int = 3) -> str:
+    rest = len(names) - count
+    return ", ".join(names[:count]) + (f" and {rest} more" if rest > 0 else "")

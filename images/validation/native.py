@@ -1,0 +1,296 @@
+"""`python native.py QUESTION [ARGUMENT ...]`: calls into shared libraries, one JSON line as the answer.
+
+A process of its own, because a library that does not fit may crash it. TensorFlow is not imported: its libraries
+are opened, and the functions that it calls itself when it starts are called. They are C++ functions that wheels
+of 2.10 to 2.21 export (read from their symbol tables), called by their names as the compiler writes them; where
+one is missing, the answer says so instead of guessing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+import re
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+# Where the loader of CUDA libraries lived: from TensorFlow 2.11 on, and before.
+NAMESPACES = ("3tsl", "15stream_executor")
+GETTERS = (
+    "CudaRuntime", "Cublas", "CublasLt", "Cufft", "Curand", "Cusolver", "Cusparse", "Cudnn", "Nccl", "Cupti",
+)  # fmt: skip
+NVIDIA = re.compile(
+    r"lib(cudart|cublas|cublasLt|nvblas|cufft|cufftw|curand|cusolver|cusolverMg|cusparse|cudnn\w*|nccl|cupti|nvrtc"
+    r"|nvrtc-builtins|nvJitLink|nvvm)\.so[.\d]*$"
+)
+STATUS_BYTES = 256
+NOT_CHECKED = "not checked"
+# cudaError of the CUDA runtime API; up to CUDA 11 even the question for its own version needs a driver.
+INSUFFICIENT_DRIVER = 35
+
+
+def framework() -> ctypes.CDLL:
+    """The library that opens CUDA's; global, because its companions look for its symbols."""
+    return ctypes.CDLL(str(package() / "libtensorflow_framework.so.2"), ctypes.RTLD_GLOBAL)
+
+
+def package() -> Path:
+    """Where TensorFlow is installed."""
+    spec = importlib.util.find_spec("tensorflow")
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    if not places:
+        sys.exit("TensorFlow is not installed")
+    return Path(places[0])
+
+
+def everything() -> list[ctypes.CDLL]:
+    """The framework and, from 2.12 on, the library that holds XLA; loading both takes seconds."""
+    rest = package() / "libtensorflow_cc.so.2"
+    return [framework(), *([ctypes.CDLL(str(rest), ctypes.RTLD_GLOBAL)] if rest.exists() else [])]
+
+
+def find(libraries: list[ctypes.CDLL], *names: str) -> Any | None:
+    """The first of these functions that a library exports."""
+    for library in libraries:
+        for name in names:
+            try:
+                return getattr(library, name)
+            except AttributeError:
+                continue
+    return None
+
+
+def gate() -> dict[str, Any]:
+    """What TensorFlow's own gate says, and each of its getters: True, False, or None where it is not exported."""
+    library = framework()
+
+    def ask(name: str) -> bool | None:
+        mangled = [f"_ZN{space}8internal9DsoLoader{len(name)}{name}Ev" for space in NAMESPACES]
+        function = find([library], *mangled)
+        return None if function is None else status_is_ok(function)
+
+    answers = {getter: ask(f"Get{getter}DsoHandle") for getter in GETTERS}
+    whole = [ask(name) for name in ("MaybeTryDlopenGPULibraries", "TryDlopenCUDALibraries")]
+    return {"gate": whole[0] if whole[0] is not None else whole[1], "getters": answers, "opened": opened()}
+
+
+def status_is_ok(function: Any) -> bool:
+    """Call a function that returns a Status, or one with a value, in memory that the caller provides.
+
+    Its first word is 0 or 1 for OK: a null pointer up to TensorFlow 2.14, since then Abseil's code shifted by two.
+    """
+    answer = ctypes.create_string_buffer(STATUS_BYTES)
+    function.restype, function.argtypes = None, [ctypes.c_void_p]
+    function(ctypes.addressof(answer))
+    return int.from_bytes(answer.raw[:8], "little") >> 2 == 0
+
+
+def opened() -> dict[str, str]:
+    """NVIDIA's libraries in this process → the files that the loader took, without links."""
+    paths = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line}
+    return {Path(path).name: path for path in sorted(paths) if NVIDIA.match(Path(path).name)}
+
+
+def load(*paths: str) -> dict[str, str | None]:
+    """Library → the loader's complaint, or None. Each in a process of its own, so that none lends another a library."""
+    return {path: alone(partial(opens, path)) for path in paths}
+
+
+def opens(path: str) -> None:
+    """Raises OSError when the loader refuses a library."""
+    ctypes.CDLL(path)
+
+
+def alone(act: Callable[[], object]) -> Any:
+    """What `act` returns, in a fork; or what it complained of when it raised or died."""
+    with tempfile.TemporaryFile() as words:
+        text, status = forked(act, words.fileno())
+        words.seek(0)
+        last = words.read().decode(errors="replace").strip().splitlines()[-1:]
+    if text:
+        return json.loads(text)
+    return f"the process ended with status {status}: {' '.join(last) or 'it said nothing'}"
+
+
+def forked(act: Callable[[], object], stderr: int) -> tuple[str, int]:
+    """Do something in a fork that complains into a file: its answer as JSON, empty if it died, and its status."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.dup2(stderr, 2)
+        try:
+            answer: object = act()
+        except (OSError, AttributeError) as error:
+            answer = str(error)
+        os.write(writer, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        text = stream.read()
+    return text, os.waitpid(child, 0)[1]
+
+
+PROPERTIES = {
+    "nvidia-cublas": ("libcublas.so", "cublasGetProperty"),
+    "nvidia-cublas (Lt)": ("libcublasLt.so", "cublasLtGetProperty"),
+    "nvidia-cufft": ("libcufft.so", "cufftGetProperty"),
+    "nvidia-curand": ("libcurand.so", "curandGetProperty"),
+    "nvidia-cusolver": ("libcusolver.so", "cusolverGetProperty"),
+    "nvidia-cusparse": ("libcusparse.so", "cusparseGetProperty"),
+    "nvidia-cudnn": ("libcudnn.so", "cudnnGetProperty"),
+}
+"""Wheel → its library and the function that tells major, minor and patch (libraryPropertyType 0, 1, 2)."""
+
+
+def versions(*sonames: str) -> dict[str, Any]:
+    """Wheel → the version that its library, by its SONAME, tells of itself; or the loader's complaint."""
+    by_stem = {name.partition(".so")[0] + ".so": name for name in sonames}
+    answers = {
+        wheel: alone(partial(properties, by_stem[stem], function))
+        for wheel, (stem, function) in PROPERTIES.items()
+        if stem in by_stem
+    }
+    for wheel, (stem, function, decode) in NUMBERS.items():
+        if stem in by_stem:
+            answers[wheel] = alone(partial(number, by_stem[stem], function, decode))
+    return answers
+
+
+def properties(soname: str, function: str) -> str:
+    """Major, minor and patch of a library."""
+    library, parts = ctypes.CDLL(soname), []
+    for kind in range(3):
+        value = ctypes.c_int()
+        if getattr(library, function)(kind, ctypes.byref(value)):
+            raise OSError(f"{function} failed")
+        parts.append(str(value.value))
+    return ".".join(parts)
+
+
+def number(soname: str, function: str, decode: Callable[[int], str]) -> str:
+    """A version that a library tells as one number."""
+    value = ctypes.c_int()
+    failure = getattr(ctypes.CDLL(soname), function)(ctypes.byref(value))
+    if failure == INSUFFICIENT_DRIVER:
+        return f"{NOT_CHECKED}: {function} needs the driver"
+    if failure:
+        raise OSError(f"{function} answered {failure}")
+    return decode(value.value)
+
+
+# cudaRuntimeGetVersion: 1000 x major + 10 x minor; ncclGetVersion: 10000 x major + 100 x minor + patch.
+NUMBERS: dict[str, Any] = {
+    "nvidia-cuda-runtime": (
+        "libcudart.so",
+        "cudaRuntimeGetVersion",
+        lambda n: f"{n // 1000}.{n % 1000 // 10}",
+    ),
+    "nvidia-nccl": ("libnccl.so", "ncclGetVersion", lambda n: f"{n // 10000}.{n // 100 % 100}.{n % 100}"),
+}
+
+
+def cudnn(soname: str, *calls: str) -> dict[str, Any]:
+    """Each of cuDNN's own version checks → 0, or what it said: a sub-library that is missing crashes the call."""
+    answers = {call: alone(partial(asked, soname, call)) for call in calls}
+    # Parts of cuDNN up to 8.7 want the driver as soon as they are loaded.
+    return {
+        call: f"{NOT_CHECKED}: it needs the driver" if "libcuda.so" in str(answer) else answer
+        for call, answer in answers.items()
+    }
+
+
+def asked(library: str, function: str, *arguments: int) -> int:
+    """What a function of a library returns."""
+    return int(getattr(ctypes.CDLL(library), function)(*arguments))
+
+
+def driver(*paths: str) -> dict[str, Any]:
+    """What `cuInit` of each file says: 34 is the code of a stub (CUDA driver API, CUDA_ERROR_STUB_LIBRARY)."""
+    return {path: alone(partial(asked, path, "cuInit", 0)) for path in paths}
+
+
+def search() -> dict[str, Any]:
+    """Where XLA looks for CUDA, and the ptxas and libdevice that its own functions find (None: none exported)."""
+    libraries = everything()
+    roots = find(
+        libraries, "_ZN3tsl18CandidateCudaRootsB5cxx11Ev", "_ZN10tensorflow18CandidateCudaRootsB5cxx11Ev"
+    )
+    by_string = find(libraries, FIND_BY_STRING)
+    by_view = find(libraries, FIND_BY_VIEW)
+    ptxas: str | None = None
+    if by_string:
+        ptxas = called(by_string, string(b"ptxas"), string(b""))
+    elif by_view:
+        ptxas = called(by_view, *view(b"ptxas"), *view(b""))
+    device = find(libraries, LIBDEVICE)
+    return {
+        "roots": None if roots is None else strings(roots),
+        "ptxas": ptxas,
+        "libdevice": None if device is None else called(device, *view(b"")),
+    }
+
+
+STRING = "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+FIND_BY_STRING = f"_ZN15stream_executor18FindCudaExecutableERK{STRING}S7_"
+FIND_BY_VIEW = "_ZN15stream_executor18FindCudaExecutableB5cxx11ESt17basic_string_viewIcSt11char_traitsIcEES3_"
+LIBDEVICE = "_ZN3xla3gpu5nvptx13LibDevicePathB5cxx11ESt17basic_string_viewIcSt11char_traitsIcEE"
+KEPT: list[Any] = []
+
+
+def string(text: bytes) -> Any:
+    """The address of a std::string: pointer, length, capacity."""
+    memory = ctypes.create_string_buffer(text)
+    words = (ctypes.c_uint64 * 4)(ctypes.addressof(memory), len(text), len(text), 0)
+    KEPT.extend((memory, words))
+    return ctypes.c_void_p(ctypes.addressof(words))
+
+
+def view(text: bytes) -> list[Any]:
+    """A std::string_view as the calling convention passes it: length and pointer in two registers."""
+    memory = ctypes.create_string_buffer(text)
+    KEPT.append(memory)
+    return [ctypes.c_uint64(len(text)), ctypes.c_void_p(ctypes.addressof(memory))]
+
+
+def called(function: Any, *arguments: Any) -> str | None:
+    """The std::string that a function returns in the caller's memory, by itself or in a StatusOr; None: it failed."""
+    answer = (ctypes.c_uint64 * 32)()
+    function.restype = None
+    function(ctypes.c_void_p(ctypes.addressof(answer)), *arguments)
+    # A string begins with a pointer, a StatusOr with the status before it.
+    first = answer[0]
+    start = 0 if first > 1 << 16 and answer[1] < 1 << 16 else 1
+    if start and first >> 2:
+        return None
+    return ctypes.string_at(answer[start], answer[start + 1]).decode()
+
+
+def strings(function: Any) -> list[str]:
+    """The std::vector of std::string that a function returns."""
+    answer = (ctypes.c_uint64 * 32)()
+    function.restype = None
+    function(ctypes.c_void_p(ctypes.addressof(answer)))
+    ends = range(answer[0], answer[1], 32)
+    return [
+        ctypes.string_at(
+            ctypes.c_uint64.from_address(at).value, ctypes.c_uint64.from_address(at + 8).value
+        ).decode()
+        for at in ends
+    ]
+
+
+QUESTIONS: dict[str, Callable[..., Any]] = {
+    "gate": gate, "load": load, "versions": versions, "cudnn": cudnn, "driver": driver, "search": search,
+}  # fmt: skip
+
+if __name__ == "__main__":
+    print(json.dumps(QUESTIONS[sys.argv[1]](*sys.argv[2:])))

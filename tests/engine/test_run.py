@@ -1,0 +1,99 @@
+"""`tfimg run` on a real engine: what a program in a container is given, and what its end leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfimg.engine.docker import DockerEngine
+
+from .conftest import IDENTIFIER, Built, containers, started, tfimg, wait_until
+
+FOREIGN = "tfimg-test/tensorflow:foreign"
+
+
+def test_the_status_of_the_program_is_ours(built: Built) -> None:
+    ended = tfimg("run", built.name, "--", "python", "-c", "print('out'); raise SystemExit(42)")
+    assert (ended.code, ended.stdout) == (42, "out\n"), ended.stderr
+
+
+def test_the_program_reads_our_standard_input(built: Built) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tfimg", "run", built.name, "--", "python", "-c", "print(input()[::-1])"],
+        input="abc\n", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "cba\n"), done.stderr
+
+
+def test_options_reach_the_container(built: Built, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("shown")
+    tmp_path.chmod(0o755)
+    program = "import os; print(os.getcwd(), open('file').read(), os.environ['X'], os.getuid())"
+    ended = tfimg(
+        "run", built.name, "-v", f"{tmp_path}:/work:ro", "-w", "/work", "-e", "X=-y", "-u", "4321:4321",
+        "--shm-size", "128m", "--", "python", "-c", program,
+    )  # fmt: skip
+    assert (ended.code, ended.stdout) == (0, "/work shown -y 4321\n"), ended.stderr
+
+
+def test_an_interrupt_leaves_no_container(built: Built, engine: DockerEngine, tmp_path: Path) -> None:
+    before = containers(engine)
+    program = "import time; print('up', flush=True); time.sleep(600)"
+    with started("run", built.name, "--", "python", "-c", program, env=dict(os.environ)) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "up\n"
+        assert len(containers(engine)) == len(before) + 1
+        child.send_signal(signal.SIGINT)
+        # What Python does at an interrupt, and tini passes on.
+        assert child.wait(60) == 130
+    log = tmp_path / "log"
+    log.touch()
+    wait_until(lambda: containers(engine) == before, log)
+
+
+@pytest.fixture
+def foreign(engine: DockerEngine, built: Built) -> str:
+    """An image that says nothing of itself: the built one's files, without its labels."""
+    environ = {**os.environ, "DOCKER_HOST": engine.host}
+    box = subprocess.run(
+        ["docker", "create", built.name], env=environ, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    try:
+        empty = "LABEL tfimg.identifier="
+        subprocess.run(
+            ["docker", "commit", "--change", empty, box, FOREIGN],
+            env=environ, capture_output=True, check=True,
+        )  # fmt: skip
+    finally:
+        subprocess.run(["docker", "rm", box], env=environ, capture_output=True, check=True)
+    return FOREIGN
+
+
+def test_an_image_that_does_not_say_what_it_is_is_foreign(foreign: str) -> None:
+    assert tfimg("run", foreign).code == 53
+    ended = tfimg("run", foreign, "--as", IDENTIFIER, "--", "python", "-c", "print(1)")
+    assert (ended.code, ended.stdout) == (0, "1\n"), ended.stderr
+
+
+def test_gpus_are_of_no_use_to_a_cpu_image(built: Built) -> None:
+    ended = tfimg("run", built.name, "--gpus", "all")
+    assert ended.code == 52
+    assert "2.15.1-cuda12.2-py3.11" in ended.stderr
+
+
+def test_doctor_knows_the_image(built: Built) -> None:
+    ended = tfimg("doctor", built.name, "--json")
+    (document,) = ended.documents
+    assert document["image"] == IDENTIFIER
+    assert {one["name"]: one["state"] for one in document["findings"]}["engine"] == "ok"
+
+
+def test_an_engine_tells_how_it_hands_out_devices(engine: DockerEngine) -> None:
+    hands = engine.toolkit()
+    assert (hands.host, hands.local) == (engine.host, True)
+    assert "runc" in hands.runtimes

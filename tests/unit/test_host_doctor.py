@@ -1,0 +1,193 @@
+"""What is found of machines, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes import capabilities, toolkit
+from hosts import B200, H100, PLAIN, T4, HostEdge, holding, plain, with_gpus
+from tfimg.cli import main
+from tfimg.engine.network import HostNetwork
+from tfimg.errors import EngineTooOld, EngineUnavailable
+from tfimg.host.doctor import Case, Finding, examine
+from tfimg.matrix.schema import Matrix
+from tfimg.matrix.spec import ImageSpec
+
+CPU, GPU, TPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.20.0-tpu-py3.11"
+NVIDIA = toolkit(runtimes=("nvidia", "runc"))
+NETWORK = HostNetwork(ca=Path("/etc/ca.pem"), netrc=None, variables={}, left_out=())
+
+Examine = Callable[..., dict[str, Finding]]
+
+
+@pytest.fixture
+def found(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], ImageSpec]) -> Examine:
+    """Findings by name, of a good machine with some changes."""
+
+    def examined(identifier: str | None = None, **changes: Any) -> dict[str, Finding]:
+        case = Case(
+            matrix=matrix, specs=tuple(specs), host=PLAIN, toolkit=toolkit(), builder=capabilities(),
+            network=NETWORK, spec=named(identifier) if identifier else None,
+        )  # fmt: skip
+        return {finding.name: finding for finding in examine(replace(case, **changes))}
+
+    return examined
+
+
+def states(findings: dict[str, Finding]) -> dict[str, str]:
+    return {name: finding.state for name, finding in findings.items()}
+
+
+def test_a_machine_without_accelerators_has_no_problem(found: Examine) -> None:
+    assert states(found()) == {
+        "processor": "ok", "memory": "ok", "engine": "ok", "socket": "ok", "buildx": "ok", "disk": "ok",
+        "network": "ok", "gpu": "absent", "toolkit": "absent", "tpu": "absent",
+    }  # fmt: skip
+
+
+def test_a_machine_with_everything(found: Examine) -> None:
+    findings = found(host=with_gpus(T4, T4, tpus=("/dev/accel0",)), toolkit=NVIDIA)
+    assert set(states(findings).values()) == {"ok"}
+    assert findings["gpu"].found == "2 (Tesla T4) with driver 550.54.15"
+    assert findings["toolkit"].found == "containers get GPUs by --gpus all"
+
+
+@pytest.mark.parametrize(
+    ("identifier", "changes", "expected"),
+    [
+        (GPU, {}, {"gpu": "problem", "toolkit": "problem"}),
+        (GPU, {"host": with_gpus()}, {"gpu": "ok", "toolkit": "problem"}),
+        (GPU, {"host": with_gpus(driver="470.57"), "toolkit": NVIDIA}, {"gpu": "problem", "toolkit": "ok"}),
+        (None, {"host": with_gpus(driver="470.57"), "toolkit": NVIDIA}, {"gpu": "warning"}),
+        (None, {"host": with_gpus(B200), "toolkit": NVIDIA}, {"gpu": "warning"}),
+        (None, {"host": plain(cards=1)}, {"gpu": "warning", "toolkit": "warning"}),
+        (GPU, {"host": with_gpus(H100), "toolkit": NVIDIA}, {"gpu": "warning"}),
+        (CPU, {"host": with_gpus(driver="470.57")}, {"gpu": "warning"}),
+        (TPU, {}, {"tpu": "problem"}),
+        (TPU, {"host": plain(tpus=("/dev/accel0",))}, {"tpu": "ok"}),
+        (TPU, {"host": plain(tpus=("/dev/accel0",), closed_tpus=("/dev/accel0",))}, {"tpu": "warning"}),
+        (GPU, {"toolkit": toolkit(host="tcp://far:1", runtimes=("nvidia",))},
+         {"engine": "warning", "gpu": "warning", "toolkit": "ok"}),
+        (TPU, {"toolkit": toolkit(host="tcp://far:1")}, {"tpu": "warning"}),
+        (None, {"host": plain(avx=False)}, {"processor": "problem"}),
+        (None, {"host": plain(platform="ppc64le", avx=None)}, {"processor": "problem"}),
+        (None, {"host": plain(platform="linux/arm64", avx=None)}, {"processor": "ok"}),
+        (None, {"host": plain(memory_bytes=2 * 1024**3)}, {"memory": "warning"}),
+        (None, {"host": plain(memory_bytes=None)}, {"memory": "absent"}),
+        (None, {"host": plain(socket="closed")}, {"socket": "problem"}),
+        (None, {"host": plain(socket="absent")}, {"socket": "absent"}),
+        (None, {"builder": capabilities(free_bytes=10**9)}, {"disk": "problem"}),
+        (CPU, {"builder": capabilities(free_bytes=10**9), "present": True}, {"disk": "warning"}),
+        (None, {"builder": capabilities(free_bytes=None)}, {"disk": "absent"}),
+        (None, {"network": replace(NETWORK, ca=None)}, {"network": "warning"}),
+    ],
+)  # fmt: skip
+def test_a_state(found: Examine, identifier: str | None, changes: Any, expected: dict[str, str]) -> None:
+    findings = found(identifier, **changes)
+    assert states(findings) | expected == states(findings)
+    todo = [finding for finding in findings.values() if finding.state in ("warning", "problem")]
+    assert all(finding.next_step for finding in todo)
+
+
+def test_an_engine_that_cannot_build_is_no_problem_to_who_has_the_image(found: Examine) -> None:
+    no_buildx = EngineTooOld("`docker buildx` is not installed.", next_step="Install it.")
+    finding = found(builder=no_buildx)["buildx"]
+    assert (finding.state, finding.found, finding.next_step) == (
+        "problem", "`docker buildx` is not installed.", "Install it.",
+    )  # fmt: skip
+    assert found(CPU, builder=no_buildx, present=True)["buildx"].state == "warning"
+
+
+def test_without_an_engine_the_rest_is_still_examined(found: Examine) -> None:
+    gone = EngineUnavailable("No container engine answers.", next_step="Start Docker.")
+    findings = found(GPU, toolkit=gone, builder=gone, host=with_gpus())
+    assert (findings["engine"].state, findings["gpu"].state) == ("problem", "ok")
+    assert {findings[name].state for name in ("buildx", "disk", "toolkit")} == {"absent"}
+
+
+def test_a_matrix_without_gpus_asks_nothing_of_one(found: Examine) -> None:
+    finding = found(host=with_gpus(), specs=())["gpu"]
+    assert (finding.state, finding.found) == ("absent", "an NVIDIA GPU")
+
+
+def test_credentials_are_not_shown(found: Examine) -> None:
+    network = replace(
+        NETWORK,
+        variables={
+            "HTTPS_PROXY": "http://me:secret@proxy:3128",
+            "UV_DEFAULT_INDEX": "https://a:b@index/simple",
+        },
+        left_out=("extra index file://me:secret@/wheels: it is on this machine's disk",),
+    )
+    finding = found(network=network)["network"]
+    assert "proxy http://proxy:3128, index https://index/simple" in finding.found
+    assert "secret" not in finding.found
+
+
+@pytest.fixture
+def edge() -> HostEdge:
+    return HostEdge()
+
+
+@pytest.fixture
+def doctor(tmp_path: Path, edge: HostEdge) -> Callable[..., int]:
+    def run(*argv: str) -> int:
+        return main(["doctor", *argv], {"PATH": os.defpath, "HOME": str(tmp_path)}, edge)
+
+    return run
+
+
+def test_doctor_shows_a_line_for_what_is_well_and_the_next_step_for_what_is_not(
+    doctor: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert doctor() == 0
+    out = capsys.readouterr().out
+    assert "ok       processor  linux/amd64 with AVX\n" in out
+    assert doctor(GPU) == 54
+    out, err = capsys.readouterr()
+    assert (
+        "problem  gpu        2.15.1-cuda12.2-py3.11 computes on NVIDIA GPUs, and this machine has none" in out
+    )
+    assert "next: Use a machine with one." in out
+    assert err.startswith(f"tfimg: This machine cannot run {GPU} yet; in the way: gpu, toolkit.")
+
+
+def test_doctor_as_json(doctor: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor("--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["image"], len(document["findings"])) == (None, 10)
+    assert doctor(GPU, "--json") == 54
+    document = json.loads(capsys.readouterr().out)
+    assert (document["error"], document["image"]) == ("UnfitHost", GPU)
+    assert set(document["findings"][0]) == {"name", "state", "found", "why", "next_step"}
+
+
+def test_doctor_reads_an_image_in_the_engine(
+    doctor: Callable[..., int], edge: HostEdge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    holding(edge, "mine", CPU)
+    assert doctor("mine") == 0
+    holding(edge, "foreign", None)
+    assert doctor("foreign") == 53
+    capsys.readouterr()
+    assert doctor("nothing") == 2
+    assert capsys.readouterr().err == (
+        "tfimg: nothing is neither an identifier of the matrix nor an image in the engine. `tfimg list` shows all "
+        "identifiers.\n"
+    )
+
+
+def test_doctor_without_an_engine(
+    doctor: Callable[..., int], edge: HostEdge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edge.refuses = EngineUnavailable("No container engine answers.", next_step="Start Docker.")
+    assert doctor() == 54
+    assert "next: Start Docker." in capsys.readouterr().out
+    assert doctor("name/of:image") == 4

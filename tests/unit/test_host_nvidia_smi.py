@@ -1,0 +1,250 @@
+"""Recorded output of nvidia-smi → driver and GPUs, or a sentence; and how it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfimg.errors import NoAccelerator, TfimgError, UsageError
+from tfimg.host.nvidia_smi import Gpu, NvidiaSmi, ask, parse
+from tfimg.host.smi_forms import FORMS
+from tfimg.process import CommandFailed, Completed, run
+
+FOLDER = Path(__file__).parents[1] / "data" / "nvidia-smi"
+FILES = sorted(FOLDER.iterdir())
+
+H100 = ("NVIDIA H100 80GB HBM3", None, 81559)
+
+TOLD: dict[str, tuple[str, str | None, list[tuple[str, str | None, int | None]]]] = {
+    "t4-470.txt": ("470.256.02", "11.4", [("Tesla T4", None, 15109)]),
+    "t4-535.txt": ("535.104.05", "12.2", [("Tesla T4", None, 15360)]),
+    "v100-470.txt": ("470.182.03", "11.4", [("Tesla V100-SXM2...", None, 16160)]),
+    "geforce-470-name-cut-away.txt": ("470.57.02", "11.4", [("NVIDIA GeForce ...", None, 7979)]),
+    "a100-525.txt": ("525.105.17", "12.0", [("NVIDIA A100-SXM...", None, 40960)]),
+    "a10g-535.txt": ("535.183.01", "12.2", [("NVIDIA A10G", None, 23028)]),
+    "l4-550.txt": ("550.54.15", "12.4", [("NVIDIA L4", None, 23034)]),
+    "rtx4090-560.txt": ("560.35.03", "12.6", [("NVIDIA GeForce RTX 4090", None, 24564)]),
+    "rtx3090-twice-550.txt": ("550.120", "12.4", [("NVIDIA GeForce RTX 3090", None, 24576)] * 2),
+    "rtx5090-580.txt": ("580.82.09", "13.0", [("NVIDIA GeForce RTX 5090", None, 32607)]),
+    "t4-and-rtx5090-580.txt": (
+        "580.82.09", "13.0", [("Tesla T4", None, 15360), ("NVIDIA GeForce RTX 5090", None, 32607)],
+    ),
+    "b200-610.txt": ("610.43.02", "13.3", [("NVIDIA B200", None, 183359)]),
+    "h100-535.txt": ("535.161.08", "12.2", [H100] * 8),
+    "h100-mig-570.txt": ("570.124.06", "12.8", [H100]),
+    "h100-570.csv": ("570.124.06", None, [("NVIDIA H100 PCIe", "sm_90", 81559)] * 2),
+    "gh200-570.csv": ("570.86.15", None, [("NVIDIA GH200 480GB", "sm_90", 97871)]),
+    "b200-570.csv": ("570.133.20", None, [("NVIDIA B200", "sm_100", 183359)] * 8),
+    "gb10-580.csv": ("580.95.05", None, [("NVIDIA GB10", "sm_121", None)]),
+    "unnamed-580.csv": ("580.95.05", None, [("NVIDIA Graphics Device", "sm_89", 24564)]),
+    "k80-470-no-units.csv": ("470.256.02", None, [("Tesla K80", None, 11441)] * 2),
+    "rtx4090-550.xml": ("550.54.15", "12.4", [("NVIDIA GeForce RTX 4090", None, 24564)]),
+    "v100-and-a100-535.xml": (
+        "535.86.05", "12.2", [("Tesla V100-SXM2-16GB", None, 16384), ("NVIDIA A100-SXM4-40GB", None, 40960)],
+    ),
+}  # fmt: skip
+"""Driver, CUDA, and each GPU's name, capability and memory in MiB, by file."""
+
+HELP = "Install NVIDIA's driver, or mend it: `nvidia-smi` by itself must list the GPUs."
+
+REFUSED: dict[str, tuple[type[TfimgError], str]] = {
+    "failed.txt": (
+        NoAccelerator,
+        "nvidia-smi says: NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that "
+        f"the latest NVIDIA driver is installed and running. {HELP}",
+    ),
+    "mismatch.txt": (
+        NoAccelerator,
+        "nvidia-smi says: Failed to initialize NVML: Driver/library version mismatch. Reboot: the driver was updated, "
+        "and the module that is loaded is still the old one.",
+    ),
+    "no-devices.txt": (
+        NoAccelerator,
+        "nvidia-smi says: No devices were found. Look whether the GPU is on the bus (`lspci -d 10de:`) and what "
+        "`dmesg` says of it.",
+    ),
+    "not-installed.txt": (NoAccelerator, f"nvidia-smi says: bash: nvidia-smi: command not found. {HELP}"),
+    "empty.txt": (UsageError, f"nvidia-smi's output is empty. {FORMS}"),
+    "rocm.txt": (
+        UsageError,
+        "This is not output of nvidia-smi: it begins with '============================ ROCm System Management "
+        f"Interfac'. {FORMS}",
+    ),
+    "cut-short.xml": (
+        UsageError, f"nvidia-smi's XML cannot be read: no element found: line 20, column 1. {FORMS}",
+    ),
+    "entities.xml": (UsageError, f"The XML declares entities, which nvidia-smi's does not. {FORMS}"),
+}  # fmt: skip
+
+
+def answer(driver: str, cuda: str | None, gpus: Sequence[tuple[str, str | None, int | None]]) -> NvidiaSmi:
+    found = tuple(Gpu(name=name, capability=sm, memory_mib=memory) for name, sm, memory in gpus)
+    return NvidiaSmi(driver=driver, cuda=cuda, gpus=found)
+
+
+def test_every_recorded_output_has_its_answer() -> None:
+    assert {file.name for file in FILES} == TOLD.keys() | REFUSED.keys()
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"], ids=["unix", "windows"])
+@pytest.mark.parametrize("name", TOLD)
+def test_an_output_is_read(name: str, ends: str) -> None:
+    text = (FOLDER / name).read_text().replace("\n", ends)
+    assert parse(text) == answer(*TOLD[name])
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_tells_no_gpu_is_refused_with_its_own_sentence(name: str) -> None:
+    kind, message = REFUSED[name]
+    with pytest.raises(TfimgError) as caught:
+        parse((FOLDER / name).read_text())
+    assert (type(caught.value), str(caught.value)) == (kind, message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name, driver_version\nT4, [N/A]\n", "nvidia-smi's output does not tell the version of the driver."),
+        ("name, driver_version\n, 535.1\n", "nvidia-smi's output has a GPU without a readable name."),
+        (
+            "name, driver_version\nT4\x1b[2J, 535.1\n",
+            "nvidia-smi's output has a GPU without a readable name.",
+        ),
+        (
+            "name, driver_version\n",
+            "This is not output of nvidia-smi: it begins with 'name, driver_version'.",
+        ),
+        ("<nvidia_smi_log></nvidia_smi_log>", "nvidia-smi's output does not tell the version of the driver."),
+    ],
+)
+def test_what_is_half_there_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(text)
+    assert str(caught.value) == f"{message} {FORMS}"
+
+
+def test_a_driver_without_gpus() -> None:
+    header = (FOLDER / "t4-535.txt").read_text().partition("|   0")[0]
+    with pytest.raises(NoAccelerator, match=r"^nvidia-smi lists no GPU; the driver is 535\.104\.05\."):
+        parse(header)
+
+
+def test_a_warning_before_xml_and_the_new_names_of_versions() -> None:
+    text = (FOLDER / "rtx4090-550.xml").read_text()
+    renamed = text.replace("driver_version", "kmd_version").replace("cuda_version", "cuda_umd_version")
+    assert parse(f"WARNING: infoROM is corrupted\n{renamed}") == answer(*TOLD["rtx4090-550.xml"])
+
+
+def test_deep_xml_takes_no_time() -> None:
+    with pytest.raises(UsageError, match=r"^nvidia-smi's XML cannot be read: no element found"):
+        parse("<nvidia_smi_log>" + "<a>x" * 100_000)
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    for told in (text, f"<nvidia_smi_log>{text}", f"name, driver_version\n{text}", f"| NVIDIA-SMI {text}"):
+        read_or_refused(told)
+
+
+@given(st.sampled_from(FILES), st.integers(0, 5000), st.integers(0, 200), st.text(max_size=20))
+def test_a_damaged_output_is_read_or_refused(file: Path, start: int, length: int, put: str) -> None:
+    text = file.read_text()
+    read_or_refused(text[:start] + put + text[start + length :])
+
+
+def read_or_refused(text: str) -> None:
+    try:
+        found = parse(text)
+    except TfimgError:
+        return
+    assert found.gpus
+    assert all(gpu.name.isprintable() for gpu in found.gpus)
+
+
+# Asking
+
+
+def failing(said: str, unless: str = "compute_cap") -> Callable[[Sequence[str]], str]:
+    def run(argv: Sequence[str]) -> str:
+        if unless not in argv[1]:
+            return "name, driver_version, memory.total [MiB]\nTesla T4, 470.256.02, 15109 MiB\n"
+        raise CommandFailed(Completed(argv=tuple(argv), returncode=2, stdout=said, stderr=""))
+
+    return run
+
+
+def test_it_is_asked_for_the_capability_where_it_knows_the_word() -> None:
+    asked: list[Sequence[str]] = []
+
+    def run(argv: Sequence[str]) -> str:
+        asked.append(argv)
+        return (FOLDER / "h100-570.csv").read_text()
+
+    assert ask(run) == answer(*TOLD["h100-570.csv"])
+    assert asked == [
+        ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap,memory.total", "--format=csv"]
+    ]
+
+
+def test_an_old_one_is_asked_again_without() -> None:
+    run = failing('Field "compute_cap" is not a valid field to query.\n\n')
+    assert ask(run) == answer("470.256.02", None, [("Tesla T4", None, 15109)])
+
+
+def test_one_that_knows_no_such_word_in_either_question() -> None:
+    with pytest.raises(NoAccelerator, match=r"^This is not output of nvidia-smi: it begins with 'Field "):
+        ask(failing('Field "compute_cap" is not a valid field to query.', unless=""))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, (kind, _) in REFUSED.items() if kind is NoAccelerator], ids=str
+)
+def test_its_own_sentence_is_told_when_it_fails(name: str) -> None:
+    with pytest.raises(NoAccelerator) as caught:
+        ask(failing((FOLDER / name).read_text(), unless=""))
+    assert str(caught.value) == REFUSED[name][1]
+
+
+def test_what_it_says_and_nobody_understands() -> None:
+    with pytest.raises(NoAccelerator) as caught:
+        ask(failing("Segmentation fault", unless=""))
+    assert (
+        str(caught.value) == f"This is not output of nvidia-smi: it begins with 'Segmentation fault'. {HELP}"
+    )
+
+
+def test_a_machine_without_it() -> None:
+    def run(_: Sequence[str]) -> str:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    with pytest.raises(NoAccelerator) as caught:
+        ask(run)
+    assert str(caught.value) == f"`nvidia-smi`, which comes with NVIDIA's driver, is not installed. {HELP}"
+
+
+def test_one_that_may_not_be_started() -> None:
+    def run(_: Sequence[str]) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    with pytest.raises(NoAccelerator) as caught:
+        ask(run)
+    assert (
+        str(caught.value)
+        == f"`nvidia-smi`, which comes with NVIDIA's driver, cannot be started: Permission denied. {HELP}"
+    )
+
+
+def test_one_that_hangs(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    with pytest.raises(NoAccelerator) as caught:
+        ask(lambda argv: run([str(program), *argv[1:]], timeout=0.1).stdout)
+    assert str(caught.value) == (
+        f"`{program}` did not end within 0.1 seconds. Look what `dmesg` says of the driver (NVRM, Xid), and reboot: a "
+        "GPU that fell off the bus hangs it."
+    )

@@ -1,0 +1,324 @@
+"""The docker command for each device on machines that have what it needs, and on those that do not."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes import toolkit
+from hosts import B200, H100, T4, HostEdge, holding, plain, with_gpus
+from tfimg.cli import main
+from tfimg.engine.protocol import Toolkit
+from tfimg.errors import (
+    NoAccelerator,
+    NoToolkit,
+    UnavailableDriver,
+    UnavailableGpu,
+    UsageError,
+    WrongDevice,
+)
+from tfimg.host.accelerators import Surroundings
+from tfimg.host.run import Order, Wishes, order
+from tfimg.host.survey import Host
+from tfimg.matrix.schema import Matrix
+from tfimg.matrix.spec import ImageSpec
+
+CPU, GPU, TPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.20.0-tpu-py3.11"
+NVIDIA = toolkit(runtimes=("nvidia", "runc"))
+
+Plan = Callable[..., Order]
+
+
+@pytest.fixture
+def plan(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], ImageSpec]) -> Plan:
+    """Plans the run of an identifier's image, called `image`."""
+
+    def planned(
+        identifier: str, host: Host | None = None, hands: Toolkit | None = None, **wishes: Any
+    ) -> Order:
+        at = Surroundings(matrix=matrix, specs=specs, host=host or plain(), toolkit=hands or toolkit())
+        return order("image", named(identifier), Wishes(**wishes), at)
+
+    return planned
+
+
+def line(planned: Order) -> str:
+    return " ".join(planned.argv)
+
+
+def test_a_cpu_image_needs_nothing(plan: Plan) -> None:
+    assert plan(CPU) == Order(argv=("docker", "run", "--rm", "--interactive", "image"), device="cpu")
+
+
+def test_program_and_options_are_passed_on(plan: Plan) -> None:
+    planned = plan(
+        CPU, terminal=True, shm_size="2g", options=("--volume", "/a:/b", "--user", "0"), program=("ls", "-l")
+    )
+    assert (
+        line(planned)
+        == "docker run --rm --interactive --tty --shm-size 2g --volume /a:/b --user 0 image ls -l"
+    )
+    assert line(plan(CPU, interactive=False)) == "docker run --rm image"
+
+
+def test_a_gpu_image_gets_every_gpu_and_what_nccl_needs(plan: Plan) -> None:
+    planned = plan(GPU, with_gpus(), NVIDIA)
+    assert line(planned) == "docker run --rm --interactive --gpus all --ulimit memlock=-1 --shm-size 1g image"
+    assert (planned.device, planned.notes, planned.missing) == ("gpu", (), ())
+
+
+def test_gpus_are_chosen_by_number(plan: Plan) -> None:
+    assert '--gpus "device=0,1" ' in line(plan(GPU, with_gpus(T4, T4), NVIDIA, gpus="0,1"))
+    assert '--gpus "device=GPU-1f-2" ' in line(plan(GPU, with_gpus(T4), NVIDIA, gpus="GPU-1f-2"))
+
+
+def test_a_gpu_that_is_not_there_is_missing(plan: Plan) -> None:
+    (lack,) = plan(GPU, with_gpus(T4), NVIDIA, gpus="1").missing
+    assert isinstance(lack, NoAccelerator)
+    assert "this machine has no GPU 1, its last is 0" in str(lack)
+
+
+@pytest.mark.parametrize("gpus", ["", "none", "0,", "2 3", "device=0", "-1"])
+def test_what_names_no_gpu_is_refused(plan: Plan, gpus: str) -> None:
+    with pytest.raises(UsageError, match="does not name GPUs"):
+        plan(GPU, with_gpus(T4), NVIDIA, gpus=gpus)
+
+
+@pytest.mark.parametrize(
+    ("host", "hands"),
+    [
+        (with_gpus(), toolkit(cdi_devices=("nvidia.com/gpu=0", "nvidia.com/gpu=all"))),
+        (with_gpus(cdi=("/etc/cdi",)), toolkit(cdi_folders=("/etc/cdi", "/var/run/cdi"))),
+    ],
+    ids=["listed", "in a folder"],
+)
+def test_without_nvidia_s_runtime_gpus_come_by_cdi(plan: Plan, host: Host, hands: Toolkit) -> None:
+    assert "--device nvidia.com/gpu=all --ulimit" in line(plan(GPU, host, hands))
+    assert "--device nvidia.com/gpu=0 --ulimit" in line(plan(GPU, host, hands, gpus="0"))
+
+
+def test_the_hook_alone_is_enough_for_an_engine_on_this_machine(plan: Plan) -> None:
+    assert "--gpus all" in line(plan(GPU, with_gpus(hook=True)))
+    far = toolkit(host="tcp://far:2376")
+    assert isinstance(plan(GPU, with_gpus(hook=True), far).missing[0], NoToolkit)
+
+
+@pytest.mark.parametrize(
+    ("host", "told", "step"),
+    [
+        (with_gpus(), "knows no CDI device of NVIDIA's.", "nvidia-ctk runtime configure --runtime=docker"),
+        (with_gpus(cdi=("/etc/cdi",)), "is off.", '"features": {"cdi": true}'),
+    ],
+    ids=["no toolkit", "CDI is off"],
+)
+def test_an_engine_without_the_toolkit_cannot_hand_a_gpu_over(
+    plan: Plan, host: Host, told: str, step: str
+) -> None:
+    planned = plan(GPU, host)
+    (lack,) = planned.missing
+    assert isinstance(lack, NoToolkit)
+    assert told in str(lack)
+    assert step in lack.next_step
+    assert "--gpus all" in line(planned)
+
+
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [
+        (plain(), "this machine has none: no display device on its PCI bus is NVIDIA's"),
+        (plain(cards=1), "has 1, but no driver: /proc/driver/nvidia/version is missing"),
+        (
+            plain(cards=1, module=True),
+            "is loaded and does not answer: nvidia-smi is not installed. Install it.",
+        ),
+    ],
+    ids=["no GPU", "no driver", "no answer"],
+)
+def test_a_machine_without_a_usable_gpu_says_why(plan: Plan, host: Host, told: str) -> None:
+    (lack,) = plan(GPU, host, NVIDIA).missing
+    assert isinstance(lack, NoAccelerator)
+    assert told in str(lack)
+    assert lack.next_step.endswith(f"--no-gpu runs the image on the processor; {CPU} is the same release without "
+                                   "what GPUs need.")  # fmt: skip
+
+
+def test_everything_that_is_missing_is_told_first_things_first(plan: Plan) -> None:
+    assert [type(lack) for lack in plan(GPU).missing] == [NoAccelerator, NoToolkit]
+
+
+def test_a_driver_below_the_floor_is_too_old(plan: Plan) -> None:
+    (lack,) = plan(GPU, with_gpus(T4, driver="470.57.02"), NVIDIA).missing
+    assert isinstance(lack, UnavailableDriver)
+    assert "needs NVIDIA driver 525.60.13 or newer on Tesla T4, and this machine's is 470.57.02" in str(lack)
+    assert "`tfimg resolve --driver 470.57.02 --gpu sm_75`" in lack.next_step
+
+
+def test_a_gpu_that_the_wheel_has_no_code_for_is_refused(plan: Plan) -> None:
+    (lack,) = plan(GPU, with_gpus(B200, driver="570.86.10"), NVIDIA).missing
+    assert isinstance(lack, UnavailableGpu)
+    assert "no code for this machine's NVIDIA B200 (sm_100)" in str(lack)
+
+
+def test_ptx_is_a_note(plan: Plan) -> None:
+    planned = plan(GPU, with_gpus(H100), NVIDIA)
+    assert planned.missing == ()
+    assert "no code for NVIDIA H100 PCIe (sm_90), only PTX" in planned.notes[0]
+    assert "half an hour" in planned.notes[0]
+
+
+def test_a_gpu_that_nobody_knows_is_a_note(plan: Plan) -> None:
+    known = replace(T4, capability=None)
+    assert plan(GPU, with_gpus(known), NVIDIA).notes == ()
+    assert plan(GPU, with_gpus(replace(known, name="GeForce RTX 208...")), NVIDIA).notes == ()
+    (note,) = plan(GPU, with_gpus(replace(known, name="NVIDIA Q1")), NVIDIA).notes
+    assert note.startswith("NVIDIA Q1 is not in the matrix")
+
+
+def test_one_gpu_that_serves_is_enough(plan: Plan) -> None:
+    planned = plan(GPU, with_gpus(T4, B200, driver="570.86.10"), NVIDIA)
+    assert planned.missing == ()
+    assert planned.notes[0].startswith("Not of use here: ")
+    assert isinstance(
+        plan(GPU, with_gpus(T4, B200, driver="570.86.10"), NVIDIA, gpus="1").missing[0], UnavailableGpu
+    )
+
+
+def test_the_gpus_of_another_machine_are_not_judged(plan: Plan) -> None:
+    far = toolkit(host="ssh://far", runtimes=("nvidia",))
+    planned = plan(GPU, plain(), far)
+    assert planned.missing == ()
+    assert planned.notes == (
+        "GPU and driver were not checked: the engine at ssh://far is on another machine.",
+    )
+
+
+def test_a_gpu_image_runs_without_a_gpu_when_asked_to(plan: Plan) -> None:
+    planned = plan(GPU, no_gpu=True)
+    assert line(planned) == "docker run --rm --interactive --env NVIDIA_VISIBLE_DEVICES=void image"
+    assert (planned.device, planned.missing) == ("cpu", ())
+    assert planned.notes == (
+        f"No GPU is used, as asked: everything is computed on the processor, as {CPU} does in less space.",
+    )
+
+
+def test_gpus_are_of_no_use_to_a_cpu_image(plan: Plan) -> None:
+    with pytest.raises(WrongDevice) as caught:
+        plan(CPU, with_gpus(), NVIDIA, gpus="all")
+    assert caught.value.next_step == f"Take {GPU}, the same release for GPUs; or leave --gpus out."
+
+
+def test_gpus_are_of_no_use_to_a_tpu_image(plan: Plan) -> None:
+    with pytest.raises(WrongDevice, match="is for a Google TPU"):
+        plan(TPU, gpus="all")
+
+
+def test_a_tpu_image_runs_as_google_runs_them(plan: Plan) -> None:
+    planned = plan(TPU, plain(tpus=("/dev/accel0",)))
+    assert line(planned) == "docker run --rm --interactive --privileged --network host --shm-size 16g image"
+    assert (planned.device, planned.notes, planned.missing) == ("tpu", (), ())
+
+
+def test_a_machine_without_a_tpu_says_so(plan: Plan) -> None:
+    (lack,) = plan(TPU, options=("--publish", "1:1")).missing
+    assert isinstance(lack, NoAccelerator)
+    assert "neither /dev/accel0 nor /dev/vfio/0" in str(lack)
+
+
+def test_notes_on_a_tpu(plan: Plan) -> None:
+    host = plain(tpus=("/dev/vfio/0",), closed_tpus=("/dev/vfio/0",))
+    notes = plan(TPU, host, options=("--publish", "1:1"), no_gpu=True).notes
+    assert [note.split(" ")[0] for note in notes] == ["--publish", "Only"]
+
+
+def test_another_platform_is_a_note(plan: Plan) -> None:
+    (note,) = plan(CPU, plain(platform="linux/arm64")).notes
+    assert "is for linux/amd64 and this machine is linux/arm64" in note
+
+
+@pytest.fixture
+def edge() -> HostEdge:
+    return HostEdge()
+
+
+@pytest.fixture
+def tfimg(tmp_path: Path, edge: HostEdge) -> Callable[..., int]:
+    def run(*argv: str) -> int:
+        return main(argv, {"PATH": os.defpath, "HOME": str(tmp_path), "DOCKER_CONTEXT": "other"}, edge)
+
+    return run
+
+
+def test_run_becomes_docker_on_the_engine_that_was_chosen(tfimg: Callable[..., int], edge: HostEdge) -> None:
+    holding(edge, "mine", CPU)
+    assert (
+        tfimg("run", "mine", "-v", "/a:/b", "-e", "X=1", "-w", "/b", "--", "python", "-c", "x", "--", "-v")
+        == 7
+    )
+    ((argv, environ),) = edge.handed
+    assert argv[3:] == (
+        "--interactive", "--volume", "/a:/b", "--env", "X=1", "--workdir", "/b", "mine",
+        "python", "-c", "x", "--", "-v",
+    )  # fmt: skip
+    assert environ["DOCKER_HOST"] == "unix:///run/fake.sock"
+    assert "DOCKER_CONTEXT" not in environ
+
+
+def test_run_says_what_is_missing_before_docker_is_asked(
+    tfimg: Callable[..., int], edge: HostEdge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    holding(edge, "mine", GPU)
+    assert (tfimg("run", "mine"), edge.handed) == (50, [])
+    assert "this machine has none" in capsys.readouterr().err
+    edge.host = with_gpus()
+    assert (tfimg("run", "mine"), edge.handed) == (51, [])
+
+
+def test_run_of_a_foreign_image_asks_what_it_is(
+    tfimg: Callable[..., int], edge: HostEdge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    holding(edge, "foreign", None)
+    assert (tfimg("run", "foreign"), edge.handed) == (53, [])
+    assert "no label tfimg.identifier" in capsys.readouterr().err
+    assert tfimg("run", "foreign", "--as", CPU) == 7
+
+
+def test_run_without_the_docker_command(
+    tfimg: Callable[..., int], edge: HostEdge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    holding(edge, "mine", CPU)
+    edge.without_docker = True
+    assert tfimg("run", "mine", "--no-gpu") == 10
+    err = capsys.readouterr().err
+    assert "Note: --no-gpu changes nothing" in err
+    assert "the `docker` command that would use it is not installed" in err
+
+
+def test_run_of_an_image_that_is_not_there(tfimg: Callable[..., int]) -> None:
+    assert tfimg("run", "nothing") == 2
+
+
+def test_a_dry_run_prints_the_command_and_what_is_missing(
+    tfimg: Callable[..., int], edge: HostEdge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    holding(edge, "mine", GPU)
+    assert (tfimg("run", "mine", "--gpus", "0", "--dry-run", "--", "echo", "a b"), edge.handed) == (0, [])
+    out, err = capsys.readouterr()
+    assert "--gpus '\"device=0\"' --ulimit memlock=-1 --shm-size 1g mine echo 'a b'\n" in out
+    assert [text.split(":")[0] for text in err.splitlines()] == ["Missing", "Missing"]
+
+
+def test_a_dry_run_as_json(
+    tfimg: Callable[..., int], edge: HostEdge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    holding(edge, "mine", CPU)
+    assert tfimg("run", "mine", "--dry-run", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["image"], document["device"], document["argv"][0], document["missing"]) == (
+        CPU, "cpu", "docker", [],
+    )  # fmt: skip

@@ -1,0 +1,331 @@
+"""What nvidia-smi told → the image that fits, which minors fit, or why nothing does; as values and as a command."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from hosts import HostEdge, plain, with_gpus
+from tfimg.cli import main
+from tfimg.errors import ResolutionError, TfimgError, UnavailableDriver, UnavailableGpu, UsageError
+from tfimg.host.names import capability_of, known_as
+from tfimg.host.nvidia_smi import Gpu, NvidiaSmi, parse
+from tfimg.host.which import Answer, Kind, which
+from tfimg.matrix.schema import Matrix
+from tfimg.matrix.spec import ImageSpec
+from tfimg.resolution.request import Request
+
+FOLDER = Path(__file__).parents[1] / "data" / "nvidia-smi"
+
+LATEST = "2.21.0-cuda12.5-py3.11"
+OF_CUDA_11 = "2.14.1-cuda11.8-py3.11"
+CODE = "code for the GPU"
+
+
+def smi(*names: str, driver: str) -> NvidiaSmi:
+    gpus = tuple(Gpu(name=name, capability=None, memory_mib=None) for name in names)
+    return NvidiaSmi(driver=driver, cuda=None, gpus=gpus)
+
+
+Ask = Callable[..., Answer]
+
+
+@pytest.fixture
+def ask(matrix: Matrix, specs: Sequence[ImageSpec]) -> Ask:
+    """The answer to a recorded output, or to a host, and a request."""
+
+    def asked(told: str | NvidiaSmi, **request: str) -> Answer:
+        found = parse((FOLDER / told).read_text()) if isinstance(told, str) else told
+        return which(matrix, specs, Request(**request), found)  # type: ignore[arg-type]
+
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("file", "image"),
+    [
+        ("t4-470.txt", OF_CUDA_11),
+        ("v100-470.txt", OF_CUDA_11),
+        ("k80-470-no-units.csv", OF_CUDA_11),
+        ("t4-535.txt", LATEST),
+        ("a100-525.txt", LATEST),
+        ("a10g-535.txt", LATEST),
+        ("l4-550.txt", LATEST),
+        ("rtx4090-550.xml", LATEST),
+        ("rtx4090-560.txt", LATEST),
+        ("rtx3090-twice-550.txt", LATEST),
+        ("h100-535.txt", LATEST),
+        ("h100-570.csv", LATEST),
+        ("h100-mig-570.txt", LATEST),
+        ("unnamed-580.csv", LATEST),
+        ("v100-and-a100-535.xml", LATEST),
+    ],
+)
+def test_the_newest_image_that_the_host_runs(file: str, image: str, ask: Ask) -> None:
+    found = ask(file)
+    assert found.spec.identifier == image
+    assert {one.minor: one.image for one in found.minors}[found.spec.minor] == image
+
+
+def test_the_answer_is_that_of_resolve_with_the_host_s_driver_and_gpu(ask: Ask) -> None:
+    found = ask("h100-535.txt", tensorflow="2.15", python="3.10")
+    assert found.spec.identifier == "2.15.1-cuda12.2-py3.10"
+    assert found.kinds == (Kind(name="NVIDIA H100 80GB HBM3", count=8, asked="H100", capability="sm_90"),)
+    assert [line.partition(":")[0] for line in found.explanation] == [
+        "The matrix has 258 images.", "--tf 2.15", "--device gpu (as --gpu and --driver imply)",
+        "--platform linux/amd64 (the default)", "--gpu H100", "--driver 535.161.08", "--python 3.10",
+        "TensorFlow 2.15.1 is the newest of 2.15.0, 2.15.0.post1, 2.15.1.",
+    ]  # fmt: skip
+    assert found.notes == (
+        "TensorFlow 2.15.1 has no code for sm_90: driver 535.54.03 or newer is needed, and it compiles the kernels at "
+        "first start, which can take half an hour (tensorflow/tensorflow#60739).",
+    )
+
+
+def test_every_minor_is_told_with_its_reason(ask: Ask) -> None:
+    assert [(one.minor, one.image, one.why) for one in ask("h100-535.txt").minors][5:8] == [
+        ("2.16", "2.16.2-cuda12.3-py3.11", CODE),
+        ("2.15", "2.15.1-cuda12.2-py3.11", "no code for sm_90, but PTX: slow first start"),
+        ("2.14", OF_CUDA_11, "no code for sm_90, but PTX: slow first start"),
+    ]
+    assert [(one.minor, one.image, one.why) for one in ask("t4-470.txt").minors][6:8] == [
+        ("2.15", None, "needs driver 525.60.13 or newer for sm_75"),
+        ("2.14", OF_CUDA_11, CODE),
+    ]
+    assert ask("k80-470-no-units.csv").minors[0].why == (
+        "does not run on K80 (sm_37): code for sm_60 sm_70 sm_80 sm_89 compute_90"
+    )
+
+
+def test_what_else_was_asked_does_not_count_for_the_minors(ask: Ask) -> None:
+    assert ask("t4-535.txt", tensorflow="2.15").minors == ask("t4-535.txt").minors
+
+
+def test_a_driver_and_a_gpu_that_are_named_stand_for_the_host_s(ask: Ask) -> None:
+    found = ask("geforce-470-name-cut-away.txt", gpu="RTX 2080", driver="535.104.05")
+    assert (found.driver, found.spec.identifier) == ("535.104.05", LATEST)
+    assert found.kinds == (Kind(name="RTX 2080", count=1, asked="RTX 2080", capability="sm_75"),)
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "asked"),
+    [
+        ("Tesla T4", None, "T4"),
+        ("NVIDIA GH200 480GB", "sm_90", "GH200"),
+        ("NVIDIA GeForce GTX 1080 Ti", None, "GTX 1080 Ti"),
+        ("NVIDIA A100-SXM...", None, "A100"),
+        ("NVIDIA RTX 6000 Ada Gene...", None, "RTX 6000 Ada"),
+        ("GeForce RTX 208...", None, "sm_75"),
+        ("NVIDIA GeForce ...", None, None),
+        ("NVIDIA T400 4GB", "sm_75", "sm_75"),
+        ("NVIDIA Graphics Device", "sm_89", "sm_89"),
+        ("NVIDIA T4", "sm_90", "sm_90"),
+    ],
+)
+def test_what_the_matrix_is_asked_for(name: str, told: str | None, asked: str | None, matrix: Matrix) -> None:
+    assert known_as(matrix, Gpu(name=name, capability=told, memory_mib=None)) == asked
+
+
+def test_a_capability_that_the_driver_tells_counts_more_than_a_name(matrix: Matrix) -> None:
+    gpus = [Gpu(name="Tesla T4", capability=told, memory_mib=None) for told in (None, "sm_90")]
+    assert [capability_of(matrix, gpu) for gpu in gpus] == ["sm_75", "sm_90"]
+
+
+@pytest.mark.parametrize("name", ["NVIDIA GeForce ...", "NVIDIA A10...", "Quadro RTX 600...", "Quadro P2200"])
+def test_a_gpu_that_cannot_be_known_is_asked_for(name: str, ask: Ask) -> None:
+    cut = ", of which nvidia-smi's table shows no more" if name.endswith("...") else ""
+    with pytest.raises(UsageError) as caught:
+        ask(smi(name, driver="535.104.05"))
+    assert str(caught.value) == (
+        f"This host's GPU is {name!r}{cut}, and the matrix knows no such name. Add --gpu NAME, with its name or its "
+        "compute capability (--gpu sm_75); or give the output of `nvidia-smi "
+        "--query-gpu=name,driver_version,compute_cap,memory.total --format=csv`, which tells it."
+    )
+
+
+# Several GPUs
+
+
+def test_an_image_for_all_gpus_of_the_host(ask: Ask) -> None:
+    found = ask(smi("Tesla M40", "NVIDIA L4", "NVIDIA L4", driver="550.54.15"))
+    assert found.spec.identifier == "2.16.2-cuda12.3-py3.11"
+    assert found.explanation == (
+        "The matrix has 258 images.",
+        "Tesla M40 (sm_52) with this driver: 52 meet the request.",
+        "2 NVIDIA L4 (sm_89) with this driver: 85 meet the request.",
+        "All of them together: 52 left.",
+        "TensorFlow 2.16.2 is the newest of 2.10.0 to 2.16.2.",
+        "Python 3.11 is the row's default among 3.9, 3.10, 3.11, 3.12.",
+    )
+    assert {one.minor: one.why for one in found.minors}["2.17"].startswith("does not run on M40 (sm_52): ")
+
+
+def test_the_odd_one_out_is_named(ask: Ask) -> None:
+    with pytest.raises(UnavailableGpu) as caught:
+        ask("t4-and-rtx5090-580.txt")
+    first, *reasons, last = str(caught.value).split("\n")
+    assert first == (
+        "No image meets the request on every GPU of this host (Tesla T4 (sm_75), NVIDIA GeForce RTX 5090 (sm_120)); "
+        "NVIDIA GeForce RTX 5090 (sm_120) is the odd one out: No image meets --gpu 'RTX 5090':"
+    )
+    assert reasons[-1] == (
+        "  no wheel up to 2.21 runs on Blackwell; its kernels fail with CUDA_ERROR_INVALID_PTX or INVALID_HANDLE "
+        "(tensorflow/tensorflow#89272; matrix.yaml: ptx)"
+    )
+    assert last == (
+        f"{LATEST} meets it without: ask with --gpu T4, and leave that GPU out of containers (`tfimg run --gpus` takes "
+        "the numbers of those to give them)."
+    )
+    assert caught.value.details["odd_one_out"] == "NVIDIA GeForce RTX 5090"
+
+
+def test_gpus_that_all_fail_are_told_as_one(ask: Ask) -> None:
+    with pytest.raises(UnavailableGpu, match=r"^No image meets --gpu B200:"):
+        ask(smi("NVIDIA B200", "NVIDIA GeForce RTX 5090", driver="580.82.09"))
+
+
+def test_a_request_that_one_gpu_cannot_meet(ask: Ask) -> None:
+    with pytest.raises(UnavailableGpu) as caught:
+        ask(smi("Tesla M40", "NVIDIA L4", driver="550.54.15"), tensorflow=">=2.17")
+    assert str(caught.value).split(": ")[0] == (
+        "No image meets the request on every GPU of this host (Tesla M40 (sm_52), NVIDIA L4 (sm_89)); Tesla M40 "
+        "(sm_52) is the odd one out"
+    )
+
+
+def test_several_gpus_that_stand_in_the_way(ask: Ask) -> None:
+    with pytest.raises(UnavailableGpu) as caught:
+        ask(smi("Tesla M40", "NVIDIA L4", "NVIDIA B200", driver="550.54.15"), tensorflow=">=2.17")
+    assert str(caught.value) == (
+        "No image meets the request on every GPU of this host (Tesla M40 (sm_52), NVIDIA L4 (sm_89), NVIDIA B200 "
+        "(sm_100)). `tfimg which --gpu NAME` answers for one of them."
+    )
+
+
+# Nothing fits
+
+
+def test_a_refusal_names_the_nearest_that_works_and_has_the_minors_for_programs(ask: Ask) -> None:
+    with pytest.raises(UnavailableDriver) as caught:
+        ask("t4-470.txt", tensorflow="2.15")
+    assert str(caught.value) == (
+        "--tf 2.15 and --driver 470.256.02 clash:\n"
+        "  with driver 470.256.02: TensorFlow 2.10.0 to 2.14.1 (matrix.yaml: rows[0 to 7].tensorflow, from releases on "
+        "the package index)\n"
+        "  with TensorFlow 2.15: driver 525.60.13 or newer (matrix.yaml: rows[8].gpu.libraries.toolkit, from NVIDIA's "
+        "CUDA compatibility guide)\n"
+        "What would work:\n"
+        "  --tf 2.14 --gpu T4 --driver 470.256.02  (2.14.1-cuda11.8-py3.11)\n"
+        "  --tf 2.15 --gpu T4 --driver 525.60.13  (2.15.1-cuda12.2-py3.11)"
+    )
+    minors = caught.value.details["minors"]
+    assert isinstance(minors, list)
+    assert minors[6] == {"minor": "2.15", "image": None, "why": "needs driver 525.60.13 or newer for sm_75"}
+
+
+@pytest.mark.parametrize(
+    ("file", "code"),
+    [("rtx5090-580.txt", 47), ("b200-570.csv", 47), ("b200-610.txt", 47), ("gb10-580.csv", 47)],
+)
+def test_nothing_runs_on_blackwell(file: str, code: int, ask: Ask) -> None:
+    with pytest.raises(ResolutionError, match=r"no wheel up to 2\.21 runs on Blackwell") as caught:
+        ask(file)
+    assert caught.value.exit_code == code
+
+
+def test_a_gpu_beside_an_arm_processor_has_no_image(ask: Ask) -> None:
+    with pytest.raises(TfimgError, match=r"a GH200 sits beside an Arm processor \(matrix.yaml: arm64_gpus\)"):
+        ask("gh200-570.csv")
+
+
+# The command
+
+
+def command(*words: str, edge: HostEdge | None = None) -> int:
+    return main(["which", *words], {}, edge or HostEdge())
+
+
+def test_the_machine_itself_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    edge = HostEdge(host=with_gpus(driver="470.256.02"))
+    assert command(edge=edge) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:4] == [
+        "gpu     Tesla T4 (sm_75)",
+        "driver  470.256.02",
+        f"image   {OF_CUDA_11}",
+        f"tags    tfimg/tensorflow:{OF_CUDA_11}",
+    ]
+    assert f"run     tfimg run tfimg/tensorflow:{OF_CUDA_11}" in lines
+    assert "build   tfimg build --tf 2.14.1 --python 3.11 --device gpu" in lines
+    assert lines[-12:-10] == [
+        "2.21        no   needs driver 525.60.13 or newer for sm_75",
+        "2.20        no   needs driver 525.60.13 or newer for sm_75",
+    ]
+    assert lines[-1] == "2.10        yes  code for the GPU"
+
+
+def test_a_program_gets_everything_in_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("--nvidia-smi", str(FOLDER / "rtx3090-twice-550.txt"), "--tf", "2.15", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["host"] == {
+        "driver": "550.120",
+        "cuda": "12.4",
+        "gpus": [{"name": "NVIDIA GeForce RTX 3090", "count": 2, "asked": "RTX 3090", "capability": "sm_86"}],
+    }
+    assert found["identifier"] == "2.15.1-cuda12.2-py3.11"
+    assert (found["level"], found["notes"], len(found["minors"])) == ("declared", [], 12)
+    assert found["run"] == "tfimg run tfimg/tensorflow:2.15.1-cuda12.2-py3.11"
+
+
+def test_output_comes_through_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper((FOLDER / "l4-550.txt").open("rb")))
+    assert command("--nvidia-smi", "-") == 0
+    assert capsys.readouterr().out.startswith("gpu     NVIDIA L4 (sm_89)\n")
+
+
+def test_output_that_powershell_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "smi.txt"
+    file.write_text((FOLDER / "l4-550.txt").read_text(), encoding="utf-16")
+    assert command("--nvidia-smi", str(file)) == 0
+    assert capsys.readouterr().out.startswith("gpu     NVIDIA L4 (sm_89)\n")
+
+
+def test_bytes_that_are_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "smi.txt"
+    file.write_bytes(b"\x7fELF\x02\xff\xfe\n")
+    assert command("--nvidia-smi", str(file)) == 2
+    assert capsys.readouterr().err.startswith(
+        "tfimg: This is not output of nvidia-smi: it begins with '\\x7fELF"
+    )
+
+
+def test_a_machine_that_is_named_whole_is_not_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("--gpu", "T4", "--driver", "470.256.02", edge=HostEdge(host=plain())) == 0
+    assert capsys.readouterr().out.startswith("gpu     T4 (sm_75)\ndriver  470.256.02\n")
+
+
+def test_a_machine_without_a_gpu_is_told_what_else_can_be_done(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(edge=HostEdge(host=plain())) == 50
+    assert capsys.readouterr().err == (
+        "tfimg: No GPU of this machine answers: nvidia-smi is not installed. Install it. For another machine, record "
+        "`nvidia-smi` there and give it as --nvidia-smi FILE, or name its --driver and --gpu; for an image without a "
+        "GPU, `tfimg resolve`.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "code"),
+    [("failed.txt", 50), ("rocm.txt", 2), ("rtx5090-580.txt", 47), ("there is none", 9), (".", 9)],
+)
+def test_a_failure_has_its_code(file: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("--nvidia-smi", str(FOLDER / file)) == code
+    assert capsys.readouterr().out == ""
