@@ -67,6 +67,7 @@ class FakeEngine:
     names: dict[str, StoredImage] = field(default_factory=dict)
     built: list[BuildOrder] = field(default_factory=list)
     dockerfiles: list[str] = field(default_factory=list)
+    contexts: list[list[str]] = field(default_factory=list)
     ran: list[RunOrder] = field(default_factory=list)
     open_containers: int = 0
 
@@ -80,6 +81,8 @@ class FakeEngine:
         self.built.append(order)
         text = order.dockerfile.read_text()
         self.dockerfiles.append(text)
+        files = (file for file in order.context.rglob("*") if file.is_file())
+        self.contexts.append(sorted(str(file.relative_to(order.context)) for file in files))
         for event in self.script:
             if isinstance(event, BaseException):
                 raise event

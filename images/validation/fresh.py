@@ -19,14 +19,14 @@ MIB = 2**20
 
 
 def growth(tf: Any, kind: str) -> dict[str, Any]:
-    """Whether memory growth stays on, and what a small sum takes: of the GPU, and inside TensorFlow's pool."""
+    """Whether memory growth stays on, and what a small product takes: of the GPU, and inside TensorFlow's pool."""
     devices = tf.config.list_physical_devices(kind)
     for device in devices:
         tf.config.experimental.set_memory_growth(device, True)
     before = free_bytes()
-    with tf.device(f"/device:{kind}:0"):
-        tf.add(tf.ones([256, 1024]), 1.0).numpy()
+    device = first_product(tf, kind)
     return {
+        "device": device,
         "growth": [tf.config.experimental.get_memory_growth(device) for device in devices],
         "free_mib": before // MIB,
         "taken_mib": (before - free_bytes()) // MIB,
@@ -55,9 +55,17 @@ def free_bytes() -> int:
 def first_kernel(tf: Any, kind: str) -> dict[str, Any]:
     """Seconds until the first product is there: start of the device, load of the code for it, or its compilation."""
     began = time.monotonic()
+    device = first_product(tf, kind)
+    return {"device": device, "seconds": round(time.monotonic() - began, 3)}
+
+
+def first_product(tf: Any, kind: str) -> str:
+    """The device of a small product. TensorFlow would take the CPU where there is no other, unless told not to."""
+    tf.config.set_soft_device_placement(False)
     with tf.device(f"/device:{kind}:0"):
-        tf.matmul(tf.ones([64, 64]), tf.ones([64, 64])).numpy()
-    return {"seconds": round(time.monotonic() - began, 3)}
+        product = tf.matmul(tf.ones([64, 64]), tf.ones([64, 64]))
+    product.numpy()
+    return str(product.device)
 
 
 def all_reduce(tf: Any, kind: str) -> dict[str, Any]:

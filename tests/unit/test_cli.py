@@ -88,7 +88,7 @@ def copy(workspace: Workspace, tmp_path: Path) -> Workspace:
     root.mkdir()
     shutil.copy(workspace.matrix, root)
     # Without the locks that are many, and whose images are not rendered.
-    needless = shutil.ignore_patterns("*-cuda*", "*-tpu-*", "*-arm64", "__pycache__")
+    needless = shutil.ignore_patterns("*-cuda*-py3.[78]", "*-cuda*-py3.1[023]", "*-arm64", "__pycache__")
     shutil.copytree(workspace.images, root / "images", ignore=needless)
     return Workspace(root=root)
 
@@ -717,7 +717,8 @@ def test_an_image_that_cannot_be_judged_is_told(
 
 NO_ARM64 = (
     "2.15.1-cpu-py3.11-arm64 is for linux/arm64, and this version of tfimg builds for linux/amd64 only. `tfimg "
-    "resolve` has its facts, images/locks/2.15.1-cpu-py3.11-arm64 its lock; for an image, ask for --platform linux/amd64."
+    "resolve` has its facts, images/locks/2.15.1-cpu-py3.11-arm64 its lock; for an image, ask for --platform "
+    "linux/amd64."
 )
 
 

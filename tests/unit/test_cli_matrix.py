@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from rich.console import Console
 
 from tfimg.cli import main
 from tfimg.cli.parser import build_parser
+from tfimg.cli.recipes import default_specs
 from tfimg.cli.show import print_support
+from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.recipe.lockfile import digest
@@ -325,8 +328,11 @@ def test_render_leaves_a_readme_without_markers_alone(renderable: Workspace, tfi
 def renderable(small: Workspace, workspace: Workspace) -> Workspace:
     """The small workspace with what `tfimg render` reads."""
     shutil.copytree(workspace.templates, small.templates)
-    for tensorflow in ("2.15.0", "2.15.1", "2.16.1"):
-        lock = small.lock(f"{tensorflow}-cpu-py3.11", "packages")
+    today = datetime.now(UTC).date()
+    for spec in default_specs(
+        expand(parse_matrix(small.matrix.read_text(), source="matrix.yaml", today=today))
+    ):
+        lock = small.lock(spec.identifier, "packages")
         lock.parent.mkdir(exist_ok=True)
         lock.write_text("six==1.16.0\n")
     return small

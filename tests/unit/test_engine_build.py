@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tfimg.engine.build import NEEDED_BYTES, BuiltImage, Output, build, check_sp
 from tfimg.engine.network import HostNetwork
 from tfimg.engine.protocol import BuildEvent, LogEvent, StageEvent, Store, StoredImage, StoredLayer
 from tfimg.errors import BuildError, DiskSpaceError, HashMismatchError
+from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.plan import Plan, plan
 from tfimg.recipe.render import environment
@@ -28,6 +30,7 @@ BASE = Base(
 NETWORK = HostNetwork(
     ca=Path("/etc/ca.pem"), netrc=None, variables={"HTTPS_PROXY": "http://p.example.test"}, left_out=()
 )
+ROOT = Path(__file__).parents[2]
 STARTED = StageEvent(step="one", state="started")
 SAID = LogEvent(step="one", line="hello")
 OTHER = StoredImage(digest="sha256:old", layers=(), unpacked_bytes=0, labels={})
@@ -49,7 +52,7 @@ def run(
 ) -> BuiltImage:
     return build(
         planned, base=BASE, engine=engine, capabilities=engine.capabilities(), network=NETWORK,
-        context=Path("/context"), labels={"tfimg.version": "0.1"}, fresh=fresh, on_event=on_event,
+        context=ROOT / "images", labels={"tfimg.version": "0.1"}, fresh=fresh, on_event=on_event,
     )  # fmt: skip
 
 
@@ -75,12 +78,22 @@ def test_the_engine_is_ordered_exactly_what_was_planned(planned: Plan) -> None:
     built = run(planned, engine, fresh=True)
     (order,) = engine.built
     assert engine.dockerfiles == [planned.dockerfile]
-    assert (order.name, order.context, order.fresh) == (built.name, Path("/context"), True)
+    assert (order.name, order.fresh) == (built.name, True)
+    locks = [f"locks/2.15.1-cpu-py3.11/{layer}.txt" for layer in ("packages", "tensorflow")]
+    scripts = [f"build/{file.name}" for file in (ROOT / "images/build").iterdir()]
+    assert engine.contexts == [sorted([*scripts, *locks, "locks/installer.txt"])]
     assert order.build_args == {"BASE": "python:3.11@sha256:b"}
     assert order.labels == {"tfimg.version": "0.1"}
     assert order.secrets == ["id=ca,src=/etc/ca.pem", "id=network,env=TFIMG_NETWORK_SECRET"]
     assert order.secret_env == {"TFIMG_NETWORK_SECRET": "export HTTPS_PROXY=http://p.example.test\n"}
     assert order.output == built.output.option
+
+
+def test_wheels_that_were_supplied_are_in_the_context(planned: Plan, tmp_path: Path) -> None:
+    engine, wheel = FakeEngine(), tmp_path / "libtpu-1-py3-none-any.whl"
+    wheel.write_bytes(b"wheel")
+    run(replace(planned, wheels=(wheel,)), engine)
+    assert "wheels/libtpu-1-py3-none-any.whl" in engine.contexts[0]
 
 
 def test_the_dockerfile_s_folder_is_gone_afterwards(planned: Plan) -> None:
@@ -164,17 +177,27 @@ def test_an_output_is_only_what_the_store_really_performs(store: Store, output: 
     assert choose_output(capabilities(store=store), "x:1") == output
 
 
-@pytest.mark.parametrize("free", [None, NEEDED_BYTES, NEEDED_BYTES * 10])
-def test_enough_space_or_an_unknown_disk_is_no_obstacle(free: int | None) -> None:
-    check_space(capabilities(free_bytes=free))
+@pytest.mark.parametrize(("device", "needed"), NEEDED_BYTES.items())
+def test_enough_space_or_an_unknown_disk_is_no_obstacle(device: Device, needed: int) -> None:
+    for free in (None, needed, needed * 10):
+        check_space(capabilities(free_bytes=free), device)
 
 
-@pytest.mark.parametrize(("free", "shown"), [(NEEDED_BYTES - 10**8, "6.9"), (0, "0.0")])
-def test_too_little_space_is_told_before_the_build(free: int, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("device", "free", "shown", "needed"),
+    [
+        ("cpu", NEEDED_BYTES["cpu"] - 10**8, "6.9", "7"),
+        ("cpu", 0, "0.0", "7"),
+        ("gpu", 8 * 10**9, "8.0", "20"),
+    ],
+)
+def test_too_little_space_is_told_before_the_build(
+    device: Device, free: int, shown: str, needed: str
+) -> None:
     with pytest.raises(DiskSpaceError) as caught:
-        check_space(capabilities(free_bytes=free))
+        check_space(capabilities(free_bytes=free), device)
     assert str(caught.value) == (
-        f"The engine's disk has {shown} GB free below /var/lib/fake, and a build needs 7 GB. "
+        f"The engine's disk has {shown} GB free below /var/lib/fake, and a build needs {needed} GB. "
         "`docker builder prune` removes build cache and `docker image prune` unnamed images; or use an engine with "
         "more space."
     )

@@ -55,7 +55,7 @@ def test_a_machine_without_accelerators_has_no_problem(found: Examine) -> None:
 def test_a_machine_with_everything(found: Examine) -> None:
     findings = found(host=with_gpus(T4, T4, tpus=("/dev/accel0",)), toolkit=NVIDIA)
     assert set(states(findings).values()) == {"ok"}
-    assert findings["gpu"].found == "2 (Tesla T4) with driver 550.54.15"
+    assert findings["gpu"].found == "2 (Tesla T4) with driver 550.54.15, which 2.21.0-cuda12.5-py3.11 runs on"
     assert findings["toolkit"].found == "containers get GPUs by --gpus all"
 
 

@@ -287,7 +287,7 @@ def test_a_program_gets_everything_in_one_document(capsys: pytest.CaptureFixture
 def test_output_comes_through_a_pipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper((FOLDER / "l4-550.txt").open("rb")))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((FOLDER / "l4-550.txt").read_bytes())))
     assert command("--nvidia-smi", "-") == 0
     assert capsys.readouterr().out.startswith("gpu     NVIDIA L4 (sm_89)\n")
 

@@ -57,7 +57,7 @@ def test_what_a_release_lacks_is_told_with_its_reason_and_where_the_matrix_says_
         ),
         ("2.16.1", "tpu", "linux/amd64"): (
             "rows[1].tensorflow[0].tpu",
-            "tensorflow-tpu 2.16.1 needs libtpu 0.2: not on the package index",
+            "tensorflow-tpu 2.16.1 needs libtpu 0.2: not on the package index; --find-links DIR supplies it",
         ),
         ("2.16.1", "cpu", "linux/arm64"): (
             "rows[1].wheels",
@@ -69,7 +69,7 @@ def test_what_a_release_lacks_is_told_with_its_reason_and_where_the_matrix_says_
         ),
         ("2.16.1", "tpu", "linux/arm64"): (
             "rows[1].tensorflow[0].tpu",
-            "tensorflow-tpu 2.16.1 needs libtpu 0.2: not on the package index",
+            "tensorflow-tpu 2.16.1 needs libtpu 0.2: not on the package index; --find-links DIR supplies it",
         ),
     }
 

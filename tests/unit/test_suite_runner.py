@@ -16,7 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
 
 import runner
-from contract import CheckFailed, CheckSkipped, Facts, FactsError, claimed, parse_facts
+from contract import Check, CheckFailed, CheckSkipped, Facts, FactsError, claimed, parse_facts
 
 SUITE = Path(runner.__file__).parent
 FACTS = {
@@ -26,6 +26,9 @@ FACTS = {
     "device": "cpu",
     "cuda": None,
     "cudnn": None,
+    "architectures": [],
+    "libtpu": None,
+    "level": "validated",
     "packages": {"numpy": "1.26.4"},
     "user": "non-root",
 }
@@ -58,7 +61,7 @@ def odd(_facts: Facts) -> dict[str, Any]:
 def events_of(*checks: Any) -> tuple[int, list[dict[str, Any]]]:
     events: list[dict[str, Any]] = []
     seconds = count()
-    table = {check.__name__: check for check in checks}
+    table = {check.__name__: Check(check) for check in checks}
     code = runner.run(table, Facts(python="3.11"), events.append, clock=lambda: float(next(seconds)))
     return code, events
 
@@ -72,7 +75,7 @@ def test_stream_tells_suite_then_each_check_then_done() -> None:
     code, events = events_of(good, unclaimed)
     assert code == 0
     assert events == [
-        {"event": "suite", "schema": 1, "checks": ["good", "unclaimed"]},
+        {"event": "suite", "schema": 1, "checks": ["good", "unclaimed"], "unproven": []},
         {"event": "start", "check": "good"},
         {
             "event": "end",
@@ -127,14 +130,39 @@ def test_evidence_becomes_strict_json() -> None:
 
 
 def test_select_keeps_table_order() -> None:
-    table = {"a.one": good, "b.two": bad, "a.three": odd}
+    table = {"a.one": Check(good), "b.two": Check(bad), "a.three": Check(odd)}
     assert list(runner.select(table, ["a.three", "a.*"])) == ["a.one", "a.three"]
     assert list(runner.select(table, [])) == list(table)
 
 
 def test_select_refuses_a_pattern_that_fits_nothing() -> None:
     with pytest.raises(ValueError, match=r"no check is named numeric\.\*"):
-        runner.select({"numerics.matmul": good}, ["numeric.*"])
+        runner.select({"numerics.matmul": Check(good)}, ["numeric.*"])
+
+
+TABLE = {
+    "any": Check(good),
+    "gpu": Check(good, devices=("gpu",)),
+    "on a gpu": Check(good, devices=("gpu",), level="validated"),
+    "on a tpu": Check(good, devices=("tpu",), level="validated"),
+}
+
+
+@pytest.mark.parametrize(
+    ("facts", "asked", "unproven"),
+    [
+        (Facts(device="cpu", level="validated"), ["any"], []),
+        (Facts(device="gpu", level="linked"), ["any", "gpu"], ["on a gpu"]),
+        (Facts(device="gpu", level="validated"), ["any", "gpu", "on a gpu"], []),
+        (Facts(device="tpu", level="linked"), ["any"], ["on a tpu"]),
+        (Facts(), ["any", "gpu"], ["on a gpu", "on a tpu"]),
+    ],
+)
+def test_what_is_asked_is_for_the_device_and_no_more_than_the_level(
+    facts: Facts, asked: list[str], unproven: list[str]
+) -> None:
+    assert list(runner.applicable(TABLE, facts)) == asked
+    assert runner.unproven(TABLE, facts) == unproven
 
 
 def test_facts_are_read() -> None:
@@ -142,7 +170,14 @@ def test_facts_are_read() -> None:
 
 
 def test_facts_error_names_all_problems() -> None:
-    content = {**FACTS, "pyhton": "3.11", "device": "npu", "cuda": 12, "packages": ["numpy"]}
+    content = {
+        **FACTS,
+        "pyhton": "3.11",
+        "device": "npu",
+        "cuda": 12,
+        "packages": ["numpy"],
+        "architectures": "sm_80",
+    }
     del content["python"]
     with pytest.raises(FactsError) as caught:
         parse_facts(json.dumps(content))
@@ -151,13 +186,14 @@ def test_facts_error_names_all_problems() -> None:
         "pyhton is not a fact this suite knows",
         'device must be one of ["cpu", "gpu", "tpu"], not "npu"',
         "cuda must be a string or null",
+        "architectures must be a list of strings",
         "packages must map names to versions",
     ]
 
 
 NOISY = """
 import os, subprocess, sys
-from contract import Facts
+from contract import Check, Facts
 from runner import claim_stdout, run
 
 def noisy(facts):
@@ -166,7 +202,7 @@ def noisy(facts):
     subprocess.run([sys.executable, "-c", "print('from a child')"], check=True)
     return {}
 
-sys.exit(run({"noisy": noisy}, Facts(), claim_stdout()))
+sys.exit(run({"noisy": Check(noisy)}, Facts(), claim_stdout()))
 """
 
 

@@ -55,12 +55,12 @@ def spec(named: Callable[[str], ImageSpec]) -> ImageSpec:
     return named("2.15.1-cpu-py3.11")
 
 
-def judge(spec: ImageSpec, *story: Said, engine: FakeEngine | None = None, **listeners: Any) -> Report:
+def judge(spec: ImageSpec, *story: Said, engine: FakeEngine | None = None, **others: Any) -> Report:
     engine = engine or FakeEngine()
     engine.story = story
     report = validate(
         spec, LOCK, image="tf:x", image_digest="sha256:i", suite={"__main__.py": b"pass"}, engine=engine,
-        now=lambda: NOW, **listeners,
+        now=lambda: NOW, **{"level": "validated", **others},
     )  # fmt: skip
     assert engine.open_containers == 0
     return report
@@ -97,6 +97,8 @@ def test_a_report_says_what_it_is_about(spec: ImageSpec) -> None:
             for check in "ab"
         ],
         "problem": None,
+        "aim": "validated",
+        "unproven": [],
     }
 
 
@@ -114,8 +116,21 @@ def test_a_check_that_did_not_pass_is_not_green(outcome: str, last: Exit, spec: 
 def test_an_accelerator_is_not_proven_by_checks_without_it(
     identifier: str, named: Callable[[str], ImageSpec]
 ) -> None:
-    report = judge(named(identifier), *GOOD)
-    assert (report.passed, report.level) == (True, "built")
+    told = [event(event="suite", schema=1, checks=["a", "b"], unproven=["gpu.visible"]), *GOOD[1:]]
+    report = judge(named(identifier), *told, level="linked")
+    assert (report.passed, report.level, report.unproven) == (True, "linked", ("gpu.visible",))
+
+
+def test_an_accelerator_that_was_seen_is_told(named: Callable[[str], ImageSpec]) -> None:
+    seen = {"gpu": "NVIDIA T4", "driver": "535.104.05", "memory": 1}
+    ended = event(event="end", check="gpu.visible", outcome="passed", reason=None, seconds=0.5, evidence=seen)
+    report = judge(
+        named("2.20.0-cuda12.5-py3.11"), suite("gpu.visible"), start("gpu.visible"), ended, DONE, FINE
+    )
+    document = report.to_json()
+    assert {name: document[name] for name in ("level", "gpu", "driver")} == {
+        "level": "validated", "gpu": "NVIDIA T4", "driver": "535.104.05",
+    }  # fmt: skip
 
 
 def test_noise_between_the_events_changes_nothing(spec: ImageSpec) -> None:
@@ -300,9 +315,9 @@ def test_a_listener_that_fails_closes_the_container(spec: ImageSpec) -> None:
 
 def test_the_suite_runs_with_its_facts_without_network_as_the_image_s_own_user(spec: ImageSpec) -> None:
     engine = FakeEngine()
-    judge(spec, *GOOD, engine=engine)
+    judge(spec, *GOOD, engine=engine, access="cdi")
     (order,) = engine.ran
-    assert (order.image, order.network, order.user) == ("tf:x", "none", None)
+    assert (order.image, order.network, order.user, order.access) == ("tf:x", "none", None, "cdi")
     assert order.command == [
         "python",
         "/tfimg-validation/suite",
@@ -311,17 +326,20 @@ def test_the_suite_runs_with_its_facts_without_network_as_the_image_s_own_user(s
     ]
     assert order.files["/tfimg-validation/suite/__main__.py"] == (b"pass", 0o444)
     content, mode = order.files["/tfimg-validation/facts.json"]
-    assert (json.loads(content), mode) == (facts(spec, LOCK), 0o444)
+    assert (json.loads(content), mode) == (facts(spec, LOCK, "validated"), 0o444)
 
 
 def test_facts_are_what_the_image_claims(named: Callable[[str], ImageSpec]) -> None:
-    assert facts(named("2.18.1-cuda12.5-py3.11"), LOCK) == {
+    assert facts(named("2.18.1-cuda12.5-py3.11"), LOCK, "linked") == {
         "identifier": "2.18.1-cuda12.5-py3.11",
         "tensorflow": "2.18.1",
         "python": "3.11",
         "device": "gpu",
         "cuda": "12.5",
         "cudnn": ">=9.3,<10",
+        "architectures": ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"],
+        "libtpu": None,
+        "level": "linked",
         "packages": {"numpy": "1.26.4"},
         "user": "non-root",
     }

@@ -66,8 +66,26 @@ class Context:
 
     @cached_property
     def specs(self) -> Sequence[ImageSpec]:
-        """Every image of the matrix."""
-        return expand(self.matrix)
+        """Every image of the matrix; with --find-links also those whose libtpu has to be supplied."""
+        return expand(self.matrix, supplied=self.find_links is not None)
+
+    @cached_property
+    def find_links(self) -> Path | None:
+        """The folder of wheels that the arguments name. Raises `UsageError` when it is none."""
+        named = getattr(self.arguments, "find_links", None)
+        if named is not None and not Path(named).is_dir():
+            raise UsageError(
+                f"--find-links {named} is not a folder.", next_step="Name the folder that holds the wheels."
+            )
+        return Path(named).resolve() if named else None
+
+    def supplied(self, spec: ImageSpec) -> tuple[Path, ...]:
+        """The wheels for an image that come from --find-links: none where its lock is from the package index alone."""
+        from tfimg.recipe.lock import supplied_wheels
+
+        if self.find_links is None or self.workspace.locks(spec.identifier).exists():
+            return ()
+        return supplied_wheels(spec, self.find_links)
 
     def named(self, identifier: str) -> ImageSpec:
         """The image of an identifier. Raises `ResolutionError` when the matrix has none."""
@@ -79,10 +97,17 @@ class Context:
         return found
 
     def locked(self, spec: ImageSpec) -> Layers:
-        """The committed lock of an image to build. Raises `UnsupportedPlatform`, or `LockError` when there is none."""
+        """The lock of an image to build: the committed one, or one resolved now with the wheels that were supplied.
+
+        Raises `UnsupportedPlatform`, or `LockError` when there is none.
+        """
+        from tfimg.recipe.lock import lock
         from tfimg.recipe.plan import require_buildable
 
         require_buildable(spec)
+        if self.supplied(spec):
+            env, uv = self.network.environment(self.environ), self.edge.uv()
+            return lock(spec, self.matrix.newer, uv=uv, env=env, find_links=self.find_links)
         return self.workspace.read_lock(spec.identifier)
 
     @cached_property

@@ -19,7 +19,8 @@ from tfimg.host.accelerators import Surroundings
 from tfimg.host.aim import Aim, aim
 from tfimg.matrix.spec import ImageSpec
 from tfimg.process import uninterrupted
-from tfimg.recipe.labels import IDENTIFIER, build_labels
+from tfimg.recipe.labels import IDENTIFIER, LOCK, build_labels
+from tfimg.recipe.lockfile import digest as lock_digest
 from tfimg.recipe.plan import Plan
 from tfimg.recipe.plan import plan as make_plan
 from tfimg.recipe.render import render_base
@@ -82,10 +83,12 @@ def validate(context: Context) -> int:
     image = context.arguments.image
     spec, digest = claimed(context, image)
     planned = _plan(context, spec)
+    if context.arguments.record:
+        _require_lock(context, planned, image)
     aimed = _aim(context, spec)
     with follow(context) as progress:
         report = _validate(context, planned, image, digest, aimed, progress)
-    keep(context, report, as_evidence=False)
+    keep(context, report, as_evidence=context.arguments.record and report.passed)
     if context.arguments.json:
         context.emit({"event": "report", **report.to_json()})
     demand(report, of=f"{image} was validated", end="Its tags are as they were.")
@@ -94,9 +97,21 @@ def validate(context: Context) -> int:
     return 0
 
 
+def _require_lock(context: Context, planned: Plan, image: str) -> None:
+    """Raises `UsageError` for an image that was not built from the lock that its evidence would speak of."""
+    built_from = (context.engine.labels(image) or {}).get(LOCK)
+    if built_from != lock_digest(planned.lock):
+        raise UsageError(
+            f"{image} was not built from the lock of {planned.spec.identifier}: its label says {built_from or 'nothing'}.",
+            next_step="Build it anew with --record, or leave --record out.",
+        )
+
+
 def _plan(context: Context, spec: ImageSpec) -> Plan:
     lock = context.locked(spec)
-    return make_plan(spec, lock, templates=context.templates, repository=context.repository)
+    return make_plan(
+        spec, lock, templates=context.templates, repository=context.repository, wheels=context.supplied(spec)
+    )
 
 
 def claimed(context: Context, image: str) -> tuple[ImageSpec, str]:

@@ -208,12 +208,9 @@ def _images(commands: Any) -> None:
         "--renew-base", action="store_true", help="bootstrap the base anew, with its security fixes"
     )
     build.add_argument("--report", metavar="FILE", help="write the validation report, as JSON, to a file")
-    build.add_argument(
-        "--record",
-        action="store_true",
-        help="keep the report in the checkout, as evidence of the image's level",
-    )
+    _record(build)
     _level(build)
+    _find_links(build)
     plan = _command(
         commands, "plan", "images:plan", "show what a build would do on the engine at hand, and do nothing",
         "tfimg plan --tf 2.15",
@@ -229,13 +226,30 @@ def _images(commands: Any) -> None:
         "--as", dest="identifier", metavar="IDENTIFIER", help="what it claims to be (default: its label)"
     )
     validate.add_argument("--report", metavar="FILE", help="write the report, as JSON, to a file")
+    _record(validate)
     _level(validate)
+    _find_links(validate)
+
+
+def _record(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="keep the report in the checkout, as evidence of the image's level",
+    )
 
 
 def _level(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--level", choices=("linked", "validated"),
         help="what to prove: without the image's accelerator, or on it (default: the most that this machine can)",
+    )  # fmt: skip
+
+
+def _find_links(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--find-links", metavar="DIR",
+        help="folder with the libtpu wheel of a TPU image whose pair the package index lacks",
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.facts import schema_text
 from tfimg.cli.matrix import support_rows
 from tfimg.errors import LockError, StaleError
+from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lock import lock as resolve_lock
 from tfimg.recipe.lock import lock_installer
@@ -91,12 +92,8 @@ def _readme(context: Context) -> Files:
 
 
 def default_specs(specs: Iterable[ImageSpec]) -> Iterator[ImageSpec]:
-    """The images whose Dockerfiles are committed: each release for CPU on its default Python."""
-    return (
-        spec
-        for spec in specs
-        if spec.default_python and spec.device == "cpu" and spec.platform == "linux/amd64"
-    )
+    """The images whose Dockerfiles are committed: each release for each device on its default Python."""
+    return (spec for spec in specs if spec.default_python and spec.platform == PLATFORMS[0])
 
 
 def _rendered(context: Context, spec: ImageSpec) -> str:

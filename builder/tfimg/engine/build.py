@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -100,8 +101,10 @@ def build(
     with tempfile.TemporaryDirectory(prefix="tfimg-build-") as scratch:
         dockerfile = Path(scratch, "Dockerfile")
         dockerfile.write_text(plan.dockerfile)
+        assembled = Path(scratch, "context")
+        assemble(plan, context, assembled)
         order = BuildOrder(
-            dockerfile=dockerfile, context=context, name=name, build_args={"BASE": base.reference},
+            dockerfile=dockerfile, context=assembled, name=name, build_args={"BASE": base.reference},
             labels=labels, secrets=options, secret_env=env, output=output.option, fresh=fresh,
         )  # fmt: skip
         try:
@@ -117,6 +120,23 @@ def build(
         identifier=plan.spec.identifier, name=name, base=base, output=output, stored=stored,
         seconds=time.monotonic() - start,
     )  # fmt: skip
+
+
+def assemble(plan: Plan, images: Path, folder: Path) -> None:
+    """Write the build context: the steps' scripts, the locks of the plan, and the wheels that the index lacks.
+
+    As `images/` has them, so that its committed Dockerfiles build from there too.
+    """
+    shutil.copytree(images / "build", folder / "build")
+    locks = folder / "locks" / plan.spec.identifier
+    locks.mkdir(parents=True)
+    shutil.copy(images / "locks" / "installer.txt", folder / "locks")
+    for layer, text in plan.lock.items():
+        (locks / f"{layer}.txt").write_text(text)
+    if plan.wheels:
+        (folder / "wheels").mkdir()
+    for wheel in plan.wheels:
+        shutil.copy(wheel, folder / "wheels")
 
 
 def discard(engine: Engine, name: str) -> None:

@@ -58,14 +58,22 @@ def sibling(specs: Sequence[ImageSpec], spec: ImageSpec, device: Device) -> str 
     return same[0].identifier if same else None
 
 
-def instead(spec: ImageSpec, specs: Sequence[ImageSpec]) -> str:
+def check_gpu(spec: ImageSpec, asked: tuple[str, ...], at: Surroundings) -> tuple[str, ...]:
+    """What to know of a GPU image on this machine. Raises what it lacks: a GPU, its driver, a newer one."""
+    if not at.toolkit.local:
+        return (f"GPU and driver were not checked: the engine at {at.toolkit.host} is on another machine.",)
+    smi = _find_driver(spec, at.host, instead=_instead(spec, at.specs))
+    return _judge(at.matrix, spec, smi.driver, _choose(smi, asked))
+
+
+def _instead(spec: ImageSpec, specs: Sequence[ImageSpec]) -> str:
     """What can be done with a GPU image's release where there is no GPU."""
     other = sibling(specs, spec, "cpu")
     smaller = f"; {other} is the same release without what GPUs need" if other else ""
     return f"--no-gpu runs the image on the processor{smaller}."
 
 
-def find_driver(spec: ImageSpec, host: Host, *, instead: str) -> NvidiaSmi:
+def _find_driver(spec: ImageSpec, host: Host, *, instead: str) -> NvidiaSmi:
     """What nvidia-smi said. Raises `NoAccelerator`: no GPU, no driver, or a driver that does not answer.
 
     `instead` is what can be done without a GPU.
@@ -90,7 +98,7 @@ def find_driver(spec: ImageSpec, host: Host, *, instead: str) -> NvidiaSmi:
     )
 
 
-def choose(smi: NvidiaSmi, asked: Sequence[str]) -> tuple[Gpu, ...]:
+def _choose(smi: NvidiaSmi, asked: Sequence[str]) -> tuple[Gpu, ...]:
     """The GPUs of the machine that were asked for. Raises `NoAccelerator` for a number that none has."""
     numbers = [int(one) for one in asked if one.isdecimal()]
     if absent := [number for number in numbers if number >= len(smi.gpus)]:
@@ -102,7 +110,7 @@ def choose(smi: NvidiaSmi, asked: Sequence[str]) -> tuple[Gpu, ...]:
     return tuple(smi.gpus[number] for number in numbers) if len(numbers) == len(asked) else smi.gpus
 
 
-def judge(matrix: Matrix, spec: ImageSpec, driver: str, gpus: Sequence[Gpu]) -> tuple[str, ...]:
+def _judge(matrix: Matrix, spec: ImageSpec, driver: str, gpus: Sequence[Gpu]) -> tuple[str, ...]:
     """What to know of an image on these GPUs, when one of them runs it.
 
     Raises `UnavailableGpu` or `UnavailableDriver` when none does.
@@ -111,7 +119,7 @@ def judge(matrix: Matrix, spec: ImageSpec, driver: str, gpus: Sequence[Gpu]) -> 
     notes: list[str] = []
     for gpu in dict.fromkeys(gpus):
         try:
-            notes.extend(_judge(matrix, spec, driver, gpu))
+            notes.extend(_judge_one(matrix, spec, driver, gpu))
         except (UnavailableGpu, UnavailableDriver) as refusal:
             refusals[gpu] = refusal
     if refusals and len(refusals) == len(set(gpus)):
@@ -119,7 +127,7 @@ def judge(matrix: Matrix, spec: ImageSpec, driver: str, gpus: Sequence[Gpu]) -> 
     return (*notes, *(f"Not of use here: {refusal}" for refusal in refusals.values()))
 
 
-def _judge(matrix: Matrix, spec: ImageSpec, driver: str, gpu: Gpu) -> Iterator[str]:
+def _judge_one(matrix: Matrix, spec: ImageSpec, driver: str, gpu: Gpu) -> Iterator[str]:
     sm = capability_of(matrix, gpu)
     means = runs(matrix, spec.gpu.architectures, sm) if spec.gpu and sm else None
     if sm and means is None:
@@ -174,16 +182,18 @@ def gpu_access(toolkit: Toolkit, host: Host) -> Access:
     )
 
 
-def require_tpu(spec: ImageSpec, host: Host) -> tuple[str, ...]:
-    """What to know of this machine's TPU. Raises `NoAccelerator` when there is none."""
-    if not host.tpus:
+def check_tpu(spec: ImageSpec, at: Surroundings) -> tuple[str, ...]:
+    """What to know of a TPU image on this machine. Raises `NoAccelerator` where there is no TPU."""
+    if not at.toolkit.local:
+        return (f"The TPU was not checked: the engine at {at.toolkit.host} is on another machine.",)
+    if not at.host.tpus:
         raise NoAccelerator(
             f"{spec.identifier} computes on a Google TPU, and this machine has none: there is neither /dev/accel0 nor "
             "/dev/vfio/0.",
             next_step="Use a Cloud TPU VM, made with `--version tpu-ubuntu2204-base`.",
         )
-    if host.closed_tpus:
+    if at.host.closed_tpus:
         return (
-            f"Only some users may open {', '.join(host.closed_tpus)}: where it is refused, use --user 0.",
+            f"Only some users may open {', '.join(at.host.closed_tpus)}: where it is refused, use --user 0.",
         )
     return ()

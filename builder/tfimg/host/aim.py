@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from tfimg.engine.protocol import Access
 from tfimg.errors import NoAccelerator, NoToolkit, UnavailableDriver, UnavailableGpu
-from tfimg.host.accelerators import ALL, Surroundings, gpu_access
-from tfimg.host.run import check_gpu, check_tpu
+from tfimg.host.accelerators import ALL, Surroundings, check_gpu, check_tpu, gpu_access
 from tfimg.matrix.spec import ImageSpec
 from tfimg.validation.report import Provable
 

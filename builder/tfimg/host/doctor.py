@@ -10,12 +10,12 @@ from typing import Literal
 from tfimg.engine.build import NEEDED_BYTES
 from tfimg.engine.network import HostNetwork
 from tfimg.engine.protocol import Capabilities, Toolkit
-from tfimg.errors import NoAccelerator, TfimgError
-from tfimg.host.accelerators import ALL, Surroundings, gpu_access, gpu_flags
+from tfimg.errors import NoAccelerator, NoToolkit, TfimgError
+from tfimg.host.accelerators import ALL, Surroundings, check_gpu, check_tpu, gpu_access, gpu_flags
 from tfimg.host.nvidia_smi import NvidiaSmi
-from tfimg.host.run import GPU_SHM, check_gpu, check_tpu
+from tfimg.host.run import GPU_SHM
 from tfimg.host.survey import Host
-from tfimg.matrix.schema import PROCESSORS, Device, Matrix
+from tfimg.matrix.schema import PROCESSORS, Matrix
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import DEVICE_NAMES
 
@@ -33,6 +33,15 @@ class Finding:
     state: State
     found: str
     why: str
+    next_step: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a check found, and what to do about it."""
+
+    state: State
+    found: str
     next_step: str | None = None
 
 
@@ -68,110 +77,100 @@ class Case:
         toolkit = silent if isinstance(self.toolkit, TfimgError) else self.toolkit
         return Surroundings(matrix=self.matrix, specs=self.specs, host=self.host, toolkit=toolkit)
 
-    def needs(self, device: Device) -> bool:
-        """Was an image named that is for this device?"""
-        return self.spec is not None and self.spec.device == device
+    @property
+    def unless_present(self) -> State:
+        """How bad it is that nothing can be built."""
+        return "warning" if self.present else "problem"
+
+    @property
+    def needs_gpu(self) -> bool:
+        """Was an image named that is for GPUs?"""
+        return self.spec is not None and self.spec.device == "gpu"
 
 
 def examine(case: Case) -> tuple[Finding, ...]:
     """Every finding, those that others depend on first."""
-    return tuple(check(case) for check in CHECKS)
+    looked = ((name, why, check(case)) for name, why, check in CHECKS)
+    return tuple(
+        Finding(name=name, why=why, state=one.state, found=one.found, next_step=one.next_step)
+        for name, why, one in looked
+    )
 
 
-def _refusal(name: str, state: State, error: TfimgError, why: str) -> Finding:
-    return Finding(name=name, state=state, found=error.what, why=why, next_step=error.next_step)
+def _refused(state: State, error: TfimgError) -> Found:
+    return Found(state, error.what.strip(), error.next_step)
 
 
-def processor(case: Case) -> Finding:
+def processor(case: Case) -> Found:
     """AVX, and a platform that wheels are for."""
-    host, why = (
-        case.host,
-        "TensorFlow's wheels are compiled for it: without, they die of an illegal instruction.",
-    )
-    if host.platform not in PROCESSORS:
-        return Finding(
-            name="processor", state="problem", found=f"{host.platform}, for which TensorFlow has no wheels", why=why,
-            next_step="Use a machine with an x86-64 or 64-bit Arm processor.",
-        )  # fmt: skip
-    if host.avx is False:
-        return Finding(
-            name="processor", state="problem", found=f"{host.platform} without AVX", why=why,
-            next_step="Use a processor of 2011 or later; give a virtual machine its host's (QEMU: -cpu host).",
-        )  # fmt: skip
-    return Finding(
-        name="processor", state="ok", found=f"{host.platform}{' with AVX' if host.avx else ''}", why=why
-    )
+    platform, avx = case.host.platform, case.host.avx
+    if platform not in PROCESSORS:
+        step = "Use a machine with an x86-64 or 64-bit Arm processor."
+        return Found("problem", f"{platform}, for which TensorFlow has no wheels", step)
+    if avx is False:
+        step = "Use a processor of 2011 or later; give a virtual machine its host's (QEMU: -cpu host)."
+        return Found("problem", f"{platform} without AVX", step)
+    return Found("ok", f"{platform}{' with AVX' if avx else ''}")
 
 
-def memory(case: Case) -> Finding:
+def memory(case: Case) -> Found:
     """Memory of the machine, which shared memory is a part of."""
-    why = f"A container's shared memory, {GPU_SHM} with a GPU, is taken from it; `tfimg run --shm-size` changes that."
     size = case.host.memory_bytes
     if size is None:
-        return Finding(name="memory", state="absent", found="the kernel does not tell", why=why)
+        return Found("absent", "the kernel does not tell")
     found = f"{size / 1024**3:.1f} GiB"
     if size < LEAST_MEMORY:
         step = f"Give the machine {LEAST_MEMORY // 1024**3} GiB, or expect the kernel to end programs."
-        return Finding(name="memory", state="warning", found=found, why=why, next_step=step)
-    return Finding(name="memory", state="ok", found=found, why=why)
+        return Found("warning", found, step)
+    return Found("ok", found)
 
 
-def engine(case: Case) -> Finding:
+def engine(case: Case) -> Found:
     """Does a container engine answer?"""
-    why = "Images are built and run by it."
     if isinstance(case.toolkit, TfimgError):
-        return _refusal("engine", "problem", case.toolkit, why)
+        return _refused("problem", case.toolkit)
     if not case.toolkit.local:
-        return Finding(
-            name="engine", state="warning", found=f"one on another machine answers at {case.toolkit.host}", why=why,
-            next_step="What is said here of processor, memory and devices is true of this machine; run tfimg there.",
-        )  # fmt: skip
-    return Finding(name="engine", state="ok", found=f"one answers at {case.toolkit.host}", why=why)
+        step = "What is said here of processor, memory and devices is true of this machine; run tfimg there."
+        return Found("warning", f"one on another machine answers at {case.toolkit.host}", step)
+    return Found("ok", f"one answers at {case.toolkit.host}")
 
 
-def socket(case: Case) -> Finding:
+def socket(case: Case) -> Found:
     """May this user talk to the engine?"""
-    why = "Who may write to the engine's socket may use it, and is as powerful as root."
     if case.host.socket == "closed":
-        return Finding(
-            name="socket", state="problem", found="it is there, and this user may not use it", why=why,
-            next_step="As root: `usermod -aG docker USER`, then log in anew; or run tfimg as root.",
-        )  # fmt: skip
+        step = "As root: `usermod -aG docker USER`, then log in anew; or run tfimg as root."
+        return Found("problem", "it is there, and this user may not use it", step)
     if case.host.socket == "absent":
-        return Finding(name="socket", state="absent", found="no socket on this machine", why=why)
-    return Finding(name="socket", state="ok", found="this user may use it", why=why)
+        return Found("absent", "no socket on this machine")
+    return Found("ok", "this user may use it")
 
 
-def buildx(case: Case) -> Finding:
+def buildx(case: Case) -> Found:
     """Can it build?"""
-    why = "Builds go through it; images run without it."
     if isinstance(case.toolkit, TfimgError):
-        return Finding(name="buildx", state="absent", found="not looked for: no engine answers", why=why)
+        return NOT_LOOKED_FOR
     if isinstance(case.builder, TfimgError):
-        return _refusal("buildx", "warning" if case.present else "problem", case.builder, why)
-    found = f"{case.builder.buildx}, with Docker {case.builder.engine} and its {case.builder.store} store"
-    return Finding(name="buildx", state="ok", found=found, why=why)
+        return _refused(case.unless_present, case.builder)
+    return Found(
+        "ok", f"{case.builder.buildx}, with Docker {case.builder.engine} and its {case.builder.store} store"
+    )
 
 
-def disk(case: Case) -> Finding:
+def disk(case: Case) -> Found:
     """Is there room for a build?"""
-    device = case.spec.device if case.spec else "cpu"
-    needed = NEEDED_BYTES[device]
-    why = f"A build for a {DEVICE_NAMES[device]} is not started with less than {needed / 1e9:.0f} GB."
     if isinstance(case.builder, TfimgError) or case.builder.free_bytes is None:
-        return Finding(name="disk", state="absent", found="the engine's disk cannot be seen", why=why)
+        return Found("absent", "the engine's disk cannot be seen")
+    device = case.spec.device if case.spec else "cpu"
     found = f"{case.builder.free_bytes / 1e9:.1f} GB free below {case.builder.data_root}"
-    if case.builder.free_bytes < needed:
-        return Finding(
-            name="disk", state="warning" if case.present else "problem", found=found, why=why,
-            next_step="`docker builder prune` removes build cache, `docker image prune` unnamed images.",
-        )  # fmt: skip
-    return Finding(name="disk", state="ok", found=found, why=why)
+    if case.builder.free_bytes < NEEDED_BYTES[device]:
+        needed = f"a build for a {DEVICE_NAMES[device]} needs {NEEDED_BYTES[device] / 1e9:.0f} GB"
+        step = "`docker builder prune` removes build cache, `docker image prune` unnamed images."
+        return Found(case.unless_present, f"{found}; {needed}", step)
+    return Found("ok", found)
 
 
-def network(case: Case) -> Finding:
+def network(case: Case) -> Found:
     """Proxy, index and certificate authorities of builds."""
-    why = "Builds reach package indexes as this machine does; credentials reach them as secrets and are not shown."
     variables = case.network.variables
     proxy, index = variables.get("HTTPS_PROXY"), variables.get("UV_DEFAULT_INDEX")
     found = ", ".join(
@@ -183,39 +182,32 @@ def network(case: Case) -> Finding:
     )
     if case.network.ca is None:
         step = "Install ca-certificates, or name your bundle in SSL_CERT_FILE: a file that exists."
-        return Finding(name="network", state="warning", found=found, why=why, next_step=step)
+        return Found("warning", found, step)
     if case.network.left_out:
-        left = _public("; ".join(case.network.left_out))
         step = "Nothing, if builds need none of it; else serve it over HTTP: they do not see this machine's disk."
-        return Finding(
-            name="network", state="warning", found=f"{found}; not used: {left}", why=why, next_step=step
-        )
-    return Finding(name="network", state="ok", found=found, why=why)
+        return Found("warning", f"{found}; not used: {_public('; '.join(case.network.left_out))}", step)
+    return Found("ok", found)
 
 
 def _public(url: str) -> str:
     return re.sub(r"//[^/@\s]*@", "//", url)
 
 
-def gpu(case: Case) -> Finding:
+def gpu(case: Case) -> Found:
     """A GPU whose driver and architecture suit the image, or the newest one if none is named."""
-    needed = case.needs("gpu")
+    needed = case.needs_gpu
     spec = case.spec if needed else case.newest
     if spec is None or not (needed or _has_gpu(case.host)):
-        found = "an NVIDIA GPU" if _has_gpu(case.host) else "no NVIDIA GPU in this machine"
-        return Finding(name="gpu", state="absent", found=found, why="Images for CPUs need none.")
-    why = f"{spec.identifier} needs driver {spec.driver} or newer, and code for the GPU."
+        return Found("absent", "an NVIDIA GPU" if _has_gpu(case.host) else "no NVIDIA GPU in this machine")
     try:
         notes = check_gpu(spec, ALL, case.surroundings)
     except TfimgError as error:
-        return _refusal("gpu", "problem" if needed else "warning", error, why)
+        return _refused("problem" if needed else "warning", error)
     found = _gpus(case.host.smi)
     if notes:
-        step = (
-            f"Nothing, if that will do for {spec.identifier}; `tfimg resolve --gpu NAME` names other images."
-        )
-        return Finding(name="gpu", state="warning", found="; ".join([found, *notes]), why=why, next_step=step)
-    return Finding(name="gpu", state="ok", found=found, why=why)
+        step = f"Nothing, if that will do for {spec.identifier}; `tfimg which` names other images."
+        return Found("warning", "; ".join([found, *notes]), step)
+    return Found("ok", f"{found}, which {spec.identifier} runs on")
 
 
 def _has_gpu(host: Host) -> bool:
@@ -230,40 +222,47 @@ def _gpus(smi: NvidiaSmi | NoAccelerator) -> str:
     return f"{len(smi.gpus)} ({names}) with driver {smi.driver}"
 
 
-def toolkit(case: Case) -> Finding:
+def toolkit(case: Case) -> Found:
     """Can the engine hand a GPU to a container?"""
-    why = "A container sees no GPU that the engine does not hand to it."
     if isinstance(case.toolkit, TfimgError):
-        return Finding(name="toolkit", state="absent", found="not looked for: no engine answers", why=why)
+        return NOT_LOOKED_FOR
     try:
         flags = gpu_flags(gpu_access(case.toolkit, case.host), ALL)
-    except TfimgError as error:
-        if case.needs("gpu"):
-            return _refusal("toolkit", "problem", error, why)
+    except NoToolkit as error:
+        if case.needs_gpu:
+            return _refused("problem", error)
         if _has_gpu(case.host):
-            return _refusal("toolkit", "warning", error, why)
-        return Finding(name="toolkit", state="absent", found="no NVIDIA toolkit, and no GPU for it", why=why)
-    return Finding(name="toolkit", state="ok", found=f"containers get GPUs by {' '.join(flags)}", why=why)
+            return _refused("warning", error)
+        return Found("absent", "no NVIDIA toolkit, and no GPU for it")
+    return Found("ok", f"containers get GPUs by {' '.join(flags)}")
 
 
-def tpu(case: Case) -> Finding:
+def tpu(case: Case) -> Found:
     """A TPU, where there is one."""
-    why = "Images for TPUs compute on nothing else."
-    if not case.needs("tpu"):
-        found = f"TPU at {', '.join(case.host.tpus)}" if case.host.tpus else "no Google TPU in this machine"
-        return Finding(name="tpu", state="ok" if case.host.tpus else "absent", found=found, why=why)
-    spec = case.spec
-    assert spec is not None  # noqa: S101  (it needs a TPU)
+    found = f"TPU at {', '.join(case.host.tpus)}" if case.host.tpus else "no Google TPU in this machine"
+    if case.spec is None or case.spec.device != "tpu":
+        return Found("ok" if case.host.tpus else "absent", found)
     try:
-        notes = check_tpu(spec, case.surroundings)
+        notes = check_tpu(case.spec, case.surroundings)
     except TfimgError as error:
-        return _refusal("tpu", "problem", error, why)
-    found = f"TPU at {', '.join(case.host.tpus)}" if case.host.tpus else "none seen"
-    if notes:
-        return Finding(name="tpu", state="warning", found=found, why=why, next_step=" ".join(notes))
-    return Finding(name="tpu", state="ok", found=found, why=why)
+        return _refused("problem", error)
+    return Found("warning", found, " ".join(notes)) if notes else Found("ok", found)
 
 
-CHECKS: tuple[Callable[[Case], Finding], ...] = (
-    processor, memory, engine, socket, buildx, disk, network, gpu, toolkit, tpu,
+NOT_LOOKED_FOR = Found("absent", "not looked for: no engine answers")
+
+CHECKS: tuple[tuple[str, str, Callable[[Case], Found]], ...] = (
+    ("processor", "TensorFlow's wheels are compiled for AVX: without, they die of an illegal instruction.", processor),
+    ("memory", f"A container's shared memory, {GPU_SHM} with a GPU, is taken from it; `tfimg run --shm-size` changes "
+     "that.", memory),
+    ("engine", "Images are built and run by it.", engine),
+    ("socket", "Who may write to the engine's socket may use it, and is as powerful as root.", socket),
+    ("buildx", "Builds go through it; images run without it.", buildx),
+    ("disk", "A build that cannot end is not started.", disk),
+    ("network", "Builds reach package indexes as this machine does; credentials reach them as secrets and are not "
+     "shown.", network),
+    ("gpu", "An image for GPUs needs a driver that knows its CUDA, and code for the GPU; others need none.", gpu),
+    ("toolkit", "A container sees no GPU that the engine does not hand to it.", toolkit),
+    ("tpu", "Images for TPUs compute on nothing else.", tpu),
 )  # fmt: skip
+"""What is looked at: its name, why it matters, and how."""

@@ -11,13 +11,10 @@ from tfimg.errors import NoToolkit, TfimgError, UsageError, WrongDevice
 from tfimg.host.accelerators import (
     ALL,
     Surroundings,
-    choose,
-    find_driver,
+    check_gpu,
+    check_tpu,
     gpu_access,
     gpu_flags,
-    instead,
-    judge,
-    require_tpu,
     sibling,
 )
 from tfimg.matrix.schema import Device
@@ -152,14 +149,6 @@ def _gpu(spec: ImageSpec, asked: tuple[str, ...], at: Surroundings) -> _Access:
     )
 
 
-def check_gpu(spec: ImageSpec, asked: tuple[str, ...], at: Surroundings) -> tuple[str, ...]:
-    """What to know of a GPU image on this machine. Raises what it lacks: a GPU, its driver, a newer one."""
-    if not at.toolkit.local:
-        return (f"GPU and driver were not checked: the engine at {at.toolkit.host} is on another machine.",)
-    smi = find_driver(spec, at.host, instead=instead(spec, at.specs))
-    return judge(at.matrix, spec, smi.driver, choose(smi, asked))
-
-
 def _tpu(spec: ImageSpec, wishes: Wishes, at: Surroundings) -> _Access:
     notes: list[str] = []
     missing: list[TfimgError] = []
@@ -170,13 +159,6 @@ def _tpu(spec: ImageSpec, wishes: Wishes, at: Surroundings) -> _Access:
     except TfimgError as lack:
         missing.append(lack)
     return _Access(flags=TPU_ACCESS, shm=TPU_SHM, notes=tuple(notes), missing=tuple(missing))
-
-
-def check_tpu(spec: ImageSpec, at: Surroundings) -> tuple[str, ...]:
-    """What to know of a TPU image on this machine. Raises `NoAccelerator` where there is no TPU."""
-    if not at.toolkit.local:
-        return (f"The TPU was not checked: the engine at {at.toolkit.host} is on another machine.",)
-    return require_tpu(spec, at.host)
 
 
 def _argv(image: str, access: _Access, wishes: Wishes) -> tuple[str, ...]:

@@ -74,15 +74,18 @@ class Gap:
     python: str | None = None
 
 
-def expand(matrix: Matrix) -> tuple[ImageSpec, ...]:
-    """Every image of the matrix: oldest release first, then by platform, then CPU, GPU, TPU, then by Python."""
+def expand(matrix: Matrix, *, supplied: bool = False) -> tuple[ImageSpec, ...]:
+    """Every image of the matrix: oldest release first, then by platform, then CPU, GPU, TPU, then by Python.
+
+    With `supplied`, also those whose libtpu is not on the package index.
+    """
     specs = [
         _spec(matrix, number, release, device, platform, python)
         for number, row in enumerate(matrix.rows)
         for release in row.tensorflow
         for platform, wheels in row.wheels.items()
         for device in wheels.packages
-        if _gap(number, row, release, device, platform) is None
+        if _gap(number, row, release, device, platform, supplied=supplied) is None
         for python in wheels.pythons
         if python not in row.blocked
     ]
@@ -112,14 +115,17 @@ def gaps(matrix: Matrix) -> tuple[Gap, ...]:
     return (*(gap for gap in places if gap), *pythons)
 
 
-def _gap(number: int, row: Row, release: Release, device: Device, platform: Platform) -> Gap | None:
+def _gap(
+    number: int, row: Row, release: Release, device: Device, platform: Platform, *, supplied: bool = False
+) -> Gap | None:
     path, reason = f"rows[{number}].wheels", ""
     if platform in release.missing:
         path, reason = _release_path(number, row, release, "missing"), release.missing[platform]
-    elif device == "tpu" and release.tpu and release.tpu.unavailable:
+    elif device == "tpu" and release.tpu and release.tpu.unavailable and not supplied:
         path = _release_path(number, row, release, "tpu")
         reason = (
-            f"tensorflow-tpu {release.version} needs libtpu {release.tpu.libtpu}: {release.tpu.unavailable}"
+            f"tensorflow-tpu {release.version} needs libtpu {release.tpu.libtpu}: {release.tpu.unavailable}; "
+            "--find-links DIR supplies it"
         )
     elif device == "tpu" and not release.tpu:
         path, reason = f"rows[{number}]", f"there is no tensorflow-tpu {release.version}"

@@ -10,6 +10,9 @@ PREFIX = "tfimg."
 IDENTIFIER = f"{PREFIX}identifier"
 """The label by which an image says what it is."""
 
+LOCK = f"{PREFIX}lock"
+"""The label that names the lock by its digest."""
+
 DEVICE_NAMES = {"cpu": "CPU", "gpu": "NVIDIA GPU", "tpu": "Google TPU"}
 
 
@@ -28,7 +31,7 @@ def recipe_labels(spec: ImageSpec, *, lock_digest: str) -> dict[str, str]:
         f"{PREFIX}tensorflow": spec.tensorflow,
         f"{PREFIX}python": spec.python,
         f"{PREFIX}device": spec.device,
-        f"{PREFIX}lock": lock_digest,
+        LOCK: lock_digest,
     }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
@@ -52,6 +52,7 @@ class Question:
     platform: Platform
     cutoff: str
     newer: tuple[tuple[str, str], ...] = ()
+    find_links: Path | None = None
 
 
 def question(spec: ImageSpec, newer: Newer) -> Question:
@@ -76,6 +77,18 @@ def question(spec: ImageSpec, newer: Newer) -> Question:
     )
 
 
+def supplied_wheels(spec: ImageSpec, folder: Path) -> tuple[Path, ...]:
+    """The wheels of an image's libtpu in a folder. Raises `LockError` when there is none."""
+    found = tuple(sorted(folder.glob(f"libtpu-{spec.libtpu}-*.whl")))
+    if not found:
+        raise LockError(
+            f"{spec.identifier} needs libtpu {spec.libtpu}, and {folder} has no libtpu-{spec.libtpu}-….whl.",
+            next_step="Download the wheel from where upstream keeps it: the bucket libtpu-tf-releases of Google Cloud "
+            "Storage.",
+        )
+    return found
+
+
 def installer_question(matrix: Matrix) -> Question:
     """The installer that builds use; its wheel is the same for every Python that it supports."""
     newest = max(matrix.bases, key=lambda python: tuple(map(int, python.split("."))))
@@ -91,12 +104,15 @@ def _end_of(day: date) -> str:
     return f"{day + timedelta(days=1)}T00:00:00Z"
 
 
-def lock(spec: ImageSpec, newer: Newer, *, uv: str, env: Mapping[str, str]) -> Layers:
+def lock(
+    spec: ImageSpec, newer: Newer, *, uv: str, env: Mapping[str, str], find_links: Path | None = None
+) -> Layers:
     """Resolve an image's lock with the program `uv`, which finds the package index through `env`.
 
-    Raises `LockError` when there is no solution, `NetworkError` when the index cannot be reached.
+    `find_links` is a folder of wheels that the index lacks. Raises `LockError` when there is no solution,
+    `NetworkError` when the index cannot be reached.
     """
-    asked = question(spec, newer)
+    asked = replace(question(spec, newer), find_links=find_links)
     packages = resolve_packages(asked, uv=uv, env=env)
     layers: dict[str, list[str]] = {name: [] for name, _ in LAYERS}
     for package in packages:
@@ -130,6 +146,7 @@ def _uv_argv(asked: Question, uv: str, source: Path, answer: Path) -> list[str]:
         f"--python-version={asked.python}", f"--python-platform={PROCESSORS[asked.platform]}-manylinux_2_{GLIBC_MINOR}",
         "--only-binary=:all:",  # nothing is compiled while an image is built
         f"--exclude-newer={asked.cutoff}", *newer, str(source),
+        *([f"--find-links={asked.find_links}"] if asked.find_links else []),
     ]  # fmt: skip
 
 

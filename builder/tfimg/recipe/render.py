@@ -40,14 +40,18 @@ def render_base(environment: Environment, suite: str, archive: str) -> str:
     return _render(environment, "base.Dockerfile.j2", suite=suite, archive=archive)
 
 
-def render(spec: ImageSpec, layers: Layers, environment: Environment) -> str:
-    """The Dockerfile of an image. Raises `RenderError` when the template is wrong."""
+def render(spec: ImageSpec, layers: Layers, environment: Environment, *, wheels: bool = False) -> str:
+    """The Dockerfile of an image; `wheels`: some of them lie in the build context.
+
+    Raises `RenderError` when the template is wrong.
+    """
     return _render(
         environment,
         TEMPLATE,
         spec=spec,
         title=title(spec),
         layers=[name for name, _ in LAYERS if name in layers],
+        wheels=wheels,
         epoch=EPOCH,
         variables=variables(spec),
         labels=recipe_labels(spec, lock_digest=digest(layers)),

@@ -58,7 +58,8 @@ CHECKS: dict[str, Check] = {
     "numerics.fft": Check(linear_algebra.fft),
     "numerics.svd": Check(linear_algebra.svd),
     "numerics.sparse": Check(linear_algebra.sparse, devices=("cpu", "gpu")),
-    "compilation.xla": Check(compilation.xla),
+    # The wheel for TPUs has no XLA for the CPU.
+    "compilation.xla": Check(compilation.xla, devices=("cpu", "gpu")),
     "training.mixed_precision": Check(training.mixed_precision),
     "tools.tensorboard": Check(tools.tensorboard),
 }

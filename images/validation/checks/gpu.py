@@ -60,7 +60,7 @@ def first_kernel(_facts: Facts) -> Evidence:
 
 
 def memory_growth(_facts: Facts) -> Evidence:
-    """With memory growth on, a small sum leaves more than half of the GPU's free memory to others."""
+    """With memory growth on, a small product leaves more than half of the GPU's free memory to others."""
     found = _ask("growth", START_SECONDS + KERNEL_SECONDS, TF_FORCE_GPU_ALLOW_GROWTH=None)
     if not all(found["growth"]) or found["taken_mib"] * 2 >= found["free_mib"]:
         raise CheckFailed(

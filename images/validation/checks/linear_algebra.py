@@ -48,7 +48,7 @@ def svd(facts: Facts) -> Evidence:
     """Singular values equal NumPy's; the factors rebuild the matrix and are orthogonal.
 
     Backward stable: each norm of error is at most p u times that of the matrix, p a modest function of its size
-    (LAPACK Users' Guide, 3rd ed., section 4.9). Here p is 10 times the longer side; errors are near a hundredth of it.
+    (LAPACK Users' Guide, 3rd ed., section 4.9). Here p is 10 times the longer side; errors are below a twentieth of it.
     """
     tf, np = tensorflow(), importlib.import_module("numpy")
     device = device_under_test(tf, facts)
