@@ -32,6 +32,7 @@ NVIDIA = re.compile(
     r"lib(cudart|cublas|cublasLt|nvblas|cufft|cufftw|curand|cusolver|cusolverMg|cusparse|cudnn\w*|nccl|cupti|nvrtc"
     r"|nvrtc-builtins|nvJitLink|nvvm)\.so[.\d]*$"
 )
+HOST = {"libcuda.so.1"}  # the driver's; it comes with the machine
 STATUS_BYTES = 256
 NOT_CHECKED = "not checked"
 # cudaError of the CUDA runtime API; up to CUDA 11 even the question for its own version needs a driver.
@@ -80,7 +81,18 @@ def gate() -> dict[str, Any]:
 
     answers = {getter: ask(f"Get{getter}DsoHandle") for getter in GETTERS}
     whole = [ask(name) for name in ("MaybeTryDlopenGPULibraries", "TryDlopenCUDALibraries")]
-    return {"gate": whole[0] if whole[0] is not None else whole[1], "getters": answers, "opened": opened()}
+    return {
+        "gate": whole[0] if whole[0] is not None else whole[1],
+        "getters": answers,
+        "opened": opened(),
+        "named": load(*named()) if whole == [None, None] else {},
+    }
+
+
+def named() -> list[str]:
+    """The SONAMEs of NVIDIA's libraries that the framework has among its strings, and so may open by name."""
+    content = (package() / "libtensorflow_framework.so.2").read_bytes()
+    return sorted({name.decode() for name in re.findall(rb"lib(?:cu|nccl)\w+\.so\.\d[.\d]*", content)} - HOST)
 
 
 def status_is_ok(function: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -147,7 +148,9 @@ def test_packages_that_do_not_fit_are_found(gpu: Ended, engine: DockerEngine, tm
         PACKAGES, True
     )
     assert "libraries.origin" in red(found["wrong-cuda"])
-    assert {"libraries.gate", "environment.build_info"} <= red(found["cpu-wheel"])
+    assert "environment.build_info" in red(found["cpu-wheel"])
+    # A gate that is not there is never green.
+    assert found["cpu-wheel"]["libraries.gate"]["outcome"] in {"failed", "skipped"}
 
 
 def test_a_tpu_image_is_linked(tpu: Ended) -> None:
@@ -166,6 +169,35 @@ def test_a_libtpu_that_is_no_pair_is_found(tpu: Ended, engine: DockerEngine, tmp
     )
     assert {"tpu.pair", "environment.packages"} <= red(found["libtpu"])
     assert "environment.pip_check" not in red(found["libtpu"])
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    """A folder with a wheel that is called like the one upstream keeps elsewhere, and is not it."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    tag = "py3-none-manylinux_2_17_x86_64"
+    with zipfile.ZipFile(folder / f"libtpu-2.17.1-{tag}.whl", "w") as wheel:
+        wheel.writestr("libtpu/__init__.py", "")
+        wheel.writestr("libtpu/libtpu.so", "no library")
+        info = "libtpu-2.17.1.dist-info"
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: libtpu\nVersion: 2.17.1\n")
+        wheel.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: hand\nTag: {tag}\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    return folder
+
+
+def test_a_libtpu_that_was_supplied_is_installed_and_judged(engine: DockerEngine, wheels: Path) -> None:
+    """Upstream's own cannot be had from a package index, so this one must fail, and at the right check."""
+    assert engine
+    request = ("build", "--tf", "2.17", "--device", "tpu", "--base", "bootstrap", "--repository", REPOSITORY)
+    refused = tfimg(*request)
+    assert (refused.code, "--find-links DIR supplies it" in refused.stderr) == (41, True), refused.stderr
+    empty = tfimg(*request, "--find-links", str(wheels.parent))
+    assert (empty.code, "has no libtpu-2.17.1-" in empty.stderr) == (5, True), empty.stderr
+    ended = tfimg(*request, "--find-links", str(wheels))
+    assert (ended.code, "tpu.library failed" in ended.stderr) == (20, True), ended.stderr
+    assert "tpu.pair failed" not in ended.stderr
 
 
 def test_a_tpu_image_without_its_library(tpu: Ended, engine: DockerEngine) -> None:

@@ -24,6 +24,7 @@ from tfimg.cli.parser import build_parser
 from tfimg.engine.protocol import Engine, Exit, Line, StageEvent, StoredImage
 from tfimg.errors import BuildError
 from tfimg.host.survey import Host
+from tfimg.recipe.lockfile import digest
 from tfimg.workspace import Workspace
 
 
@@ -713,6 +714,54 @@ def test_an_image_that_cannot_be_judged_is_told(
     engine.names = {"tf:x": IMAGE}
     assert refused(tfimg("validate", *argv), code) == sentence
     assert engine.ran == []
+
+
+def test_a_validation_is_recorded_for_an_image_of_the_lock_alone(
+    tfimg: Run, engine: FakeEngine, copy: Workspace
+) -> None:
+    identifier = CLAIM["tfimg.identifier"]
+    evidence = copy.evidence(identifier)
+    evidence.unlink()
+    engine.names = {"tf:x": replace(IMAGE, labels={**CLAIM, "tfimg.lock": "sha256:other"})}
+    recorded = ("validate", "tf:x", "--record")
+    assert refused(tfimg(*recorded, TFIMG_WORKSPACE=str(copy.root)), 2) == (
+        f"tf:x was not built from the lock of {identifier}; its label says sha256:other. Build it anew with --record, "
+        "or leave --record out."
+    )
+    assert (engine.ran, evidence.exists()) == ([], False)
+    lock = digest(copy.read_lock(identifier))
+    engine.names = {"tf:x": replace(IMAGE, labels={**CLAIM, "tfimg.lock": lock})}
+    assert tfimg(*recorded, TFIMG_WORKSPACE=str(copy.root)).code == 0
+    assert json.loads(evidence.read_text())["lock"] == lock
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "says"),
+    [
+        ("none", 2, "is not a folder. Name the folder that holds the wheels."),
+        (".", 5, "has no libtpu-2.17.1-….whl. Download the wheel from where upstream keeps it: the bucket "),
+    ],
+)
+def test_wheels_that_were_to_be_supplied_and_are_not_there_are_missed_before_an_engine_is_looked_for(
+    name: str, code: int, says: str, tfimg: Run, tmp_path: Path
+) -> None:
+    request = ("--tf", "2.17", "--device", "tpu", "--find-links", str(tmp_path / name))
+    assert says in refused(tfimg("build", *request), code)
+
+
+def test_wheels_are_supplied_only_where_the_index_has_none(
+    tfimg: Run, tmp_path: Path, engine: FakeEngine
+) -> None:
+    ended = tfimg("build", "--tf", "2.20", "--device", "tpu", "--find-links", str(tmp_path))
+    assert (ended.code, engine.dockerfiles) == (0, [tfimg("render", "2.20.0-tpu-py3.11").stdout])
+
+
+@pytest.mark.parametrize("level", ["linked", "validated"])
+def test_a_level_that_cannot_be_shown_here_is_refused_before_the_build(
+    level: str, tfimg: Run, engine: FakeEngine
+) -> None:
+    ended = tfimg("build", "--tf", "2.15", "--cuda", "12", "--level", level)
+    assert (ended.code, len(engine.built)) == ((0, 1) if level == "linked" else (50, 0))
 
 
 NO_ARM64 = (

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from tfimg.engine.network import HostNetwork
     from tfimg.engine.protocol import Engine
+    from tfimg.host.accelerators import Surroundings
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,14 @@ class Context:
     def engine(self) -> Engine:
         """The container engine. Raises `EngineUnavailable` or `EngineTooOld`."""
         return self.edge.engine(self.environ, self.state)
+
+    def surroundings(self, engine: Engine) -> Surroundings:
+        """Where an image is to run: this machine, and an engine."""
+        from tfimg.host.accelerators import Surroundings
+
+        toolkit = engine.toolkit()
+        host = self.edge.survey(self.environ, toolkit.host)
+        return Surroundings(matrix=self.matrix, specs=self.specs, host=host, toolkit=toolkit)
 
     @cached_property
     def network(self) -> HostNetwork:

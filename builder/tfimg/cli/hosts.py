@@ -17,7 +17,6 @@ from tfimg.cli.parser import PASSED_ON
 from tfimg.engine.network import host_network
 from tfimg.engine.protocol import Engine
 from tfimg.errors import EngineTooOld, EngineUnavailable, TfimgError, UnfitHost, UsageError
-from tfimg.host.accelerators import Surroundings
 from tfimg.host.doctor import Case, Finding, examine
 from tfimg.host.run import Order, Wishes, order
 from tfimg.matrix.spec import ImageSpec
@@ -119,11 +118,7 @@ def run(context: Context) -> int:
     engine = context.edge.runner(context.environ, context.state)
     image = context.arguments.image
     spec = says(context, engine, image)
-    toolkit = engine.toolkit()
-    at = Surroundings(
-        matrix=context.matrix, specs=context.specs, toolkit=toolkit,
-        host=context.edge.survey(context.environ, toolkit.host),
-    )  # fmt: skip
+    at = context.surroundings(engine)
     planned = order(image, spec, _wishes(context), at)
     if context.arguments.dry_run:
         return _show(context, spec, planned)
@@ -133,7 +128,7 @@ def run(context: Context) -> int:
         raise planned.missing[0]
     # A context would win over DOCKER_HOST.
     environ = {name: value for name, value in context.environ.items() if name != "DOCKER_CONTEXT"}
-    return _start(context, planned.argv, {**environ, "DOCKER_HOST": toolkit.host})
+    return _start(context, planned.argv, {**environ, "DOCKER_HOST": at.toolkit.host})
 
 
 def _start(context: Context, argv: Sequence[str], environ: dict[str, str]) -> int:

@@ -15,7 +15,6 @@ from tfimg.engine.bases import Base, Bootstrap, choose_base
 from tfimg.engine.debian import find_mirrors
 from tfimg.engine.protocol import Engine
 from tfimg.errors import ForeignImage, UsageError
-from tfimg.host.accelerators import Surroundings
 from tfimg.host.aim import Aim, aim
 from tfimg.matrix.spec import ImageSpec
 from tfimg.process import uninterrupted
@@ -102,7 +101,7 @@ def _require_lock(context: Context, planned: Plan, image: str) -> None:
     built_from = (context.engine.labels(image) or {}).get(LOCK)
     if built_from != lock_digest(planned.lock):
         raise UsageError(
-            f"{image} was not built from the lock of {planned.spec.identifier}: its label says {built_from or 'nothing'}.",
+            f"{image} was not built from the lock of {planned.spec.identifier}; its label says {built_from or 'none'}.",
             next_step="Build it anew with --record, or leave --record out.",
         )
 
@@ -175,12 +174,7 @@ def _labels(context: Context, base: Base) -> dict[str, str]:
 
 def _aim(context: Context, spec: ImageSpec) -> Aim:
     """What the validation is to show; says so where that is less than everything."""
-    toolkit = context.engine.toolkit()
-    at = Surroundings(
-        matrix=context.matrix, specs=context.specs, toolkit=toolkit,
-        host=context.edge.survey(context.environ, toolkit.host),
-    )  # fmt: skip
-    aimed = aim(spec, at, context.arguments.level)
+    aimed = aim(spec, context.surroundings(context.engine), context.arguments.level)
     if aimed.why:
         context.say(f"Level {aimed.level} is the most that can be shown here. {aimed.why}")
     return aimed

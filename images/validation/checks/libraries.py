@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from child import ask
-from contract import CheckFailed, claimed
+from contract import CheckFailed, CheckSkipped, claimed
 from native import NOT_CHECKED, NVIDIA
 
 from .packages import normalised
@@ -86,7 +86,8 @@ def complete(_facts: Facts) -> Evidence:
 def gate(_facts: Facts) -> Evidence:
     """TensorFlow's own gate opens: it lists GPUs only when it could open each library that it needs.
 
-    Its getters are asked one by one too, for those that the gate does not need: NCCL and CUPTI.
+    Its getters are asked one by one too, for those that the gate does not need: NCCL and CUPTI. Where a release does
+    not export the gate, the loader is asked for each library that TensorFlow names.
     """
     answer = ask("gate")
     installed = [wheel.name for wheel in wheels()]
@@ -96,6 +97,7 @@ def gate(_facts: Facts) -> Evidence:
         if any(wheel.startswith(owner + "-") for wheel in installed) or name in ("CudaRuntime", "Cudnn")
     }
     closed = [name for name, opens in getters.items() if opens is False]
+    closed += [name for name, complaint in answer["named"].items() if complaint]
     told = {name: "not checked" if opens is None else opens for name, opens in getters.items()}
     if closed or answer["gate"] is False:
         raise CheckFailed(
@@ -103,14 +105,14 @@ def gate(_facts: Facts) -> Evidence:
             "with these it lists no GPU; install the locked wheels, and let ldconfig know their folders",
             gate=answer["gate"],
             getters=told,
+            named=answer["named"],
         )
-    if answer["gate"] is None:
-        raise CheckFailed(
-            "expected libtensorflow_framework.so.2 to export the gate of its CUDA libraries, found none: this is not "
-            "a wheel for CUDA, or a release that this suite does not know",
-            getters=told,
+    if answer["gate"] is None and not answer["named"]:
+        raise CheckSkipped(
+            "not checked: libtensorflow_framework.so.2 neither exports the gate of its CUDA libraries nor names one; "
+            "this is not a wheel for CUDA, or a release that this suite does not know"
         )
-    return {"gate": True, "getters": told}
+    return {"gate": answer["gate"], "getters": told, "named": sorted(answer["named"])}
 
 
 def loadable(_facts: Facts) -> Evidence:
