@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import json
 import sys
 import time
 from typing import TYPE_CHECKING
+
+from runner import claim_stdout
 
 if TYPE_CHECKING:
     from typing import Any, Callable
@@ -96,8 +97,9 @@ QUESTIONS: dict[str, Callable[[Any, str], dict[str, Any]]] = {
 
 def main() -> None:
     """Ask one question. TensorFlow is imported here only, so that importing this file costs nothing."""
+    emit = claim_stdout()
     question, kind = sys.argv[1:]
-    print(json.dumps(QUESTIONS[question](importlib.import_module("tensorflow"), kind)))
+    emit(QUESTIONS[question](importlib.import_module("tensorflow"), kind))
 
 
 if __name__ == "__main__":

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import json
-import os
 import re
 import sys
-import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from abi import called, find, status_is_ok, string, strings, view
+from forks import alone
+from runner import claim_stdout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,12 +29,14 @@ NAMESPACES = ("3tsl", "15stream_executor")
 GETTERS = (
     "CudaRuntime", "Cublas", "CublasLt", "Cufft", "Curand", "Cusolver", "Cusparse", "Cudnn", "Nccl", "Cupti",
 )  # fmt: skip
+# What CUDA's toolkit and the libraries around it bring, also under the names that wheels give to copies of their own
+# (libcudart-d0da41ae.so.11.0). The driver's are not among them: NVIDIA's container toolkit puts those into containers.
 NVIDIA = re.compile(
-    r"lib(cudart|cublas|cublasLt|nvblas|cufft|cufftw|curand|cusolver|cusolverMg|cusparse|cudnn\w*|nccl|cupti|nvrtc"
-    r"|nvrtc-builtins|nvJitLink|nvvm)\.so[.\d]*$"
+    r"lib(cudart|cublas|cublasLt|nvblas|cufft|cufftw|curand|cusolver|cusolverMg|cusparse|cusparseLt|cudnn\w*|nccl|cupti"
+    r"|nvrtc|nvrtc-builtins|nvJitLink|nvfatbin|nvvm|nvshmem\w*|nvperf_\w+|cufile\w*|cutensor\w*|cudss\w*|nvinfer\w*"
+    r"|nvjpeg|npp\w+|nvToolsExt)(\.alt)?(-[0-9a-f]{8})?\.so[.\d]*$"
 )
 HOST = {"libcuda.so.1"}  # the driver's; it comes with the machine
-STATUS_BYTES = 256
 NOT_CHECKED = "not checked"
 # cudaError of the CUDA runtime API; up to CUDA 11 even the question for its own version needs a driver.
 INSUFFICIENT_DRIVER = 35
@@ -57,17 +60,6 @@ def everything() -> list[ctypes.CDLL]:
     """The framework and, from 2.12 on, the library that holds XLA; loading both takes seconds."""
     rest = package() / "libtensorflow_cc.so.2"
     return [framework(), *([ctypes.CDLL(str(rest), ctypes.RTLD_GLOBAL)] if rest.exists() else [])]
-
-
-def find(libraries: list[ctypes.CDLL], *names: str) -> Any | None:
-    """The first of these functions that a library exports."""
-    for library in libraries:
-        for name in names:
-            try:
-                return getattr(library, name)
-            except AttributeError:
-                continue
-    return None
 
 
 def gate() -> dict[str, Any]:
@@ -95,20 +87,11 @@ def named() -> list[str]:
     return sorted({name.decode() for name in re.findall(rb"lib(?:cu|nccl)\w+\.so\.\d[.\d]*", content)} - HOST)
 
 
-def status_is_ok(function: Any) -> bool:
-    """Call a function that returns a Status, or one with a value, in memory that the caller provides.
-
-    Its first word is 0 or 1 for OK: a null pointer up to TensorFlow 2.14, since then Abseil's code shifted by two.
-    """
-    answer = ctypes.create_string_buffer(STATUS_BYTES)
-    function.restype, function.argtypes = None, [ctypes.c_void_p]
-    function(ctypes.addressof(answer))
-    return int.from_bytes(answer.raw[:8], "little") >> 2 == 0
-
-
 def opened() -> dict[str, str]:
     """NVIDIA's libraries in this process → the files that the loader took, without links."""
-    paths = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line}
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    # The sixth field is the path, which may have spaces.
+    paths = {line.split(maxsplit=5)[5] for line in maps if "/" in line}
     return {Path(path).name: path for path in sorted(paths) if NVIDIA.match(Path(path).name)}
 
 
@@ -120,35 +103,6 @@ def load(*paths: str) -> dict[str, str | None]:
 def opens(path: str) -> None:
     """Raises OSError when the loader refuses a library."""
     ctypes.CDLL(path)
-
-
-def alone(act: Callable[[], object]) -> Any:
-    """What `act` returns, in a fork; or what it complained of when it raised or died."""
-    with tempfile.TemporaryFile() as words:
-        text, status = forked(act, words.fileno())
-        words.seek(0)
-        last = words.read().decode(errors="replace").strip().splitlines()[-1:]
-    if text:
-        return json.loads(text)
-    return f"the process ended with status {status}: {' '.join(last) or 'it said nothing'}"
-
-
-def forked(act: Callable[[], object], stderr: int) -> tuple[str, int]:
-    """Do something in a fork that complains into a file: its answer as JSON, empty if it died, and its status."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        os.dup2(stderr, 2)
-        try:
-            answer: object = act()
-        except (OSError, AttributeError) as error:
-            answer = str(error)
-        os.write(writer, json.dumps(answer).encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as stream:
-        text = stream.read()
-    return text, os.waitpid(child, 0)[1]
 
 
 PROPERTIES = {
@@ -164,8 +118,8 @@ PROPERTIES = {
 
 
 def versions(*sonames: str) -> dict[str, Any]:
-    """Wheel → the version that its library, by its SONAME, tells of itself; or the loader's complaint."""
-    by_stem = {name.partition(".so")[0] + ".so": name for name in sonames}
+    """Wheel → the version that its library, by its SONAME or path, tells of itself; or the loader's complaint."""
+    by_stem = {Path(name).name.partition(".so")[0] + ".so": name for name in sonames}
     answers = {
         wheel: alone(partial(properties, by_stem[stem], function))
         for wheel, (stem, function) in PROPERTIES.items()
@@ -255,54 +209,11 @@ STRING = "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 FIND_BY_STRING = f"_ZN15stream_executor18FindCudaExecutableERK{STRING}S7_"
 FIND_BY_VIEW = "_ZN15stream_executor18FindCudaExecutableB5cxx11ESt17basic_string_viewIcSt11char_traitsIcEES3_"
 LIBDEVICE = "_ZN3xla3gpu5nvptx13LibDevicePathB5cxx11ESt17basic_string_viewIcSt11char_traitsIcEE"
-KEPT: list[Any] = []
-
-
-def string(text: bytes) -> Any:
-    """The address of a std::string: pointer, length, capacity."""
-    memory = ctypes.create_string_buffer(text)
-    words = (ctypes.c_uint64 * 4)(ctypes.addressof(memory), len(text), len(text), 0)
-    KEPT.extend((memory, words))
-    return ctypes.c_void_p(ctypes.addressof(words))
-
-
-def view(text: bytes) -> list[Any]:
-    """A std::string_view as the calling convention passes it: length and pointer in two registers."""
-    memory = ctypes.create_string_buffer(text)
-    KEPT.append(memory)
-    return [ctypes.c_uint64(len(text)), ctypes.c_void_p(ctypes.addressof(memory))]
-
-
-def called(function: Any, *arguments: Any) -> str | None:
-    """The std::string that a function returns in the caller's memory, by itself or in a StatusOr; None: it failed."""
-    answer = (ctypes.c_uint64 * 32)()
-    function.restype = None
-    function(ctypes.c_void_p(ctypes.addressof(answer)), *arguments)
-    # A string begins with a pointer, a StatusOr with the status before it.
-    first = answer[0]
-    start = 0 if first > 1 << 16 and answer[1] < 1 << 16 else 1
-    if start and first >> 2:
-        return None
-    return ctypes.string_at(answer[start], answer[start + 1]).decode()
-
-
-def strings(function: Any) -> list[str]:
-    """The std::vector of std::string that a function returns."""
-    answer = (ctypes.c_uint64 * 32)()
-    function.restype = None
-    function(ctypes.c_void_p(ctypes.addressof(answer)))
-    ends = range(answer[0], answer[1], 32)
-    return [
-        ctypes.string_at(
-            ctypes.c_uint64.from_address(at).value, ctypes.c_uint64.from_address(at + 8).value
-        ).decode()
-        for at in ends
-    ]
-
-
 QUESTIONS: dict[str, Callable[..., Any]] = {
     "gate": gate, "load": load, "versions": versions, "cudnn": cudnn, "driver": driver, "search": search,
 }  # fmt: skip
 
 if __name__ == "__main__":
-    print(json.dumps(QUESTIONS[sys.argv[1]](*sys.argv[2:])))
+    # A library that prints must not get into the answer.
+    emit = claim_stdout()
+    emit(QUESTIONS[sys.argv[1]](*sys.argv[2:]))

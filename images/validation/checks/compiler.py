@@ -40,8 +40,8 @@ LEAST_BYTES = 100_000
 
 def ptxas(facts: Facts) -> Evidence:
     """The ptxas that XLA finds is the wheel's, and assembles a kernel for every GPU that TensorFlow has code for."""
-    architectures = claimed(facts.architectures, "GPU architectures")
-    path, how = _found("ptxas", "bin/ptxas")
+    architectures = claimed(facts.architectures or None, "GPU architectures")
+    path, how = _found(facts, "ptxas", "bin/ptxas")
     version = _run([path, "--version"]).splitlines()[-2:]
     assembled = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -54,9 +54,9 @@ def ptxas(facts: Facts) -> Evidence:
     return {"path": path, "how": how, "version": version, "assembled_bytes": assembled}
 
 
-def libdevice(_facts: Facts) -> Evidence:
+def libdevice(facts: Facts) -> Evidence:
     """The libdevice that XLA finds is the wheel's and holds bitcode; libnvvm lies beside it."""
-    path, how = _found("libdevice", "nvvm/libdevice/libdevice.10.bc")
+    path, how = _found(facts, "libdevice", "nvvm/libdevice/libdevice.10.bc")
     content = Path(path).read_bytes()
     if not content.startswith(BITCODE) or len(content) < LEAST_BYTES:
         raise CheckFailed(
@@ -71,8 +71,12 @@ def libdevice(_facts: Facts) -> Evidence:
     return {"path": path, "how": how, "bytes": len(content), "nvvm": str(nvvm)}
 
 
-def _found(what: str, place: str) -> tuple[str, str]:
-    """What XLA's own search ends at, and how that is known. Raises CheckFailed when that is not the wheel's file."""
+def _found(facts: Facts, what: str, place: str) -> tuple[str, str]:
+    """What XLA's own search ends at, and how that is known. Raises CheckFailed when that is not the wheel's file.
+
+    Where no image is claimed and no such wheel is installed, any file will do: CUDA comes from elsewhere then.
+    """
+    claimed(facts.device, "the device")
     answer = ask("search")
     how, path = "the function that XLA calls", answer[what]
     if path is not None and "/" not in path:
@@ -82,7 +86,8 @@ def _found(what: str, place: str) -> tuple[str, str]:
         how = "the folders that XLA searches, in its order"
         path = next((f"{root}/{place}" for root in answer["roots"] if Path(root, place).is_file()), None)
     own = {file for wheel in wheels() if wheel.name.startswith("nvidia-cuda-nvcc-") for file in wheel.files}
-    if path is None or str(Path(path).resolve()) not in own:
+    stranger = str(Path(path or "").resolve()) not in own and not (facts.identifier is None and not own)
+    if not path or stranger:
         raise CheckFailed(
             f"expected XLA to find the {what} of the locked nvidia-cuda-nvcc, found {path or 'none'}: without it "
             "XLA compiles nothing, with another one it may compile wrong code; /usr/local/cuda must lead to the wheel",

@@ -23,8 +23,8 @@ CHILD_SECONDS = 60
 
 def python(facts: Facts) -> Evidence:
     """`python` and `pip` on PATH are this interpreter and its pip, in the claimed minor version."""
-    evidence = {"executable": sys.executable, "python": _python_on_path(), "pip": _pip_on_path()}
     expected = claimed(facts.python, "the Python version")
+    evidence = {"executable": sys.executable, "python": _python_on_path(), "pip": _pip_on_path()}
     found = f"{sys.version_info.major}.{sys.version_info.minor}"
     if found != expected:
         raise CheckFailed(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from child import answer
 from contract import CheckFailed
 from framework import tensorflow
 
@@ -29,7 +28,6 @@ START_SECONDS = 120
 # With code for the GPU in the wheel it takes seconds; compiling all of TensorFlow's PTX takes many minutes.
 KERNEL_SECONDS = 60
 NCCL_SECONDS = 120
-KEPT_LINES = 20
 
 
 def visible(_facts: Facts) -> Evidence:
@@ -137,20 +135,8 @@ def _ask(question: str, seconds: int, kind: str = "GPU", **changes: str | None) 
     environment = {**os.environ, **{name: value for name, value in changes.items() if value is not None}}
     for name in (name for name, value in changes.items() if value is None):
         environment.pop(name, None)
-    command = [sys.executable, str(QUESTIONS), question, kind]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
-    except subprocess.TimeoutExpired:
-        raise CheckFailed(
-            f"expected an answer about {question} within {seconds} s, found none: PTX is being compiled, or the GPU "
-            "or its driver hangs; see nvidia-smi on the host",
-        ) from None
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-KEPT_LINES:]
-        raise CheckFailed(
-            f"expected an answer about {question}, found exit code {done.returncode}: "
-            f"{last[-1] if last else 'it said nothing'}; see gpu.visible",
-            output=last,
-        )
-    answer: Evidence = json.loads(done.stdout.splitlines()[-1])
-    return answer
+    hung = "PTX is being compiled, or the GPU or its driver hangs; see nvidia-smi on the host"
+    found: Evidence = answer(
+        QUESTIONS, question, kind, seconds=seconds, env=environment, hung=hung, see="gpu.visible"
+    )
+    return found

@@ -33,8 +33,10 @@ CUDNN_CALLS = {
     9: [f"cudnn{part}VersionCheck" for part in ("Graph", "Ops", "Cnn", "Adv")],
 }
 # What the kernel and the machine show; an image has nothing there.
-NOT_SEARCHED = {"/proc", "/sys", "/dev", "/run"}
+NOT_SEARCHED = {"proc", "sys", "dev", "run"}
 DRIVER = re.compile(r"libcuda\.so[.\d]*$")
+# Where the kernel shows a driver: Linux, a sandbox without that file, and Windows' Linux.
+DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
 
 
 class Wheel(NamedTuple):
@@ -45,8 +47,9 @@ class Wheel(NamedTuple):
     files: dict[str, int | None]
 
 
-def none(_facts: Facts) -> Evidence:
+def none(facts: Facts) -> Evidence:
     """An image that is not for a GPU has no NVIDIA file."""
+    _of_an_image(facts)
     found = [*(f"{wheel.name} {wheel.version}" for wheel in wheels()), *map(str, on_disk())]
     if found:
         raise CheckFailed(
@@ -57,10 +60,11 @@ def none(_facts: Facts) -> Evidence:
     return {"found": 0}
 
 
-def complete(_facts: Facts) -> Evidence:
+def complete(facts: Facts) -> Evidence:
     """Every file of every wheel of NVIDIA's is there in the size that the wheel's own record says."""
-    missing, changed = [], []
-    present = wheels()
+    changed = []
+    present = _installed(facts)
+    missing = [f"the record of {wheel.name}" for wheel in present if not wheel.files]
     for wheel in present:
         for path, size in wheel.files.items():
             found = Path(path).stat().st_size if Path(path).is_file() else None
@@ -68,14 +72,14 @@ def complete(_facts: Facts) -> Evidence:
                 missing.append(path)
             elif size is not None and found != size:
                 changed.append(f"{path} ({found} bytes, not {size})")
-    if missing or changed or not present:
+    if missing or changed:
         told = "; ".join(
             f"{len(paths)} {what}: {_some(paths)}"
             for what, paths in (("are missing", missing), ("changed", changed))
             if paths
         )
         raise CheckFailed(
-            f"expected NVIDIA's wheels as they were installed, found {told or 'none'}: something removed or replaced "
+            f"expected NVIDIA's wheels as they were installed, found {told}: something removed or replaced "
             "them after the installation; build the image anew",
             missing=missing,
             changed=changed,
@@ -83,12 +87,13 @@ def complete(_facts: Facts) -> Evidence:
     return {"wheels": len(present), "files": sum(len(wheel.files) for wheel in present)}
 
 
-def gate(_facts: Facts) -> Evidence:
+def gate(facts: Facts) -> Evidence:
     """TensorFlow's own gate opens: it lists GPUs only when it could open each library that it needs.
 
     Its getters are asked one by one too, for those that the gate does not need: NCCL and CUPTI. Where a release does
     not export the gate, the loader is asked for each library that TensorFlow names.
     """
+    claimed(facts.device, "the device")
     answer = ask("gate")
     installed = [wheel.name for wheel in wheels()]
     getters = {
@@ -98,7 +103,7 @@ def gate(_facts: Facts) -> Evidence:
     }
     closed = [name for name, opens in getters.items() if opens is False]
     closed += [name for name, complaint in answer["named"].items() if complaint]
-    told = {name: "not checked" if opens is None else opens for name, opens in getters.items()}
+    told = {name: NOT_CHECKED if opens is None else opens for name, opens in getters.items()}
     if closed or answer["gate"] is False:
         raise CheckFailed(
             f"expected TensorFlow to open its CUDA libraries, found that it cannot open {', '.join(closed) or 'all'}: "
@@ -109,23 +114,23 @@ def gate(_facts: Facts) -> Evidence:
         )
     if answer["gate"] is None and not answer["named"]:
         raise CheckSkipped(
-            "not checked: libtensorflow_framework.so.2 neither exports the gate of its CUDA libraries nor names one; "
-            "this is not a wheel for CUDA, or a release that this suite does not know"
+            f"{NOT_CHECKED}: libtensorflow_framework.so.2 neither exports the gate of its CUDA libraries nor names "
+            "one; this is not a wheel for CUDA, or a release that this suite does not know"
         )
     return {"gate": answer["gate"], "getters": told, "named": sorted(answer["named"])}
 
 
-def loadable(_facts: Facts) -> Evidence:
+def loadable(facts: Facts) -> Evidence:
     """Each shared library of the wheels loads by itself, so none lacks a library that it needs."""
     paths = [
         path
-        for wheel in wheels()
+        for wheel in _installed(facts)
         for path in wheel.files
         if re.search(r"/lib(64)?/lib[^/]+\.so[.\d]*$", path)
     ]
     refused = {path: reason for path, reason in ask("load", *sorted(paths)).items() if reason}
-    if refused:
-        first = next(iter(refused.values()))
+    if refused or not paths:
+        first = next(iter(refused.values()), "there is none")
         raise CheckFailed(
             f"expected {len(paths)} libraries to load, found {len(refused)} that do not ({first}): one that they need "
             "is missing or does not fit; install the locked wheels",
@@ -134,12 +139,13 @@ def loadable(_facts: Facts) -> Evidence:
     return {"libraries": len(paths)}
 
 
-def origin(_facts: Facts) -> Evidence:
-    """What TensorFlow opens comes from the wheels, and the image has no second copy of it anywhere."""
-    own = {str(Path(path).resolve()) for wheel in wheels() for path in wheel.files}
+def origin(facts: Facts) -> Evidence:
+    """What TensorFlow opens comes from the wheels, and an image has no second copy where its user may look."""
+    own = {path for wheel in _installed(facts) for path in wheel.files}
     taken = ask("gate")["opened"]
     strangers = {name: path for name, path in taken.items() if str(Path(path).resolve()) not in own}
-    beside = [str(path) for path in on_disk() if str(path) not in own]
+    # Another machine than an image may have whatever its loader does not take.
+    beside = [str(path) for path in on_disk() if str(path) not in own] if facts.identifier else []
     if strangers or beside:
         searched = os.environ.get("LD_LIBRARY_PATH")
         why = f"LD_LIBRARY_PATH is {searched!r}" if searched else "a base image or a later step brought them"
@@ -149,12 +155,16 @@ def origin(_facts: Facts) -> Evidence:
             opened=taken,
             beside=beside,
         )
-    return {"opened": taken}
+    return {"opened": taken or f"{NOT_CHECKED}: TensorFlow opened none; see libraries.gate"}
 
 
-def versions(_facts: Facts) -> Evidence:
-    """Each library tells the version of its wheel when it is asked."""
-    names = {Path(path).name for wheel in wheels() for path in wheel.files if NVIDIA.match(Path(path).name)}
+def versions(facts: Facts) -> Evidence:
+    """Each library that can tell its version (`PROPERTIES` and `NUMBERS` of native.py) tells its wheel's.
+
+    In an image the loader chooses it by name; elsewhere it need not know the wheels' folders, so their files are asked.
+    """
+    paths = [path for wheel in _installed(facts) for path in wheel.files if NVIDIA.match(Path(path).name)]
+    names = {Path(path).name for path in paths} if facts.identifier else paths
     told = ask("versions", *sorted(names))
     locked = {re.sub(r"-cu\d+$", "", wheel.name): wheel.version for wheel in wheels()}
     wrong = {
@@ -177,18 +187,16 @@ def versions(_facts: Facts) -> Evidence:
 def cudnn(facts: Facts) -> Evidence:
     """cuDNN is one that TensorFlow accepts: of the row's major, at least of its minor, with all of its parts."""
     claim = claimed(facts.cudnn, "cuDNN")
-    least, below = (_numbers(part) for part in claim.split(","))
     names = [Path(path).name for wheel in wheels() for path in wheel.files]
     sonames = sorted(name for name in names if re.match(r"libcudnn\.so\.\d+$", name))
     told = ask("versions", *sonames).get("nvidia-cudnn") if sonames else "there is no libcudnn"
-    found = _numbers(told) if re.match(r"[\d.]+$", told) else []
-    if not found or not least <= found < below:
+    if not _within(told, claim):
         raise CheckFailed(
             f"expected cuDNN {claim}, found {told}: TensorFlow refuses another major and an older minor when it "
             "makes its first convolution; install the locked nvidia-cudnn",
             cudnn=told,
         )
-    calls = ask("cudnn", sonames[0], *CUDNN_CALLS.get(found[0], []))
+    calls = ask("cudnn", sonames[0], *CUDNN_CALLS.get(_numbers(told)[0], []))
     wrong = {name: one for name, one in calls.items() if one != 0 and not str(one).startswith(NOT_CHECKED)}
     if wrong or not calls:
         raise CheckFailed(
@@ -200,12 +208,13 @@ def cudnn(facts: Facts) -> Evidence:
     return {"cudnn": told, "calls": calls}
 
 
-def driver_stub(_facts: Facts) -> Evidence:
+def driver_stub(facts: Facts) -> Evidence:
     """No file passes for the driver: libcuda comes from the machine, and a stub in its place hides every GPU."""
+    _of_an_image(facts)
     paths = [str(path) for path in on_disk(DRIVER)]
     answers = ask("driver", *paths) if paths else {}
     # Without a driver in the kernel, whatever calls itself libcuda was not handed in by the machine.
-    machine = Path("/proc/driver/nvidia/version").exists()
+    machine = any(Path(sign).exists() for sign in DRIVERS)
     stubs = [
         path for path, answer in answers.items() if not machine or answer == STUB or isinstance(answer, str)
     ]
@@ -220,6 +229,23 @@ def driver_stub(_facts: Facts) -> Evidence:
 
 # CUDA driver API, CUresult: CUDA_ERROR_STUB_LIBRARY.
 STUB = 34
+
+
+def _of_an_image(facts: Facts) -> None:
+    """Raises CheckSkipped where no image is claimed: what else lies on a machine's disk is its own affair."""
+    claimed(facts.identifier, "an image")
+
+
+def _installed(facts: Facts) -> tuple[Wheel, ...]:
+    """NVIDIA's wheels, of which a GPU image has some; elsewhere CUDA may come from something else."""
+    claimed(facts.device, "the device")
+    if not wheels() and facts.identifier is None:
+        raise CheckSkipped(
+            "no wheel of NVIDIA's is installed, and nothing is claimed about CUDA from elsewhere"
+        )
+    if not wheels():
+        raise CheckFailed("expected NVIDIA's wheels, found none: install the locked ones")
+    return wheels()
 
 
 @lru_cache(maxsize=1)
@@ -249,8 +275,15 @@ def _walk() -> tuple[Path, ...]:
 
 def _libraries() -> Iterator[Path]:
     for folder, folders, files in os.walk("/"):
-        folders[:] = [name for name in folders if f"{folder}{name}" not in NOT_SEARCHED]
+        if folder == "/":
+            folders[:] = [name for name in folders if name not in NOT_SEARCHED]
         yield from (Path(folder, name) for name in files if ".so" in name)
+
+
+def _within(told: str, claim: str) -> bool:
+    """Whether what a library told is a version in a range such as >=8.6,<9; a complaint is none."""
+    least, below = (_numbers(part) for part in claim.split(","))
+    return re.match(r"[\d.]+$", told) is not None and least <= _numbers(told) < below
 
 
 def _numbers(version: str) -> list[int]:

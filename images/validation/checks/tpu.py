@@ -11,6 +11,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bounds import ROUNDOFF
 from child import ask
 from contract import CheckFailed, claimed
 from framework import require_placement, tensorflow
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 SIZE = 256
 STEPS = 4
-# Its largest element is a sum of 256 products of numbers below 1, each rounded to the 8 bits of bfloat16.
-BFLOAT16_ROUNDOFF = 2.0**-8
 
 
 def pair(facts: Facts) -> Evidence:
@@ -45,8 +44,9 @@ def pair(facts: Facts) -> Evidence:
     return {"libtpu": found, "required": wanted}
 
 
-def library(_facts: Facts) -> Evidence:
+def library(facts: Facts) -> Evidence:
     """libtpu.so loads on this glibc, and its wheel is for this Python."""
+    claimed(facts.device, "the device")
     spec = importlib.util.find_spec("libtpu")
     folder = next(iter(spec.submodule_search_locations or ()), None) if spec else None
     path = str(Path(folder or "/", "libtpu.so"))
@@ -89,7 +89,8 @@ def matmul(_facts: Facts) -> Evidence:
         product = tf.matmul(left, right)
     exact = tf.cast(left, tf.float64).numpy() @ tf.cast(right, tf.float64).numpy()
     error = float(np.abs(exact - tf.cast(product, tf.float64).numpy()).max())
-    bound = BFLOAT16_ROUNDOFF * float(np.abs(exact).max())
+    # The sums are of float32; what counts is that the result is rounded to bfloat16.
+    bound = ROUNDOFF["bfloat16"] * float(np.abs(exact).max())
     evidence = {"device": require_placement(product, "/device:TPU:0"), "max_error": error, "bound": bound}
     if not error <= bound:
         raise CheckFailed(f"expected an error of at most {bound:.3g}, found {error:.3g}", **evidence)

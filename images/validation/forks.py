@@ -1,0 +1,62 @@
+"""One call in a process of its own, so that a library which crashes, hangs or prints harms nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+import traceback
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+# The least that a library is given to load and to answer; SIGALRM ends it then.
+FORK_SECONDS = 30
+
+
+def alone(act: Callable[[], object]) -> Any:
+    """What `act` returns, in a fork; or what it complained of when it raised, died or hung."""
+    with tempfile.TemporaryFile() as words:
+        text, status = forked(act, words.fileno())
+        words.seek(0)
+        last = words.read().decode(errors="replace").strip().splitlines()[-1:]
+    if text:
+        return json.loads(text)
+    how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
+        how += f" after {FORK_SECONDS} s"
+    return f"the process ended with {how}: {' '.join(last) or 'it said nothing'}"
+
+
+def forked(act: Callable[[], object], stderr: int) -> tuple[str, int]:
+    """Do something in a fork that complains into a file: its answer as JSON, empty if it died, and its wait status."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        _tell(act, writer, stderr)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        text = stream.read()
+    return text, os.waitpid(child, 0)[1]
+
+
+def _tell(act: Callable[[], object], writer: int, stderr: int) -> NoReturn:
+    """The fork's life. It never returns: what comes after the fork is its parent's to do."""
+    try:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(FORK_SECONDS)
+        os.dup2(stderr, 1)
+        os.dup2(stderr, 2)
+        try:
+            answer: object = act()
+        except (OSError, AttributeError) as error:
+            answer = str(error)
+        os.write(writer, json.dumps(answer).encode())
+        os._exit(0)
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
+    finally:
+        os._exit(1)

@@ -1,0 +1,315 @@
+"""What the suite says of NVIDIA's libraries: names, versions, ranges, and what it judges where. None is installed."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
+
+from checks import compiler, libraries
+from checks.libraries import Wheel
+from contract import CheckFailed, CheckSkipped, Facts
+from native import NOT_CHECKED, NVIDIA
+
+IMAGE = Facts(identifier="2.15.1-cuda12.2-py3.11", device="gpu", cudnn=">=8.9,<9")
+MACHINE = Facts(device="gpu")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "libcudart.so.11.0", "libcublasLt.so.12", "libcudnn.so.9", "libcudnn_engines_precompiled.so.9",
+        "libcudnn_cnn_infer.so.8", "libnvrtc-builtins.so.12.5", "libnvrtc.alt.so.12", "libnccl.so.2",
+        "libcusolverMg.so.11", "libcusparseLt.so.0", "libnvshmem_host.so.3", "libcufile.so.0",
+        "libcufile_rdma.so.1", "libcupti.so.12", "libnvJitLink.so.12", "libnvvm.so", "libnvvm.so.4.0.0",
+        "libnvinfer.so.8.6.1", "libnvToolsExt.so.1", "libcudart-d0da41ae.so.11.0", "libnppc.so.12",
+    ],
+)  # fmt: skip
+def test_a_library_of_the_toolkit_is_known_by_its_name(name: str) -> None:
+    assert NVIDIA.match(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "libcuda.so.1", "libcuda.so.550.54.15", "libcudadebugger.so.550.54.15", "libnvidia-ml.so.1",
+        "libnvidia-nvvm.so.4", "libnvidia-ptxjitcompiler.so.1", "libnvcuvid.so.1", "libnvoptix.so.1",
+        "libcurl.so.4", "libcups.so.2", "libcublas.so.12.txt", "libncurses.so.6",
+    ],
+)  # fmt: skip
+def test_what_the_machine_brings_is_not_of_the_toolkit(name: str) -> None:
+    assert not NVIDIA.match(name)
+
+
+def test_the_driver_is_known_by_its_name() -> None:
+    names = ("libcuda.so", "libcuda.so.1", "libcuda.so.550.54", "libcudart.so.12", "libcudadebugger.so.1")
+    assert [name for name in names if libraries.DRIVER.match(name)] == list(names[:3])
+
+
+@pytest.mark.parametrize(
+    ("told", "wheel", "same"),
+    [
+        ("12.2", "12.2.140", True),
+        ("12.2.5", "12.2.5.6", True),
+        ("8.9.4", "8.9.4", True),
+        ("12.2", "12.20.1", False),
+        ("12.2.1", "12.2", False),
+        ("", "12.2", False),
+        ("12.2", None, False),
+        ("libcublas.so.12: cannot open", "12.2", False),
+    ],
+)
+def test_a_library_tells_the_first_numbers_of_its_wheel(told: str, wheel: str | None, same: bool) -> None:
+    assert libraries._same(told, wheel) is same
+
+
+def test_numbers_of_a_version() -> None:
+    assert libraries._numbers(">=8.9.4.25") == [8, 9, 4, 25]
+    assert libraries._numbers("none") == []
+
+
+@pytest.mark.parametrize(
+    ("told", "within"),
+    [
+        ("8.9.0", True),
+        ("8.9.7", True),
+        ("8.10.1", True),
+        ("8.8.1", False),
+        ("9.0.0", False),
+        ("9.1.0", False),
+        ("libcudnn.so.8: cannot open", False),
+        ("the process ended with signal 11: 8.9", False),
+        ("", False),
+    ],
+)
+def test_cudnn_is_judged_by_its_range(told: str, within: bool) -> None:
+    assert libraries._within(told, ">=8.9,<9") is within
+
+
+Answers = dict[str, Any]
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
+    """Question → what native.py would answer; and no wheel, until a test installs some."""
+    told: Answers = {}
+    for module in (libraries, compiler):
+        monkeypatch.setattr(module, "ask", lambda question, *_: told[question])
+        monkeypatch.setattr(module, "wheels", tuple)
+    monkeypatch.setattr(libraries, "on_disk", lambda *_: ())
+    return told
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *wheels: Wheel) -> None:
+    for module in (libraries, compiler):
+        monkeypatch.setattr(module, "wheels", lambda: wheels)
+
+
+def wheel_at(folder: Path, name: str = "nvidia-cudnn-cu12", library: str = "lib/libcudnn.so.8") -> Wheel:
+    path = folder.resolve() / library
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(hashlib.sha256(name.encode()).digest())
+    return Wheel(name, "8.9.4.25", {str(path): 32})
+
+
+@pytest.mark.parametrize("check", ["complete", "loadable", "origin", "versions"])
+def test_no_wheel_is_a_failure_in_an_image_and_unjudged_elsewhere(answers: Answers, check: str) -> None:
+    with pytest.raises(CheckFailed, match="expected NVIDIA's wheels, found none"):
+        getattr(libraries, check)(IMAGE)
+    with pytest.raises(CheckSkipped, match="CUDA from elsewhere"):
+        getattr(libraries, check)(MACHINE)
+    with pytest.raises(CheckSkipped, match="the device"):
+        getattr(libraries, check)(Facts())
+
+
+@pytest.mark.parametrize("check", ["none", "driver_stub"])
+def test_the_disk_is_judged_in_an_image_alone(
+    answers: Answers, check: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers["driver"] = {"/usr/local/cuda/lib64/stubs/libcuda.so": 34}
+    monkeypatch.setattr(libraries, "on_disk", lambda *_: (Path("/usr/local/cuda/lib64/stubs/libcuda.so"),))
+    with pytest.raises(CheckFailed, match=r"stubs/libcuda\.so"):
+        getattr(libraries, check)(IMAGE)
+    with pytest.raises(CheckSkipped):
+        getattr(libraries, check)(MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("signs", "answer", "green"),
+    [
+        ("here", 0, True),  # a driver that starts
+        ("here", 100, True),  # one whose GPU is hidden
+        ("here", 34, False),  # a stub
+        ("here", "undefined symbol: cuInit", False),
+        ("absent", 0, False),  # no machine handed it in
+    ],
+)
+def test_a_libcuda_is_the_machines_or_a_stub(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, signs: str, answer: object, green: bool
+) -> None:
+    (tmp_path / "here").touch()
+    monkeypatch.setattr(libraries, "DRIVERS", (str(tmp_path / signs),))
+    monkeypatch.setattr(libraries, "on_disk", lambda *_: (Path("/usr/lib/libcuda.so.550"),))
+    answers["driver"] = {"/usr/lib/libcuda.so.550": answer}
+    if green:
+        assert libraries.driver_stub(IMAGE) == {"found": answers["driver"]}
+    else:
+        with pytest.raises(CheckFailed, match="libcuda"):
+            libraries.driver_stub(IMAGE)
+
+
+def test_files_of_wheels_are_there_and_have_their_sizes(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wheel = wheel_at(tmp_path)
+    install(monkeypatch, wheel)
+    assert libraries.complete(IMAGE) == {"wheels": 1, "files": 1}
+    path = Path(next(iter(wheel.files)))
+    path.write_bytes(b"")
+    with pytest.raises(CheckFailed, match="0 bytes, not 32"):
+        libraries.complete(IMAGE)
+    path.unlink()
+    with pytest.raises(CheckFailed, match="1 are missing"):
+        libraries.complete(IMAGE)
+    install(monkeypatch, Wheel("nvidia-cufft-cu12", "11.0", {}))
+    with pytest.raises(CheckFailed, match="the record of nvidia-cufft-cu12"):
+        libraries.complete(IMAGE)
+
+
+def test_no_library_to_load_is_a_failure(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, Wheel("nvidia-cufft-cu12", "11.0", {"/x/README": 1}))
+    answers["load"] = {}
+    with pytest.raises(CheckFailed, match="there is none"):
+        libraries.loadable(IMAGE)
+
+
+def test_a_second_copy_is_judged_in_an_image_alone_and_a_taken_one_everywhere(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wheel = wheel_at(tmp_path)
+    install(monkeypatch, wheel)
+    monkeypatch.setattr(libraries, "on_disk", lambda *_: (Path("/usr/local/cuda/lib/libcudnn.so.8"),))
+    taken = {"libcudnn.so.8": next(iter(wheel.files))}
+    answers["gate"] = {"opened": taken}
+    assert libraries.origin(MACHINE) == {"opened": taken}
+    with pytest.raises(CheckFailed, match=r"/usr/local/cuda/lib/libcudnn\.so\.8"):
+        libraries.origin(IMAGE)
+    answers["gate"] = {"opened": {"libcudnn.so.8": "/opt/other/libcudnn.so.8"}}
+    with pytest.raises(CheckFailed, match=r"/opt/other/libcudnn\.so\.8"):
+        libraries.origin(MACHINE)
+
+
+def test_origin_says_when_nothing_was_opened(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install(monkeypatch, wheel_at(tmp_path))
+    answers["gate"] = {"opened": {}}
+    assert str(libraries.origin(IMAGE)["opened"]).startswith(NOT_CHECKED)
+
+
+@pytest.mark.parametrize(
+    ("told", "calls", "complaint"),
+    [
+        ("8.9.4", {"cudnnOpsInferVersionCheck": 0}, None),
+        ("8.9.4", {"cudnnOpsInferVersionCheck": f"{NOT_CHECKED}: it needs the driver"}, None),
+        ("8.9.4", {"cudnnOpsInferVersionCheck": "the process ended with signal 6: x"}, "all parts"),
+        ("8.9.4", {}, "no part that can be asked"),
+        ("8.8.1", {}, "expected cuDNN >=8.9,<9, found 8.8.1"),
+        ("libcudnn.so.8: cannot open", {}, "found libcudnn.so.8: cannot open"),
+    ],
+)
+def test_cudnn_and_its_parts(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str, calls: Answers, complaint: str | None
+) -> None:  # fmt: skip
+    install(monkeypatch, wheel_at(tmp_path))
+    answers.update(versions={"nvidia-cudnn": told}, cudnn=calls)
+    if complaint is None:
+        assert libraries.cudnn(IMAGE) == {"cudnn": told, "calls": calls}
+    else:
+        with pytest.raises(CheckFailed, match=complaint):
+            libraries.cudnn(IMAGE)
+
+
+def test_versions_that_differ_are_named(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install(monkeypatch, wheel_at(tmp_path))
+    answers["versions"] = {"nvidia-cudnn": "8.9.4"}
+    assert libraries.versions(IMAGE) == {"versions": {"nvidia-cudnn": "8.9.4"}}
+    answers["versions"] = {"nvidia-cudnn": "8.9.2"}
+    with pytest.raises(CheckFailed, match=r"nvidia-cudnn 8\.9\.4\.25 whose library says 8\.9\.2"):
+        libraries.versions(IMAGE)
+    answers["versions"] = {}
+    with pytest.raises(CheckFailed, match="no library that can be asked"):
+        libraries.versions(IMAGE)
+
+
+GETTERS = dict.fromkeys(("CudaRuntime", "Cudnn", "Nccl"), True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        ({"gate": True, "getters": GETTERS, "named": {}}, None),
+        ({"gate": True, "getters": {**GETTERS, "Cudnn": False}, "named": {}}, "cannot open Cudnn"),
+        ({"gate": False, "getters": dict.fromkeys(GETTERS), "named": {}}, "cannot open all"),
+        (
+            {"gate": None, "getters": dict.fromkeys(GETTERS), "named": {"libcufft.so.11": "no"}},
+            r"cannot open libcufft\.so\.11",
+        ),
+    ],
+)
+def test_a_gate_that_is_closed_says_why(answers: Answers, answer: Answers, complaint: str | None) -> None:
+    answers["gate"] = answer
+    if complaint is None:
+        assert libraries.gate(IMAGE)["gate"] is True
+    else:
+        with pytest.raises(CheckFailed, match=complaint):
+            libraries.gate(IMAGE)
+
+
+def test_a_gate_that_is_not_there_is_never_green(answers: Answers) -> None:
+    answers["gate"] = {"gate": None, "getters": dict.fromkeys(GETTERS), "named": {}}
+    with pytest.raises(CheckSkipped, match=NOT_CHECKED):
+        libraries.gate(IMAGE)
+
+
+def test_no_architecture_to_assemble_for_is_not_green(answers: Answers) -> None:
+    with pytest.raises(CheckSkipped):
+        compiler.ptxas(Facts(identifier="x", device="gpu", architectures=[]))
+
+
+@pytest.mark.parametrize("found", [None, "", "ptxas-that-is-nowhere"])
+def test_a_ptxas_that_is_not_found_is_a_failure(answers: Answers, found: str | None) -> None:
+    answers["search"] = {"roots": [], "ptxas": found, "libdevice": None}
+    for facts in (IMAGE, MACHINE):
+        with pytest.raises(CheckFailed, match="found none"):
+            compiler._found(facts, "ptxas", "bin/ptxas")
+
+
+def test_a_ptxas_beside_the_wheels_is_one_to_use_where_there_is_no_wheel(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answers["search"] = {"roots": [], "ptxas": "/usr/local/cuda/bin/ptxas", "libdevice": None}
+    assert compiler._found(MACHINE, "ptxas", "bin/ptxas")[0] == "/usr/local/cuda/bin/ptxas"
+    with pytest.raises(CheckFailed):
+        compiler._found(IMAGE, "ptxas", "bin/ptxas")
+    install(monkeypatch, wheel_at(tmp_path, "nvidia-cuda-nvcc-cu12", "bin/ptxas"))
+    with pytest.raises(CheckFailed):
+        compiler._found(MACHINE, "ptxas", "bin/ptxas")
+
+
+def test_files_are_looked_for_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "libcudart.so.12").touch()
+    (tmp_path / "libcudart.so").symlink_to("libcudart.so.12")
+    (tmp_path / "libz.so.1").touch()
+    monkeypatch.setattr(libraries, "_walk", lambda: tuple(tmp_path.iterdir()))
+    libraries.on_disk.cache_clear()
+    found = libraries.on_disk()
+    libraries.on_disk.cache_clear()
+    assert found == ((tmp_path / "libcudart.so.12").resolve(),)
