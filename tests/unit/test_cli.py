@@ -98,7 +98,7 @@ def test_the_version(tfimg: Run) -> None:
     assert tfimg("--version") == Ended(0, f"tfimg {__version__}\n", "")
 
 
-def test_resolve_says_everything_about_an_image(tfimg: Run) -> None:
+def test_resolve_says_everything_about_an_image(tfimg: Run, workspace: Workspace) -> None:
     ended = tfimg("resolve", "--tf", "2.15", "--cuda", "12", "--json")
     assert (ended.code, ended.stderr) == (0, "")
     document = ended.json
@@ -130,8 +130,8 @@ def test_resolve_says_everything_about_an_image(tfimg: Run) -> None:
             "tfimg/tensorflow:2.15.1-gpu",
             "tfimg/tensorflow:2.15-gpu",
         ],
-        "level": "declared",
-        "date": None,
+        "level": "linked",
+        "date": json.loads(workspace.evidence("2.15.1-cuda12.2-py3.11").read_text())["date"][:10],
         "gpu": None,
         "driver": None,
         "base": "docker.io/library/python:3.11-slim-bookworm",

@@ -280,7 +280,7 @@ def test_a_program_gets_everything_in_one_document(capsys: pytest.CaptureFixture
         "gpus": [{"name": "NVIDIA GeForce RTX 3090", "count": 2, "asked": "RTX 3090", "capability": "sm_86"}],
     }
     assert found["identifier"] == "2.15.1-cuda12.2-py3.11"
-    assert (found["level"], found["notes"], len(found["minors"])) == ("declared", [], 12)
+    assert (found["level"], found["notes"], len(found["minors"])) == ("linked", [], 12)
     assert found["run"] == "tfimg run tfimg/tensorflow:2.15.1-cuda12.2-py3.11"
 
 
