@@ -76,5 +76,7 @@ def test_what_needs_no_device_is_shown_without_it_and_no_less_is_taken_where_all
     found = shown(identifier, host, hands)
     assert (found.level, found.access) == ("linked", "none")
     assert why in (found.why or "")
-    with pytest.raises(lack, match=why):
+    with pytest.raises(lack, match=why) as told:
         shown(identifier, host, hands, "validated")
+    assert told.value.next_step.startswith("Leave --level out")
+    assert told.value.next_step.endswith(f"`tfimg doctor {identifier}` has this machine's next step.")

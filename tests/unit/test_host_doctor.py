@@ -14,6 +14,7 @@ import pytest
 from fakes import capabilities, toolkit
 from hosts import B200, H100, PLAIN, T4, HostEdge, holding, plain, with_gpus
 from tfimg.cli import main
+from tfimg.cli.hosts import print_findings
 from tfimg.engine.network import HostNetwork
 from tfimg.errors import EngineTooOld, EngineUnavailable
 from tfimg.host.doctor import Case, Finding, examine
@@ -190,4 +191,30 @@ def test_doctor_without_an_engine(
     edge.refuses = EngineUnavailable("No container engine answers.", next_step="Start Docker.")
     assert doctor() == 54
     assert "next: Start Docker." in capsys.readouterr().out
-    assert doctor("name/of:image") == 4
+    assert doctor("name/of:image") == 54
+    assert "in the way: engine." in capsys.readouterr().err
+    assert doctor("name/of:image", "--as", GPU) == 54
+    assert f"cannot run {GPU} yet; in the way: engine, gpu." in capsys.readouterr().err
+    assert doctor("name/of:image", "--as", "bogus") == 4
+
+
+@pytest.mark.parametrize("image", [[], [CPU]], ids=["no image", "an identifier"])
+def test_doctor_refuses_a_claim_about_no_image_in_the_engine(
+    image: list[str], doctor: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert doctor(*image, "--as", GPU) == 2
+    told = f"{CPU} is an identifier" if image else "no image is named"
+    assert capsys.readouterr().err.startswith(
+        f"tfimg: --as {GPU} says what an image in the engine is, and {told}."
+    )
+
+
+def test_findings_are_folded_where_there_is_room(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finding = Finding(name="gpu", state="problem", found="word " * 20, why="why", next_step="next")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    for columns, lines in (("60", 5), ("30", 3)):
+        monkeypatch.setenv("COLUMNS", columns)
+        print_findings([finding])
+        assert len(capsys.readouterr().out.splitlines()) == lines

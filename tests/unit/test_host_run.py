@@ -144,7 +144,7 @@ def test_a_machine_without_a_usable_gpu_says_why(plan: Plan, host: Host, told: s
     (lack,) = plan(GPU, host, NVIDIA).missing
     assert isinstance(lack, NoAccelerator)
     assert told in str(lack)
-    assert lack.next_step.endswith(f"--no-gpu runs the image on the processor; {CPU} is the same release without "
+    assert lack.next_step.endswith(f"`tfimg run --no-gpu` runs the image on the processor; {CPU} is the same release without "
                                    "what GPUs need.")  # fmt: skip
 
 

@@ -308,6 +308,18 @@ def test_bytes_that_are_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[st
     )
 
 
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [("", "--nvidia-smi is empty."), ("/dev/zero", "--nvidia-smi /dev/zero is longer than anything")],
+    ids=["no name", "no end"],
+)
+def test_a_file_that_can_be_none_of_nvidia_smi_s(
+    file: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("--nvidia-smi", file) == 2
+    assert capsys.readouterr().err.startswith(f"tfimg: {why}")
+
+
 def test_a_machine_that_is_named_whole_is_not_asked(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("--gpu", "T4", "--driver", "470.256.02", edge=HostEdge(host=plain())) == 0
     assert capsys.readouterr().out.startswith("gpu     T4 (sm_75)\ndriver  470.256.02\n")

@@ -46,11 +46,21 @@ def doctor(context: Context) -> int:
 
 def _asked(context: Context, runner: Engine | TfimgError) -> tuple[ImageSpec | None, bool]:
     """The image that was named, and whether the engine has it."""
-    image = context.arguments.image
+    image, said = context.arguments.image, context.arguments.identifier
+    is_identifier = any(spec.identifier == image for spec in context.specs)
+    if said is not None and (image is None or is_identifier):
+        raise UsageError(
+            f"--as {said} says what an image in the engine is, and {f'{image} is an identifier' if image else 'no image is named'}.",
+            next_step="Write `tfimg doctor IDENTIFIER`, or `tfimg doctor IMAGE --as IDENTIFIER`.",
+        )
     if image is None:
         return None, False
-    if isinstance(runner, TfimgError) or any(spec.identifier == image for spec in context.specs):
+    if is_identifier:
         return context.named(image), False
+    if isinstance(
+        runner, TfimgError
+    ):  # what the image is cannot be seen: the engine is the first thing to mend
+        return (context.named(said) if said else None), False
     if runner.labels(image) is None:
         raise UsageError(
             f"{image} is neither an identifier of the matrix nor an image in the engine.",
@@ -92,10 +102,12 @@ def print_findings(findings: Sequence[Finding]) -> None:
 
 
 def _folded(text: str, margin: int) -> str:
-    """A text that begins at a column, in lines that fit on the terminal; one line where nobody looks at one."""
+    """A text that begins at a column, in lines that fit on the terminal; one line where it is too narrow."""
     if not sys.stdout.isatty():
         return text
-    room = max(shutil.get_terminal_size().columns - margin, 30)
+    room = shutil.get_terminal_size().columns - margin
+    if room < 30:  # the terminal breaks long lines better than this would
+        return text
     return f"\n{'':{margin}}".join(textwrap.wrap(text, room, break_on_hyphens=False))
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tfimg.cli.context import Context
-from tfimg.errors import NoAccelerator
+from tfimg.errors import NoAccelerator, UsageError
 from tfimg.host.nvidia_smi import NvidiaSmi, parse
+from tfimg.host.smi_forms import FORMS
 from tfimg.host.which import Answer, told
 from tfimg.host.which import which as find
 from tfimg.recipe.support import image_document
@@ -19,6 +20,9 @@ ELSEWHERE = (
     "For another machine, record `nvidia-smi` there and give it as --nvidia-smi FILE, or name its --driver and --gpu; "
     "for an image without a GPU, `tfimg resolve`."
 )
+
+MOST = 8 << 20
+"""Bytes that are read of a file. `-q -x` of sixteen GPUs is under one million; /dev/zero has no end."""
 
 
 def which(context: Context) -> int:
@@ -43,9 +47,22 @@ def _smi(context: Context) -> NvidiaSmi:
 
 
 def _given(file: str) -> bytes:
+    """What is in the file, or comes on standard input for `-`. Raises `UsageError` for no name, and for too much."""
+    if not file:
+        raise UsageError(
+            "--nvidia-smi is empty.", next_step="Name a file, - for standard input, or leave it out."
+        )
     if file != "-":
-        return Path(file).read_bytes()
-    return sys.stdin.buffer.read() if sys.stdin else b""
+        with Path(file).open("rb") as opened:
+            given = opened.read(MOST + 1)
+    else:
+        given = sys.stdin.buffer.read(MOST + 1) if sys.stdin else b""
+    if len(given) > MOST:
+        raise UsageError(
+            f"--nvidia-smi {file} is longer than anything that nvidia-smi prints: over {MOST >> 20} MiB.",
+            next_step=FORMS,
+        )
+    return given
 
 
 def _text(told: bytes) -> str:

@@ -70,7 +70,7 @@ def _instead(spec: ImageSpec, specs: Sequence[ImageSpec]) -> str:
     """What can be done with a GPU image's release where there is no GPU."""
     other = sibling(specs, spec, "cpu")
     smaller = f"; {other} is the same release without what GPUs need" if other else ""
-    return f"--no-gpu runs the image on the processor{smaller}."
+    return f"`tfimg run --no-gpu` runs the image on the processor{smaller}."
 
 
 def _find_driver(spec: ImageSpec, host: Host, *, instead: str) -> NvidiaSmi:

@@ -31,7 +31,11 @@ def aim(spec: ImageSpec, at: Surroundings, asked: Provable | None) -> Aim:
         return Aim(level="validated", access=_access(spec, at))
     except (NoAccelerator, NoToolkit, UnavailableDriver, UnavailableGpu) as lack:
         if asked == "validated":
-            raise
+            raise type(lack)(
+                lack.what,
+                next_step="Leave --level out, and all that can be proven without the device is: the image is linked. "
+                f"`tfimg doctor {spec.identifier}` has this machine's next step.",
+            ) from None
         return Aim(level="linked", why=lack.what)
 
 
