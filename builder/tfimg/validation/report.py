@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from tfimg.matrix.schema import Device
 from tfimg.recipe.describe import Level
 
+SCHEMA = 2
+"""Version of the report's JSON: 2 has profiles, required and waived checks, outputs and explanations."""
+
 SEEN = "gpu.visible"
 """The check that tells the GPU and its driver."""
 
 Outcome = Literal["passed", "failed", "crashed", "timed-out", "skipped"]
+
+WORST_FIRST: tuple[Outcome, ...] = ("failed", "crashed", "timed-out", "skipped")
+"""What an image is called whose checks ended in several ways: a wrong answer is surer than none."""
+
+Verdict = Outcome | Literal["broken"]
+
+Fault = Literal["image", "host"]
+
+Profile = Literal["smoke", "standard", "full"]
 
 Provable = Literal["linked", "validated"]
 """What a run of the suite can show: all that shows without the accelerator, or that and what shows on it.
@@ -21,21 +33,38 @@ A CPU is its own accelerator: a CPU image is validated on any machine."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """A known failure that was recognised: where the fault lies, what causes it, the lines that prove it, what helps."""
+
+    signature: str
+    fault: str
+    cause: str
+    proof: str
+    remedy: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckResult:
-    """One check's end. `reason` is a sentence for every outcome but `passed`."""
+    """One check's end. `reason` is a sentence for every outcome but `passed`.
+
+    `output` are the last lines that it wrote, `explained` what is known about failures that look like this one.
+    """
 
     check: str
     outcome: Outcome
     reason: str | None
     seconds: float
     evidence: Mapping[str, Any]
+    output: tuple[str, ...] = ()
+    explained: tuple[Explanation, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
     """All results of one image. `problem` says why the suite did not reach its end, where it did not.
 
-    `aim` is the level that was to be shown; `unproven` are the checks of a higher one, which did not run.
+    `aim` is the level that was to be shown; `required` are the checks that must pass for it, `waived` those that the
+    row does without and why, `unproven` those of a higher level. `environment` is the machine as the suite saw it.
     """
 
     identifier: str
@@ -48,17 +77,43 @@ class Report:
     results: tuple[CheckResult, ...]
     problem: str | None
     aim: Provable
+    profile: Profile = "standard"
+    required: tuple[str, ...] = ()
+    waived: Mapping[str, str] = field(default_factory=dict)
     unproven: tuple[str, ...] = ()
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> Verdict:
+        """How it ended on the whole: `passed` only when every check that ran did."""
+        if self.problem is not None or not self.results:
+            return "broken"
+        found = {result.outcome for result in self.results}
+        return next((outcome for outcome in WORST_FIRST if outcome in found), "passed")
 
     @property
     def passed(self) -> bool:
-        """Every check ran and passed: one that was skipped is not green."""
-        return self.problem is None and all(result.outcome == "passed" for result in self.results)
+        """Every check that ran passed, and none was skipped."""
+        return self.verdict == "passed"
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The required checks that did not pass, because they were left out or for another reason."""
+        green = {result.check for result in self.results if result.outcome == "passed"}
+        return tuple(name for name in self.required if name not in green)
 
     @property
     def level(self) -> Level:
-        """What the image is shown to be."""
-        return self.aim if self.passed else "built"
+        """What the image is shown to be. A required check that did not run is not green."""
+        return self.aim if self.passed and not self.missing else "built"
+
+    @property
+    def fault(self) -> Fault | None:
+        """Who is to mend it: the host when all that is not green is known to come from it; None when all is green."""
+        if self.passed:
+            return None
+        blamed = [{one.fault for one in result.explained} for result in self.culprits]
+        return "host" if blamed and all("host" in faults for faults in blamed) else "image"
 
     @property
     def accelerator(self) -> Mapping[str, str]:
@@ -75,4 +130,5 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON object."""
-        return {"schema": 1, "passed": self.passed, "level": self.level, **self.accelerator, **asdict(self)}
+        told = {name: getattr(self, name) for name in ("passed", "verdict", "level", "fault", "missing")}
+        return {"schema": SCHEMA, **told, **self.accelerator, **asdict(self)}
