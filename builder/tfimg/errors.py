@@ -203,6 +203,24 @@ class ValidationBroken(TfimgError):
     exit_code = 21
 
 
+class ValidationCrashed(TfimgError):
+    """A check took its process along, and none found the image wrong; no tag was given."""
+
+    exit_code = 23
+
+
+class ValidationTimedOut(TfimgError):
+    """A check did not end in time, and none found the image wrong; no tag was given."""
+
+    exit_code = 24
+
+
+class ValidationIncomplete(TfimgError):
+    """A check that the row requires could not be made; no tag was given."""
+
+    exit_code = 25
+
+
 class Disagreement(TfimgError):
     """The matrix disagrees with the package index or with an image."""
 

@@ -1,7 +1,8 @@
-"""`python validation [--facts FILE] [--device cpu|gpu|tpu] [--level linked|validated] [--only PATTERN ...]`.
+"""`python validation [--json] [--profile NAME] [--level NAME] [--only PATTERN ...] [--skip PATTERN ...]`.
 
-Checks this TensorFlow from the inside. It needs no container: without facts it asks what can be asked of any
-TensorFlow, `--device gpu --level validated` on any machine with a GPU.
+Checks this TensorFlow from the inside, and says whether the image or the machine is at fault. It needs no network,
+and no container either: without facts it asks what can be asked of any TensorFlow, `--device gpu --level validated`
+on any machine with a GPU. In an image it is called `tfimg-selftest`.
 """
 
 from __future__ import annotations
@@ -9,35 +10,92 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from checks import CHECKS
-from contract import Facts, FactsError, parse_facts
-from runner import applicable, claim_stdout, run, select, unproven
+from contract import PROFILES, Facts, FactsError, parse_facts
+from explained import with_explanation
+from machine import machine
+from screen import Screen
+from selection import Selection, select
+from stream import claim_stdout
+from supervisor import Order, supervise
+from verdict import BAD_USAGE, Tally
 
-BAD_USAGE = 2
+if TYPE_CHECKING:
+    from typing import Any
+
+    from stream import Emit
+
+SCHEMA = 2
+EPILOG = """\
+exit codes:
+  0 all that was asked passed   1 a check failed       2 the arguments make no sense
+  3 a check crashed             4 a check timed out    5 a required check was skipped
+  6 the machine is at fault, not the image
+examples:
+  tfimg-selftest --profile smoke
+  tfimg-selftest --json --only 'gpu.*' 'numerics.*'
+"""
 
 
 def main() -> int:
-    """0: nothing failed. 1: a check failed. 2: the arguments or the facts file make no sense."""
-    emit = claim_stdout()
+    """The exit code; see EPILOG."""
     arguments = _parse_arguments()
+    emit = claim_stdout() if arguments.json else Screen(sys.stdout).show
     try:
         facts = _facts(arguments)
-        checks = select(applicable(CHECKS, facts), arguments.only)
+        selection = select(CHECKS, facts, arguments.profile, arguments.only, arguments.skip)
     except (FactsError, ValueError) as error:
         print(f"validation: {error}", file=sys.stderr)
         return BAD_USAGE
+    if arguments.list:
+        print("\n".join(selection.asked))
+        return 0
     if (facts.device, facts.level) == ("tpu", "linked"):
         # libtpu asks a TPU VM's metadata server which workers there are, and waits for minutes where there is none.
         os.environ["TPU_SKIP_MDS_QUERY"] = "1"
-    return run(checks, facts, emit, unproven=unproven(CHECKS, facts))
+    return _run(facts, selection, arguments.profile, emit)
+
+
+def _run(facts: Facts, selection: Selection, profile: str, emit: Emit) -> int:
+    began, tally = time.monotonic(), Tally(selection.required)
+
+    def relay(event: dict[str, Any]) -> None:
+        if event["event"] == "end":
+            event = with_explanation(event)
+            tally.ends.append(event)
+        emit(event)
+
+    emit(
+        {
+            "event": "suite", "schema": SCHEMA, "identifier": facts.identifier, "device": facts.device,
+            "level": facts.level, "profile": profile, "checks": list(selection.asked),
+            "required": list(selection.required), "waived": dict(selection.waived),
+            "unproven": list(selection.unproven), "environment": machine(),
+        }
+    )  # fmt: skip
+    problem = supervise(Order(CHECKS, "checks", selection.asked, facts), relay)
+    code = tally.code or (3 if problem else 0)
+    emit(
+        {
+            "event": "done", "seconds": round(time.monotonic() - began, 3), "verdict": tally.verdict,
+            "fault": tally.fault, "missing": tally.missing, "problem": problem, "code": code,
+        }
+    )  # fmt: skip
+    return code
 
 
 def _parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="validation", description="Check this TensorFlow installation.")
-    parser.add_argument("--facts", type=Path, metavar="FILE", help="JSON file of what the image claims")
+    parser = argparse.ArgumentParser(
+        prog=os.environ.get("TFIMG_SELFTEST", "validation"), description="Check this TensorFlow from the inside.",
+        epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line, as it happens")
+    parser.add_argument("--profile", choices=PROFILES, default="standard", help="how much to ask (default: standard)")
     parser.add_argument(
         "--device", choices=("cpu", "gpu", "tpu"), help="what it is for (default: the facts')"
     )
@@ -45,9 +103,10 @@ def _parse_arguments() -> argparse.Namespace:
         "--level", choices=("linked", "validated"),
         help="what to prove: without the accelerator, or on it (default: the facts', else linked)",
     )  # fmt: skip
-    parser.add_argument(
-        "--only", nargs="+", default=[], metavar="PATTERN", help="names of checks, with * and ?"
-    )
+    for option, text in (("--only", "ask nothing else"), ("--skip", "leave out")):
+        parser.add_argument(option, nargs="+", default=[], metavar="PATTERN", help=f"{text}: names, with * and ?")
+    parser.add_argument("--list", action="store_true", help="print the names of the checks, and run none")
+    parser.add_argument("--facts", type=Path, metavar="FILE", help="JSON file of what the image claims")
     return parser.parse_args()
 
 

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Evidence = dict[str, Any]
 
-_OPTIONAL = frozenset({"cuda", "cudnn", "libtpu", "level", "user"})
-_MAPPINGS = frozenset({"packages"})
+PROFILES = ("smoke", "standard", "full")
+"""From seconds to minutes; each has the checks of those before it."""
+
+_OPTIONAL = frozenset({"cuda", "cudnn", "libtpu", "level", "packages", "user"})
+_MAPPINGS = frozenset({"packages", "waived"})
 _LISTS = frozenset({"architectures"})
 _ALLOWED = {
     "device": ("cpu", "gpu", "tpu"),
@@ -30,7 +33,8 @@ class Facts:
     Versions are strings as written in the matrix (`python` is a minor, "3.11"; `cuda` the one that TensorFlow
     was compiled with; `cudnn` a range); `packages` maps PEP 503 normalised names to the exact locked versions;
     `architectures` are what the wheel has code for, such as sm_80, or code and PTX, such as compute_90.
-    `level` is what is to be proven: "linked" without the accelerator, "validated" on it.
+    `level` is what is to be proven: "linked" without the accelerator, "validated" on it. `waived` maps names of
+    checks that the image does without to the reason.
     """
 
     identifier: str | None = None
@@ -44,18 +48,26 @@ class Facts:
     level: str | None = None
     packages: Mapping[str, str] | None = None
     user: str | None = None
+    waived: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
 class Check:
     """One question about an image: `run` returns evidence or raises.
 
-    It is asked of images for `devices` only, and, where it is of level "validated", only on their accelerator.
+    It is asked of images for `devices` only; where it is of level "validated", only on their accelerator; only of
+    those that lock `packages`, which is how a flavour shows; in its `profile` and in longer ones. After `seconds` it
+    is ended. `isolated`: in a fork of the process that has imported TensorFlow, before its runtime has started there,
+    so that it may configure devices and threads, and leaves no trace.
     """
 
     run: Callable[[Facts], Evidence]
     devices: tuple[str, ...] = ("cpu", "gpu", "tpu")
     level: str = "linked"
+    profile: str = "standard"
+    seconds: float = 60
+    isolated: bool = False
+    packages: tuple[str, ...] = ()
 
 
 class FactsError(Exception):
@@ -107,8 +119,8 @@ def _wrong_names(content: Mapping[str, Any]) -> list[str]:
 
 def _wrong_value(name: str, value: object) -> list[str]:
     if name in _MAPPINGS:
-        fits = isinstance(value, dict) and all(isinstance(version, str) for version in value.values())
-        return [] if fits else [f"{name} must map names to versions"]
+        fits = isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
+        return [] if fits or (value is None and name in _OPTIONAL) else [f"{name} must map names to strings"]
     if name in _LISTS:
         fits = isinstance(value, list) and all(isinstance(one, str) for one in value)
         return [] if fits else [f"{name} must be a list of strings"]

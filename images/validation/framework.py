@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from contract import CheckFailed, Facts
+from contract import CheckFailed, CheckSkipped, Facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,8 +26,16 @@ class Import(NamedTuple):
     """How the only attempt went: `module` is TensorFlow, or `error` says why there is none."""
 
     module: Any
-    error: Exception | None
+    error: BaseException | None
     seconds: float
+
+
+_given_up: list[str] = []
+
+
+def give_up(reason: str) -> None:
+    """Do not try to import TensorFlow in this process: an attempt in another one ended badly."""
+    _given_up.append(reason)
 
 
 @lru_cache(maxsize=1)
@@ -35,26 +43,26 @@ def attempt() -> Import:
     """Import TensorFlow at the first call; a second attempt after a failed one would end in another error."""
     # Else the first kernel takes nearly all memory of a GPU, and checks that start a process find none left.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    if _given_up:
+        return Import(None, ImportError(_given_up[0]), 0.0)
     began = time.monotonic()
-    module, error = None, None
+    module: Any = None
+    error: BaseException | None = None
     try:
         module = importlib.import_module("tensorflow")
         # A folder named tensorflow imports too, as a namespace without content.
         if not hasattr(module, "__version__"):
             raise ImportError(f"{module!r} is not TensorFlow: it was removed, or another folder hides it")
-    except Exception as reason:
+    # Some packages exit where they should raise.
+    except (Exception, SystemExit) as reason:
         error = reason
     return Import(module, error, round(time.monotonic() - began, 3))
 
 
 def tensorflow() -> Any:
-    """The TensorFlow module. Raises CheckFailed when it did not import."""
-    error = attempt().error
-    if error is not None:
-        raise CheckFailed(
-            f"TensorFlow did not import ({type(error).__name__}), so this could not be tried; "
-            "see environment.import_tensorflow"
-        )
+    """The TensorFlow module. Raises CheckSkipped when it did not import."""
+    if attempt().error is not None:
+        raise CheckSkipped("TensorFlow does not import, so this could not be tried; see environment.import_tensorflow")
     return attempt().module
 
 

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from runner import claim_stdout
+from stream import claim_stdout
 
 if TYPE_CHECKING:
     from typing import Any, Callable

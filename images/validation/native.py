@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from abi import called, find, status_is_ok, string, strings, view
 from forks import alone
-from runner import claim_stdout
+from stream import claim_stdout
 
 if TYPE_CHECKING:
     from collections.abc import Callable

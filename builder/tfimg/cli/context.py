@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tfimg.cli.edge import Edge
 from tfimg.cli.parser import REQUEST
 from tfimg.errors import MatrixError, ResolutionError, UsageError
+from tfimg.matrix.abbreviation import find
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix, repository_name
 from tfimg.matrix.spec import ImageSpec, expand
@@ -89,8 +90,8 @@ class Context:
         return supplied_wheels(spec, self.find_links)
 
     def named(self, identifier: str) -> ImageSpec:
-        """The image of an identifier. Raises `ResolutionError` when the matrix has none."""
-        found = next((spec for spec in self.specs if spec.identifier == identifier), None)
+        """The image of an identifier, which may be cut short. Raises `ResolutionError` when the matrix has none."""
+        found = find(self.specs, identifier)
         if found is None:
             raise ResolutionError(
                 f"The matrix has no image {identifier!r}.", next_step="`tfimg list` shows all identifiers."

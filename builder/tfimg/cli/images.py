@@ -24,7 +24,7 @@ from tfimg.recipe.plan import Plan
 from tfimg.recipe.plan import plan as make_plan
 from tfimg.recipe.render import render_base
 from tfimg.validation.report import Report
-from tfimg.validation.run import suite_files
+from tfimg.validation.run import Asking, suite_files
 from tfimg.validation.run import validate as run_suite
 
 
@@ -45,7 +45,7 @@ def build(context: Context) -> int:
         )  # fmt: skip
         try:
             report = _validate(context, planned, built.name, built.stored.digest, aimed, progress)
-            keep(context, report, as_evidence=context.arguments.record and report.passed)
+            keep(context, report, as_evidence=context.arguments.record and report.level != "built")
             demand(report, of=f"{planned.spec.identifier} was built", end="No tag was given.")
             with uninterrupted():
                 context.engine.tag(built.name, planned.tags)
@@ -82,12 +82,13 @@ def validate(context: Context) -> int:
     image = context.arguments.image
     spec, digest = claimed(context, image)
     planned = _plan(context, spec)
+    ours = LOCK in (context.engine.labels(image) or {})
     if context.arguments.record:
         _require_lock(context, planned, image)
     aimed = _aim(context, spec)
     with follow(context) as progress:
-        report = _validate(context, planned, image, digest, aimed, progress)
-    keep(context, report, as_evidence=context.arguments.record and report.passed)
+        report = _validate(context, planned, image, digest, aimed, progress, ours=ours)
+    keep(context, report, as_evidence=context.arguments.record and report.level != "built")
     if context.arguments.json:
         context.emit({"event": "report", **report.to_json()})
     demand(report, of=f"{image} was validated", end="Its tags are as they were.")
@@ -181,10 +182,12 @@ def _aim(context: Context, spec: ImageSpec) -> Aim:
 
 
 def _validate(
-    context: Context, planned: Plan, image: str, digest: str, aimed: Aim, progress: Progress
+    context: Context, planned: Plan, image: str, digest: str, aimed: Aim, progress: Progress, *, ours: bool = True
 ) -> Report:
+    arguments = context.arguments
+    asking = Asking(profile=arguments.profile, only=tuple(arguments.only), skip=tuple(arguments.skip))
     return run_suite(
         planned.spec, planned.lock, image=image, image_digest=digest, engine=context.engine,
-        suite=suite_files(context.workspace.validation), level=aimed.level, access=aimed.access,
-        on_start=progress.check_started, on_result=progress.check_ended,
+        suite=suite_files(context.workspace.validation), level=aimed.level, access=aimed.access, ours=ours,
+        asking=asking, on_start=progress.check_started, on_result=progress.check_ended,
     )  # fmt: skip

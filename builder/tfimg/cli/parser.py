@@ -210,6 +210,9 @@ def _images(commands: Any) -> None:
     build.add_argument("--report", metavar="FILE", help="write the validation report, as JSON, to a file")
     _record(build)
     _level(build)
+    # A smoke test is too little for a tag.
+    _profile(build, "standard", "full")
+    build.set_defaults(only=[], skip=[])
     _find_links(build)
     plan = _command(
         commands, "plan", "images:plan", "show what a build would do on the engine at hand, and do nothing",
@@ -223,11 +226,16 @@ def _images(commands: Any) -> None:
     )  # fmt: skip
     validate.add_argument("image", metavar="IMAGE", type=_image, help="name or digest")
     validate.add_argument(
-        "--as", dest="identifier", metavar="IDENTIFIER", help="what it claims to be (default: its label)"
+        "--as", dest="identifier", metavar="IDENTIFIER", help="what it claims to be, e.g. 2.18-cuda12 (default: its label)"
     )
     validate.add_argument("--report", metavar="FILE", help="write the report, as JSON, to a file")
     _record(validate)
     _level(validate)
+    _profile(validate, "smoke", "standard", "full")
+    for option, text in (("--only", "run these checks alone"), ("--skip", "leave these checks out")):
+        validate.add_argument(
+            option, action="append", default=[], metavar="PATTERN", help=f"{text}: 'gpu.*'"
+        )
     _find_links(validate)
 
 
@@ -244,6 +252,12 @@ def _level(parser: argparse.ArgumentParser) -> None:
         "--level", choices=("linked", "validated"),
         help="what to prove: without the image's accelerator, or on it (default: the most that this machine can)",
     )  # fmt: skip
+
+
+def _profile(parser: argparse.ArgumentParser, *choices: str) -> None:
+    parser.add_argument(
+        "--profile", choices=choices, default="standard", help="how much of the suite to run (default: standard)"
+    )
 
 
 def _find_links(parser: argparse.ArgumentParser) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,18 @@ from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.show import size
 from tfimg.engine.build import BuiltImage
-from tfimg.errors import FileError, ValidationBroken, ValidationFailed
+from tfimg.errors import (
+    FileError,
+    TfimgError,
+    UnfitHost,
+    ValidationBroken,
+    ValidationCrashed,
+    ValidationFailed,
+    ValidationIncomplete,
+    ValidationTimedOut,
+)
 from tfimg.recipe.plan import Plan
-from tfimg.validation.report import Report
+from tfimg.validation.report import Report, Verdict
 from tfimg.workspace import write_atomically
 
 
@@ -37,23 +47,34 @@ def keep(context: Context, report: Report, *, as_evidence: bool) -> None:
         write_atomically(context.workspace.evidence(report.identifier), text)
 
 
+ENDINGS: Mapping[Verdict, type[TfimgError]] = {
+    "failed": ValidationFailed,
+    "crashed": ValidationCrashed,
+    "timed-out": ValidationTimedOut,
+    "skipped": ValidationIncomplete,
+    "broken": ValidationBroken,
+}
+"""What an image that is not green ends a command with."""
+
+
 def demand(report: Report, *, of: str, end: str) -> None:
-    """Raises when an image is not green: `ValidationFailed`, or `ValidationBroken` when the suite broke off.
+    """Raises the error of the verdict when an image is not green; `UnfitHost` where the machine is known to be at fault.
 
     `of` begins the message, `end` says what that means for the image's tags.
     """
     if report.passed:
         return
     told = "; ".join(f"{one.check} {one.outcome}: {one.reason}" for one in report.culprits)
+    known = {one.signature: one for result in report.culprits for one in result.explained}
     if report.problem:
-        raise ValidationBroken(
-            f"{of}, but {report.problem}" + (f". {told}" if told else ""),
-            next_step=f"{end} Try again; if it breaks at the same check, the image is at fault.",
-        )
-    raise ValidationFailed(
-        f"{of}, and {len(report.culprits)} of {len(report.results)} checks did not pass. {told}",
-        next_step=f"{end} --report FILE keeps the whole evidence.",
-    )
+        found = f", but {report.problem}" + (f". {told}" if told else "")
+        next_step = "Try again; if it breaks at the same check, the image is at fault."
+    else:
+        found = f", and {len(report.culprits)} of {len(report.results)} checks did not pass. {told}"
+        next_step = " ".join(one.remedy for one in known.values()) or "--report FILE keeps the whole evidence."
+    causes = "".join(f" Known cause ({one.fault}): {one.cause}" for one in known.values())
+    kind = UnfitHost if report.fault == "host" else ENDINGS[report.verdict]
+    raise kind(f"{of}{found}{causes}", next_step=f"{end} {next_step}")
 
 
 def tell(context: Context, planned: Plan, built: BuiltImage, report: Report) -> None:
@@ -80,6 +101,8 @@ def tell(context: Context, planned: Plan, built: BuiltImage, report: Report) -> 
 
 def told_level(report: Report) -> str:
     """The level, and what a higher one would still need."""
+    if report.missing:
+        return f"{report.level}; required for {report.aim} and not run: {', '.join(report.missing)}"
     if not report.unproven:
         return report.level
     needed = report.device.upper()

@@ -123,11 +123,14 @@ def build(
 
 
 def assemble(plan: Plan, images: Path, folder: Path) -> None:
-    """Write the build context: the steps' scripts, the locks of the plan, and the wheels that the index lacks.
+    """Write the build context: the steps' scripts, the suite, the locks of the plan, and the wheels that the index lacks.
 
     As `images/` has them, so that its committed Dockerfiles build from there too.
     """
     shutil.copytree(images / "build", folder / "build")
+    # Byte code that happens to lie in the checkout would give the layer other bytes.
+    unwanted = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(images / "validation", folder / "validation", ignore=unwanted)
     locks = folder / "locks" / plan.spec.identifier
     locks.mkdir(parents=True)
     shutil.copy(images / "locks" / "installer.txt", folder / "locks")

@@ -137,7 +137,10 @@ Access = Literal["none", "nvidia", "cdi", "tpu"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOrder:
-    """One run of a program in a fresh container. `files` are put below `/` first: path → (content, mode)."""
+    """One run of a program in a fresh container. `files` are put below `/` first: path → (content, mode).
+
+    Without an `entrypoint`, the image's own starts the command.
+    """
 
     image: str
     command: Sequence[str]
@@ -145,6 +148,7 @@ class RunOrder:
     network: Literal["none", "bridge"] = "none"
     user: str | None = None
     access: Access = "none"
+    entrypoint: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -226,6 +226,10 @@ class Row(Part):
         default_factory=dict, description="More packages that may be as new as the matrix's, and why"
     )
     constraints: tuple[str, ...] = Field(default=(), description="Names under the matrix's constraints")
+    waives: dict[str, Sentence] = Field(
+        default_factory=dict,
+        description="Checks of the suite that the row's images do without, and why; all others are required",
+    )
 
 
 class Base(Part):

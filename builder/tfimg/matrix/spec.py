@@ -29,7 +29,7 @@ class ImageSpec:
     `row` is the position of its facts among the matrix's rows; `package` the distribution that carries TensorFlow;
     `newest_patch` says that its minor has no newer release for the device and platform; `libraries` are NVIDIA's
     wheels with their exact versions; `driver` is the lowest Linux driver; `newer` are the packages that may be newer
-    than the cut-off.
+    than the cut-off; `waived` are checks of the suite that the image does without, and why.
     """
 
     identifier: str
@@ -52,6 +52,7 @@ class ImageSpec:
     libtpu: str | None
     constraints: tuple[Constraint, ...]
     newer: tuple[str, ...]
+    waived: tuple[tuple[str, str], ...]
 
     @property
     def minor(self) -> str:
@@ -171,6 +172,7 @@ def _spec(
         libtpu=release.tpu.libtpu if device == "tpu" and release.tpu else None,
         constraints=tuple(matrix.constraints[name] for name in row.constraints),
         newer=tuple(sorted({*matrix.newer.packages, *row.newer, *row.wheels[platform].newer})),
+        waived=tuple(row.waives.items()),
     )
 
 

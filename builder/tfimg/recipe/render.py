@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from jinja2 import (
@@ -15,6 +16,7 @@ from jinja2 import (
 
 from tfimg.errors import RenderError
 from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.facts import facts
 from tfimg.recipe.labels import recipe_labels, title
 from tfimg.recipe.lock import LAYERS
 from tfimg.recipe.lockfile import Layers, digest
@@ -53,6 +55,7 @@ def render(spec: ImageSpec, layers: Layers, environment: Environment, *, wheels:
         layers=[name for name, _ in LAYERS if name in layers],
         wheels=wheels,
         epoch=EPOCH,
+        facts=json.dumps(facts(spec, layers), indent=1),
         variables=variables(spec),
         labels=recipe_labels(spec, lock_digest=digest(layers)),
     )

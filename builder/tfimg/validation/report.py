@@ -85,15 +85,15 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """How it ended on the whole: `passed` only when every check that ran did."""
+        """How it ended on the whole: `passed` only when every check that ran did, or is not required and was skipped."""
         if self.problem is not None or not self.results:
             return "broken"
-        found = {result.outcome for result in self.results}
+        found = {result.outcome for result in self.culprits}
         return next((outcome for outcome in WORST_FIRST if outcome in found), "passed")
 
     @property
     def passed(self) -> bool:
-        """Every check that ran passed, and none was skipped."""
+        """No check failed, and none that is required was skipped."""
         return self.verdict == "passed"
 
     @property
@@ -125,8 +125,13 @@ class Report:
 
     @property
     def culprits(self) -> tuple[CheckResult, ...]:
-        """Results that are not green."""
-        return tuple(result for result in self.results if result.outcome != "passed")
+        """Results that are not green: all but those that passed, and those skipped that nobody requires."""
+        return tuple(
+            result
+            for result in self.results
+            if result.outcome not in ("passed", "skipped")
+            or (result.outcome == "skipped" and result.check in self.required)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON object."""

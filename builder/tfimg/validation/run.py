@@ -7,35 +7,22 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from tfimg.engine.protocol import Access, Engine, RunOrder
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.lockfile import Layers, digest, read_packages
-from tfimg.validation.report import CheckResult, Provable, Report
+from tfimg.recipe.facts import facts
+from tfimg.recipe.lockfile import Layers, digest
+from tfimg.validation.report import CheckResult, Profile, Provable, Report
 from tfimg.validation.story import SECONDS, Story
 
 FOLDER = "tfimg-validation"
 """Where the suite lies in a container, below `/`."""
 
-
-def facts(spec: ImageSpec, lock: Layers, level: Provable) -> dict[str, Any]:
-    """What an image claims to be, in the words of the suite (images/validation/contract.py)."""
-    return {
-        "identifier": spec.identifier,
-        "tensorflow": spec.tensorflow,
-        "python": spec.python,
-        "device": spec.device,
-        "cuda": spec.gpu.cuda if spec.gpu else None,
-        "cudnn": spec.gpu.cudnn if spec.gpu else None,
-        "architectures": list(spec.gpu.architectures) if spec.gpu else [],
-        "libtpu": spec.libtpu,
-        "level": level,
-        "packages": {package.name: package.version for package in read_packages(lock)},
-        "user": "non-root",
-    }
+ANY_PYTHON = ["sh", "-c", 'exec "$(command -v python || command -v python3)" "$@"', "sh"]
+"""What starts the suite in an image that somebody else built, whose entry point may do anything."""
 
 
 def suite_files(folder: Path) -> dict[str, bytes]:
@@ -55,6 +42,26 @@ def suite_digest(files: Mapping[str, bytes]) -> str:
     return f"sha256:{whole.hexdigest()}"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asking:
+    """How much of the suite to run; `only` and `skip` are patterns of checks' names."""
+
+    profile: Profile = "standard"
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+
+
+EVERYTHING = Asking()
+"""All that a level requires."""
+
+
+def _arguments(asking: Asking) -> list[str]:
+    chosen = [f"/{FOLDER}/suite", "--json", "--facts", f"/{FOLDER}/facts.json", "--profile", asking.profile]
+    for option, patterns in (("--only", asking.only), ("--skip", asking.skip)):
+        chosen += [option, *patterns] if patterns else []
+    return chosen
+
+
 def validate(
     spec: ImageSpec,
     lock: Layers,
@@ -65,22 +72,26 @@ def validate(
     engine: Engine,
     level: Provable,
     access: Access = "none",
+    ours: bool = True,
+    asking: Asking = EVERYTHING,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     on_result: Callable[[CheckResult], None] = lambda _: None,
     on_start: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Run the suite in a container of the image that has no network, as the image's own user.
 
-    `level` is what is to be shown; for `validated`, `access` is how the container gets at the accelerator.
+    `level` is what is to be shown; for `validated`, `access` is how the container gets at the accelerator. `ours`
+    says that the image was built from the lock.
     """
     start = time.monotonic()
     files = {f"/{FOLDER}/suite/{name}": (content, 0o444) for name, content in suite.items()}
-    files[f"/{FOLDER}/facts.json"] = (json.dumps(facts(spec, lock, level)).encode(), 0o444)
+    files[f"/{FOLDER}/facts.json"] = (json.dumps(facts(spec, lock, level=level, ours=ours)).encode(), 0o444)
     order = RunOrder(
         image=image,
-        command=["python", f"/{FOLDER}/suite", "--facts", f"/{FOLDER}/facts.json"],
+        command=[*([] if not ours else ["python"]), *_arguments(asking)],
         files=files,
         access=access,
+        entrypoint=None if ours else ANY_PYTHON,
     )
     story = Story()
     with closing(engine.run(order, timeout=SECONDS)) as output:
@@ -96,5 +107,6 @@ def validate(
         identifier=spec.identifier, device=spec.device, digest=image_digest, lock=digest(lock),
         suite=suite_digest(suite), date=now().isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - start, 2), results=tuple(story.results), problem=story.problem,
-        aim=level, unproven=tuple(story.unproven),
+        aim=level, profile=asking.profile, required=tuple(story.required), waived=story.waived,
+        unproven=tuple(story.unproven), environment=story.environment,
     )  # fmt: skip

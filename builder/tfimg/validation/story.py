@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, get_args
 
 from tfimg.engine.protocol import Exit, Line
-from tfimg.validation.report import CheckResult, Outcome
+from tfimg.validation.report import CheckResult, Explanation, Outcome
 
-SECONDS = 600.0
-"""How long the whole suite may take. On two cores it took 5 to 13 s, on TensorFlow 2.15.1 to 2.21.0."""
+SECONDS = 3600.0
+"""How long the whole suite may take. It ends each check in time itself; this is for an engine that hangs."""
 
 KEPT_LINES = 40
 """How many of the last lines on stderr are kept for the reason of a crash."""
@@ -22,11 +22,15 @@ class Story:
     """What the suite has said so far. It believes only whole events; silence is never good news."""
 
     planned: list[str] = field(default_factory=list)
+    required: list[str] = field(default_factory=list)
+    waived: dict[str, str] = field(default_factory=dict)
     unproven: list[str] = field(default_factory=list)
+    environment: dict[str, Any] = field(default_factory=dict)
     running: str | None = None
     results: list[CheckResult] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    ended: bool = False
+    code: int | None = None
+    complaint: str | None = None
     exit: Exit | None = None
     timed_out: bool = False
 
@@ -42,7 +46,8 @@ class Story:
     def _event(self, event: Mapping[str, Any], on_start: Callable[[str], None]) -> Iterator[CheckResult]:
         if event["event"] == "suite":
             self.planned = list(event["checks"])
-            self.unproven = list(event.get("unproven", ()))
+            self.required, self.unproven = list(event["required"]), list(event["unproven"])
+            self.waived, self.environment = dict(event["waived"]), dict(event["environment"])
         elif event["event"] == "start":
             self.running = event["check"]
             on_start(event["check"])
@@ -50,12 +55,13 @@ class Story:
             self.running = None
             result = CheckResult(
                 check=event["check"], outcome=event["outcome"], reason=event.get("reason"),
-                seconds=event["seconds"], evidence=event["evidence"],
+                seconds=event["seconds"], evidence=event["evidence"], output=tuple(event["output"]),
+                explained=tuple(Explanation(**one) for one in event["explained"]),
             )  # fmt: skip
             self.results.append(result)
             yield result
         elif event["event"] == "done":
-            self.ended = True
+            self.code, self.complaint = event["code"], event["problem"]
 
     def unfinished(self) -> Iterator[CheckResult]:
         """Results for the checks that the suite did not end itself: the one that ran, and those behind it."""
@@ -83,12 +89,11 @@ class Story:
             return f"the suite did not end within {SECONDS:.0f} s"
         if not self.planned:
             return f"the suite did not start: {self._last_words()}"
-        if not self.ended:
+        if self.code is None:
             return f"the suite did not reach its end: {self._last_words()}"
-        honest = 1 if any(result.outcome == "failed" for result in self.results) else 0
-        if self.exit is None or self.exit.status != honest:
+        if self.exit is None or self.exit.status != self.code:
             return f"the suite told its end, and then {self._last_words()}"
-        return None
+        return self.complaint
 
 
 def _result(check: str, outcome: Any, reason: str) -> CheckResult:
@@ -107,9 +112,16 @@ def _event(line: str) -> dict[str, Any] | None:
 def _is_whole(event: Mapping[str, Any]) -> bool:
     """Whether an event has its fields; half of one would otherwise be believed by halves."""
     match event:
-        case {"event": "suite", "checks": [*checks]}:
-            return all(isinstance(check, str) for check in checks)
-        case {"event": "start", "check": str()} | {"event": "done"}:
+        case {
+            "event": "suite",
+            "checks": [*checks],
+            "required": [*required],
+            "unproven": [*unproven],
+            "waived": {},
+            "environment": {},
+        }:
+            return all(isinstance(check, str) for check in (*checks, *required, *unproven))
+        case {"event": "start", "check": str()} | {"event": "done", "code": int(), "problem": str() | None}:
             return True
         case {
             "event": "end",
@@ -117,6 +129,14 @@ def _is_whole(event: Mapping[str, Any]) -> bool:
             "outcome": str(outcome),
             "seconds": int() | float(),
             "evidence": {},
+            "output": [*output],
+            "explained": [*explained],
         }:
-            return outcome in get_args(Outcome) and isinstance(event.get("reason"), str | None)
+            told = all(isinstance(line, str) for line in output) and all(_explains(one) for one in explained)
+            return told and outcome in get_args(Outcome) and isinstance(event.get("reason"), str | None)
     return False
+
+
+def _explains(one: object) -> bool:
+    names = [field.name for field in fields(Explanation)]
+    return isinstance(one, dict) and list(one) == names and all(isinstance(text, str) for text in one.values())

@@ -1,0 +1,35 @@
+"""ImageSpec and lock → what the suite inside the image is told that it claims to be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.lockfile import Layers, read_packages
+
+NOT_OURS = "the image was not built from a lock of tfimg"
+"""Why nothing is compared with the lock in an image that somebody else built."""
+
+OURS = ("environment.packages", "environment.user")
+"""Checks of what tfimg promises for its own images alone."""
+
+
+def facts(spec: ImageSpec, lock: Layers, *, level: str = "validated", ours: bool = True) -> dict[str, Any]:
+    """In the words of the suite (images/validation/contract.py).
+
+    `level` is what is to be shown; `ours` says that the image was built from the lock.
+    """
+    return {
+        "identifier": spec.identifier,
+        "tensorflow": spec.tensorflow,
+        "python": spec.python,
+        "device": spec.device,
+        "cuda": spec.gpu.cuda if spec.gpu else None,
+        "cudnn": spec.gpu.cudnn if spec.gpu else None,
+        "architectures": list(spec.gpu.architectures) if spec.gpu else [],
+        "libtpu": spec.libtpu,
+        "level": level,
+        "packages": {package.name: package.version for package in read_packages(lock)} if ours else None,
+        "user": "non-root" if ours else None,
+        "waived": {**dict(spec.waived), **({} if ours else dict.fromkeys(OURS, NOT_OURS))},
+    }

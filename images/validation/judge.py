@@ -1,0 +1,73 @@
+"""One check → the event that tells its end."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+import time
+import traceback
+from typing import TYPE_CHECKING
+
+from contract import CheckFailed, CheckSkipped
+from stream import jsonable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from contract import Check, Evidence, Facts
+
+    Verdict = tuple[str, str | None, Evidence]
+
+TRACEBACK_LINES = 20
+
+
+def judged(name: str, check: Check, facts: Facts, clock: Callable[[], float] = time.monotonic) -> dict[str, Any]:
+    """Run a check to its end. `clock` counts seconds."""
+    began = clock()
+    outcome, reason, evidence = _verdict(check, facts)
+    _flush()
+    return ended(name, outcome, reason, clock() - began, evidence)
+
+
+def ended(
+    name: str, outcome: str, reason: str | None, seconds: float = 0.0, evidence: Evidence | None = None
+) -> dict[str, Any]:
+    """The event of a check's end."""
+    told: dict[str, Any] = {"event": "end", "check": name, "outcome": outcome, "reason": reason}
+    return {**told, "seconds": round(seconds, 3), "evidence": jsonable(evidence or {})}
+
+
+def how(status: int) -> str:
+    """How a process ended, from the return code that `subprocess` gives: negative for a signal."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
+    return f"signal {-status} ({name})"
+
+
+def _verdict(check: Check, facts: Facts) -> Verdict:
+    try:
+        return "passed", None, check.run(facts)
+    except CheckSkipped as skipped:
+        return "skipped", str(skipped), {}
+    except CheckFailed as failed:
+        return "failed", failed.reason, failed.evidence
+    # A library that calls sys.exit() must not take the checks after it along.
+    except (Exception, SystemExit) as error:
+        lines = traceback.format_exc().splitlines()[-TRACEBACK_LINES:]
+        return "failed", f"{type(error).__name__}: {error}", {"traceback": lines}
+
+
+def _flush() -> None:
+    """What the check wrote leaves the buffers of Python and C before its end is told, so that it counts as its own."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # the check closed it
+            pass
+    ctypes.CDLL(None).fflush(None)

@@ -1,0 +1,100 @@
+"""The events of a run for people: a line when a check ends, and at the end what it all amounts to."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, TextIO
+
+COLOURS = {"passed": "32", "failed": "31", "crashed": "31", "timed-out": "31", "skipped": "33"}
+ENDED = {
+    "failed": "The image is not what it claims to be.",
+    "crashed": "A check took its process along.",
+    "timed-out": "A check did not end in time.",
+    "skipped": "A required check could not be made.",
+}
+LEFT_OUT = "All that was asked passed; required for a level, and not asked or not green: "
+
+
+class Screen:
+    """Writes events to a text stream, in colour where that is a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._colour = stream.isatty()
+        self._suite: dict[str, Any] = {}
+        self._ends: list[dict[str, Any]] = []
+
+    def show(self, event: dict[str, Any]) -> None:
+        """Take in one event."""
+        kind = event["event"]
+        if kind == "suite":
+            self._suite = event
+            name, level = event["identifier"] or "an unknown image", event["level"] or "linked"
+            self._say(f"{name}: {len(event['checks'])} checks, profile {event['profile']}, to show level {level}")
+        elif kind == "end":
+            self._ends.append(event)
+            self._say(f"{self._painted(event['outcome'])} {event['seconds']:6.1f} s  {event['check']}")
+            self._say_folded(event["reason"])
+        elif kind == "done":
+            self._done(event)
+
+    def _done(self, event: dict[str, Any]) -> None:
+        counts = [
+            f"{sum(end['outcome'] == outcome for end in self._ends)} {outcome}"
+            for outcome in COLOURS
+            if any(end["outcome"] == outcome for end in self._ends)
+        ]
+        self._say("")
+        self._say(f"{', '.join(counts)} in {event['seconds']:.0f} s")
+        for name, reason in self._suite["waived"].items():
+            self._say(f"waived: {name}, because {reason}")
+        if self._suite["unproven"]:
+            needed = (self._suite["device"] or "accelerator").upper()
+            self._say_folded(f"unproven without a {needed}: {', '.join(self._suite['unproven'])}", margin=0)
+        self._explain()
+        self._verdict(event)
+
+    def _explain(self) -> None:
+        """Each known cause once, with the checks that it is behind."""
+        known: dict[str, dict[str, Any]] = {}
+        for end in self._ends:
+            for one in end["explained"]:
+                known.setdefault(one["signature"], {**one, "checks": []})["checks"].append(end["check"])
+        for one in known.values():
+            self._say("")
+            self._say(f"{one['signature']} ({one['fault']}), seen in {', '.join(one['checks'])}")
+            for name in ("cause", "proof", "remedy"):
+                self._say_folded(f"{name + ':':8}{one[name]}")
+
+    def _verdict(self, event: dict[str, Any]) -> None:
+        self._say("")
+        if event["fault"] == "host":
+            self._say(f"{self._coloured('31', 'THE MACHINE IS AT FAULT')}, not the image: see the remedy above.")
+        elif event["verdict"] != "passed":
+            self._say(f"{self._coloured('31', event['verdict'].upper())}: {ENDED[event['verdict']]}")
+        elif event["problem"]:
+            self._say(f"{self._coloured('31', 'CRASHED')}: {event['problem']}")
+        elif event["missing"]:
+            self._say_folded(LEFT_OUT + ", ".join(event["missing"]), margin=0)
+        else:
+            level = self._suite["level"] or "linked"
+            self._say(f"{self._coloured('32', 'PASSED')}: the image is {level} on this machine.")
+
+    def _painted(self, outcome: str) -> str:
+        return self._coloured(COLOURS[outcome], f"{outcome:9}")
+
+    def _coloured(self, colour: str, text: str) -> str:
+        return f"\x1b[{colour}m{text}\x1b[0m" if self._colour else text
+
+    def _say_folded(self, text: str | None, margin: int = 10) -> None:
+        """A text below what it is about, folded where people look; one line where a program reads."""
+        if text:
+            width = shutil.get_terminal_size().columns if self._colour else 10**6
+            self._say(textwrap.indent(textwrap.fill(text, max(width - margin, 40), break_on_hyphens=False), " " * margin))
+
+    def _say(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)

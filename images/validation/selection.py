@@ -1,0 +1,84 @@
+"""Which checks an image is asked: those for its device, its level, its packages, and the profile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from contract import PROFILES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from contract import Check, Facts
+
+REQUIRED = "standard"
+"""The profile whose checks must pass for a level: smoke proves too little, full also asks what takes long."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Names of checks. What is required and not asked is missing then, and its absence is told.
+
+    `waived` are those that the facts say the image does without, with the reason; `unproven` those that need
+    the accelerator where the level is to be shown without it.
+    """
+
+    asked: Sequence[str]
+    required: Sequence[str]
+    waived: Mapping[str, str]
+    unproven: Sequence[str]
+
+
+def select(
+    checks: Mapping[str, Check],
+    facts: Facts,
+    profile: str = REQUIRED,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+) -> Selection:
+    """What to ask, in table order. Patterns are the shell's; `only` goes beyond the profile.
+
+    Raises ValueError for a pattern that fits nothing: a typing error must not look like a good image.
+    """
+    possible = applicable(checks, facts)
+    useless = [one for one in (*only, *skip) if not _fitting(checks, [one])]
+    useless += [one for one in only if one not in useless and not _fitting(possible, [one])]
+    if useless:
+        raise ValueError(f"no check of this image is named {', '.join(useless)}; the checks are {', '.join(possible)}")
+    waived = _waived(possible, facts)
+    chosen = _fitting(possible, only) if only else [name for name in _within(possible, profile) if name not in waived]
+    left_out = _fitting(possible, skip)
+    everything = applicable(checks, replace(facts, level="validated"))
+    return Selection(
+        asked=[name for name in chosen if name not in left_out],
+        # Where nobody says what the image is, there is nothing to require.
+        required=[name for name in _within(possible, REQUIRED) if name not in waived] if facts.identifier else [],
+        waived=waived,
+        unproven=[name for name in _within(everything, REQUIRED) if name not in possible],
+    )  # fmt: skip
+
+
+def applicable(checks: Mapping[str, Check], facts: Facts) -> dict[str, Check]:
+    """The checks for the device and the packages that are claimed, and for no higher level than the one to prove."""
+    return {
+        name: check
+        for name, check in checks.items()
+        if facts.device is None or facts.device in check.devices
+        if facts.level == "validated" or check.level == "linked"
+        if facts.packages is None or set(check.packages) <= set(facts.packages)
+    }
+
+
+def _within(checks: Mapping[str, Check], profile: str) -> list[str]:
+    most = PROFILES.index(profile)
+    return [name for name, check in checks.items() if PROFILES.index(check.profile) <= most]
+
+
+def _waived(checks: Mapping[str, Check], facts: Facts) -> dict[str, str]:
+    return {name: facts.waived[name] for name in checks if facts.waived and name in facts.waived}
+
+
+def _fitting(checks: Mapping[str, Check], patterns: Sequence[str]) -> list[str]:
+    return [name for name in checks if any(fnmatchcase(name, pattern) for pattern in patterns)]

@@ -1,0 +1,47 @@
+"""Standard output for events alone, one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Emit = Callable[[dict[str, Any]], None]
+
+
+def claim_stdout() -> Emit:
+    """Keep standard output for events, and send whatever else writes to it to standard error.
+
+    The descriptor itself is moved, because C++ libraries and child processes do not go through `sys.stdout`.
+    """
+    sys.stdout.flush()
+    emit = emitter(os.dup(1))
+    os.dup2(2, 1)
+    return emit
+
+
+def emitter(descriptor: int) -> Emit:
+    """Writes events to a file descriptor, each at once."""
+    stream = os.fdopen(descriptor, "w", encoding="ascii", newline="\n")
+
+    def emit(event: dict[str, Any]) -> None:
+        print(json.dumps(event), file=stream, flush=True)
+
+    return emit
+
+
+def jsonable(value: object) -> Any:
+    """A value as strict JSON: a NaN or a NumPy scalar must not cost the result it belongs to."""
+    if isinstance(value, dict):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(item) for item in value]
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return value if isinstance(value, float) and math.isfinite(value) else str(value)

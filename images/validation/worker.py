@@ -1,0 +1,69 @@
+"""`python worker.py DESCRIPTOR`: runs the checks that standard input names, events to the descriptor.
+
+It imports TensorFlow once. Isolated checks run in forks of it; therefore they come before the first that starts
+TensorFlow's runtime, whose threads a fork would lack. What kills this process is told by its supervisor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import importlib
+import json
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import framework
+from contract import Facts
+from judge import ended, how, judged
+from stream import emitter
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from contract import Check
+    from stream import Emit
+
+PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def main() -> None:
+    """Do the order that standard input brings."""
+    # Never outlive the supervisor, and say where in Python a crash happened.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    faulthandler.enable()
+    order: dict[str, Any] = json.load(sys.stdin)
+    emit = emitter(int(sys.argv[1]))
+    facts = Facts(**order["facts"])
+    table: dict[str, Check] = importlib.import_module(order["table"]).CHECKS
+    if order["no_tensorflow"]:
+        framework.give_up(order["no_tensorflow"])
+    for name in order["checks"]:
+        emit({"event": "start", "check": name})
+        if table[name].isolated:
+            _run_apart(name, table[name], facts, emit)
+        else:
+            emit(judged(name, table[name], facts))
+    emit({"event": "done"})
+
+
+def _run_apart(name: str, check: Check, facts: Facts, emit: Emit) -> None:
+    framework.attempt()
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            emit(judged(name, check, facts))
+            status = 0
+        finally:
+            os._exit(status)
+    status = os.waitpid(child, 0)[1]
+    if status:
+        code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        emit(ended(name, "crashed", f"its process ended with {how(code)}"))
+
+
+if __name__ == "__main__":
+    main()
