@@ -49,6 +49,11 @@ class Workspace:
         """The matrix's JSON Schema, for editors."""
         return self.images / "matrix.schema.json"
 
+    @property
+    def report_schema(self) -> Path:
+        """The JSON Schema of validation reports, for whoever reads them."""
+        return self.images / "report.schema.json"
+
     def locks(self, identifier: str) -> Path:
         """Folder of an image's lock, one file per layer."""
         return self.images / "locks" / identifier

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed, CheckSkipped
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 TRACEBACK_LINES = 20
 
 
-def judged(name: str, check: Check, facts: Facts, clock: Callable[[], float] = time.monotonic) -> dict[str, Any]:
+def judged(
+    name: str, check: Check, facts: Facts, clock: Callable[[], float] = time.monotonic
+) -> dict[str, Any]:
     """Run a check to its end. `clock` counts seconds."""
     began = clock()
     outcome, reason, evidence = _verdict(check, facts)
@@ -66,8 +69,6 @@ def _verdict(check: Check, facts: Facts) -> Verdict:
 def _flush() -> None:
     """What the check wrote leaves the buffers of Python and C before its end is told, so that it counts as its own."""
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(OSError, ValueError):  # the check closed it
             stream.flush()
-        except (OSError, ValueError):  # the check closed it
-            pass
     ctypes.CDLL(None).fflush(None)

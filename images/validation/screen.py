@@ -34,7 +34,9 @@ class Screen:
         if kind == "suite":
             self._suite = event
             name, level = event["identifier"] or "an unknown image", event["level"] or "linked"
-            self._say(f"{name}: {len(event['checks'])} checks, profile {event['profile']}, to show level {level}")
+            self._say(
+                f"{name}: {len(event['checks'])} checks, profile {event['profile']}, to show level {level}"
+            )
         elif kind == "end":
             self._ends.append(event)
             self._say(f"{self._painted(event['outcome'])} {event['seconds']:6.1f} s  {event['check']}")
@@ -73,13 +75,19 @@ class Screen:
     def _verdict(self, event: dict[str, Any]) -> None:
         self._say("")
         if event["fault"] == "host":
-            self._say(f"{self._coloured('31', 'THE MACHINE IS AT FAULT')}, not the image: see the remedy above.")
+            self._say(
+                f"{self._coloured('31', 'THE MACHINE IS AT FAULT')}, not the image: see the remedy above."
+            )
         elif event["verdict"] != "passed":
             self._say(f"{self._coloured('31', event['verdict'].upper())}: {ENDED[event['verdict']]}")
         elif event["problem"]:
             self._say(f"{self._coloured('31', 'CRASHED')}: {event['problem']}")
         elif event["missing"]:
             self._say_folded(LEFT_OUT + ", ".join(event["missing"]), margin=0)
+        elif self._suite["identifier"] is None:
+            self._say(
+                f"{self._coloured('32', 'PASSED')}: all that could be asked; nothing says what the image is."
+            )
         else:
             level = self._suite["level"] or "linked"
             self._say(f"{self._coloured('32', 'PASSED')}: the image is {level} on this machine.")
@@ -94,7 +102,11 @@ class Screen:
         """A text below what it is about, folded where people look; one line where a program reads."""
         if text:
             width = shutil.get_terminal_size().columns if self._colour else 10**6
-            self._say(textwrap.indent(textwrap.fill(text, max(width - margin, 40), break_on_hyphens=False), " " * margin))
+            self._say(
+                textwrap.indent(
+                    textwrap.fill(text, max(width - margin, 40), break_on_hyphens=False), " " * margin
+                )
+            )
 
     def _say(self, text: str) -> None:
         print(text, file=self._stream, flush=True)

@@ -26,9 +26,11 @@ class Tally:
     def culprits(self) -> list[dict[str, Any]]:
         """Ends that are not green; a check that nobody requires may be skipped."""
         return [
-            end for end in self.ends
-            if end["outcome"] not in ("passed", "skipped") or (end["outcome"] == "skipped" and end["check"] in self.required)
-        ]  # fmt: skip
+            end
+            for end in self.ends
+            if end["outcome"] != "passed"
+            if end["outcome"] != "skipped" or end["check"] in self.required
+        ]
 
     @property
     def missing(self) -> list[str]:
@@ -44,7 +46,7 @@ class Tally:
 
     @property
     def fault(self) -> str | None:
-        """"host" when everything that is not green is known to come from there, else "image"; None when all is."""
+        """ "host" when everything that is not green is known to come from there, else "image"; None when all is."""
         if not self.culprits:
             return None
         blamed = [{one["fault"] for one in end["explained"]} for end in self.culprits]

@@ -1,4 +1,4 @@
-"""`python worker.py DESCRIPTOR`: runs the checks that standard input names, events to the descriptor.
+"""`python worker.py DESCRIPTOR`: runs the checks that standard input names; the descriptor gets their ends.
 
 It imports TensorFlow once. Isolated checks run in forks of it; therefore they come before the first that starts
 TensorFlow's runtime, whose threads a fork would lack. What kills this process is told by its supervisor.
@@ -21,7 +21,7 @@ from judge import ended, how, judged
 from stream import emitter
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TextIO
 
     from contract import Check
     from stream import Emit
@@ -30,23 +30,30 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def main() -> None:
-    """Do the order that standard input brings."""
+    """Read the order, then a name at a time; each is answered by one event."""
     # Never outlive the supervisor, and say where in Python a crash happened.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     faulthandler.enable()
-    order: dict[str, Any] = json.load(sys.stdin)
-    emit = emitter(int(sys.argv[1]))
+    emit, told = emitter(int(sys.argv[1])), _claim_stdin()
+    order: dict[str, Any] = json.loads(told.readline())
     facts = Facts(**order["facts"])
     table: dict[str, Check] = importlib.import_module(order["table"]).CHECKS
     if order["no_tensorflow"]:
         framework.give_up(order["no_tensorflow"])
-    for name in order["checks"]:
-        emit({"event": "start", "check": name})
+    for line in told:
+        name: str = json.loads(line)
         if table[name].isolated:
             _run_apart(name, table[name], facts, emit)
         else:
             emit(judged(name, table[name], facts))
-    emit({"event": "done"})
+
+
+def _claim_stdin() -> TextIO:
+    """Standard input for this process alone: a program that a check starts finds it empty."""
+    stream = os.fdopen(os.dup(0), encoding="ascii")
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), 0)
+    return stream
 
 
 def _run_apart(name: str, check: Check, facts: Facts, emit: Emit) -> None:

@@ -35,12 +35,19 @@ def resolve(context: Context) -> int:
     return 0
 
 
-def schema(_: Context) -> int:
-    """`tfimg schema`."""
-    print(schema_text(), end="")
+def schema(context: Context) -> int:
+    """`tfimg schema [matrix | report]`."""
+    print(report_schema_text() if context.arguments.document == "report" else schema_text(), end="")
     return 0
 
 
 def schema_text() -> str:
     """The matrix's JSON Schema, as the committed file has it."""
     return json.dumps(Matrix.model_json_schema(), indent=2) + "\n"
+
+
+def report_schema_text() -> str:
+    """The report's JSON Schema, as the committed file has it."""
+    from tfimg.validation.schema import schema_text as text
+
+    return text()

@@ -49,8 +49,9 @@ def _asked(context: Context, runner: Engine | TfimgError) -> tuple[ImageSpec | N
     image, said = context.arguments.image, context.arguments.identifier
     is_identifier = any(spec.identifier == image for spec in context.specs)
     if said is not None and (image is None or is_identifier):
+        instead = f"{image} is an identifier" if image else "no image is named"
         raise UsageError(
-            f"--as {said} says what an image in the engine is, and {f'{image} is an identifier' if image else 'no image is named'}.",
+            f"--as {said} says what an image in the engine is, and {instead}.",
             next_step="Write `tfimg doctor IDENTIFIER`, or `tfimg doctor IMAGE --as IDENTIFIER`.",
         )
     if image is None:

@@ -8,8 +8,9 @@ from functools import partial
 from tfimg import __version__
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
+from tfimg.cli.keep import check_report, keep
 from tfimg.cli.progress import Progress, follow
-from tfimg.cli.verdict import check_report, demand, keep, tell, told_level
+from tfimg.cli.verdict import demand, tell, told_level
 from tfimg.engine import build as building
 from tfimg.engine.bases import Base, Bootstrap, choose_base
 from tfimg.engine.debian import find_mirrors
@@ -182,7 +183,14 @@ def _aim(context: Context, spec: ImageSpec) -> Aim:
 
 
 def _validate(
-    context: Context, planned: Plan, image: str, digest: str, aimed: Aim, progress: Progress, *, ours: bool = True
+    context: Context,
+    planned: Plan,
+    image: str,
+    digest: str,
+    aimed: Aim,
+    progress: Progress,
+    *,
+    ours: bool = True,
 ) -> Report:
     arguments = context.arguments
     asking = Asking(profile=arguments.profile, only=tuple(arguments.only), skip=tuple(arguments.skip))

@@ -128,12 +128,12 @@ def _facts(commands: Any) -> None:
     _request(resolve)
     _repository(resolve)
     resolve.add_argument("--explain", action="store_true", help="say how the choice was made")
-    _command(
-        commands,
-        "schema",
-        "facts:schema",
-        "print the JSON Schema of matrix.yaml, for editors",
-        "tfimg schema",
+    schema = _command(
+        commands, "schema", "facts:schema", "print the JSON Schema of matrix.yaml, for editors, or of a report",
+        "tfimg schema report",
+    )  # fmt: skip
+    schema.add_argument(
+        "document", nargs="?", choices=("matrix", "report"), default="matrix", help="which (default: matrix)"
     )
 
 
@@ -207,7 +207,7 @@ def _images(commands: Any) -> None:
     build.add_argument(
         "--renew-base", action="store_true", help="bootstrap the base anew, with its security fixes"
     )
-    build.add_argument("--report", metavar="FILE", help="write the validation report, as JSON, to a file")
+    _report(build)
     _record(build)
     _level(build)
     # A smoke test is too little for a tag.
@@ -226,17 +226,31 @@ def _images(commands: Any) -> None:
     )  # fmt: skip
     validate.add_argument("image", metavar="IMAGE", type=_image, help="name or digest")
     validate.add_argument(
-        "--as", dest="identifier", metavar="IDENTIFIER", help="what it claims to be, e.g. 2.18-cuda12 (default: its label)"
+        "--as",
+        dest="identifier",
+        metavar="IDENTIFIER",
+        help="what it claims to be, e.g. 2.18-cuda12 (default: its label)",
     )
-    validate.add_argument("--report", metavar="FILE", help="write the report, as JSON, to a file")
+    _report(validate)
     _record(validate)
     _level(validate)
     _profile(validate, "smoke", "standard", "full")
     for option, text in (("--only", "run these checks alone"), ("--skip", "leave these checks out")):
-        validate.add_argument(
-            option, action="append", default=[], metavar="PATTERN", help=f"{text}: 'gpu.*'"
-        )
+        validate.add_argument(option, action="append", default=[], metavar="PATTERN", help=f"{text}: 'gpu.*'")
     _find_links(validate)
+    report = _command(
+        commands, "report", "report:report", "show a kept report, or write it in another form",
+        "tfimg report report.json --report report.html --report junit.xml",
+    )  # fmt: skip
+    report.add_argument("file", metavar="FILE.json", help="what build or validate wrote with --report")
+    _report(report)
+
+
+def _report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--report", action="append", default=[], metavar="FILE",
+        help="write the report to FILE.json, FILE.xml (JUnit) or FILE.html (a page); may be given several times",
+    )  # fmt: skip
 
 
 def _record(parser: argparse.ArgumentParser) -> None:
@@ -256,7 +270,10 @@ def _level(parser: argparse.ArgumentParser) -> None:
 
 def _profile(parser: argparse.ArgumentParser, *choices: str) -> None:
     parser.add_argument(
-        "--profile", choices=choices, default="standard", help="how much of the suite to run (default: standard)"
+        "--profile",
+        choices=choices,
+        default="standard",
+        help="how much of the suite to run (default: standard)",
     )
 
 

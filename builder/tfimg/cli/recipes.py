@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tfimg.cli.context import Context
-from tfimg.cli.facts import schema_text
+from tfimg.cli.facts import report_schema_text, schema_text
 from tfimg.cli.matrix import support_rows
 from tfimg.errors import LockError, StaleError
 from tfimg.matrix.schema import PLATFORMS
@@ -76,7 +76,9 @@ def render(context: Context) -> int:
             print(text, end="")
         return 0
     changes = Changes(context)
-    changes.add({context.workspace.schema: schema_text()})
+    changes.add(
+        {context.workspace.schema: schema_text(), context.workspace.report_schema: report_schema_text()}
+    )
     for spec in default_specs(context.specs):
         changes.add({context.workspace.rendered(spec.identifier): _rendered(context, spec)})
     changes.remove(_stray(context.workspace.images / "rendered", changes.wanted))

@@ -1,12 +1,9 @@
-"""The end of a build or a validation: kept, demanded, told."""
+"""The end of a build or a validation: demanded, told."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from tfimg.cli.context import Context
@@ -14,7 +11,6 @@ from tfimg.cli.fields import print_fields
 from tfimg.cli.show import size
 from tfimg.engine.build import BuiltImage
 from tfimg.errors import (
-    FileError,
     TfimgError,
     UnfitHost,
     ValidationBroken,
@@ -25,27 +21,6 @@ from tfimg.errors import (
 )
 from tfimg.recipe.plan import Plan
 from tfimg.validation.report import Report, Verdict
-from tfimg.workspace import write_atomically
-
-
-def check_report(context: Context) -> None:
-    """Raises `FileError` when the report could not be written in the end: a build is too long to find out then."""
-    report = context.arguments.report
-    if report and (Path(report).is_dir() or not os.access(Path(report).resolve().parent, os.W_OK)):
-        raise FileError(
-            f"--report {report} is not a file that can be written.",
-            next_step="Name a file in a folder that exists and that you may write to.",
-        )
-
-
-def keep(context: Context, report: Report, *, as_evidence: bool) -> None:
-    """Write the report where the arguments say, and into the workspace when it is to be evidence."""
-    text = json.dumps(report.to_json(), indent=2) + "\n"
-    if context.arguments.report:
-        write_atomically(Path(context.arguments.report), text)
-    if as_evidence:
-        write_atomically(context.workspace.evidence(report.identifier), text)
-
 
 ENDINGS: Mapping[Verdict, type[TfimgError]] = {
     "failed": ValidationFailed,
@@ -58,7 +33,7 @@ ENDINGS: Mapping[Verdict, type[TfimgError]] = {
 
 
 def demand(report: Report, *, of: str, end: str) -> None:
-    """Raises the error of the verdict when an image is not green; `UnfitHost` where the machine is known to be at fault.
+    """Raises the verdict's error when an image is not green; `UnfitHost` where the machine is known to be at fault.
 
     `of` begins the message, `end` says what that means for the image's tags.
     """
@@ -71,7 +46,9 @@ def demand(report: Report, *, of: str, end: str) -> None:
         next_step = "Try again; if it breaks at the same check, the image is at fault."
     else:
         found = f", and {len(report.culprits)} of {len(report.results)} checks did not pass. {told}"
-        next_step = " ".join(one.remedy for one in known.values()) or "--report FILE keeps the whole evidence."
+        next_step = (
+            " ".join(one.remedy for one in known.values()) or "--report FILE keeps the whole evidence."
+        )
     causes = "".join(f" Known cause ({one.fault}): {one.cause}" for one in known.values())
     kind = UnfitHost if report.fault == "host" else ENDINGS[report.verdict]
     raise kind(f"{of}{found}{causes}", next_step=f"{end} {next_step}")

@@ -123,7 +123,7 @@ def build(
 
 
 def assemble(plan: Plan, images: Path, folder: Path) -> None:
-    """Write the build context: the steps' scripts, the suite, the locks of the plan, and the wheels that the index lacks.
+    """Write the build context: the steps' scripts, the suite, the plan's locks, and the wheels that the index lacks.
 
     As `images/` has them, so that its committed Dockerfiles build from there too.
     """

@@ -221,7 +221,8 @@ class DockerEngine:
         try:
             container = self._client.containers.create(
                 order.image, list(order.command),
-                **{"network_mode": order.network, "user": order.user, "entrypoint": order.entrypoint, **ACCESS[order.access]},
+                entrypoint=order.entrypoint,
+                **{"network_mode": order.network, "user": order.user, **ACCESS[order.access]},
             )  # fmt: skip
             yield from self._run(container, order, timeout)
         except requests.exceptions.ConnectionError as error:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 
-_FORM = re.compile(r"(?P<release>\d[\w.]*)-(?P<device>cpu|gpu|tpu|cuda)(?P<cuda>[\d.]*)(?:-py(?P<python>[\d.]+))?")
+_FORM = re.compile(
+    r"(?P<release>\d[\w.]*)-(?P<device>cpu|gpu|tpu|cuda)(?P<cuda>[\d.]*)(?:-py(?P<python>[\d.]+))?"
+)
 
 
 def find(specs: Sequence[ImageSpec], name: str) -> ImageSpec | None:
@@ -25,7 +27,9 @@ def find(specs: Sequence[ImageSpec], name: str) -> ImageSpec | None:
 
 
 def _fits(spec: ImageSpec, release: str, device: str, cuda: str, python: str | None) -> bool:
-    variant = spec.gpu is not None and _begins(spec.gpu.cuda, cuda) if device == "cuda" else spec.device == device
+    variant = (
+        spec.gpu is not None and _begins(spec.gpu.cuda, cuda) if device == "cuda" else spec.device == device
+    )
     return (
         variant
         and spec.platform == PLATFORMS[0]

@@ -34,7 +34,7 @@ A CPU is its own accelerator: a CPU image is validated on any machine."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
-    """A known failure that was recognised: where the fault lies, what causes it, the lines that prove it, what helps."""
+    """A known failure that was recognised: where the fault lies, its cause, the lines that prove it, what helps."""
 
     signature: str
     fault: str
@@ -85,7 +85,7 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """How it ended on the whole: `passed` only when every check that ran did, or is not required and was skipped."""
+        """How it ended on the whole: `passed` only when nothing failed and nothing required was skipped."""
         if self.problem is not None or not self.results:
             return "broken"
         found = {result.outcome for result in self.culprits}

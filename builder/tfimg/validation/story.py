@@ -13,6 +13,9 @@ from tfimg.validation.report import CheckResult, Explanation, Outcome
 SECONDS = 3600.0
 """How long the whole suite may take. It ends each check in time itself; this is for an engine that hangs."""
 
+BAD = ("failed", "crashed", "timed-out")
+"""Outcomes that nothing excuses."""
+
 KEPT_LINES = 40
 """How many of the last lines on stderr are kept for the reason of a crash."""
 
@@ -33,6 +36,7 @@ class Story:
     complaint: str | None = None
     exit: Exit | None = None
     timed_out: bool = False
+    untold: list[str] = field(default_factory=list)
 
     def tell(self, said: Line | Exit, on_start: Callable[[str], None]) -> Iterator[CheckResult]:
         """Take in one line, or the end; yields the result that it completes."""
@@ -66,7 +70,8 @@ class Story:
     def unfinished(self) -> Iterator[CheckResult]:
         """Results for the checks that the suite did not end itself: the one that ran, and those behind it."""
         told = {result.check for result in self.results}
-        for check in [name for name in self.planned if name not in told]:
+        self.untold = [name for name in self.planned if name not in told]
+        for check in self.untold:
             if check == self.running and self.timed_out:
                 result = _result(check, "timed-out", f"it did not end within the suite's {SECONDS:.0f} s")
             elif check == self.running:
@@ -93,6 +98,10 @@ class Story:
             return f"the suite did not reach its end: {self._last_words()}"
         if self.exit is None or self.exit.status != self.code:
             return f"the suite told its end, and then {self._last_words()}"
+        if self.untold:
+            return f"the suite told its end without having run {', '.join(self.untold)}"
+        if self.code == 0 and any(result.outcome in BAD for result in self.results):
+            return "the suite told that all is well, and told of checks that did not pass"
         return self.complaint
 
 
@@ -139,4 +148,6 @@ def _is_whole(event: Mapping[str, Any]) -> bool:
 
 def _explains(one: object) -> bool:
     names = [field.name for field in fields(Explanation)]
-    return isinstance(one, dict) and list(one) == names and all(isinstance(text, str) for text in one.values())
+    return (
+        isinstance(one, dict) and list(one) == names and all(isinstance(text, str) for text in one.values())
+    )

@@ -11,6 +11,7 @@ from . import (
     devices,
     environment,
     gpu,
+    gpu_start,
     layers,
     libraries,
     linear_algebra,
@@ -25,13 +26,13 @@ GPU = ("gpu",)
 TPU = ("tpu",)
 
 CHECKS: dict[str, Check] = {
-    "environment.python": Check(environment.python),
-    "environment.user": Check(environment.user),
-    "environment.packages": Check(packages.locked),
+    "environment.python": Check(environment.python, profile="smoke"),
+    "environment.user": Check(environment.user, profile="smoke"),
+    "environment.packages": Check(packages.locked, profile="smoke"),
     "environment.pip_check": Check(packages.pip_check),
-    "environment.import_tensorflow": Check(build.import_tensorflow),
-    "environment.tensorflow_version": Check(build.tensorflow_version),
-    "environment.build_info": Check(build.build_info),
+    "environment.import_tensorflow": Check(build.import_tensorflow, profile="smoke", seconds=300),
+    "environment.tensorflow_version": Check(build.tensorflow_version, profile="smoke"),
+    "environment.build_info": Check(build.build_info, profile="smoke"),
     "libraries.none": Check(libraries.none, devices=("cpu", "tpu")),
     "libraries.complete": Check(libraries.complete, devices=GPU),
     "libraries.gate": Check(libraries.gate, devices=GPU),
@@ -47,12 +48,14 @@ CHECKS: dict[str, Check] = {
     "tpu.cores": Check(tpu.cores, devices=TPU, level="validated"),
     "tpu.matmul": Check(tpu.matmul, devices=TPU, level="validated"),
     "tpu.strategy": Check(tpu.strategy, devices=TPU, level="validated"),
-    "devices.listing": Check(devices.listing),
-    "gpu.visible": Check(gpu.visible, devices=GPU, level="validated"),
-    "gpu.first_kernel": Check(gpu.first_kernel, devices=GPU, level="validated"),
-    "gpu.memory_growth": Check(gpu.memory_growth, devices=GPU, level="validated"),
-    "gpu.nccl": Check(gpu.nccl, devices=GPU, level="validated"),
-    "numerics.matmul": Check(numerics.matmul),
+    "devices.listing": Check(devices.listing, profile="smoke", isolated=True),
+    "gpu.visible": Check(gpu.visible, devices=GPU, level="validated", profile="smoke", isolated=True),
+    "gpu.first_kernel": Check(
+        gpu_start.first_kernel, devices=GPU, level="validated", isolated=True, seconds=600
+    ),
+    "gpu.memory_growth": Check(gpu_start.memory_growth, devices=GPU, level="validated", isolated=True),
+    "gpu.nccl": Check(gpu_start.nccl, devices=GPU, level="validated", isolated=True, seconds=120),
+    "numerics.matmul": Check(numerics.matmul, profile="smoke"),
     "numerics.convolution": Check(layers.convolution),
     "numerics.lstm": Check(layers.lstm),
     "numerics.fft": Check(linear_algebra.fft),
@@ -61,5 +64,5 @@ CHECKS: dict[str, Check] = {
     # The wheel for TPUs has no XLA for the CPU.
     "compilation.xla": Check(compilation.xla, devices=("cpu", "gpu")),
     "training.mixed_precision": Check(training.mixed_precision),
-    "tools.tensorboard": Check(tools.tensorboard),
+    "tools.tensorboard": Check(tools.tensorboard, packages=("tensorboard",), seconds=120),
 }

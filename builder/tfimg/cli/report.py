@@ -1,0 +1,55 @@
+"""`tfimg report`: a kept report for people, or in another form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tfimg.cli.context import Context
+from tfimg.cli.keep import check_report, keep
+from tfimg.errors import FileError
+from tfimg.validation.report import Report
+
+
+def report(context: Context) -> int:
+    """`tfimg report FILE.json [--report FILE ...] [--json]`: it has read and written, whatever the verdict says."""
+    check_report(context)
+    found = read_kept(context.arguments.file)
+    keep(context, found, as_evidence=False)
+    if context.arguments.json:
+        context.emit(found.to_json())
+    else:
+        show_report(found)
+        for name in context.arguments.report:
+            context.say(f"wrote {name}")
+    return 0
+
+
+def read_kept(name: str) -> Report:
+    """The report in a file. Raises `FileError` for one that cannot be read or is none."""
+    from tfimg.validation.schema import read_report
+
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise FileError(
+            f"{name} is no validation report: it is not UTF-8 at byte {error.start}.",
+            next_step="Name a file that `tfimg build --report` or `tfimg validate --report` wrote as JSON.",
+        ) from None
+    return read_report(text, source=name)
+
+
+def show_report(report: Report) -> None:
+    """Print a report's rows and what they amount to; a line for each check where nobody looks at a terminal."""
+    from rich.console import Console
+
+    from tfimg.cli.fields import print_fields
+    from tfimg.cli.results import line, result_table, summary_fields
+
+    console = Console()
+    if console.is_terminal:
+        console.print(result_table(report.results))
+    else:
+        for result in report.results:
+            print(line(result))
+    print()
+    print_fields(summary_fields(report))

@@ -1,0 +1,82 @@
+"""Results of checks for people: the rows that scroll by while a suite runs, and the same rows of a kept report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args
+
+from rich.table import Table
+from rich.text import Text
+
+from tfimg.cli.show import COLOURS
+from tfimg.validation.report import CheckResult, Outcome, Report
+from tfimg.validation.text import plain
+
+WIDTH = max(map(len, get_args(Outcome)))
+"""Of the column of outcomes."""
+
+
+def line(result: CheckResult) -> str:
+    """A check's end on one line, which `grep` finds and a log keeps."""
+    reason = f"  {' '.join(plain(result.reason).split())}" if result.reason else ""
+    return f"check  {result.seconds:6.1f} s  {result.outcome:{WIDTH}}  {plain(result.check)}{reason}"
+
+
+def row_grid() -> Table:
+    """Columns for a word on how something ended, how long it took, and the rest, which folds where it is long."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(width=WIDTH, no_wrap=True)
+    table.add_column(width=8, justify="right", no_wrap=True)
+    table.add_column(overflow="fold", ratio=1)
+    return table
+
+
+def result_table(results: Iterable[CheckResult]) -> Table:
+    """A row for each check, with the outcome as a word and a colour."""
+    table = row_grid()
+    for result in results:
+        word = Text(result.outcome, style=COLOURS[result.outcome])
+        table.add_row(word, f"{result.seconds:.1f} s", _told(result))
+    return table
+
+
+def _told(result: CheckResult) -> Text:
+    """The check's name, and below it why it did not pass and what is known about that."""
+    group, dot, name = plain(result.check).rpartition(".")
+    text = Text.assemble((group + dot, "dim"), name)
+    if result.reason:
+        text.append(f"\n{plain(result.reason)}", style=COLOURS[result.outcome])
+    for known in result.explained:
+        text.append(f"\ncause: {plain(known.cause)}\nwhat helps: {plain(known.remedy)}", style="italic")
+    return text
+
+
+def count_words(outcomes: Iterable[Outcome]) -> Text:
+    """`53 passed, 2 failed`, each in its colour."""
+    counts = Counter(outcomes)
+    words = [
+        Text(f"{counts[outcome]} {outcome}", style=COLOURS[outcome])
+        for outcome in get_args(Outcome)
+        if counts[outcome]
+    ]
+    return Text(", ").join(words)
+
+
+def summary_fields(report: Report) -> Mapping[str, Any]:
+    """What a report amounts to, for `print_fields`."""
+    told = {result.check for result in report.results}
+    return {
+        "verdict": plain(f"{report.verdict}: {report.problem}" if report.problem else report.verdict),
+        "image": plain(report.identifier),
+        "digest": plain(report.digest),
+        "checks": count_words(result.outcome for result in report.results).plain or "none",
+        "level": report.level if report.level == report.aim else f"{report.level}, not {report.aim}",
+        "at fault": report.fault,
+        "did not run": [plain(check) for check in report.missing if check not in told] or None,
+        "waived": [plain(f"{check}: {why}") for check, why in report.waived.items()] or None,
+        "unproven": [plain(check) for check in report.unproven] or None,
+        "profile": report.profile,
+        **{name: plain(value) for name, value in report.accelerator.items()},
+        "date": f"{plain(report.date)}, {report.seconds:.1f} s",
+    }

@@ -1,0 +1,241 @@
+"""What the suite is asked and told: its facts, its choice of checks, its arguments. No TensorFlow is needed here."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
+
+import selection
+from checks import CHECKS
+from contract import Check, Facts, FactsError, parse_facts
+from selection import Selection, select
+
+SUITE = Path(selection.__file__).parent
+FACTS = {
+    "identifier": "2.15.1-cpu-py3.11",
+    "tensorflow": "2.15.1",
+    "python": "3.11",
+    "device": "cpu",
+    "cuda": None,
+    "cudnn": None,
+    "architectures": [],
+    "libtpu": None,
+    "level": "validated",
+    "packages": {"numpy": "1.26.4"},
+    "user": "non-root",
+    "waived": {},
+}
+
+
+def good(_facts: Facts) -> dict[str, Any]:
+    return {}
+
+
+TABLE = {
+    "a.smoke": Check(good, profile="smoke"),
+    "a.any": Check(good),
+    "b.gpu": Check(good, devices=("gpu",)),
+    "b.on_a_gpu": Check(good, devices=("gpu",), level="validated"),
+    "c.on_a_tpu": Check(good, devices=("tpu",), level="validated"),
+    "c.long": Check(good, profile="full"),
+    "d.flavour": Check(good, packages=("jupyterlab",)),
+}
+CPU = Facts(identifier="x", device="cpu", level="validated", packages={"numpy": "1.26.4"})
+
+
+@pytest.mark.parametrize(
+    ("facts", "asked", "unproven"),
+    [
+        (CPU, ["a.smoke", "a.any"], []),
+        (
+            Facts(identifier="x", device="gpu", level="linked", packages={}),
+            ["a.smoke", "a.any", "b.gpu"],
+            ["b.on_a_gpu"],
+        ),
+        (
+            Facts(identifier="x", device="gpu", level="validated", packages={}),
+            ["a.smoke", "a.any", "b.gpu", "b.on_a_gpu"],
+            [],
+        ),
+        (Facts(identifier="x", device="tpu", level="linked", packages={}), ["a.smoke", "a.any"], ["c.on_a_tpu"]),
+        (Facts(packages={"jupyterlab": "4"}), ["a.smoke", "a.any", "b.gpu", "d.flavour"], ["b.on_a_gpu", "c.on_a_tpu"]),
+        (Facts(), ["a.smoke", "a.any", "b.gpu", "d.flavour"], ["b.on_a_gpu", "c.on_a_tpu"]),
+    ],
+)  # fmt: skip
+def test_what_is_asked_is_for_the_device_the_level_and_the_packages(
+    facts: Facts, asked: list[str], unproven: list[str]
+) -> None:
+    found = select(TABLE, facts)
+    assert (found.asked, found.unproven) == (asked, unproven)
+    assert found.required == (asked if facts.identifier else [])
+
+
+@pytest.mark.parametrize(
+    ("profile", "only", "skip", "asked"),
+    [
+        ("smoke", [], [], ["a.smoke"]),
+        ("full", [], [], ["a.smoke", "a.any", "c.long"]),
+        ("smoke", ["c.*", "a.any"], [], ["a.any", "c.long"]),
+        ("standard", [], ["*.any"], ["a.smoke"]),
+        ("standard", ["a.*"], ["a.smoke"], ["a.any"]),
+    ],
+)
+def test_what_is_left_out_stays_required(
+    profile: str, only: list[str], skip: list[str], asked: list[str]
+) -> None:
+    found = select(TABLE, CPU, profile, only, skip)
+    assert found == Selection(asked=asked, required=["a.smoke", "a.any"], waived={}, unproven=[])
+
+
+def test_what_a_row_waives_is_neither_asked_nor_required() -> None:
+    facts = Facts(
+        identifier="x", device="cpu", packages={}, waived={"a.any": "no such thing then", "b.gpu": "no"}
+    )
+    found = select(TABLE, facts)
+    assert (found.asked, found.required, found.waived) == (
+        ["a.smoke"],
+        ["a.smoke"],
+        {"a.any": "no such thing then"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("only", "skip", "told"),
+    [
+        (["numeric.*"], [], r"no check of this image is named numeric\.\*; the checks are a\.smoke"),
+        (["b.gpu"], [], r"no check of this image is named b\.gpu"),
+        ([], ["nothing"], "no check of this image is named nothing"),
+        ([], ["*"], "no check is left to make"),
+    ],
+)
+def test_a_pattern_that_leaves_or_fits_nothing_is_refused(
+    only: list[str], skip: list[str], told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        select(TABLE, CPU, "standard", only, skip)
+
+
+def test_isolated_checks_come_before_what_starts_the_runtime() -> None:
+    """A fork of a process whose runtime has started lacks its threads."""
+    names = list(CHECKS)
+    last_isolated = max(names.index(name) for name, check in CHECKS.items() if check.isolated)
+    groups = {name.partition(".")[0] for name in names[:last_isolated] if not CHECKS[name].isolated}
+    assert groups <= {"environment", "libraries", "compiler", "tpu"}
+
+
+def test_facts_are_read() -> None:
+    assert parse_facts(json.dumps(FACTS)) == Facts(**FACTS)  # type: ignore[arg-type]
+
+
+def test_facts_error_names_all_problems() -> None:
+    content = {
+        **FACTS,
+        "pyhton": "3.11",
+        "device": "npu",
+        "cuda": 12,
+        "packages": ["numpy"],
+        "architectures": "sm_80",
+    }
+    del content["python"]
+    with pytest.raises(FactsError) as caught:
+        parse_facts(json.dumps(content))
+    assert str(caught.value).split("; ") == [
+        "python is missing",
+        "pyhton is not a fact this suite knows",
+        'device must be one of ["cpu", "gpu", "tpu"], not "npu"',
+        "cuda must be a string or null",
+        "architectures must be a list of strings",
+        "packages must map names to strings",
+    ]
+
+
+def python(*arguments: str, path: Path = SUITE) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(path)}
+    return subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [(None, "No such file"), ("{", "it is not JSON"), ("[]", "one JSON object"), ("{}", "device is missing")],
+)
+def test_bad_facts_file_is_bad_usage(tmp_path: Path, text: str | None, complaint: str) -> None:
+    facts = tmp_path / "facts.json"
+    if text is not None:
+        facts.write_text(text)
+    done = python(str(SUITE), "--facts", str(facts))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_unknown_argument_is_bad_usage() -> None:
+    done = python(str(SUITE), "--fact", "x", "--nonsense")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_broken_tensorflow_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "tensorflow.py").write_text("raise RuntimeError('planted')")
+    done = python(
+        str(SUITE),
+        "--json",
+        "--only",
+        "environment.import_t*",
+        "devices.listing",
+        "numerics.*",
+        path=tmp_path,
+    )
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    ends = [event for event in events if event["event"] == "end"]
+    assert done.returncode == 1
+    assert {end["outcome"] for end in ends[1:]} == {"skipped"}
+    assert (ends[0]["outcome"], ends[0]["reason"]) == ("failed", "RuntimeError: planted")
+    assert events[-1] | {"seconds": 0} == {
+        "event": "done", "seconds": 0, "verdict": "failed", "fault": "image", "missing": [], "problem": None, "code": 1,
+    }  # fmt: skip
+
+
+def test_suite_tells_what_it_asks_and_where(tmp_path: Path) -> None:
+    facts = tmp_path / "facts.json"
+    facts.write_text(json.dumps({**FACTS, "packages": {}, "waived": {"numerics.fft": "for a test"}}))
+    done = python(str(SUITE), "--json", "--facts", str(facts), "--only", "environment.packages")
+    first, *_, end, last = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (first["identifier"], first["profile"], first["checks"]) == (
+        "2.15.1-cpu-py3.11",
+        "standard",
+        ["environment.packages"],
+    )
+    assert first["waived"] == {"numerics.fft": "for a test"}
+    assert first["environment"]["cores"] >= 1
+    # Nothing is locked, so the required check had nothing to judge: not green.
+    assert (end["outcome"], last["verdict"], last["code"], done.returncode) == ("skipped", "skipped", 5, 5)
+    assert "environment.packages" in last["missing"]
+    assert "numerics.matmul" in last["missing"]
+
+
+def test_people_read_lines_and_a_verdict() -> None:
+    done = python(str(SUITE), "--only", "environment.packages")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "PASSED: all that could be asked; nothing says what the image is."
+
+
+def test_names_are_listed() -> None:
+    done = python(str(SUITE), "--list", "--device", "cpu", "--profile", "smoke")
+    assert done.returncode == 0
+    assert set(done.stdout.split()) < set(CHECKS)
+    assert "numerics.matmul" in done.stdout.split()
+
+
+@pytest.mark.parametrize("file", sorted(SUITE.rglob("*.py")), ids=lambda file: str(file.relative_to(SUITE)))
+def test_suite_is_python_3_8(file: Path) -> None:
+    ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 8))

@@ -1,0 +1,191 @@
+"""The suite's supervisor with real workers: what crashes, hangs or prints costs its own result at most."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
+
+from contract import Check, Facts
+from supervisor import Order, supervise
+
+TABLE = """
+import ctypes, os, subprocess, sys, time
+from contract import Check, CheckFailed, CheckSkipped, claimed
+from framework import attempt, tensorflow
+
+def good(facts): return {"python": facts.python, "pid": os.getpid()}
+def bad(facts): raise CheckFailed("expected 1, found 2", found=2)
+def unclaimed(facts): return {"cuda": claimed(facts.cuda, "CUDA")}
+def broken(facts): return {"never": 1 // 0}
+def quits(facts): raise SystemExit("a library gave up")
+def leaves(facts): os._exit(0)
+def odd(facts): return {"loss": float("nan"), "path": os.path, "shape": (2, 3)}
+def crashes(facts):
+    print("last words", flush=True)
+    ctypes.string_at(0)
+def aborts(facts): os.abort()
+def hangs(facts):
+    subprocess.Popen(["sleep", "300"])
+    time.sleep(300)
+def noisy(facts):
+    print("from Python")
+    ctypes.CDLL(None).puts(b"from C, buffered")
+    subprocess.run([sys.executable, "-c", "print('from a child')"], check=True)
+    os.write(2, b'{"event": "end", "check": "noisy", "outcome": "failed"}' + bytes([10]))
+    return {}
+def floods(facts):
+    for number in range(200_000): print("line", number)
+    return {}
+def closes(facts):
+    sys.stdout.close()
+    return {}
+def uses_tensorflow(facts): return {"version": tensorflow().__version__}
+
+CHECKS = {function.__name__: Check(function, seconds=20) for function in (
+    good, bad, unclaimed, broken, quits, leaves, odd, crashes, aborts, noisy, floods, closes, uses_tensorflow)}
+CHECKS["hangs"] = Check(hangs, seconds=1)
+CHECKS["apart"] = Check(good, isolated=True)
+CHECKS["crashes apart"] = Check(crashes, isolated=True)
+CHECKS["hangs apart"] = Check(hangs, isolated=True, seconds=1)
+def imports(facts):
+    if attempt().error: raise attempt().error
+    return {}
+CHECKS["environment.import_tensorflow"] = Check(imports)
+"""
+TENSORFLOW = "__version__ = '2.99'\n"
+
+
+class Run:
+    """Runs checks of the table above, with a module that stands for TensorFlow."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "planted_table.py").write_text(TABLE)
+        self.tensorflow = TENSORFLOW
+        self.problem: str | None = None
+
+    def __call__(self, *names: str) -> dict[str, dict[str, Any]]:
+        (self.folder / "tensorflow.py").write_text(self.tensorflow)
+        namespace: dict[str, Any] = {}
+        exec(compile(TABLE, "planted_table", "exec"), namespace)  # noqa: S102
+        table: dict[str, Check] = namespace["CHECKS"]
+        events: list[dict[str, Any]] = []
+        order = Order(table, "planted_table", names, Facts(python="3.11"))
+        self.problem = supervise(order, events.append)
+        # Every start has its end, in the order that was asked for.
+        assert [(event["event"], event["check"]) for event in events] == [
+            (kind, name) for name in names for kind in ("start", "end")
+        ]
+        return {event["check"]: event for event in events if event["event"] == "end"}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return Run(tmp_path)
+
+
+def outcomes(ends: dict[str, dict[str, Any]]) -> list[str]:
+    return [end["outcome"] for end in ends.values()]
+
+
+def test_one_process_runs_all_checks_that_behave(run: Run) -> None:
+    ends = run("good", "bad", "unclaimed", "broken", "odd")
+    assert outcomes(ends) == ["passed", "failed", "skipped", "failed", "passed"]
+    assert (ends["good"]["evidence"]["python"], ends["bad"]["evidence"]) == ("3.11", {"found": 2})
+    assert (
+        ends["unclaimed"]["reason"] == "the facts say nothing about CUDA, so there is nothing to compare with"
+    )
+    assert ends["broken"]["reason"].startswith("ZeroDivisionError: ")
+    assert any("in broken" in line for line in ends["broken"]["evidence"]["traceback"])
+    assert (ends["odd"]["evidence"]["loss"], ends["odd"]["evidence"]["shape"]) == ("nan", [2, 3])
+    assert run.problem is None
+
+
+@pytest.mark.parametrize(
+    ("check", "reason"),
+    [
+        ("crashes", "its process ended with signal 11 (SIGSEGV)"),
+        ("crashes apart", "its process ended with signal 11 (SIGSEGV)"),
+        ("aborts", "its process ended with signal 6 (SIGABRT)"),
+        ("leaves", "its process ended with exit status 0"),
+    ],
+)
+def test_a_crash_costs_only_its_check(run: Run, check: str, reason: str) -> None:
+    ends = run("bad", check, "good")
+    assert outcomes(ends) == ["failed", "crashed", "passed"]
+    assert ends[check]["reason"] == reason
+    assert run.problem is None
+
+
+def test_the_last_words_of_a_crash_and_its_place_are_kept(run: Run) -> None:
+    output = run("crashes", "good")["crashes"]["output"]
+    assert output[0] == "last words"
+    assert any("in crashes" in line for line in output)
+
+
+@pytest.mark.parametrize("check", ["hangs", "hangs apart"])
+def test_a_hang_costs_only_its_check_and_leaves_nobody_behind(run: Run, check: str) -> None:
+    began = time.monotonic()
+    ends = run("good", check, "bad")
+    assert time.monotonic() - began < 20
+    assert outcomes(ends) == ["passed", "timed-out", "failed"]
+    assert ends[check]["reason"].startswith("expected an end within 1 s, found none")
+    assert any("in hangs" in line for line in ends[check]["output"])
+    running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert "sleep 300" not in running.splitlines()
+
+
+def test_a_check_that_exits_fails_alone(run: Run) -> None:
+    ends = run("quits", "good")
+    assert outcomes(ends) == ["failed", "passed"]
+    assert ends["quits"]["reason"] == "SystemExit: a library gave up"
+
+
+def test_what_a_check_prints_is_kept_as_its_own_and_is_no_event(run: Run) -> None:
+    ends = run("good", "noisy", "floods", "bad")
+    assert outcomes(ends) == ["passed", "passed", "passed", "failed"]
+    assert {"from Python", "from C, buffered", "from a child"} <= set(ends["noisy"]["output"])
+    assert ends["good"]["output"] == []
+    assert (len(ends["floods"]["output"]), ends["floods"]["output"][-1]) == (60, "line 199999")
+
+
+def test_a_check_that_closes_stdout_costs_nothing_more(run: Run) -> None:
+    assert outcomes(run("closes", "good")) == ["passed", "passed"]
+
+
+def test_an_isolated_check_runs_in_a_process_of_its_own(run: Run) -> None:
+    ends = run("apart", "good")
+    assert outcomes(ends) == ["passed", "passed"]
+    assert ends["apart"]["evidence"]["pid"] != ends["good"]["evidence"]["pid"]
+
+
+@pytest.mark.parametrize(
+    ("tensorflow", "outcome", "reason"),
+    [
+        ("raise RuntimeError('planted')", "failed", "RuntimeError: planted"),
+        ("import sys; sys.exit('gone')", "failed", "SystemExit: gone"),
+        ("import os; os.kill(os.getpid(), 4)", "crashed", "its process ended with signal 4 (SIGILL)"),
+    ],
+)
+def test_a_tensorflow_that_does_not_import_is_told_once(
+    run: Run, tensorflow: str, outcome: str, reason: str
+) -> None:
+    run.tensorflow = tensorflow
+    ends = run("environment.import_tensorflow", "uses_tensorflow", "apart", "good")
+    assert outcomes(ends) == [outcome, "skipped", "passed", "passed"]
+    assert ends["environment.import_tensorflow"]["reason"] == reason
+    assert ends["uses_tensorflow"]["reason"].endswith("see environment.import_tensorflow")
+
+
+def test_a_process_that_crashes_after_its_last_check_is_told(run: Run) -> None:
+    run.tensorflow += "import atexit, os\natexit.register(os.abort)\n"
+    assert outcomes(run("uses_tensorflow")) == ["passed"]
+    assert run.problem == "after its last check, the process ended with signal 6 (SIGABRT)"
