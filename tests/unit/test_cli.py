@@ -17,6 +17,7 @@ import pytest
 
 from fakes import FakeEngine, capabilities
 from hosts import PLAIN
+from stories import EXPLAINED, done, end, said, start, suite
 from tfimg import __version__
 from tfimg.cli import main
 from tfimg.cli.edge import Edge
@@ -388,7 +389,9 @@ def test_check_names_what_is_not_fresh_and_writes_nothing(tfimg: Run, copy: Work
     missing.unlink()
     copy.rendered("2.9.0-cpu-py3.11").parent.mkdir()
     copy.rendered("2.9.0-cpu-py3.11").write_text("FROM scratch\n")
-    count = len(list(copy.images.glob("rendered/*/Dockerfile"))) + 1
+    count = len(list(copy.images.glob("rendered/*/Dockerfile"))) + len(
+        list(copy.images.glob("*.schema.json"))
+    )
     message = refused(tfimg("render", "--check", TFIMG_WORKSPACE=str(copy.root)), 7)
     assert message == (
         f"3 of {count} generated files are not fresh: images/rendered/2.15.0-cpu-py3.11/Dockerfile is missing; "
@@ -459,25 +462,8 @@ INSTALL = "[tensorflow 1/1] RUN --mount=type=bind,source=build,target=/build    
 TAGS = [f"tfimg/tensorflow:{name}" for name in ("2.15.1-cpu-py3.11", "2.15.1", "2.15")]
 
 
-def said(*events: dict[str, Any], status: int = 0) -> list[Line | Exit]:
-    lines = [Line(stream="stdout", text=json.dumps(event)) for event in events]
-    return [*lines, Exit(status=status, out_of_memory=False)]
-
-
-def end(check: str, outcome: str = "passed", reason: str | None = None) -> dict[str, Any]:
-    return {
-        "event": "end",
-        "check": check,
-        "outcome": outcome,
-        "reason": reason,
-        "seconds": 0.5,
-        "evidence": {},
-    }
-
-
-SUITE = {"event": "suite", "checks": ["a", "b"]}
-START_A, START_B = ({"event": "start", "check": check} for check in "ab")
-DONE = {"event": "done"}
+SUITE = suite("a", "b")
+START_A, START_B, DONE = start("a"), start("b"), done()
 
 
 @pytest.fixture
@@ -504,10 +490,10 @@ def test_a_build_that_passes_is_tagged_and_told(tfimg: Run, engine: FakeEngine) 
     assert (ended.code, list(engine.names)) == (0, TAGS)
     assert ended.stderr.splitlines() == [
         f"Base: registry {OFFICIAL}, because the registry has it",
-        "build    12.3 s  done     tensorflow",
-        "build     0.0 s  done     reading the image back",
-        "check     0.5 s  passed   a",
-        "check     0.5 s  passed   b",
+        "build    12.3 s  done       tensorflow",
+        "build     0.0 s  done       reading the image back",
+        "check     0.5 s  passed     a",
+        "check     0.5 s  passed     b",
     ]
     fields = dict(line.split(None, 1) for line in ended.stdout.splitlines() if not line.startswith(" "))
     assert {name: text.strip() for name, text in fields.items()} == {
@@ -543,16 +529,42 @@ def test_no_cache_is_passed_on(tfimg: Run, engine: FakeEngine) -> None:
 
 NOT_GREEN = [
     (
-        said(SUITE, START_A, end("a", "failed", "1 is not 2"), START_B, end("b"), DONE, status=1),
+        said(SUITE, START_A, end("a", "failed", "1 is not 2"), START_B, end("b"), done(1), status=1),
         20,
         "2.15.1-cpu-py3.11 was built, and 1 of 2 checks did not pass. a failed: 1 is not 2. No tag was given. "
         "--report FILE keeps the whole evidence.",
     ),
     (
-        said(SUITE, START_A, end("a"), START_B, end("b", "skipped", "no such device"), DONE),
-        20,
+        said(SUITE, START_A, end("a"), START_B, end("b", "skipped", "no such device"), done(5), status=5),
+        25,
         "2.15.1-cpu-py3.11 was built, and 1 of 2 checks did not pass. b skipped: no such device. No tag was given. "
         "--report FILE keeps the whole evidence.",
+    ),
+    (
+        said(SUITE, START_A, end("a", "crashed", "signal 11"), START_B, end("b"), done(3), status=3),
+        23,
+        "2.15.1-cpu-py3.11 was built, and 1 of 2 checks did not pass. a crashed: signal 11. No tag was given. "
+        "--report FILE keeps the whole evidence.",
+    ),
+    (
+        said(SUITE, START_A, end("a", "timed-out", "it hangs"), START_B, end("b"), done(4), status=4),
+        24,
+        "2.15.1-cpu-py3.11 was built, and 1 of 2 checks did not pass. a timed-out: it hangs. No tag was given. "
+        "--report FILE keeps the whole evidence.",
+    ),
+    (
+        said(
+            SUITE,
+            START_A,
+            end("a", "failed", "no", explained=[EXPLAINED]),
+            START_B,
+            end("b"),
+            done(6),
+            status=6,
+        ),
+        54,
+        "2.15.1-cpu-py3.11 was built, and 1 of 2 checks did not pass. a failed: no Known cause (host): c. No tag was "
+        "given. r",
     ),
     (
         said(SUITE, START_A, status=139),
@@ -577,7 +589,9 @@ NOT_GREEN = [
 
 
 @pytest.mark.parametrize(
-    ("story", "code", "sentence"), NOT_GREEN, ids=["failed", "skipped", "crashed", "late", "silent"]
+    ("story", "code", "sentence"),
+    NOT_GREEN,
+    ids=["failed", "skipped", "crashed", "timed-out", "host", "broken", "late", "silent"],
 )
 def test_a_build_that_is_not_green_gets_no_tag_and_keeps_its_report(
     story: list[Line | Exit], code: int, sentence: str, tfimg: Run, engine: FakeEngine, tmp_path: Path

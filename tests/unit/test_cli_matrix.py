@@ -37,6 +37,10 @@ IDENTIFIERS = [
 NASTY = """</script><b>&"'{{ 7 * 7 }}<!--"""
 
 
+SIX = f"six==1.16.0 --hash=sha256:{'0' * 64}\n"
+"""A lock."""
+
+
 @dataclass(frozen=True)
 class Ended:
     code: int
@@ -55,9 +59,9 @@ def small(tmp_path: Path) -> Workspace:
     workspace.matrix.write_text(BASE.read_text())
     identifier = "2.15.1-cpu-py3.11"
     workspace.locks(identifier).mkdir(parents=True)
-    workspace.lock(identifier, "packages").write_text("six==1.16.0\n")
+    workspace.lock(identifier, "packages").write_text(SIX)
     report = {
-        "lock": digest({"packages": "six==1.16.0\n"}), "passed": True, "level": "validated", "device": "cpu",
+        "lock": digest({"packages": SIX}), "passed": True, "level": "validated", "device": "cpu",
         "date": "2024-05-02T10:00:00+00:00",
     }  # fmt: skip
     workspace.evidence(identifier).parent.mkdir()
@@ -334,7 +338,7 @@ def renderable(small: Workspace, workspace: Workspace) -> Workspace:
     ):
         lock = small.lock(spec.identifier, "packages")
         lock.parent.mkdir(exist_ok=True)
-        lock.write_text("six==1.16.0\n")
+        lock.write_text(SIX)
     return small
 
 

@@ -81,7 +81,12 @@ def test_the_engine_is_ordered_exactly_what_was_planned(planned: Plan) -> None:
     assert (order.name, order.fresh) == (built.name, True)
     locks = [f"locks/2.15.1-cpu-py3.11/{layer}.txt" for layer in ("packages", "tensorflow")]
     scripts = [f"build/{file.name}" for file in (ROOT / "images/build").iterdir()]
-    assert engine.contexts == [sorted([*scripts, *locks, "locks/installer.txt"])]
+    suite = [
+        str(file.relative_to(ROOT / "images"))
+        for file in (ROOT / "images/validation").rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    ]
+    assert engine.contexts == [sorted([*scripts, *suite, *locks, "locks/installer.txt"])]
     assert order.build_args == {"BASE": "python:3.11@sha256:b"}
     assert order.labels == {"tfimg.version": "0.1"}
     assert order.secrets == ["id=ca,src=/etc/ca.pem", "id=network,env=TFIMG_NETWORK_SECRET"]

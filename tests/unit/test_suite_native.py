@@ -269,11 +269,11 @@ def test_a_question_is_asked_once_with_its_arguments(script: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("import os; os.abort()", "found signal 6: it said nothing; see its output"),
-        ("raise SystemExit('libx.so is missing')", "found exit code 1: libx.so is missing"),
+        ("import os; os.abort()", "found signal 6 (SIGABRT): it said nothing; see its output"),
+        ("raise SystemExit('libx.so is missing')", "found exit status 1: libx.so is missing"),
         (
             "import os; os.write(2, b'\\xff\\n'); raise SystemExit(3)",
-            "found exit code 3: \N{REPLACEMENT CHARACTER}",
+            "found exit status 3: \N{REPLACEMENT CHARACTER}",
         ),
         ("print('Loading ...')", "in JSON, found b'Loading ...\\n'"),
         ("", "in JSON, found b''"),
@@ -294,7 +294,9 @@ def test_a_process_that_hangs_is_a_failure(script: Path, monkeypatch: pytest.Mon
         child.ask("gate")
 
 
-def test_what_a_library_prints_stays_out_of_the_answer(tmp_path: Path) -> None:
+def test_what_a_library_prints_stays_out_of_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`native.py` as it is run, of a TensorFlow whose one library prints when it is loaded and when it goes."""
     compiler = shutil.which("cc")
     if compiler is None:
@@ -308,8 +310,10 @@ def test_what_a_library_prints_stays_out_of_the_answer(tmp_path: Path) -> None:
     )
     library = tmp_path / "tensorflow" / "libtensorflow_framework.so.2"
     subprocess.run([compiler, "-shared", "-fPIC", "loud.c", "-o", str(library)], cwd=tmp_path, check=True)
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    answer = child.answer(child.SCRIPT, "gate", seconds=20, env=env, hung="", see="")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    child.ask.cache_clear()
+    answer = child.ask("gate")
+    child.ask.cache_clear()
     assert (answer["gate"], answer["named"]) == (None, {})
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import stories
 from fakes import FakeEngine
 from tfimg.engine.protocol import Exit, Line
 from tfimg.errors import EngineUnavailable
@@ -35,29 +36,23 @@ def err(text: str) -> Line:
 
 
 def suite(*checks: str) -> Line:
-    return event(
-        event="suite", schema=2, checks=list(checks), required=list(checks), waived={"z": "for a test"}, unproven=[],
-        environment={"cores": 2},
-    )  # fmt: skip
+    return stories.line(stories.suite(*checks))
 
 
 def start(check: str) -> Line:
-    return event(event="start", check=check)
+    return stories.line(stories.start(check))
 
 
 def end(check: str, outcome: str = "passed", reason: str | None = None) -> Line:
-    return event(
-        event="end", check=check, outcome=outcome, reason=reason, seconds=0.5, evidence={"n": 1}, output=["a line"],
-        explained=[EXPLAINED] if outcome == "crashed" else [],
-    )  # fmt: skip
+    explained = [stories.EXPLAINED] if outcome == "crashed" else []
+    return stories.line(stories.end(check, outcome, reason, explained=explained))
 
 
 DEAD = Exit(status=139, out_of_memory=False)
-EXPLAINED = {"signature": "s", "fault": "host", "cause": "c", "proof": "p", "remedy": "r"}
 
 
 def done(code: int = 0, problem: str | None = None) -> Line:
-    return event(event="done", seconds=1.0, code=code, problem=problem)
+    return stories.line(stories.done(code, problem))
 
 
 DONE = done()

@@ -1,0 +1,42 @@
+"""What the suite says on its standard output, event by event, for tests of who listens to it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tfimg.engine.protocol import Exit, Line
+
+EXPLAINED = {"signature": "s", "fault": "host", "cause": "c", "proof": "p", "remedy": "r"}
+
+
+def suite(*checks: str, **others: Any) -> dict[str, Any]:
+    """The first event; every check is required."""
+    told = {"checks": list(checks), "required": list(checks), "waived": {"z": "for a test"}, "unproven": []}
+    return {"event": "suite", "schema": 2, **told, "environment": {"cores": 2}, **others}
+
+
+def start(check: str) -> dict[str, Any]:
+    """A check begins."""
+    return {"event": "start", "check": check}
+
+
+def end(check: str, outcome: str = "passed", reason: str | None = None, **others: Any) -> dict[str, Any]:
+    """A check has ended."""
+    told = {"event": "end", "check": check, "outcome": outcome, "reason": reason, "seconds": 0.5}
+    return {**told, "evidence": {"n": 1}, "output": ["a line"], "explained": [], **others}
+
+
+def done(code: int = 0, problem: str | None = None) -> dict[str, Any]:
+    """The last event."""
+    return {"event": "done", "seconds": 1.0, "code": code, "problem": problem}
+
+
+def line(event: dict[str, Any]) -> Line:
+    """An event as it is heard."""
+    return Line(stream="stdout", text=json.dumps(event))
+
+
+def said(*events: dict[str, Any], status: int = 0) -> list[Line | Exit]:
+    """A whole story."""
+    return [*map(line, events), Exit(status=status, out_of_memory=False)]
