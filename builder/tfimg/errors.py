@@ -203,6 +203,12 @@ class ValidationBroken(TfimgError):
     exit_code = 21
 
 
+class Unexplained(TfimgError):
+    """Nothing is known about the failure in a log."""
+
+    exit_code = 22
+
+
 class ValidationCrashed(TfimgError):
     """A check took its process along, and none found the image wrong; no tag was given."""
 

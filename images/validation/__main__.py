@@ -95,7 +95,9 @@ def _parse_arguments() -> argparse.Namespace:
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object a line, as it happens")
-    parser.add_argument("--profile", choices=PROFILES, default="standard", help="how much to ask (default: standard)")
+    parser.add_argument(
+        "--profile", choices=PROFILES, default="standard", help="how much to ask (default: standard)"
+    )
     parser.add_argument(
         "--device", choices=("cpu", "gpu", "tpu"), help="what it is for (default: the facts')"
     )
@@ -104,7 +106,9 @@ def _parse_arguments() -> argparse.Namespace:
         help="what to prove: without the accelerator, or on it (default: the facts', else linked)",
     )  # fmt: skip
     for option, text in (("--only", "ask nothing else"), ("--skip", "leave out")):
-        parser.add_argument(option, nargs="+", default=[], metavar="PATTERN", help=f"{text}: names, with * and ?")
+        parser.add_argument(
+            option, nargs="+", default=[], metavar="PATTERN", help=f"{text}: names, with * and ?"
+        )
     parser.add_argument("--list", action="store_true", help="print the names of the checks, and run none")
     parser.add_argument("--facts", type=Path, metavar="FILE", help="JSON file of what the image claims")
     return parser.parse_args()

@@ -62,20 +62,29 @@ def attempt() -> Import:
 def tensorflow() -> Any:
     """The TensorFlow module. Raises CheckSkipped when it did not import."""
     if attempt().error is not None:
-        raise CheckSkipped("TensorFlow does not import, so this could not be tried; see environment.import_tensorflow")
+        raise CheckSkipped(
+            "TensorFlow does not import, so this could not be tried; see environment.import_tensorflow"
+        )
     return attempt().module
 
 
 def device_under_test(tf: Any, facts: Facts) -> str:
     """The device to run on: "/device:GPU:0" where a GPU image is to be validated, else "/device:CPU:0".
 
-    What a TPU computes is asked in a module of its own. Raises CheckFailed when the device is not listed.
+    What a TPU computes is asked in a module of its own. Raises CheckSkipped when there is no such device.
     """
-    listed = {device.device_type for device in tf.config.list_physical_devices()}
-    platform = "GPU" if (facts.device, facts.level) == ("gpu", "validated") else "CPU"
-    if platform not in listed:
-        raise CheckFailed(f"expected a {platform} to run on, found {sorted(listed)}; see devices.listing")
-    return f"/device:{platform}:0"
+    if (facts.device, facts.level) != ("gpu", "validated"):
+        return "/device:CPU:0"
+    listed_gpus(tf)
+    return "/device:GPU:0"
+
+
+def listed_gpus(tf: Any) -> list[Any]:
+    """The physical GPUs. Raises CheckSkipped without one: why there is none is told once, by gpu.visible."""
+    gpus: list[Any] = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        raise CheckSkipped("TensorFlow lists no GPU, so this could not be tried; see gpu.visible")
+    return gpus
 
 
 def require_placement(tensor: Any, device: str) -> str:

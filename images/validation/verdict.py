@@ -46,11 +46,15 @@ class Tally:
 
     @property
     def fault(self) -> str | None:
-        """ "host" when everything that is not green is known to come from there, else "image"; None when all is."""
+        """The host when everything that went wrong is known to come from there, else the image; None when all is well.
+
+        What was skipped follows from what went wrong: no GPU to run on, no TensorFlow that imports.
+        """
         if not self.culprits:
             return None
-        blamed = [{one["fault"] for one in end["explained"]} for end in self.culprits]
-        return "host" if all("host" in faults for faults in blamed) else "image"
+        wrong = [end for end in self.culprits if end["outcome"] != "skipped"]
+        at_host = [any(one["fault"] == "host" for one in end["explained"]) for end in wrong]
+        return "host" if wrong and all(at_host) else "image"
 
     @property
     def code(self) -> int:

@@ -15,8 +15,9 @@ from tfimg.engine.network import host_network, pip_settings
 from tfimg.engine.protocol import Line, RunOrder
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.spec import ImageSpec, expand
+from tfimg.recipe.facts import facts
 from tfimg.validation.report import Provable
-from tfimg.validation.run import facts, suite_files
+from tfimg.validation.run import suite_files
 from tfimg.workspace import find_workspace
 
 from .conftest import ROOT
@@ -33,7 +34,7 @@ def spec_of(identifier: str) -> ImageSpec:
 
 
 def facts_text(spec: ImageSpec, level: Provable) -> str:
-    return json.dumps(facts(spec, find_workspace({}).read_lock(spec.identifier), level))
+    return json.dumps(facts(spec, find_workspace({}).read_lock(spec.identifier), level=level))
 
 
 def with_fault(
@@ -41,16 +42,26 @@ def with_fault(
     image: str,
     spec: ImageSpec,
     script: str,
-    checks: Sequence[str],
+    checks: Sequence[str] = (),
     level: Provable = "linked",
+    *,
+    user: int = 0,
+    wheels: Sequence[Path] = (),
 ) -> Results:
-    """Run a shell script as root in a container of the image, and then these checks in what it left."""
+    """Run a shell script as root in a container of the image, and then these checks, else all, in what it left.
+
+    The checks run as `user`; the script finds `wheels` in /wheels.
+    """
     files = {
         f"/suite/{name}": (content, 0o444)
         for name, content in suite_files(ROOT / "images/validation").items()
     }
     files["/facts.json"] = (facts_text(spec, level).encode(), 0o444)
-    run = f"python /suite --facts /facts.json --only {' '.join(checks)}"
+    files |= {f"/wheels/{wheel.name}": (wheel.read_bytes(), 0o444) for wheel in wheels}
+    drop = f"setpriv --reuid {user} --regid {user} --clear-groups env HOME=/home/tensorflow " if user else ""
+    run = f"{drop}python /suite --json --facts /facts.json" + (
+        f" --only {' '.join(checks)}" if checks else ""
+    )
     order = RunOrder(image=image, command=["sh", "-c", f"set -e\n{script}\n{run}"], files=files, user="0")
     said = [line for line in engine.run(order, timeout=300) if isinstance(line, Line)]
     results = results_of([line.text for line in said if line.stream == "stdout"])
@@ -81,7 +92,7 @@ def with_packages(
     """
     (folder / "facts.json").write_text(facts_text(spec, "linked"))
     for name, script in faults.items():
-        suite = f"python /suite --facts /context/facts.json --only {' '.join(checks)}"
+        suite = f"python /suite --json --facts /context/facts.json --only {' '.join(checks)}"
         # The suite ends with 1 where a check failed, which is what is wanted.
         (folder / f"{name}.sh").write_text(f"set -e\n{script}\n{suite} >/{name}.jsonl || test $? = 1\n")
     secrets = "--mount=type=secret,id=ca --mount=type=secret,id=network --mount=type=secret,id=netrc"

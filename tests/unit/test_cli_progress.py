@@ -1,11 +1,24 @@
-"""A build's steps in a few words, and which of them nobody wants to read about."""
+"""A build and a validation while they run: what is told, in how few words, and how it looks on a terminal."""
 
 from __future__ import annotations
 
-import pytest
+import argparse
+import json
+from dataclasses import replace
+from io import StringIO
 
-from tfimg.cli.progress import dull, short
-from tfimg.engine.protocol import StageEvent
+import pytest
+from rich.console import Console
+
+from reports import ENDS, RED, result
+from tfimg.cli.context import Context
+from tfimg.cli.edge import Edge
+from tfimg.cli.live import Running
+from tfimg.cli.progress import follow
+from tfimg.cli.results import result_table
+from tfimg.cli.steps import dull, short
+from tfimg.engine.protocol import LogEvent, ProgressEvent, StageEvent
+from tfimg.validation.report import CheckResult
 
 DEFINITION = "[internal] load build definition from Dockerfile"
 METADATA = "[internal] load metadata for docker.io/library/python:3.11"
@@ -63,3 +76,108 @@ def test_a_step_is_told_in_a_few_words(step: str) -> None:
 )
 def test_only_housekeeping_that_took_no_time_is_dull(event: StageEvent, expected: bool) -> None:
     assert dull(event) is expected
+
+
+def shown(console: Console) -> str:
+    assert isinstance(console.file, StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+def terminal(width: int, *, colours: bool = False) -> Console:
+    system = "standard" if colours else None
+    return Console(file=StringIO(), width=width, force_terminal=colours, color_system=system)
+
+
+def context(*, as_json: bool) -> Context:
+    return Context(argparse.Namespace(json=as_json), {}, Edge())
+
+
+def named(check: str) -> CheckResult:
+    return next(result for result in RED.results if result.check == check)
+
+
+def test_elsewhere_than_on_a_terminal_it_is_a_line_when_something_ends(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with follow(context(as_json=False)) as progress:
+        progress.build(StageEvent(step=INSTALL, state="started"))
+        progress.build(StageEvent(step=INSTALL, state="done", seconds=12.34))
+        progress.planned(["a.b", "training.cnn"])
+        progress.check_started("a.b")
+        progress.check_ended(result("a.b", seconds=0.25))
+        progress.check_ended(replace(named("training.cnn"), reason="two\nlines \x1b[31mred"))
+    assert capsys.readouterr() == (
+        "",
+        "build    12.3 s  done       tensorflow\n"
+        "check     0.2 s  passed     a.b\n"
+        "check     0.1 s  timed-out  training.cnn  two lines red\n",
+    )
+
+
+def test_for_programs_each_event_is_strict_json(capsys: pytest.CaptureFixture[str]) -> None:
+    with follow(context(as_json=True)) as progress:
+        progress.planned(["environment.packages"])
+        progress.check_started("environment.packages")
+        progress.check_ended(named("environment.packages"))
+    out, err = capsys.readouterr()
+    started, ended = (json.loads(line, parse_constant=pytest.fail) for line in out.splitlines())
+    assert (started, err) == ({"event": "check-started", "check": "environment.packages"}, "")
+    assert (ended["event"], ended["outcome"], ended["evidence"]["error"]) == ("check", "failed", "nan")
+    assert ended["explained"][0]["signature"] == "numpy-abi"
+
+
+@pytest.mark.parametrize("width", [36, 60, 100])
+def test_rows_are_columns_that_fold_what_is_long(width: int) -> None:
+    console = terminal(width)
+    console.print(result_table(RED.results))
+    lines = shown(console).splitlines()
+    assert max(map(len, lines)) <= width
+    heads = [line for line in lines if not line.startswith(" ")]
+    assert [line.split()[0] for line in heads] == [one.outcome for one in RED.results]
+    # The names stand below each other, and so do the reasons below them.
+    assert {line[:21].rstrip()[-1] for line in heads} == {"s"}
+    assert {line[:21].strip() for line in lines if line not in heads} == {""}
+    assert "9" * 400 in "".join(line.strip() for line in lines)
+
+
+def test_an_outcome_is_a_word_and_a_colour() -> None:
+    console = terminal(100, colours=True)
+    console.print(result_table([named(check) for check in ENDS]))
+    text = shown(console)
+    for colour, word in ((31, "failed"), (31, "crashed"), (31, "timed-out"), (33, "skipped")):
+        assert f"\x1b[{colour}m{word}" in text
+    # What the container wrote moves no cursor and changes no colour.
+    assert r"red \x00" in text
+
+
+def test_while_it_runs_it_says_how_far_it_is() -> None:
+    now, console = [100.0], terminal(90)
+    running = Running(console.print, clock=lambda: now[0])
+    running.build(StageEvent(step=INSTALL, state="started"))
+    running.build(LogEvent(step=INSTALL, line="Downloading \x1b[1mnumpy"))
+    now[0] += 2.5
+    console.print(running)
+    assert shown(console).split() == ["⠋", "2.5", "s", "tensorflow", "Downloading", "numpy"]
+    running.build(ProgressEvent(step=INSTALL, what="numpy", current=5_000_000, total=20_000_000))
+    running.build(StageEvent(step=INSTALL, state="done", seconds=2.5))
+    running.planned(["a.b", "training.cnn", "c"])
+    for ended in (result("a.b"), named("training.cnn")):
+        running.check_started(ended.check)
+        running.check_ended(ended)
+    running.check_started("c")
+    now[0] += 1.25
+    console.print(running)
+    *rows, clock, far = shown(console).splitlines()[1:]
+    assert [row.split()[-1] for row in rows[:3]] == ["tensorflow", "a.b", "training.cnn"]
+    assert clock.split() == ["⠋", "1.2", "s", "c"]
+    assert far.startswith("2 of 3  ━")
+    assert far.endswith("1.2 s  1 passed, 1 timed-out")
+
+
+def test_how_far_it_is_needs_no_plan() -> None:
+    console = terminal(90)
+    running = Running(console.print, clock=lambda: 1.0)
+    running.check_started("a.b")
+    running.check_ended(result("a.b"))
+    console.print(running)
+    assert shown(console).splitlines()[-1] == "1 checks  0.0 s  1 passed"

@@ -144,8 +144,8 @@ def test_a_machine_without_a_usable_gpu_says_why(plan: Plan, host: Host, told: s
     (lack,) = plan(GPU, host, NVIDIA).missing
     assert isinstance(lack, NoAccelerator)
     assert told in str(lack)
-    assert lack.next_step.endswith(f"`tfimg run --no-gpu` runs the image on the processor; {CPU} is the same release without "
-                                   "what GPUs need.")  # fmt: skip
+    other = f"{CPU} is the same release without what GPUs need."
+    assert lack.next_step.endswith(f"`tfimg run --no-gpu` runs the image on the processor; {other}")
 
 
 def test_everything_that_is_missing_is_told_first_things_first(plan: Plan) -> None:

@@ -20,6 +20,7 @@ from tfimg.errors import EngineTooOld, EngineUnavailable, TfimgError, UnfitHost,
 from tfimg.host.doctor import Case, Finding, examine
 from tfimg.host.run import Order, Wishes, order
 from tfimg.matrix.spec import ImageSpec
+from tfimg.validation.explain import cause
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 
@@ -79,6 +80,7 @@ def _case(context: Context, runner: Engine | TfimgError, spec: ImageSpec | None,
         host=context.edge.survey(context.environ, host), toolkit=toolkit,
         builder=_or_error(lambda: context.engine.capabilities()),
         network=host_network(context.environ, context.edge.pip_settings()),
+        remedy=lambda told: known.remedy if (known := cause(told, suite=context.workspace.validation)) else None,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from functools import partial
 
 from tfimg import __version__
 from tfimg.cli.context import Context
+from tfimg.cli.explain import explaining
 from tfimg.cli.fields import print_fields
 from tfimg.cli.keep import check_report, keep
 from tfimg.cli.progress import Progress, follow
@@ -38,7 +39,7 @@ def build(context: Context) -> int:
     building.check_space(capabilities, planned.spec.device)
     aimed = _aim(context, planned.spec)
     base = prepare_base(context, planned.spec, registries, fresh=context.arguments.renew_base)
-    with follow(context) as progress:
+    with explaining(context), follow(context) as progress:
         built = building.build(
             planned, base=base, engine=context.engine, capabilities=capabilities, network=context.network,
             context=context.workspace.images, labels=_labels(context, base), fresh=context.arguments.no_cache,
@@ -83,11 +84,11 @@ def validate(context: Context) -> int:
     image = context.arguments.image
     spec, digest = claimed(context, image)
     planned = _plan(context, spec)
-    ours = LOCK in (context.engine.labels(image) or {})
+    ours = bool((context.engine.labels(image) or {}).get(LOCK))
     if context.arguments.record:
         _require_lock(context, planned, image)
     aimed = _aim(context, spec)
-    with follow(context) as progress:
+    with explaining(context), follow(context) as progress:
         report = _validate(context, planned, image, digest, aimed, progress, ours=ours)
     keep(context, report, as_evidence=context.arguments.record and report.level != "built")
     if context.arguments.json:
@@ -197,5 +198,5 @@ def _validate(
     return run_suite(
         planned.spec, planned.lock, image=image, image_digest=digest, engine=context.engine,
         suite=suite_files(context.workspace.validation), level=aimed.level, access=aimed.access, ours=ours,
-        asking=asking, on_start=progress.check_started, on_result=progress.check_ended,
+        asking=asking, on_plan=progress.planned, on_start=progress.check_started, on_result=progress.check_ended,
     )  # fmt: skip

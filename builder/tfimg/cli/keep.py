@@ -27,7 +27,7 @@ def check_report(context: Context) -> None:
             raise UsageError(
                 f"--report {name} does not end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, which is what chooses "
                 "the form: JSON, JUnit XML or a page.",
-                next_step=f"Name it {name}{SUFFIXES[0]}, or whichever is wanted.",
+                next_step=f"Write for example --report {Path(name).with_suffix(SUFFIXES[0])}.",
             )
 
 

@@ -64,6 +64,13 @@ def build_parser() -> argparse.ArgumentParser:
     _engines(commands)
     _which(commands)
     _hosts(commands)
+    explain = _command(
+        commands, "explain", "explain:explain", "say what is known about the failure in a log",
+        "tfimg explain build.log\n  docker logs NAME 2>&1 | tfimg explain",
+    )  # fmt: skip
+    explain.add_argument(
+        "file", nargs="?", default="-", metavar="FILE", help="the log; -: standard input (default)"
+    )
     completion = _command(
         commands, "completion", "shell:completion", "print a completion script for your shell",
         'eval "$(tfimg completion bash)"',

@@ -19,8 +19,12 @@ WIDTH = max(map(len, get_args(Outcome)))
 
 def line(result: CheckResult) -> str:
     """A check's end on one line, which `grep` finds and a log keeps."""
-    reason = f"  {' '.join(plain(result.reason).split())}" if result.reason else ""
-    return f"check  {result.seconds:6.1f} s  {result.outcome:{WIDTH}}  {plain(result.check)}{reason}"
+    reason = f"  {_flat(result.reason)}" if result.reason else ""
+    return f"check  {result.seconds:6.1f} s  {result.outcome:{WIDTH}}  {_flat(result.check)}{reason}"
+
+
+def _flat(text: str) -> str:
+    return " ".join(plain(text).split())
 
 
 def row_grid() -> Table:
@@ -43,7 +47,7 @@ def result_table(results: Iterable[CheckResult]) -> Table:
 
 def _told(result: CheckResult) -> Text:
     """The check's name, and below it why it did not pass and what is known about that."""
-    group, dot, name = plain(result.check).rpartition(".")
+    group, dot, name = _flat(result.check).rpartition(".")
     text = Text.assemble((group + dot, "dim"), name)
     if result.reason:
         text.append(f"\n{plain(result.reason)}", style=COLOURS[result.outcome])

@@ -221,7 +221,7 @@ class DockerEngine:
         try:
             container = self._client.containers.create(
                 order.image, list(order.command),
-                entrypoint=order.entrypoint,
+                entrypoint=list(order.entrypoint) if order.entrypoint else None,
                 **{"network_mode": order.network, "user": order.user, **ACCESS[order.access]},
             )  # fmt: skip
             yield from self._run(container, order, timeout)

@@ -51,7 +51,8 @@ class Case:
 
     `spec` is the image that was named, if one was; `newest` the newest for GPUs, for when none was. `toolkit` and
     `builder` are what the engine said to those who run and to those who build, or why it did not. `present` says
-    that the image is in the engine already, so that nothing has to be built.
+    that the image is in the engine already, so that nothing has to be built. `remedy` knows what helps against a
+    failure that it recognises by its words.
     """
 
     matrix: Matrix
@@ -60,6 +61,7 @@ class Case:
     toolkit: Toolkit | TfimgError
     builder: Capabilities | TfimgError
     network: HostNetwork
+    remedy: Callable[[str], str | None] = lambda _: None
     spec: ImageSpec | None = None
     present: bool = False
 
@@ -92,13 +94,19 @@ def examine(case: Case) -> tuple[Finding, ...]:
     """Every finding, those that others depend on first."""
     looked = ((name, why, check(case)) for name, why, check in CHECKS)
     return tuple(
-        Finding(name=name, why=why, state=one.state, found=one.found, next_step=one.next_step)
+        Finding(name=name, why=why, state=one.state, found=one.found, next_step=_step(case, one))
         for name, why, one in looked
     )
 
 
 def _refused(state: State, error: TfimgError) -> Found:
     return Found(state, error.what.strip(), error.next_step)
+
+
+def _step(case: Case, one: Found) -> str | None:
+    """What to do about it: what is known of these very words, else what the check says."""
+    known = case.remedy(one.found) if one.state in ("warning", "problem") else None
+    return known or one.next_step
 
 
 def processor(case: Case) -> Found:

@@ -109,11 +109,15 @@ class Report:
 
     @property
     def fault(self) -> Fault | None:
-        """Who is to mend it: the host when all that is not green is known to come from it; None when all is green."""
+        """Who is to mend it: the host when all that went wrong is known to come from it; None when all is well.
+
+        What was skipped follows from what went wrong: no GPU to run on, no TensorFlow that imports.
+        """
         if self.passed:
             return None
-        blamed = [{one.fault for one in result.explained} for result in self.culprits]
-        return "host" if blamed and all("host" in faults for faults in blamed) else "image"
+        wrong = [result for result in self.culprits if result.outcome != "skipped"]
+        at_host = [any(one.fault == "host" for one in result.explained) for result in wrong]
+        return "host" if wrong and all(at_host) else "image"
 
     @property
     def accelerator(self) -> Mapping[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -76,6 +76,7 @@ def validate(
     asking: Asking = EVERYTHING,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     on_result: Callable[[CheckResult], None] = lambda _: None,
+    on_plan: Callable[[Sequence[str]], None] = lambda _: None,
     on_start: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Run the suite in a container of the image that has no network, as the image's own user.
@@ -97,7 +98,7 @@ def validate(
     with closing(engine.run(order, timeout=SECONDS)) as output:
         try:
             for said in output:
-                for result in story.tell(said, on_start):
+                for result in story.tell(said, on_start, on_plan):
                     on_result(result)
         except TimeoutError:
             story.timed_out = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, get_args
 
@@ -38,18 +38,29 @@ class Story:
     timed_out: bool = False
     untold: list[str] = field(default_factory=list)
 
-    def tell(self, said: Line | Exit, on_start: Callable[[str], None]) -> Iterator[CheckResult]:
+    def tell(
+        self,
+        said: Line | Exit,
+        on_start: Callable[[str], None],
+        on_plan: Callable[[Sequence[str]], None] = lambda _: None,
+    ) -> Iterator[CheckResult]:
         """Take in one line, or the end; yields the result that it completes."""
         if isinstance(said, Exit):
             self.exit = said
         elif said.stream == "stderr" or (event := _event(said.text)) is None:
             self.errors = [*self.errors, said.text][-KEPT_LINES:]
         else:
-            yield from self._event(event, on_start)
+            yield from self._event(event, on_start, on_plan)
 
-    def _event(self, event: Mapping[str, Any], on_start: Callable[[str], None]) -> Iterator[CheckResult]:
+    def _event(
+        self,
+        event: Mapping[str, Any],
+        on_start: Callable[[str], None],
+        on_plan: Callable[[Sequence[str]], None],
+    ) -> Iterator[CheckResult]:
         if event["event"] == "suite":
             self.planned = list(event["checks"])
+            on_plan(self.planned)
             self.required, self.unproven = list(event["required"]), list(event["unproven"])
             self.waived, self.environment = dict(event["waived"]), dict(event["environment"])
         elif event["event"] == "start":

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SEED = 20
 ROWS, INNER, COLUMNS = 64, 128, 48
+RATE = 4.0
 # The logarithm and the exponential are good to a few units in the last place each (CUDA C Programming Guide,
 # "Standard Functions", for GPUs).
 ULPS = 8
@@ -52,3 +53,52 @@ def xla(facts: Facts) -> Evidence:
     return require_within(
         evidence, "XLA compiles something else; try another machine, then another TensorFlow"
     )
+
+
+def training_step(facts: Facts) -> Evidence:
+    """A compiled step of logistic regression, tape and all, moves the weights as the plain one and float64 do.
+
+    A score is wrong by the bound of its product, its sigmoid by a quarter of that, which is the largest slope, and
+    the gradient by these and the bound of its own sum.
+    """
+    tf, np = tensorflow(), importlib.import_module("numpy")
+    device = device_under_test(tf, facts)
+    random = np.random.default_rng(SEED)
+    inputs, start = (random.standard_normal(shape, "float32") for shape in ((ROWS, INNER), (INNER, 1)))
+    inputs *= np.sign(inputs[:, :1]) / INNER**0.5
+    # The gradient of a mean has operations on shapes, which are the CPU's.
+    with strictly_on(tf, device, soft=True):
+        moved = {
+            "plain": _logistic_step(tf, False)(tf.constant(inputs), tf.constant(start)),
+            "compiled": _logistic_step(tf, True)(tf.constant(inputs), tf.constant(start)),
+        }
+    exact, bound = logistic_reference(np, inputs.astype("float64"), start.astype("float64"))
+    evidence = {
+        "device": [require_placement(weights, device) for weights in moved.values()],
+        "error_over_bound": {
+            **{name: over(weights.numpy(), exact, bound) for name, weights in moved.items()},
+            "difference": over(moved["compiled"].numpy(), moved["plain"].numpy(), 2 * bound),
+        },
+    }
+    return require_within(
+        evidence, "XLA compiles something else; see compilation.xla, then try another TensorFlow"
+    )
+
+
+def _logistic_step(tf: Any, compiled: bool) -> Any:
+    def step(inputs: Any, weights: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            loss = tf.reduce_mean(tf.nn.softplus(-tf.matmul(inputs, weights)))
+        return weights - RATE * tape.gradient(loss, weights)
+
+    return tf.function(step, jit_compile=compiled)
+
+
+def logistic_reference(np: Any, inputs: Any, weights: Any) -> tuple[Any, Any]:
+    """The weights after a step in float64, and the bound of each in float32."""
+    gradient = -inputs.T @ (1 / (1 + np.exp(inputs @ weights))) / ROWS
+    sigmoids = gamma(INNER) * (abs(inputs) @ abs(weights)) / 4 + ULPS * SINGLE
+    # Four more roundings for the mean and the rate, and two for the step.
+    slopes = abs(inputs).T @ (sigmoids + gamma(ROWS + 4)) / ROWS
+    return weights - RATE * gradient, RATE * slopes + 2 * SINGLE * (abs(weights) + RATE * abs(gradient))

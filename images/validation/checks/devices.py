@@ -1,37 +1,40 @@
-"""Which devices TensorFlow sees."""
+"""Which devices TensorFlow sees, and what it takes of one."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from contract import CheckFailed, claimed
-from framework import PLATFORM, tensorflow
+from contract import CheckFailed, CheckSkipped, claimed
+from framework import PLATFORM, listed_gpus, strictly_on, tensorflow
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from contract import Evidence, Facts
+
+TASK = "/job:localhost/replica:0/task:0"
+TELLS = {"gpu": "gpu.visible", "tpu": "tpu.cores"}
+MIB = 2**20
+LIMIT_MIB = 512
 
 
 def listing(facts: Facts) -> Evidence:
-    """A CPU is listed always, an accelerator only in the image made for it.
+    """A CPU is listed always, an accelerator only in the image made for it; each computes under its full name.
 
-    To prove the level "validated", the image's own accelerator must be listed; absent is never skipped.
+    Why the image's own accelerator is absent where it must be there is told once, by the check of that device.
     """
     tf = tensorflow()
-    physical = tf.config.list_physical_devices()
+    physical, logical = tf.config.list_physical_devices(), tf.config.list_logical_devices()
     kinds = {device.device_type for device in physical}
     evidence = {
         "physical": [device.name for device in physical],
-        "logical": [device.name for device in tf.config.list_logical_devices()],
+        "logical": [device.name for device in logical],
     }
     if "CPU" not in kinds:
         raise CheckFailed("expected a CPU, found none: the runtime did not start; read its log", **evidence)
     device = claimed(facts.device, "the device")
     if facts.level == "validated" and PLATFORM[device] not in kinds:
-        raise CheckFailed(
-            f"expected a {PLATFORM[device]}, found {sorted(kinds)}: the container was started without it, "
-            "the driver is too old, or a library did not load; read TensorFlow's log lines about it",
-            **evidence,
-        )
+        raise CheckSkipped(f"TensorFlow lists no {PLATFORM[device]}; see {TELLS[device]}")
     strangers = kinds & {"GPU", "TPU"} - {PLATFORM[device]}
     if strangers:
         raise CheckFailed(
@@ -39,4 +42,51 @@ def listing(facts: Facts) -> Evidence:
             "wheel of another device; install the locked one",
             **evidence,
         )
+    # A TPU computes only after it was started, which tpu.cores does.
+    evidence["full"] = _full_names(tf, [one.name for one in logical if one.device_type != "TPU"])
+    if evidence["full"] != [TASK + one.name for one in logical if one.device_type != "TPU"]:
+        raise CheckFailed(
+            f"expected tensors on {evidence['logical']} of {TASK}, found them on {evidence['full']}: TensorFlow runs "
+            "operations elsewhere than it is told; something has connected it to a cluster",
+            **evidence,
+        )
     return evidence
+
+
+def memory_limit(_facts: Facts) -> Evidence:
+    """A GPU whose memory is limited gives what fits, and refuses what does not.
+
+    The refusal takes ten seconds: TensorFlow waits for somebody to free memory.
+    """
+    tf = tensorflow()
+    gpus = listed_gpus(tf)
+    limited = tf.config.LogicalDeviceConfiguration(memory_limit=LIMIT_MIB)
+    tf.config.set_logical_device_configuration(gpus[0], [limited])
+    with strictly_on(tf, "/device:GPU:0"):
+        fits = tf.zeros([LIMIT_MIB * MIB // 16])
+        evidence = {"device": fits.device, "limit_mib": LIMIT_MIB, "beyond": _refusal(tf)}
+    if evidence["beyond"] != "ResourceExhaustedError" or "GPU" not in evidence["device"]:
+        raise CheckFailed(
+            f"expected {2 * LIMIT_MIB} MiB to be refused on a GPU limited to {LIMIT_MIB} MiB, found "
+            f"{evidence['beyond']} on {evidence['device']}: TensorFlow ignores the limit; another allocator was "
+            "chosen (TF_GPU_ALLOCATOR), which takes what it needs",
+            **evidence,
+        )
+    return evidence
+
+
+def _refusal(tf: Any) -> str:
+    try:
+        tf.zeros([2 * LIMIT_MIB * MIB // 4])
+    except tf.errors.ResourceExhaustedError as error:
+        return type(error).__name__
+    return "no error"
+
+
+def _full_names(tf: Any, names: list[str]) -> list[str]:
+    """The device that a sum says it was computed on, where it was asked for on each of these."""
+    found = []
+    for name in names:
+        with strictly_on(tf, name):
+            found.append(str(tf.reduce_sum(tf.ones([8])).device))
+    return found

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed
-from framework import strictly_on, tensorflow
+from framework import listed_gpus, strictly_on, tensorflow
 
 if TYPE_CHECKING:
     from typing import Any
@@ -23,8 +23,10 @@ KERNEL_SECONDS = 60
 def first_kernel(_facts: Facts) -> Evidence:
     """The first product is there within a minute, with nothing kept from earlier runs."""
     os.environ["CUDA_CACHE_DISABLE"] = "1"
+    tf = tensorflow()
+    listed_gpus(tf)
     began = time.monotonic()
-    device = _first_product(tensorflow())
+    device = _first_product(tf)
     seconds = round(time.monotonic() - began, 3)
     if seconds > KERNEL_SECONDS:
         raise CheckFailed(
@@ -41,7 +43,7 @@ def memory_growth(_facts: Facts) -> Evidence:
     # The option is in question, not the variable that the suite itself sets.
     os.environ.pop("TF_FORCE_GPU_ALLOW_GROWTH", None)
     tf = tensorflow()
-    devices = tf.config.list_physical_devices("GPU")
+    devices = listed_gpus(tf)
     for device in devices:
         tf.config.experimental.set_memory_growth(device, True)
     before = _free_bytes()
@@ -65,9 +67,7 @@ def memory_growth(_facts: Facts) -> Evidence:
 def nccl(_facts: Facts) -> Evidence:
     """A sum over all GPUs is right on each of them. One GPU has nothing to add up, which the evidence says."""
     tf = tensorflow()
-    listed = tf.config.list_physical_devices("GPU")
-    if not listed:
-        raise CheckFailed("expected a GPU, found none; see gpu.visible")
+    listed = listed_gpus(tf)
     if len(listed) == 1:
         return {"gpus": 1, "not_checked": "one GPU: nothing was reduced over NCCL"}
     found = _all_reduce(tf, [device.name.replace("/physical_device:", "") for device in listed])

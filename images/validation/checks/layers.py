@@ -50,14 +50,33 @@ def convolution(facts: Facts) -> Evidence:
         shape[0] * shape[1] * shape[2],
     )
     names = ("output", "input gradient", "kernel gradient")
+    errors = {
+        name: over(tensor.numpy(), true, gamma(count) * scale.max())
+        for name, tensor, true, scale, count in zip(names, found, exact, scales, counts)
+    }
     evidence = {
         "device": [require_placement(tensor, device) for tensor in found],
-        "error_over_bound": {
-            name: over(tensor.numpy(), true, gamma(count) * scale.max())
-            for name, tensor, true, scale, count in zip(names, found, exact, scales, counts)
-        },
+        "error_over_bound": {**errors, "plane": _plane(tf, np, device)},
     }
     return require_within(evidence, CAUSE)
+
+
+def _plane(tf: Any, np: Any, device: str) -> float:
+    """The error, over its bound, for a slanted plane: no reference but a formula.
+
+    A window of ones gives nine times its middle. A single one in a corner moves the plane, and the other way if the
+    kernel were turned over, as in a mathematician's convolution.
+    """
+    rows, columns = np.indices(IMAGE[1:3]).astype("float32")
+    kernel = np.zeros((3, 3, 1, 2), "float32")
+    kernel[..., 0], kernel[0, 2, 0, 1] = 1, 1
+    with strictly_on(tf, device):
+        plane = tf.constant((rows + 20 * columns)[None, :, :, None])
+        output = tf.nn.conv2d(plane, tf.constant(kernel), strides=1, padding="VALID")
+    require_placement(output, device)
+    middle = (rows + 1 + 20 * (columns + 1))[:-2, :-2]
+    exact = np.stack([9 * middle, middle - 1 + 20], axis=2)
+    return over(output.numpy()[0].astype("float64"), exact, gamma(9) * exact.max())
 
 
 def _convolve(tf: Any, device: str, *arrays: Any) -> tuple[Any, Any, Any]:

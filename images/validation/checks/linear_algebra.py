@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 SEED = 20
 BATCH, LENGTH_BITS = 32, 8
 TALL, WIDE = 96, 64
+SIDE, RIGHT_SIDES = 80, 3
 ROWS, INNER, COLUMNS, DENSITY = 300, 200, 50, 0.1
 CAUSE = "the result is wrong or of lower precision; try another machine, then another TensorFlow"
 
@@ -64,6 +65,35 @@ def svd(facts: Facts) -> Evidence:
             "rebuilt": relative(np, left * values @ right.T, exact) / bound,
             "left": relative(np, left.T @ left, unit) / bound,
             "right": relative(np, right.T @ right, unit) / bound,
+        },
+    }
+    return require_within(evidence, CAUSE)
+
+
+def cholesky(facts: Facts) -> Evidence:
+    """A lower factor with a positive diagonal rebuilds the matrix, and solves a system with it.
+
+    Element by element, |A - L L'| is at most gamma(n + 1) |L| |L'|, and the residual of a solution x at most
+    gamma(3 n + 1) |L| |L'| |x| (Higham, theorems 10.3 and 10.4). There is only one such factor.
+    """
+    tf, np = tensorflow(), importlib.import_module("numpy")
+    device = device_under_test(tf, facts)
+    random = np.random.default_rng(SEED)
+    root, right = (random.standard_normal((SIDE, width), "float32") for width in (SIDE, RIGHT_SIDES))
+    matrix = root @ root.T / SIDE + np.eye(SIDE, dtype="float32")
+    with strictly_on(tf, device):
+        factor = tf.linalg.cholesky(tf.constant(matrix))
+        solution = tf.linalg.cholesky_solve(factor, tf.constant(right))
+    lower, found = (tensor.numpy().astype("float64") for tensor in (factor, solution))
+    exact, sizes = matrix.astype("float64"), abs(lower) @ abs(lower).T
+    # Asked apart: the other bounds are made from the factor, and hold for the whole matrix times another one too.
+    shaped = not np.triu(lower, 1).any() and (np.diag(lower) > 0).all()
+    evidence = {
+        "device": [require_placement(tensor, device) for tensor in (factor, solution)],
+        "error_over_bound": {
+            "triangle": 0.0 if shaped else float("inf"),
+            "rebuilt": over(lower @ lower.T, exact, gamma(SIDE + 1) * sizes),
+            "solved": over(exact @ found, right, gamma(3 * SIDE + 1) * sizes @ abs(found)),
         },
     }
     return require_within(evidence, CAUSE)

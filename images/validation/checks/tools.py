@@ -1,107 +1,204 @@
-"""The programs that come with TensorFlow."""
+"""The programs that come with TensorFlow.
+
+Each is run as its script on PATH has it, but in a fork, where TensorFlow is imported already: a process of its own
+would need two seconds for nothing but that.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import re
+import io
+import json
+import runpy
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed
+from framework import tensorflow
+from peers import answers, hide_gpus
 
+from . import exports
+from .cluster import free_addresses
 from .packages import installed_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from typing import Any
 
     from contract import Evidence, Facts
+    from peers import Act
 
-# It answers once it has imported TensorFlow: seven seconds on two busy cores.
-START_SECONDS = 60
-STOP_SECONDS = 10
-ANNOUNCEMENT = re.compile(r"TensorBoard (\S+) at (http://127\.0\.0\.1:\d+/)")
+# Two seconds on two busy cores.
+SECONDS = 60
+TENSORBOARD = "it is not installed (TensorFlow 2.21 no longer depends on it)"
+SERVING = (
+    "the server broke, or serves nothing; read its output, and if it lacks pkg_resources lock setuptools<82"
+)
+SHOWING = "the program broke; read its output"
+# What the callback of Keras calls the metrics of training, and the loss of an epoch.
+RUN, TAG = "train", "epoch_loss"
+EPOCHS = 2
+# A file that says that the run is complete.
+WRITTEN = "written"
 
 
 def tensorboard(_facts: Facts) -> Evidence:
-    """TensorBoard imports, and its command starts and answers over HTTP on the loopback interface."""
-    command, installed = _command(), installed_versions().get("tensorboard")
-    importlib.import_module("tensorboard")
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder, _started(command, Path(folder)) as child:
-        version, address = _announcement(child, Path(folder))
-        status = _get(address)
-        seconds = round(time.monotonic() - began, 3)
-    evidence = {"command": command, "version": version, "status": status, "seconds": seconds}
-    if (status, version) != (200, installed):
+    """The TensorBoard callback writes a run; the server answers over HTTP, and has the run and its losses."""
+    command, (address,) = script("tensorboard", TENSORBOARD), free_addresses(1)
+    tf, installed = tensorflow(), installed_versions().get("tensorboard")
+    hide_gpus()
+    with tempfile.TemporaryDirectory() as name:
+        folder, port = Path(name), address.rpartition(":")[2]
+        # A run that is written after the first look at the files is found at the second: in one second, not in five.
+        options = ["--logdir", name, "--host", "127.0.0.1", "--port", port, "--reload_interval", "1"]
+        acts: dict[str, Act] = {
+            "server": partial(_serve, folder, command, *options),
+            "client": partial(_visit, tf, folder, f"http://{address}/"),
+        }
+        found: Evidence = answers(acts, SECONDS, SERVING, serving=["server"])["client"]
+    evidence = {"command": command, "address": address, **found}
+    if (found["status"], found["version"]) != (200, installed):
         raise CheckFailed(
-            f"expected status 200 from TensorBoard {installed}, found {status} from {version}: the command "
-            "belongs to another installation; reinstall TensorBoard",
+            f"expected status 200 from TensorBoard {installed}, found {found['status']} from {found['version']}: the "
+            "command belongs to another installation; reinstall TensorBoard",
+            **evidence,
+        )
+    if found["served"] != found["losses"]:
+        raise CheckFailed(
+            f"expected the losses {found['losses']} of run {RUN}, found {found['served']}: the server reads other "
+            "numbers than the callback wrote; compare TensorBoard and TensorFlow with the lock",
             **evidence,
         )
     return evidence
 
 
-def _command() -> str:
-    command = shutil.which("tensorboard")
+def saved_model_cli(_facts: Facts) -> Evidence:
+    """`saved_model_cli show --all` prints the signature of an exported module."""
+    command = script("saved_model_cli", "it was removed")
+    tf = tensorflow()
+    hide_gpus()
+    with tempfile.TemporaryDirectory() as folder:
+        answers({"export": partial(exports.export, tf, Path(folder))}, SECONDS, SHOWING)
+        show = partial(printed, command, "show", "--dir", folder, "--all")
+        code, text = answers({"saved_model_cli": show}, SECONDS, SHOWING)["saved_model_cli"]
+    wanted = [
+        f"signature_def['{exports.SIGNATURE}']",
+        f"inputs['{exports.INPUT}']",
+        f"outputs['{exports.OUTPUT}']",
+    ]
+    evidence = {"command": command, "output": [line for line in text.splitlines() if line.strip()]}
+    missing = [one for one in wanted if one not in text]
+    if code or missing:
+        raise CheckFailed(
+            f"expected {', '.join(wanted)} from `saved_model_cli show`, found exit code {code}, and "
+            f"{', '.join(missing) or 'nothing'} missing: {SHOWING}",
+            **evidence,
+        )
+    return evidence
+
+
+def script(name: str, absence: str) -> str:
+    """The path of a program that pip installed. Raises CheckFailed without one, or when another Python runs it."""
+    command = shutil.which(name)
     if command is None:
         raise CheckFailed(
-            "expected `tensorboard` on PATH, found none: it is not installed (TensorFlow 2.21 no longer "
-            "depends on it) or its scripts are elsewhere; lock it, and put its scripts on PATH"
+            f"expected `{name}` on PATH, found none: {absence} or its scripts are elsewhere; lock it, and put its "
+            "scripts on PATH"
+        )
+    with Path(command).open("rb") as stream:
+        first = stream.readline().decode(errors="replace").strip()
+    prefix = _prefix(first[2:]) if first.startswith("#!") else "no Python"
+    if prefix != sys.prefix:
+        raise CheckFailed(
+            f"expected {command} to be run by the Python in {sys.prefix}, found {first!r}, that is {prefix}: the "
+            "script belongs to another installation; reinstall it",
+            command=command,
         )
     return command
 
 
-@contextmanager
-def _started(command: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """TensorBoard on a port that the system chooses, printing to a file; it ends with the block."""
-    arguments = [command, "--logdir", str(folder), "--host", "127.0.0.1", "--port", "0"]
-    with (folder / "output").open("wb") as output:
-        child = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+def _prefix(interpreter: str) -> str:
+    """Where the interpreter of a script is at home, or why that is not known."""
     try:
-        yield child
-    finally:
-        child.terminate()
-        try:
-            child.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        command = [*interpreter.split(), "-c", "import sys; print(sys.prefix)"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS).stdout.strip()
+    except OSError as error:
+        return str(error)
 
 
-def _announcement(child: subprocess.Popen[bytes], folder: Path) -> tuple[str, str]:
-    """Version and address as the server prints them. Raises CheckFailed when it ends or stays silent."""
-    deadline = time.monotonic() + START_SECONDS
-    ending = None
-    while ending is None and time.monotonic() < deadline:
-        time.sleep(0.1)
-        ending = child.poll()
-        output = (folder / "output").read_text(errors="replace")
-        found = ANNOUNCEMENT.search(output)
-        if found:
-            return found.group(1), found.group(2)
-    raise _not_serving(ending, output.splitlines())
+def run(command: str, *arguments: str) -> int:
+    """Exit code of a Python script, run in this process as if it were the only one."""
+    sys.argv = [command, *arguments]
+    try:
+        runpy.run_path(command, run_name="__main__")
+    except SystemExit as ending:
+        return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    return 0
 
 
-def _not_serving(ending: int | None, output: list[str]) -> CheckFailed:
-    found = "silence" if ending is None else f"exit code {ending}"
-    last = output[-1] if output else "no output"
-    remedy = "read its output"
-    if "pkg_resources" in last:
-        remedy = "it left setuptools with version 82; lock setuptools<82"
-    return CheckFailed(
-        f"expected TensorBoard to serve within {START_SECONDS} s, found {found} ({last}): {remedy}",
-        output=output[-20:],
-    )
+def printed(command: str, *arguments: str) -> tuple[int, str]:
+    """Exit code and output of a Python script."""
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        code = run(command, *arguments)
+    return code, output.getvalue()
 
 
-def _get(address: str) -> int:
-    """HTTP status of the page. No proxy: one from the environment would be asked for the loopback address."""
+def _serve(folder: Path, command: str, *options: str) -> None:
+    """Load the server while the run is being written, and start it then."""
+    importlib.import_module("tensorboard.main")
+    while not (folder / WRITTEN).exists():
+        time.sleep(0.02)
+    # It notes there that it runs, and will be killed before it can remove the note.
+    tempfile.tempdir = str(folder)
+    raise ChildProcessError(f"it ended with exit code {run(command, *options)}")
+
+
+def _visit(tf: Any, folder: Path, address: str) -> Evidence:
+    """Write a run; then ask the server for the losses in it until it has them all, for its page and its version."""
+    losses = _fit(tf, folder)
+    (folder / WRITTEN).touch()
+    deadline, points = time.monotonic() + SECONDS / 2, []
+    while len(points) < len(losses):
+        if time.monotonic() > deadline:
+            raise CheckFailed(
+                f"expected {len(losses)} values of {TAG} of run {RUN} from TensorBoard, found {points}: {SERVING}",
+                losses=losses,
+            )
+        time.sleep(0.02)
+        # Nobody listens before the server has started, and it knows no run before it has read one.
+        with contextlib.suppress(urllib.error.URLError):
+            points = json.loads(_get(f"{address}data/plugin/scalars/scalars?run={RUN}&tag={TAG}")[1])
+    return {
+        "status": _get(address)[0],
+        "version": json.loads(_get(address + "data/environment")[1])["version"],
+        "runs": json.loads(_get(address + "data/runs")[1]),
+        "losses": losses,
+        "served": [value for _, _, value in points],
+    }
+
+
+def _fit(tf: Any, folder: Path) -> list[float]:
+    """Losses of a fit that the callback writes down, in the float32 of the file."""
+    model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+    # Eagerly, since a graph takes longer to make than this to train.
+    model.compile(optimizer="sgd", loss="mse", run_eagerly=True)
+    rows = tf.ones([4, 2])
+    writer = tf.keras.callbacks.TensorBoard(str(folder))
+    history = model.fit(rows, rows[:, :1] * 3, epochs=EPOCHS, verbose=0, callbacks=[writer]).history
+    losses: list[float] = tf.constant(history["loss"], tf.float32).numpy().tolist()
+    return losses
+
+
+def _get(address: str) -> tuple[int, bytes]:
+    """HTTP status and content. No proxy: one from the environment would be asked for the loopback address."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with direct.open(address, timeout=START_SECONDS) as answer:
-        return int(answer.status)
+    with direct.open(address, timeout=SECONDS) as answer:
+        return answer.status, answer.read()

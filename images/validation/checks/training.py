@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from contract import CheckFailed
 from framework import device_under_test, require_placement, tensorflow
 
+from .scaling import current_scale
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
@@ -24,7 +26,7 @@ STEPS = 8
 def mixed_precision(facts: Facts) -> Evidence:
     """A few Keras steps compute in 16 bits, keep float32 variables, and lower the loss.
 
-    float16 on a GPU, where its short exponent needs loss scaling; bfloat16 elsewhere.
+    float16 on a GPU, where its short exponent needs loss scaling; bfloat16, which has that of float32, elsewhere.
     """
     tf = tensorflow()
     device = device_under_test(tf, facts)
@@ -43,7 +45,6 @@ def mixed_precision(facts: Facts) -> Evidence:
 
 def _train(tf: Any, device: str) -> Evidence:
     """Learn a linear function on one fixed batch, and say which types and which device were used."""
-    tf.keras.utils.set_random_seed(SEED)
     random = importlib.import_module("numpy").random.default_rng(SEED)
     inputs = random.standard_normal((BATCH, FEATURES)).astype("float32")
     targets = inputs.sum(axis=1, keepdims=True) / FEATURES**0.5
@@ -57,30 +58,24 @@ def _train(tf: Any, device: str) -> Evidence:
         "compute": tf.as_dtype(hidden.dtype).name,
         "variables": sorted({tf.as_dtype(weight.dtype).name for weight in model.trainable_variables}),
         "optimizer": type(model.optimizer).__name__,
-        "loss_scale": _loss_scale(model.optimizer),
+        "loss_scale": current_scale(model.optimizer),
         "losses": losses,
     }
 
 
 def _model(tf: Any) -> Any:
-    layers = tf.keras.layers
+    layers, drawn = tf.keras.layers, tf.keras.initializers.GlorotUniform
     model = tf.keras.Sequential(
         [
             tf.keras.Input((FEATURES,)),
-            layers.Dense(HIDDEN, activation="relu"),
+            layers.Dense(HIDDEN, activation="relu", kernel_initializer=drawn(SEED)),
             # The loss is taken in float32, as the mixed precision guide of TensorFlow asks for.
-            layers.Dense(1, dtype="float32"),
+            layers.Dense(1, dtype="float32", kernel_initializer=drawn(SEED + 1)),
         ]
     )
     # Keras 3 would compile with XLA by default; its failures are not about mixed precision.
     model.compile(optimizer=tf.keras.optimizers.SGD(0.1), loss="mse", jit_compile=False)
     return model
-
-
-def _loss_scale(optimizer: Any) -> float | None:
-    """The factor on the loss at the end: a variable of Keras 3's optimizer, a property in Keras 2; None without."""
-    scale = getattr(optimizer, "dynamic_scale", getattr(optimizer, "loss_scale", None))
-    return None if scale is None else float(scale)
 
 
 def _problems(evidence: Evidence, compute: str) -> list[str]:
@@ -92,6 +87,8 @@ def _problems(evidence: Evidence, compute: str) -> list[str]:
         problems.append(f"expected float32 variables, found {evidence['variables']}")
     if compute == "float16" and not (scale is not None and math.isfinite(scale) and scale >= 1):
         problems.append(f"expected an optimizer that scales the loss, found {optimizer} with scale {scale}")
+    if compute == "bfloat16" and scale is not None:
+        problems.append(f"expected no loss scaling in bfloat16, found {optimizer} with scale {scale}")
     if not all(map(math.isfinite, losses)) or losses[-1] >= losses[0]:
         problems.append(f"expected a finite, falling loss, found {losses[0]:.4g} to {losses[-1]:.4g}")
     return problems

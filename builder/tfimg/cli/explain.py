@@ -1,0 +1,100 @@
+"""`tfimg explain`: what is known about the failure in a log."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from tfimg.cli.context import Context
+from tfimg.cli.fields import print_fields
+from tfimg.errors import BuildError, EngineRefused, NetworkError, Unexplained, UsageError
+from tfimg.validation.explain import HARMLESS, WHOSE, cause
+from tfimg.validation.explain import explain as look_up
+from tfimg.validation.report import Explanation
+
+MOST = 8 << 20
+"""Bytes that are read of a log. Longer ones repeat themselves; this much takes two seconds."""
+
+PIPE = "Name a file, or pipe a log in: `docker logs NAME 2>&1 | tfimg explain`."
+
+
+def explain(context: Context) -> int:
+    """`tfimg explain [FILE]`: read a log, say what is known about it."""
+    text = _text(_given(context.arguments.file))
+    found = look_up(text, suite=context.workspace.validation)
+    if context.arguments.json:
+        context.emit({"explanations": [asdict(one) for one in found]})
+    else:
+        _print(found)
+    if all(one.fault == HARMLESS for one in found):
+        raise _unexplained(text, found)
+    return 0
+
+
+@contextmanager
+def explaining(context: Context) -> Iterator[None]:
+    """An error of the build or the engine that is known ends with its cause and its remedy as the next step."""
+    try:
+        yield
+    except (BuildError, EngineRefused, NetworkError) as error:
+        known = cause(error.what, suite=context.workspace.validation)
+        if known is None:
+            raise
+        raise type(error)(error.what, next_step=f"{known.cause} {known.remedy}") from None
+
+
+def _given(file: str) -> bytes:
+    """What is in the file, or comes on standard input for `-`. Raises `UsageError` for a terminal and for too much."""
+    if not file:
+        raise UsageError("The name of the log is empty.", next_step=PIPE)
+    if file != "-":
+        with Path(file).open("rb") as opened:
+            given = opened.read(MOST + 1)
+    elif sys.stdin and sys.stdin.isatty():
+        raise UsageError("No log is given: standard input is a terminal.", next_step=PIPE)
+    else:
+        given = sys.stdin.buffer.read(MOST + 1) if sys.stdin else b""
+    if len(given) > MOST:
+        raise UsageError(
+            f"The log is longer than {MOST >> 20} MiB.",
+            next_step="Give its end, where the failure is: `tail -c 4M FILE | tfimg explain`.",
+        )
+    return given
+
+
+def _text(told: bytes) -> str:
+    # PowerShell redirects in UTF-16.
+    utf16 = told.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return told.decode("utf-16" if utf16 else "utf-8", errors="replace")
+
+
+def _print(found: Sequence[Explanation]) -> None:
+    for number, one in enumerate(found):
+        if number:
+            print()
+        print_fields(
+            {
+                "found": one.signature,
+                "fault": WHOSE.get(one.fault, one.fault),
+                "cause": one.cause,
+                "proof": one.proof,
+                "remedy": one.remedy,
+            }
+        )
+
+
+def _unexplained(text: str, found: Sequence[Explanation]) -> Unexplained:
+    if not text.strip():
+        return Unexplained(
+            "The log is empty.", next_step="Errors go to standard error: put 2>&1 before the pipe."
+        )
+    known = "Nothing but what is harmless" if found else "Nothing"
+    return Unexplained(
+        f"{known} is known in this log.",
+        next_step="Give the whole of it, from the program's start to its end. Otherwise `tfimg validate IMAGE` looks "
+        "for the fault in the image, and `tfimg doctor` on this machine.",
+    )

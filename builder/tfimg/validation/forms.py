@@ -1,0 +1,36 @@
+"""A report in the form that a file's name asks for: JSON for programs, JUnit XML for CI, a page for people."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tfimg.validation.report import Report
+from tfimg.validation.text import strict
+
+SUFFIXES = (".json", ".xml", ".html")
+"""Of the files that a report can be written to."""
+
+
+def has_form(name: str) -> bool:
+    """Whether a file's name says which form is wanted."""
+    return Path(name).suffix.lower() in SUFFIXES
+
+
+def written(report: Report, name: str) -> str:
+    """The report in the form that the name of its file asks for. The heavy libraries load when they are needed."""
+    suffix = Path(name).suffix.lower()
+    if suffix == ".xml":
+        from tfimg.validation.junit import junit
+
+        return junit(report)
+    if suffix == ".html":
+        from tfimg.validation.page import page
+
+        return page(report)
+    return json_text(report)
+
+
+def json_text(report: Report) -> str:
+    """The report as JSON that every parser takes, as images/report.schema.json describes it."""
+    return json.dumps(strict(report.to_json()), indent=2, allow_nan=False) + "\n"

@@ -1,0 +1,121 @@
+"""A report as one HTML page, which loads nothing and needs no script: for a phone, a mail, an archive."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Literal, get_args
+
+from tfimg.validation.report import CheckResult, Outcome, Report
+from tfimg.validation.text import duration, plain, pretty
+
+Light = Literal["green", "amber", "red"]
+
+SIGNS: Mapping[Outcome, str] = {
+    "passed": "✓",
+    "failed": "✗",
+    "crashed": "!",
+    "timed-out": "…",
+    "skipped": "-",
+}
+"""Colour alone tells nothing to those who do not see it, or print in black."""
+
+LIGHTS: Mapping[Light, str] = {"green": "✓", "amber": "-", "red": "✗"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """A check as the page shows it. `anchor` is what the grid links to, `part` of 100 how long its bar is."""
+
+    result: CheckResult
+    anchor: str
+    group: str
+    name: str
+    part: float
+    seconds: str
+    required: bool
+
+
+def page(report: Report) -> str:
+    """The report's page. Everything in it that came out of a container is text, whatever it looks like."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_harmless,
+    )
+    environment.filters |= {"pretty": pretty}
+    template = environment.from_string(
+        files("tfimg.validation").joinpath("report.html.j2").read_text("utf-8")
+    )
+    shown = rows(report)
+    anchors = {row.result.check: row.anchor for row in shown}
+    counts = Counter(result.outcome for result in report.results)
+    return template.render(
+        report=report, rows=shown, groups=_groups(shown), signs=SIGNS,
+        anchors=anchors, bad=[row.result.check for row in shown if row.result in report.culprits],
+        absent=[check for check in report.missing if check not in anchors],
+        counts=[(outcome, counts[outcome]) for outcome in get_args(Outcome) if counts[outcome]],
+        light=light(report), sign=LIGHTS[light(report)], summary=summary(report),
+    )  # fmt: skip
+
+
+def _harmless(value: Any) -> Any:
+    """What every expression of the template goes through; markup is the template's own and stays."""
+    return plain(value) if type(value) is str else value
+
+
+def light(report: Report) -> Light:
+    """Green: all that the level requires has passed. Amber: nothing failed, and something required did not run."""
+    if not report.passed:
+        return "red"
+    return "amber" if report.missing else "green"
+
+
+def summary(report: Report) -> str:
+    """The whole in a sentence or two."""
+    if report.problem:
+        return f"The suite did not reach its end: {report.problem}."
+    passed = sum(result.outcome == "passed" for result in report.results)
+    told = f"{passed} of {len(report.results)} checks passed."
+    if report.fault:
+        told += f" The {report.fault} is at fault."
+    if report.passed and report.missing:
+        told += f" {len(report.missing)} required checks did not run, so {report.aim} is not shown."
+    if report.unproven:
+        told += f" {len(report.unproven)} more need a {report.device.upper()}."
+    return told
+
+
+def rows(report: Report) -> list[Row]:
+    """Every check, with all bars on one scale."""
+    longest = max((duration(result.seconds) for result in report.results), default=0.0) or 1.0
+    taken: Counter[str] = Counter()
+    shown = []
+    for result in report.results:
+        group, _, name = plain(result.check).rpartition(".")
+        anchor = re.sub(r"[^a-zA-Z0-9_.-]", "-", result.check)
+        taken[anchor] += 1
+        seconds = duration(result.seconds)
+        shown.append(
+            Row(
+                result=result, group=group or "other", name=name, part=round(100 * seconds / longest, 1),
+                anchor=anchor if taken[anchor] == 1 else f"{anchor}--{taken[anchor]}",
+                seconds=f"{seconds:.2f} s", required=result.check in report.required,
+            )
+        )  # fmt: skip
+    return shown
+
+
+def _groups(shown: list[Row]) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in shown:
+        groups.setdefault(row.group, []).append(row)
+    return groups

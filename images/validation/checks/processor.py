@@ -1,0 +1,71 @@
+"""The processor against what the wheel was compiled for, before a line of the wheel runs."""
+
+from __future__ import annotations
+
+import platform
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contract import CheckFailed, CheckSkipped
+
+if TYPE_CHECKING:
+    from contract import Evidence, Facts
+
+CPUINFO = Path("/proc/cpuinfo")
+# Linux' names (pni is SSE3). Wheels for x86-64 are compiled with -mavx, which includes all before it. Tried on emulated
+# processors that lack one of them: without AVX, SSE4.2 or POPCNT TensorFlow 2.15 and 2.21 end at the import, by SIGILL
+# or by "was compiled to use AVX instructions"; without AVX2 and FMA, which are used where present, they work.
+# Wheels for ARM are compiled for the base of ARMv8.
+NEEDED = {
+    "x86_64": ("sse2", "pni", "ssse3", "sse4_1", "sse4_2", "popcnt", "avx"),
+    "aarch64": ("fp", "asimd"),
+}
+# Used where present, chosen at run time; told, because they explain why one machine is faster than another.
+FASTER = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimddp", "bf16", "sve")
+
+
+def cpu(_facts: Facts) -> Evidence:
+    """The processor has the instructions that the wheel uses without asking."""
+    try:
+        text = CPUINFO.read_text(errors="replace")
+    except OSError as error:
+        raise CheckSkipped(f"the processor's instructions are not told ({error}); mount /proc") from None
+    return judge(platform.machine(), text)
+
+
+def judge(machine: str, cpuinfo: str) -> Evidence:
+    """The verdict on a machine and its /proc/cpuinfo."""
+    has = instructions(cpuinfo)
+    if machine not in NEEDED or not has:
+        raise CheckSkipped(
+            f"what TensorFlow needs of {machine} is not known, or an emulator hides what it offers; "
+            "see environment.import_tensorflow"
+        )
+    evidence = {
+        "machine": machine,
+        "model": _model(cpuinfo),
+        "needed": list(NEEDED[machine]),
+        "faster": [name for name in FASTER if name in has],
+    }
+    missing = [name for name in NEEDED[machine] if name not in has]
+    if missing:
+        raise CheckFailed(
+            f"expected a processor with {', '.join(missing)}, found {evidence['model']} without: the host is at "
+            "fault, not the image: it is too old, or its virtual machine or emulator hides them; give the machine "
+            "the host's own processor type (QEMU: -cpu host), or take another host",
+            missing=missing,
+            **evidence,
+        )
+    return evidence
+
+
+def instructions(cpuinfo: str) -> frozenset[str]:
+    """The instruction sets that all processors in a /proc/cpuinfo have, by Linux' names."""
+    lines = re.findall(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
+    return frozenset.intersection(*(frozenset(line.split()) for line in lines)) if lines else frozenset()
+
+
+def _model(cpuinfo: str) -> str:
+    found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    return found.group(1).strip() if found else "a processor without a name"

@@ -1,0 +1,123 @@
+"""What the container was started with: a place to write, shared memory, and nobody who listens."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contract import CheckFailed
+
+if TYPE_CHECKING:
+    from contract import Evidence, Facts
+
+MIB = 2**20
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - it is looked at
+# What Docker gives to a container that asks for nothing.
+SHARED_MIB = 64
+PROBE = b"tfimg" * 1000
+
+
+def temporary(_facts: Facts) -> Evidence:
+    """There is a folder for temporary files; a file written there has what was written."""
+    try:
+        folder = tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise CheckFailed(
+            f"expected a writable folder for temporary files, found none ({error}): the root file system is read-only "
+            "or /tmp belongs to somebody else; start the container with --tmpfs /tmp, or chmod 1777 /tmp"
+        ) from None
+    evidence = {"folder": folder, "free_mib": _free_mib(folder), "root_read_only": read_only("/")}
+    wanted = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - it is looked at
+    if os.path.realpath(folder) != os.path.realpath(wanted):
+        raise CheckFailed(
+            f"expected temporary files in {wanted}, found them in {folder}: {wanted} is missing or not writable; start "
+            "the container with --tmpfs /tmp, or chmod 1777 /tmp",
+            **evidence,
+        )
+    problem = writing_fails(folder)
+    if problem is not None:
+        raise CheckFailed(
+            f"expected to write to {folder}, found {problem.strerror}: it is full or broken; give it more room "
+            "(--tmpfs /tmp:size=1g)",
+            **evidence,
+        )
+    return evidence
+
+
+def home(_facts: Facts) -> Evidence:
+    """HOME can be written to, or is on a file system that is read-only on purpose."""
+    return judge_home(str(Path("~").expanduser()))
+
+
+def judge_home(folder: str) -> Evidence:
+    """The verdict on a home folder."""
+    problem = writing_fails(folder)
+    evidence = {"home": folder, "uid": os.geteuid(), "writable": problem is None}
+    if problem is None or problem.errno == errno.EROFS:
+        return evidence
+    raise CheckFailed(
+        f"expected a HOME that uid {os.geteuid()} can write to, found {folder} ({problem.strerror}{_owner(folder)}): "
+        "downloads, caches and `pip install` end there; the image gave it to another user, or the container was "
+        "started with another --user: chown it, or start with -e HOME=/tmp",
+        **evidence,
+    )
+
+
+def shared_memory(_facts: Facts) -> Evidence:
+    """Shared memory has at least the 64 MiB that Docker gives, and can be written to."""
+    return judge_shared_memory(SHARED_MEMORY)
+
+
+def judge_shared_memory(folder: str) -> Evidence:
+    """The verdict on a folder for shared memory."""
+    problem = writing_fails(folder)
+    if problem is not None:
+        raise CheckFailed(
+            f"expected to write to {folder}, found {problem.strerror}: the container was started without it, or it is "
+            "full; start it with --shm-size 1g",
+            folder=folder,
+        )
+    size = os.statvfs(folder)
+    evidence = {"mib": round(size.f_blocks * size.f_frsize / MIB, 1), "free_mib": _free_mib(folder)}
+    if evidence["mib"] < SHARED_MIB:
+        raise CheckFailed(
+            f"expected at least {SHARED_MIB} MiB of {folder}, found {evidence['mib']} MiB: the container was started "
+            "with a small --shm-size, and NCCL and workers that share memory end with bus errors; start it with "
+            "--shm-size 1g or --ipc host",
+            **evidence,
+        )
+    return evidence
+
+
+def writing_fails(folder: str) -> OSError | None:
+    """What keeps this user from writing a file there; None: nothing. Nothing stays behind."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(PROBE)
+            file.seek(0)
+            if file.read() != PROBE:
+                return OSError(errno.EIO, os.strerror(errno.EIO))
+    except OSError as error:
+        return error
+    return None
+
+
+def read_only(folder: str) -> bool:
+    """Whether a folder's file system is mounted read-only."""
+    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+
+
+def _free_mib(folder: str) -> int:
+    size = os.statvfs(folder)
+    return size.f_bavail * size.f_frsize // MIB
+
+
+def _owner(folder: str) -> str:
+    try:
+        status = Path(folder).stat()
+    except OSError:
+        return ""
+    return f", owned by uid {status.st_uid}, mode {status.st_mode & 0o7777:o}"

@@ -1,0 +1,60 @@
+"""TensorFlow has as many threads as it is told to have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contract import CheckFailed
+from forks import alone
+from framework import tensorflow
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from contract import Evidence, Facts
+
+TASKS = Path("/proc/self/task")
+FEW = (1, 1)
+MANY = (5, 3)
+
+
+def settings(_facts: Facts) -> Evidence:
+    """More threads inside operations and between them are that many more threads of the process.
+
+    Two processes work with different settings; what else they start is the same in both, and goes out of the
+    difference.
+    """
+    tensorflow()
+    few, many = alone(lambda: _worked(*FEW)), alone(lambda: _worked(*MANY))
+    evidence = {"few": few, "many": many}
+    if isinstance(few, str) or isinstance(many, str):
+        raise CheckFailed(
+            f"expected the numbers of threads to be set before the first operation, found {few} and {many}: "
+            "TensorFlow was used already, or its runtime did not start; see devices.listing",
+            **evidence,
+        )
+    more = sum(MANY) - sum(FEW)
+    if (few["set"], many["set"]) != (list(FEW), list(MANY)) or many["threads"] - few["threads"] != more:
+        raise CheckFailed(
+            f"expected {more} threads more with {MANY} than with {FEW} inside and between operations, found "
+            f"{many['threads']} and {few['threads']} threads: TensorFlow ignores the settings, so that it takes "
+            "more of a shared machine than it is given; its runtime is damaged or of another build",
+            **evidence,
+        )
+    return evidence
+
+
+def _worked(inside: int, between: int) -> dict[str, Any]:
+    """The settings as TensorFlow has them, and the threads after work that needs them."""
+    tf = tensorflow()
+    tf.config.set_visible_devices(tf.config.list_physical_devices("CPU"))
+    threading = tf.config.threading
+    threading.set_intra_op_parallelism_threads(inside)
+    threading.set_inter_op_parallelism_threads(between)
+    matrix = tf.ones([256, 256])
+    tf.matmul(matrix, matrix).numpy()
+    return {
+        "set": [threading.get_intra_op_parallelism_threads(), threading.get_inter_op_parallelism_threads()],
+        "threads": len(list(TASKS.iterdir())),
+    }

@@ -1,0 +1,77 @@
+"""Text of a failure → what is known about it: cause, the lines that prove it, remedy, and who can mend it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from signatures import SIGNATURES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from signatures import Signature
+
+HARMLESS = "harmless"
+# A person reads the proof: a few lines, of each as much as a terminal shows in three.
+PROOF_LINES, PROOF_WIDTH = 3, 240
+# Colours of a terminal.
+COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+PATTERNS = {
+    one.name: tuple(re.compile(pattern, re.MULTILINE) for pattern in one.patterns) for one in SIGNATURES
+}
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A known failure that was recognised. `proof` is what of the text gave it away."""
+
+    signature: str
+    fault: str
+    cause: str
+    proof: str
+    remedy: str
+
+    def to_json(self) -> dict[str, str]:
+        """As a JSON object."""
+        return asdict(self)
+
+
+def explain(text: str) -> list[Explanation]:
+    """What is known about a text, the likeliest root cause first; what is harmless comes last and is no cause."""
+    clean = COLOURS.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    proofs = {one.name: _proof(one, clean) for one in SIGNATURES}
+    found = [one for one in SIGNATURES if proofs[one.name]]
+    consequences = {name for one in found for name in one.leads_to}
+    causes = [one for one in found if one.name not in consequences]
+    return [
+        Explanation(one.name, one.fault, one.cause, proofs[one.name], one.remedy)
+        for one in sorted(causes, key=lambda one: one.fault == HARMLESS)
+    ]
+
+
+def _proof(signature: Signature, text: str) -> str:
+    lines = list(dict.fromkeys(_lines(signature, text)))
+    return "\n".join(lines[:PROOF_LINES])
+
+
+def _lines(signature: Signature, text: str) -> Iterator[str]:
+    """The lines of each pattern's first match."""
+    for pattern in PATTERNS[signature.name]:
+        match = pattern.search(text)
+        if match:
+            first = text.rfind("\n", 0, match.start()) + 1
+            last = text.find("\n", match.end())
+            yield from _shortened(text, first, match.start(), len(text) if last < 0 else last)
+
+
+def _shortened(text: str, first: int, start: int, last: int) -> Iterator[str]:
+    """The lines between two places; of a long one, what stands around `start`."""
+    place = first
+    for line in text[first:last].split("\n"):
+        begin = max(0, min(start - place, len(line)) - PROOF_WIDTH // 3) if len(line) > PROOF_WIDTH else 0
+        cut = line[begin : begin + PROOF_WIDTH].strip()
+        place += len(line) + 1
+        if cut:
+            yield f"{'…' if begin else ''}{cut}{'…' if begin + PROOF_WIDTH < len(line) else ''}"

@@ -1,0 +1,195 @@
+"""`tfimg explain`, and errors that end with what is known about them."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes import capabilities, toolkit
+from hosts import plain
+from tfimg.cli import main
+from tfimg.cli.context import Context
+from tfimg.cli.edge import Edge
+from tfimg.cli.explain import MOST, explaining
+from tfimg.engine.network import HostNetwork
+from tfimg.errors import BuildError, EngineRefused, NoAccelerator, TfimgError, Unexplained
+from tfimg.host.doctor import Case, examine
+from tfimg.matrix.schema import Matrix
+from tfimg.matrix.spec import ImageSpec
+from tfimg.validation.explain import cause
+from tfimg.workspace import Workspace
+
+LOGS = Path(__file__).parents[1] / "data" / "logs"
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def explain(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command, without a workspace of its own."""
+
+    def run(*argv: str) -> tuple[int, str, str]:
+        code = main(("explain", *argv), {"PATH": os.defpath})
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def piped(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    """Gives standard input its content."""
+    return lambda given: monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
+
+
+def test_people_read_cause_proof_remedy_and_whose_fault_it_is(explain: Run) -> None:
+    code, out, err = explain(str(LOGS / "stub-libcuda.log"))
+    assert (code, err) == (0, "")
+    first, second = out.split("\n\n")
+    assert [line.partition(" ")[0] for line in first.splitlines()] == [
+        "found",
+        "fault",
+        "cause",
+        "proof",
+        "remedy",
+    ]
+    assert "found   stub-libcuda\nfault   the image\n" in first
+    assert "CUDA_ERROR_STUB_LIBRARY" in first
+    assert "found   factory-registered\nfault   nothing: it is harmless\n" in second
+
+
+def test_programs_read_one_object(explain: Run) -> None:
+    code, out, err = explain(str(LOGS / "pkg-resources.log"), "--json")
+    assert (code, err) == (0, "")
+    (one,) = json.loads(out)["explanations"]
+    assert list(one) == ["signature", "fault", "cause", "proof", "remedy"]
+    assert (one["signature"], one["fault"]) == ("pkg-resources", "image")
+    assert one["proof"] == "ModuleNotFoundError: No module named 'pkg_resources'"
+
+
+@pytest.mark.parametrize("argv", [(), ("-",)])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_log_comes_through_a_pipe(
+    explain: Run, piped: Callable[[bytes], None], argv: tuple[str, ...], encoding: str
+) -> None:
+    piped("Bus error (core dumped)\n".encode(encoding))
+    code, out, _ = explain(*argv)
+    assert (code, out.partition("\n")[0]) == (0, "found   bus-error")
+
+
+def test_bytes_that_are_no_text_do_no_harm(explain: Run, piped: Callable[[bytes], None]) -> None:
+    piped(b"\xff\xfe\xff\x00\x80" * 100 + b"\n")
+    assert explain()[0] == Unexplained.exit_code
+    piped(b"\x80\x81 No module named 'pkg_resources'\n")
+    assert explain()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (b"", "The log is empty. Errors go to standard error"),
+        (b"all is well\n", "Nothing is known in this log. Give the whole of it"),
+        (b"TF-TRT Warning: Could not find TensorRT\n", "Nothing but what is harmless is known in this log."),
+    ],
+)
+def test_what_is_not_known_is_said(
+    explain: Run, piped: Callable[[bytes], None], given: bytes, words: str
+) -> None:
+    piped(given)
+    code, out, err = explain()
+    assert code == 22
+    assert words in err
+    assert ("harmless" in out) == ("harmless" in err)
+
+
+def test_a_program_is_told_too(explain: Run, piped: Callable[[bytes], None]) -> None:
+    piped(b"all is well\n")
+    code, out, _ = explain("--json")
+    found, error = map(json.loads, out.splitlines())
+    assert (code, found) == (22, {"explanations": []})
+    assert error["error"] == "Unexplained"
+
+
+def test_a_terminal_is_not_waited_for(explain: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = os.openpty()
+    with os.fdopen(there) as terminal, os.fdopen(here):
+        monkeypatch.setattr("sys.stdin", terminal)
+        code, _, err = explain()
+    assert code == 2
+    assert "standard input is a terminal" in err
+    assert "docker logs NAME 2>&1 | tfimg explain" in err
+
+
+def test_a_closed_standard_input_is_an_empty_log(explain: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    assert explain()[0] == 22
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "words"),
+    [
+        ("", 2, "The name of the log is empty."),
+        ("/dev/zero", 2, f"longer than {MOST >> 20} MiB"),
+        ("/nowhere/build.log", 9, "/nowhere/build.log"),
+        ("/", 9, "directory"),
+    ],
+)
+def test_a_file_that_is_no_log(explain: Run, file: str, code: int, words: str) -> None:
+    ended, out, err = explain(file)
+    assert (ended, out) == (code, "")
+    assert words in err
+
+
+def failing(error: TfimgError) -> TfimgError:
+    """What becomes of an error of the build or the engine."""
+    arguments: Any = argparse.Namespace(json=False)
+    with pytest.raises(TfimgError) as caught, explaining(Context(arguments, {}, Edge())):
+        raise error
+    return caught.value
+
+
+def test_a_build_that_fails_of_something_known_says_what_helps() -> None:
+    what = "The build failed during RUN sh /build/install: exit code: 137 The step's last words: nothing"
+    error = failing(BuildError(what, next_step="Correct the cause."))
+    assert (type(error), error.exit_code) == (BuildError, 16)
+    assert error.what == f"{what}."
+    assert "killed from outside" in error.next_step
+    assert "more memory" in error.next_step
+
+
+def test_an_engine_that_refuses_for_a_known_reason_says_what_helps() -> None:
+    words = 'The engine refused: could not select device driver "" with capabilities: [[gpu]]'
+    assert "nvidia-container-toolkit" in failing(EngineRefused(words, next_step="Read its log.")).next_step
+
+
+def test_other_errors_stay_as_they_are() -> None:
+    error = BuildError("The build failed for no reason", next_step="Think.")
+    assert failing(error) is error
+    other = Unexplained("Bus error", next_step="Think.")
+    assert failing(other) is other
+
+
+def test_the_doctor_says_what_is_known_of_a_driver_that_fails(
+    matrix: Matrix, specs: Sequence[ImageSpec], workspace: Workspace
+) -> None:
+    words = "nvidia-smi says: Failed to initialize NVML: Unknown Error"
+    case = Case(
+        matrix=matrix, specs=tuple(specs), spec=None, present=False, builder=capabilities(),
+        toolkit=toolkit(runtimes=("nvidia",)), network=HostNetwork(ca=None, netrc=None, variables={}, left_out=()),
+        host=plain(cards=1, module=True, smi=NoAccelerator(words, next_step="Reinstall the driver.")),
+    )  # fmt: skip
+    unknown = {one.name: one for one in examine(case)}["gpu"]
+    assert (unknown.state, words in unknown.found) == ("warning", True)
+    known = cause(words, suite=workspace.validation)
+    assert known is not None
+    assert unknown.next_step != known.remedy
+    told = {one.name: one for one in examine(replace(case, remedy=lambda _: known.remedy))}
+    assert told["gpu"].next_step == known.remedy
+    assert told["processor"].next_step is None

@@ -1,0 +1,158 @@
+"""`tfimg report`, `tfimg schema report` and --report: kept reports for people, programs and CI."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from junitparser import JUnitXml
+
+from reports import GREEN, NAMES, RED
+from tfimg.cli import main
+from tfimg.cli.parser import build_parser
+from tfimg.validation.forms import json_text, written
+from tfimg.validation.report import Report
+from tfimg.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def tfimg(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    def run(*argv: str) -> Ended:
+        code = main(argv, {"PATH": os.defpath, "HOME": str(tmp_path)})
+        return Ended(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Callable[[Report], str]:
+    """Writes a report where `--report` would."""
+
+    def write(report: Report) -> str:
+        file = tmp_path / "kept.json"
+        file.write_text(json_text(report))
+        return str(file)
+
+    return write
+
+
+def test_a_report_is_a_line_for_each_check_and_what_it_amounts_to(
+    tfimg: Run, kept: Callable[[Report], str]
+) -> None:
+    ended = tfimg("report", kept(GREEN))
+    assert (ended.code, ended.stderr) == (0, "")
+    rows, _, fields = ended.stdout.partition("\n\n")
+    assert [line.split() for line in rows.splitlines()] == [
+        ["check", f"{result.seconds:.1f}", "s", "passed", result.check] for result in GREEN.results
+    ]
+    assert fields == (
+        "verdict  passed\n"
+        "image    2.15.1-cpu-py3.11\n"
+        f"digest   {GREEN.digest}\n"
+        f"checks   {len(NAMES)} passed\n"
+        "level    validated\n"
+        "profile  standard\n"
+        "date     2026-01-02T03:04:05+00:00, 14.2 s\n"
+    )
+
+
+def test_a_red_report_says_why_and_whose_fault_it_is(tfimg: Run, kept: Callable[[Report], str]) -> None:
+    ended = tfimg("report", kept(RED))
+    assert ended.code == 0  # the report was read; what it says is its own matter
+    assert "\x1b" not in ended.stdout
+    for told in (
+        "  timed-out  training.cnn  it did not end within 60 s\n",
+        "\nchecks       33 passed, 2 failed, 1 crashed, 1 timed-out, 1 skipped\n",
+        "\nlevel        built, not linked\n",
+        "\nat fault     image\n",
+        "\ndid not run  numerics.never_ran\n",
+        "\nwaived       saving.keras_format: this release has no Keras format",
+        "\nunproven     gpu.visible\n             gpu.memory_growth\n",
+    ):
+        assert told in ended.stdout
+
+
+def test_it_is_written_in_other_forms(tfimg: Run, kept: Callable[[Report], str], tmp_path: Path) -> None:
+    names = [str(tmp_path / name) for name in ("again.json", "junit.xml", "Page.HTML")]
+    ended = tfimg("report", kept(RED), *[word for name in names for word in ("--report", name)])
+    assert (ended.code, ended.stderr) == (0, "".join(f"wrote {name}\n" for name in names))
+    assert Path(names[0]).read_text() == json_text(RED)
+    (suite,) = JUnitXml.fromfile(names[1])
+    assert suite.name == RED.identifier
+    assert Path(names[2]).read_text() == written(RED, "x.html")
+    assert Path(names[2]).read_text().startswith("<!DOCTYPE html>\n")
+
+
+def test_as_json_it_is_one_line(tfimg: Run, kept: Callable[[Report], str]) -> None:
+    ended = tfimg("report", kept(RED), "--json")
+    assert (ended.code, ended.stderr, ended.stdout.count("\n")) == (0, "", 1)
+    assert json.loads(ended.stdout) == json.loads(json_text(RED))
+
+
+@pytest.mark.parametrize("name", ["report.txt", "report", "report.json.gz", ".json"])
+def test_a_name_that_tells_no_form_is_refused(
+    name: str, tfimg: Run, kept: Callable[[Report], str], tmp_path: Path
+) -> None:
+    ended = tfimg("report", kept(GREEN), "--report", str(tmp_path / name))
+    assert (ended.code, ended.stdout) == (2, "")
+    assert f"--report {tmp_path}/{name} does not end in .json, .xml or .html" in ended.stderr
+    assert not (tmp_path / name).exists()
+
+
+def test_before_a_build_too(tfimg: Run) -> None:
+    assert tfimg("build", "--tf", "2.15", "--report", "ok.json", "--report", "report.txt").code == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"schema": 1, "results": []}', "is a report of schema 1, and this version of tfimg reads 2."),
+        (b"{", "is no validation report:\n  it is not JSON: "),
+        (b"\xff", "is no validation report: it is not UTF-8 at byte 0."),
+    ],
+    ids=["schema 1", "half", "binary"],
+)
+def test_what_is_no_report_is_told_by_its_name(
+    content: bytes, message: str, tfimg: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "kept.json"
+    file.write_bytes(content)
+    ended = tfimg("report", str(file), "--report", str(tmp_path / "page.html"))
+    assert (ended.code, ended.stdout) == (9, "")
+    assert f"{file} {message}" in ended.stderr
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_file_that_is_not_there_is_told(tfimg: Run, tmp_path: Path) -> None:
+    ended = tfimg("report", str(tmp_path / "none.json"))
+    assert (ended.code, ended.stdout) == (9, "")
+    assert f"{tmp_path}/none.json: no such file or directory." in ended.stderr
+
+
+def test_the_schema_is_the_committed_one(tfimg: Run, workspace: Workspace) -> None:
+    assert tfimg("schema", "report") == Ended(0, workspace.report_schema.read_text(), "")
+    assert tfimg("schema", "matrix") == tfimg("schema")
+
+
+def test_build_validate_and_report_take_several_files() -> None:
+    parser = build_parser()
+    for command in (["build"], ["validate", "image"], ["report", "kept.json"]):
+        assert parser.parse_args(command).report == []
+        assert parser.parse_args([*command, "--report", "a.json", "--report", "b.xml"]).report == [
+            "a.json",
+            "b.xml",
+        ]

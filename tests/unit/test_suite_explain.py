@@ -1,0 +1,239 @@
+"""The table of known failures against recorded ones: each is named, and nothing else is blamed."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
+
+import explain as suite
+from checks.gpu import why_none
+from explain import PATTERNS, PROOF_LINES, PROOF_WIDTH, explain
+from explained import with_explanation
+from signatures import SIGNATURES
+
+from tfimg.validation.report import Explanation, Fault
+
+LOGS = sorted((Path(__file__).parents[1] / "data" / "logs").glob("*.log"))
+BY_NAME = {one.name: one for one in SIGNATURES}
+HARMLESS = {one.name for one in SIGNATURES if one.fault == "harmless"}
+HEALTHY = "healthy"
+
+WORDINGS = (
+    ("driver-too-old", "INTERNAL: Failed to load PTX: CUDA_ERROR_UNSUPPORTED_PTX_VERSION"),
+    ("driver-too-old", "the provided PTX was compiled with an unsupported toolchain."),
+    ("driver-mismatch", "kernel version 470.57.2 does not match DSO version 470.63.1 -- cannot find"),
+    ("stub-libcuda", "failed call to cuInit: UNKNOWN ERROR (34)"),
+    ("stub-libcuda", "expected no libcuda in the image, found /usr/lib/libcuda.so.1: it takes"),
+    ("no-avx", "its process ended with signal 4 (SIGILL)"),
+    ("no-avx", "expected a processor with avx, found Intel Atom without: the host is at fault, not the image"),
+    ("out-of-memory", "its process ended with signal 9 (SIGKILL)"),
+    ("out-of-memory", "Command '['python', 'train.py']' died with <Signals.SIGKILL: 9>."),
+    ("out-of-memory", "the kernel killed its process: the container ran out of memory; give it more"),
+    ("small-shm", "OSError: [Errno 28] No space left on device: '/dev/shm/psm_1f2e'"),
+    ("small-shm", "expected at least 64 MiB of /dev/shm, found 1.0 MiB: the container was started"),
+    ("small-shm", "expected to write to /dev/shm, found No space left on device: the container"),
+    ("disk-full", "OSError: [Errno 122] Disk quota exceeded: '/home/tensorflow/model.keras'"),
+    ("disk-full", "npm ERR! code ENOSPC"),
+    ("tls-untrusted", "tls: failed to verify certificate: x509: certificate signed by unknown authority"),
+    ("tls-untrusted", "Certificate verification failed: The certificate is NOT trusted."),
+    ("proxy-login", "Received HTTP code 407 from proxy after CONNECT"),
+    ("network", "NewConnectionError('<x>: Failed to establish: [Errno -2] Name or service not known')"),
+    ("network", "curl: (6) Could not resolve host: index.example"),
+    ("network", "dial tcp: lookup registry.example on 10.0.0.2:53: no such host"),
+    ("no-wheel", "ERROR: tensorflow-2.15.1-cp311-cp311-manylinux.whl is not a supported wheel on this platform"),
+    ("bus-error", "its process ended with signal 7 (SIGBUS)"),
+    ("bus-error", "process did not complete successfully: exit code: 135"),
+    ("shadowed-module", "(consider renaming '/w/random.py' since it has the same name as the standard library's)"),
+    ("shadowed-module", "expected types from the installed packages, found /w/types.py: it is imported instead"),
+    ("numpy-abi", "ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96"),
+    ("numpy-abi", "RuntimeError: module compiled against ABI version 0x1000009 but this version of numpy is 0x2"),
+    ("numpy-abi", "AttributeError: module 'numpy' has no attribute 'object'.\n`np.object` was a deprecated alias for"),
+    ("legacy-keras", "ModuleNotFoundError: No module named 'tf_keras'"),
+    ("keras-3", "ValueError: Your currently installed version of Keras is Keras 3, but this is not yet supported"),
+    ("keras-3", "ImportError: `keras.optimizers.legacy` is not supported in Keras 3."),
+    ("keras-3", "ImportError: Keras cannot be imported. Check that it is installed."),
+    ("cudnn-mismatch", "expected cuDNN >=9.3,<10, found 9.1.0: TensorFlow refuses another major and an older minor"),
+    ("gpu-libraries", "expected TensorFlow to open its CUDA libraries, found that it cannot open Cusolver: with"),
+    ("missing-libdevice", "libdevice is required by this HLO module but was not found at ./libdevice.10.bc"),
+    ("missing-libdevice", "expected XLA to find the nvvm/libdevice/libdevice.10.bc of the locked nvidia-cuda-nvcc"),
+    ("missing-libdevice", "expected LLVM bitcode in /opt/libdevice.10.bc, found 0 bytes that begin with b''"),
+    ("missing-ptxas", "Couldn't get ptxas version string: INTERNAL: Couldn't invoke ptxas --version"),
+    ("missing-ptxas", "Can't find ptxas binary in ${CUDA_DIR}/bin.  Custom ptxas location can be"),
+    ("missing-ptxas", "INTERNAL: Failed to launch ptxas"),
+    ("missing-ptxas", "expected XLA to find the bin/ptxas of the locked nvidia-cuda-nvcc, found none: without it"),
+    ("gpu-memory", "OOM when allocating tensor with shape[9,9] on /job:localhost/device:GPU:0 by allocator"),
+    ("no-gpu", "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot open"),
+    ("no-gpu", "expected a GPU, found none: there is no /dev/nvidia*; start the container with --gpus all"),
+    ("no-gpu", "expected a GPU, found none; see gpu.visible"),
+    ("no-gpu", "expected a GPU, found ['CPU']: the container was started without it, the driver is too old, or"),
+    ("gpu-architecture", "failed with 'CUDA_ERROR_NO_BINARY_FOR_GPU'"),
+    ("gpu-architecture", "CUDA error: no kernel image is available for execution on the device"),
+    ("gpu-architecture", "PTX version 8.5 does not support target 'sm_120'"),
+    ("gpu-architecture", "ptxas fatal   : Value 'sm_120' is not defined for option 'gpu-name'"),
+    ("gpu-architecture", "found 300 s: PTX is being compiled, because TensorFlow has no code for this GPU; take a"),
+    ("tpu-busy", "ABORTED: The TPU is already in use by process with pid 1234."),
+    ("tpu-busy", "open(/dev/accel0): Device or resource busy"),
+    ("no-tpu", "expected TPU cores, found none: the container was started without the machine's TPU"),
+    ("no-tpu", "expected a TPU, found ['CPU']: the container was started without it, the driver is too old, or"),
+    ("factory-registered", "E0000 computation_placer.cc:177] computation placer already registered."),
+    ("no-tensorrt", "TF-TRT Warning: Cannot dlopen some TensorRT libraries. If you would like to use Nvidia GPU with"),
+    ("numa-node", "could not open file to read NUMA node: /sys/bus/pci/devices/0000:01:00.0/numa_node"),
+)  # fmt: skip
+"""Other words for the same, of the suite itself too; only the recorded logs are whole."""
+
+
+def recorded(log: Path) -> str:
+    """A log without its first line, which says where it is from."""
+    origin, _, text = log.read_text().partition("\n")
+    assert re.match(r"# (Recorded with|Reported in) \S", origin), log.name
+    return text
+
+
+def told(text: str) -> tuple[list[str], list[str]]:
+    """Names of the causes, and of what is harmless."""
+    found = [one.signature for one in explain(text)]
+    return [one for one in found if one not in HARMLESS], [one for one in found if one in HARMLESS]
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.stem)
+def test_a_recorded_failure_is_named_and_nothing_else_is_blamed(log: Path) -> None:
+    name = log.stem.partition(".")[0]
+    causes, harmless = told(recorded(log))
+    if name == HEALTHY:
+        assert causes == []
+    elif name in HARMLESS:
+        assert (causes, harmless) == ([], [name])
+    else:
+        assert causes == [name]
+
+
+@pytest.mark.parametrize(("name", "text"), WORDINGS, ids=[f"{name}-{text[:24]}" for name, text in WORDINGS])
+def test_other_words_for_it(name: str, text: str) -> None:
+    assert [one.signature for one in explain(text)] == [name]
+
+
+def test_every_signature_is_recorded() -> None:
+    assert {log.stem.partition(".")[0] for log in LOGS} == {*BY_NAME, HEALTHY}
+
+
+def test_every_pattern_finds_something() -> None:
+    known = {name: [text for one, text in WORDINGS if one == name] for name in BY_NAME}
+    for log in LOGS:
+        known.setdefault(log.stem.partition(".")[0], []).append(recorded(log))
+    idle = [
+        pattern.pattern
+        for name, patterns in PATTERNS.items()
+        for pattern in patterns
+        if not any(pattern.search(text) for text in known[name])
+    ]
+    assert idle == []
+
+
+def test_the_table_is_in_order() -> None:
+    assert len(BY_NAME) == len(SIGNATURES)
+    for one in SIGNATURES:
+        assert one.fault in {*get_args(Fault), "request", "harmless"}
+        assert one.cause.endswith(".")
+        assert one.remedy.endswith(".")
+        assert set(one.leads_to) <= BY_NAME.keys() - {one.name}
+        assert all(
+            re.fullmatch(r"[\w.-]+/[\w.-]+#\d+", source) for source in one.source.split(", ") if source
+        )
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.stem)
+def test_the_proof_stands_in_the_log(log: Path) -> None:
+    text = recorded(log)
+    for one in explain(text):
+        lines = one.proof.splitlines()
+        assert 1 <= len(lines) <= PROOF_LINES
+        assert all(line.strip("…") in text for line in lines)
+        assert any(pattern.search(one.proof) for pattern in PATTERNS[one.signature])
+
+
+def test_the_proof_of_an_endless_line_is_the_part_that_proves() -> None:
+    (one,) = explain(f"{'x' * 5000} No module named 'pkg_resources' {'y' * 5000}")
+    assert "No module named 'pkg_resources'" in one.proof
+    assert len(one.proof) <= PROOF_WIDTH + 2
+
+
+def test_what_leads_to_others_is_told_alone_and_two_causes_are_both_told() -> None:
+    shared = "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-x\nNo space left on device\nBus error"
+    assert told(shared)[0] == ["small-shm"]
+    assert told(f"No module named 'pkg_resources'\n{shared}")[0] == ["small-shm", "pkg-resources"]
+
+
+def test_what_is_harmless_comes_last() -> None:
+    noise = "Unable to register cuDNN factory: Attempting to register factory\n"
+    assert [one.fault for one in explain(noise + "No module named 'pkg_resources'")] == ["image", "harmless"]
+
+
+def test_colours_and_carriage_returns_hide_nothing() -> None:
+    text = "\x1b[1m\x1b[31merror\x1b[39m\x1b[0m: \x1b[36mHash mismatch\x1b[0m for `six==1.16.0`\r\n"
+    assert told(text)[0] == ["hash-mismatch"]
+
+
+@pytest.mark.parametrize("hidden", [{"CUDA_VISIBLE_DEVICES": "-1"}, {"NVIDIA_VISIBLE_DEVICES": "void"}, {}])
+def test_a_gpu_that_was_not_handed_in_is_the_host_s_fault(hidden: dict[str, str]) -> None:
+    (one,) = explain(f"expected a GPU, found none: {why_none(hidden, [], True)}")
+    assert (one.signature, one.fault) == ("no-gpu", "host")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Epoch 1/5\n1875/1875 [==============================] - 4s 2ms/step - loss: 0.2213 - accuracy: 0.9345\n",
+        "AttributeError: module 'tensorflow' has no attribute 'Session'. Did you mean: 'version'?",
+        "AttributeError: module 'numpy' has no attribute 'foo'",
+        "ImportError: cannot import name 'Foo' from 'keras' (/opt/lib/python3.11/site-packages/keras/__init__.py)",
+        "ImportError: cannot import name 'bar' from 'utils' (/work/utils.py)",
+        "ModuleNotFoundError: No module named 'pandas'",
+        "libnvinfer.so.7: cannot open shared object file: No such file or directory",
+        "ConnectionRefusedError: [Errno 111] Connection refused",
+        "ResourceExhaustedError: OOM when allocating tensor with shape[9,9] on /device:CPU:0 by allocator cpu",
+        "ValueError: Input 0 of layer dense is incompatible with the layer",
+        "A test was killed; it said so",
+        "exit code 1",
+        "signal 15 (SIGTERM)",
+        "expected training until SIGKILL, found an answer",
+        "TypeError: Unable to convert function return value to a Python type! The signature was\n\t(x: int) -> Thing",
+    ],
+)
+def test_what_is_not_known_is_not_explained(text: str) -> None:
+    assert explain(text) == []
+
+
+def test_millions_of_lines_take_seconds() -> None:
+    healthy = recorded(next(log for log in LOGS if log.stem.startswith(HEALTHY)))
+    began = time.monotonic()
+    assert explain(healthy * (4_000_000 // len(healthy))) == []
+    assert time.monotonic() - began < 15
+
+
+def test_a_check_s_end_carries_what_is_known_and_nothing_harmless() -> None:
+    end = {
+        "event": "end", "check": "tools.tensorboard", "outcome": "failed", "seconds": 1.0,
+        "reason": "expected status 200 from TensorBoard 2.15, found none",
+        "output": ["Unable to register cuDNN factory: Attempting to register factory"],
+        "evidence": {"output": ["ModuleNotFoundError: No module named 'pkg_resources'"]},
+    }  # fmt: skip
+    (one,) = with_explanation(end)["explained"]
+    assert Explanation(**one).signature == "pkg-resources"
+    assert with_explanation({**end, "outcome": "passed"})["explained"] == []
+
+
+def test_the_host_asks_the_very_table_of_the_suite() -> None:
+    from tfimg.validation.explain import cause
+
+    folder = Path(suite.__file__).parent
+    known = cause("No module named 'pkg_resources'", suite=folder)
+    assert known == Explanation(**explain("No module named 'pkg_resources'")[0].to_json())
+    assert cause("TF-TRT Warning: Could not find TensorRT", suite=folder) is None

@@ -1,0 +1,46 @@
+"""What the suite says of a processor."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
+
+from checks.processor import instructions, judge
+from contract import CheckFailed, CheckSkipped
+
+GOOD = "fpu sse2 pni ssse3 sse4_1 sse4_2 popcnt avx"
+
+
+def cpuinfo(*flags: str, key: str = "flags\t\t") -> str:
+    return "\n".join(
+        f"processor\t: {number}\nmodel name\t: A CPU\n{key}: {one}\n" for number, one in enumerate(flags)
+    )
+
+
+def test_a_processor_that_has_what_wheels_need_passes() -> None:
+    assert judge("x86_64", cpuinfo(f"{GOOD} avx2", f"{GOOD} avx2"))["faster"] == ["avx2"]
+    assert judge("aarch64", cpuinfo("fp asimd sve", key="Features\t"))["faster"] == ["sve"]
+
+
+@pytest.mark.parametrize("missing", GOOD.split()[1:])
+def test_what_is_missing_is_named_and_the_host_is_at_fault(missing: str) -> None:
+    less = " ".join(name for name in GOOD.split() if name != missing)
+    with pytest.raises(CheckFailed, match="the host is at fault, not the image") as caught:
+        judge("x86_64", cpuinfo(less))
+    assert caught.value.evidence["missing"] == [missing]
+
+
+def test_one_processor_without_is_enough_to_fail() -> None:
+    assert instructions(cpuinfo("sse2 avx", "sse2")) == {"sse2"}
+    with pytest.raises(CheckFailed):
+        judge("x86_64", cpuinfo(GOOD, GOOD.replace(" avx", "")))
+
+
+@pytest.mark.parametrize(("machine", "text"), [("riscv64", cpuinfo(GOOD)), ("x86_64", "processor\t: 0\n")])
+def test_an_unknown_machine_or_one_that_does_not_tell_is_not_judged(machine: str, text: str) -> None:
+    with pytest.raises(CheckSkipped):
+        judge(machine, text)

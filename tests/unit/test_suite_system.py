@@ -1,0 +1,168 @@
+"""What the suite says of how a container was started: places to write, time zone, certificates, ports."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
+
+from checks import certificates, listening, locality, system
+from contract import CheckFailed, Facts
+
+as_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+BUNDLE = ssl.get_default_verify_paths().cafile or "/etc/ssl/certs/ca-certificates.crt"
+HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+
+
+def row(port: int, state: str, inode: int) -> str:
+    return (
+        f"   0: 0100007F:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 0 1000 0 {inode} 1\n"
+    )
+
+
+def proc(folder: Path, tables: dict[str, str], sockets: dict[int, int]) -> Path:
+    """A /proc with tables of sockets, and processes that have one each."""
+    (folder / "net").mkdir(parents=True)
+    for name, rows in tables.items():
+        (folder / "net" / name).write_text(HEAD + rows)
+    for process, inode in sockets.items():
+        (folder / str(process) / "fd").mkdir(parents=True)
+        (folder / str(process) / "fd" / "3").symlink_to(f"socket:[{inode}]")
+        (folder / str(process) / "fd" / "4").symlink_to("/dev/null")
+        (folder / str(process) / "cmdline").write_bytes(b"server\0--port\0")
+    (folder / "self").mkdir()
+    return folder
+
+
+def test_who_listens_is_named(tmp_path: Path) -> None:
+    tables = {"tcp": row(6006, "0A", 11) + row(40000, "01", 12), "udp6": row(53, "07", 13)}
+    with pytest.raises(CheckFailed, match=r"found tcp port 6006 \(server --port\), udp6 port 53 \(server"):
+        listening.judge(proc(tmp_path, tables, {7: 11, 8: 13}))
+
+
+def test_ports_of_the_host_s_network_are_not_the_container_s(tmp_path: Path) -> None:
+    found = listening.judge(proc(tmp_path, {"tcp": row(22, "0A", 11)}, {7: 99}))
+    assert found == {"listening": 0, "outside": 1}
+
+
+@as_user
+def test_a_port_may_be_that_of_a_process_that_hides_its_files(tmp_path: Path) -> None:
+    folder = proc(tmp_path, {"tcp": row(22, "0A", 11)}, {7: 99})
+    (folder / "7/fd").chmod(0)
+    try:
+        with pytest.raises(CheckFailed, match=r"port 22 \(a process of another user"):
+            listening.judge(folder)
+    finally:
+        (folder / "7/fd").chmod(0o700)
+
+
+def test_a_real_server_is_seen() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(CheckFailed, match=rf"tcp port {port} \("):
+            listening.judge(Path("/proc"))
+
+
+@pytest.mark.parametrize(
+    "zone", [None, "", "UTC", ":UTC", "UTC0", "CET-1CEST", "<+03>-3", "EST5EDT", "Mars/Base"]
+)
+def test_a_zone_has_rules_when_it_is_utc_or_brings_them_or_has_a_file(
+    tmp_path: Path, zone: str | None
+) -> None:
+    (tmp_path / "Mars").mkdir()
+    (tmp_path / "Mars/Base").touch()
+    assert locality.has_rules(zone, str(tmp_path))
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "CET", ":Mars/Base", "Etc/GMT+3", "Mars"])
+def test_a_zone_without_rules_would_be_utc_without_a_word(tmp_path: Path, zone: str) -> None:
+    assert not locality.has_rules(zone, str(tmp_path))
+
+
+def test_a_zone_that_the_image_lacks_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TZDIR", str(tmp_path))
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    with pytest.raises(CheckFailed, match="expected the time zone Europe/Berlin, found"):
+        locality.time_zone(Facts())
+
+
+def test_a_locale_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    assert locality.locale(Facts())["locale"] == "C.UTF-8"
+    monkeypatch.setenv("LC_ALL", "tlh_QO.UTF-8")
+    with pytest.raises(CheckFailed, match="tlh_QO"):
+        locality.locale(Facts())
+
+
+def test_a_home_that_can_be_written_to_passes(tmp_path: Path) -> None:
+    assert system.judge_home(str(tmp_path))["writable"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_home_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckFailed, match=r"found .*/nobody \(No such file"):
+        system.judge_home(str(tmp_path / "nobody"))
+
+
+@as_user
+def test_a_home_of_somebody_else_is_named_with_its_owner() -> None:
+    with pytest.raises(CheckFailed, match=r"found / \(Permission denied, owned by uid 0, mode"):
+        system.judge_home("/")
+
+
+def test_a_home_on_a_read_only_file_system_is_no_fault() -> None:
+    folder = next((one for one in ("/sys", "/proc") if system.read_only(one)), None)
+    if folder is None:
+        pytest.skip("no read-only file system here")
+    assert system.judge_home(folder)["writable"] is False
+
+
+def test_shared_memory_is_judged_by_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert system.judge_shared_memory(str(tmp_path))["mib"] >= system.SHARED_MIB
+    monkeypatch.setattr(system, "SHARED_MIB", 2**40)
+    with pytest.raises(CheckFailed, match="--shm-size"):
+        system.judge_shared_memory(str(tmp_path))
+    with pytest.raises(CheckFailed, match="expected to write"):
+        system.judge_shared_memory(str(tmp_path / "nowhere"))
+
+
+def test_temporary_files_go_where_they_should(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert system.temporary(Facts())["folder"] == str(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
+    with pytest.raises(CheckFailed, match="nowhere is missing"):
+        system.temporary(Facts())
+
+
+def test_authorities_of_a_bundle_and_of_a_folder_are_counted(tmp_path: Path) -> None:
+    if not Path(BUNDLE).is_file():
+        pytest.skip("no bundle here")
+    whole = Path(BUNDLE).read_text()
+    first = whole[: whole.index("-----END CERTIFICATE-----")] + "-----END CERTIFICATE-----\n"
+    (tmp_path / "0179095f.0").write_text(first)
+    (tmp_path / "README").touch()
+    assert certificates.in_folder(tmp_path) == 1
+    assert certificates.in_file(tmp_path / "0179095f.0") == 1
+    (tmp_path / "002c0b4f.0").write_text(first[:200])
+    assert "002c0b4f.0 cannot be read" in str(certificates.in_folder(tmp_path))
+    assert "cannot be read (No such file" in str(certificates.in_file(tmp_path / "nowhere"))
+    assert certificates.in_folder(tmp_path / "nowhere") == "No such file or directory"
+
+
+def test_few_authorities_are_a_fault_unless_they_are_one_s_own() -> None:
+    assert certificates.judge({"bundle": 148}, {"SSL_CERT_FILE": 1})["authorities"]["SSL_CERT_FILE"] == 1
+    for found, own in (
+        ({"bundle": 3}, {}),
+        ({"bundle": 148}, {"SSL_CERT_FILE": 0}),
+        ({"bundle": "broken"}, {}),
+    ):
+        with pytest.raises(CheckFailed, match="expected at least 100"):
+            certificates.judge(found, own)

@@ -1,0 +1,208 @@
+"""The report's page as text: whole, closed to the outside, and nothing in it but text that came out of a container."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from reports import ATTACK, BROKEN, DIGEST, ENDS, GREEN, NAMES, PARTIAL, RED, result
+from tfimg.validation.page import SIGNS, light, page, rows, summary
+from tfimg.validation.report import Report
+from tfimg.validation.text import plain, pretty
+
+ALL = {"green": GREEN, "red": RED, "broken": BROKEN, "partial": PARTIAL}
+VOID = {"meta"}
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and the text between them; fails on tags that do not nest."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, Mapping[str, str | None]]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(page(report))
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def of(self, tag: str, word: str) -> list[Mapping[str, str | None]]:
+        """Elements of a kind and a class."""
+        return [
+            told for name, told in self.elements if name == tag and word in (told.get("class") or "").split()
+        ]
+
+
+@pytest.mark.parametrize("report", ALL.values(), ids=ALL)
+def test_it_loads_nothing_and_runs_nothing(report: Report) -> None:
+    found = Page(report)
+    assert {tag for tag, _ in found.elements} & {
+        "script",
+        "img",
+        "link",
+        "iframe",
+        "object",
+        "form",
+        "base",
+    } == set()
+    names = {name for _, told in found.elements for name in told}
+    assert not {name for name in names if name.startswith("on")} | names & {"src", "srcset"}
+    style = page(report).partition("<style>")[2].partition("</style>")[0]
+    assert not re.search(r"url\(|@import|image-set|src\s*:", style)
+    (policy,) = (told["content"] for _, told in found.elements if told.get("http-equiv"))
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'"
+
+
+@pytest.mark.parametrize("report", ALL.values(), ids=ALL)
+def test_every_link_leads_to_a_place_in_the_page(report: Report) -> None:
+    found = Page(report)
+    places = Counter(told["id"] for _, told in found.elements if "id" in told)
+    assert set(places.values()) <= {1}
+    assert {told["href"] for tag, told in found.elements if tag == "a"} <= {f"#{place}" for place in places}
+
+
+@pytest.mark.parametrize("report", ALL.values(), ids=ALL)
+def test_it_is_a_file_that_can_be_written(report: Report) -> None:
+    text = page(report)
+    text.encode()
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e\ufffe]", text)
+
+
+def test_each_check_is_a_cell_that_names_it_and_leads_to_its_row() -> None:
+    cells = Page(RED).of("a", "cell")
+    outcomes = {**dict.fromkeys(NAMES, "passed"), **{name: outcome for name, (outcome, _) in ENDS.items()}}
+    assert [cell["aria-label"] for cell in cells] == [
+        f"{name}: {outcome}" for name, outcome in outcomes.items()
+    ]
+    assert [cell["href"] for cell in cells] == [f"#{name}" for name in NAMES]
+    assert [cell["class"] for cell in cells] == [f"cell {outcome}" for outcome in outcomes.values()]
+
+
+def test_what_is_not_green_is_open_and_the_rest_is_folded() -> None:
+    found = Page(RED)
+    assert sum("open" in told for tag, told in found.elements if tag == "details") == len(ENDS)
+    assert not any("open" in told for tag, told in Page(GREEN).elements if tag == "details")
+
+
+def test_whatever_looks_like_markup_is_shown_as_text() -> None:
+    text = Page(RED).text
+    # Reason, proof, name and value of evidence, output, waived, environment.
+    assert text.count(ATTACK) >= 7
+    assert "{{ 7 * 7 }}" in text
+    assert ATTACK in Page(BROKEN).text
+
+
+def test_it_says_everything_that_the_report_says() -> None:
+    text = Page(RED).text
+    for told in (
+        "failed", RED.identifier, "built, where linked was to be shown", "3 checks", "standard",
+        "2026-01-02 03:04:05 UTC", DIGEST, "A compiled package was built against NumPy 1", "numerics.never_ran",
+        "Install numpy<2, as the lock says.",
+        "signal 11 (SIGSEGV)", "1.26.4", "gpu.memory_growth", "this release has no Keras format", "NVIDIA T4", "7951",
+        "Intel(R) Xeon(R) CPU @ 2.80GHz", "0.0188", "1024, 256, 768",
+    ):  # fmt: skip
+        assert told in text
+
+
+def test_evidence_wraps_unless_it_has_lines_of_its_own() -> None:
+    evidence = {"flat": ["a" * 99, "b" * 99], "lines": "one\ntwo", "deep": [{"x": 1}]}
+    text = page(replace(GREEN, results=(replace(result("a.b"), evidence=evidence),)))
+    shown = text.partition("Evidence</h3>")[2].partition("</dl>")[0]
+    assert f'<span class="value">{"a" * 99}, {"b" * 99}</span>' in shown
+    assert '<pre tabindex="0">one\ntwo</pre>' in shown
+    assert shown.count("<pre") == 2
+
+
+def test_the_accelerator_is_named() -> None:
+    seen = replace(result("gpu.visible"), evidence={"gpu": "NVIDIA H100", "driver": "550.54"})
+    text = Page(replace(GREEN, results=(seen,))).text
+    assert re.search(r"gpu\s*NVIDIA H100\s*driver\s*550.54", text)
+
+
+@pytest.mark.parametrize(
+    ("report", "colour", "sentence"),
+    [
+        (GREEN, "green", "38 of 38 checks passed."),
+        (RED, "red", "33 of 38 checks passed. The image is at fault. 3 more need a GPU."),
+        (
+            PARTIAL,
+            "amber",
+            "12 of 12 checks passed. 26 required checks did not run, so validated is not shown.",
+        ),
+        (
+            replace(GREEN, problem="the suite ended"),
+            "red",
+            "The suite did not reach its end: the suite ended.",
+        ),
+    ],
+    ids=["green", "red", "partial", "broken"],
+)
+def test_the_verdict_is_a_colour_a_sign_and_a_sentence(report: Report, colour: str, sentence: str) -> None:
+    assert (light(report), summary(report)) == (colour, sentence)
+    assert colour in {told.get("class") for tag, told in Page(report).elements if tag == "header"}
+    assert f"<title>{report.verdict}: {report.identifier}</title>" in page(report)
+
+
+def test_no_two_outcomes_look_the_same_in_print() -> None:
+    assert len(set(SIGNS.values())) == len(SIGNS)
+
+
+def test_bars_are_parts_of_the_longest_and_survive_nonsense() -> None:
+    seconds = {"a.one": 2.0, "a.two": 0.5, "a.nan": float("nan"), "a.less": -3.0, "a.endless": float("inf")}
+    report = replace(GREEN, results=tuple(result(name, seconds=took) for name, took in seconds.items()))
+    assert {row.name: row.part for row in rows(report)} == {
+        "one": 100,
+        "two": 25,
+        "nan": 0,
+        "less": 0,
+        "endless": 0,
+    }
+    assert all(row.part == 0 for row in rows(replace(GREEN, results=(result("a.b", seconds=0.0),))))
+    Page(report)
+
+
+def test_odd_names_have_places_of_their_own() -> None:
+    names = ("a.b", "a.b", 'x"><b>', "x___b_", "", "é.\x00")
+    report = replace(GREEN, results=tuple(map(result, names)))
+    assert len({row.anchor for row in rows(report)}) == len(names)
+    Page(report)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain\ttext\nof two lines ✓ é 😀", "plain\ttext\nof two lines ✓ é 😀"),
+        ("\x1b[1;31mred\x1b[0m \x1b]0;title\x07now", "red now"),
+        ("a\x00b\rc\x7f", r"a\x00b\x0dc\x7f"),
+        ("\u202egnp.exe \ud800", r"\u202egnp.exe \ud800"),
+    ],
+)
+def test_text_is_made_harmless(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "none"), ([], "none"), (1.5, "1.5"), (True, "true"), (float("nan"), "nan"), ("a\x00", r"a\x00"),
+        ([1, 2, "x"], "1, 2, x"), ([[1], [2]], "[\n  [\n    1\n  ],\n  [\n    2\n  ]\n]"),
+    ],
+)  # fmt: skip
+def test_evidence_is_readable(value: object, shown: str) -> None:
+    assert pretty(value) == shown

@@ -1,0 +1,138 @@
+"""The report's published JSON Schema, and kept reports: believed as a whole or refused by path."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from reports import BROKEN, GREEN, PARTIAL, RED, result
+from tfimg.errors import FileError
+from tfimg.validation.forms import json_text
+from tfimg.validation.report import SCHEMA, Report
+from tfimg.validation.schema import MEANINGS, OPTIONAL, read_report, schema_text
+from tfimg.workspace import Workspace
+
+VALIDATOR = Draft202012Validator(json.loads(schema_text()))
+ON_A_GPU = replace(
+    RED, results=(replace(result("gpu.visible"), evidence={"gpu": "NVIDIA T4", "driver": "535.104.05"}),)
+)
+ALL = {"green": GREEN, "red": RED, "broken": BROKEN, "partial": PARTIAL, "on a GPU": ON_A_GPU}
+
+Spoil = Callable[[dict[str, Any]], object]
+
+
+def document(report: Report) -> Any:
+    return json.loads(json_text(report))
+
+
+def test_the_schema_is_a_schema_and_the_committed_one(workspace: Workspace) -> None:
+    Draft202012Validator.check_schema(VALIDATOR.schema)
+    assert workspace.report_schema.read_text() == schema_text()
+
+
+def test_it_says_what_every_field_means_and_which_version_it_is() -> None:
+    fields = VALIDATOR.schema["properties"]
+    assert set(fields) == {*MEANINGS, *OPTIONAL}
+    assert all("description" in field for field in fields.values())
+    assert fields["schema"]["const"] == SCHEMA
+
+
+@pytest.mark.parametrize("report", ALL.values(), ids=ALL)
+def test_a_real_report_is_of_the_schema(report: Report) -> None:
+    VALIDATOR.validate(document(report))
+
+
+SPOILT: dict[str, Spoil] = {
+    "a field is missing": lambda it: it.pop("waived"),
+    "a result's field is missing": lambda it: it["results"][0].pop("output"),
+    "another schema": lambda it: it.update(schema=1),
+    "a field of nobody's": lambda it: it.update(extra=1),
+    "a result's field of nobody's": lambda it: it["results"][0].update(extra=1),
+    "an outcome of nobody's": lambda it: it["results"][0].update(outcome="fine"),
+    "a text for a number": lambda it: it.update(seconds="1"),
+    "a verdict of nobody's": lambda it: it.update(verdict="fine"),
+    "an explanation by halves": lambda it: it["results"][2]["explained"][0].pop("remedy"),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_what_is_no_report_is_refused_by_the_schema_and_where_it_is_read(spoil: Spoil) -> None:
+    told = document(RED)
+    spoil(told)
+    assert not VALIDATOR.is_valid(told)
+    with pytest.raises(FileError):
+        read_report(json.dumps(told), source="report.json")
+
+
+@pytest.mark.parametrize("report", ALL.values(), ids=ALL)
+def test_a_kept_report_is_read_as_it_was(report: Report) -> None:
+    text = json_text(report)
+    read = read_report(text, source="report.json")
+    assert (json_text(read), read.passed, read.level) == (text, report.passed, report.level)
+
+
+def refused(text: str) -> str:
+    with pytest.raises(FileError) as caught:
+        read_report(text, source="report.json")
+    return str(caught.value)
+
+
+def test_every_problem_is_told_by_its_path() -> None:
+    told = document(GREEN)
+    told["results"][3]["outcome"], told["aim"], told["date"] = "fine", None, 7
+    assert refused(json.dumps(told)) == (
+        "report.json is no validation report:\n"
+        "  date: input should be a valid string\n"
+        "  results[3].outcome: input should be 'passed', 'failed', 'crashed', 'timed-out' or 'skipped'\n"
+        "  aim: input should be 'linked' or 'validated'\n"
+        "Write it anew with `tfimg validate --report`."
+    )
+
+
+def test_a_report_cannot_say_better_than_its_results() -> None:
+    told = document(RED)
+    told |= {"passed": True, "verdict": "passed", "level": "linked"}
+    message = refused(json.dumps(told))
+    assert "\n  passed: it says true, and the rest amounts to false\n" in message
+    assert '\n  level: it says "linked", and the rest amounts to "built"\n' in message
+
+
+def test_another_version_is_told_as_such() -> None:
+    assert refused('{"schema": 1, "results": []}') == (
+        "report.json is a report of schema 1, and this version of tfimg reads 2. Validate the image anew with "
+        "--report FILE, or read it with the version that wrote it."
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "it is not JSON: Expecting value"), ("[1]", "it has no results"), ("{}", "it has no results"),
+        ('{"results": NaN}', "NaN is no number of JSON"), ("[" * 100_000, "it is not JSON"),
+    ],
+    ids=["empty", "a list", "an object", "NaN", "deep"],
+)  # fmt: skip
+def test_what_is_no_report_at_all_is_told(text: str, problem: str) -> None:
+    assert problem in refused(text)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters()), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_any_evidence_can_be_kept_and_read_again(value: Any) -> None:
+    report = replace(GREEN, results=(replace(result("a.b"), evidence={"value": value}),))
+    text = json_text(report)
+    VALIDATOR.validate(json.loads(text))
+    assert json_text(read_report(text, source="report.json")) == text
