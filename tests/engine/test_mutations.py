@@ -63,3 +63,45 @@ def plant(engine: DockerEngine, built: Built, wheels: Mapping[str, Path]) -> Pla
 def all_checks(built: Built) -> set[str]:
     """Every check of the shared image's own validation, which passed."""
     return {result["check"] for result in built.report["results"]}
+
+
+def ends(results: Results, outcome: str) -> set[str]:
+    return {name for name, event in results.items() if event["outcome"] == outcome}
+
+
+def signatures(results: Results) -> set[str]:
+    return {one["signature"] for event in results.values() for one in event["explained"]}
+
+
+INDEPENDENT = f"""
+: >/etc/ssl/certs/ca-certificates.crt
+chmod u+s /usr/bin/env
+chown 0:0 /home/tensorflow
+find {SITE}/tensorflow/lite -name '_pywrap_tensorflow_interpreter_wrapper.so' -exec {TRUNCATE} {{}} +
+rm -r {SITE}/tensorboard/plugins/scalar
+echo 'def fft(*a, **k): import ctypes; ctypes.string_at(0)' >>{SITE}/numpy/fft/__init__.py
+echo 'def svd(*a, **k): import time; time.sleep(10000)' >>{SITE}/numpy/linalg/__init__.py
+cat >>{SITE}/tensorflow/python/ops/linalg_ops.py <<'END'
+import os as _os
+_cholesky = cholesky
+def cholesky(*a, **k):
+    _os.write(1, b'{{"event": "end", "check": "numerics.cholesky", "outcome": "failed"}}\\n')
+    _os.write(2, bytes(range(256)) * 4096)
+    return _cholesky(*a, **k)
+END
+"""
+"""Faults that have nothing to do with each other: a crash, a hang and garbage among them."""
+
+
+def test_many_faults_at_once_are_each_named_and_cost_nothing_else(plant: Plant, all_checks: set[str]) -> None:
+    results = plant(INDEPENDENT)
+    assert set(results) == all_checks
+    assert ends(results, "crashed") == {"numerics.fft"}
+    assert ends(results, "timed-out") == {"numerics.svd"}
+    assert ends(results, "skipped") == set()
+    assert ends(results, "failed") == {
+        "environment.certificates", "environment.setuid", "environment.home", "saving.tflite", "tools.tensorboard",
+        "environment.imports", "environment.read_only",
+    }  # fmt: skip
+    assert any("string_at" in line for line in results["numerics.fft"]["output"])
+    assert any("in svd" in line for line in results["numerics.svd"]["output"])

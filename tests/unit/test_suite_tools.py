@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
 
-from checks import checkpoints, tools
+from checks import checkpoints, scripts
 from contract import CheckFailed
 
 
@@ -25,8 +25,8 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_script_of_this_python_is_found_and_run(program: Path) -> None:
-    assert tools.script("prog", "it was removed") == str(program)
-    assert tools.printed(str(program), "show", "--all") == (3, "['show', '--all']\n")
+    assert scripts.script("prog", "it was removed") == str(program)
+    assert scripts.printed(str(program), "show", "--all") == (3, "['show', '--all']\n")
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,14 @@ def test_a_script_of_this_python_is_found_and_run(program: Path) -> None:
 )
 def test_the_exit_code_is_what_a_shell_would_see(program: Path, ending: str, code: int) -> None:
     program.write_text(f"import sys\n{ending}\n")
-    assert tools.run(str(program)) == code
+    assert scripts.run(str(program)) == code
 
 
 def test_a_missing_script_is_named_with_the_reason(program: Path) -> None:
     with pytest.raises(
         CheckFailed, match="expected `other` on PATH, found none: it was removed or its scripts"
     ):
-        tools.script("other", "it was removed")
+        scripts.script("other", "it was removed")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_missing_script_is_named_with_the_reason(program: Path) -> None:
 def test_a_script_of_another_python_is_refused(program: Path, first: str, found: str) -> None:
     program.write_text(f"{first}\n")
     with pytest.raises(CheckFailed, match=found):
-        tools.script("prog", "it was removed")
+        scripts.script("prog", "it was removed")
 
 
 def run_of(first: int, **tensors: str) -> dict[str, Any]:

@@ -83,9 +83,7 @@ def _convert(tf: Any, weights: Any, rows: Any, kind: str) -> bytes:
     layer = tf.Module()
     layer.weights = tf.Variable(weights)
     spec = tf.TensorSpec([ROWS, FEATURES], tf.float32)
-    function = tf.function(lambda given: tf.nn.relu(tf.matmul(given, layer.weights))).get_concrete_function(
-        spec
-    )
+    function = tf.function(lambda given: tf.nn.relu(tf.matmul(given, layer.weights)), autograph=False)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function(spec)], layer)
     if kind != "float":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]

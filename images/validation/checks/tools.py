@@ -1,19 +1,10 @@
-"""The programs that come with TensorFlow.
-
-Each is run as its script on PATH has it, but in a fork, where TensorFlow is imported already: a process of its own
-would need two seconds for nothing but that.
-"""
+"""The programs that come with TensorFlow."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import json
-import runpy
-import shutil
-import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -29,6 +20,7 @@ from peers import answers, hide_gpus
 from . import exports
 from .cluster import free_addresses
 from .packages import installed_versions
+from .scripts import printed, run, script
 
 if TYPE_CHECKING:
     from typing import Any
@@ -105,52 +97,6 @@ def saved_model_cli(_facts: Facts) -> Evidence:
     return evidence
 
 
-def script(name: str, absence: str) -> str:
-    """The path of a program that pip installed. Raises CheckFailed without one, or when another Python runs it."""
-    command = shutil.which(name)
-    if command is None:
-        raise CheckFailed(
-            f"expected `{name}` on PATH, found none: {absence} or its scripts are elsewhere; lock it, and put its "
-            "scripts on PATH"
-        )
-    with Path(command).open("rb") as stream:
-        first = stream.readline().decode(errors="replace").strip()
-    prefix = _prefix(first[2:]) if first.startswith("#!") else "no Python"
-    if prefix != sys.prefix:
-        raise CheckFailed(
-            f"expected {command} to be run by the Python in {sys.prefix}, found {first!r}, that is {prefix}: the "
-            "script belongs to another installation; reinstall it",
-            command=command,
-        )
-    return command
-
-
-def _prefix(interpreter: str) -> str:
-    """Where the interpreter of a script is at home, or why that is not known."""
-    try:
-        command = [*interpreter.split(), "-c", "import sys; print(sys.prefix)"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS).stdout.strip()
-    except OSError as error:
-        return str(error)
-
-
-def run(command: str, *arguments: str) -> int:
-    """Exit code of a Python script, run in this process as if it were the only one."""
-    sys.argv = [command, *arguments]
-    try:
-        runpy.run_path(command, run_name="__main__")
-    except SystemExit as ending:
-        return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
-    return 0
-
-
-def printed(command: str, *arguments: str) -> tuple[int, str]:
-    """Exit code and output of a Python script."""
-    with contextlib.redirect_stdout(io.StringIO()) as output:
-        code = run(command, *arguments)
-    return code, output.getvalue()
-
-
 def _serve(folder: Path, command: str, *options: str) -> None:
     """Load the server while the run is being written, and start it then."""
     importlib.import_module("tensorboard.main")
@@ -165,7 +111,8 @@ def _visit(tf: Any, folder: Path, address: str) -> Evidence:
     """Write a run; then ask the server for the losses in it until it has them all, for its page and its version."""
     losses = _fit(tf, folder)
     (folder / WRITTEN).touch()
-    deadline, points = time.monotonic() + SECONDS / 2, []
+    deadline = time.monotonic() + SECONDS / 2
+    points: list[Any] = []
     while len(points) < len(losses):
         if time.monotonic() > deadline:
             raise CheckFailed(
