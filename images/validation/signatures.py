@@ -45,6 +45,8 @@ SIGNATURES = (
             r'could not select device driver "(?:nvidia|cdi)?" with capabilities: \[(?:\[gpu\])?\]',
             r"unknown or invalid runtime name: nvidia",
             r"unresolvable CDI devices .*nvidia\.com/gpu",
+            r"the container was not handed its GPU",
+            r"NVIDIA's container toolkit did not hand in the driver",
         ),
         cause="The container engine cannot hand a GPU to a container: NVIDIA's container toolkit is not "
         "installed, or the engine does not know of it.",
@@ -61,6 +63,7 @@ SIGNATURES = (
             r"nvidia-container-cli: requirement error: unsatisfied condition: (?:cuda|driver)\s*>=",
             r"CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
             r"the provided PTX was compiled with an unsupported toolchain",
+            r"the machine's driver knows CUDA up to \S+, and the image has \S+: the driver is too old",
         ),
         cause="The machine's NVIDIA driver is older than the CUDA in the image needs.",
         remedy="Update the driver on the machine, or take an image that it can run: `tfimg which` names one.",
@@ -129,7 +132,7 @@ SIGNATURES = (
         fault="host",
         patterns=(
             r"^(?:.*: line \d+: +\d+ )?Killed\b.*$",
-            r"(?:ended with|terminated by|killed by) signal 9\b",
+            r"(?:ended with|terminated by|killed by|found \w+:) signal 9\b",
             r"died with <Signals\.SIGKILL: 9>",
             r"exit(?:ed)?(?: with)?(?: code| status)?:? 137\b",
             r"the kernel killed its process: the container ran out of memory",
@@ -440,9 +443,7 @@ SIGNATURES = (
             r"(?:OSError|ImportError): libcuda\.so\.1: cannot open shared object file",
             r"nvidia-container-cli: initialization error: .*(?:driver not loaded|libnvidia-ml\.so\.1).*",
             r"Could not satisfy (?:explicit )?device specification '[^']*GPU:\d+'",
-            r"expected a GPU, found none: (?:there is no /dev/nvidia|the driver's libcuda|\w+VISIBLE_DEVICES=).*",
-            r"expected a GPU, found none; see gpu\.visible",
-            r"expected a GPU, found \[[^\]]*\]: the container was started without it",
+            r"expected a GPU, found none: (?:the machine has no NVIDIA driver that runs|\w+VISIBLE_DEVICES=).*",
         ),
         cause="No GPU was handed to the container, the machine has none, or a variable such as "
         "CUDA_VISIBLE_DEVICES hides it.",
@@ -491,7 +492,6 @@ SIGNATURES = (
             r"(?i:no TPU platform (?:is )?(?:found|available))",
             r"Couldn't open device: /dev/accel\d+",
             r"expected TPU cores, found none",
-            r"expected a TPU, found \[[^\]]*\]: the container was started without it",
         ),
         cause="libtpu does not reach a TPU: the container was started without the machine's devices, or "
         "libtpu is not of the release that TensorFlow was built with.",

@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
 
 from checks import CHECKS, gpu
+from explain import explain
 
 CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version: 12\n"
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs-builder)\nGCC: 13\n"
@@ -20,19 +21,34 @@ def test_driver_version(text: str, version: str | None) -> None:
     assert gpu.driver_version(text) == version
 
 
+NODE = ["/dev/nvidia0"]
+
+
 @pytest.mark.parametrize(
-    ("environment", "nodes", "loads", "reason"),
+    ("environment", "nodes", "module", "driver_cuda", "reason", "signature"),
     [
-        ({"CUDA_VISIBLE_DEVICES": ""}, ["/dev/nvidia0"], True, "CUDA_VISIBLE_DEVICES='' hides it"),
-        ({"CUDA_VISIBLE_DEVICES": "-1"}, [], False, "CUDA_VISIBLE_DEVICES='-1' hides it"),
-        ({"NVIDIA_VISIBLE_DEVICES": "void"}, [], False, "NVIDIA_VISIBLE_DEVICES='void' keeps it out"),
-        ({"NVIDIA_VISIBLE_DEVICES": "all"}, [], False, "there is no /dev/nvidia*"),
-        ({"CUDA_VISIBLE_DEVICES": "0,1"}, ["/dev/nvidia0"], False, "libcuda.so.1 does not load"),
-        ({}, ["/dev/nvidia0"], True, "the driver is too old"),
+        ({"CUDA_VISIBLE_DEVICES": ""}, NODE, True, (12, 2), "CUDA_VISIBLE_DEVICES='' hides it", "no-gpu"),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, [], False, None, "CUDA_VISIBLE_DEVICES='-1' hides it", "no-gpu"),
+        ({"NVIDIA_VISIBLE_DEVICES": "void"}, [], False, None, "='void' keeps it out", "no-gpu"),
+        ({"NVIDIA_VISIBLE_DEVICES": "all"}, [], False, None, "has no NVIDIA driver that runs", "no-gpu"),
+        ({"NVIDIA_VISIBLE_DEVICES": "all"}, [], True, None, "was not handed its GPU", "no-toolkit"),
+        ({"CUDA_VISIBLE_DEVICES": "0,1"}, NODE, True, None, "no libcuda.so.1 that loads", "no-toolkit"),
+        ({}, NODE, True, (11, 4), "knows CUDA up to 11.4, and the image has 12.2", "driver-too-old"),
+        ({}, NODE, True, (12, 0), "a library did not load", None),
     ],
 )
-def test_reason_for_no_gpu(environment: dict[str, str], nodes: list[str], loads: bool, reason: str) -> None:
-    assert reason in gpu.why_none(environment, nodes, loads)
+def test_reason_for_no_gpu_and_what_is_known_about_it(
+    environment: dict[str, str],
+    nodes: list[str],
+    module: bool,
+    driver_cuda: tuple[int, int] | None,
+    reason: str,
+    signature: str | None,
+) -> None:
+    told = gpu.why_none(gpu.Seen(environment, nodes, module, driver_cuda), "12.2")
+    assert reason in told
+    found = [(one.signature, one.fault) for one in explain(f"expected a GPU, found none: {told}")]
+    assert found == ([(signature, "host")] if signature else [])
 
 
 def test_checks_of_a_present_gpu_are_asked_for_only_there() -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from contract import CheckFailed
 from framework import tensorflow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from contract import Evidence, Facts
 
@@ -25,12 +26,15 @@ NODES = ("nvidia[0-9]*", "dxg")
 SMI_SECONDS = 60
 
 
-def visible(_facts: Facts) -> Evidence:
+def visible(facts: Facts) -> Evidence:
     """TensorFlow lists a GPU; its name and compute capability, and the version of the driver."""
     tf = tensorflow()
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
-        raise CheckFailed(f"expected a GPU, found none: {why_none(os.environ, _nodes(), _driver_loads())}")
+        seen = Seen(
+            environment=os.environ, nodes=_nodes(), module=DRIVER.exists(), driver_cuda=_driver_cuda()
+        )
+        raise CheckFailed(f"expected a GPU, found none: {why_none(seen, facts.cuda)}")
     details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
     return {
         "gpu": [one.get("device_name") for one in details],
@@ -39,18 +43,43 @@ def visible(_facts: Facts) -> Evidence:
     }
 
 
-def why_none(environment: Mapping[str, str], nodes: list[str], driver_loads: bool) -> str:
-    """The likeliest reason for no GPU, what hides it first, and what to do."""
-    cuda, toolkit = environment.get("CUDA_VISIBLE_DEVICES"), environment.get("NVIDIA_VISIBLE_DEVICES")
-    if cuda is not None and cuda.split(",")[0].strip() in ("", "-1", "NoDevFiles"):
-        return f"CUDA_VISIBLE_DEVICES={cuda!r} hides it; unset it"
-    if toolkit in ("", "void", "none"):
-        return f"NVIDIA_VISIBLE_DEVICES={toolkit!r} keeps it out of the container; unset it, or name a GPU"
-    if not nodes:
-        return "there is no /dev/nvidia*; start the container with --gpus all, and see nvidia-smi on the host"
-    if not driver_loads:
-        return "the driver's libcuda.so.1 does not load; start the container with NVIDIA's container toolkit"
-    return "the driver is too old, or a library did not load; see libraries.* and TensorFlow's log lines"
+@dataclass(frozen=True)
+class Seen:
+    """What a container shows of its machine's GPU: device nodes, the kernel's module, and the driver's library.
+
+    `driver_cuda` is the CUDA version that the library knows, (12, 2); None where it does not load.
+    """
+
+    environment: Mapping[str, str]
+    nodes: Sequence[str]
+    module: bool
+    driver_cuda: tuple[int, int] | None
+
+
+def why_none(seen: Seen, cuda: str | None) -> str:
+    """The likeliest reason for no GPU, what hides it first, and what to do. `cuda` is the image's, as 12.2."""
+    hidden, asked = (
+        seen.environment.get("CUDA_VISIBLE_DEVICES"),
+        seen.environment.get("NVIDIA_VISIBLE_DEVICES"),
+    )
+    if hidden is not None and hidden.split(",")[0].strip() in ("", "-1", "NoDevFiles"):
+        return f"CUDA_VISIBLE_DEVICES={hidden!r} hides it; unset it"
+    if asked in ("", "void", "none"):
+        return f"NVIDIA_VISIBLE_DEVICES={asked!r} keeps it out of the container; unset it, or name a GPU"
+    if not seen.nodes and seen.module:
+        return "the machine's driver runs, and the container was not handed its GPU: start it with --gpus all, which " \
+            "needs NVIDIA's container toolkit on the machine"  # fmt: skip
+    if not seen.nodes:
+        return "the machine has no NVIDIA driver that runs; see nvidia-smi there"
+    if seen.driver_cuda is None:
+        return "the container has the GPU's nodes, and no libcuda.so.1 that loads: NVIDIA's container toolkit did " \
+            "not hand in the driver; set NVIDIA_DRIVER_CAPABILITIES=compute,utility"  # fmt: skip
+    if cuda is not None and seen.driver_cuda[0] < int(cuda.partition(".")[0]):
+        known = ".".join(map(str, seen.driver_cuda))
+        return (
+            f"the machine's driver knows CUDA up to {known}, and the image has {cuda}: the driver is too old"
+        )
+    return "a library did not load, or the GPU is in a state of its own; see libraries.* and nvidia-smi"
 
 
 def driver_version(text: str) -> str | None:
@@ -63,12 +92,14 @@ def _nodes() -> list[str]:
     return sorted(str(node) for pattern in NODES for node in Path("/dev").glob(pattern))
 
 
-def _driver_loads() -> bool:
+def _driver_cuda() -> tuple[int, int] | None:
+    version = ctypes.c_int()
     try:
-        ctypes.CDLL("libcuda.so.1")
+        # 12020 is 12.2 (CUDA driver API, cuDriverGetVersion); it works before cuInit and without a GPU.
+        failed = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
     except OSError:
-        return False
-    return True
+        return None
+    return None if failed else (version.value // 1000, version.value % 1000 // 10)
 
 
 def _driver_version() -> str | None:
