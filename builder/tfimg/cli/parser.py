@@ -16,6 +16,7 @@ examples:
   tfimg matrix                         what goes together, and what is proven
   tfimg which                          which image fits this machine's driver and GPU
   tfimg doctor                         whether this machine can build and run images
+  tfimg explain < LOG                  what is known about a failure
   tfimg run tfimg/tensorflow:2.15      start one, with the flags that its device needs
 
 Every command takes --json. Exit codes are listed in the README.
