@@ -27,6 +27,7 @@ class Screen:
         self._colour = stream.isatty()
         self._suite: dict[str, Any] = {}
         self._ends: list[dict[str, Any]] = []
+        self._reason: str | None = None
 
     def show(self, event: dict[str, Any]) -> None:
         """Take in one event."""
@@ -40,7 +41,10 @@ class Screen:
         elif kind == "end":
             self._ends.append(event)
             self._say(f"{self._painted(event['outcome'])} {event['seconds']:6.1f} s  {event['check']}")
-            self._say_folded(event["reason"])
+            # What is skipped for one reason is so forty times.
+            if event["reason"] != self._reason:
+                self._say_folded(event["reason"])
+            self._reason = event["reason"]
         elif kind == "done":
             self._done(event)
 

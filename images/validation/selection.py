@@ -85,7 +85,9 @@ def _within(checks: Mapping[str, Check], profile: str) -> list[str]:
 
 
 def _waived(checks: Mapping[str, Check], facts: Facts) -> dict[str, str]:
-    return {name: facts.waived[name] for name in checks if facts.waived and name in facts.waived}
+    """Of whole checks, and of single things that a check looks at: environment.imports:jax."""
+    waived = facts.waived or {}
+    return {name: reason for name, reason in waived.items() if name.partition(":")[0] in checks}
 
 
 def _fitting(checks: Mapping[str, Check], patterns: Sequence[str]) -> list[str]:

@@ -35,6 +35,8 @@ END_SECONDS = 60.0
 LAST_WORDS_SECONDS = 2.0
 # How long a death may go unnoticed while a process that outlived it still holds the pipes.
 TICK_SECONDS = 0.2
+# Of cgroup v2 and of v1 (the kernel's documentation of both: memory.events; memory.oom_control).
+OOM_FILES = ("memory.events", "memory/memory.oom_control")
 # After these, a process that forks is not what it was.
 LOST = ("crashed", "timed-out")
 
@@ -180,9 +182,9 @@ class Worker:
 
 
 def oom_kills() -> int:
-    """How many processes of this container the kernel has killed for lack of memory (cgroup v2, memory.events)."""
-    try:
-        lines = Path("/sys/fs/cgroup/memory.events").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
+    """How many processes of this container the kernel has killed for lack of memory, where it tells."""
+    lines: list[str] = []
+    for name in OOM_FILES:
+        with suppress(OSError):
+            lines += Path("/sys/fs/cgroup", name).read_text(encoding="ascii").splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))

@@ -19,7 +19,6 @@ from .planted import Results, spec_of, with_fault
 
 IMPORT = "environment.import_tensorflow"
 SITE = "/opt/tensorflow/lib/python3.11/site-packages"
-TRUNCATE = "truncate --size 4096"
 
 
 def pip(*arguments: str) -> str:
@@ -105,7 +104,7 @@ def test_many_faults_at_once_are_each_named_and_cost_nothing_else(plant: Plant, 
     assert ends(results, "skipped") == set()
     assert ends(results, "failed") == {
         "environment.certificates", "environment.setuid", "environment.home", "saving.tflite", "tools.tensorboard",
-        "environment.imports", "environment.read_only",
+        "environment.read_only",
     }  # fmt: skip
     assert any("string_at" in line for line in results["numerics.fft"]["output"])
     assert any("in svd" in line for line in results["numerics.svd"]["output"])
@@ -119,8 +118,9 @@ BREAKING = {
     "a NumPy of another ABI": (
         install("numpy"), ["numpy"], {"environment.packages", "environment.pip_check", IMPORT}, "numpy-abi",
     ),
-    "a protobuf of another generation": (
-        install("protobuf"), ["protobuf"], {"environment.packages", "environment.pip_check", IMPORT}, "protobuf",
+    "a protobuf that is too new": (
+        install("protobuf"), ["protobuf"],
+        {"environment.packages", "environment.pip_check", "environment.versions"}, None,
     ),
     "Keras 3 under a Keras 2 release": (
         install("keras"), ["keras"], {"environment.packages", "environment.pip_check"}, "keras-3",
@@ -133,7 +133,7 @@ BREAKING = {
         {"environment.packages", "environment.pip_check", "tools.tensorboard"}, None,
     ),
     "a library of TensorFlow cut off": (
-        f"{TRUNCATE} {SITE}/tensorflow/libtensorflow_cc.so.2", [], {IMPORT}, "truncated-library",
+        f"truncate --size 40 {SITE}/tensorflow/libtensorflow_cc.so.2", [], {IMPORT}, "truncated-library",
     ),
     "site-packages that the user cannot read": (
         f"chmod 700 {SITE}/numpy", [], {"environment.site_packages", IMPORT}, None,
@@ -213,12 +213,11 @@ def selftest(engine: DockerEngine, image: str, *options: str) -> subprocess.Comp
 
 @pytest.fixture
 def foreign(engine: DockerEngine, built: Built, tmp_path: Path) -> Iterator[str]:
-    """An image like those of others: no labels, root, an entry point of its own, a package that no lock names."""
+    """An image like those of others: no labels, root, an entry point of its own, a setuid file, a newer package."""
     name = "tfimg-test/somebody:1"
-    site = "/opt/tensorflow/lib/python3.11/site-packages"
     (tmp_path / "Dockerfile").write_text(
         f'FROM {built.name}\nUSER 0\nENTRYPOINT ["/bin/echo", "not what you asked for"]\n'
-        f"LABEL tfimg.identifier= tfimg.lock=\nRUN rm -r {site}/wheel* && chmod u+s /usr/bin/env\n"
+        f"LABEL tfimg.identifier= tfimg.lock=\nRUN chmod u+s /usr/bin/id\n"
     )
     line = ["docker", "--host", engine.host, "buildx", "build", f"--tag={name}", str(tmp_path)]
     subprocess.run(line, capture_output=True, check=True)
@@ -236,6 +235,6 @@ def test_an_image_of_somebody_else_is_validated_as_what_it_is_said_to_be(
     assert ended.code == 0, ended.stderr
     found = json.loads(report.read_text())
     assert (found["identifier"], found["level"]) == (IDENTIFIER, "validated")
-    assert set(found["waived"]) == {"environment.packages", "environment.user", "environment.setuid"}
+    assert {"environment.packages", "environment.user", "environment.setuid"} <= set(found["waived"])
     wrong = tfimg("validate", foreign, "--as", "2.18-cpu", "--profile", "smoke")
     assert (wrong.code, "environment.tensorflow_version failed" in wrong.stderr) == (20, True), wrong.stderr

@@ -10,7 +10,13 @@ from tfimg.recipe.lockfile import Layers, read_packages
 NOT_OURS = "the image was not built from a lock of tfimg"
 """Why nothing is compared with the lock in an image that somebody else built."""
 
-OURS = ("environment.packages", "environment.user", "environment.setuid")
+OURS = (
+    "environment.packages",
+    "environment.versions",
+    "environment.imports",
+    "environment.user",
+    "environment.setuid",
+)
 """Checks of what tfimg promises for its own images alone."""
 
 

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed, claimed
-from framework import attempt
+from framework import tensorflow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,16 +28,22 @@ SUFFIXES = (".py", *EXTENSION_SUFFIXES)
 def all_of_them(facts: Facts) -> Evidence:
     """Every module of every locked package imports, beside TensorFlow.
 
-    Packages that only bring libraries or data have none; they are told, and `environment.packages` sees them.
+    Packages that only bring libraries or data have none; they are told, and `environment.packages` sees them. The
+    facts may waive one package, as environment.imports:NAME.
     """
-    lock = claimed(facts.packages or None, "locked packages")
-    attempt()
+    packages = claimed(facts.packages or None, "locked packages")
+    # Half of them fail without it, and none of those would be to blame.
+    tensorflow()
+    waived = {name for name in packages if f"environment.imports:{name}" in (facts.waived or {})}
+    # First, because an import of pip keeps setuptools from bringing its own distutils (pypa/setuptools#3297).
+    lock = sorted(packages.keys() - waived, key=lambda name: (name != "setuptools", name))
     modules = {name: modules_of(name) for name in lock}
     problems = failures([module for name in lock for module in modules[name] or ()])
     problems.update({name: "it has no list of files" for name in lock if modules[name] is None})
     evidence = {
         "packages": len(lock),
         "modules": sum(len(found or ()) for found in modules.values()),
+        "waived": sorted(waived),
         "without": [name for name, found in modules.items() if found == []],
     }
     if problems:
