@@ -82,11 +82,8 @@ def told_level(report: Report) -> str:
         return f"{report.level}; required for {report.aim} and not run: {', '.join(report.missing)}"
     if not report.unproven:
         return report.level
-    needed = report.device.upper()
-    return (
-        f"{report.level}; unproven without a {needed}: {', '.join(report.unproven)}, and on a {needed} whatever "
-        "ran on the CPU"
-    )
+    told = f"{report.level}; unproven without {report.lack}: {', '.join(report.unproven)}"
+    return told if report.aim == "validated" else f"{told}, and on {report.lack} whatever ran on the CPU"
 
 
 def _document(planned: Plan, built: BuiltImage, report: Report) -> dict[str, Any]:

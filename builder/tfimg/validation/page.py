@@ -90,7 +90,7 @@ def summary(report: Report) -> str:
     if report.passed and report.missing:
         told += f" {len(report.missing)} required checks did not run, so {report.aim} is not shown."
     if report.unproven:
-        told += f" {len(report.unproven)} more need a {report.device.upper()}."
+        told += f" {len(report.unproven)} more need {report.lack}."
     return told
 
 

@@ -120,6 +120,11 @@ class Report:
         return "host" if wrong and all(at_host) else "image"
 
     @property
+    def lack(self) -> str:
+        """What the unproven checks need and this run did not have: a GPU, or, where it had one, more."""
+        return f"{'more than one' if self.aim == 'validated' else 'a'} {self.device.upper()}"
+
+    @property
     def accelerator(self) -> Mapping[str, str]:
         """The accelerator that it ran on and its driver, by name, as the suite saw them; empty where there was none."""
         seen = next((result for result in self.results if result.check == SEEN), None)
