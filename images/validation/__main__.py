@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -31,11 +32,13 @@ if TYPE_CHECKING:
     from stream import Emit
 
 SCHEMA = 2
+UNWRITTEN = 7
 EPILOG = """\
 exit codes:
   0 all that was asked passed   1 a check failed       2 the arguments make no sense
   3 a check crashed             4 a check timed out    5 a required check was skipped
-  6 the machine is at fault, not the image
+  6 the machine is at fault, not the image          7 the results cannot be written
+  130 interrupted
 examples:
   tfimg-selftest --profile smoke
   tfimg-selftest --json --only 'gpu.*' 'numerics.*'
@@ -58,10 +61,10 @@ def main() -> int:
     if (facts.device, facts.level) == ("tpu", "linked"):
         # libtpu asks a TPU VM's metadata server which workers there are, and waits for minutes where there is none.
         os.environ["TPU_SKIP_MDS_QUERY"] = "1"
-    return _run(facts, selection, arguments.profile, emit)
+    return _run(facts, selection, arguments, emit)
 
 
-def _run(facts: Facts, selection: Selection, profile: str, emit: Emit) -> int:
+def _run(facts: Facts, selection: Selection, arguments: argparse.Namespace, emit: Emit) -> int:
     began, tally = time.monotonic(), Tally(selection.required)
 
     def relay(event: dict[str, Any]) -> None:
@@ -73,9 +76,9 @@ def _run(facts: Facts, selection: Selection, profile: str, emit: Emit) -> int:
     emit(
         {
             "event": "suite", "schema": SCHEMA, "identifier": facts.identifier, "device": facts.device,
-            "level": facts.level, "profile": profile, "checks": list(selection.asked),
+            "level": facts.level, "profile": arguments.profile, "checks": list(selection.asked),
             "required": list(selection.required), "waived": dict(selection.waived),
-            "unproven": list(selection.unproven), "environment": machine(),
+            "unproven": list(selection.unproven), "environment": machine(), "nonce": arguments.nonce,
         }
     )  # fmt: skip
     problem = supervise(Order(CHECKS, "checks", selection.asked, facts), relay)
@@ -111,11 +114,14 @@ def _parse_arguments() -> argparse.Namespace:
         )
     parser.add_argument("--list", action="store_true", help="print the names of the checks, and run none")
     parser.add_argument("--facts", type=Path, metavar="FILE", help="JSON file of what the image claims")
+    parser.add_argument(
+        "--nonce", default="", help="repeated in the first event, so that no other run is taken for it"
+    )
     return parser.parse_args()
 
 
 def _facts(arguments: argparse.Namespace) -> Facts:
-    facts = _read_facts(arguments.facts) if arguments.facts else Facts()
+    facts = _read_facts(arguments.facts) if arguments.facts else Facts(device="cpu")
     said = {"device": arguments.device, "level": arguments.level}
     return replace(facts, **{name: value for name, value in said.items() if value})
 
@@ -129,5 +135,27 @@ def _read_facts(path: Path) -> Facts:
         raise FactsError(f"the facts file {path} is wrong: {error}") from None
 
 
+def interruptible() -> int:
+    """The exit code of `main`, also where somebody ends it or does not read; the worker is gone in any case."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    try:
+        code = main()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("validation: interrupted; nothing was judged", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        print(
+            f"validation: the results cannot be written or a process not be started: {error}", file=sys.stderr
+        )
+        return UNWRITTEN
+    return code
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    # Another flush of what could not be written would fail again.
+    os._exit(interruptible())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import tempfile
 import traceback
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,8 @@ FORK_SECONDS = 30
 
 def alone(act: Callable[[], object]) -> Any:
     """What `act` returns, in a fork; or what it complained of when it raised, died or hung."""
-    with tempfile.TemporaryFile() as words:
+    # In memory, since no folder need be writable.
+    with os.fdopen(os.memfd_create("words"), "w+b") as words:
         text, status = forked(act, words.fileno())
         words.seek(0)
         last = words.read().decode(errors="replace").strip().splitlines()[-1:]

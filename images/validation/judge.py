@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Verdict = tuple[str, str | None, Evidence]
 
 TRACEBACK_LINES = 20
+MOST_REASON = 1500  # characters: a program's output may be part of it
 
 
 def judged(
@@ -38,6 +39,8 @@ def ended(
     name: str, outcome: str, reason: str | None, seconds: float = 0.0, evidence: Evidence | None = None
 ) -> dict[str, Any]:
     """The event of a check's end."""
+    if reason is not None and len(reason) > MOST_REASON:
+        reason = f"{reason[:MOST_REASON]} …"
     told: dict[str, Any] = {"event": "end", "check": name, "outcome": outcome, "reason": reason}
     return {**told, "seconds": round(seconds, 3), "evidence": jsonable(evidence or {})}
 

@@ -11,12 +11,11 @@ if TYPE_CHECKING:
 
 COLOURS = {"passed": "32", "failed": "31", "crashed": "31", "timed-out": "31", "skipped": "33"}
 ENDED = {
-    "failed": "The image is not what it claims to be.",
+    "failed": "The image is not sound; each failure says what to do.",
     "crashed": "A check took its process along.",
     "timed-out": "A check did not end in time.",
     "skipped": "A required check could not be made.",
 }
-LEFT_OUT = "All that was asked passed; required for a level, and not asked or not green: "
 
 
 class Screen:
@@ -59,8 +58,9 @@ class Screen:
         for name, reason in self._suite["waived"].items():
             self._say(f"waived: {name}, because {reason}")
         if self._suite["unproven"]:
-            needed = (self._suite["device"] or "accelerator").upper()
-            self._say_folded(f"unproven without a {needed}: {', '.join(self._suite['unproven'])}", margin=0)
+            few = "more than one" if self._suite["level"] == "validated" else "a"
+            needed = f"{few} {self._suite['device'].upper()}"
+            self._say_folded(f"unproven without {needed}: {', '.join(self._suite['unproven'])}", margin=0)
         self._explain()
         self._verdict(event)
 
@@ -87,7 +87,8 @@ class Screen:
         elif event["problem"]:
             self._say(f"{self._coloured('31', 'CRASHED')}: {event['problem']}")
         elif event["missing"]:
-            self._say_folded(LEFT_OUT + ", ".join(event["missing"]), margin=0)
+            left = f"{len(event['missing'])} of the {len(self._suite['required'])} checks that a level needs"
+            self._say(f"{self._coloured('32', 'PASSED')} what was asked. {left} were left out.")
         elif self._suite["identifier"] is None:
             self._say(
                 f"{self._coloured('32', 'PASSED')}: all that could be asked; nothing says what the image is."

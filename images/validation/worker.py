@@ -11,8 +11,10 @@ import faulthandler
 import importlib
 import json
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from typing import TYPE_CHECKING
 
 import framework
@@ -31,8 +33,8 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 
 def main() -> None:
     """Read the order, then a name at a time; each is answered by one event."""
-    # Never outlive the supervisor, and say where in Python a crash happened.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _die_with_parent()
+    # Say where in Python a crash happened.
     faulthandler.enable()
     emit, told = emitter(int(sys.argv[1])), _claim_stdin()
     order: dict[str, Any] = json.loads(told.readline())
@@ -48,6 +50,11 @@ def main() -> None:
             emit(judged(name, table[name], facts))
 
 
+def _die_with_parent() -> None:
+    """Never outlive who waits for this process; a fork does not inherit that."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _claim_stdin() -> TextIO:
     """Standard input for this process alone: a program that a check starts finds it empty."""
     stream = os.fdopen(os.dup(0), encoding="ascii")
@@ -58,18 +65,30 @@ def _claim_stdin() -> TextIO:
 
 def _run_apart(name: str, check: Check, facts: Facts, emit: Emit) -> None:
     framework.attempt()
+    folder = _folder()
     child = os.fork()
     if not child:
-        status = 1
+        status, tempfile.tempdir = 1, folder
         try:
+            _die_with_parent()
             emit(judged(name, check, facts))
             status = 0
         finally:
             os._exit(status)
     status = os.waitpid(child, 0)[1]
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
     if status:
         code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         emit(ended(name, "crashed", f"its process ended with {how(code)}"))
+
+
+def _folder() -> str | None:
+    """Where a fork puts temporary files: it ends without removing them. None where no folder is writable."""
+    try:
+        return tempfile.mkdtemp()
+    except OSError:  # environment.temporary tells it
+        return None
 
 
 if __name__ == "__main__":

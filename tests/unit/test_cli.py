@@ -583,7 +583,7 @@ NOT_GREEN = [
         said(status=2),
         21,
         "2.15.1-cpu-py3.11 was built, but the suite did not start: the process ended with status 2: it said nothing. "
-        "No tag was given. Try again; if it breaks at the same check, the image is at fault.",
+        "No tag was given. Look inside with `docker run --rm -it --entrypoint sh IMAGE`.",
     ),
 ]
 

@@ -13,7 +13,7 @@ import pytest
 import stories
 from fakes import FakeEngine
 from tfimg.engine.protocol import Exit, Line
-from tfimg.errors import EngineUnavailable
+from tfimg.errors import EngineRefused, EngineUnavailable, ValidationBroken
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import facts
 from tfimg.recipe.lockfile import digest
@@ -241,8 +241,8 @@ def test_a_timeout_is_the_running_check_s(spec: ImageSpec) -> None:
             "the suite did not start: the process ended with status 0: hello",
         ),
         ([TimeoutError()], "the suite did not end within 3600 s"),
-        ([suite(), DONE, FINE], "the suite did not start: the process ended with status 0: it said nothing"),
-        ([DONE, FINE], "the suite did not start: the process ended with status 0: it said nothing"),
+        ([suite(), FINE], "the suite did not start: the process ended with status 0: it said nothing"),
+        ([DONE, FINE], f"the suite did not start: the process ended with status 0: {DONE.text}"),
     ],
     ids=["nothing", "no-suite", "hello", "timeout", "no-checks", "done-only"],
 )  # fmt: skip
@@ -372,16 +372,11 @@ def test_the_suite_runs_with_its_facts_without_network_as_the_image_s_own_user(s
     judge(spec, *GOOD, engine=engine, access="cdi")
     (order,) = engine.ran
     assert (order.image, order.network, order.user, order.access) == ("tf:x", "none", None, "cdi")
-    assert order.command == [
-        "python",
-        "/tfimg-validation/suite",
-        "--json",
-        "--facts",
-        "/tfimg-validation/facts.json",
-        "--profile",
-        "standard",
-    ]
-    assert order.entrypoint is None
+    assert order.entrypoint == ["/usr/bin/tini", "--", "/opt/tensorflow/bin/python", "-I"]
+    assert order.command[:-1] == [
+        "/tfimg-validation/suite", "--json", "--facts", "/tfimg-validation/facts.json", "--profile", "standard",
+        "--nonce",
+    ]  # fmt: skip
     assert order.files["/tfimg-validation/suite/__main__.py"] == (b"pass", 0o444)
     content, mode = order.files["/tfimg-validation/facts.json"]
     assert (json.loads(content), mode) == (facts(spec, LOCK, level="validated"), 0o444)
@@ -414,14 +409,40 @@ def test_an_image_of_somebody_else_is_not_compared_with_our_lock(spec: ImageSpec
         asking=Asking(profile="smoke", only=("gpu.*", "a"), skip=("b",)),
     )
     (order,) = engine.ran
-    assert order.entrypoint == ["sh", "-c", 'exec "$(command -v python || command -v python3)" "$@"', "sh"]
-    assert order.command == [
+    assert order.entrypoint == ["sh", "-c", 'exec "$(command -v python || command -v python3)" -I "$@"', "sh"]
+    assert order.command[:-2] == [
         "/tfimg-validation/suite", "--json", "--facts", "/tfimg-validation/facts.json", "--profile", "smoke",
         "--only", "gpu.*", "a", "--skip", "b",
     ]  # fmt: skip
     claims = json.loads(order.files["/tfimg-validation/facts.json"][0])
     assert (claims["packages"], claims["user"]) == (None, None)
     assert claims["waived"]["environment.packages"] == "the image was not built from a lock of tfimg"
+
+
+def test_a_stream_that_was_recorded_before_is_not_believed(spec: ImageSpec) -> None:
+    replayed = {**json.loads(suite("a", "b").text), "nonce": "of another run"}
+    report = judge(spec, event(**replayed), *GOOD[1:])
+    assert (report.results, report.verdict) == ((), "broken")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [suite("z"), start("z"), end("z"), start("b"), end("b"), DONE],
+    ids=["suite", "unknown-start", "unknown-end", "early-start", "early-end", "early-done"],
+)
+def test_an_event_that_is_out_of_turn_is_noise(said: Line, spec: ImageSpec) -> None:
+    assert judge(spec, *GOOD[:2], said, *GOOD[2:]).results == judge(spec, *GOOD).results
+    assert judge(spec, *GOOD[:2], said, *GOOD[2:]).passed
+
+
+def test_an_image_that_cannot_start_the_suite_is_told_as_such(spec: ImageSpec) -> None:
+    refusal = EngineRefused(
+        'It refused: exec: "sh": executable file not found in $PATH', next_step="See its log."
+    )
+    with pytest.raises(
+        ValidationBroken, match="tf:x was to be validated, but it has no sh to start the suite with"
+    ):
+        judge(spec, refusal, ours=False)
 
 
 def test_a_suite_is_its_python_files_without_what_python_leaves_behind(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tfimg.errors import BuildError, EngineRefused, NetworkError, Unexplained, U
 from tfimg.validation.explain import HARMLESS, WHOSE, cause
 from tfimg.validation.explain import explain as look_up
 from tfimg.validation.report import Explanation
+from tfimg.validation.text import plain
 
 MOST = 8 << 20
 """Bytes that are read of a log. Longer ones repeat themselves; this much takes two seconds."""
@@ -81,7 +82,7 @@ def _print(found: Sequence[Explanation]) -> None:
                 "found": one.signature,
                 "fault": WHOSE.get(one.fault, one.fault),
                 "cause": one.cause,
-                "proof": one.proof,
+                "proof": plain(one.proof),
                 "remedy": one.remedy,
             }
         )

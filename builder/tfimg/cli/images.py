@@ -84,7 +84,10 @@ def validate(context: Context) -> int:
     image = context.arguments.image
     spec, digest = claimed(context, image)
     planned = _plan(context, spec)
-    ours = bool((context.engine.labels(image) or {}).get(LOCK))
+    labels = context.engine.labels(image) or {}
+    ours = bool(labels.get(LOCK))
+    if labels.get(IDENTIFIER) not in (None, "", spec.identifier):
+        context.say(f"{image} is labelled {labels[IDENTIFIER]}; it is validated as {spec.identifier}.")
     if context.arguments.record:
         _require_lock(context, planned, image)
     aimed = _aim(context, spec)
@@ -95,7 +98,8 @@ def validate(context: Context) -> int:
         context.emit({"event": "report", **report.to_json()})
     demand(report, of=f"{image} was validated", end="Its tags are as they were.")
     if not context.arguments.json:
-        print(f"{image}: {len(report.results)} checks passed, level {told_level(report)}")
+        passed = sum(result.outcome == "passed" for result in report.results)
+        print(f"{image}: {passed} check{'' if passed == 1 else 's'} passed, level {told_level(report)}")
     return 0
 
 

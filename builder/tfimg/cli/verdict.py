@@ -32,6 +32,14 @@ ENDINGS: Mapping[Verdict, type[TfimgError]] = {
 """What an image that is not green ends a command with."""
 
 
+MOST = 3
+"""Checks that the last sentence tells; each has been told when it ended."""
+
+
+def _short(reason: str) -> str:
+    return reason if len(reason) <= 300 else f"{reason[:299]}…"
+
+
 def demand(report: Report, *, of: str, end: str) -> None:
     """Raises the verdict's error when an image is not green; `UnfitHost` where the machine is known to be at fault.
 
@@ -39,11 +47,19 @@ def demand(report: Report, *, of: str, end: str) -> None:
     """
     if report.passed:
         return
-    told = "; ".join(f"{one.check} {one.outcome}: {one.reason}" for one in report.culprits)
+    told = "; ".join(
+        f"{one.check} {one.outcome}: {_short(one.reason or '')}" for one in report.culprits[:MOST]
+    )
+    if len(report.culprits) > MOST:
+        told += f"; and {len(report.culprits) - MOST} more, told above"
     known = {one.signature: one for result in report.culprits for one in result.explained}
     if report.problem:
         found = f", but {report.problem}" + (f". {told}" if told else "")
-        next_step = "Try again; if it breaks at the same check, the image is at fault."
+        next_step = (
+            "Try again; if it breaks at the same check, the image is at fault."
+            if report.results
+            else "Look inside with `docker run --rm -it --entrypoint sh IMAGE`."
+        )
     else:
         found = f", and {len(report.culprits)} of {len(report.results)} checks did not pass. {told}"
         next_step = (
@@ -79,7 +95,8 @@ def tell(context: Context, planned: Plan, built: BuiltImage, report: Report) -> 
 def told_level(report: Report) -> str:
     """The level, and what a higher one would still need."""
     if report.missing:
-        return f"{report.level}; required for {report.aim} and not run: {', '.join(report.missing)}"
+        left = f"{len(report.missing)} of {len(report.required)} checks that {report.aim} needs were left out"
+        return f"{report.level}; {left} by --profile, --only or --skip"
     if not report.unproven:
         return report.level
     told = f"{report.level}; unproven without {report.lack}: {', '.join(report.unproven)}"

@@ -1,4 +1,4 @@
-"""`2.18-cuda12` → the image that people mean by it."""
+"""`2.18-cuda12`, `2.18` → the image that people mean by it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 
 _FORM = re.compile(
-    r"(?P<release>\d[\w.]*)-(?P<device>cpu|gpu|tpu|cuda)(?P<cuda>[\d.]*)(?:-py(?P<python>[\d.]+))?"
+    r"(?P<release>\d[\w.]*)(?:-(?P<device>cpu|gpu|tpu|cuda)(?P<cuda>[\d.]*))?(?:-py(?P<python>[\d.]+))?"
 )
 
 
 def find(specs: Sequence[ImageSpec], name: str) -> ImageSpec | None:
     """The image of an identifier, or of one cut short: newest release, default Python, the usual platform.
 
-    Release and CUDA may end after any number: `2.18-cuda12`, `2.18-gpu`, `2.15.1-cpu-py3.9`. None where nothing fits.
+    Release and CUDA may end after any number: `2.18-cuda12`, `2.18-gpu`, `2.15.1-cpu-py3.9`; without a device it is for
+    CPUs, as among the tags. None where nothing fits.
     """
     exact = next((spec for spec in specs if spec.identifier == name), None)
     form = _FORM.fullmatch(name)
@@ -26,10 +27,11 @@ def find(specs: Sequence[ImageSpec], name: str) -> ImageSpec | None:
     return fitting[-1] if fitting else None  # oldest release first
 
 
-def _fits(spec: ImageSpec, release: str, device: str, cuda: str, python: str | None) -> bool:
-    variant = (
-        spec.gpu is not None and _begins(spec.gpu.cuda, cuda) if device == "cuda" else spec.device == device
-    )
+def _fits(spec: ImageSpec, release: str, device: str | None, cuda: str | None, python: str | None) -> bool:
+    if device == "cuda":
+        variant = spec.gpu is not None and _begins(spec.gpu.cuda, cuda or "")
+    else:
+        variant = spec.device == (device or "cpu")
     return (
         variant
         and spec.platform == PLATFORMS[0]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tfimg.engine.protocol import Access, Engine, RunOrder
+from tfimg.engine.protocol import Access, Engine, Exit, Line, RunOrder
+from tfimg.errors import EngineRefused, ValidationBroken
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import facts
 from tfimg.recipe.lockfile import Layers, digest
@@ -21,8 +24,12 @@ from tfimg.validation.story import SECONDS, Story
 FOLDER = "tfimg-validation"
 """Where the suite lies in a container, below `/`."""
 
-ANY_PYTHON = ["sh", "-c", 'exec "$(command -v python || command -v python3)" "$@"', "sh"]
-"""What starts the suite in an image that somebody else built, whose entry point may do anything."""
+OWN_PYTHON = ["/usr/bin/tini", "--", "/opt/tensorflow/bin/python", "-I"]
+"""What starts the suite in an image of tfimg: its own interpreter, whatever PATH, PYTHON* variables, or the entry point
+of an image that was made from it say. The checks run in a process that sees the variables."""
+
+ANY_PYTHON = ["sh", "-c", 'exec "$(command -v python || command -v python3)" -I "$@"', "sh"]
+"""What starts the suite in an image that somebody else built."""
 
 
 def suite_files(folder: Path) -> dict[str, bytes]:
@@ -62,6 +69,20 @@ def _arguments(asking: Asking) -> list[str]:
     return chosen
 
 
+def _started(engine: Engine, order: RunOrder) -> Generator[Line | Exit, None, None]:
+    """The run. Raises `ValidationBroken` where the image lacks what starts it, which engines tell as a refusal."""
+    try:
+        yield from engine.run(order, timeout=SECONDS)
+    except EngineRefused as error:
+        if re.search(r"executable file not found|no such file or directory", error.what):
+            program = (order.entrypoint or order.command)[0]
+            raise ValidationBroken(
+                f"{order.image} was to be validated, but it has no {program} to start the suite with.",
+                next_step="It is not what it is said to be; see --as.",
+            ) from None
+        raise
+
+
 def validate(
     spec: ImageSpec,
     lock: Layers,
@@ -84,18 +105,18 @@ def validate(
     `level` is what is to be shown; for `validated`, `access` is how the container gets at the accelerator. `ours`
     says that the image was built from the lock.
     """
-    start = time.monotonic()
+    start, nonce = time.monotonic(), secrets.token_hex(8)
     files = {f"/{FOLDER}/suite/{name}": (content, 0o444) for name, content in suite.items()}
     files[f"/{FOLDER}/facts.json"] = (json.dumps(facts(spec, lock, level=level, ours=ours)).encode(), 0o444)
     order = RunOrder(
         image=image,
-        command=[*([] if not ours else ["python"]), *_arguments(asking)],
+        command=[*_arguments(asking), "--nonce", nonce],
         files=files,
         access=access,
-        entrypoint=None if ours else ANY_PYTHON,
+        entrypoint=OWN_PYTHON if ours else ANY_PYTHON,
     )
-    story = Story()
-    with closing(engine.run(order, timeout=SECONDS)) as output:
+    story = Story(nonce=nonce)
+    with closing(_started(engine, order)) as output:
         try:
             for said in output:
                 for result in story.tell(said, on_start, on_plan):

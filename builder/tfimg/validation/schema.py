@@ -77,6 +77,10 @@ def _shape_of(name: str) -> dict[str, Any]:
     return TypeAdapter(get_type_hints(getattr(Report, name).fget)["return"]).json_schema()
 
 
+LONGEST = 86_400.0
+"""Seconds of a day: more than the longest run may take."""
+
+
 def read_report(text: str, *, source: str) -> Report:
     """A kept report's text → the report.
 
@@ -89,9 +93,22 @@ def read_report(text: str, *, source: str) -> Report:
     except ValidationError as error:
         raise _refused(source, _shape_problems(error)) from None
     anew = json.loads(json_text(report))
-    if problems := [*_differences(document, anew)]:
+    if problems := [*_impossible(report), *_differences(document, anew)]:
         raise _refused(source, problems)
     return report
+
+
+def _impossible(report: Report) -> Iterator[str]:
+    """What no run can have told."""
+    if not report.required:
+        yield "required: a run of the suite requires something"
+    seen: set[str] = set()
+    for number, result in enumerate(report.results):
+        if result.check in seen:
+            yield f"results[{number}].check: {result.check} has ended before"
+        if not 0 <= result.seconds < LONGEST:
+            yield f"results[{number}].seconds: no check takes {result.seconds} s"
+        seen.add(result.check)
 
 
 def _document(text: str, source: str) -> Mapping[str, Any]:

@@ -13,6 +13,12 @@ from tfimg.validation.report import CheckResult, Explanation, Outcome
 SECONDS = 3600.0
 """How long the whole suite may take. It ends each check in time itself; this is for an engine that hangs."""
 
+KILLED = 128 + 9
+"""Status of a container whose process got SIGKILL: from `docker kill`, or from the kernel."""
+
+MOST_WORDS = 600
+"""Characters of a process's last lines that are told."""
+
 BAD = ("failed", "crashed", "timed-out")
 """Outcomes that nothing excuses."""
 
@@ -22,8 +28,12 @@ KEPT_LINES = 40
 
 @dataclass(kw_only=True, slots=True)
 class Story:
-    """What the suite has said so far. It believes only whole events; silence is never good news."""
+    """What the suite has said so far. It believes only whole events that are in their turn; silence is no good news.
 
+    `nonce` is what this run was told alone: a stream that was recorded before does not have it.
+    """
+
+    nonce: str = ""
     planned: list[str] = field(default_factory=list)
     required: list[str] = field(default_factory=list)
     waived: dict[str, str] = field(default_factory=dict)
@@ -47,7 +57,7 @@ class Story:
         """Take in one line, or the end; yields the result that it completes."""
         if isinstance(said, Exit):
             self.exit = said
-        elif said.stream == "stderr" or (event := _event(said.text)) is None:
+        elif said.stream == "stderr" or ((event := _event(said.text)) is None or not self._in_turn(event)):
             self.errors = [*self.errors, said.text][-KEPT_LINES:]
         else:
             yield from self._event(event, on_start, on_plan)
@@ -78,10 +88,27 @@ class Story:
         elif event["event"] == "done":
             self.code, self.complaint = event["code"], event["problem"]
 
+    def _in_turn(self, event: Mapping[str, Any]) -> bool:
+        """Whether an event can come now: one beginning, then start and end of each planned check, then one end."""
+        if event["event"] == "suite":
+            return not self.planned and event.get("nonce", "") == self.nonce
+        if self.code is not None:
+            return False
+        if event["event"] == "start":
+            return (
+                self.running is None and event["check"] in self.planned and event["check"] not in self._told
+            )
+        if event["event"] == "end":
+            return bool(event["check"] == self.running)
+        return bool(self.planned) and self.running is None
+
+    @property
+    def _told(self) -> set[str]:
+        return {result.check for result in self.results}
+
     def unfinished(self) -> Iterator[CheckResult]:
         """Results for the checks that the suite did not end itself: the one that ran, and those behind it."""
-        told = {result.check for result in self.results}
-        self.untold = [name for name in self.planned if name not in told]
+        self.untold = [name for name in self.planned if name not in self._told]
         for check in self.untold:
             if check == self.running and self.timed_out:
                 result = _result(check, "timed-out", f"it did not end within the suite's {SECONDS:.0f} s")
@@ -96,7 +123,10 @@ class Story:
         if self.exit and self.exit.out_of_memory:
             return "the kernel killed it for lack of memory"
         status = f"the process ended with status {self.exit.status}" if self.exit else "the process is gone"
-        return f"{status}: {' '.join(self.errors[-3:]).strip() or 'it said nothing'}"
+        if self.exit and self.exit.status == KILLED:
+            status += ", killed from outside"
+        words = " ".join(self.errors[-3:]).strip()
+        return f"{status}: {words[-MOST_WORDS:] or 'it said nothing'}"
 
     @property
     def problem(self) -> str | None:

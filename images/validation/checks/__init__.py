@@ -61,7 +61,7 @@ CHECKS: dict[str, Check] = {
     "environment.python": Check(environment.python, profile="smoke"),
     "environment.user": Check(environment.user, profile="smoke"),
     "environment.packages": Check(packages.locked, profile="smoke"),
-    "environment.pip_check": Check(packages.pip_check),
+    "environment.pip_check": Check(packages.pip_check, seconds=150),
     "environment.home": Check(system.home, profile="smoke"),
     "environment.temporary": Check(system.temporary, profile="smoke"),
     "environment.shm": Check(system.shared_memory, profile="smoke"),

@@ -42,9 +42,10 @@ def listing(facts: Facts) -> Evidence:
             "wheel of another device; install the locked one",
             **evidence,
         )
-    # A TPU computes only after it was started, which tpu.cores does.
-    evidence["full"] = _full_names(tf, [one.name for one in logical if one.device_type != "TPU"])
-    if evidence["full"] != [TASK + one.name for one in logical if one.device_type != "TPU"]:
+    # A TPU computes only after it was started, which tpu.cores does; TPU_SYSTEM, listed beside it, never.
+    names = [one.name for one in logical if one.device_type in ("CPU", "GPU")]
+    evidence["full"] = _full_names(tf, names)
+    if evidence["full"] != [TASK + name for name in names]:
         raise CheckFailed(
             f"expected tensors on {evidence['logical']} of {TASK}, found them on {evidence['full']}: TensorFlow runs "
             "operations elsewhere than it is told; something has connected it to a cluster",
