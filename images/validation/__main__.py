@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from checks import CHECKS
 from contract import PROFILES, Facts, FactsError, parse_facts
 from explained import with_explanation
-from machine import machine
+from machine import gpus, machine
 from screen import Screen
 from selection import Selection, select
 from stream import claim_stdout
@@ -51,7 +51,7 @@ def main() -> int:
     emit = claim_stdout() if arguments.json else Screen(sys.stdout).show
     try:
         facts = _facts(arguments)
-        selection = select(CHECKS, facts, arguments.profile, arguments.only, arguments.skip)
+        selection = select(CHECKS, facts, arguments.profile, arguments.only, arguments.skip, gpus())
     except (FactsError, ValueError) as error:
         print(f"validation: {error}", file=sys.stderr)
         return BAD_USAGE

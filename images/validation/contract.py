@@ -55,8 +55,9 @@ class Facts:
 class Check:
     """One question about an image: `run` returns evidence or raises.
 
-    It is asked of images for `devices` only; where it is of level "validated", only on their accelerator; only of
-    those that lock `packages`, which is how a flavour shows; in its `profile` and in longer ones. After `seconds` it
+    It is asked of images for `devices` only; of those that lock `packages`, which is how a flavour shows; in its
+    `profile` and in longer ones. One of level "validated" needs the accelerator: it is asked where that level is to be
+    shown, there or not, but where it needs several `accelerators` only of a machine that has them. After `seconds` it
     is ended. `isolated`: in a fork of the process that has imported TensorFlow, before its runtime has started there,
     so that it may configure devices and threads, and leaves no trace.
     """
@@ -65,6 +66,7 @@ class Check:
     devices: tuple[str, ...] = ("cpu", "gpu", "tpu")
     level: str = "linked"
     profile: str = "standard"
+    accelerators: int = 1
     seconds: float = 60
     isolated: bool = False
     packages: tuple[str, ...] = ()

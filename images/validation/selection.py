@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from contract import Check, Facts
+
+ANY_NUMBER = sys.maxsize
 
 REQUIRED = "standard"
 """The profile whose checks must pass for a level: smoke proves too little, full also asks what takes long."""
@@ -37,12 +40,15 @@ def select(
     profile: str = REQUIRED,
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
+    accelerators: int = 1,
 ) -> Selection:
-    """What to ask, in table order. Patterns are the shell's; `only` goes beyond the profile.
+    """What to ask, in table order, of a machine with so many accelerators. Patterns are the shell's.
+
+    `only` goes beyond the profile.
 
     Raises ValueError for a pattern that fits nothing: a typing error must not look like a good image.
     """
-    possible = applicable(checks, facts)
+    possible = applicable(checks, facts, accelerators)
     useless = [one for one in (*only, *skip) if not _fitting(checks, [one])]
     useless += [one for one in only if one not in useless and not _fitting(possible, [one])]
     if useless:
@@ -58,7 +64,7 @@ def select(
     left_out = _fitting(possible, skip)
     if set(chosen) <= set(left_out):
         raise ValueError("no check is left to make; see --profile, --only and --skip")
-    everything = applicable(checks, replace(facts, level="validated"))
+    everything = applicable(checks, replace(facts, level="validated"), ANY_NUMBER)
     return Selection(
         asked=[name for name in chosen if name not in left_out],
         # Where nobody says what the image is, there is nothing to require.
@@ -68,13 +74,17 @@ def select(
     )  # fmt: skip
 
 
-def applicable(checks: Mapping[str, Check], facts: Facts) -> dict[str, Check]:
-    """The checks for the device and the packages that are claimed, and for no higher level than the one to prove."""
+def applicable(checks: Mapping[str, Check], facts: Facts, accelerators: int) -> dict[str, Check]:
+    """The checks for the device and the packages that are claimed, and for no higher level than the one to prove.
+
+    A machine without an accelerator is asked what needs one all the same: that it is absent has to be told.
+    """
     return {
         name: check
         for name, check in checks.items()
         if facts.device is None or facts.device in check.devices
         if facts.level == "validated" or check.level == "linked"
+        if check.accelerators <= max(accelerators, 1)
         if facts.packages is None or set(check.packages) <= set(facts.packages)
     }
 

@@ -172,9 +172,25 @@ SIGNATURES = (
         "images), or mount a larger tmpfs or a volume.",
     ),
     Signature(
+        name="no-threads",
+        fault="host",
+        patterns=(
+            r"creation via pthread_create\(\) failed",
+            r"(?:can't start new thread|pthread_create failed|Resource temporarily unavailable)",
+        ),
+        cause="The container or its user may not start another thread: a limit on processes is reached, and TensorFlow "
+        "starts several threads for each processor.",
+        remedy="Start the container with a higher --pids-limit, and raise `ulimit -u` where there is one.",
+        source="tensorflow/tensorflow#41532",
+    ),
+    Signature(
         name="read-only",
         fault="host",
-        patterns=(r"Read-only file system\b",),
+        patterns=(
+            r"Read-only file system\b",
+            r"expected temporary files in .*--tmpfs /tmp",
+            r"expected a writable folder for temporary files, found none.*",
+        ),
         cause="The container was started with --read-only, and the program writes to a folder that is no tmpfs and no "
         "volume.",
         remedy="Start it with --tmpfs /tmp as well, and with a volume where results go.",

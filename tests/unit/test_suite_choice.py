@@ -45,6 +45,7 @@ TABLE = {
     "a.any": Check(good),
     "b.gpu": Check(good, devices=("gpu",)),
     "b.on_a_gpu": Check(good, devices=("gpu",), level="validated"),
+    "b.on_two": Check(good, devices=("gpu",), level="validated", accelerators=2),
     "c.on_a_tpu": Check(good, devices=("tpu",), level="validated"),
     "c.long": Check(good, profile="full"),
     "d.flavour": Check(good, packages=("jupyterlab",)),
@@ -59,16 +60,20 @@ CPU = Facts(identifier="x", device="cpu", level="validated", packages={"numpy": 
         (
             Facts(identifier="x", device="gpu", level="linked", packages={}),
             ["a.smoke", "a.any", "b.gpu"],
-            ["b.on_a_gpu"],
+            ["b.on_a_gpu", "b.on_two"],
         ),
         (
             Facts(identifier="x", device="gpu", level="validated", packages={}),
             ["a.smoke", "a.any", "b.gpu", "b.on_a_gpu"],
-            [],
+            ["b.on_two"],
         ),
         (Facts(identifier="x", device="tpu", level="linked", packages={}), ["a.smoke", "a.any"], ["c.on_a_tpu"]),
-        (Facts(packages={"jupyterlab": "4"}), ["a.smoke", "a.any", "b.gpu", "d.flavour"], ["b.on_a_gpu", "c.on_a_tpu"]),
-        (Facts(), ["a.smoke", "a.any", "b.gpu", "d.flavour"], ["b.on_a_gpu", "c.on_a_tpu"]),
+        (
+            Facts(packages={"jupyterlab": "4"}),
+            ["a.smoke", "a.any", "b.gpu", "d.flavour"],
+            ["b.on_a_gpu", "b.on_two", "c.on_a_tpu"],
+        ),
+        (Facts(), ["a.smoke", "a.any", "b.gpu", "d.flavour"], ["b.on_a_gpu", "b.on_two", "c.on_a_tpu"]),
     ],
 )  # fmt: skip
 def test_what_is_asked_is_for_the_device_the_level_and_the_packages(
@@ -94,6 +99,14 @@ def test_what_is_left_out_stays_required(
 ) -> None:
     found = select(TABLE, CPU, profile, only, skip)
     assert found == Selection(asked=asked, required=["a.smoke", "a.any"], waived={}, unproven=[])
+
+
+@pytest.mark.parametrize(("count", "asked"), [(0, False), (1, False), (2, True), (8, True)])
+def test_what_needs_two_gpus_is_asked_where_they_are_and_unproven_elsewhere(count: int, asked: bool) -> None:
+    facts = Facts(identifier="x", device="gpu", level="validated", packages={})
+    found = select(TABLE, facts, accelerators=count)
+    assert ("b.on_two" in found.required, "b.on_two" in found.unproven) == (asked, not asked)
+    assert "b.on_a_gpu" in found.required
 
 
 def test_what_a_row_waives_is_neither_asked_nor_required() -> None:

@@ -104,7 +104,9 @@ CHECKS: dict[str, Check] = {
         gpu_start.first_kernel, devices=GPU, level="validated", isolated=True, seconds=600
     ),
     "gpu.memory_growth": Check(gpu_start.memory_growth, devices=GPU, level="validated", isolated=True),
-    "gpu.nccl": Check(gpu_start.nccl, devices=GPU, level="validated", isolated=True, seconds=120),
+    "gpu.nccl": Check(
+        gpu_start.nccl, devices=GPU, level="validated", accelerators=2, isolated=True, seconds=120
+    ),
     "distribution.mirrored": Check(distribution.mirrored, isolated=True),
     "distribution.multi_worker": Check(cluster.multi_worker, isolated=True),
     "distribution.parameter_server": Check(cluster.parameter_server, isolated=True),

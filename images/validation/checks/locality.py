@@ -95,5 +95,7 @@ def _survives(name: str) -> bool:
             return [one.name for one in Path(folder).iterdir()] == [
                 name
             ] and file.read_bytes() == name.encode()
+    except FileNotFoundError:
+        return True  # there is no folder to try it in, which environment.temporary tells
     except (UnicodeError, OSError):
         return False
