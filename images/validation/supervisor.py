@@ -31,8 +31,9 @@ IMPORT = "environment.import_tensorflow"
 KEPT_LINES, KEPT_BYTES = 60, 64 * 1024
 # The interpreter takes TensorFlow down within a second; the rest is for a busy machine.
 END_SECONDS = 60.0
-# A process that gets SIGABRT first writes where it is in Python, if it still can.
-LAST_WORDS_SECONDS = 2.0
+# At this signal the worker and its forks write where they are in Python; a second is enough for that.
+TELL_WHERE = signal.SIGUSR2
+LAST_WORDS_SECONDS = 1.0
 # How long a death may go unnoticed while a process that outlived it still holds the pipes.
 TICK_SECONDS = 0.2
 # Of cgroup v2 and of v1 (the kernel's documentation of both: memory.events; memory.oom_control).
@@ -150,9 +151,9 @@ class Worker:
         """Outcome and reason of the check that ran: it took the process along, or did not end within `limit`."""
         status = self._process.poll()
         if status is None:
-            self._signal(signal.SIGABRT)
+            self._signal(TELL_WHERE)
             patience = time.monotonic() + LAST_WORDS_SECONDS
-            while self._process.poll() is None and time.monotonic() < patience:
+            while time.monotonic() < patience:
                 self._read(TICK_SECONDS)
             told = f"expected an end within {limit:.0f} s, found none: it hangs, or the machine is too slow"
             return "timed-out", told

@@ -34,8 +34,9 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 def main() -> None:
     """Read the order, then a name at a time; each is answered by one event."""
     _die_with_parent()
-    # Say where in Python a crash happened.
+    # Say where in Python a crash happened, and, when asked, a hang.
     faulthandler.enable()
+    faulthandler.register(signal.SIGUSR2)
     emit, told = emitter(int(sys.argv[1])), _claim_stdin()
     order: dict[str, Any] = json.loads(told.readline())
     facts = Facts(**order["facts"])

@@ -10,9 +10,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
 
+from bounds import require_equal
 from checks import adversaries, digits, scaling, text
 from contract import CheckFailed
-from exact import require_equal
 
 
 def test_equal_answers_pass() -> None:

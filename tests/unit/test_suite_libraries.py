@@ -11,8 +11,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
 
-from checks import compiler, libraries
-from checks.libraries import Wheel
+from checks import compiler, libraries, nvidia_files
+from checks.nvidia_files import Wheel
 from contract import CheckFailed, CheckSkipped, Facts
 from native import NOT_CHECKED, NVIDIA
 
@@ -308,8 +308,8 @@ def test_files_are_looked_for_without_links(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "libcudart.so.12").touch()
     (tmp_path / "libcudart.so").symlink_to("libcudart.so.12")
     (tmp_path / "libz.so.1").touch()
-    monkeypatch.setattr(libraries, "_walk", lambda: tuple(tmp_path.iterdir()))
-    libraries.on_disk.cache_clear()
-    found = libraries.on_disk()
-    libraries.on_disk.cache_clear()
+    monkeypatch.setattr(nvidia_files, "_walk", lambda: tuple(tmp_path.iterdir()))
+    nvidia_files.on_disk.cache_clear()
+    found = nvidia_files.on_disk()
+    nvidia_files.on_disk.cache_clear()
     assert found == ((tmp_path / "libcudart.so.12").resolve(),)

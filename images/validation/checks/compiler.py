@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from child import ask
 from contract import CheckFailed, claimed
 
-from .libraries import wheels
+from .nvidia_files import wheels
 
 if TYPE_CHECKING:
     from contract import Evidence, Facts

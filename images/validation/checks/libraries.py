@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from functools import lru_cache
-from importlib.metadata import distributions
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from child import ask
 from contract import CheckFailed, CheckSkipped, claimed
 from native import NOT_CHECKED, NVIDIA
 
-from .packages import normalised
+from .nvidia_files import Wheel, on_disk, wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from contract import Evidence, Facts
 
 OWNERS = {
@@ -32,19 +28,9 @@ CUDNN_CALLS = {
     8: [f"cudnn{part}{kind}VersionCheck" for part in ("Ops", "Cnn", "Adv") for kind in ("Infer", "Train")],
     9: [f"cudnn{part}VersionCheck" for part in ("Graph", "Ops", "Cnn", "Adv")],
 }
-# What the kernel and the machine show; an image has nothing there.
-NOT_SEARCHED = {"proc", "sys", "dev", "run"}
 DRIVER = re.compile(r"libcuda\.so[.\d]*$")
 # Where the kernel shows a driver: Linux, a sandbox without that file, and Windows' Linux.
 DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
-
-
-class Wheel(NamedTuple):
-    """An installed distribution of NVIDIA's, and its files with the bytes that each should have, if it says."""
-
-    name: str
-    version: str
-    files: dict[str, int | None]
 
 
 def none(facts: Facts) -> Evidence:
@@ -246,38 +232,6 @@ def _installed(facts: Facts) -> tuple[Wheel, ...]:
     if not wheels():
         raise CheckFailed("expected NVIDIA's wheels, found none: install the locked ones")
     return wheels()
-
-
-@lru_cache(maxsize=1)
-def wheels() -> tuple[Wheel, ...]:
-    """NVIDIA's distributions that are installed."""
-    return tuple(
-        Wheel(
-            normalised(distribution.metadata["Name"]),
-            distribution.version,
-            {str(Path(file.locate()).resolve()): file.size for file in distribution.files or () if file.hash},
-        )
-        for distribution in distributions()
-        if normalised(distribution.metadata["Name"] or "").startswith("nvidia-")
-    )
-
-
-@lru_cache(maxsize=None)
-def on_disk(pattern: re.Pattern[str] = NVIDIA) -> tuple[Path, ...]:
-    """Files, not links, anywhere in the image whose names fit."""
-    return tuple(path.resolve() for path in _walk() if pattern.match(path.name) and not path.is_symlink())
-
-
-@lru_cache(maxsize=1)
-def _walk() -> tuple[Path, ...]:
-    return tuple(_libraries())
-
-
-def _libraries() -> Iterator[Path]:
-    for folder, folders, files in os.walk("/"):
-        if folder == "/":
-            folders[:] = [name for name in folders if name not in NOT_SEARCHED]
-        yield from (Path(folder, name) for name in files if ".so" in name)
 
 
 def _within(told: str, claim: str) -> bool:

@@ -6,8 +6,8 @@ import importlib
 import time
 from typing import TYPE_CHECKING
 
+from bounds import require_equal
 from contract import CheckFailed
-from exact import require_equal
 from framework import device_under_test, require_placement, strictly_on, tensorflow
 
 if TYPE_CHECKING:

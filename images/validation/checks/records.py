@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exact import require_equal
+from bounds import require_equal
 from framework import strictly_on, tensorflow
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from exact import require_equal
+from bounds import require_equal
 from framework import device_under_test, require_placement, strictly_on, tensorflow
 
 if TYPE_CHECKING:

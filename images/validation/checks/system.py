@@ -1,4 +1,4 @@
-"""What the container was started with: a place to write, shared memory, and nobody who listens."""
+"""What the container was started with: places to write, and shared memory."""
 
 from __future__ import annotations
 
