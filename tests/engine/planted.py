@@ -69,6 +69,14 @@ def with_fault(
     return results
 
 
+def selftest(engine: DockerEngine, image: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """What a user runs."""
+    line = ["docker", "--host", engine.host, "run", "--rm", "--network=none", *options, image]
+    return subprocess.run(
+        [*line, "tfimg-selftest", "--json"], capture_output=True, text=True, check=False, timeout=300
+    )
+
+
 def results_of(lines: Sequence[str]) -> Results:
     events = [json.loads(line) for line in lines if line.startswith("{")]
     return {event["check"]: event for event in events if event["event"] == "end"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from tfimg.engine.docker import DockerEngine
 
 from .conftest import REPOSITORY, Ended, tfimg
-from .planted import red, spec_of, with_fault, with_packages
+from .planted import red, selftest, spec_of, with_fault, with_packages
 
 GPU = spec_of("2.15.1-cuda12.2-py3.11")
 TPU = spec_of("2.20.0-tpu-py3.11")
@@ -123,6 +124,24 @@ def test_a_gpu_that_is_hidden_is_a_failure_where_one_is_required(gpu: Ended, eng
     assert results["devices.listing"]["reason"] == "TensorFlow lists no GPU; see gpu.visible"
     assert [one["fault"] for one in results["gpu.visible"]["explained"]] == ["host"]
     assert "CUDA_VISIBLE_DEVICES" in results["gpu.visible"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("options", "signature"), [([], "no-gpu"), (["--device=/dev/null:/dev/nvidia0"], "no-toolkit")]
+)
+def test_the_self_test_says_why_this_machine_has_no_gpu(
+    gpu: Ended, engine: DockerEngine, options: list[str], signature: str
+) -> None:
+    done = selftest(engine, gpu.documents[-1]["tags"][0], *options)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.returncode, events[-1]["fault"]) == (6, "host"), events[-1]
+    results = {event["check"]: event for event in events if event["event"] == "end"}
+    assert red(results) == {"gpu.visible"}
+    assert [one["signature"] for one in results["gpu.visible"]["explained"]] == [signature]
+    # What needs no GPU was proven all the same.
+    assert {"libraries.gate", "compiler.ptxas", "saving.checkpoint"} <= {
+        name for name, event in results.items() if event["outcome"] == "passed"
+    }
 
 
 INSTALL = "pip install --quiet --no-deps --root-user-action=ignore"

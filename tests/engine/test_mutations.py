@@ -15,7 +15,7 @@ import pytest
 from tfimg.engine.docker import DockerEngine
 
 from .conftest import IDENTIFIER, Built, tfimg
-from .planted import Results, spec_of, with_fault
+from .planted import Results, selftest, spec_of, with_fault
 
 IMPORT = "environment.import_tensorflow"
 SITE = "/opt/tensorflow/lib/python3.11/site-packages"
@@ -201,14 +201,6 @@ def test_the_self_test_passes_offline_in_a_read_only_container(built: Built, eng
     done = selftest(engine, built.name, "--read-only", "--tmpfs=/tmp")
     last = json.loads(done.stdout.splitlines()[-1])
     assert (done.returncode, last["verdict"], last["missing"]) == (0, "passed", []), done.stdout
-
-
-def selftest(engine: DockerEngine, image: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """What a user runs."""
-    line = ["docker", "--host", engine.host, "run", "--rm", "--network=none", *options, image]
-    return subprocess.run(
-        [*line, "tfimg-selftest", "--json"], capture_output=True, text=True, check=False, timeout=300
-    )
 
 
 @pytest.fixture
