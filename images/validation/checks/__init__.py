@@ -14,6 +14,7 @@ from . import (
     certificates,
     checkpoints,
     cluster,
+    commands,
     compilation,
     compiler,
     determinism,
@@ -143,4 +144,7 @@ CHECKS: dict[str, Check] = {
     "input.prefetch_to_device": Check(pipeline.prefetch_to_device),
     "saving.tflite": Check(lite.tflite, devices=("cpu", "gpu")),
     "tools.profiler": Check(profiler.profiler),
+    "tools.commands": Check(
+        commands.start, devices=("cpu", "gpu"), profile="full", seconds=200, packages=("tensorboard",)
+    ),
 }
