@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from stream import Emit
 
 SCHEMA = 2
+PROGRAM = os.environ.get("TFIMG_SELFTEST", "validation")
 UNWRITTEN = 7
 EPILOG = """\
 exit codes:
@@ -53,7 +54,7 @@ def main() -> int:
         facts = _facts(arguments)
         selection = select(CHECKS, facts, arguments.profile, arguments.only, arguments.skip, gpus())
     except (FactsError, ValueError) as error:
-        print(f"validation: {error}", file=sys.stderr)
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
         return BAD_USAGE
     if arguments.list:
         print("\n".join(selection.asked))
@@ -94,7 +95,7 @@ def _run(facts: Facts, selection: Selection, arguments: argparse.Namespace, emit
 
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog=os.environ.get("TFIMG_SELFTEST", "validation"), description="Check this TensorFlow from the inside.",
+        prog=PROGRAM, description="Check this TensorFlow from the inside.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object a line, as it happens")
@@ -144,13 +145,13 @@ def interruptible() -> int:
         code = main()
         sys.stdout.flush()
     except KeyboardInterrupt:
-        print("validation: interrupted; nothing was judged", file=sys.stderr)
+        print(f"{PROGRAM}: interrupted; nothing was judged", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:
         return 128 + signal.SIGPIPE
     except OSError as error:
         print(
-            f"validation: the results cannot be written or a process not be started: {error}", file=sys.stderr
+            f"{PROGRAM}: the results cannot be written or a process not be started: {error}", file=sys.stderr
         )
         return UNWRITTEN
     return code
