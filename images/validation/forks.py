@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -14,6 +15,15 @@ if TYPE_CHECKING:
 
 # The least that a library is given to load and to answer; SIGALRM ends it then.
 FORK_SECONDS = 30
+# The signal that a process gets when its parent ends (prctl(2), linux/prctl.h).
+PR_SET_PDEATHSIG = 1
+
+
+def die_with(parent: int) -> None:
+    """Leave no orphan when the parent is killed, even if that was before this call. A fork does not inherit it."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def alone(act: Callable[[], object]) -> Any:

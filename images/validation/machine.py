@@ -20,7 +20,7 @@ def machine() -> dict[str, Any]:
         "glibc": platform.libc_ver()[1],
         "kernel": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
-        "processor": _processor(_text("/proc/cpuinfo")),
+        "processor": processor_name(_text("/proc/cpuinfo")),
         "cores": len(os.sched_getaffinity(0)),
         "memory_mib": _kilobytes(_text("/proc/meminfo"), "MemTotal") // 1024,
         "memory_limit_mib": _limit(_text("/sys/fs/cgroup/memory.max")),
@@ -40,9 +40,10 @@ def _text(path: str) -> str:
         return ""
 
 
-def _processor(cpuinfo: str) -> str | None:
+def processor_name(cpuinfo: str) -> str | None:
+    """The model that a /proc/cpuinfo names; Arm's has none."""
     found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
-    return found.group(1) if found else None
+    return found.group(1).strip() if found else None
 
 
 def _kilobytes(meminfo: str, name: str) -> int:

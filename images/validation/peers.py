@@ -6,7 +6,6 @@ been used yet: its threads do not live on in a fork.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import select
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed
+from forks import die_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     Act = Callable[[], object]
 
 KEPT_LINES = 20
-# The signal that a process gets when its parent ends (prctl(2), linux/prctl.h).
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,7 @@ def _start(act: Act) -> _Peer:
 def _live(act: Act, writer: int, words: int, parent: int) -> NoReturn:
     """The fork's life. It never returns: what comes after the fork is its parent's to do."""
     try:
-        _die_with(parent)
+        die_with(parent)
         os.dup2(words, 1)
         os.dup2(words, 2)
         text = json.dumps(_outcome(act)).encode() + b"\n"
@@ -130,13 +128,6 @@ def _live(act: Act, writer: int, words: int, parent: int) -> NoReturn:
         sys.stdout.flush()
         os.write(2, traceback.format_exc().encode())
     finally:
-        os._exit(1)
-
-
-def _die_with(parent: int) -> None:
-    """Leave no orphan when the parent is killed, even if that was before this call."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
         os._exit(1)
 
 

@@ -6,7 +6,6 @@ TensorFlow's runtime, whose threads a fork would lack. What kills this process i
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import importlib
 import json
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import framework
 from contract import Facts
+from forks import die_with
 from judge import ended, how, judged
 from stream import emitter
 
@@ -28,12 +28,10 @@ if TYPE_CHECKING:
     from contract import Check
     from stream import Emit
 
-PR_SET_PDEATHSIG = 1  # prctl(2)
-
 
 def main() -> None:
     """Read the order, then a name at a time; each is answered by one event."""
-    _die_with_parent()
+    die_with(os.getppid())
     # Say where in Python a crash happened, and, when asked, a hang.
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR2)
@@ -51,11 +49,6 @@ def main() -> None:
             emit(judged(name, table[name], facts))
 
 
-def _die_with_parent() -> None:
-    """Never outlive who waits for this process; a fork does not inherit that."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def _claim_stdin() -> TextIO:
     """Standard input for this process alone: a program that a check starts finds it empty."""
     stream = os.fdopen(os.dup(0), encoding="ascii")
@@ -66,12 +59,12 @@ def _claim_stdin() -> TextIO:
 
 def _run_apart(name: str, check: Check, facts: Facts, emit: Emit) -> None:
     framework.attempt()
-    folder = _folder()
+    folder, parent = _folder(), os.getpid()
     child = os.fork()
     if not child:
         status, tempfile.tempdir = 1, folder
         try:
-            _die_with_parent()
+            die_with(parent)
             emit(judged(name, check, facts))
             status = 0
         finally:

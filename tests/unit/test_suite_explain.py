@@ -191,7 +191,7 @@ def test_colours_and_carriage_returns_hide_nothing() -> None:
         "AttributeError: module 'tensorflow' has no attribute 'Session'. Did you mean: 'version'?",
         "AttributeError: module 'numpy' has no attribute 'foo'",
         "ImportError: cannot import name 'Foo' from 'keras' (/opt/lib/python3.11/site-packages/keras/__init__.py)",
-        "ImportError: cannot import name 'bar' from 'utils' (/work/utils.py)",
+        "ImportError: cannot import name 'bar' from 'utils' (/srv/utils.py)",
         "ModuleNotFoundError: No module named 'pandas'",
         "libnvinfer.so.7: cannot open shared object file: No such file or directory",
         "ConnectionRefusedError: [Errno 111] Connection refused",

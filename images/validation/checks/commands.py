@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import time
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed
+
+from .scripts import script
 
 if TYPE_CHECKING:
     from contract import Evidence, Facts
@@ -28,12 +28,7 @@ def start(_facts: Facts) -> Evidence:
 
 def _seconds(name: str, option: str) -> float:
     """How long the answer takes. Raises CheckFailed when there is none."""
-    path = shutil.which(name)
-    if path is None:
-        raise CheckFailed(
-            f"expected `{name}` on PATH, found none in {os.environ.get('PATH')}: its script was removed; install the "
-            "lock anew"
-        )
+    path = script(name, "it was removed")
     began = time.monotonic()
     try:
         done = subprocess.run([path, option], capture_output=True, text=True, timeout=SECONDS)

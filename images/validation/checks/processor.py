@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed, CheckSkipped
+from machine import processor_name
 
 if TYPE_CHECKING:
     from contract import Evidence, Facts
@@ -44,7 +45,7 @@ def judge(machine: str, cpuinfo: str) -> Evidence:
         )
     evidence = {
         "machine": machine,
-        "model": _model(cpuinfo),
+        "model": processor_name(cpuinfo) or "a processor without a name",
         "needed": list(NEEDED[machine]),
         "faster": [name for name in FASTER if name in has],
     }
@@ -64,8 +65,3 @@ def instructions(cpuinfo: str) -> frozenset[str]:
     """The instruction sets that all processors in a /proc/cpuinfo have, by Linux' names."""
     lines = re.findall(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
     return frozenset.intersection(*(frozenset(line.split()) for line in lines)) if lines else frozenset()
-
-
-def _model(cpuinfo: str) -> str:
-    found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
-    return found.group(1).strip() if found else "a processor without a name"
