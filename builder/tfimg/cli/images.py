@@ -15,9 +15,10 @@ from tfimg.cli.verdict import demand, tell, told_level
 from tfimg.engine import build as building
 from tfimg.engine.bases import Base, Bootstrap, choose_base
 from tfimg.engine.debian import find_mirrors
-from tfimg.engine.protocol import Engine
+from tfimg.engine.protocol import Capabilities, Engine, StageEvent
 from tfimg.errors import ForeignImage, UsageError
 from tfimg.host.aim import Aim, aim
+from tfimg.layers.make import LayerState
 from tfimg.matrix.spec import ImageSpec
 from tfimg.process import uninterrupted
 from tfimg.recipe.labels import IDENTIFIER, LOCK, build_labels
@@ -43,7 +44,7 @@ def build(context: Context) -> int:
         built = building.build(
             planned, base=base, engine=context.engine, capabilities=capabilities, network=context.network,
             context=context.workspace.images, labels=_labels(context, base), fresh=context.arguments.no_cache,
-            on_event=progress.build,
+            stages=hand_in(context, planned, capabilities, progress), on_event=progress.build,
         )  # fmt: skip
         try:
             report = _validate(context, planned, built.name, built.stored.digest, aimed, progress)
@@ -101,6 +102,22 @@ def validate(context: Context) -> int:
         passed = sum(result.outcome == "passed" for result in report.results)
         print(f"{image}: {passed} check{'' if passed == 1 else 's'} passed, level {told_level(report)}")
     return 0
+
+
+def hand_in(
+    context: Context, planned: Plan, capabilities: Capabilities, progress: Progress
+) -> dict[str, str]:
+    """The stages that are not built but made of wheels here, where the engine can take them."""
+    if capabilities.store != "containerd":
+        return {}
+
+    def tell(layer: str, state: LayerState, seconds: float) -> None:
+        progress.build(StageEvent(step=f"layer {layer}", state=state, seconds=round(seconds, 3)))
+
+    return context.edge.stages(
+        planned.lock, context.state / "layers", context.network,
+        supplied=planned.wheels, compression="fast", on_event=tell,
+    )  # fmt: skip
 
 
 def _require_lock(context: Context, planned: Plan, image: str) -> None:

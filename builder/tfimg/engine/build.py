@@ -88,11 +88,13 @@ def build(
     context: Path,
     labels: Mapping[str, str],
     fresh: bool,
+    stages: Mapping[str, str],
     on_event: Callable[[BuildEvent], None],
 ) -> BuiltImage:
     """Build a plan's image under a candidate name.
 
-    `fresh` forgets cached steps. Raises `BuildError` or a more precise error, and then leaves no name behind.
+    `fresh` forgets cached steps; `stages` of its Dockerfile are handed in, and not built. Raises `BuildError` or a more
+    precise error, and then leaves no name behind.
     """
     start = time.monotonic()
     name = f"tfimg/candidate:{plan.spec.identifier}-{secrets.token_hex(4)}"
@@ -106,6 +108,7 @@ def build(
         order = BuildOrder(
             dockerfile=dockerfile, context=assembled, name=name, build_args={"BASE": base.reference},
             labels=labels, secrets=options, secret_env=env, output=output.option, fresh=fresh,
+            stages=stages,
         )  # fmt: skip
         try:
             with closing(engine.build(order)) as events:

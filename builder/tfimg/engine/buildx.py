@@ -51,6 +51,7 @@ def argv(order: BuildOrder) -> list[str]:
     line += [f"--build-arg={name}={value}" for name, value in order.build_args.items()]
     line += [f"--label={name}={value}" for name, value in order.labels.items()]
     line += [f"--secret={secret}" for secret in order.secrets]
+    line += [f"--build-context={name}={source}" for name, source in order.stages.items()]
     line += ["--no-cache"] if order.fresh else []
     return [*line, str(order.context)]
 

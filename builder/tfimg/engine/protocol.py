@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -48,7 +48,10 @@ class Toolkit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOrder:
-    """One build: a Dockerfile over a context, to one name. `secrets` are `id=…` values of `--secret`."""
+    """One build: a Dockerfile over a context, to one name. `secrets` are `id=…` values of `--secret`.
+
+    `stages` are handed in instead of being built: name → where from, as in `--build-context`.
+    """
 
     dockerfile: Path
     context: Path
@@ -59,6 +62,10 @@ class BuildOrder:
     secret_env: Mapping[str, str]
     output: str
     fresh: bool = False
+    stages: Mapping[str, str] = field(default_factory=dict)
+
+
+StageState = Literal["started", "done", "cached", "failed"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +73,7 @@ class StageEvent:
     """A step of the build changed its state; `seconds` is its duration once it has ended."""
 
     step: str
-    state: Literal["started", "done", "cached", "failed"]
+    state: StageState
     seconds: float | None = None
     error: str | None = None
 
