@@ -23,7 +23,7 @@ from docker.utils.socket import frames_iter
 from packaging.version import InvalidVersion, Version
 
 from tfimg.engine import buildx
-from tfimg.engine.export import read_layers
+from tfimg.engine.export import read_layers, stored_layers
 from tfimg.engine.protocol import (
     Access,
     BuildEvent,
@@ -207,14 +207,23 @@ class DockerEngine:
 
     @_reachable
     def read_back(self, name: str) -> StoredImage:
-        """See `Engine`. The engine exports the image for that: no other call tells media types before Docker 28."""
+        """See `Engine`."""
         image = self._client.images.get(name)
-        layers = read_layers(self._client.api.get_image(name))
+        layers = stored_layers(str(image.id), self._content_roots()) or read_layers(
+            self._client.api.get_image(name)
+        )
         steps: list[dict[str, Any]] = self._client.api.history(name)  # type: ignore[no-untyped-call]
         unpacked = sum(int(step["Size"]) for step in steps)
         return StoredImage(
             digest=str(image.id), layers=layers, unpacked_bytes=unpacked, labels=dict(image.labels)
         )
+
+    def _content_roots(self) -> tuple[Path, ...]:
+        """Where the containerd of an engine on this machine has its root: the engine's own, or the system's."""
+        if not self.host.startswith("unix://"):
+            return ()
+        info: dict[str, Any] = self._client.info()
+        return Path(info["DockerRootDir"], "containerd", "daemon"), Path("/var/lib/containerd")
 
     def run(self, order: RunOrder, *, timeout: float) -> Generator[Line | Exit, None, None]:
         """See `Engine`."""
