@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tfimg.engine.network import HostNetwork
     from tfimg.engine.protocol import Engine
     from tfimg.host.accelerators import Surroundings
+    from tfimg.recipe.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,15 @@ class Context:
             env, uv = self.network.environment(self.environ), self.edge.uv()
             return lock(spec, self.matrix.newer, uv=uv, env=env, find_links=self.find_links)
         return self.workspace.read_lock(spec.identifier)
+
+    def planned(self, spec: ImageSpec) -> Plan:
+        """What to build of an image. Raises as `locked` does, and `RenderError`."""
+        from tfimg.recipe.plan import plan
+
+        return plan(
+            spec, self.locked(spec), templates=self.templates, repository=self.repository,
+            wheels=self.supplied(spec),
+        )  # fmt: skip
 
     @cached_property
     def templates(self) -> Environment:

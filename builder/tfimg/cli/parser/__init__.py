@@ -11,6 +11,7 @@ from tfimg.cli.parser.engines import add_engines
 from tfimg.cli.parser.facts import add_facts
 from tfimg.cli.parser.hosts import PASSED_ON, add_hosts
 from tfimg.cli.parser.images import add_images
+from tfimg.cli.parser.planning import add_planning
 from tfimg.cli.parser.recipes import add_recipes
 
 __all__ = ["PASSED_ON", "REQUEST", "build_parser"]
@@ -57,6 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_facts(commands)
     add_recipes(commands)
     add_images(commands)
+    add_planning(commands)
     add_engines(commands)
     add_hosts(commands)
     explain = command(

@@ -75,3 +75,11 @@ def base_options(parser: argparse.ArgumentParser) -> None:
         "--mirror", action="append", default=[], metavar="REGISTRY=HOST",
         help="take a registry's images from a mirror, e.g. docker.io=mirror.example:5000",
     )  # fmt: skip
+
+
+def builder_option(parser: argparse.ArgumentParser) -> None:
+    """Where images are built, if not on the engine at hand."""
+    parser.add_argument(
+        "--builder", action="append", default=[], metavar="NAME",
+        help="build on this builder of buildx, or on this docker context; may be given several times",
+    )  # fmt: skip

@@ -1,11 +1,18 @@
-"""`build`, `plan`, `validate`, `report`."""
+"""`build`, `validate`, `report`."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from tfimg.cli.parser.common import base_options, command, image_name, repository_option, request_options
+from tfimg.cli.parser.common import (
+    base_options,
+    builder_option,
+    command,
+    image_name,
+    repository_option,
+    request_options,
+)
 
 
 def add_images(commands: Any) -> None:
@@ -17,6 +24,7 @@ def add_images(commands: Any) -> None:
     request_options(build)
     repository_option(build)
     base_options(build)
+    builder_option(build)
     build.add_argument("--no-cache", action="store_true", help="run every build step again")
     build.add_argument(
         "--renew-base", action="store_true", help="bootstrap the base anew, with its security fixes"
@@ -28,12 +36,6 @@ def add_images(commands: Any) -> None:
     _profile(build, "standard", "full")
     build.set_defaults(only=[], skip=[])
     _find_links(build)
-    plan = command(
-        commands, "plan", "images:plan", "show what a build would do on the engine at hand, and do nothing",
-        "tfimg plan --tf 2.15",
-    )  # fmt: skip
-    request_options(plan)
-    repository_option(plan)
     validate = command(
         commands, "validate", "images:validate", "run the suite in an image that is in the engine",
         "tfimg validate tfimg/tensorflow:2.15 --as 2.15.1-cpu-py3.11",
