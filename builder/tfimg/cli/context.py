@@ -131,8 +131,18 @@ class Context:
 
     @cached_property
     def engine(self) -> Engine:
-        """The container engine. Raises `EngineUnavailable` or `EngineTooOld`."""
-        return self.edge.engine(self.environ, self.state)
+        """The container engine: that of the first --builder, else the one at hand.
+
+        Raises `EngineUnavailable` or `EngineTooOld`, and `UsageError` for a builder that there is not.
+        """
+        return self.engines[0]
+
+    @cached_property
+    def engines(self) -> Sequence[Engine]:
+        """The engines of every --builder; without any, the one at hand."""
+        if names := getattr(self.arguments, "builder", None):
+            return self.edge.engines(self.environ, self.state, names)
+        return (self.edge.engine(self.environ, self.state),)
 
     def surroundings(self, engine: Engine) -> Surroundings:
         """Where an image is to run: this machine, and an engine."""

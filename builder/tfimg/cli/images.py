@@ -13,6 +13,7 @@ from tfimg.cli.progress import Progress, follow
 from tfimg.cli.verdict import demand, tell, told_level
 from tfimg.engine import build as building
 from tfimg.engine.bases import Base, Bootstrap, choose_base
+from tfimg.engine.cache import read_cache, require_export
 from tfimg.engine.debian import find_mirrors
 from tfimg.engine.protocol import Engine
 from tfimg.errors import ForeignImage, UsageError
@@ -35,13 +36,15 @@ def build(context: Context) -> int:
     planned = _plan(context, context.resolve().spec)
     capabilities = context.engine.capabilities()
     building.check_space(capabilities, planned.spec.device)
+    cache = read_cache(context.arguments.cache_from, context.arguments.cache_to)
+    require_export(capabilities, cache)
     aimed = _aim(context, planned.spec)
     base = prepare_base(context, planned.spec, mirrors, fresh=context.arguments.renew_base)
     with explaining(context), follow(context) as progress:
         built = building.build(
             planned, base=base, engine=context.engine, capabilities=capabilities, network=context.network,
             context=context.workspace.images, labels=_labels(context, base), fresh=context.arguments.no_cache,
-            on_event=progress.build,
+            cache=cache, on_event=progress.build,
         )  # fmt: skip
         try:
             report = _validate(context, planned, built.name, built.stored.digest, aimed, progress)

@@ -28,6 +28,7 @@ def _plan_one(context: Context) -> int:
     fields = {
         "identifier": planned.spec.identifier,
         "engine": capabilities.host,
+        **({"builder": capabilities.builder} if capabilities.builder else {}),
         "base": planned.spec.base.image,
         "layers": list(planned.lock),
         "compression": output.compression,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -15,7 +15,7 @@ class Capabilities:
     """What an engine was found to be and to do.
 
     `free_bytes` is None for an engine on another machine, whose disk cannot be seen; `buildkit` is None where the
-    engine does not tell, as Debian's does not.
+    engine does not tell, as Debian's does not; `builder` is the builder of buildx that builds in its place.
     """
 
     host: str
@@ -25,6 +25,7 @@ class Capabilities:
     store: Store
     data_root: str
     free_bytes: int | None
+    builder: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +49,11 @@ class Toolkit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOrder:
-    """One build: a Dockerfile over a context, to one name. `secrets` are `id=…` values of `--secret`."""
+    """One build: a Dockerfile over a context, to one name. `secrets` are `id=…` values of `--secret`.
+
+    `cache_from` and `cache_to` are values of buildx's options; `contexts` are images that `FROM` takes from elsewhere
+    than a registry, as `--build-context` has it.
+    """
 
     dockerfile: Path
     context: Path
@@ -59,6 +64,9 @@ class BuildOrder:
     secret_env: Mapping[str, str]
     output: str
     fresh: bool = False
+    cache_from: Sequence[str] = ()
+    cache_to: Sequence[str] = ()
+    contexts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

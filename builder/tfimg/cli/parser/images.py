@@ -25,6 +25,7 @@ def add_images(commands: Any) -> None:
     repository_option(build)
     base_options(build)
     builder_option(build)
+    _cache(build)
     build.add_argument("--no-cache", action="store_true", help="run every build step again")
     build.add_argument(
         "--renew-base", action="store_true", help="bootstrap the base anew, with its security fixes"
@@ -66,6 +67,17 @@ def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report", action="append", default=[], metavar="FILE",
         help="write the report to FILE.json, FILE.xml (JUnit) or FILE.html (a page); may be given several times",
+    )  # fmt: skip
+
+
+def _cache(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--cache-from", action="append", default=[], metavar="REF",
+        help="take finished steps from a registry: a reference, or buildx's type=…,ref=…; may be given several times",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cache-to", action="append", default=[], metavar="REF",
+        help="keep the steps of all stages in a registry, for other machines; may be given several times",
     )  # fmt: skip
 
 
