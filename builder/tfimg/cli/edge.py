@@ -31,6 +31,12 @@ class Edge:
 
         return connect(environ, state)
 
+    def engines(self, environ: Mapping[str, str], state: Path, names: Sequence[str]) -> Sequence[Engine]:
+        """The engines behind builders of these names; see `tfimg.engine.connect`."""
+        from tfimg.engine.connect import engines
+
+        return engines(environ, state, names)
+
     def runner(self, environ: Mapping[str, str], state: Path) -> Engine:
         """The engine to run images with, which need not be able to build; see `tfimg.engine.connect`."""
         from tfimg.engine.connect import connect

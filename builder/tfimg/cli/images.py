@@ -1,4 +1,4 @@
-"""`tfimg build`, `plan`, `validate`."""
+"""`tfimg build`, `validate`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from functools import partial
 from tfimg import __version__
 from tfimg.cli.context import Context
 from tfimg.cli.explain import explaining
-from tfimg.cli.fields import print_fields
 from tfimg.cli.keep import check_report, keep
 from tfimg.cli.progress import Progress, follow
 from tfimg.cli.verdict import demand, tell, told_level
 from tfimg.engine import build as building
 from tfimg.engine.bases import Base, Bootstrap, choose_base
+from tfimg.engine.cache import read_cache, require_export
 from tfimg.engine.debian import find_mirrors
 from tfimg.engine.protocol import Capabilities, Engine, StageEvent
 from tfimg.errors import ForeignImage, UsageError
@@ -24,7 +24,6 @@ from tfimg.process import uninterrupted
 from tfimg.recipe.labels import IDENTIFIER, LOCK, build_labels
 from tfimg.recipe.lockfile import digest as lock_digest
 from tfimg.recipe.plan import Plan
-from tfimg.recipe.plan import plan as make_plan
 from tfimg.recipe.render import render_base
 from tfimg.validation.report import Report
 from tfimg.validation.run import Asking, suite_files
@@ -34,17 +33,19 @@ from tfimg.validation.run import validate as run_suite
 def build(context: Context) -> int:
     """`tfimg build`: resolve, plan, base, build, validate, tag."""
     check_report(context)
-    registries = _registries(context.arguments.mirror)
+    mirrors = registries(context.arguments.mirror)
     planned = _plan(context, context.resolve().spec)
     capabilities = context.engine.capabilities()
     building.check_space(capabilities, planned.spec.device)
+    cache = read_cache(context.arguments.cache_from, context.arguments.cache_to)
+    require_export(capabilities, cache)
     aimed = _aim(context, planned.spec)
-    base = prepare_base(context, planned.spec, registries, fresh=context.arguments.renew_base)
+    base = prepare_base(context, planned.spec, mirrors, fresh=context.arguments.renew_base)
     with explaining(context), follow(context) as progress:
         built = building.build(
             planned, base=base, engine=context.engine, capabilities=capabilities, network=context.network,
             context=context.workspace.images, labels=_labels(context, base), fresh=context.arguments.no_cache,
-            stages=hand_in(context, planned, capabilities, progress), on_event=progress.build,
+            stages=hand_in(context, planned, capabilities, progress), cache=cache, on_event=progress.build,
         )  # fmt: skip
         try:
             report = _validate(context, planned, built.name, built.stored.digest, aimed, progress)
@@ -55,27 +56,6 @@ def build(context: Context) -> int:
                 tell(context, planned, built, report)
         finally:
             building.discard(context.engine, built.name)
-    return 0
-
-
-def plan(context: Context) -> int:
-    """`tfimg plan`."""
-    planned = _plan(context, context.resolve().spec)
-    capabilities = context.engine.capabilities()
-    output = building.choose_output(capabilities, "NAME")
-    document = {
-        "identifier": planned.spec.identifier,
-        "engine": capabilities.host,
-        "base": planned.spec.base.image,
-        "layers": list(planned.lock),
-        "compression": output.compression,
-        "why": output.why,
-        "tags": list(planned.tags),
-    }
-    if context.arguments.json:
-        context.emit(document)
-    else:
-        print_fields(document)
     return 0
 
 
@@ -107,8 +87,11 @@ def validate(context: Context) -> int:
 def hand_in(
     context: Context, planned: Plan, capabilities: Capabilities, progress: Progress
 ) -> dict[str, str]:
-    """The stages that are not built but made of wheels here, where the engine can take them."""
-    if capabilities.store != "containerd":
+    """The stages that are not built but made of wheels here, where the engine can take them.
+
+    One on another machine fetches wheels faster by itself than layers from here.
+    """
+    if capabilities.store != "containerd" or capabilities.free_bytes is None:
         return {}
 
     def tell(layer: str, state: LayerState, seconds: float) -> None:
@@ -131,10 +114,7 @@ def _require_lock(context: Context, planned: Plan, image: str) -> None:
 
 
 def _plan(context: Context, spec: ImageSpec) -> Plan:
-    lock = context.locked(spec)
-    return make_plan(
-        spec, lock, templates=context.templates, repository=context.repository, wheels=context.supplied(spec)
-    )
+    return context.planned(spec)
 
 
 def claimed(context: Context, image: str) -> tuple[ImageSpec, str]:
@@ -179,7 +159,8 @@ def prepare_base(
     return base
 
 
-def _registries(mirrors: Sequence[str]) -> dict[str, str]:
+def registries(mirrors: Sequence[str]) -> dict[str, str]:
+    """`--mirror`'s values as registry → its mirror. Raises `UsageError`."""
     pairs = [mirror.partition("=") for mirror in mirrors]
     for registry, equal, host in pairs:
         if not (registry and equal and host):

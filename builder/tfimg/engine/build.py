@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfimg.engine.bases import Base
+from tfimg.engine.cache import NO_CACHE, Cache
 from tfimg.engine.network import HostNetwork
 from tfimg.engine.protocol import BuildEvent, BuildOrder, Capabilities, Engine, StageEvent, StoredImage
 from tfimg.errors import DiskSpaceError, EngineRefused, EngineUnavailable
@@ -89,6 +90,7 @@ def build(
     labels: Mapping[str, str],
     fresh: bool,
     stages: Mapping[str, str],
+    cache: Cache = NO_CACHE,
     on_event: Callable[[BuildEvent], None],
 ) -> BuiltImage:
     """Build a plan's image under a candidate name.
@@ -108,7 +110,7 @@ def build(
         order = BuildOrder(
             dockerfile=dockerfile, context=assembled, name=name, build_args={"BASE": base.reference},
             labels=labels, secrets=options, secret_env=env, output=output.option, fresh=fresh,
-            stages=stages,
+            contexts=stages, cache_from=cache.sources, cache_to=cache.targets,
         )  # fmt: skip
         try:
             with closing(engine.build(order)) as events:

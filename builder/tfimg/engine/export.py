@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tfimg.engine.protocol import StoredLayer
+from tfimg.errors import BaseError
 
 CONTENT = "io.containerd.content.v1.content/blobs"
 """Where containerd keeps content below its root, as `ALGORITHM/HEX` (containerd's docs/content-flow.md)."""
@@ -65,6 +66,22 @@ def read_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
         StoredLayer(digest=layer["digest"], media_type=layer["mediaType"], size=sizes[_blob(layer["digest"])])
         for layer in manifest["layers"]
     )
+
+
+def lay_out(pieces: Iterator[bytes], folder: Path) -> str:
+    """Write an exported image as an OCI image layout, and return its digest.
+
+    Raises `BaseError` for what an engine before 25 exports from its classic store, which is none.
+    """
+    reader = io.BufferedReader(_Pieces(pieces), buffer_size=1 << 20)
+    with tarfile.open(fileobj=reader, mode="r|") as archive:
+        archive.extractall(folder, filter="data")
+    if not (folder / "index.json").exists():
+        raise BaseError(
+            "The engine cannot hand its base to a builder elsewhere: it exports no OCI image layout.",
+            next_step="Take the base from a registry that both reach (--base registry), or upgrade the engine.",
+        )
+    return str(json.loads((folder / "index.json").read_text())["manifests"][0]["digest"])
 
 
 def _blob(digest: str) -> str:

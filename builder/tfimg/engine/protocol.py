@@ -15,7 +15,7 @@ class Capabilities:
     """What an engine was found to be and to do.
 
     `free_bytes` is None for an engine on another machine, whose disk cannot be seen; `buildkit` is None where the
-    engine does not tell, as Debian's does not.
+    engine does not tell, as Debian's does not; `builder` is the builder of buildx that builds in its place.
     """
 
     host: str
@@ -25,6 +25,7 @@ class Capabilities:
     store: Store
     data_root: str
     free_bytes: int | None
+    builder: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +51,8 @@ class Toolkit:
 class BuildOrder:
     """One build: a Dockerfile over a context, to one name. `secrets` are `id=…` values of `--secret`.
 
-    `stages` are handed in instead of being built: name → where from, as in `--build-context`.
+    `cache_from` and `cache_to` are values of buildx's options; `contexts` are stages that are handed in instead of being
+    built, and images that `FROM` takes from elsewhere than a registry: name → where from, as `--build-context` has it.
     """
 
     dockerfile: Path
@@ -62,7 +64,9 @@ class BuildOrder:
     secret_env: Mapping[str, str]
     output: str
     fresh: bool = False
-    stages: Mapping[str, str] = field(default_factory=dict)
+    cache_from: Sequence[str] = ()
+    cache_to: Sequence[str] = ()
+    contexts: Mapping[str, str] = field(default_factory=dict)
 
 
 StageState = Literal["started", "done", "cached", "failed"]
