@@ -114,7 +114,13 @@ def _repository(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repository", metavar="NAME", help="repository of the tags (default: the matrix's)")
 
 
-def _patterns(parser: argparse.ArgumentParser, default: str) -> None:
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no number of images")
+    return int(text)
+
+
+def _patterns(parser: argparse._ActionsContainer, default: str) -> None:
     parser.add_argument(
         "patterns",
         nargs="*",
@@ -205,10 +211,20 @@ def _recipes(commands: Any) -> None:
 
 def _images(commands: Any) -> None:
     build = _command(
-        commands, "build", "images:build", "build an image, validate it from the inside, and tag it",
-        "tfimg build --tf 2.15 --python 3.11",
+        commands, "build", "images:build", "build images, validate them from the inside, and tag them",
+        "tfimg build --tf 2.15 --python 3.11\n  tfimg build '2.1[5-8]*-cpu-*' --report summary.html",
     )  # fmt: skip
     _request(build)
+    many = build.add_argument_group("many images, instead of a request")
+    _patterns(many, "none, and the request means one image")
+    many.add_argument("--all", action="store_true", help="every image of the matrix")
+    many.add_argument(
+        "--jobs", type=_count, metavar="N",
+        help="images at once (default: what processors, memory and disk have room for)",
+    )  # fmt: skip
+    many.add_argument(
+        "--revalidate", action="store_true", help="run the suite again in images that have not changed"
+    )
     _repository(build)
     _base(build)
     build.add_argument("--no-cache", action="store_true", help="run every build step again")

@@ -25,6 +25,10 @@ at the end for 2.15.1 on CPU (stages 1.4, their copies 1.4, the image unpacked 1
 fifth larger; libtpu adds what its wheel has."""
 
 
+CANDIDATE = "tfimg/candidate"
+"""Repository of the names that images have until they are tagged."""
+
+
 ZSTD = "compression=zstd,compression-level=3,force-compression=true"
 """Level 3, the base's layers too. On two cores, the NVIDIA libraries of TensorFlow 2.18.1 took 1,522 MB and 10.5 s
 with it, 1,809 MB and 133 s with gzip -6."""
@@ -78,9 +82,15 @@ def check_space(capabilities: Capabilities, device: Device) -> None:
         )
 
 
+def candidate(identifier: str) -> str:
+    """A passing name for an image that is to be built, which no other build has."""
+    return f"{CANDIDATE}:{identifier}-{secrets.token_hex(4)}"
+
+
 def build(
     plan: Plan,
     *,
+    name: str,
     base: Base,
     engine: Engine,
     capabilities: Capabilities,
@@ -90,12 +100,11 @@ def build(
     fresh: bool,
     on_event: Callable[[BuildEvent], None],
 ) -> BuiltImage:
-    """Build a plan's image under a candidate name.
+    """Build a plan's image under `name`, a candidate's.
 
     `fresh` forgets cached steps. Raises `BuildError` or a more precise error, and then leaves no name behind.
     """
     start = time.monotonic()
-    name = f"tfimg/candidate:{plan.spec.identifier}-{secrets.token_hex(4)}"
     output = choose_output(capabilities, name)
     options, env = network.secrets()
     with tempfile.TemporaryDirectory(prefix="tfimg-build-") as scratch:

@@ -28,6 +28,18 @@ class Capabilities:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Resources:
+    """What an engine's machine has left at this moment; `disk_bytes` is None where its disk cannot be seen.
+
+    `memory_bytes` is what programs may still take, or, of an engine on another machine, all that it has.
+    """
+
+    cpus: int
+    memory_bytes: int
+    disk_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Toolkit:
     """Where an engine answers, and the ways in which it may hand a device to a container.
 
@@ -106,13 +118,15 @@ class StoredImage:
     """An image read back from the store.
 
     `digest` is the manifest's in the containerd store, the configuration's in the classic one. `unpacked_bytes` is
-    the sum over layers as they lie on disk. Both stores: `layers` from the base up.
+    the sum over layers as they lie on disk. Both stores: `layers` from the base up. `content` is as in `LocalImage`;
+    None where nobody has worked it out.
     """
 
     digest: str
     layers: tuple[StoredLayer, ...]
     unpacked_bytes: int
     labels: Mapping[str, str]
+    content: str | None = None
 
     @property
     def compressed_bytes(self) -> int | None:
@@ -129,6 +143,23 @@ class StoredImage:
             for layer in self.layers
         }
         return "+".join(sorted(found))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LocalImage:
+    """An image in the engine's store, as an inventory tells it; without `names`, it is dangling.
+
+    `content` is a digest of all that decides how its containers behave: layers and runtime configuration, without
+    labels and times. Sizes count layers that are shared; `compressed_bytes` is None where the store keeps none
+    compressed.
+    """
+
+    digest: str
+    names: tuple[str, ...]
+    labels: Mapping[str, str]
+    content: str
+    unpacked_bytes: int
+    compressed_bytes: int | None
 
 
 Access = Literal["none", "nvidia", "cdi", "tpu"]
@@ -178,6 +209,14 @@ class Engine(Protocol):
         """Ask the engine how it hands devices to containers."""
         ...
 
+    def resources(self) -> Resources:
+        """Ask what the engine's machine has left."""
+        ...
+
+    def inventory(self) -> Sequence[LocalImage]:
+        """Every image in the store, asked for once, however many there are."""
+        ...
+
     def build(self, order: BuildOrder) -> Generator[BuildEvent, None, None]:
         """Build, telling progress. Raises `BuildError` or a more precise error after the last event."""
         ...
@@ -211,4 +250,12 @@ class Engine(Protocol):
 
     def remove(self, name: str) -> None:
         """Take a name away; the image goes with its last one. No error when there is none."""
+        ...
+
+    def abandon(self, name: str) -> None:
+        """Take a name away together with the containers that were made from it: what a killed run left behind."""
+        ...
+
+    def prune_cache(self) -> None:
+        """Remove build cache that no image needs. For an engine of tfimg's own alone: it is everybody's cache."""
         ...
