@@ -31,7 +31,7 @@ class Attempt:
     def __call__(self, item: Item, worker: Worker) -> Result:
         """How it ended. Raises `EngineUnavailable` for an engine that was lost, `BrokenPipeError` with the listener."""
         began, name = self.clock(), candidate(item.identifier)
-        self.journal.note("start", identifier=item.identifier, candidate=name, engine=worker.name)
+        self.journal.note("start", identifier=item.identifier, candidate=name, engine=worker.host)
         try:
             with self.cancellation.covering():
                 result = self._made(item, worker, name, began)

@@ -28,7 +28,7 @@ POLL_SECONDS = 5.0
 class Worker:
     """An engine that makes images. `prepare` says what a plan means on it: the base that it has, what it can show.
 
-    `own` says that it is tfimg's own, with nobody else's build cache.
+    `name` is for people. `own` says that it is tfimg's own, with nobody else's build cache.
     """
 
     name: str
@@ -36,6 +36,11 @@ class Worker:
     capabilities: Capabilities
     prepare: Callable[[Plan], Work]
     own: bool = False
+
+    @property
+    def host(self) -> str:
+        """Where the images end up: several workers may share it, and its disk."""
+        return self.capabilities.host
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,7 +173,7 @@ class Schedule:
         return decide(item.need, at, self._needs(worker), jobs=self.jobs, pruned=pruned)
 
     def _needs(self, worker: Worker) -> list[Need]:
-        return [item.need for item, at in self._running.values() if at is worker]
+        return [item.need for item, at in self._running.values() if at.host == worker.host]
 
     def _collect(self, seconds: float | None) -> None:
         """Take in what has ended; waits for the first."""

@@ -45,7 +45,7 @@ def sweep(worker: Worker, journal: Journal, images: Iterable[LocalImage]) -> Seq
 
     Only names that the journal has: another candidate is somebody else's build. Nothing of this run is among them.
     """
-    mine = journal.candidates(worker.name)
+    mine = journal.candidates(worker.host)
     left = sorted(name for image in images for name in image.names if name in mine)
     for name in left:
         with suppress(EngineRefused):
