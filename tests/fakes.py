@@ -9,6 +9,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfimg.engine.protocol import (
+    NOTHING,
     BuildEvent,
     BuildOrder,
     Capabilities,
@@ -76,6 +77,7 @@ class FakeEngine:
     ran: list[RunOrder] = field(default_factory=list)
     open_containers: int = 0
     asked: list[str] = field(default_factory=list)
+    known: Mapping[str, LocalImage] = field(default_factory=dict)
 
     def capabilities(self) -> Capabilities:
         return self.found
@@ -86,8 +88,9 @@ class FakeEngine:
     def resources(self) -> Resources:
         return self.left
 
-    def inventory(self) -> Sequence[LocalImage]:
+    def inventory(self, known: Mapping[str, LocalImage] = NOTHING) -> Sequence[LocalImage]:
         self.asked.append("inventory")
+        self.known = known
         images: dict[str, list[str]] = {}
         for name, image in self.names.items():
             images.setdefault(image.digest, []).append(name)

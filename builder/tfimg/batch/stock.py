@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
 
 from tfimg.batch.journal import Journal
 from tfimg.batch.pipeline import Means, Work
@@ -12,6 +15,10 @@ from tfimg.batch.schedule import Worker
 from tfimg.engine.protocol import LocalImage
 from tfimg.errors import EngineRefused
 from tfimg.recipe.labels import IDENTIFIER, RECIPE
+from tfimg.workspace import write_atomically
+
+FILE = "images.json"
+"""Where the last inventory is kept, beside the journal."""
 
 Stock = Mapping[str, LocalImage]
 """Name → the image that has it."""
@@ -38,6 +45,21 @@ def told(work: Work, image: LocalImage, engine: str) -> Result:
         tags=work.plan.tags, level=work.aim.level, reused=True, unpacked_bytes=image.unpacked_bytes,
         compressed_bytes=image.compressed_bytes,
     )  # fmt: skip
+
+
+def read_known(file: Path) -> Mapping[str, LocalImage]:
+    """The images of the last inventory, by digest; none where it cannot be read."""
+    with suppress(OSError, ValueError, TypeError):
+        images = [LocalImage(**{**one, "names": tuple(one["names"])}) for one in json.loads(file.read_text())]
+        return {image.digest: image for image in images}
+    return {}
+
+
+def write_known(file: Path, images: Iterable[LocalImage]) -> None:
+    """Keep an inventory for the next run, which then asks for what is new alone."""
+    text = json.dumps([asdict(image) for image in images])
+    if not file.exists() or file.read_text() != text:
+        write_atomically(file, text)
 
 
 def sweep(worker: Worker, journal: Journal, images: Iterable[LocalImage]) -> Sequence[str]:

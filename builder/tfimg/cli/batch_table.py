@@ -183,7 +183,8 @@ def verdict(result: Result) -> str:
         return result.reason or ""
     if result.status == "unchanged":
         return str(result.level)
-    return f"{result.level}, {'checked before' if result.reused else f'{result.checks} checks passed'}"
+    passed = f"{result.checks} check{'' if result.checks == 1 else 's'} passed"
+    return f"{result.level}, {'shown before' if result.reused else passed}"
 
 
 def _grid() -> Grid:

@@ -10,7 +10,7 @@ from tfimg.batch.journal import Journal
 from tfimg.batch.kept import accelerator
 from tfimg.batch.pipeline import Work
 from tfimg.batch.schedule import Worker
-from tfimg.batch.stock import sweep
+from tfimg.batch.stock import FILE, read_known, sweep, write_known
 from tfimg.cli.context import Context
 from tfimg.cli.images import labels_of, prepare_base, registries_of
 from tfimg.engine.bases import Base
@@ -90,11 +90,14 @@ def swept(
     context: Context, workers: Sequence[Worker], journal: Journal
 ) -> Mapping[Worker, Sequence[LocalImage]]:
     """What each engine has, after what a killed run left there was removed."""
-    images = {worker: worker.engine.inventory() for worker in workers}
+    file = journal.path.with_name(FILE)
+    known = read_known(file)
+    images = {worker: worker.engine.inventory(known) for worker in workers}
     for worker in workers:
         if left := sweep(worker, journal, images[worker]):
             context.say(f"Removed what an earlier run left behind: {', '.join(left)}")
-            images[worker] = worker.engine.inventory()
+            images[worker] = worker.engine.inventory(known)
+    write_known(file, [image for found in images.values() for image in found])
     if unfinished := journal.unfinished():
         context.say(f"Going on where a run was killed, at {', '.join(unfinished)}")
     return images

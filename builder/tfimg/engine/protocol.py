@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, Protocol
 
 Store = Literal["containerd", "classic"]
@@ -162,6 +163,9 @@ class LocalImage:
     compressed_bytes: int | None
 
 
+NOTHING: Mapping[str, LocalImage] = MappingProxyType({})
+
+
 Access = Literal["none", "nvidia", "cdi", "tpu"]
 """How a container gets at the machine's accelerators: not, through NVIDIA's runtime, through CDI, or as TPU VMs do."""
 
@@ -213,8 +217,11 @@ class Engine(Protocol):
         """Ask what the engine's machine has left."""
         ...
 
-    def inventory(self) -> Sequence[LocalImage]:
-        """Every image in the store, asked for once, however many there are."""
+    def inventory(self, known: Mapping[str, LocalImage] = NOTHING) -> Sequence[LocalImage]:
+        """Every image in the store, asked for once, however many there are.
+
+        Of the images in `known`, by digest, nothing but the names is asked for again: the rest never changes.
+        """
         ...
 
     def build(self, order: BuildOrder) -> Generator[BuildEvent, None, None]:
