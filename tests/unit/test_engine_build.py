@@ -11,7 +11,7 @@ import pytest
 
 from fakes import FakeEngine, capabilities
 from tfimg.engine.bases import Base
-from tfimg.engine.build import NEEDED_BYTES, BuiltImage, Output, build, check_space, choose_output
+from tfimg.engine.build import NEEDED_BYTES, BuiltImage, Output, build, candidate, check_space, choose_output
 from tfimg.engine.network import HostNetwork
 from tfimg.engine.protocol import BuildEvent, LogEvent, StageEvent, Store, StoredImage, StoredLayer
 from tfimg.errors import BuildError, DiskSpaceError, HashMismatchError
@@ -54,9 +54,9 @@ def run(
     fresh: bool = False,
 ) -> BuiltImage:
     return build(
-        planned, base=BASE, engine=engine, capabilities=engine.capabilities(), network=NETWORK,
-        context=ROOT / "images", labels={"tfimg.version": "0.1"}, fresh=fresh,
-        stages=STAGES, on_event=on_event,
+        planned, name=candidate(planned.spec.identifier), base=BASE, engine=engine,
+        capabilities=engine.capabilities(), network=NETWORK, context=ROOT / "images",
+        labels={"tfimg.version": "0.1"}, fresh=fresh, stages=STAGES, on_event=on_event,
     )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def content(archive: tarfile.TarFile) -> dict[str, bytes]:
 
 def packed(wheel: Path, folder: Path, *shared: str) -> tuple[tarfile.TarFile, tarfile.TarFile]:
     with (folder / "into").open("wb") as first, (folder / "rest").open("wb") as second:
-        into, rest = BlobWriter(first, 1), BlobWriter(second, 1)
+        into, rest = BlobWriter(first, "fast"), BlobWriter(second, "fast")
         unpack(wheel, shared=shared, into=into, rest=rest)
         into.close(), rest.close()
     return opened(folder / "into"), opened(folder / "rest")
@@ -81,7 +81,7 @@ def packed(wheel: Path, folder: Path, *shared: str) -> tuple[tarfile.TarFile, ta
 
 def test_a_layer_is_a_tar_of_its_files_with_one_owner_and_one_mtime(tmp_path: Path) -> None:
     with (tmp_path / "blob").open("wb") as sink:
-        writer = BlobWriter(sink, 3)
+        writer = BlobWriter(sink, "fast")
         writer.add("a/b/c.py", 5, [b"he", b"llo"])
         writer.add("a/run", 0, [], executable=True)
         blob = writer.close()
@@ -95,21 +95,35 @@ def test_a_layer_is_a_tar_of_its_files_with_one_owner_and_one_mtime(tmp_path: Pa
     written = (tmp_path / "blob").read_bytes()
     inside = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(written)).read()
     assert blob == Blob(
+        media_type="application/vnd.oci.image.layer.v1.tar+zstd",
         digest=f"sha256:{hashlib.sha256(written).hexdigest()}",
         diff_id=f"sha256:{hashlib.sha256(inside).hexdigest()}",
         size=len(written), unpacked=len(inside), files=2,
     )  # fmt: skip
 
 
+def test_gzip_is_packed_the_same_each_time() -> None:
+    sinks = io.BytesIO(), io.BytesIO()
+    blobs = []
+    for sink in sinks:
+        writer = BlobWriter(sink, "gzip")
+        writer.add("a", 5, [b"hello"])
+        blobs.append(writer.close())
+    assert blobs[0] == blobs[1]
+    assert blobs[0].media_type.endswith("+gzip")
+    with tarfile.open(fileobj=io.BytesIO(sinks[0].getvalue()), mode="r:gz") as archive:
+        assert content(archive) == {"/a": b"hello"}
+
+
 def test_a_file_that_ends_early_is_no_layer() -> None:
     with pytest.raises(ValueError, match="has 2 bytes, not 3"):
-        BlobWriter(io.BytesIO(), 1).add("a", 3, [b"he"])
+        BlobWriter(io.BytesIO(), "fast").add("a", 3, [b"he"])
 
 
 def test_a_long_name_and_a_large_file_survive(tmp_path: Path) -> None:
     name, data = "x/" * 150 + "name", bytes(range(256)) * 40_000
     with (tmp_path / "blob").open("wb") as sink:
-        writer = BlobWriter(sink, 1)
+        writer = BlobWriter(sink, "fast")
         writer.add(name, len(data), [data[:1000], data[1000:]])
         writer.close()
     assert content(opened(tmp_path / "blob")) == {f"/{name}": data}

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from tfimg.engine.network import HostNetwork
     from tfimg.engine.protocol import Engine
     from tfimg.host.survey import Host
-    from tfimg.layers.blob import Compression
     from tfimg.layers.make import Told
     from tfimg.proof.index import Index
+    from tfimg.recipe.layout import Compression
     from tfimg.recipe.lockfile import Layers
 
 

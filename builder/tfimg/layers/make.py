@@ -14,12 +14,12 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Literal
 
-from tfimg.layers.blob import LEVELS, Blob, BlobWriter, Compression
+from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.fetch import fetch
 from tfimg.layers.store import LayerStore
 from tfimg.layers.wheel import contents, unpack
 from tfimg.proof.index import Index
-from tfimg.recipe.layout import Part, WheelLayer, parts, wheel_layers
+from tfimg.recipe.layout import Compression, Part, WheelLayer, parts, wheel_layers
 from tfimg.recipe.lockfile import Layers, LockedPackage, read_packages
 
 FORMAT = "1"
@@ -94,7 +94,7 @@ def layers_of(part: Part) -> tuple[WheelLayer, ...]:
 
 def key(layer: WheelLayer, compression: Compression) -> str:
     """What a layer is found by in the store: all that its bytes depend on."""
-    words = [FORMAT, str(LEVELS[compression]), str(layer.shared), *layer.part.shared]
+    words = [FORMAT, compression, str(layer.shared), *layer.part.shared]
     words += [package.sha256 for package in read_packages({layer.part.name: layer.part.lock})]
     return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
@@ -185,7 +185,7 @@ def _pack(
 
 
 def _content_key(listed: Sequence[str], compression: Compression) -> str:
-    return hashlib.sha256("\n".join([FORMAT, str(LEVELS[compression]), *listed]).encode()).hexdigest()
+    return hashlib.sha256("\n".join([FORMAT, compression, *listed]).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def _pending(store: LayerStore, compression: Compression) -> Iterator[_Pending]:
     path = store.folder / f"layer-{token_hex(8)}"
     try:
         with path.open("wb") as sink:
-            yield _Pending(path, BlobWriter(sink, LEVELS[compression]))
+            yield _Pending(path, BlobWriter(sink, compression))
     finally:
         path.unlink(missing_ok=True)
 

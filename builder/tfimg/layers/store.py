@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tfimg.layers.blob import MEDIA_TYPE, Blob
+from tfimg.layers.blob import Blob
 from tfimg.workspace import write_atomically
 
 KEPT_BYTES = 20_000_000_000
@@ -66,7 +66,7 @@ class LayerStore:
                 "rootfs": {"type": "layers", "diff_ids": [blob.diff_id for blob in blobs]},
             }
         )
-        layers = [{"mediaType": MEDIA_TYPE, "digest": blob.digest, "size": blob.size} for blob in blobs]
+        layers = [{"mediaType": blob.media_type, "digest": blob.digest, "size": blob.size} for blob in blobs]
         kind = "application/vnd.oci.image.manifest.v1+json"
         manifest = {
             "schemaVersion": 2,

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from tfimg.recipe.lockfile import Layers
+
+Compression = Literal["fast", "small", "gzip"]
+COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
+"""How layers are packed: with zstd, to run where they were built, or to be kept and pulled by many; or with gzip, for
+machines that do not know zstd (Docker before 23.0)."""
+
+ZSTD_LEVELS: Mapping[Compression, int] = {"fast": 3, "small": 9}
 
 SITE = "/opt/tensorflow/lib/python3/site-packages"
 """Where wheels are installed: a path without Python's version."""
