@@ -29,7 +29,7 @@ from tfimg.recipe.plan import Plan
 from tfimg.recipe.plan import plan as make_plan
 from tfimg.recipe.render import render_base
 from tfimg.validation.demand import demand
-from tfimg.validation.run import Asking, suite_files
+from tfimg.validation.run import Asking, suite_digest, suite_files
 
 
 def build(context: Context) -> int:
@@ -64,8 +64,9 @@ def build(context: Context) -> int:
 
 def means_of(context: Context, *, reuse: bool) -> Means:
     """What the arguments say of how images are made. `reuse`: kept reports are believed."""
+    suite = suite_files(context.workspace.validation)
     return Means(
-        network=context.network, context=context.workspace.images, suite=suite_files(context.workspace.validation),
+        network=context.network, context=context.workspace.images, suite=suite, suite_digest=suite_digest(suite),
         asking=_asking(context), kept=Kept(folder=context.state / "reports"), fresh=context.arguments.no_cache,
         reuse=reuse,
     )  # fmt: skip
