@@ -422,13 +422,15 @@ def test_the_cache_of_tfimg_s_own_engine_is_cleared_too(tfimg: Run, engine: Fake
 def test_a_run_over_everything_that_changes_nothing_is_over_at_once(
     tfimg: Run, engine: FakeEngine, specs: Sequence[ImageSpec]
 ) -> None:
-    """All images that can be built; the bound is for a run of 90."""
+    """All images that can be built. The bound of 2 s is for a run of 90; of this process's own time, since the machine
+    may be busy.
+    """
     count = sum(spec.platform == "linux/amd64" for spec in specs)
     assert tfimg("build", "--all", "--jobs", "8", "--json").code == 26  # those for arm64 cannot be built
     engine.asked.clear()
-    began = time.monotonic()
+    began = time.process_time()
     ended = tfimg("build", "--all", "--json")
-    seconds = time.monotonic() - began
+    seconds = time.process_time() - began
     assert sum(status == "unchanged" for status in ended.status.values()) == count >= 90
     assert engine.asked == ["inventory"]
     assert seconds < 2.0 * count / 90
