@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,9 +14,14 @@ from typing import Any
 
 import pytest
 
+from tfimg.batch.journal import open_journal
+from tfimg.batch.pipeline import Work
+from tfimg.batch.schedule import Worker
+from tfimg.batch.stock import prune
 from tfimg.engine.docker import DockerEngine
+from tfimg.recipe.plan import Plan
 
-from .conftest import IDENTIFIER, REPOSITORY, Built, Ended, containers, names, started, tfimg
+from .conftest import IDENTIFIER, REPOSITORY, Built, Ended, containers, daemon, names, started, tfimg
 from .small import small
 
 FIRST, SECOND, THIRD = "2.13.1-cpu-py3.11", "2.14.1-cpu-py3.11", "2.15.1-cpu-py3.11"
@@ -168,6 +175,58 @@ def test_an_inventory_tells_what_an_inspection_tells(here: dict[str, str], engin
     assert (image.labels, image.content) == (stored.labels, stored.content)
     assert (image.unpacked_bytes, image.labels["tfimg.identifier"]) == (stored.unpacked_bytes, FIRST)
     assert image in engine.inventory(found), "what is known already is told the same"
+
+
+def test_room_is_made_with_what_is_ours_alone(tmp_path: Path) -> None:
+    """On another engine, whose cache and images nobody misses."""
+    dockerd = shutil.which("dockerd", path=f"{os.environ['PATH']}:/usr/sbin")
+    assert dockerd
+    with daemon(tmp_path, dockerd, "--storage-driver=vfs") as host:
+        engine = DockerEngine(host=host, environ=os.environ)
+        ours, theirs = "tfimg-test/ours:1", "tfimg-test/theirs:1"
+        old = {
+            name: _scratch(host, tmp_path, name, label)
+            for name, label in ((ours, "tfimg.identifier=x"), (theirs, "x=y"))
+        }
+        for name, label in ((ours, "tfimg.identifier=y"), (theirs, "x=z")):
+            assert _scratch(host, tmp_path, name, label) not in old.values()
+        left, live = "tfimg/candidate:x-00000001", "tfimg/candidate:x-00000002"
+        engine.tag(ours, [left, live])
+        with open_journal(tmp_path / "batch") as journal:
+            journal.note("start", identifier="x", candidate=left, engine=host)
+        assert _cache(host) != "0B"
+        for own, cache in ((False, False), (True, True)):
+            worker = Worker(
+                name=host, engine=engine, capabilities=engine.capabilities(), prepare=_unprepared, own=own
+            )  # fmt: skip
+            with open_journal(tmp_path / "batch") as journal:
+                prune(worker, journal)
+            assert (_cache(host) == "0B") is cache
+        assert names(engine) == [ours, theirs, live]
+        assert {image.digest for image in engine.inventory()} & set(old.values()) == {old[theirs]}
+
+
+def _unprepared(_plan: Plan) -> Work:
+    raise AssertionError
+
+
+def _scratch(host: str, folder: Path, name: str, label: str) -> str:
+    """Build a tiny image of a name, whoever had it before; returns its digest."""
+    (folder / "Dockerfile").write_text(
+        f"FROM scratch AS one\nCOPY Dockerfile /{label}\nFROM scratch\nCOPY --from=one / /\n"
+    )
+    line = ["docker", "--host", host, "buildx", "build", "--quiet", "--label", label, "--tag", name, "--file"]
+    done = subprocess.run(
+        [*line, str(folder / "Dockerfile"), str(folder)], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def _cache(host: str) -> str:
+    """How much build cache an engine has."""
+    line = ["docker", "--host", host, "system", "df", "--format", "{{.Type}} {{.Size}}"]
+    told = subprocess.run(line, capture_output=True, text=True, check=True).stdout.splitlines()
+    return next(row.removeprefix("Build Cache ") for row in told if row.startswith("Build Cache"))
 
 
 def test_resources_are_those_of_the_machine(engine: DockerEngine) -> None:
