@@ -26,7 +26,9 @@ from tfimg.engine.protocol import (
 from tfimg.errors import NetworkError
 
 
-def capabilities(*, store: Store = "containerd", free_bytes: int | None = 10**12) -> Capabilities:
+def capabilities(
+    *, store: Store = "containerd", free_bytes: int | None = 10**12, builder: str | None = None
+) -> Capabilities:
     return Capabilities(
         host="unix:///run/fake.sock",
         engine="26.1.5",
@@ -35,6 +37,7 @@ def capabilities(*, store: Store = "containerd", free_bytes: int | None = 10**12
         store=store,
         data_root="/var/lib/fake",
         free_bytes=free_bytes,
+        builder=builder,
     )
 
 

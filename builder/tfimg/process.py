@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import codecs
 import os
+import select
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,9 +78,16 @@ def run(
     return completed
 
 
-def stream(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator[str]:
+def stream(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    on_silence: Callable[[], object] = lambda: None,
+    silence: float | None = None,
+) -> Iterator[str]:
     """Run a program and yield what it writes on stderr, in pieces as they come.
 
+    `on_silence` is called whenever it has written nothing for `silence` seconds: what it raises ends the program.
     Raises `CommandFailed` after the last piece when its status is not 0. When the consumer leaves early
     (an exception, Ctrl-C), the program is asked to end and waited for.
     """
@@ -93,7 +101,7 @@ def stream(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     try:
         with on_cancel(lambda: stop(child)):
-            while piece := os.read(child.stderr.fileno(), 65536):
+            while piece := _read(child.stderr.fileno(), on_silence, silence):
                 yield decoder.decode(piece)
             if rest := decoder.decode(b"", final=True):
                 yield rest
@@ -103,6 +111,12 @@ def stream(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator[str]:
         child.stderr.close()
     if child.returncode != 0:
         raise CommandFailed(Completed(argv=tuple(argv), returncode=child.returncode, stdout="", stderr=""))
+
+
+def _read(stream: int, on_silence: Callable[[], object], silence: float | None) -> bytes:
+    while not select.select([stream], [], [], silence)[0]:
+        on_silence()
+    return os.read(stream, 65536)
 
 
 def stop(child: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> None:

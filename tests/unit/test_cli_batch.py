@@ -68,6 +68,9 @@ class FakeEdge(Edge):
     def engine(self, *_: object) -> Engine:
         return self.answers
 
+    def stages(self, *_: object, **__: object) -> dict[str, str]:
+        return {}
+
     def survey(self, *_: object) -> Host:
         return PLAIN
 

@@ -12,10 +12,12 @@ from tfimg.cancellation import check
 from tfimg.engine import build as building
 from tfimg.engine.bases import Base
 from tfimg.engine.build import BuiltImage
+from tfimg.engine.cache import Cache
 from tfimg.engine.network import HostNetwork
 from tfimg.engine.protocol import BuildEvent, Capabilities, Engine
 from tfimg.host.aim import Aim
 from tfimg.process import uninterrupted
+from tfimg.recipe.layout import Compression
 from tfimg.recipe.plan import Plan
 from tfimg.validation.demand import demand
 from tfimg.validation.report import CheckResult, Report
@@ -52,7 +54,10 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Means:
-    """What every image of a run is made with. `fresh` forgets cached steps; `reuse` believes kept reports."""
+    """What every image of a run is made with. `fresh` forgets cached steps; `reuse` believes kept reports.
+
+    `hand_in` makes the stages of a plan that an engine of such capabilities need not build.
+    """
 
     network: HostNetwork
     context: Path
@@ -62,6 +67,9 @@ class Means:
     kept: Kept
     fresh: bool
     reuse: bool
+    cache: Cache
+    compression: Compression
+    hand_in: Callable[[Plan, Capabilities, Callable[[BuildEvent], None]], Mapping[str, str]]
 
     def subject(self, work: Work, content: str) -> Subject:
         """What a report on an image's content would be about."""
@@ -98,7 +106,9 @@ def make(
     """
     built = building.build(
         work.plan, name=name, base=work.base, engine=engine, capabilities=capabilities, network=means.network,
-        context=means.context, labels=work.labels, fresh=means.fresh, on_event=progress.build,
+        context=means.context, labels=work.labels, fresh=means.fresh, cache=means.cache,
+        compression=means.compression, stages=means.hand_in(work.plan, capabilities, progress.build),
+        on_event=progress.build,
     )  # fmt: skip
     try:
         check()

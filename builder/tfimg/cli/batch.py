@@ -23,7 +23,7 @@ from tfimg.cancellation import Cancellation
 from tfimg.cli.batch_progress import follow_all
 from tfimg.cli.context import Context
 from tfimg.cli.explain import explained
-from tfimg.cli.images import means_of, plan_of, registries_of
+from tfimg.cli.images import means_of, registries
 from tfimg.cli.keep import check_report, keep_evidence
 from tfimg.cli.parser import REQUEST
 from tfimg.cli.workers import inventories, swept, workers_of
@@ -47,7 +47,7 @@ def build_many(context: Context) -> int:
     _check_arguments(context)
     specs = select(context.specs, context.arguments.patterns)
     with open_journal(context.state / "batch") as journal:
-        workers = workers_of(context, (context.engine,))
+        workers = workers_of(context, context.engines)
         with ThreadPoolExecutor(1) as pool:
             # The engine takes as long to list its images as we take to know what they should be.
             listed = pool.submit(inventories, workers, journal)
@@ -80,7 +80,7 @@ def _check_arguments(context: Context) -> None:
             next_step="Say it as a pattern: '2.15*-cpu-*', '*-cuda12*-py3.11'.",
         )
     check_report(context)
-    registries_of(arguments.mirror)
+    registries(arguments.mirror)
 
 
 def _plans(context: Context, specs: Sequence[ImageSpec]) -> tuple[list[Plan], list[Result]]:
@@ -88,7 +88,7 @@ def _plans(context: Context, specs: Sequence[ImageSpec]) -> tuple[list[Plan], li
     plans, refused = [], []
     for spec in specs:
         try:
-            plans.append(plan_of(context, spec))
+            plans.append(context.planned(spec))
         except TfimgError as error:
             cannot = isinstance(error, UnsupportedPlatform | LockError)
             status: Status = "unbuildable" if cannot else "failed"

@@ -1,8 +1,8 @@
-"""`tfimg build`, `plan`, `validate`."""
+"""`tfimg build`, `validate`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tfimg import __version__
@@ -10,23 +10,23 @@ from tfimg.batch.kept import Kept, accelerator
 from tfimg.batch.pipeline import Means, Work, examine, make
 from tfimg.cli.context import Context
 from tfimg.cli.explain import explaining
-from tfimg.cli.fields import print_fields
 from tfimg.cli.keep import check_report, keep
 from tfimg.cli.progress import follow
 from tfimg.cli.verdict import tell, told_level
 from tfimg.engine import build as building
 from tfimg.engine.bases import Base, Bootstrap, choose_base
+from tfimg.engine.cache import read_cache, require_export
 from tfimg.engine.debian import find_mirrors
-from tfimg.engine.protocol import Capabilities, Engine
+from tfimg.engine.protocol import BuildEvent, Capabilities, Engine, StageEvent
 from tfimg.errors import ForeignImage, UsageError
 from tfimg.host.accelerators import Surroundings
 from tfimg.host.aim import Aim, aim
+from tfimg.layers.make import LayerState
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.fingerprint import recipe_digest
 from tfimg.recipe.labels import IDENTIFIER, LOCK, build_labels
 from tfimg.recipe.lockfile import digest as lock_digest
 from tfimg.recipe.plan import Plan
-from tfimg.recipe.plan import plan as make_plan
 from tfimg.recipe.render import render_base
 from tfimg.validation.demand import demand
 from tfimg.validation.run import Asking, suite_digest, suite_files
@@ -41,21 +41,23 @@ def build(context: Context) -> int:
     if context.arguments.jobs or context.arguments.revalidate:
         raise UsageError("--jobs and --revalidate are for many images.", next_step="Name patterns, or --all.")
     check_report(context)
-    registries = registries_of(context.arguments.mirror)
-    planned = plan_of(context, context.resolve().spec)
+    mirrors = registries(context.arguments.mirror)
+    planned = context.planned(context.resolve().spec)
     engine = context.engine
     capabilities = engine.capabilities()
     building.check_space(capabilities, planned.spec.device)
+    means = means_of(context, reuse=False)
+    require_export(capabilities, means.cache)
     surroundings = context.surroundings(engine)
     aimed = _aim(context, planned.spec, surroundings)
-    base = prepare_base(context, planned.spec, registries, fresh=context.arguments.renew_base)
+    base = prepare_base(context, planned.spec, mirrors, fresh=context.arguments.renew_base)
     work = Work(
         plan=planned, base=base, labels=labels_of(context, planned, base, capabilities), aim=aimed,
         accelerator=accelerator(aimed, surroundings.host),
     )  # fmt: skip
     with explaining(context), follow(context) as progress:
         make(
-            work, means_of(context, reuse=False), name=building.candidate(planned.spec.identifier), engine=engine,
+            work, means, name=building.candidate(planned.spec.identifier), engine=engine,
             capabilities=capabilities, progress=progress, keep=partial(keep, context),
             conclude=lambda made: tell(context, planned, made.built, made.report),
         )  # fmt: skip
@@ -64,33 +66,14 @@ def build(context: Context) -> int:
 
 def means_of(context: Context, *, reuse: bool) -> Means:
     """What the arguments say of how images are made. `reuse`: kept reports are believed."""
+    arguments = context.arguments
     suite = suite_files(context.workspace.validation)
     return Means(
         network=context.network, context=context.workspace.images, suite=suite, suite_digest=suite_digest(suite),
-        asking=_asking(context), kept=Kept(folder=context.state / "reports"), fresh=context.arguments.no_cache,
-        reuse=reuse,
+        asking=_asking(context), kept=Kept(folder=context.state / "reports"), fresh=arguments.no_cache,
+        reuse=reuse, cache=read_cache(arguments.cache_from, arguments.cache_to),
+        compression=arguments.compression, hand_in=partial(hand_in, context),
     )  # fmt: skip
-
-
-def plan(context: Context) -> int:
-    """`tfimg plan`."""
-    planned = plan_of(context, context.resolve().spec)
-    capabilities = context.engine.capabilities()
-    output = building.choose_output(capabilities, "NAME")
-    document = {
-        "identifier": planned.spec.identifier,
-        "engine": capabilities.host,
-        "base": planned.spec.base.image,
-        "layers": list(planned.lock),
-        "compression": output.compression,
-        "why": output.why,
-        "tags": list(planned.tags),
-    }
-    if context.arguments.json:
-        context.emit(document)
-    else:
-        print_fields(document)
-    return 0
 
 
 def validate(context: Context) -> int:
@@ -98,7 +81,7 @@ def validate(context: Context) -> int:
     check_report(context)
     image = context.arguments.image
     spec, digest = claimed(context, image)
-    planned = plan_of(context, spec)
+    planned = context.planned(spec)
     labels = context.engine.labels(image) or {}
     ours = bool(labels.get(LOCK))
     if labels.get(IDENTIFIER) not in (None, "", spec.identifier):
@@ -122,6 +105,22 @@ def validate(context: Context) -> int:
     return 0
 
 
+def hand_in(
+    context: Context, planned: Plan, capabilities: Capabilities, tell: Callable[[BuildEvent], None]
+) -> dict[str, str]:
+    """The stages that are not built but made of wheels here, where the engine can take them."""
+    if not capabilities.takes_layers:
+        return {}
+
+    def told(layer: str, state: LayerState, seconds: float) -> None:
+        tell(StageEvent(step=f"layer {layer}", state=state, seconds=round(seconds, 3)))
+
+    return context.edge.stages(
+        planned.lock, context.state / "layers", context.network,
+        supplied=planned.wheels, compression=context.arguments.compression, on_event=told,
+    )  # fmt: skip
+
+
 def _require_lock(context: Context, planned: Plan, image: str) -> None:
     """Raises `UsageError` for an image that was not built from the lock that its evidence would speak of."""
     built_from = (context.engine.labels(image) or {}).get(LOCK)
@@ -130,14 +129,6 @@ def _require_lock(context: Context, planned: Plan, image: str) -> None:
             f"{image} was not built from the lock of {planned.spec.identifier}; its label says {built_from or 'none'}.",
             next_step="Build it anew with --record, or leave --record out.",
         )
-
-
-def plan_of(context: Context, spec: ImageSpec) -> Plan:
-    """What to build for an image. Raises `UnsupportedPlatform`, `LockError` or `RenderError`."""
-    lock = context.locked(spec)
-    return make_plan(
-        spec, lock, templates=context.templates, repository=context.repository, wheels=context.supplied(spec)
-    )
 
 
 def claimed(context: Context, image: str) -> tuple[ImageSpec, str]:
@@ -190,8 +181,8 @@ def prepare_base(
     return base
 
 
-def registries_of(mirrors: Sequence[str]) -> dict[str, str]:
-    """Registry → its mirror, as the arguments say. Raises `UsageError`."""
+def registries(mirrors: Sequence[str]) -> dict[str, str]:
+    """`--mirror`'s values as registry → its mirror. Raises `UsageError`."""
     pairs = [mirror.partition("=") for mirror in mirrors]
     for registry, equal, host in pairs:
         if not (registry and equal and host):
@@ -204,9 +195,10 @@ def registries_of(mirrors: Sequence[str]) -> dict[str, str]:
 
 def labels_of(context: Context, planned: Plan, base: Base, capabilities: Capabilities) -> dict[str, str]:
     """The labels that only a build knows."""
+    output = building.choose_output(capabilities, "NAME", context.arguments.compression).option
     recipe = recipe_digest(
         planned, base_digest=base.digest, ingredients=context.ingredients,
-        output=building.choose_output(capabilities, "NAME").option,
+        output=f"{output} layers={capabilities.takes_layers}",
     )  # fmt: skip
     return build_labels(
         base=base.name, base_digest=base.digest, recipe=recipe, revision=context.revision, version=__version__

@@ -12,8 +12,9 @@ from tfimg.batch.pipeline import Work
 from tfimg.batch.schedule import Worker
 from tfimg.batch.stock import FILE, read_known, sweep, write_known
 from tfimg.cli.context import Context
-from tfimg.cli.images import labels_of, prepare_base, registries_of
+from tfimg.cli.images import labels_of, prepare_base, registries
 from tfimg.engine.bases import Base
+from tfimg.engine.cache import read_cache, require_export
 from tfimg.engine.connect import private_engine
 from tfimg.engine.protocol import Engine, LocalImage
 from tfimg.errors import EngineUnavailable, Interrupted, TfimgError
@@ -41,6 +42,7 @@ def workers_of(context: Context, engines: Sequence[Engine]) -> list[Worker]:
 
 def _worker(context: Context, engine: Engine) -> Worker:
     capabilities = engine.capabilities()
+    require_export(capabilities, read_cache(context.arguments.cache_from, context.arguments.cache_to))
     surroundings = context.surroundings(engine)
     base_of = _Bases(context, engine)
 
@@ -61,7 +63,7 @@ class _Bases:
 
     def __init__(self, context: Context, engine: Engine) -> None:
         self._get = partial(
-            prepare_base, context, registries=registries_of(context.arguments.mirror), engine=engine,
+            prepare_base, context, registries=registries(context.arguments.mirror), engine=engine,
             fresh=context.arguments.renew_base,
         )  # fmt: skip
         self._locks: dict[str, threading.Lock] = {}

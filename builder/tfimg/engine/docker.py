@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import tarfile
+import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,8 +27,9 @@ from packaging.version import InvalidVersion, Version
 
 from tfimg.cancellation import on_cancel
 from tfimg.engine import buildx
+from tfimg.engine.builders import find_builder
 from tfimg.engine.content import content_digest
-from tfimg.engine.export import read_layers
+from tfimg.engine.export import lay_out, read_layers, stored_layers
 from tfimg.engine.protocol import (
     NOTHING,
     Access,
@@ -50,6 +52,9 @@ OLDEST_ENGINE = Version("23.0")
 
 OLDEST_BUILDX = Version("0.12.0")
 """First release that knows `--progress=rawjson`."""
+
+ANSWER_SECONDS = 20
+"""How long an engine that builds may take to say that it is there. A busy one took under 1 s when tried."""
 
 HOW_TO_GET_ONE = "`tfimg engine up --install` sets up one of tfimg's own beside it."
 
@@ -81,20 +86,29 @@ def _reachable(
     def guarded(self: DockerEngine, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return method(self, *args, **kwargs)
-        except requests.exceptions.ConnectionError as error:
-            raise self._gone(error) from None
         except APIError as error:
             raise self._refused(error) from None
+        except requests.exceptions.RequestException as error:
+            raise self._gone(error) from None
 
     return guarded
 
 
 class DockerEngine:
-    """The engine that answers at `host`, such as `unix:///run/docker.sock`."""
+    """The engine that answers at `host`, such as `unix:///run/docker.sock`.
 
-    def __init__(self, *, host: str, environ: Mapping[str, str]) -> None:
+    With a `builder`, that one of buildx builds for it, and it loads what was built. `context` is the docker context by
+    which it was found.
+    """
+
+    def __init__(
+        self, *, host: str, environ: Mapping[str, str], builder: str | None = None, context: str | None = None
+    ) -> None:
         self.host = host
-        self._environ = {**environ, "DOCKER_HOST": host}
+        self.builder = builder
+        self.context = context
+        # By name: `docker buildx use` may have made another the default, and the image would stay in there.
+        self._environ = {**environ, "DOCKER_HOST": host, "BUILDX_BUILDER": builder or "default"}
 
     @cached_property
     def _client(self) -> docker.DockerClient:
@@ -105,9 +119,12 @@ class DockerEngine:
             raise self._gone(error) from None
 
     def _gone(self, error: Exception) -> EngineUnavailable:
+        other = f"or correct the docker context {self.context}, or name another --builder, or none."
         return EngineUnavailable(
             f"No container engine answers at {self.host}: {error}.",
-            next_step="Start it; or unset DOCKER_HOST and let `tfimg engine up --install` set one up.",
+            next_step=f"Start it; {other}"
+            if self.context
+            else "Start it; or unset DOCKER_HOST and let `tfimg engine up --install` set one up.",
         )
 
     def _refused(self, error: APIError) -> EngineRefused:
@@ -136,6 +153,7 @@ class DockerEngine:
             store="containerd" if containerd else "classic",
             data_root=info["DockerRootDir"],
             free_bytes=self._free_bytes(Path(info["DockerRootDir"])),
+            builder=self.builder,
         )
 
     @_reachable
@@ -201,7 +219,40 @@ class DockerEngine:
 
     def build(self, order: BuildOrder) -> Generator[BuildEvent, None, None]:
         """See `Engine`."""
-        return buildx.build(order, env=self._environ)
+        if self.builder is None:
+            return buildx.build(order, env=self._environ, still_there=self._still_there)
+        return self._build_elsewhere(order, self.builder)
+
+    def _build_elsewhere(self, order: BuildOrder, builder: str) -> Generator[BuildEvent, None, None]:
+        def still_there() -> None:
+            self._still_there()
+            find_builder(builder, self._environ)
+
+        with tempfile.TemporaryDirectory(prefix="tfimg-base-") as folder:
+            # `type=docker` is what buildx loads into the engine; it takes the same options.
+            there = replace(
+                order, output=order.output.replace("type=image", "type=docker", 1),
+                contexts={**order.contexts, **self._own_base(order, Path(folder))},
+            )  # fmt: skip
+            with closing(buildx.build(there, env=self._environ, still_there=still_there)) as events:
+                yield from events
+
+    @_reachable
+    def _own_base(self, order: BuildOrder, folder: Path) -> dict[str, str]:
+        """A base that no registry has, for a builder elsewhere: sent along with the build."""
+        base = order.build_args.get("BASE")
+        if base is None or "@" in base or self.digest(base) is None:
+            return {}
+        digest = lay_out(self._client.api.get_image(base), folder)
+        return {base: f"oci-layout://{folder}@{digest}"}
+
+    @_reachable
+    def _still_there(self) -> None:
+        """Raises `EngineUnavailable` unless the engine answers soon; the client's own patience is for long exports."""
+        try:
+            docker.DockerClient.from_env(timeout=ANSWER_SECONDS, environment=self._environ).close()
+        except DockerException as error:
+            raise self._gone(error) from None
 
     @_reachable
     def digest(self, name: str) -> str | None:
@@ -232,9 +283,11 @@ class DockerEngine:
 
     @_reachable
     def read_back(self, name: str) -> StoredImage:
-        """See `Engine`. The engine exports the image for that: no other call tells media types before Docker 28."""
+        """See `Engine`."""
         image = self._client.images.get(name)
-        layers = read_layers(self._client.api.get_image(name))
+        layers = stored_layers(str(image.id), self._content_roots()) or read_layers(
+            self._client.api.get_image(name)
+        )
         steps: list[dict[str, Any]] = self._client.api.history(name)  # type: ignore[no-untyped-call]
         unpacked = sum(int(step["Size"]) for step in steps)
         return StoredImage(
@@ -270,6 +323,13 @@ class DockerEngine:
             compressed_bytes=inspected if both else None,
         )
 
+    def _content_roots(self) -> tuple[Path, ...]:
+        """Where the containerd of an engine on this machine has its root: the engine's own, or the system's."""
+        if not self.host.startswith("unix://"):
+            return ()
+        info: dict[str, Any] = self._client.info()
+        return Path(info["DockerRootDir"], "containerd", "daemon"), Path("/var/lib/containerd")
+
     def run(self, order: RunOrder, *, timeout: float) -> Generator[Line | Exit, None, None]:
         """See `Engine`."""
         try:
@@ -279,10 +339,10 @@ class DockerEngine:
                 **{"network_mode": order.network, "user": order.user, **ACCESS[order.access]},
             )  # fmt: skip
             yield from self._run(container, order, timeout)
-        except requests.exceptions.ConnectionError as error:
-            raise self._gone(error) from None
         except APIError as error:
             raise self._refused(error) from None
+        except requests.exceptions.RequestException as error:
+            raise self._gone(error) from None
 
     def _run(
         self, container: Container, order: RunOrder, timeout: float
@@ -307,7 +367,7 @@ class DockerEngine:
             yield Exit(status=int(status), out_of_memory=bool(container.attrs["State"]["OOMKilled"]))
         finally:
             alarm.cancel()
-            with suppress(APIError, requests.exceptions.ConnectionError):
+            with suppress(requests.exceptions.RequestException):
                 container.remove(force=True, v=True)
 
     @_reachable

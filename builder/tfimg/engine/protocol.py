@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, Protocol
@@ -16,7 +16,7 @@ class Capabilities:
     """What an engine was found to be and to do.
 
     `free_bytes` is None for an engine on another machine, whose disk cannot be seen; `buildkit` is None where the
-    engine does not tell, as Debian's does not.
+    engine does not tell, as Debian's does not; `builder` is the builder of buildx that builds in its place.
     """
 
     host: str
@@ -26,6 +26,12 @@ class Capabilities:
     store: Store
     data_root: str
     free_bytes: int | None
+    builder: str | None = None
+
+    @property
+    def takes_layers(self) -> bool:
+        """Can it be handed layers as they are? One on another machine fetches wheels faster than layers from here."""
+        return self.store == "containerd" and self.free_bytes is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +67,11 @@ class Toolkit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOrder:
-    """One build: a Dockerfile over a context, to one name. `secrets` are `id=…` values of `--secret`."""
+    """One build: a Dockerfile over a context, to one name. `secrets` are `id=…` values of `--secret`.
+
+    `cache_from` and `cache_to` are values of buildx's options; `contexts` are stages that are handed in instead of
+    being built, and images that `FROM` takes from elsewhere than a registry, as `--build-context` has it.
+    """
 
     dockerfile: Path
     context: Path
@@ -72,6 +82,12 @@ class BuildOrder:
     secret_env: Mapping[str, str]
     output: str
     fresh: bool = False
+    cache_from: Sequence[str] = ()
+    cache_to: Sequence[str] = ()
+    contexts: Mapping[str, str] = field(default_factory=dict)
+
+
+StageState = Literal["started", "done", "cached", "failed"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +95,7 @@ class StageEvent:
     """A step of the build changed its state; `seconds` is its duration once it has ended."""
 
     step: str
-    state: Literal["started", "done", "cached", "failed"]
+    state: StageState
     seconds: float | None = None
     error: str | None = None
 
