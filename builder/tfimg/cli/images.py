@@ -21,7 +21,7 @@ from tfimg.engine.protocol import BuildEvent, Capabilities, Engine, StageEvent
 from tfimg.errors import ForeignImage, UsageError
 from tfimg.host.accelerators import Surroundings
 from tfimg.host.aim import Aim, aim
-from tfimg.layers.make import LayerState
+from tfimg.layers.make import FORMAT, LayerState
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.fingerprint import recipe_digest
 from tfimg.recipe.labels import IDENTIFIER, LOCK, build_labels
@@ -198,7 +198,7 @@ def labels_of(context: Context, planned: Plan, base: Base, capabilities: Capabil
     output = building.choose_output(capabilities, "NAME", context.arguments.compression).option
     recipe = recipe_digest(
         planned, base_digest=base.digest, ingredients=context.ingredients,
-        output=f"{output} layers={capabilities.takes_layers}",
+        output=f"{output} layers={FORMAT if capabilities.takes_layers else None}",
     )  # fmt: skip
     return build_labels(
         base=base.name, base_digest=base.digest, recipe=recipe, revision=context.revision, version=__version__

@@ -14,6 +14,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Literal
 
+from tfimg.cancellation import on_cancel
 from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.fetch import fetch
 from tfimg.layers.store import LayerStore
@@ -113,6 +114,8 @@ def _packed(
 
     def packed(part: Part, wheels: Sequence[Callable[[], Path]]) -> list[MadeLayer]:
         files = [wheel() for wheel in wheels]
+        if stopped.is_set():
+            raise _Stopped
         for layer in layers_of(part):
             told(layer.name, "started", 0.0)
         begin = time.monotonic()
@@ -122,7 +125,11 @@ def _packed(
             told(layer.name, "done", seconds)
         return [MadeLayer(layer=layer, blob=blob, seconds=seconds) for layer, blob in blobs.items()]
 
-    with ThreadPoolExecutor(DOWNLOADS) as downloads, ThreadPoolExecutor(os.cpu_count()) as packers:
+    with (
+        on_cancel(stopped.set),
+        ThreadPoolExecutor(DOWNLOADS) as downloads,
+        ThreadPoolExecutor(os.cpu_count()) as packers,
+    ):
         try:
             jobs = []
             for part in sorted(missing, key=_order):
