@@ -55,7 +55,8 @@ def _worker(context: Context, engine: Engine) -> Worker:
         )  # fmt: skip
 
     own = capabilities.host == private_engine(context.state).host
-    return Worker(name=capabilities.host, engine=engine, capabilities=capabilities, prepare=prepare, own=own)
+    name = capabilities.builder or capabilities.host
+    return Worker(name=name, engine=engine, capabilities=capabilities, prepare=prepare, own=own)
 
 
 class _Bases:
