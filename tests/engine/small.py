@@ -1,6 +1,6 @@
 """A workspace whose images are small: the base, a script in TensorFlow's place, and a suite that says what it is told.
 
-Everything else is real: matrix, locks, plan, build, validation in a container, tags.
+Its locks name no package. Everything else is real: matrix, plan, build, validation in a container, tags.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from tfimg.recipe.lockfile import HEADER
 from tfimg.workspace import Workspace
 
 from .conftest import ROOT
@@ -49,6 +50,8 @@ def small(
         ignored = shutil.ignore_patterns("__pycache__", "checks", "evidence", "rendered")
         shutil.copytree(ROOT / "images", root / "images", ignore=ignored)
         shutil.copy(ROOT / "matrix.yaml", root)
+        for lock in (root / "images/locks").glob("*/*.txt"):
+            lock.write_text(HEADER)
     workspace = Workspace(root=root)
     (workspace.templates / "Dockerfile.j2").write_text(TEMPLATE.replace("SLOW", repr(slow)))
     (workspace.validation / "__main__.py").write_text(SUITE.format(failing=failing, hanging=hanging))

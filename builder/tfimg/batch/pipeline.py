@@ -21,7 +21,7 @@ from tfimg.recipe.layout import Compression
 from tfimg.recipe.plan import Plan
 from tfimg.validation.demand import demand
 from tfimg.validation.report import CheckResult, Report
-from tfimg.validation.run import Asking, suite_digest
+from tfimg.validation.run import Asking
 from tfimg.validation.run import validate as run_suite
 
 
@@ -62,6 +62,7 @@ class Means:
     network: HostNetwork
     context: Path
     suite: Mapping[str, bytes]
+    suite_digest: str
     asking: Asking
     kept: Kept
     fresh: bool
@@ -73,7 +74,7 @@ class Means:
     def subject(self, work: Work, content: str) -> Subject:
         """What a report on an image's content would be about."""
         return Subject(
-            identifier=work.plan.spec.identifier, content=content, suite=suite_digest(self.suite),
+            identifier=work.plan.spec.identifier, content=content, suite=self.suite_digest,
             level=work.aim.level, profile=self.asking.profile, accelerator=work.accelerator,
         )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -12,21 +13,21 @@ from pathlib import Path
 
 from tfimg.batch.attempt import Attempt
 from tfimg.batch.journal import Journal, open_journal
-from tfimg.batch.pipeline import Means
+from tfimg.batch.pipeline import Means, Work
 from tfimg.batch.results import Result, Status, conclude
 from tfimg.batch.room import predict
 from tfimg.batch.schedule import Item, Schedule, Worker
 from tfimg.batch.stock import Stock, prune, stock, told, unchanged
 from tfimg.batch.summary import Summary, written
-from tfimg.cancellation import Cancellation
+from tfimg.cancellation import Cancellation, check
 from tfimg.cli.batch_progress import follow_all
 from tfimg.cli.context import Context
 from tfimg.cli.explain import explained
 from tfimg.cli.images import means_of, registries
 from tfimg.cli.keep import check_report, keep_evidence
 from tfimg.cli.parser import REQUEST
-from tfimg.cli.workers import swept, workers_of
-from tfimg.engine.protocol import LocalImage
+from tfimg.cli.workers import inventories, swept, workers_of
+from tfimg.engine.protocol import BuildEvent, Capabilities, LocalImage
 from tfimg.errors import (
     EngineUnavailable,
     LockError,
@@ -46,11 +47,16 @@ def build_many(context: Context) -> int:
     _check_arguments(context)
     specs = select(context.specs, context.arguments.patterns)
     with open_journal(context.state / "batch") as journal:
-        means = means_of(context, reuse=not (context.arguments.revalidate or context.arguments.no_cache))
         workers = workers_of(context, context.engines)
-        images = swept(context, workers, journal)
-        items, results = _planned(context, specs, images, means)
-        results = [*results, *_made(context, items, results, workers, journal, means)]
+        with ThreadPoolExecutor(1) as pool:
+            # The engine takes as long to list its images as we take to know what they should be.
+            listed = pool.submit(inventories, workers, journal)
+            means = _means(context)
+            plans, refused = _plans(context, specs)
+        images = swept(context, workers, journal, listed.result())
+        items, there = _sorted_out(context, plans, images, means)
+        results = [*refused, *there]
+        results += _made(context, items, results, workers, journal, means)
     order = [spec.identifier for spec in specs]
     results.sort(key=lambda result: order.index(result.identifier))
     _sum_up(context, results, time.monotonic() - began)
@@ -77,33 +83,53 @@ def _check_arguments(context: Context) -> None:
     registries(arguments.mirror)
 
 
-def _planned(
-    context: Context,
-    specs: Sequence[ImageSpec],
-    images: Mapping[Worker, Sequence[LocalImage]],
-    means: Means,
-) -> tuple[list[Item], list[Result]]:
-    """The images that have to be made, and the ends of those that need not or cannot be."""
-    shelves = {worker: stock(found) for worker, found in images.items()}
-    everything = [image for found in images.values() for image in found]
-    items, results = [], []
+def _means(context: Context) -> Means:
+    """What the images are made with. Their layers are made for one image at a time, with all processors; so no two
+    images fetch the same wheel, nor pack the same layer.
+    """
+    means = means_of(context, reuse=not (context.arguments.revalidate or context.arguments.no_cache))
+    lock = threading.Lock()
+
+    def hand_in(
+        plan: Plan, capabilities: Capabilities, tell: Callable[[BuildEvent], None]
+    ) -> Mapping[str, str]:
+        with lock:
+            check()
+            return means.hand_in(plan, capabilities, tell)
+
+    return replace(means, hand_in=hand_in)
+
+
+def _plans(context: Context, specs: Sequence[ImageSpec]) -> tuple[list[Plan], list[Result]]:
+    """What to build, and the ends of the images that cannot be built."""
+    plans, refused = [], []
     for spec in specs:
         try:
-            plan = context.planned(spec)
+            plans.append(context.planned(spec))
         except TfimgError as error:
             cannot = isinstance(error, UnsupportedPlatform | LockError)
             status: Status = "unbuildable" if cannot else "failed"
-            results.append(Result(identifier=spec.identifier, status=status, seconds=0.0, failure=error))
-            continue
+            refused.append(Result(identifier=spec.identifier, status=status, seconds=0.0, failure=error))
+    return plans, refused
+
+
+def _sorted_out(
+    context: Context, plans: Sequence[Plan], images: Mapping[Worker, Sequence[LocalImage]], means: Means
+) -> tuple[list[Item], list[Result]]:
+    """The images that have to be made, and the ends of those that are there already."""
+    shelves = {worker: stock(found) for worker, found in images.items()}
+    everything = [image for found in images.values() for image in found]
+    items, there = [], []
+    for plan in plans:
         if means.reuse and (result := _there(context, plan, shelves, means)):
-            results.append(result)
+            there.append(result)
         else:
-            items.append(Item(plan=plan, need=predict(spec, everything)))
-    return items, results
+            items.append(Item(plan=plan, need=predict(plan.spec, everything)))
+    return items, there
 
 
 def _there(context: Context, plan: Plan, shelves: Mapping[Worker, Stock], means: Means) -> Result | None:
-    """The result of an image that an engine has as it would be made now."""
+    """The end of an image that an engine has as it would be made now, and that needs nothing to be told of it."""
     for worker, shelf in shelves.items():
         if plan.tags[0] not in shelf:  # no base is made for this question alone
             continue
@@ -113,14 +139,20 @@ def _there(context: Context, plan: Plan, shelves: Mapping[Worker, Stock], means:
             raise
         except TfimgError:
             continue  # its turn will tell why
-        if image := unchanged(work, means, shelf):
-            earlier = (
-                means.kept.read(means.subject(work, image.content)) if context.arguments.record else None
-            )
-            if earlier:
-                keep_evidence(context, replace(earlier, digest=image.digest))
+        image = unchanged(work, means, shelf)
+        if image and _recorded(context, means, work, image):
             return told(work, image, worker.name)
     return None
+
+
+def _recorded(context: Context, means: Means, work: Work, image: LocalImage) -> bool:
+    """Whether an unchanged image's evidence is in the workspace, where it is wanted there."""
+    if not context.arguments.record:
+        return True
+    earlier = means.kept.read(means.subject(work, image.content))
+    if earlier:
+        keep_evidence(context, replace(earlier, digest=image.digest))
+    return earlier is not None
 
 
 def _made(

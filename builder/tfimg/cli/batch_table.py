@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import Literal, get_args
 
 from rich.console import Group, RenderableType
 from rich.spinner import Spinner
@@ -41,6 +41,8 @@ class Row:
     step: str = ""
     total: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
+    # One for the whole turn: a new one would stand still.
+    spinner: Spinner = field(default_factory=lambda: Spinner("dots"))
 
     # The methods of `tfimg.batch.pipeline.Progress`.
 
@@ -127,11 +129,11 @@ class Table:
             return Group(self._table(), self._summary())
 
     def _table(self) -> Grid:
-        table = _grid()
+        table = _grid("ellipsis")
         room = max(1, self._height() - LINES)
         for identifier, row in list(self._running.items())[:room]:
-            state = Spinner("dots", "building" if row.building else "checking")
-            table.add_row(state, f"{self._clock() - row.began:.1f} s", identifier, row.told)
+            row.spinner.update(text="building" if row.building else "checking")
+            table.add_row(row.spinner, f"{self._clock() - row.began:.1f} s", identifier, row.told)
         hidden = max(0, len(self._running) - room)
         left = room - len(self._running)
         if hidden:
@@ -171,7 +173,7 @@ def elapsed(seconds: float) -> str:
 
 def ended_row(result: Result) -> Grid:
     """An image's end, in the columns of those that still run."""
-    table = _grid()
+    table = _grid("fold")
     state = Text(result.status, style=COLOURS[result.status])
     table.add_row(state, f"{result.seconds:.1f} s", result.identifier, plain(verdict(result)))
     return table
@@ -179,18 +181,19 @@ def ended_row(result: Result) -> Grid:
 
 def verdict(result: Result) -> str:
     """What an image's turn came to, in a few words or in its reason."""
-    if not result.green:
-        return result.reason or ""
+    if result.failure:
+        return result.reason or "" if result.status == "failed" else result.failure.what
     if result.status == "unchanged":
         return str(result.level)
     passed = f"{result.checks} check{'' if result.checks == 1 else 's'} passed"
     return f"{result.level}, {'shown before' if result.reused else passed}"
 
 
-def _grid() -> Grid:
+def _grid(overflow: Literal["fold", "ellipsis"]) -> Grid:
+    """Columns for state, seconds, image, and the rest; `overflow` is what becomes of that where it is long."""
     table = Grid.grid(padding=(0, 2, 0, 0))
     table.add_column(width=WIDTH, no_wrap=True)
     table.add_column(width=8, justify="right", no_wrap=True)
     table.add_column(width=24, no_wrap=True, overflow="ellipsis")
-    table.add_column(overflow="fold", ratio=1)
+    table.add_column(overflow=overflow, no_wrap=overflow == "ellipsis", ratio=1)
     return table

@@ -22,7 +22,7 @@ from tfimg.engine.protocol import BuildEvent, Capabilities, Engine, StageEvent
 from tfimg.errors import ForeignImage, UsageError
 from tfimg.host.accelerators import Surroundings
 from tfimg.host.aim import Aim, aim
-from tfimg.layers.make import LayerState
+from tfimg.layers.make import FORMAT, LayerState
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.fingerprint import recipe_digest
 from tfimg.recipe.labels import IDENTIFIER, LOCK, build_labels
@@ -30,7 +30,7 @@ from tfimg.recipe.lockfile import digest as lock_digest
 from tfimg.recipe.plan import Plan
 from tfimg.recipe.render import render_base
 from tfimg.validation.demand import demand
-from tfimg.validation.run import Asking, suite_files
+from tfimg.validation.run import Asking, suite_digest, suite_files
 
 
 def build(context: Context) -> int:
@@ -68,8 +68,9 @@ def build(context: Context) -> int:
 def means_of(context: Context, *, reuse: bool) -> Means:
     """What the arguments say of how images are made. `reuse`: kept reports are believed."""
     arguments = context.arguments
+    suite = suite_files(context.workspace.validation)
     return Means(
-        network=context.network, context=context.workspace.images, suite=suite_files(context.workspace.validation),
+        network=context.network, context=context.workspace.images, suite=suite, suite_digest=suite_digest(suite),
         asking=_asking(context), kept=Kept(folder=context.state / "reports"), fresh=arguments.no_cache,
         reuse=reuse, cache=read_cache(arguments.cache_from, arguments.cache_to),
         compression=arguments.compression, hand_in=partial(hand_in, context, context.state / "layers"),
@@ -202,7 +203,7 @@ def labels_of(context: Context, planned: Plan, base: Base, capabilities: Capabil
     output = building.choose_output(capabilities, "NAME", context.arguments.compression).option
     recipe = recipe_digest(
         planned, base_digest=base.digest, ingredients=context.ingredients,
-        output=f"{output} layers={capabilities.takes_layers}",
+        output=f"{output} layers={FORMAT if capabilities.takes_layers else None}",
     )  # fmt: skip
     return build_labels(
         base=base.name, base_digest=base.digest, recipe=recipe, revision=context.revision, version=__version__

@@ -55,7 +55,8 @@ def _worker(context: Context, engine: Engine) -> Worker:
         )  # fmt: skip
 
     own = capabilities.host == private_engine(context.state).host
-    return Worker(name=capabilities.host, engine=engine, capabilities=capabilities, prepare=prepare, own=own)
+    name = capabilities.builder or capabilities.host
+    return Worker(name=name, engine=engine, capabilities=capabilities, prepare=prepare, own=own)
 
 
 class _Bases:
@@ -88,18 +89,24 @@ class _Bases:
             return error
 
 
-def swept(
-    context: Context, workers: Sequence[Worker], journal: Journal
-) -> Mapping[Worker, Sequence[LocalImage]]:
-    """What each engine has, after what a killed run left there was removed."""
+Inventories = Mapping[Worker, Sequence[LocalImage]]
+
+
+def inventories(workers: Sequence[Worker], journal: Journal) -> Inventories:
+    """What each engine has. What is known from the last run is not asked for again."""
     file = journal.path.with_name(FILE)
     known = read_known(file)
     images = {worker: worker.engine.inventory(known) for worker in workers}
-    for worker in workers:
-        if left := sweep(worker, journal, images[worker]):
-            context.say(f"Removed what an earlier run left behind: {', '.join(left)}")
-            images[worker] = worker.engine.inventory(known)
     write_known(file, [image for found in images.values() for image in found])
+    return images
+
+
+def swept(context: Context, workers: Sequence[Worker], journal: Journal, images: Inventories) -> Inventories:
+    """What each engine has once what a killed run left there is removed."""
+    left = [name for worker in workers for name in sweep(worker, journal, images[worker])]
+    if left:
+        context.say(f"Removed what an earlier run left behind: {', '.join(left)}")
+        images = inventories(workers, journal)
     if unfinished := journal.unfinished():
         context.say(f"Going on where a run was killed, at {', '.join(unfinished)}")
     return images
