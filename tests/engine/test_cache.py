@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ from .test_faults import assert_refused, dockerd
 NAME = "tfimg-test/cached:1"
 TWO_STAGES = "FROM scratch AS one\nCOPY Dockerfile /one\nFROM scratch\nCOPY --from=one /one /two\n"
 STEPS = ["[one 1/1] COPY Dockerfile /one", "[stage-1 1/1] COPY --from=one /one /two"]
+ONCE = secrets.token_hex(8)
+"""So that no engine has seen these steps in a run before."""
+
 NOBODY = "127.0.0.1:9/nobody/cache:1"
 """Port 9 of loopback: nobody answers there."""
 
@@ -61,7 +65,7 @@ def places(engine: DockerEngine, tmp_path: Path) -> Iterator[Places]:
 
 def order(folder: Path, *, sources: list[str] | None = None, targets: list[str] | None = None) -> BuildOrder:
     folder.mkdir(exist_ok=True)
-    (folder / "Dockerfile").write_text(f"{TWO_STAGES}# {folder}\n")
+    (folder / "Dockerfile").write_text(f"{TWO_STAGES}# {folder} {ONCE}\n")
     cache = read_cache(sources or [], targets or [])
     return BuildOrder(
         dockerfile=folder / "Dockerfile", context=folder, name=NAME, build_args={}, secrets=(), secret_env={},
