@@ -75,6 +75,20 @@ def test_it_builds_for_the_engine_at_hand_with_a_base_that_only_that_has(
     assert elsewhere.inside._client.df()["BuildCache"]
 
 
+def test_the_engine_at_hand_builds_whatever_buildx_has_as_its_default(
+    engine: DockerEngine, elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    subprocess.run(["docker", "buildx", "use", "pod"], env=elsewhere.environ, check=True, capture_output=True)
+    found = DockerEngine(host=engine.host, environ={**elsewhere.environ, "BUILDX_BUILDER": "pod"})
+    (tmp_path / "Dockerfile").write_text(f"FROM {BASE}\nLABEL made={tmp_path}\n")
+    order = BuildOrder(
+        dockerfile=tmp_path / "Dockerfile", context=tmp_path, name=NAME, build_args={}, secrets=(),
+        secret_env={}, labels={}, output="type=image",
+    )  # fmt: skip
+    assert list(found.build(order))
+    assert (engine.labels(NAME) or {})["made"] == str(tmp_path)
+
+
 def test_one_that_ended_is_told_before_anything_is_built(elsewhere: Elsewhere, tmp_path: Path) -> None:
     gone = ["docker", "buildx", "create", "--name", "gone", "--driver", "remote", f"unix://{tmp_path}/none"]
     subprocess.run(gone, env=elsewhere.environ, check=True, capture_output=True)

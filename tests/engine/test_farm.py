@@ -1,4 +1,7 @@
-"""Engines on other machines: two daemons behind networks of their own, reached over TCP as docker contexts."""
+"""Engines on other machines: two daemons behind networks of their own, reached as docker contexts.
+
+One speaks plain TCP, the other TLS with certificates of both sides.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from .test_faults import assert_refused
 
 BASE = "tfimg/base:bookworm-py3.11"
 NAME = "tfimg-test/farm:1"
-PORT = 2375
+PORT = 2376
 NAPPING = f"{os.getpid() % 1000}.25"
 """Seconds that no other process on this machine sleeps for."""
 
@@ -42,8 +45,10 @@ class Farm:
 
 
 @pytest.fixture
-def farm(engine: DockerEngine, tmp_path: Path) -> Iterator[Farm]:
+def farm(engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Farm]:
     """Two engines with a base; all of it is gone afterwards."""
+    # What a company's machine has: it is not to hide an engine's own authority.
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/etc/ssl/certs/ca-certificates.crt")
     if os.geteuid() != 0:
         pytest.skip("only root makes network namespaces")
     dockerd = shutil.which("dockerd", path=f"{os.environ['PATH']}:/usr/sbin")
@@ -57,16 +62,37 @@ def farm(engine: DockerEngine, tmp_path: Path) -> Iterator[Farm]:
             folder.mkdir()
             stack.callback(_wake)
             address = f"tcp://{there.address}:{PORT}"
+            secure = number == 2
+            tls, endpoint = _certificates(folder, there.address) if secure else (["--tls=false"], "")
             host = stack.enter_context(
-                daemon(folder, there.program(dockerd, tmp_path), "--host", address, "--tls=false")
+                daemon(folder, there.program(dockerd, tmp_path), "--host", address, *tls)
             )
             _copy_base(engine.host, host)
-            create = ["docker", "context", "create", there.name, "--docker", f"host={address}"]
+            create = ["docker", "context", "create", there.name, "--docker", f"host={address}{endpoint}"]
             subprocess.run(create, env=environ, check=True, capture_output=True)
             machines.append(there)
             pids.append(int((folder / "pid").read_text()))
         found = engines(environ, tmp_path, [there.name for there in machines])
         yield Farm(machines=tuple(machines), pids=tuple(pids), environ=environ, engines=found)
+
+
+def _certificates(folder: Path, address: str) -> tuple[list[str], str]:
+    """Options of a daemon that speaks TLS and knows its clients, and what a docker context says of them."""
+    openssl = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN={0} -keyout {0}-key.pem -out {0}.pem {1}"
+    )
+    signed = "-CA ca.pem -CAkey ca-key.pem -addext basicConstraints=critical,CA:FALSE -addext {}"
+    for name, more in (
+        ("ca", "-addext keyUsage=critical,keyCertSign"),
+        ("server", signed.format(f"subjectAltName=IP:{address}")),
+        ("client", signed.format("extendedKeyUsage=clientAuth")),
+    ):
+        subprocess.run(openssl.format(name, more).split(), cwd=folder, check=True, capture_output=True)
+    ca, server, client = f"{folder}/ca.pem", f"{folder}/server", f"{folder}/client"
+    return (
+        ["--tlsverify", f"--tlscacert={ca}", f"--tlscert={server}.pem", f"--tlskey={server}-key.pem"],
+        f",ca={ca},cert={client}.pem,key={client}-key.pem",
+    )
 
 
 def _copy_base(source: str, sink: str) -> None:

@@ -85,6 +85,23 @@ def _reachable(
     return guarded
 
 
+class _Api(docker.APIClient):
+    """Trusts the certificates of the engine's own authority, also where REQUESTS_CA_BUNDLE names others.
+
+    requests takes the variable over what its session was told (https://github.com/psf/requests/issues/3829).
+    """
+
+    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+        """See `requests.Session`."""
+        chosen = self.verify if verify is None else verify
+        return super().merge_environment_settings(url, proxies, stream, chosen, cert)
+
+
+class _Client(docker.DockerClient):
+    def __init__(self, **options: Any) -> None:
+        self.api = _Api(**options)
+
+
 class DockerEngine:
     """The engine that answers at `host`, such as `unix:///run/docker.sock`.
 
@@ -105,7 +122,7 @@ class DockerEngine:
     def _client(self) -> docker.DockerClient:
         try:
             # Reads DOCKER_HOST and, for TLS, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH, as buildx does.
-            return docker.DockerClient.from_env(timeout=600, version="auto", environment=self._environ)
+            return _Client.from_env(timeout=600, version="auto", environment=self._environ)
         except DockerException as error:
             raise self._gone(error) from None
 
@@ -226,7 +243,7 @@ class DockerEngine:
     def _still_there(self) -> None:
         """Raises `EngineUnavailable` unless the engine answers soon; the client's own patience is for long exports."""
         try:
-            docker.DockerClient.from_env(timeout=ANSWER_SECONDS, environment=self._environ).close()
+            _Client.from_env(timeout=ANSWER_SECONDS, environment=self._environ).close()
         except DockerException as error:
             raise self._gone(error) from None
 
