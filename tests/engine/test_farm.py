@@ -18,9 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from tfimg.engine.build import discard
 from tfimg.engine.connect import engines
 from tfimg.engine.docker import DockerEngine
-from tfimg.engine.protocol import BuildOrder, StageEvent
+from tfimg.engine.protocol import BuildOrder, RunOrder, StageEvent
 from tfimg.errors import EngineUnavailable
 
 from .conftest import daemon, tfimg
@@ -135,6 +136,25 @@ class Build(threading.Thread):
         self.ended = time.monotonic()
 
 
+class Run(threading.Thread):
+    """A program on one engine, in the background: it says one word and sleeps."""
+
+    def __init__(self, engine: DockerEngine) -> None:
+        super().__init__()
+        self.engine = engine
+        self.running = threading.Event()
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        order = RunOrder(image=BASE, command=["sh", "-c", f"echo up; sleep {NAPPING}"], files={})
+        try:
+            for _ in self.engine.run(order, timeout=600):
+                self.running.set()
+        except BaseException as error:
+            self.error = error
+
+
 LOSSES: dict[str, Callable[[Farm], None]] = {
     "killed": lambda farm: os.kill(farm.pids[0], signal.SIGKILL),
     "unplugged": lambda farm: farm.machines[0].unplug(),
@@ -147,6 +167,8 @@ def test_one_of_two_engines_is_lost_in_the_middle_of_a_build(farm: Farm, tmp_pat
         Build(engine, tmp_path / f"context-{number}", seconds)
         for number, (engine, seconds) in enumerate(zip(farm.engines, (NAPPING, "3"), strict=True))
     )
+    program = Run(farm.engines[0])
+    assert program.running.wait(60), program.error
     assert lost.running.wait(60), lost.error
     assert kept.running.wait(60), kept.error
     start = time.monotonic()
@@ -157,6 +179,12 @@ def test_one_of_two_engines_is_lost_in_the_middle_of_a_build(farm: Farm, tmp_pat
     assert lost.ended - start < 75
     assert isinstance(lost.error, EngineUnavailable), lost.error
     assert lost.error.next_step in str(lost.error)
+    program.join(75)
+    assert not program.is_alive()
+    assert isinstance(program.error, EngineUnavailable), program.error
+    # The name of what was being built cannot be taken away any more, and that does not hide the reason.
+    discard(lost.engine, NAME)
+    assert time.monotonic() - start < 150
     kept.join(60)
     assert kept.error is None
     assert kept.engine.digest(NAME)

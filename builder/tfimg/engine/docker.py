@@ -6,6 +6,7 @@ import io
 import os
 import re
 import shutil
+import socket
 import tarfile
 import tempfile
 import threading
@@ -85,14 +86,28 @@ def _reachable(
     return guarded
 
 
-class _Api(docker.APIClient):
-    """Trusts the certificates of the engine's own authority, also where REQUESTS_CA_BUNDLE names others.
+ALIVE = (
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 35_000),
+)
+"""A connection to another machine ends 35 s after that machine was last heard of (Linux, tcp(7)): a long check says
+nothing for minutes, and an engine behind a broken network says nothing for ever."""
 
-    requests takes the variable over what its session was told (https://github.com/psf/requests/issues/3829).
-    """
+
+class _Api(docker.APIClient):
+    """Docker's client, which notices that the network is gone and that the engine has an authority of its own."""
+
+    def mount(self, prefix: Any, adapter: Any) -> None:
+        """See `requests.Session`."""
+        adapter.poolmanager.connection_pool_kw["socket_options"] = ALIVE
+        super().mount(prefix, adapter)
 
     def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
-        """See `requests.Session`."""
+        """See `requests.Session`: it takes REQUESTS_CA_BUNDLE over what it was told (psf/requests issue 3829)."""
         chosen = self.verify if verify is None else verify
         return super().merge_environment_settings(url, proxies, stream, chosen, cert)
 
@@ -307,13 +322,13 @@ class DockerEngine:
         try:
             container.put_archive("/", _archive(order.files))
             # Before the start, so that no line is lost.
-            socket = self._client.api.attach_socket(
+            stream = self._client.api.attach_socket(
                 str(container.id), {"stdout": 1, "stderr": 1, "stream": 1}
             )
-            with closing(socket), closing(socket._response):
+            with closing(stream), closing(stream._response):
                 container.start()
                 alarm.start()
-                yield from _lines(frames_iter(socket, tty=False))  # type: ignore[no-untyped-call]
+                yield from self._told(stream)
             status = container.wait()["StatusCode"]
             container.reload()
             if alarm.rang:
@@ -323,6 +338,12 @@ class DockerEngine:
             alarm.cancel()
             with suppress(requests.exceptions.RequestException):
                 container.remove(force=True, v=True)
+
+    def _told(self, stream: Any) -> Iterator[Line]:
+        try:
+            yield from _lines(frames_iter(stream, tty=False))  # type: ignore[no-untyped-call]
+        except OSError as error:
+            raise self._gone(error) from None
 
     @_reachable
     def tag(self, name: str, references: Sequence[str]) -> None:
@@ -368,7 +389,7 @@ class _Alarm(threading.Timer):
 
     def _ring(self) -> None:
         self.rang = True
-        with suppress(APIError):
+        with suppress(requests.exceptions.RequestException):
             self._act()
 
 
