@@ -116,6 +116,7 @@ def _packed(
     """Fetch and pack the parts, the largest first since they take longest; all stop when one fails."""
     folder = store.folder / "wheels"
     stopped = threading.Event()
+
     def go_on() -> None:
         if stopped.is_set():
             raise _Stopped
