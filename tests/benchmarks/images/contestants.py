@@ -58,7 +58,7 @@ class Plainly:
         secrets, env = self.network.secrets()
         with tempfile.TemporaryDirectory() as context:
             Path(context, "Dockerfile").write_text(
-                self.layout.text(f"{base(docker, target.python)}", target, knob)
+                self.layout.text(base(docker, target.python), target, knob)
             )
             shutil.copy(ROOT / "images/build/with-network", context)
             options = [f"--tag={name}", *(f"--secret={secret}" for secret in secrets)]
@@ -76,13 +76,13 @@ class Tfimg:
         said: list[str] = []
         with tempfile.TemporaryDirectory() as folder:
             workspace = turned_workspace(Path(folder), knob) if knob else ROOT
-            argv, env = command(docker, target), environment(docker, workspace)
+            argv, env = command(target), environment(docker, workspace)
             seconds = timed(lambda: said.append(_run(argv, env)))
         suite = suite_seconds(json.loads(line) for line in said[0].splitlines())
         return Built(name=f"bench/tfimg:{target.identifier}", seconds=seconds - suite, suite=suite)
 
 
-def command(docker: Docker, target: Target) -> list[str]:
+def command(target: Target) -> list[str]:
     """The command line of an image."""
     asked = [f"--tf={target.tensorflow}", f"--python={target.python}", f"--device={target.device}"]
     return [*PROGRAM, "build", *asked, "--base=bootstrap", "--repository=bench/tfimg", "--json"]
@@ -105,27 +105,29 @@ def suite_seconds(events: Iterable[dict[str, object]]) -> float:
 
 
 def prepare_base(docker: Docker, target: Target) -> None:
-    """Let tfimg make the base of an image: it is there when the first step of the build is told."""
+    """Let tfimg make the base of an image, and interrupt it when the base is there."""
     child = subprocess.Popen(
-        command(docker, target),
-        env=environment(docker),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        command(target), env=environment(docker), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert child.stdout is not None
-    if child.stdout.readline():
+    if any(_has_base(docker, target.python) for _ in child.stdout):
         child.send_signal(signal.SIGINT)
     _, complaint = child.communicate()
-    if base(docker, target.python) is None:
+    if not _has_base(docker, target.python):
         raise CannotMeasure(f"There is no base to build on: {complaint.strip()}")
 
 
-def base(docker: Docker, python: str) -> str | None:
-    """The base of a Python in an engine's store, where it is there."""
-    return next(
-        (one for one in docker.images() if one.startswith(BASES) and one.endswith(f"-py{python}")), None
-    )
+def _has_base(docker: Docker, python: str) -> bool:
+    return any(_is_base(name, python) for name in docker.images())
+
+
+def base(docker: Docker, python: str) -> str:
+    """The base of a Python in an engine's store, where `prepare_base` has put it."""
+    return next(name for name in docker.images() if _is_base(name, python))
+
+
+def _is_base(name: str, python: str) -> bool:
+    return name.startswith(f"{BASES}:") and name.endswith(f"-py{python}")
 
 
 def _run(argv: Sequence[str], env: dict[str, str]) -> str:

@@ -65,8 +65,8 @@ def runtime(base: str, target: Target, knob: Knob | None) -> str:
 
 
 def baked(base: str, target: Target, knob: Knob | None) -> str:
-    """Every locked wheel in a layer of its own."""
-    wheels = turned(target.requirements, knob)
+    """Every locked wheel in a layer of its own, in the order in which `pip freeze` lists them."""
+    wheels = turned(tuple(sorted(target.requirements, key=str.lower)), knob)
     return f"FROM {base}\n{ENVIRONMENT}" + "".join(_run(f"{PIP} --no-deps {wheel}") for wheel in wheels)
 
 

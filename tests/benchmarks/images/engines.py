@@ -50,12 +50,16 @@ class Docker:
         """Every name in its store."""
         return self("images", "--format={{.Repository}}:{{.Tag}}").split()
 
-    def forget(self, *, cache: str = "all") -> None:
-        """Remove every image but those that are kept, and the build cache: `all`, or its `steps` without mounts."""
+    def forget_images(self) -> None:
+        """Remove every image but those that are kept."""
         if unwanted := [name for name in self.images() if not name.startswith((*KEPT, "<none>"))]:
             self("rmi", "--force", *unwanted)
         self("image", "prune", "--force")
-        self("builder", "prune", "--all", "--force", *(["--filter=type=regular"] if cache == "steps" else []))
+
+    def forget(self) -> None:
+        """Remove every image but those that are kept, and the whole build cache."""
+        self.forget_images()
+        self("builder", "prune", "--all", "--force")
         os.sync()  # what the disk still has to do must not be on the next one's clock
 
     def import_tensorflow(self, name: str) -> float:

@@ -54,7 +54,7 @@ def run_course(course: Course, contestant: Contestant) -> dict[str, float]:
 def one_image(course: Course, contestant: Contestant) -> dict[str, float]:
     """Cold, then again with nothing changed, then with the knob turned, and pulled by another engine at the end."""
     docker, target = course.docker, course.target
-    _start(course, BUILD_BYTES)
+    _start(course)
     built = contestant.build(docker, target)
     course.say(f"cold: in the store after {built.seconds:.1f} s")
     found, pushed = {}, ""
@@ -76,33 +76,26 @@ def one_image(course: Course, contestant: Contestant) -> dict[str, float]:
 
 def family(course: Course, contestant: Contestant, members: Sequence[Target]) -> dict[str, float]:
     """Several images of one release, each built, pushed and then removed; what the builds have cached stays."""
-    docker, needed = course.docker, BUILD_BYTES
-    _start(course, needed)
+    _start(course)
     seconds, suites = [], 0.0
     for target in members:
-        _make_room(course, needed[target.device])
-        built = contestant.build(docker, target)
+        _make_room(course, BUILD_BYTES[target.device])
+        built = contestant.build(course.docker, target)
         pushing, _ = _push(course, built, target.identifier)
-        course.say(
-            f"family: {target.identifier} in the store after {built.seconds:.1f} s, pushed in {pushing:.1f} s"
-        )
-        docker(
-            "rmi", "--force", *(name for name in docker.images() if name.endswith(f":{target.identifier}"))
-        )
+        told = f"in the store after {built.seconds:.1f} s, pushed in {pushing:.1f} s"
+        course.say(f"family: {target.identifier} {told}")
+        course.docker.forget_images()
         seconds.append(built.seconds)
         suites += built.suite
-    found = {
-        "family": sum(seconds),
-        "second": seconds[1],
-        "family-bytes": float(course.registry.held_bytes()),
-    }
+    held = float(course.registry.held_bytes())
+    found = {"second": seconds[1], "family": sum(seconds), "family-bytes": held}
     return found | ({"family-validated": sum(seconds) + suites} if suites else {})
 
 
-def _start(course: Course, needed: dict[str, float]) -> None:
+def _start(course: Course) -> None:
     course.docker.forget()
     course.registry.empty()
-    require_space(course.docker.folder, needed[course.target.device], "A build from nothing")
+    require_space(course.docker.folder, BUILD_BYTES[course.target.device], "A build from nothing")
 
 
 def _make_room(course: Course, needed: float) -> None:
@@ -112,7 +105,7 @@ def _make_room(course: Course, needed: float) -> None:
         require_space(folder, needed, "The next image")
     except CannotMeasure:
         course.say("family: the cache of finished steps is removed, the disk is too full")
-        course.docker.forget(cache="steps")
+        course.docker("builder", "prune", "--all", "--force", "--filter=type=regular")
         require_space(folder, needed, "The next image")
 
 

@@ -126,7 +126,7 @@ def _course(folder: Path, order: Order, one: Target, several: Sequence[Target], 
     with engine(folder, folder.name) as docker:
         prepare_bases(docker, [one, *several])
         registry = Registry(docker=docker)
-        registry.install(f"{base(docker, one.python)}")
+        registry.install(base(docker, one.python))
         version = docker("version", "--format={{.Server.Version}}").strip()
     return Course(
         docker=docker, registry=registry, version=version, target=one, knob=knob, family=several,
