@@ -97,7 +97,7 @@ def test_the_plot_is_well_formed_and_has_a_bar_for_every_result() -> None:
         "bar tfimg",
         "bar tfimg suite",
     ]
-    assert "25.0 s, 0.25 of plain; validated 50.0 s" in drawn
+    assert "25.0 s (0.25), 50.0 s" in drawn
 
 
 def test_bars_stay_in_the_plot() -> None:

@@ -98,9 +98,9 @@ def notes(document: Mapping[str, Any]) -> list[str]:
     start = begun["tfimg --version"] / begun["bare interpreter"]
     lines = [
         f"{document['date'][:10]}, {where}, Docker {document['engine']}.",
-        "Medians. Bars compare within a group; shorter is better.",
+        "Medians, in brackets their ratio to plain on the same store. Bars compare within a group; shorter is better.",
         *(f"{name}: {what}." for name, what in document["layouts"].items()),
-        f"tfimg: tfimg build; what is pale is its validation. The one package: {document['knob']}.",
+        f"tfimg: tfimg build; pale, and the second figure: with its validation. The one package: {document['knob']}.",
         f"tfimg --version starts in {start:.1f} times what a bare interpreter takes.",
     ]
     return [*lines, f"The family: {', '.join(document['family'])}."] if document["family"] else lines

@@ -99,6 +99,7 @@ def targets(order: Order) -> tuple[Target, list[Target]]:
         return one, []
     kinds = [(python, order.device) for python in PYTHONS]
     kinds += [(python, "cpu") for python in CPU_BESIDE] if order.device == "gpu" else []
+    kinds = kinds if "family" in order.scenarios else kinds[:2]
     return one, [target(order.tensorflow, python, device) for python, device in kinds]
 
 
