@@ -24,6 +24,7 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "size": ("compressed, in a registry", "B"),
     "knob-bytes": ("what one package in another version adds to a registry", "B"),
     "family-bytes": ("all images of the family in a registry", "B"),
+    "family-emptied": ("how often the disk was too full to keep the family's cached steps", "times"),
 }
 """What is measured: in words, and its unit. Seconds are until the image is in the engine's store, unless told else."""
 
@@ -85,8 +86,9 @@ def _order(result: Result) -> int:
 
 def told(value: float, figure: str) -> str:
     """A value in words: `83.1 s`, `2.41 GB`."""
-    if FIGURES[figure][1] == "s":
-        return f"{value:,.1f} s"
+    unit = FIGURES[figure][1]
+    if unit != "B":
+        return f"{value:,.1f} {unit}"
     return f"{value / 1e9:.2f} GB" if value >= 1e9 else f"{value / 1e6:.1f} MB"
 
 
