@@ -13,7 +13,10 @@ import pytest
 
 from benchmarks.images.contestants import suite_seconds
 from benchmarks.images.dockerfiles import LAYOUTS
+from benchmarks.images.engines import require_space
+from benchmarks.images.failure import CannotMeasure
 from benchmarks.images.figures import FIGURES, Measurement, ratio, results, told
+from benchmarks.images.namespace import alone
 from benchmarks.images.plot import groups, plot
 from benchmarks.images.registry import compressed_bytes, of_machine
 from benchmarks.images.targets import Knob, Target, requirements, turned, turned_lock
@@ -130,8 +133,10 @@ def test_a_layout_stands_on_the_base_and_reaches_the_network_as_tfimg_does(
 
 
 def test_plain_installs_tensorflow_in_one_step() -> None:
-    assert text("plain", CPU).endswith("sh /with-network pip install --no-cache-dir tensorflow-cpu==2.20.0\n")
-    assert text("plain", GPU).endswith("pip install --no-cache-dir tensorflow[and-cuda]==2.20.0\n")
+    assert text("plain", CPU).endswith(
+        'sh /with-network pip install --no-cache-dir "tensorflow-cpu==2.20.0"\n'
+    )
+    assert text("plain", GPU).endswith('pip install --no-cache-dir "tensorflow[and-cuda]==2.20.0"\n')
 
 
 def test_the_runtime_layout_takes_cuda_before_tensorflow_and_tells_the_loader() -> None:
@@ -192,3 +197,20 @@ def test_it_starts_as_its_documentation_says() -> None:
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (said.returncode, said.stderr) == (0, "")
     assert "--scenario" in said.stdout
+
+
+def test_a_second_benchmark_is_held_off(tmp_path: Path) -> None:
+    with (
+        alone(tmp_path / "lock"),
+        pytest.raises(CannotMeasure, match="Another benchmark"),
+        alone(tmp_path / "lock"),
+    ):
+        pass
+    with alone(tmp_path / "lock"):
+        pass
+
+
+def test_a_full_disk_stops_it_with_a_sentence(tmp_path: Path) -> None:
+    require_space(tmp_path, 1, "Little")
+    with pytest.raises(CannotMeasure, match=r"Much needs up to 1,?000,?000 GB of disk, and \d+ GB are free"):
+        require_space(tmp_path, 1e15, "Much")

@@ -73,7 +73,7 @@ def baked(base: str, target: Target, knob: Knob | None) -> str:
 def _install_tensorflow(target: Target, knob: Knob | None, *, cuda: bool) -> str:
     extra = "[and-cuda]" if cuda and target.device == "gpu" else ""
     pinned = f" {knob.requirement}" if knob else ""
-    return f"{PIP} {target.package}{extra}=={target.tensorflow}{pinned}"
+    return f'{PIP} "{target.package}{extra}=={target.tensorflow}"{pinned}'
 
 
 def _apt(packages: str) -> str:

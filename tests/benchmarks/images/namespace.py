@@ -6,9 +6,10 @@ one link to the machine, an engine has its own bridge, its own loopback and its 
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from benchmarks.images.failure import CannotMeasure
@@ -43,6 +44,20 @@ RULES = (
     f"-t filter {{}} FORWARD -o {OUTSIDE} -j ACCEPT",
 )
 """Of iptables; a running engine's policy for FORWARD is DROP, so they go before its rules."""
+
+
+@contextmanager
+def alone(lock: Path = Path("/run/tfimg-bench.lock")) -> Iterator[None]:
+    """Hold off a second benchmark. Raises `CannotMeasure` where one runs, or where this is not root."""
+    with ExitStack() as stack:
+        try:
+            held = stack.enter_context(lock.open("a"))
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CannotMeasure("Another benchmark of image builds is running on this machine.") from None
+        except PermissionError:
+            raise CannotMeasure("The benchmark starts engines of its own; run it as root.") from None
+        yield
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from benchmarks.images.dockerfiles import LAYOUTS
 from benchmarks.images.engines import BASES, SECOND, Docker, engine, remove
 from benchmarks.images.figures import Measurement, results
 from benchmarks.images.machine import machine
-from benchmarks.images.namespace import namespace
+from benchmarks.images.namespace import alone, namespace
 from benchmarks.images.registry import Registry
 from benchmarks.images.scenarios import Course, run_course
 from benchmarks.images.targets import Knob, Target, find_knob, target
@@ -107,19 +107,21 @@ def targets(order: Order) -> tuple[Target, list[Target]]:
 def place(order: Order) -> Iterator[Path]:
     """A network and a folder for the engines. What a killed benchmark left behind goes first."""
     folder = order.scratch.resolve()
-    left = [folder / name for name in (SECOND, *STORES)]
-    for one in left:
-        remove(one)
+    with alone():
+        try:
+            _clear(folder)
+            with namespace():
+                yield folder
+        finally:
+            _clear(folder)
+            with suppress(OSError):  # the folder may hold what is not ours
+                folder.rmdir()
+
+
+def _clear(folder: Path) -> None:
+    for left in (SECOND, *STORES):
+        remove(folder / left)
     (folder / BASES_FILE).unlink(missing_ok=True)
-    try:
-        with namespace():
-            yield folder
-    finally:
-        for one in left:
-            remove(one)
-        (folder / BASES_FILE).unlink(missing_ok=True)
-        with suppress(OSError):  # the folder may hold what is not ours
-            folder.rmdir()
 
 
 def _course(folder: Path, order: Order, one: Target, several: Sequence[Target], knob: Knob) -> Course:
