@@ -73,7 +73,7 @@ def test_validation_is_compared_with_what_plain_takes_without() -> None:
 
 def test_without_plain_there_is_no_ratio() -> None:
     (only,) = results([measured("classic", "tfimg", {"warm": 3})])
-    assert (only.of_plain, only.of_best_plain, ratio(only.of_plain)) == (None, None, "")
+    assert (only.of_plain, only.of_best_plain) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,10 @@ def test_without_plain_there_is_no_ratio() -> None:
 )
 def test_values_are_told_with_their_units(value: float, figure: str, words: str) -> None:
     assert told(value, figure) == words
+
+
+def test_ratios_are_told_as_exactly_as_they_are_worth() -> None:
+    assert [ratio(value) for value in (0.314, 1, 12.4)] == ["0.31", "1.00", "12"]
 
 
 def test_the_plot_is_well_formed_and_has_a_bar_for_every_result() -> None:

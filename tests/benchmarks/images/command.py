@@ -127,4 +127,5 @@ def show(found: Sequence[Result], document: Mapping[str, Any]) -> None:
 
 
 def _cell(one: Result) -> str:
-    return f"{told(one.median, one.figure)}\n({ratio(one.of_plain)}, {ratio(one.of_best_plain)})"
+    ratios = [ratio(found) for found in (one.of_plain, one.of_best_plain) if found is not None]
+    return told(one.median, one.figure) + (f"\n({', '.join(ratios)})" if ratios else "")

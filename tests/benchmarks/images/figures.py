@@ -92,6 +92,6 @@ def told(value: float, figure: str) -> str:
     return f"{value / 1e9:.2f} GB" if value >= 1e9 else f"{value / 1e6:.1f} MB"
 
 
-def ratio(value: float | None) -> str:
-    """A ratio in words: `0.31`, or nothing where there is none."""
-    return "" if value is None else f"{value:.2f}" if value < 10 else f"{value:.0f}"
+def ratio(value: float) -> str:
+    """A ratio in words: `0.31`, `12`."""
+    return f"{value:.2f}" if value < 10 else f"{value:.0f}"
