@@ -33,7 +33,9 @@ NAMES = [*LAYOUTS, "tfimg"]
 def main(argv: Sequence[str]) -> int:
     """Measure, or read what was measured; print it, and write the files that were asked for."""
     arguments = _parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Both, since a shell's background jobs ignore the first, and what is started would too.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         document = json.loads(arguments.read.read_text()) if arguments.read else _measured(arguments)
     except CannotMeasure as problem:

@@ -108,6 +108,6 @@ def _bar(one: Result, whole: Result | None) -> Bar:
     if whole:
         text += f", {told(whole.median, whole.figure)}"
     return Bar(
-        name=one.contestant, store=one.store, value=one.median, whole=whole.median if whole else one.median,
+        name=one.contestant, store=one.store, value=one.median, whole=max(one.median, whole.median if whole else 0),
         text=text,
     )  # fmt: skip
