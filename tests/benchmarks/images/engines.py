@@ -35,8 +35,20 @@ class Docker:
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment that makes any program use this engine, and this benchmark's folder."""
-        return {**os.environ, "DOCKER_HOST": self.host, "TFIMG_STATE": str(self.folder / "state")}
+        """The environment that makes any program use this engine, and keep what it caches beside it."""
+        kept = {
+            "TFIMG_STATE": "",
+            "XDG_CACHE_HOME": "cache",
+            "UV_CACHE_DIR": "cache/uv",
+            "PIP_CACHE_DIR": "cache/pip",
+        }
+        folders = {name: str(self.state / place) for name, place in kept.items()}
+        return {**os.environ, "DOCKER_HOST": self.host, **folders}
+
+    @property
+    def state(self) -> Path:
+        """What programs keep beside the engine."""
+        return self.folder / "state"
 
     def __call__(self, *arguments: str, env: Mapping[str, str] | None = None) -> str:
         """Run it and return what it says on standard output."""
@@ -57,8 +69,9 @@ class Docker:
         self("image", "prune", "--force")
 
     def forget(self) -> None:
-        """Remove every image but those that are kept, and the whole build cache."""
+        """Remove every image but those that are kept, the whole build cache, and what programs keep beside it."""
         self.forget_images()
+        shutil.rmtree(self.state, ignore_errors=True)
         self("builder", "prune", "--all", "--force")
         os.sync()  # what the disk still has to do must not be on the next one's clock
 
