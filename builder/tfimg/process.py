@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import codecs
 import os
+import select
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
+
+from tfimg.cancellation import on_cancel
 
 STOP_SECONDS = 20.0
 """How long a child may take to end after it was asked to, before it is killed. Ours: BuildKit's
@@ -57,7 +60,8 @@ def run(
         start_new_session=True,
     )  # fmt: skip
     try:
-        stdout, stderr = child.communicate(timeout=timeout)
+        with on_cancel(lambda: stop(child)):
+            stdout, stderr = child.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"`{argv[0]}` did not end within {timeout:g} seconds.") from None
     finally:
@@ -74,9 +78,16 @@ def run(
     return completed
 
 
-def stream(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator[str]:
+def stream(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    on_silence: Callable[[], object] = lambda: None,
+    silence: float | None = None,
+) -> Iterator[str]:
     """Run a program and yield what it writes on stderr, in pieces as they come.
 
+    `on_silence` is called whenever it has written nothing for `silence` seconds: what it raises ends the program.
     Raises `CommandFailed` after the last piece when its status is not 0. When the consumer leaves early
     (an exception, Ctrl-C), the program is asked to end and waited for.
     """
@@ -89,16 +100,23 @@ def stream(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator[str]:
     # A letter may be cut in two by the end of a piece.
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     try:
-        while piece := os.read(child.stderr.fileno(), 65536):
-            yield decoder.decode(piece)
-        if rest := decoder.decode(b"", final=True):
-            yield rest
-        child.wait()
+        with on_cancel(lambda: stop(child)):
+            while piece := _read(child.stderr.fileno(), on_silence, silence):
+                yield decoder.decode(piece)
+            if rest := decoder.decode(b"", final=True):
+                yield rest
+            child.wait()
     finally:
         stop(child)
         child.stderr.close()
     if child.returncode != 0:
         raise CommandFailed(Completed(argv=tuple(argv), returncode=child.returncode, stdout="", stderr=""))
+
+
+def _read(stream: int, on_silence: Callable[[], object], silence: float | None) -> bytes:
+    while not select.select([stream], [], [], silence)[0]:
+        on_silence()
+    return os.read(stream, 65536)
 
 
 def stop(child: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> None:
@@ -143,8 +161,12 @@ def hand_over(argv: Sequence[str], *, env: Mapping[str, str]) -> NoReturn:
 def uninterrupted() -> Iterator[None]:
     """Hold SIGINT and SIGTERM back until the block has ended, then deliver them.
 
-    For the few moves that must happen together, such as giving an image all of its tags.
+    For the few moves that must happen together, such as giving an image all of its tags. In another thread than the
+    main one there is nothing to hold back: Python delivers signals to the main thread alone.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     held: list[tuple[int, FrameType | None]] = []
 
     def hold(number: int, frame: FrameType | None) -> None:

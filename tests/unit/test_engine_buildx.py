@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tfimg.errors import BuildError, DiskSpaceError, HashMismatchError, NetworkE
 RECORDED = Path(__file__).parents[1] / "data" / "rawjson" / "failed-buildx-0.13.txt"
 STEP = "[packages 1/1] RUN --mount=type=bind,source=build,target=/build     sh /build/install /lock.txt"
 SHOWN = "[packages 1/1] RUN --mount=type=bind,source=build,target=/build sh /build/install /lock.txt"
+LAYOUT = {"b:1": "oci-layout:///l"}
 ENDED = 'process "/bin/sh -c sh /build/install /lock.txt" did not complete successfully: exit code: 1'
 
 
@@ -53,6 +55,15 @@ def test_the_whole_command_line() -> None:
 
 def test_a_fresh_build_forgets_cached_steps() -> None:
     assert set(argv(order(fresh=True))) - set(argv(order())) == {"--no-cache"}
+
+
+def test_caches_and_images_from_elsewhere_are_named() -> None:
+    more = replace(order(), cache_from=["type=registry,ref=r/c"], cache_to=["type=inline"], contexts=LAYOUT)
+    assert [word for word in argv(more) if word not in argv(order())] == [
+        "--build-context=b:1=oci-layout:///l",
+        "--cache-from=type=registry,ref=r/c",
+        "--cache-to=type=inline",
+    ]
 
 
 def test_no_secret_is_on_the_command_line() -> None:

@@ -54,6 +54,26 @@ def test_a_program_that_takes_too_long_is_ended() -> None:
     assert str(caught.value) == "`sleep` did not end within 0.05 seconds."
 
 
+def test_a_program_that_says_nothing_is_asked_about() -> None:
+    asked: list[float] = []
+    script = "sleep 0.5; echo late >&2"
+    pieces = stream(
+        ["sh", "-c", script], env=ENV, on_silence=lambda: asked.append(time.monotonic()), silence=0.1
+    )
+    assert "".join(pieces) == "late\n"
+    assert 2 <= len(asked) <= 5
+
+
+def test_what_is_raised_about_a_silent_program_ends_it() -> None:
+    def lost() -> None:
+        raise ConnectionError
+
+    start = time.monotonic()
+    with pytest.raises(ConnectionError):
+        list(stream(["sleep", "60"], env=ENV, on_silence=lost, silence=0.05))
+    assert time.monotonic() - start < 10
+
+
 def test_a_program_that_the_kernel_does_not_let_go_of_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     child = subprocess.Popen(["sleep", "60"], start_new_session=True)
     with monkeypatch.context() as patch:

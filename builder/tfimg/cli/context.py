@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tfimg.engine.network import HostNetwork
     from tfimg.engine.protocol import Engine
     from tfimg.host.accelerators import Surroundings
+    from tfimg.recipe.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,15 @@ class Context:
             return lock(spec, self.matrix.newer, uv=uv, env=env, find_links=self.find_links)
         return self.workspace.read_lock(spec.identifier)
 
+    def planned(self, spec: ImageSpec) -> Plan:
+        """What to build of an image. Raises as `locked` does, and `RenderError`."""
+        from tfimg.recipe.plan import plan
+
+        return plan(
+            spec, self.locked(spec), templates=self.templates, repository=self.repository,
+            wheels=self.supplied(spec),
+        )  # fmt: skip
+
     @cached_property
     def templates(self) -> Environment:
         """The Dockerfile templates."""
@@ -120,9 +130,31 @@ class Context:
         return environment(self.workspace.read_templates())
 
     @cached_property
+    def ingredients(self) -> str:
+        """Digest of what every build gets of `images/`."""
+        from tfimg.recipe.fingerprint import files_digest
+
+        return files_digest(self.workspace.read_ingredients())
+
+    @cached_property
+    def revision(self) -> str | None:
+        """Git commit of the checkout; see `Workspace.revision`."""
+        return self.workspace.revision()
+
+    @cached_property
     def engine(self) -> Engine:
-        """The container engine. Raises `EngineUnavailable` or `EngineTooOld`."""
-        return self.edge.engine(self.environ, self.state)
+        """The container engine: that of the first --builder, else the one at hand.
+
+        Raises `EngineUnavailable` or `EngineTooOld`, and `UsageError` for a builder that there is not.
+        """
+        return self.engines[0]
+
+    @cached_property
+    def engines(self) -> Sequence[Engine]:
+        """The engines of every --builder; without any, the one at hand."""
+        if names := getattr(self.arguments, "builder", None):
+            return self.edge.engines(self.environ, self.state, names)
+        return (self.edge.engine(self.environ, self.state),)
 
     def surroundings(self, engine: Engine) -> Surroundings:
         """Where an image is to run: this machine, and an engine."""

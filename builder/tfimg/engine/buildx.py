@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 
 from tfimg.engine.protocol import BuildEvent, BuildOrder, LogEvent, StageEvent
 from tfimg.engine.rawjson import Decoder
@@ -11,6 +11,7 @@ from tfimg.errors import (
     NETWORK_SIGNS,
     BuildError,
     DiskSpaceError,
+    EngineUnavailable,
     HashMismatchError,
     NetworkError,
     TfimgError,
@@ -21,11 +22,29 @@ LOG_LINES = 12
 """How many of the failed step's last lines an error shows."""
 
 
-def build(order: BuildOrder, *, env: Mapping[str, str]) -> Generator[BuildEvent, None, None]:
-    """Run buildx and yield its events. Raises `BuildError` or a more precise error when it fails."""
+SILENCE_SECONDS = 30.0
+"""After how long without a word from buildx its engine is asked whether it is still there."""
+
+LOST_SIGNS = (
+    "rpc error: code = Unavailable", "error reading from server", "Cannot connect to the Docker daemon",
+    "failed to list workers", "error during connect",
+)  # fmt: skip
+"""What buildx says when the connection to its BuildKit has ended, or there never was one."""
+
+
+def build(
+    order: BuildOrder, *, env: Mapping[str, str], still_there: Callable[[], object] = lambda: None
+) -> Generator[BuildEvent, None, None]:
+    """Run buildx and yield its events. Raises `BuildError` or a more precise error when it fails.
+
+    `still_there` is called while nothing is heard of the build, and raises where its engine is gone.
+    """
     decoder, log, failed = Decoder(), dict[str, list[str]](), None
     try:
-        for text in stream(argv(order), env={**env, **order.secret_env}):
+        pieces = stream(
+            argv(order), env={**env, **order.secret_env}, on_silence=still_there, silence=SILENCE_SECONDS
+        )
+        for text in pieces:
             for event in decoder.feed(text):
                 if isinstance(event, LogEvent):
                     log.setdefault(event.step, []).append(event.line)
@@ -51,6 +70,9 @@ def argv(order: BuildOrder) -> list[str]:
     line += [f"--build-arg={name}={value}" for name, value in order.build_args.items()]
     line += [f"--label={name}={value}" for name, value in order.labels.items()]
     line += [f"--secret={secret}" for secret in order.secrets]
+    line += [f"--build-context={name}={place}" for name, place in order.contexts.items()]
+    line += [f"--cache-from={source}" for source in order.cache_from]
+    line += [f"--cache-to={target}" for target in order.cache_to]
     line += ["--no-cache"] if order.fresh else []
     return [*line, str(order.context)]
 
@@ -62,6 +84,12 @@ def translated(failed: StageEvent | None, log: Mapping[str, list[str]], rest: st
     everything = "\n".join([*words, reason or "", rest])
     step = re.sub(r"\s+", " ", failed.step)[:160] if failed else "the build"
     said = " ".join(line.strip() for line in words[-LOG_LINES:]) or (reason or "nothing")
+    if any(sign in f"{reason}\n{rest}" for sign in LOST_SIGNS):
+        return EngineUnavailable(
+            f"The engine or builder was lost during {step}: {reason or rest.strip()}",
+            next_step="See that it runs and can be reached (`tfimg engine status`), then build again: finished steps "
+            "are kept where its disk is.",
+        )
     if "no space left on device" in everything.lower() or "Disk quota exceeded" in everything:
         return DiskSpaceError(
             f"The engine's disk filled up during {step}.",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tfimg.engine.builders import Builder, context_environment, find_builder
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.private import PrivateEngine
 from tfimg.errors import EngineTooOld, EngineUnavailable
@@ -43,6 +44,25 @@ def connect(
         "No container engine answers on this machine.",
         next_step="Start Docker, or let `tfimg engine up --install` set up an engine of tfimg's own.",
     )
+
+
+def engines(environ: Mapping[str, str], state: Path, names: Sequence[str]) -> tuple[DockerEngine, ...]:
+    """An engine for each builder, in order; without names, the one at hand.
+
+    A builder inside an engine stands for that engine: it builds, validates and tags there. Any other builds for the
+    engine at hand. Raises `UsageError` for a name that is none, `EngineUnavailable` or `EngineTooOld` for one that
+    cannot build.
+    """
+    if not names:
+        return (connect(environ, state),)
+    return tuple(_engine(find_builder(name, environ), environ, state) for name in names)
+
+
+def _engine(builder: Builder, environ: Mapping[str, str], state: Path) -> DockerEngine:
+    if builder.is_engine:
+        there = context_environment(builder.endpoint, environ)
+        return DockerEngine(host=there["DOCKER_HOST"], environ=there, context=builder.endpoint)
+    return DockerEngine(host=connect(environ, state).host, environ=environ, builder=builder.name)
 
 
 def _hosts(environ: Mapping[str, str], state: Path) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,14 @@ def require_buildable(spec: ImageSpec) -> None:
             next_step=f"`tfimg resolve` has its facts, images/locks/{spec.identifier} its lock; for an image, ask for "
             f"--platform {PLATFORMS[0]}.",
         )
+
+
+def buildable(specs: Sequence[ImageSpec]) -> tuple[ImageSpec, ...]:
+    """Those that this version can build. Raises `UnsupportedPlatform` where it can build none of them."""
+    found = tuple(spec for spec in specs if spec.platform == PLATFORMS[0])
+    if specs and not found:
+        require_buildable(specs[0])
+    return found
 
 
 def plan(

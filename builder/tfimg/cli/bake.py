@@ -1,0 +1,74 @@
+"""`tfimg bake`: a file from which `docker buildx bake` builds the images, without tfimg."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tfimg import __version__
+from tfimg.cli.context import Context
+from tfimg.cli.images import prepare_base, registries
+from tfimg.engine.bases import mirrored
+from tfimg.engine.network import NETWORK_SECRET
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.bake import Target
+from tfimg.recipe.bake import bake as make_document
+from tfimg.recipe.labels import build_labels
+from tfimg.recipe.plan import Plan, buildable
+from tfimg.resolution.resolve import select
+from tfimg.workspace import write_atomically
+
+
+def bake(context: Context) -> int:
+    """`tfimg bake [PATTERNS] [--secrets] [--output FILE]`."""
+    arguments = context.arguments
+    mirrors = registries(arguments.mirror)
+    specs = select(context.specs, arguments.patterns)
+    found = buildable(specs)
+    if len(found) < len(specs):
+        context.say(f"Left out: {len(specs) - len(found)} images that this version cannot build.")
+    plans = [context.planned(spec) for spec in found]
+    bases = {plan.spec.base.image: plan.spec for plan in plans}
+    prepared = {image: _base(context, spec, mirrors) for image, spec in bases.items()}
+    revision = context.workspace.revision()
+    targets = [_target(context, plan, prepared[plan.spec.base.image], revision) for plan in plans]
+    document = make_document(targets, secrets=_secrets(context) if arguments.secrets else ())
+    if arguments.output is not None:
+        write_atomically(Path(arguments.output), json.dumps(document, indent=2) + "\n")
+        context.say(
+            f"{arguments.output}: {len(targets)} targets. Run `docker buildx bake` in {context.workspace.root}."
+        )
+    else:
+        print(json.dumps(document, indent=None if arguments.json else 2))
+    return 0
+
+
+def _base(context: Context, spec: ImageSpec, mirrors: dict[str, str]) -> tuple[str, str, str | None]:
+    """What `FROM` gets, the base's name and its digest. An official image is named without asking any engine for it."""
+    if context.arguments.base == "registry":
+        name = mirrored(spec.base.image, mirrors)
+        return name, name, None
+    base = prepare_base(context, spec, mirrors)
+    return base.reference, base.name, base.digest
+
+
+def _target(context: Context, plan: Plan, base: tuple[str, str, str | None], revision: str | None) -> Target:
+    reference, name, digest = base
+    committed = context.workspace.rendered(plan.spec.identifier)
+    fresh = committed.is_file() and committed.read_text() == plan.dockerfile
+    return Target(
+        plan=plan,
+        base=reference,
+        labels=build_labels(
+            base=name, base_digest=digest, recipe=None, revision=revision, version=__version__
+        ),
+        committed=str(committed.relative_to(context.workspace.images)) if fresh else None,
+    )
+
+
+def _secrets(context: Context) -> list[str]:
+    options, _ = context.network.secrets()
+    if context.network.variables:
+        names = ", ".join(sorted(context.network.variables))
+        context.say(f"Before the bake, set {NETWORK_SECRET} to lines `export NAME='value'` of: {names}.")
+    return options

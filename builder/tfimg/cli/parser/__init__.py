@@ -1,0 +1,76 @@
+"""The command line. Imports nothing heavy: every start pays for it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tfimg import __version__
+from tfimg.cli.parser.common import REQUEST, command
+from tfimg.cli.parser.engines import add_engines
+from tfimg.cli.parser.facts import add_facts
+from tfimg.cli.parser.hosts import PASSED_ON, add_hosts
+from tfimg.cli.parser.images import add_images
+from tfimg.cli.parser.planning import add_planning
+from tfimg.cli.parser.recipes import add_recipes
+
+__all__ = ["PASSED_ON", "REQUEST", "build_parser"]
+
+EPILOG = """\
+examples:
+  tfimg engine up --install            an engine of tfimg's own, if none runs
+  tfimg list '2.15*'                   what can be built
+  tfimg build --tf 2.15                build, validate and tag a CPU image; --cuda 12: for GPUs
+  tfimg resolve --tf 2.15 --cuda 12    which image a request means
+  tfimg matrix                         what goes together, and what is proven
+  tfimg which                          which image fits this machine's driver and GPU
+  tfimg doctor                         whether this machine can build and run images
+  tfimg explain < LOG                  what is known about a failure
+  tfimg run tfimg/tensorflow:2.15      start one, with the flags that its device needs
+
+Every command takes --json. Exit codes are listed in the README.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Keeps what follows `--` as it is for a command that has a `program`: argparse would look for options in it."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if not args or self.get_default("program") is None or "--" not in args:
+            return super().parse_known_args(args, namespace)
+        cut = args.index("--")
+        known, unknown = super().parse_known_args(args[:cut], namespace)
+        known.program = tuple(args[cut + 1 :])
+        return known, unknown
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole parser; each command's defaults name the function that runs it."""
+    parser = _Parser(
+        prog="tfimg",
+        description="Build TensorFlow container images that truly work, and prove it from the inside.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"tfimg {__version__}")
+    parser.set_defaults(json=False)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    add_facts(commands)
+    add_recipes(commands)
+    add_images(commands)
+    add_planning(commands)
+    add_engines(commands)
+    add_hosts(commands)
+    explain = command(
+        commands, "explain", "explain:explain", "say what is known about the failure in a log",
+        "tfimg explain build.log\n  docker logs NAME 2>&1 | tfimg explain",
+    )  # fmt: skip
+    explain.add_argument(
+        "file", nargs="?", default="-", metavar="FILE", help="the log; -: standard input (default)"
+    )
+    completion = command(
+        commands, "completion", "shell:completion", "print a completion script for your shell",
+        'eval "$(tfimg completion bash)"',
+    )  # fmt: skip
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+    return parser

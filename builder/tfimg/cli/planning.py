@@ -1,0 +1,132 @@
+"""`tfimg plan`: what one build would do here, or how many builds are shared out over a CI's machines."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from tfimg.cli.context import Context
+from tfimg.cli.fields import print_fields
+from tfimg.cli.parser import REQUEST
+from tfimg.cli.show import plain_table, print_table, size
+from tfimg.engine.build import choose_output
+from tfimg.errors import UsageError
+from tfimg.layers.make import key
+from tfimg.layers.store import LayerStore
+from tfimg.recipe.ci import document
+from tfimg.recipe.layout import WheelLayer
+from tfimg.recipe.plan import buildable
+from tfimg.recipe.shards import Shard, part, shards, singles
+from tfimg.recipe.sharing import sharing
+from tfimg.resolution.resolve import select
+
+MOST = 3
+"""Images that a row of layers names."""
+
+
+def plan(context: Context) -> int:
+    """`tfimg plan`, of a request or, with patterns, of a CI's jobs."""
+    arguments = context.arguments
+    if arguments.layers:
+        return _layers(context)
+    if arguments.patterns or arguments.format or arguments.shards:
+        return _share_out(context)
+    return _plan_one(context)
+
+
+def _plan_one(context: Context) -> int:
+    planned = context.planned(context.resolve().spec)
+    capabilities = context.engine.capabilities()
+    output = choose_output(capabilities, "NAME")
+    fields = {
+        "identifier": planned.spec.identifier,
+        "engine": capabilities.host,
+        **({"builder": capabilities.builder} if capabilities.builder else {}),
+        "base": planned.spec.base.image,
+        "layers": list(planned.lock),
+        "compression": output.compression,
+        "why": output.why,
+        "tags": list(planned.tags),
+    }
+    if context.arguments.json:
+        context.emit(fields)
+    else:
+        print_fields(fields)
+    return 0
+
+
+def _layers(context: Context) -> int:
+    """What images share, and the bytes of it: known of layers that were made here, else predicted. Asks no engine."""
+    arguments = context.arguments
+    if arguments.patterns:
+        _require_no_request(context)
+        found = buildable(select(context.specs, arguments.patterns))
+    else:
+        found = (context.resolve().spec,)
+    store = LayerStore(folder=context.state / "layers")
+
+    def known(layer: WheelLayer) -> tuple[int, int] | None:
+        blob = store.find(key(layer, "fast"))
+        return (blob.size, blob.unpacked) if blob else None
+
+    shared = sharing([(spec, context.workspace.read_lock(spec.identifier)) for spec in found], known)
+    if arguments.json:
+        layers = [asdict(layer) for layer in shared.layers]
+        context.emit({"layers": layers, "together_bytes": shared.together, "apart_bytes": shared.apart})
+        return 0
+    table = plain_table("LAYER", "IMAGES", "COMPRESSED", "UNPACKED", "BYTES ARE", "WHICH")
+    for layer in shared.layers:
+        table.add_row(
+            layer.name, str(len(layer.images)), size(layer.compressed_bytes), size(layer.unpacked_bytes),
+            "known" if layer.exact else "predicted", _named(layer.images),
+        )  # fmt: skip
+    print_table(table)
+    print(
+        f"{len(found)} images: {size(shared.together)} together, {size(shared.apart)} if they shared nothing."
+    )
+    return 0
+
+
+def _named(identifiers: tuple[str, ...]) -> str:
+    left = len(identifiers) - MOST
+    return " ".join(identifiers[:MOST]) + (f" and {left} more" if left > 0 else "")
+
+
+def _share_out(context: Context) -> int:
+    """Asks no engine: the machines that build are others."""
+    arguments = context.arguments
+    _require_no_request(context)
+    chosen = _shards(context)
+    options = [f"--builder={name}" for name in arguments.builder]
+    options += [f"--repository={context.repository}"] if arguments.repository else []
+    form = arguments.format or ("json" if arguments.json else None)
+    if form:
+        context.emit(document(form, chosen, options))
+    else:
+        _print(chosen)
+    return 0
+
+
+def _shards(context: Context) -> tuple[Shard, ...]:
+    specs = select(context.specs, context.arguments.patterns)
+    found = buildable(specs)
+    if len(found) < len(specs):
+        context.say(f"Left out: {len(specs) - len(found)} images that this version cannot build.")
+    parts = [part(spec, context.workspace.read_lock(spec.identifier)) for spec in found]
+    return shards(parts, context.arguments.shards) if context.arguments.shards else singles(parts)
+
+
+def _require_no_request(context: Context) -> None:
+    named = ("device", *(name for _, name, _, _ in REQUEST))
+    if any(getattr(context.arguments, name) is not None for name in named):
+        raise UsageError(
+            "A request means one image, and --format, --shards and patterns are for many.",
+            next_step="Name the images by patterns alone: tfimg plan '2.15*-cpu-*' --format github.",
+        )
+
+
+def _print(chosen: tuple[Shard, ...]) -> None:
+    table = plain_table("SHARD", "GB", "IMAGE")
+    for shard in chosen:
+        for identifier in shard.identifiers:
+            table.add_row(shard.name, f"{shard.bytes / 1e9:.1f}", identifier)
+    print_table(table)

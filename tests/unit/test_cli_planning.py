@@ -1,0 +1,206 @@
+"""`tfimg bake` and `tfimg plan` for a CI: documents, and what they keep to themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes import FakeEngine
+from tfimg import __version__
+from tfimg.cli import main
+from tfimg.cli.edge import Edge
+from tfimg.engine.protocol import Engine
+from tfimg.workspace import Workspace
+
+OFFICIAL = "docker.io/library/python:3.11-slim-bookworm"
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.stdout)
+
+
+class FakeEdge(Edge):
+    def __init__(self, engine: FakeEngine) -> None:
+        self.answers = engine
+        self.asked = False
+
+    def engine(self, *_: object) -> Engine:
+        self.asked = True
+        return self.answers
+
+    def pip_settings(self) -> dict[str, str]:
+        return {"index-url": "https://user:hunter2@index.example.test/simple"}
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def edge() -> FakeEdge:
+    return FakeEdge(FakeEngine(remote={OFFICIAL: "sha256:remote"}))
+
+
+@pytest.fixture
+def tfimg(capsys: pytest.CaptureFixture[str], tmp_path: Path, edge: FakeEdge) -> Run:
+    def run(*argv: str, **environ: str) -> Ended:
+        try:
+            code = main(argv, {"PATH": os.defpath, "HOME": str(tmp_path), **environ}, edge)
+        except SystemExit as end:  # argparse
+            code = int(end.code or 0)
+        return Ended(code, *capsys.readouterr())
+
+    return run
+
+
+def test_a_bake_file_builds_what_a_build_would(tfimg: Run, workspace: Workspace) -> None:
+    ended = tfimg(
+        "bake", "2.15.1-cpu-py3.11", "2.15.1-cpu-py3.9", "--base", "registry", "--repository", "a/b"
+    )
+    assert ended.code == 0, ended.stderr
+    document = ended.json
+    inline = document["target"]["2_15_1-cpu-py3_9"].pop("dockerfile-inline")
+    assert inline.replace("$${", "${") == tfimg("render", "2.15.1-cpu-py3.9").stdout
+    revision = workspace.revision()
+    labels = {"tfimg.version": __version__} | (
+        {"org.opencontainers.image.revision": revision} if revision else {}
+    )
+    name = "org.opencontainers.image.base.name"
+    older = OFFICIAL.replace("3.11-slim-bookworm", "3.9-slim-bullseye")
+    both = {"targets": ["2_15_1-cpu-py3_9", "2_15_1-cpu-py3_11"]}
+    assert document == {
+        "group": {"default": both, "cpu": both, "2_15": both},
+        "target": {
+            "2_15_1-cpu-py3_9": {
+                "context": "images",
+                "args": {"BASE": older},
+                "labels": {name: older, **labels},
+                "tags": ["a/b:2.15.1-cpu-py3.9"],
+                "platforms": ["linux/amd64"],
+            },
+            "2_15_1-cpu-py3_11": {
+                "context": "images",
+                "dockerfile": "rendered/2.15.1-cpu-py3.11/Dockerfile",
+                "args": {"BASE": OFFICIAL},
+                "labels": {name: OFFICIAL, **labels},
+                "tags": ["a/b:2.15.1-cpu-py3.11", "a/b:2.15.1", "a/b:2.15"],
+                "platforms": ["linux/amd64"],
+            },
+        },
+    }
+
+
+def test_the_base_is_asked_of_the_engine_as_a_build_does_and_of_none_when_it_is_named(
+    tfimg: Run, edge: FakeEdge
+) -> None:
+    (target,) = tfimg("bake", "2.15.1-cpu-py3.11", "--base", "registry").json["target"].values()
+    assert target["args"] == {"BASE": OFFICIAL}
+    assert edge.asked is False
+    (target,) = tfimg("bake", "2.15.1-cpu-py3.11").json["target"].values()
+    assert target["args"] == {"BASE": f"{OFFICIAL}@sha256:remote"}
+    assert target["labels"]["org.opencontainers.image.base.digest"] == "sha256:remote"
+
+
+def test_a_mirror_is_named_in_the_registry_s_place(tfimg: Run) -> None:
+    mirror = ["--base", "registry", "--mirror", "docker.io=mirror.example.test:5000"]
+    (target,) = tfimg("bake", "2.15.1-cpu-py3.11", *mirror).json["target"].values()
+    assert target["args"] == {"BASE": "mirror.example.test:5000/library/python:3.11-slim-bookworm"}
+
+
+def test_secrets_are_left_out_or_named_and_never_told(tfimg: Run, tmp_path: Path) -> None:
+    (tmp_path / ".netrc").write_text("machine index.example.test login user password swordfish\n")
+    (tmp_path / "ca.pem").write_text("certificates\n")
+    bake = ["bake", "2.15.1-cpu-py3.11", "--base", "registry"]
+    assert "secret" not in tfimg(*bake).stdout
+    ended = tfimg(
+        *bake, "--secrets", SSL_CERT_FILE=str(tmp_path / "ca.pem"), HTTPS_PROXY="http://u:xyzzy@proxy:1"
+    )
+    (target,) = ended.json["target"].values()
+    assert target["secret"] == [
+        f"id=ca,src={tmp_path}/ca.pem", f"id=netrc,src={tmp_path}/.netrc", "id=network,env=TFIMG_NETWORK_SECRET"
+    ]  # fmt: skip
+    assert (
+        "set TFIMG_NETWORK_SECRET to lines `export NAME='value'` of: HTTPS_PROXY, PIP_INDEX_URL"
+        in ended.stderr
+    )
+    assert not [word for word in ("hunter2", "swordfish", "xyzzy") if word in ended.stdout + ended.stderr]
+
+
+def test_a_bake_file_is_written_where_it_is_wanted(tfimg: Run, tmp_path: Path) -> None:
+    file = tmp_path / "docker-bake.json"
+    ended = tfimg("bake", "2.15.1", "--base", "registry", "--output", str(file))
+    assert (ended.code, ended.stdout) == (0, "")
+    assert "Left out: 3 images that this version cannot build." in ended.stderr
+    assert sorted(json.loads(file.read_text())["group"]) == ["2_15", "cpu", "default", "gpu"]
+
+
+@pytest.mark.parametrize("command", ["bake", "plan"])
+def test_images_that_cannot_be_built_are_refused_where_there_is_no_other(tfimg: Run, command: str) -> None:
+    ended = tfimg(command, "2.15.1-*-arm64")
+    assert ended.code == 8
+    assert "for linux/arm64, and this version of tfimg builds for linux/amd64 only" in ended.stderr
+
+
+def test_a_ci_gets_its_jobs_and_no_engine_is_asked(tfimg: Run, edge: FakeEdge) -> None:
+    ended = tfimg("plan", "2.15.1-c*3.11", "--format", "github", "--builder", "far", "--repository", "a/b")
+    job = "tfimg build {} --builder=far --repository=a/b"
+    cpu, gpu = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11"
+    # Bytes are those of the layers' table: TensorFlow and packages; and NVIDIA's libraries.
+    assert ended.json == {
+        "include": [
+            {"name": cpu, "images": [cpu], "command": job.format(cpu), "bytes": 1_270_000_000},
+            {"name": gpu, "images": [gpu], "command": job.format(gpu), "bytes": 4_750_000_000},
+        ]
+    }
+    assert edge.asked is False
+
+
+def test_shards_of_a_child_pipeline(tfimg: Run) -> None:
+    ended = tfimg("plan", "2.15.1-cpu*", "--format", "gitlab", "--shards", "1")
+    images = "2.15.1-cpu-py3.9 2.15.1-cpu-py3.10 2.15.1-cpu-py3.11"
+    assert ended.json == {
+        "shard-1": {
+            "extends": ".tfimg",
+            "variables": {"TFIMG_IMAGES": images},
+            "script": [f"tfimg build {images}"],
+        }
+    }
+
+
+def test_for_people_a_line_for_each_image(tfimg: Run) -> None:
+    assert tfimg("plan", "2.15.1-cpu*", "--shards", "1").stdout.splitlines() == [
+        "SHARD    GB   IMAGE",
+        "shard-1  3.8  2.15.1-cpu-py3.9",
+        "shard-1  3.8  2.15.1-cpu-py3.10",
+        "shard-1  3.8  2.15.1-cpu-py3.11",
+    ]
+    assert [
+        one["name"] for one in tfimg("plan", "2.15.1-cpu*", "--shards", "1", "--json").json["shards"]
+    ] == ["shard-1"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["plan", "2.15", "--tf", "2.15"], "A request means one image"),
+        (["plan", "--device", "cpu", "--format", "json"], "A request means one image"),
+        (["plan", "--shards", "0"], "'0' is no number of jobs"),
+        (["plan", "--shards", "-1"], "'-1' is no number of jobs"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(argv: list[str], says: str, tfimg: Run) -> None:
+    ended = tfimg(*argv)
+    assert (ended.code, ended.stdout) == (2, "")
+    assert says in ended.stderr

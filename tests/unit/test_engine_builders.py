@@ -1,0 +1,220 @@
+"""Builders of buildx: what `inspect` says of one, and which engine that means; and build cache, as people write it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from fakes import capabilities
+from tfimg.engine import connect
+from tfimg.engine.builders import Builder, find_builder, read_builder, read_context
+from tfimg.engine.cache import Cache, read_cache, require_export
+from tfimg.engine.docker import DockerEngine
+from tfimg.errors import EngineRefused, EngineUnavailable, TfimgError, UsageError
+
+# Recorded from buildx 0.13.1, labels and platforms shortened.
+CONTEXT = """\
+Name:   far
+Driver: docker
+
+Nodes:
+Name:             far
+Endpoint:         far
+Status:           running
+BuildKit version: v0.0.0+unknown
+Platforms:        linux/amd64, linux/386
+Labels:
+ org.mobyproject.buildkit.worker.executor:             containerd
+"""
+DEAD_CONTEXT = """\
+Name:   far
+Driver:{blank}
+Error:  Cannot connect to the Docker daemon at tcp://127.0.0.1:9. Is the docker daemon running?
+""".format(blank=" ")
+REMOTE = """\
+Name:          far
+Driver:        remote
+Last Activity: 2026-11-21 15:15:01 +0000 UTC
+
+Nodes:
+Name:     far0
+Endpoint: tcp://127.0.0.1:9
+Status:   inactive
+"""
+CONTAINER = """\
+Name:          far
+Driver:        docker-container
+Last Activity: 2026-11-21 15:15:01 +0000 UTC
+
+Nodes:
+Name:      far0
+Endpoint:  default
+Status:    stopped
+Flags:     --allow-insecure-entitlement=network.host
+Name:      far1
+Endpoint:  other
+Status:    stopped
+"""
+DEAD = "Cannot connect to the Docker daemon at tcp://127.0.0.1:9. Is the docker daemon running?"
+SAID = [
+    (CONTEXT, Builder(name="far", driver="docker", endpoint="far", problem=None)),
+    (
+        DEAD_CONTEXT,
+        Builder(
+            name="far", driver="", endpoint="",
+            problem=DEAD,
+        ),
+    ),
+    (REMOTE, Builder(name="far", driver="remote", endpoint="tcp://127.0.0.1:9", problem=None)),
+    (CONTAINER, Builder(name="far", driver="docker-container", endpoint="default", problem=None)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), SAID, ids=["context", "dead", "remote", "container"])
+def test_what_inspect_says_is_understood(text: str, expected: Builder) -> None:
+    assert read_builder(text) == expected
+    assert expected.is_engine is (text is CONTEXT)
+
+
+def docker(folder: Path, script: str) -> dict[str, str]:
+    """An environment in which `docker` is this shell script; what it is asked is kept in a file."""
+    program = folder / "docker"
+    program.write_text(f'#!/bin/sh\necho "$@" >>{folder}/asked\n{script}')
+    program.chmod(0o755)
+    return {"PATH": f"{folder}:{os.defpath}", "HOME": str(folder)}
+
+
+def printing(text: str) -> str:
+    return f"cat <<'END'\n{text}END\n"
+
+
+def refused(environ: dict[str, str]) -> TfimgError:
+    with pytest.raises(TfimgError) as caught:
+        find_builder("far", environ)
+    return caught.value
+
+
+def test_a_builder_that_there_is_not(tmp_path: Path) -> None:
+    error = refused(docker(tmp_path, "echo 'ERROR: no builder \"far\" found' >&2; exit 1\n"))
+    assert isinstance(error, UsageError)
+    assert str(error) == (
+        "--builder far: buildx has no builder and docker no context of that name. `docker buildx ls` shows all; "
+        "`docker context create` and `docker buildx create` make one."
+    )
+
+
+NEXT = "Start it, or correct its address (`docker buildx inspect far` shows it); or name another --builder, or none."
+
+
+UNREACHED = f"""\
+[ "$3" = --bootstrap ] && echo 'ERROR: context deadline exceeded' >&2 && exit 1
+{printing(REMOTE)}"""
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        (printing(DEAD_CONTEXT), DEAD),
+        ("echo 'ERROR: failed to initialize far: no route.' >&2; exit 1\n", "failed to initialize far: no route"),
+        (UNREACHED, "context deadline exceeded"),
+        ("exit 1\n", "it does not answer"),
+        ("exit 0\n", "it does not say what it is"),
+    ],
+    ids=["context", "driver", "remote", "silent", "empty"],
+)  # fmt: skip
+def test_a_dead_builder_is_told_with_a_next_step(tmp_path: Path, script: str, why: str) -> None:
+    error = refused(docker(tmp_path, script))
+    assert isinstance(error, EngineUnavailable)
+    assert str(error) == f"The builder far does not answer: {why.rstrip('.')}. {NEXT}"
+
+
+def test_a_builder_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
+    with pytest.raises(
+        EngineUnavailable, match=r"The builder far does not answer: no answer within 0\.2 s\. "
+    ):
+        find_builder("far", docker(tmp_path, "exec sleep 60\n"), seconds=0.2)
+
+
+def test_only_a_remote_builder_is_connected_to_before_it_builds(tmp_path: Path) -> None:
+    """A container or a pod is started by the build; a mere question is to start nothing."""
+    for text, asked in ((REMOTE, 2), (CONTAINER, 1), (CONTEXT, 1)):
+        (tmp_path / "asked").unlink(missing_ok=True)
+        find_builder("far", docker(tmp_path, printing(text)))
+        assert len((tmp_path / "asked").read_text().splitlines()) == asked
+
+
+ENVIRON = {
+    "HOME": "/home/me",
+    "DOCKER_HOST": "tcp://near:2376",
+    "DOCKER_TLS_VERIFY": "1",
+    "DOCKER_CERT_PATH": "/n",
+}
+
+
+def described(*, skip: bool = False, tls: bool = False) -> dict[str, object]:
+    return {
+        "Name": "far",
+        "Endpoints": {"docker": {"Host": "tcp://far:2376", "SkipTLSVerify": skip}},
+        "TLSMaterial": {"docker": ["ca.pem", "cert.pem", "key.pem"]} if tls else {},
+        "Storage": {"TLSPath": "/contexts/tls/1"},
+    }
+
+
+TLS = {"DOCKER_TLS": "1", "DOCKER_CERT_PATH": "/contexts/tls/1/docker"}
+
+
+@pytest.mark.parametrize(
+    ("context", "expected"),
+    [
+        (described(), {}),
+        (described(tls=True), {**TLS, "DOCKER_TLS_VERIFY": "1"}),
+        (described(tls=True, skip=True), TLS),
+    ],
+    ids=["plain", "tls", "unverified"],
+)  # fmt: skip
+def test_a_context_has_its_own_address_and_certificates(
+    context: dict[str, object], expected: dict[str, str]
+) -> None:
+    assert read_context(context, ENVIRON) == {"HOME": "/home/me", "DOCKER_HOST": "tcp://far:2376", **expected}
+
+
+def test_a_context_means_its_engine(tmp_path: Path) -> None:
+    script = f'if [ "$1" = context ]; then {printing(json.dumps([described()]) + chr(10))}exit; fi\n{printing(CONTEXT)}'
+    one, other = connect.engines(docker(tmp_path, script), tmp_path, ["far", "far"])
+    assert (one.host, one.builder) == (other.host, other.builder) == ("tcp://far:2376", None)
+
+
+def test_the_engine_s_own_builder_is_named_whatever_is_the_default(tmp_path: Path) -> None:
+    """`docker buildx use` and BUILDX_BUILDER may name another, which would keep the image to itself."""
+    script = 'echo "github.com/docker/buildx $BUILDX_BUILDER x"\n'
+    environ = {**docker(tmp_path, script), "BUILDX_BUILDER": "somebody-else-s"}
+    assert DockerEngine(host="tcp://far:1", environ=environ).buildx_version() == "default"
+    assert DockerEngine(host="tcp://far:1", environ=environ, builder="pod").buildx_version() == "pod"
+
+
+@pytest.mark.parametrize(
+    ("written", "source", "target"),
+    [
+        ("r:5000/c:x", "type=registry,ref=r:5000/c:x", "type=registry,ref=r:5000/c:x,mode=max,ignore-error=true"),
+        ("type=local,src=c", "type=local,src=c", "type=local,src=c,ignore-error=true"),
+        ("ref=r/c,type=registry,ignore-error=false",) * 3,
+        ("type=inline", "type=inline", "type=inline"),
+    ],
+)  # fmt: skip
+def test_cache_is_written_as_a_reference_or_as_buildx_has_it(written: str, source: str, target: str) -> None:
+    assert read_cache([written], [written]) == Cache(sources=(source,), targets=(target,))
+
+
+def test_a_classic_store_cannot_export_cache_and_that_is_told_first() -> None:
+    classic = capabilities(store="classic")
+    cache = read_cache(["r/c"], ["r/c"])
+    with pytest.raises(
+        EngineRefused, match=r"unix:///run/fake\.sock cannot export build cache: .* leave --cache-to"
+    ):
+        require_export(classic, cache)
+    require_export(classic, read_cache(["r/c"], ["type=inline"]))
+    require_export(capabilities(store="containerd"), cache)
+    require_export(capabilities(store="classic", builder="pod"), cache)

@@ -1,0 +1,152 @@
+"""Shards: every image in exactly one, what shares libraries together, none far larger than the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfimg.errors import UsageError
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.ci import document
+from tfimg.recipe.plan import buildable
+from tfimg.recipe.shards import Part, Shard, part, predicted_bytes, shards, singles
+from tfimg.workspace import Workspace
+
+
+def image(name: str, libraries: str = "", tensorflow: str = "", **layers: int) -> Part:
+    return Part(identifier=name, tensorflow=tensorflow or name[0], libraries=libraries, layers=layers)
+
+
+TABLE = [
+    # images, shards → identifiers by shard
+    ([image("1a", own=5)], 3, ["1a"]),
+    ([image("1a", x=1), image("2a", y=1), image("3a", z=2)], 2, ["1a 2a", "3a"]),
+    # Two sets of libraries: together, although other ways are as even.
+    (
+        [image(f"{n}{p}", n, **{n: 8, f"{n}{p}": 1}) for p in "ab" for n in "12"],
+        2,
+        ["1a 1b", "2a 2b"],
+    ),
+    # One set, larger than a fair share: by release.
+    (
+        [image(f"{n}{p}", "L", L=2, **{f"{n}{p}": 5}) for n in "12" for p in "ab"],
+        2,
+        ["1a 1b", "2a 2b"],
+    ),
+    # One release, larger than a fair share: by image.
+    ([image(f"1{p}", "L", L=2, **{p: 5}) for p in "abcd"], 2, ["1a 1c", "1b 1d"]),
+    # Without libraries: by release.
+    ([image(f"{n}{p}", **{f"{n}{p}": 3}) for p in "ab" for n in "123"], 3, ["1a 1b", "2a 2b", "3a 3b"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("images", "count", "expected"), TABLE)
+def test_who_goes_where(images: Sequence[Part], count: int, expected: list[str]) -> None:
+    assert [" ".join(shard.identifiers) for shard in shards(images, count)] == expected
+
+
+def test_a_layer_that_several_have_is_counted_once() -> None:
+    found = shards([image("1a", "L", L=8, a=1), image("1b", "L", L=8, b=2)], 1)
+    assert found == (Shard(name="shard-1", identifiers=("1a", "1b"), bytes=11),)
+
+
+LAYERS = {"L": {"l1": 700, "l2": 300}, "M": {"m1": 400, "l2": 300}, "": {}}
+PARTS = st.lists(
+    st.tuples(st.sampled_from(["L", "M", ""]), st.sampled_from("12345"), st.integers(1, 900)), min_size=1, max_size=40
+).map(
+    lambda drawn: [
+        Part(
+            identifier=f"{number}", tensorflow=tensorflow, libraries=libraries,
+            layers={**LAYERS[libraries], f"own-{number}": size},
+        )
+        for number, (libraries, tensorflow, size) in enumerate(drawn)
+    ]
+)  # fmt: skip
+COUNTS = st.integers(1, 12)
+
+
+@given(PARTS, COUNTS)
+def test_every_image_is_in_exactly_one_shard(images: list[Part], count: int) -> None:
+    found = shards(images, count)
+    assert Counter(name for shard in found for name in shard.identifiers) == Counter(
+        one.identifier for one in images
+    )
+    assert len(found) <= count
+    assert all(shard.identifiers for shard in found)
+    assert len({shard.name for shard in found}) == len(found)
+
+
+@given(PARTS, COUNTS)
+def test_a_set_of_libraries_is_split_only_where_it_is_larger_than_a_fair_share(
+    images: list[Part], count: int
+) -> None:
+    found = shards(images, count)
+    for libraries in {one.libraries for one in images} - {""}:
+        group = [one for one in images if one.libraries == libraries]
+        names = {one.identifier for one in group}
+        homes = [shard for shard in found if names & set(shard.identifiers)]
+        assert len(homes) == 1 or predicted_bytes(group) > predicted_bytes(images) / count
+
+
+@given(PARTS, COUNTS)
+def test_no_shard_is_far_larger_than_the_others(images: list[Part], count: int) -> None:
+    """What goes last goes to the smallest: so no shard exceeds the mean by more than one group that stays together."""
+    alone = [predicted_bytes([one]) for one in images]
+    bound = sum(alone) / count + max(sum(alone) / count, *alone)
+    assert max(shard.bytes for shard in shards(images, count)) <= bound
+
+
+@given(PARTS, COUNTS)
+def test_the_same_images_are_shared_out_alike(images: list[Part], count: int) -> None:
+    assert shards(images, count) == shards([*images], count)
+    order = {one.identifier: number for number, one in enumerate(images)}
+    for shard in shards(images, count):
+        assert [order[name] for name in shard.identifiers] == sorted(
+            order[name] for name in shard.identifiers
+        )
+
+
+def test_images_of_the_matrix_share_what_their_locks_share(
+    specs: Sequence[ImageSpec], workspace: Workspace
+) -> None:
+    parts = {spec.identifier: part(spec, workspace.read_lock(spec.identifier)) for spec in buildable(specs)}
+    one, other = parts["2.18.0-cuda12.5-py3.9"], parts["2.18.1-cuda12.5-py3.12"]
+    assert one.libraries == other.libraries != parts["2.15.1-cuda12.2-py3.11"].libraries
+    # cuDNN, cuBLAS, the solvers and CUDA.
+    assert sum(one.layers[name] for name in one.layers.keys() & other.layers.keys()) == 3_000_000_000
+    assert parts["2.18.1-cpu-py3.12"].libraries == parts["2.20.0-tpu-py3.11"].libraries == ""
+    found = shards(list(parts.values()), 8)
+    assert len(found) == 8
+    assert max(shard.bytes for shard in found) < 1.5 * min(shard.bytes for shard in found)
+
+
+SHARDS = (Shard(name="shard-1", identifiers=("2.15.1-cpu-py3.9", "2.15.1-cpu-py3.11"), bytes=7),)
+COMMAND = "tfimg build 2.15.1-cpu-py3.9 2.15.1-cpu-py3.11 '--builder=a b'"
+JOB = {"name": "shard-1", "images": list(SHARDS[0].identifiers), "command": COMMAND, "bytes": 7}
+FORMS = {
+    "json": {"shards": [JOB]},
+    "github": {"include": [JOB]},
+    "gitlab": {
+        "shard-1": {
+            "extends": ".tfimg",
+            "variables": {"TFIMG_IMAGES": "2.15.1-cpu-py3.9 2.15.1-cpu-py3.11"},
+            "script": [COMMAND],
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_is_this(form: str) -> None:
+    assert document(form, SHARDS, ["--builder=a b"]) == FORMS[form]
+
+
+def test_more_jobs_than_github_runs_are_refused() -> None:
+    many = singles([image(str(number), own=1) for number in range(257)])
+    assert len(document("github", many[:256])["include"]) == 256
+    with pytest.raises(UsageError, match=r"256 jobs of a matrix at most, and these are 257\. Share them out"):
+        document("github", many)
