@@ -22,7 +22,8 @@ from tfimg.engine.protocol import BuildEvent, Capabilities, Engine, StageEvent
 from tfimg.errors import ForeignImage, UsageError
 from tfimg.host.accelerators import Surroundings
 from tfimg.host.aim import Aim, aim
-from tfimg.layers.make import FORMAT, LayerState
+from tfimg.layers.make import LayerState
+from tfimg.layers.pack import FORMAT
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.fingerprint import recipe_digest
 from tfimg.recipe.labels import IDENTIFIER, LOCK, build_labels
