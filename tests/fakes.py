@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Generator, Mapping, Sequence
+import re
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfimg.engine.protocol import (
+    NOTHING,
     BuildEvent,
     BuildOrder,
     Capabilities,
     Exit,
     Line,
+    LocalImage,
+    Resources,
     RunOrder,
     Store,
     StoredImage,
@@ -68,18 +72,33 @@ class FakeEngine:
     remote: Mapping[str, str] = field(default_factory=dict)
     found: Capabilities = field(default_factory=capabilities)
     hands: Toolkit = field(default_factory=toolkit)
+    left: Resources = field(default_factory=lambda: Resources(cpus=4, memory_bytes=10**11, disk_bytes=10**12))
     names: dict[str, StoredImage] = field(default_factory=dict)
     built: list[BuildOrder] = field(default_factory=list)
     dockerfiles: list[str] = field(default_factory=list)
     contexts: list[list[str]] = field(default_factory=list)
     ran: list[RunOrder] = field(default_factory=list)
     open_containers: int = 0
+    asked: list[str] = field(default_factory=list)
+    known: Mapping[str, LocalImage] = field(default_factory=dict)
+    exports: list[bytes] = field(default_factory=list)
 
     def capabilities(self) -> Capabilities:
         return self.found
 
     def toolkit(self) -> Toolkit:
         return self.hands
+
+    def resources(self) -> Resources:
+        return self.left
+
+    def inventory(self, known: Mapping[str, LocalImage] = NOTHING) -> Sequence[LocalImage]:
+        self.asked.append("inventory")
+        self.known = known
+        images: dict[str, list[str]] = {}
+        for name, image in self.names.items():
+            images.setdefault(image.digest, []).append(name)
+        return [_local(self.names[names[0]], names) for names in images.values()]
 
     def build(self, order: BuildOrder) -> Generator[BuildEvent, None, None]:
         self.built.append(order)
@@ -95,14 +114,19 @@ class FakeEngine:
         layer = StoredLayer(
             digest="sha256:layer", media_type="application/vnd.oci.image.layer.v1.tar+zstd", size=100
         )
+        labels = {**_labels(text), **order.labels}
         self.names[order.name] = StoredImage(
-            digest=digest, layers=(layer,), unpacked_bytes=300, labels=order.labels
+            digest=digest, layers=(layer,), unpacked_bytes=300, labels=labels, content=digest
         )
         if self.late:
             raise self.late
 
     def read_back(self, name: str) -> StoredImage:
         return self.names[name]
+
+    def export(self, name: str) -> Iterator[bytes]:
+        self.asked.append(name)
+        yield self.exports.pop(0)
 
     def digest(self, name: str) -> str | None:
         return self.names[name].digest if name in self.names else None
@@ -138,6 +162,25 @@ class FakeEngine:
 
     def remove(self, name: str) -> None:
         self.names.pop(name, None)
+
+    def abandon(self, name: str) -> None:
+        self.remove(name)
+
+    def prune_cache(self) -> None:
+        self.asked.append("prune_cache")
+
+
+def _local(image: StoredImage, names: Sequence[str]) -> LocalImage:
+    """As an engine tells it: what is named after its own digest is dangling."""
+    shown = tuple(name for name in names if name != image.digest)
+    return LocalImage(
+        digest=image.digest, names=shown, labels=image.labels, content=image.content or "",
+        unpacked_bytes=image.unpacked_bytes, compressed_bytes=image.compressed_bytes,
+    )  # fmt: skip
+
+
+def _labels(dockerfile: str) -> dict[str, str]:
+    return dict(re.findall(r'^LABEL (\S+)="(.*)"$', dockerfile, re.MULTILINE))
 
 
 def _with_nonce(said: Line | Exit, order: RunOrder) -> Line | Exit:

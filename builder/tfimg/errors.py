@@ -6,6 +6,7 @@ Only `tfimg.cli` prints it and exits. The first line of a class's docstring is w
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -227,6 +228,18 @@ class ValidationIncomplete(TfimgError):
     exit_code = 25
 
 
+class BatchFailed(TfimgError):
+    """Several images of a run over many were not built; each is told with its own reason."""
+
+    exit_code = 26
+
+
+class BatchRunning(TfimgError):
+    """Another run over many images is at work on this machine."""
+
+    exit_code = 27
+
+
 class Disagreement(TfimgError):
     """The matrix disagrees with the package index or with an image."""
 
@@ -237,6 +250,12 @@ class Vulnerable(TfimgError):
     """An advisory is about a locked package."""
 
     exit_code = 31
+
+
+class NotReproducible(TfimgError):
+    """An image was built twice from nothing, and the layers differ."""
+
+    exit_code = 32
 
 
 class NoAccelerator(TfimgError):
@@ -279,6 +298,27 @@ class Interrupted(TfimgError):
     """Interrupted; nothing is left half done."""
 
     exit_code = 130
+
+
+def of_the_system(error: OSError) -> TfimgError:
+    """What the operating system refused, in our words."""
+    if error.errno == errno.ENOSPC:
+        return DiskSpaceError(
+            f"The disk is full: {error.filename or 'a file'} cannot be written.",
+            next_step="Free some space and try again.",
+        )
+    return FileError(
+        f"{error.filename or 'A file'}: {(error.strerror or str(error)).lower()}.",
+        next_step="Check the path and its permissions, and try again.",
+    )
+
+
+def of_a_defect(error: Exception) -> TfimgError:
+    """An exception that nobody foresaw."""
+    return InternalError(
+        f"tfimg has a defect: {type(error).__name__}: {error}.",
+        next_step="Please report it with the output of the same command under TFIMG_DEBUG=1.",
+    )
 
 
 def family() -> tuple[type[TfimgError], ...]:

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from tfimg.cancellation import on_cancel
+
 STOP_SECONDS = 20.0
 """How long a child may take to end after it was asked to, before it is killed. Ours: BuildKit's
 cancellation of a running step took under 3 s when tried."""
@@ -58,7 +60,8 @@ def run(
         start_new_session=True,
     )  # fmt: skip
     try:
-        stdout, stderr = child.communicate(timeout=timeout)
+        with on_cancel(lambda: stop(child)):
+            stdout, stderr = child.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"`{argv[0]}` did not end within {timeout:g} seconds.") from None
     finally:
@@ -97,11 +100,12 @@ def stream(
     # A letter may be cut in two by the end of a piece.
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     try:
-        while piece := _read(child.stderr.fileno(), on_silence, silence):
-            yield decoder.decode(piece)
-        if rest := decoder.decode(b"", final=True):
-            yield rest
-        child.wait()
+        with on_cancel(lambda: stop(child)):
+            while piece := _read(child.stderr.fileno(), on_silence, silence):
+                yield decoder.decode(piece)
+            if rest := decoder.decode(b"", final=True):
+                yield rest
+            child.wait()
     finally:
         stop(child)
         child.stderr.close()
@@ -157,8 +161,12 @@ def hand_over(argv: Sequence[str], *, env: Mapping[str, str]) -> NoReturn:
 def uninterrupted() -> Iterator[None]:
     """Hold SIGINT and SIGTERM back until the block has ended, then deliver them.
 
-    For the few moves that must happen together, such as giving an image all of its tags.
+    For the few moves that must happen together, such as giving an image all of its tags. In another thread than the
+    main one there is nothing to hold back: Python delivers signals to the main thread alone.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     held: list[tuple[int, FrameType | None]] = []
 
     def hold(number: int, frame: FrameType | None) -> None:

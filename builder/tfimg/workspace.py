@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +90,13 @@ class Workspace:
             )
         return {file.stem: file.read_text() for file in files}
 
+    def read_ingredients(self) -> dict[str, bytes]:
+        """What every build gets of `images/`, whichever image it is for: steps' scripts, suite, installer's lock."""
+        folders = (self.images / "build", self.validation)
+        found = [file for folder in folders for file in folder.rglob("*") if "__pycache__" not in file.parts]
+        files = [*(file for file in found if file.is_file()), self.installer_lock]
+        return {str(file.relative_to(self.images)): file.read_bytes() for file in files}
+
     def revision(self) -> str | None:
         """Git commit of the checkout, with `-dirty` for uncommitted changes; None outside one."""
         git = ["git", "-C", str(self.root)]
@@ -146,7 +154,8 @@ def write_atomically(path: Path, text: str) -> None:
         path.write_text(text)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    # Several threads may write the same file at once.
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         partial.write_text(text)
         partial.replace(path)

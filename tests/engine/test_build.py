@@ -82,6 +82,7 @@ def test_labels_say_what_it_is_made_of(built: Built, engine: DockerEngine) -> No
         "tfimg.python": "3.11",
         "tfimg.device": "cpu",
         "tfimg.lock": digest(workspace.read_lock(IDENTIFIER)),
+        "tfimg.recipe": labels["tfimg.recipe"],
         "tfimg.version": "0.1.0",
         # A bootstrapped base carries its own label on.
         "tfimg.base.recipe": labels["tfimg.base.recipe"],

@@ -60,6 +60,9 @@ class FakeEdge(Edge):
     def uv(self) -> str:
         return "false"
 
+    def stages(self, *_: object, **__: object) -> dict[str, str]:
+        return {}
+
 
 @pytest.fixture
 def edge() -> FakeEdge:

@@ -11,7 +11,7 @@ import pytest
 
 from fakes import FakeEngine, capabilities
 from tfimg.engine.bases import Base
-from tfimg.engine.build import NEEDED_BYTES, BuiltImage, Output, build, check_space, choose_output
+from tfimg.engine.build import NEEDED_BYTES, BuiltImage, Output, build, candidate, check_space, choose_output
 from tfimg.engine.network import HostNetwork
 from tfimg.engine.protocol import BuildEvent, LogEvent, StageEvent, Store, StoredImage, StoredLayer
 from tfimg.errors import BuildError, DiskSpaceError, HashMismatchError
@@ -43,6 +43,9 @@ def planned(named: Callable[[str], ImageSpec]) -> Plan:
     return plan(named("2.15.1-cpu-py3.11"), lock, templates=template, repository="tf")
 
 
+STAGES = {"wheels": "oci-layout:///layers@sha256:0"}
+
+
 def run(
     planned: Plan,
     engine: FakeEngine,
@@ -51,8 +54,9 @@ def run(
     fresh: bool = False,
 ) -> BuiltImage:
     return build(
-        planned, base=BASE, engine=engine, capabilities=engine.capabilities(), network=NETWORK,
-        context=ROOT / "images", labels={"tfimg.version": "0.1"}, fresh=fresh, on_event=on_event,
+        planned, name=candidate(planned.spec.identifier), base=BASE, engine=engine,
+        capabilities=engine.capabilities(), network=NETWORK, context=ROOT / "images",
+        labels={"tfimg.version": "0.1"}, fresh=fresh, stages=STAGES, on_event=on_event,
     )  # fmt: skip
 
 

@@ -38,14 +38,19 @@ def test_labels_of_the_recipe(named: Callable[[str], ImageSpec]) -> None:
 
 
 def test_labels_of_a_build() -> None:
-    assert build_labels(base="python:3.11", base_digest="sha256:b", revision="c0ffee", version="0.1") == {
+    assert build_labels(
+        base="python:3.11", base_digest="sha256:b", recipe="sha256:r", revision="c0ffee", version="0.1"
+    ) == {
         "org.opencontainers.image.base.name": "python:3.11",
         "org.opencontainers.image.base.digest": "sha256:b",
         "org.opencontainers.image.revision": "c0ffee",
+        "tfimg.recipe": "sha256:r",
         "tfimg.version": "0.1",
     }
 
 
 def test_a_recipe_outside_a_checkout_has_no_revision() -> None:
-    labels = build_labels(base="python:3.11", base_digest="sha256:b", revision=None, version="0.1")
+    labels = build_labels(
+        base="python:3.11", base_digest="sha256:b", recipe="sha256:r", revision=None, version="0.1"
+    )
     assert "org.opencontainers.image.revision" not in labels

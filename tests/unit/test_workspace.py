@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,12 @@ def test_what_a_link_points_to_is_replaced_and_not_the_link(tmp_path: Path) -> N
     (tmp_path / "link").symlink_to("target")
     write_atomically(tmp_path / "link", "new")
     assert ((tmp_path / "link").is_symlink(), (tmp_path / "target").read_text()) == (True, "new")
+
+
+def test_threads_that_write_the_same_file_do_not_meet(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    texts = [f"{number}" * 100_000 for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda text: write_atomically(file, text), texts * 10))
+    assert file.read_text() in texts
+    assert list(tmp_path.iterdir()) == [file]

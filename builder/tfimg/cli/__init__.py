@@ -6,7 +6,6 @@ needs them, so that `tfimg --version` and completion start fast.
 
 from __future__ import annotations
 
-import errno
 import importlib
 import io
 import os
@@ -18,7 +17,7 @@ from typing import NoReturn
 
 from tfimg.cli.edge import Edge
 from tfimg.cli.parser import build_parser
-from tfimg.errors import DiskSpaceError, FileError, InternalError, Interrupted, TfimgError
+from tfimg.errors import FileError, Interrupted, TfimgError, of_a_defect, of_the_system
 
 _interrupted = False
 """Whether somebody asked the program to end: a library may have made another error of the interruption."""
@@ -37,7 +36,7 @@ def entrypoint() -> NoReturn:
     try:
         sys.stdout.flush()
     except OSError as error:
-        code = code or _report(_file_error(error), as_json=False)
+        code = code or _report(of_the_system(error), as_json=False)
         _leave_stdout()
     sys.exit(code)
 
@@ -82,19 +81,13 @@ def main(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None = No
             arguments.json,
         )
     except OSError as error:
-        return _report(_file_error(error), arguments.json)
+        return _report(of_the_system(error), arguments.json)
     except Exception as error:
         if _interrupted:
             return _report(_interruption(), arguments.json)
         if environ.get("TFIMG_DEBUG"):
             raise
-        return _report(
-            InternalError(
-                f"tfimg has a defect: {type(error).__name__}: {error}.",
-                next_step="Please report it with the output of the same command under TFIMG_DEBUG=1.",
-            ),
-            arguments.json,
-        )
+        return _report(of_a_defect(error), arguments.json)
 
 
 def _interruption() -> TfimgError:
@@ -103,18 +96,6 @@ def _interruption() -> TfimgError:
 
 def _leave_stdout() -> None:
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
-
-
-def _file_error(error: OSError) -> TfimgError:
-    if error.errno == errno.ENOSPC:
-        return DiskSpaceError(
-            f"The disk is full: {error.filename or 'a file'} cannot be written.",
-            next_step="Free some space and try again.",
-        )
-    return FileError(
-        f"{error.filename or 'A file'}: {(error.strerror or str(error)).lower()}.",
-        next_step="Check the path and its permissions, and try again.",
-    )
 
 
 def _report(error: TfimgError, as_json: bool) -> int:

@@ -59,7 +59,9 @@ def _target(context: Context, plan: Plan, base: tuple[str, str, str | None], rev
     return Target(
         plan=plan,
         base=reference,
-        labels=build_labels(base=name, base_digest=digest, revision=revision, version=__version__),
+        labels=build_labels(
+            base=name, base_digest=digest, recipe=None, revision=revision, version=__version__
+        ),
         committed=str(committed.relative_to(context.workspace.images)) if fresh else None,
     )
 

@@ -130,6 +130,18 @@ class Context:
         return environment(self.workspace.read_templates())
 
     @cached_property
+    def ingredients(self) -> str:
+        """Digest of what every build gets of `images/`."""
+        from tfimg.recipe.fingerprint import files_digest
+
+        return files_digest(self.workspace.read_ingredients())
+
+    @cached_property
+    def revision(self) -> str | None:
+        """Git commit of the checkout; see `Workspace.revision`."""
+        return self.workspace.revision()
+
+    @cached_property
     def engine(self) -> Engine:
         """The container engine: that of the first --builder, else the one at hand.
 

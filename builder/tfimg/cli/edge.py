@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from tfimg.engine.network import HostNetwork
     from tfimg.engine.protocol import Engine
     from tfimg.host.survey import Host
+    from tfimg.layers.make import Told
     from tfimg.proof.index import Index
+    from tfimg.recipe.layout import Compression
+    from tfimg.recipe.lockfile import Layers
 
 
 class Edge:
@@ -67,19 +70,35 @@ class Edge:
 
         return pip_settings()
 
+    def stages(
+        self, lock: Layers, folder: Path, network: HostNetwork, *,
+        supplied: Sequence[Path], compression: Compression, on_event: Told,
+    ) -> dict[str, str]:  # fmt: skip
+        """Stages of a Dockerfile, made of wheels and kept in `folder`; see `tfimg.layers.make`."""
+        from tfimg.layers.make import Source, make, stages
+        from tfimg.layers.store import LayerStore
+
+        store = LayerStore(folder=folder)
+        source = Source(indexes=self._indexes(network), supplied=supplied)
+        return stages(make(lock, store, source=source, compression=compression, on_event=on_event), store)
+
     def index(self, network: HostNetwork) -> Index:
         """The package index that this machine's settings name, else the one that everybody uses."""
+        return self._indexes(network)[0]
+
+    def _indexes(self, network: HostNetwork) -> tuple[Index, ...]:
         from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
         from tfimg.proof.index import Index
 
+        first = network.variables.get("UV_DEFAULT_INDEX", PYPI_SIMPLE_ENDPOINT)
+        # As pip has them, without the names that uv lets an index have.
+        others = network.variables.get("PIP_EXTRA_INDEX_URL", "").split()
         variables = {"http": "http_proxy", "https": "https_proxy", "no_proxy": "no_proxy"}
         proxies = {name: network.variables.get(variable, "") for name, variable in variables.items()}
-        return Index(
-            network.variables.get("UV_DEFAULT_INDEX", PYPI_SIMPLE_ENDPOINT),
-            ca=str(network.ca) if network.ca else None,
-            proxies={name: value for name, value in proxies.items() if value},
-        )
+        given = {name: value for name, value in proxies.items() if value}
+        ca = str(network.ca) if network.ca else None
+        return tuple(Index(url, ca=ca, proxies=given) for url in (first, *others))
 
     def pip_audit(self) -> Sequence[str]:
         """The program that asks an advisory service. Raises `UsageError` where it is not installed."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
-from tfimg.errors import BuildError, EngineRefused, NetworkError, Unexplained, UsageError
+from tfimg.errors import BuildError, EngineRefused, NetworkError, TfimgError, Unexplained, UsageError
 from tfimg.validation.explain import HARMLESS, WHOSE, cause
 from tfimg.validation.explain import explain as look_up
 from tfimg.validation.report import Explanation
@@ -42,10 +42,15 @@ def explaining(context: Context) -> Iterator[None]:
     try:
         yield
     except (BuildError, EngineRefused, NetworkError) as error:
-        known = cause(error.what, suite=context.workspace.validation)
-        if known is None:
-            raise
-        raise type(error)(error.what, next_step=f"{known.cause} {known.remedy}") from None
+        raise explained(error, context.workspace.validation) from None
+
+
+def explained(error: TfimgError, suite: Path) -> TfimgError:
+    """An error of the build or the engine with its cause and its remedy as the next step, where they are known."""
+    if not isinstance(error, BuildError | EngineRefused | NetworkError):
+        return error
+    known = cause(error.what, suite=suite)
+    return type(error)(error.what, next_step=f"{known.cause} {known.remedy}") if known else error
 
 
 def _given(file: str) -> bytes:

@@ -2,60 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from tfimg import __version__
+from tfimg.batch.kept import Kept, accelerator
+from tfimg.batch.pipeline import Means, Work, examine, make
 from tfimg.cli.context import Context
 from tfimg.cli.explain import explaining
 from tfimg.cli.keep import check_report, keep
-from tfimg.cli.progress import Progress, follow
-from tfimg.cli.verdict import demand, tell, told_level
+from tfimg.cli.progress import follow
+from tfimg.cli.verdict import tell, told_level
 from tfimg.engine import build as building
 from tfimg.engine.bases import Base, Bootstrap, choose_base
 from tfimg.engine.cache import read_cache, require_export
 from tfimg.engine.debian import find_mirrors
-from tfimg.engine.protocol import Engine
+from tfimg.engine.protocol import BuildEvent, Capabilities, Engine, StageEvent
 from tfimg.errors import ForeignImage, UsageError
+from tfimg.host.accelerators import Surroundings
 from tfimg.host.aim import Aim, aim
+from tfimg.layers.make import FORMAT, LayerState
 from tfimg.matrix.spec import ImageSpec
-from tfimg.process import uninterrupted
+from tfimg.recipe.fingerprint import recipe_digest
 from tfimg.recipe.labels import IDENTIFIER, LOCK, build_labels
 from tfimg.recipe.lockfile import digest as lock_digest
 from tfimg.recipe.plan import Plan
 from tfimg.recipe.render import render_base
-from tfimg.validation.report import Report
-from tfimg.validation.run import Asking, suite_files
-from tfimg.validation.run import validate as run_suite
+from tfimg.validation.demand import demand
+from tfimg.validation.run import Asking, suite_digest, suite_files
 
 
 def build(context: Context) -> int:
-    """`tfimg build`: resolve, plan, base, build, validate, tag."""
+    """`tfimg build`: resolve, plan, base, make: build, validate, tag. Of many images: see `tfimg.cli.batch`."""
+    if context.arguments.patterns or context.arguments.all:
+        from tfimg.cli.batch import build_many
+
+        return build_many(context)
+    if context.arguments.jobs or context.arguments.revalidate:
+        raise UsageError("--jobs and --revalidate are for many images.", next_step="Name patterns, or --all.")
     check_report(context)
     mirrors = registries(context.arguments.mirror)
-    planned = _plan(context, context.resolve().spec)
-    capabilities = context.engine.capabilities()
+    planned = context.planned(context.resolve().spec)
+    engine = context.engine
+    capabilities = engine.capabilities()
     building.check_space(capabilities, planned.spec.device)
-    cache = read_cache(context.arguments.cache_from, context.arguments.cache_to)
-    require_export(capabilities, cache)
-    aimed = _aim(context, planned.spec)
+    means = means_of(context, reuse=False)
+    require_export(capabilities, means.cache)
+    surroundings = context.surroundings(engine)
+    aimed = _aim(context, planned.spec, surroundings)
     base = prepare_base(context, planned.spec, mirrors, fresh=context.arguments.renew_base)
+    work = Work(
+        plan=planned, base=base, labels=labels_of(context, planned, base, capabilities), aim=aimed,
+        accelerator=accelerator(aimed, surroundings.host),
+    )  # fmt: skip
     with explaining(context), follow(context) as progress:
-        built = building.build(
-            planned, base=base, engine=context.engine, capabilities=capabilities, network=context.network,
-            context=context.workspace.images, labels=_labels(context, base), fresh=context.arguments.no_cache,
-            cache=cache, on_event=progress.build,
+        make(
+            work, means, name=building.candidate(planned.spec.identifier), engine=engine,
+            capabilities=capabilities, progress=progress, keep=partial(keep, context),
+            conclude=lambda made: tell(context, planned, made.built, made.report),
         )  # fmt: skip
-        try:
-            report = _validate(context, planned, built.name, built.stored.digest, aimed, progress)
-            keep(context, report, as_evidence=context.arguments.record and report.level != "built")
-            demand(report, of=f"{planned.spec.identifier} was built", end="No tag was given.")
-            with uninterrupted():
-                context.engine.tag(built.name, planned.tags)
-                tell(context, planned, built, report)
-        finally:
-            building.discard(context.engine, built.name)
     return 0
+
+
+def means_of(context: Context, *, reuse: bool) -> Means:
+    """What the arguments say of how images are made. `reuse`: kept reports are believed."""
+    arguments = context.arguments
+    suite = suite_files(context.workspace.validation)
+    return Means(
+        network=context.network, context=context.workspace.images, suite=suite, suite_digest=suite_digest(suite),
+        asking=_asking(context), kept=Kept(folder=context.state / "reports"), fresh=arguments.no_cache,
+        reuse=reuse, cache=read_cache(arguments.cache_from, arguments.cache_to),
+        compression=arguments.compression, hand_in=partial(hand_in, context, context.state / "layers"),
+    )  # fmt: skip
 
 
 def validate(context: Context) -> int:
@@ -63,17 +82,21 @@ def validate(context: Context) -> int:
     check_report(context)
     image = context.arguments.image
     spec, digest = claimed(context, image)
-    planned = _plan(context, spec)
+    planned = context.planned(spec)
     labels = context.engine.labels(image) or {}
     ours = bool(labels.get(LOCK))
     if labels.get(IDENTIFIER) not in (None, "", spec.identifier):
         context.say(f"{image} is labelled {labels[IDENTIFIER]}; it is validated as {spec.identifier}.")
     if context.arguments.record:
         _require_lock(context, planned, image)
-    aimed = _aim(context, spec)
+    aimed = _aim(context, spec, context.surroundings(context.engine))
     with explaining(context), follow(context) as progress:
-        report = _validate(context, planned, image, digest, aimed, progress, ours=ours)
-    keep(context, report, as_evidence=context.arguments.record and report.level != "built")
+        report = examine(
+            planned, image=image, digest=digest, engine=context.engine,
+            suite=suite_files(context.workspace.validation), asking=_asking(context), aim=aimed, progress=progress,
+            ours=ours,
+        )  # fmt: skip
+    keep(context, report)
     if context.arguments.json:
         context.emit({"event": "report", **report.to_json()})
     demand(report, of=f"{image} was validated", end="Its tags are as they were.")
@@ -81,6 +104,26 @@ def validate(context: Context) -> int:
         passed = sum(result.outcome == "passed" for result in report.results)
         print(f"{image}: {passed} check{'' if passed == 1 else 's'} passed, level {told_level(report)}")
     return 0
+
+
+def hand_in(
+    context: Context,
+    folder: Path,
+    planned: Plan,
+    capabilities: Capabilities,
+    tell: Callable[[BuildEvent], None],
+) -> dict[str, str]:
+    """The stages that are not built but made of wheels here and kept in `folder`, where the engine can take them."""
+    if not capabilities.takes_layers:
+        return {}
+
+    def told(layer: str, state: LayerState, seconds: float) -> None:
+        tell(StageEvent(step=f"layer {layer}", state=state, seconds=round(seconds, 3)))
+
+    return context.edge.stages(
+        planned.lock, folder, context.network,
+        supplied=planned.wheels, compression=context.arguments.compression, on_event=told,
+    )  # fmt: skip
 
 
 def _require_lock(context: Context, planned: Plan, image: str) -> None:
@@ -91,10 +134,6 @@ def _require_lock(context: Context, planned: Plan, image: str) -> None:
             f"{image} was not built from the lock of {planned.spec.identifier}; its label says {built_from or 'none'}.",
             next_step="Build it anew with --record, or leave --record out.",
         )
-
-
-def _plan(context: Context, spec: ImageSpec) -> Plan:
-    return context.planned(spec)
 
 
 def claimed(context: Context, image: str) -> tuple[ImageSpec, str]:
@@ -124,15 +163,23 @@ def _absent(image: str) -> UsageError:
 
 
 def prepare_base(
-    context: Context, spec: ImageSpec, registries: dict[str, str], *, fresh: bool = False
+    context: Context,
+    spec: ImageSpec,
+    registries: Mapping[str, str],
+    *,
+    fresh: bool = False,
+    engine: Engine | None = None,
 ) -> Base:
-    """The base that the arguments choose, made where it must be, and a word on which it was and why."""
+    """The base that the arguments choose, made where it must be, and a word on which it was and why.
+
+    In the engine at hand, unless another is given.
+    """
     bootstrap = Bootstrap(
         mirrors=find_mirrors(), scratch=context.state / "scratch", environ=context.environ, fresh=fresh,
         template=partial(render_base, context.templates),
     )  # fmt: skip
     base = choose_base(
-        spec, context.arguments.base, engine=context.engine, registries=registries,
+        spec, context.arguments.base, engine=engine or context.engine, registries=registries,
         bootstrap=bootstrap, say=context.say,
     )  # fmt: skip
     context.say(f"Base: {base.kind} {base.name}, because {base.why}")
@@ -151,34 +198,26 @@ def registries(mirrors: Sequence[str]) -> dict[str, str]:
     return {registry: host for registry, _, host in pairs}
 
 
-def _labels(context: Context, base: Base) -> dict[str, str]:
+def labels_of(context: Context, planned: Plan, base: Base, capabilities: Capabilities) -> dict[str, str]:
+    """The labels that only a build knows."""
+    output = building.choose_output(capabilities, "NAME", context.arguments.compression).option
+    recipe = recipe_digest(
+        planned, base_digest=base.digest, ingredients=context.ingredients,
+        output=f"{output} layers={FORMAT if capabilities.takes_layers else None}",
+    )  # fmt: skip
     return build_labels(
-        base=base.name, base_digest=base.digest, revision=context.workspace.revision(), version=__version__
+        base=base.name, base_digest=base.digest, recipe=recipe, revision=context.revision, version=__version__
     )
 
 
-def _aim(context: Context, spec: ImageSpec) -> Aim:
+def _aim(context: Context, spec: ImageSpec, surroundings: Surroundings) -> Aim:
     """What the validation is to show; says so where that is less than everything."""
-    aimed = aim(spec, context.surroundings(context.engine), context.arguments.level)
+    aimed = aim(spec, surroundings, context.arguments.level)
     if aimed.why:
         context.say(f"Level {aimed.level} is the most that can be shown here. {aimed.why}")
     return aimed
 
 
-def _validate(
-    context: Context,
-    planned: Plan,
-    image: str,
-    digest: str,
-    aimed: Aim,
-    progress: Progress,
-    *,
-    ours: bool = True,
-) -> Report:
+def _asking(context: Context) -> Asking:
     arguments = context.arguments
-    asking = Asking(profile=arguments.profile, only=tuple(arguments.only), skip=tuple(arguments.skip))
-    return run_suite(
-        planned.spec, planned.lock, image=image, image_digest=digest, engine=context.engine,
-        suite=suite_files(context.workspace.validation), level=aimed.level, access=aimed.access, ours=ours,
-        asking=asking, on_plan=progress.planned, on_start=progress.check_started, on_result=progress.check_ended,
-    )  # fmt: skip
+    return Asking(profile=arguments.profile, only=tuple(arguments.only), skip=tuple(arguments.skip))

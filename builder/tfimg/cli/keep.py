@@ -31,9 +31,19 @@ def check_report(context: Context) -> None:
             )
 
 
-def keep(context: Context, report: Report, *, as_evidence: bool) -> None:
+def keep(context: Context, report: Report) -> None:
     """Write the report where the arguments say, and into the workspace when it is to be evidence."""
+    write_reports(context, report)
+    keep_evidence(context, report)
+
+
+def write_reports(context: Context, report: Report) -> None:
+    """Write the report where the arguments say."""
     for name in context.arguments.report:
         write_atomically(Path(name), written(report, name))
-    if as_evidence:
+
+
+def keep_evidence(context: Context, report: Report) -> None:
+    """Write the report into the workspace when it is to be evidence of more than that the image was built."""
+    if context.arguments.record and report.level != "built":
         write_atomically(context.workspace.evidence(report.identifier), json_text(report))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
-from typing import Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 
+from tfimg.batch.pipeline import Progress
 from tfimg.cli.context import Context
 from tfimg.cli.live import Running
 from tfimg.cli.results import WIDTH, line
@@ -20,26 +21,10 @@ from tfimg.validation.report import CheckResult
 from tfimg.validation.text import strict
 
 
-class Progress(Protocol):
-    """Who is told what happens."""
-
-    def build(self, event: BuildEvent) -> None:
-        """Something happened in the build."""
-
-    def planned(self, checks: Sequence[str]) -> None:
-        """The suite has said which checks it will run."""
-
-    def check_started(self, check: str) -> None:
-        """A check begins."""
-
-    def check_ended(self, result: CheckResult) -> None:
-        """A check has ended."""
-
-
 def follow(context: Context) -> AbstractContextManager[Progress]:
     """The progress that fits where we are."""
     if context.arguments.json:
-        return _plainly(_Events(context))
+        return _plainly(Events(context.emit))
     console = Console(stderr=True)
     return _live(console) if console.is_terminal else _plainly(_Lines())
 
@@ -56,24 +41,26 @@ def _live(console: Console) -> Iterator[Progress]:
         yield progress
 
 
-class _Events:
-    """Every event as a JSON line."""
+class Events:
+    """Every event as a JSON object."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, emit: Callable[[dict[str, Any]], None]) -> None:
+        self._emit = emit
 
-    def build(self, event: BuildEvent) -> None:
+    # The methods of `tfimg.batch.pipeline.Progress`.
+
+    def build(self, event: BuildEvent) -> None:  # noqa: D102
         kind = {StageEvent: "step", LogEvent: "log"}.get(type(event), "progress")
-        self._context.emit({"event": kind, **asdict(event)})
+        self._emit({"event": kind, **asdict(event)})
 
-    def planned(self, checks: Sequence[str]) -> None:
+    def planned(self, checks: Sequence[str]) -> None:  # noqa: D102
         pass  # each of them is told when it starts
 
-    def check_started(self, check: str) -> None:
-        self._context.emit({"event": "check-started", "check": check})
+    def check_started(self, check: str) -> None:  # noqa: D102
+        self._emit({"event": "check-started", "check": check})
 
-    def check_ended(self, result: CheckResult) -> None:
-        self._context.emit({"event": "check", **strict(asdict(result))})
+    def check_ended(self, result: CheckResult) -> None:  # noqa: D102
+        self._emit({"event": "check", **strict(asdict(result))})
 
 
 class _Lines:

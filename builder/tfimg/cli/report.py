@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfimg.cli.context import Context
-from tfimg.cli.keep import check_report, keep
+from tfimg.cli.keep import check_report, write_reports
 from tfimg.errors import FileError
 from tfimg.validation.report import Report
 
@@ -14,7 +14,7 @@ def report(context: Context) -> int:
     """`tfimg report FILE.json [--report FILE ...] [--json]`: it has read and written, whatever the verdict says."""
     check_report(context)
     found = read_kept(context.arguments.file)
-    keep(context, found, as_evidence=False)
+    write_reports(context, found)
     if context.arguments.json:
         context.emit(found.to_json())
     else:

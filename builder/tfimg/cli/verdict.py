@@ -1,8 +1,7 @@
-"""The end of a build or a validation: demanded, told."""
+"""The end of a build or a validation, told."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -10,64 +9,8 @@ from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.show import size
 from tfimg.engine.build import BuiltImage
-from tfimg.errors import (
-    TfimgError,
-    UnfitHost,
-    ValidationBroken,
-    ValidationCrashed,
-    ValidationFailed,
-    ValidationIncomplete,
-    ValidationTimedOut,
-)
 from tfimg.recipe.plan import Plan
-from tfimg.validation.report import Report, Verdict
-
-ENDINGS: Mapping[Verdict, type[TfimgError]] = {
-    "failed": ValidationFailed,
-    "crashed": ValidationCrashed,
-    "timed-out": ValidationTimedOut,
-    "skipped": ValidationIncomplete,
-    "broken": ValidationBroken,
-}
-"""What an image that is not green ends a command with."""
-
-
-MOST = 3
-"""Checks that the last sentence tells; each has been told when it ended."""
-
-
-def _short(reason: str) -> str:
-    return reason if len(reason) <= 300 else f"{reason[:299]}…"
-
-
-def demand(report: Report, *, of: str, end: str) -> None:
-    """Raises the verdict's error when an image is not green; `UnfitHost` where the machine is known to be at fault.
-
-    `of` begins the message, `end` says what that means for the image's tags.
-    """
-    if report.passed:
-        return
-    told = "; ".join(
-        f"{one.check} {one.outcome}: {_short(one.reason or '')}" for one in report.culprits[:MOST]
-    )
-    if len(report.culprits) > MOST:
-        told += f"; and {len(report.culprits) - MOST} more, told above"
-    known = {one.signature: one for result in report.culprits for one in result.explained}
-    if report.problem:
-        found = f", but {report.problem}" + (f". {told}" if told else "")
-        next_step = (
-            "Try again; if it breaks at the same check, the image is at fault."
-            if report.results
-            else "Look inside with `docker run --rm -it --entrypoint sh IMAGE`."
-        )
-    else:
-        found = f", and {len(report.culprits)} of {len(report.results)} checks did not pass. {told}"
-        next_step = (
-            " ".join(one.remedy for one in known.values()) or "--report FILE keeps the whole evidence."
-        )
-    causes = "".join(f" Known cause ({one.fault}): {one.cause}" for one in known.values())
-    kind = UnfitHost if report.fault == "host" else ENDINGS[report.verdict]
-    raise kind(f"{of}{found}{causes}", next_step=f"{end} {next_step}")
+from tfimg.validation.report import Report
 
 
 def tell(context: Context, planned: Plan, built: BuiltImage, report: Report) -> None:

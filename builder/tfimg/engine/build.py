@@ -17,6 +17,7 @@ from tfimg.engine.network import HostNetwork
 from tfimg.engine.protocol import BuildEvent, BuildOrder, Capabilities, Engine, StageEvent, StoredImage
 from tfimg.errors import DiskSpaceError, EngineRefused, EngineUnavailable
 from tfimg.matrix.schema import Device
+from tfimg.recipe.layout import ZSTD_LEVELS, Compression
 from tfimg.recipe.plan import Plan
 
 NEEDED_BYTES: dict[Device, int] = {"cpu": 7_000_000_000, "gpu": 20_000_000_000, "tpu": 9_000_000_000}
@@ -26,9 +27,8 @@ at the end for 2.15.1 on CPU (stages 1.4, their copies 1.4, the image unpacked 1
 fifth larger; libtpu adds what its wheel has."""
 
 
-ZSTD = "compression=zstd,compression-level=3,force-compression=true"
-"""Level 3, the base's layers too. On two cores, the NVIDIA libraries of TensorFlow 2.18.1 took 1,522 MB and 10.5 s
-with it, 1,809 MB and 133 s with gzip -6."""
+CANDIDATE = "tfimg/candidate"
+"""Repository of the names that images have until they are tagged."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,11 +52,19 @@ class BuiltImage:
     seconds: float
 
 
-def choose_output(capabilities: Capabilities, name: str) -> Output:
+def choose_output(capabilities: Capabilities, name: str, compression: Compression = "fast") -> Output:
     """The best way to store an image that this engine really performs, not one that it accepts and ignores."""
-    if capabilities.store == "containerd":
+    if capabilities.store == "containerd" and compression == "gzip":
         return Output(
-            option=f"type=image,name={name},oci-mediatypes=true,{ZSTD}",
+            option=f"type=image,name={name},oci-mediatypes=true,compression=gzip,force-compression=true",
+            compression="gzip",
+            why="it was asked for",
+        )
+    if capabilities.store == "containerd":
+        # The base's layers too, whatever they are packed with.
+        zstd = f"compression=zstd,compression-level={ZSTD_LEVELS[compression]},force-compression=true"
+        return Output(
+            option=f"type=image,name={name},oci-mediatypes=true,{zstd}",
             compression="zstd",
             why="the containerd store keeps layers compressed, and zstd is smaller and faster than gzip",
         )
@@ -79,9 +87,15 @@ def check_space(capabilities: Capabilities, device: Device) -> None:
         )
 
 
+def candidate(identifier: str) -> str:
+    """A passing name for an image that is to be built, which no other build has."""
+    return f"{CANDIDATE}:{identifier}-{secrets.token_hex(4)}"
+
+
 def build(
     plan: Plan,
     *,
+    name: str,
     base: Base,
     engine: Engine,
     capabilities: Capabilities,
@@ -89,16 +103,18 @@ def build(
     context: Path,
     labels: Mapping[str, str],
     fresh: bool,
+    stages: Mapping[str, str],
+    compression: Compression = "fast",
     cache: Cache = NO_CACHE,
     on_event: Callable[[BuildEvent], None],
 ) -> BuiltImage:
-    """Build a plan's image under a candidate name.
+    """Build a plan's image under `name`, a candidate's.
 
-    `fresh` forgets cached steps. Raises `BuildError` or a more precise error, and then leaves no name behind.
+    `fresh` forgets cached steps; `stages` of its Dockerfile are handed in, and not built. Raises `BuildError` or a more
+    precise error, and then leaves no name behind.
     """
     start = time.monotonic()
-    name = f"tfimg/candidate:{plan.spec.identifier}-{secrets.token_hex(4)}"
-    output = choose_output(capabilities, name)
+    output = choose_output(capabilities, name, compression)
     options, env = network.secrets()
     with tempfile.TemporaryDirectory(prefix="tfimg-build-") as scratch:
         dockerfile = Path(scratch, "Dockerfile")
@@ -108,7 +124,7 @@ def build(
         order = BuildOrder(
             dockerfile=dockerfile, context=assembled, name=name, build_args={"BASE": base.reference},
             labels=labels, secrets=options, secret_env=env, output=output.option, fresh=fresh,
-            cache_from=cache.sources, cache_to=cache.targets,
+            contexts=stages, cache_from=cache.sources, cache_to=cache.targets,
         )  # fmt: skip
         try:
             with closing(engine.build(order)) as events:

@@ -11,30 +11,36 @@ import tarfile
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast
 
 import docker
 import requests
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
 from docker.types import DeviceRequest
 from docker.utils.socket import frames_iter
 from packaging.version import InvalidVersion, Version
 
+from tfimg.cancellation import on_cancel
 from tfimg.engine import buildx
 from tfimg.engine.builders import find_builder
-from tfimg.engine.export import lay_out, read_layers
+from tfimg.engine.content import content_digest
+from tfimg.engine.export import lay_out, read_layers, stored_layers
 from tfimg.engine.protocol import (
+    NOTHING,
     Access,
     BuildEvent,
     BuildOrder,
     Capabilities,
     Exit,
     Line,
+    LocalImage,
+    Resources,
     RunOrder,
     StoredImage,
     Toolkit,
@@ -52,6 +58,9 @@ ANSWER_SECONDS = 20
 """How long an engine that builds may take to say that it is there. A busy one took under 1 s when tried."""
 
 HOW_TO_GET_ONE = "`tfimg engine up --install` sets up one of tfimg's own beside it."
+
+AT_ONCE = 8
+"""Questions about images at once. On two busy cores, 105 images took 2.3 s one after the other, 1.6 s so."""
 
 ACCESS: Mapping[Access, Mapping[str, Any]] = {
     "none": {},
@@ -191,6 +200,21 @@ class DockerEngine:
             cdi_devices=tuple(device["ID"] for device in found if device.get("Source") == "cdi"),
         )
 
+    @_reachable
+    def resources(self) -> Resources:
+        """See `Engine`."""
+        info: dict[str, Any] = self._client.info()
+        whole = int(info["MemTotal"])
+        return Resources(
+            cpus=int(info["NCPU"]),
+            memory_bytes=min(whole, _available_memory() or whole) if self._local else whole,
+            disk_bytes=self._free_bytes(Path(info["DockerRootDir"])),
+        )
+
+    @property
+    def _local(self) -> bool:
+        return self.host.startswith("unix://")
+
     def buildx_version(self) -> str:
         """Version of the buildx that builds go through. Raises `EngineTooOld` when there is none or it is too old."""
         try:
@@ -218,7 +242,7 @@ class DockerEngine:
         return found[1] if found and not found[1].startswith("0.0.0") else None
 
     def _free_bytes(self, data_root: Path) -> int | None:
-        if not self.host.startswith("unix://"):
+        if not self._local:
             return None
         # A root that we may not look into lies on the file system of the nearest folder that we may.
         while not os.access(data_root, os.X_OK) and data_root != data_root.parent:
@@ -291,14 +315,57 @@ class DockerEngine:
 
     @_reachable
     def read_back(self, name: str) -> StoredImage:
-        """See `Engine`. The engine exports the image for that: no other call tells media types before Docker 28."""
+        """See `Engine`."""
         image = self._client.images.get(name)
-        layers = read_layers(self._client.api.get_image(name))
+        layers = stored_layers(str(image.id), self._content_roots()) or read_layers(
+            self._client.api.get_image(name)
+        )
         steps: list[dict[str, Any]] = self._client.api.history(name)  # type: ignore[no-untyped-call]
         unpacked = sum(int(step["Size"]) for step in steps)
         return StoredImage(
-            digest=str(image.id), layers=layers, unpacked_bytes=unpacked, labels=dict(image.labels)
+            digest=str(image.id), layers=layers, unpacked_bytes=unpacked, labels=dict(image.labels),
+            content=content_digest(image.attrs),
+        )  # fmt: skip
+
+    @_reachable
+    def export(self, name: str) -> Iterator[bytes]:
+        """See `Engine`."""
+        return cast("Iterator[bytes]", self._client.api.get_image(name))
+
+    @_reachable
+    def inventory(self, known: Mapping[str, LocalImage] = NOTHING) -> Sequence[LocalImage]:
+        """See `Engine`. The list has no layers, so each image is asked for them, several at once."""
+        listed: list[dict[str, Any]] = self._client.api.images()
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return [image for image in pool.map(partial(self._local_image, known), listed) if image]
+
+    def _local_image(self, known: Mapping[str, LocalImage], listed: Mapping[str, Any]) -> LocalImage | None:
+        names = tuple(name for name in listed["RepoTags"] or () if name != "<none>:<none>")
+        if listed["Id"] in known:
+            return replace(known[listed["Id"]], names=names)
+        try:
+            attrs: dict[str, Any] = self._client.images.get(listed["Id"]).attrs
+        except ImageNotFound:  # it went while we asked
+            return None
+        # The containerd store lists an image with its compressed layers and its unpacked ones; inspected, it tells the
+        # compressed ones alone. The classic store has but one number.
+        whole, inspected = int(listed["Size"]), int(attrs["Size"])
+        both = whole > inspected
+        return LocalImage(
+            digest=listed["Id"],
+            names=names,
+            labels=dict(listed["Labels"] or {}),
+            content=content_digest(attrs),
+            unpacked_bytes=whole - inspected if both else whole,
+            compressed_bytes=inspected if both else None,
         )
+
+    def _content_roots(self) -> tuple[Path, ...]:
+        """Where the containerd of an engine on this machine has its root: the engine's own, or the system's."""
+        if not self.host.startswith("unix://"):
+            return ()
+        info: dict[str, Any] = self._client.info()
+        return Path(info["DockerRootDir"], "containerd", "daemon"), Path("/var/lib/containerd")
 
     def run(self, order: RunOrder, *, timeout: float) -> Generator[Line | Exit, None, None]:
         """See `Engine`."""
@@ -328,7 +395,8 @@ class DockerEngine:
             with closing(stream), closing(stream._response):
                 container.start()
                 alarm.start()
-                yield from self._told(stream)
+                with on_cancel(container.kill):
+                    yield from self._told(stream)
             status = container.wait()["StatusCode"]
             container.reload()
             if alarm.rang:
@@ -358,6 +426,29 @@ class DockerEngine:
         """See `Engine`."""
         with suppress(ImageNotFound):
             self._client.images.remove(name)
+
+    @_reachable
+    def abandon(self, name: str) -> None:
+        """See `Engine`. The engine's own filter would find containers of other names of the same image too."""
+        for container in self._client.containers.list(all=True, ignore_removed=True):
+            if container.attrs["Config"]["Image"] == name:
+                with suppress(NotFound):
+                    container.remove(force=True, v=True)
+        self.remove(name)
+
+    @_reachable
+    def prune_cache(self) -> None:
+        """See `Engine`."""
+        self._client.api.prune_builds()
+
+
+def _available_memory() -> int | None:
+    """Bytes that programs may still take on this machine, or None where the kernel does not say."""
+    with suppress(OSError):
+        text = Path("/proc/meminfo").read_text()
+        if found := re.search(r"^MemAvailable:\s*(\d+) kB", text, re.MULTILINE):
+            return int(found[1]) * 1024
+    return None
 
 
 def older(text: str, oldest: Version) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, Protocol
 
 Store = Literal["containerd", "classic"]
@@ -26,6 +27,23 @@ class Capabilities:
     data_root: str
     free_bytes: int | None
     builder: str | None = None
+
+    @property
+    def takes_layers(self) -> bool:
+        """Can it be handed layers as they are? One on another machine fetches wheels faster than layers from here."""
+        return self.store == "containerd" and self.free_bytes is not None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resources:
+    """What an engine's machine has left at this moment; `disk_bytes` is None where its disk cannot be seen.
+
+    `memory_bytes` is what programs may still take, or, of an engine on another machine, all that it has.
+    """
+
+    cpus: int
+    memory_bytes: int
+    disk_bytes: int | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,8 +69,8 @@ class Toolkit:
 class BuildOrder:
     """One build: a Dockerfile over a context, to one name. `secrets` are `id=…` values of `--secret`.
 
-    `cache_from` and `cache_to` are values of buildx's options; `contexts` are images that `FROM` takes from elsewhere
-    than a registry, as `--build-context` has it.
+    `cache_from` and `cache_to` are values of buildx's options; `contexts` are stages that are handed in instead of
+    being built, and images that `FROM` takes from elsewhere than a registry, as `--build-context` has it.
     """
 
     dockerfile: Path
@@ -69,12 +87,15 @@ class BuildOrder:
     contexts: Mapping[str, str] = field(default_factory=dict)
 
 
+StageState = Literal["started", "done", "cached", "failed"]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageEvent:
     """A step of the build changed its state; `seconds` is its duration once it has ended."""
 
     step: str
-    state: Literal["started", "done", "cached", "failed"]
+    state: StageState
     seconds: float | None = None
     error: str | None = None
 
@@ -114,13 +135,15 @@ class StoredImage:
     """An image read back from the store.
 
     `digest` is the manifest's in the containerd store, the configuration's in the classic one. `unpacked_bytes` is
-    the sum over layers as they lie on disk. Both stores: `layers` from the base up.
+    the sum over layers as they lie on disk. Both stores: `layers` from the base up. `content` is as in `LocalImage`;
+    None where nobody has worked it out.
     """
 
     digest: str
     layers: tuple[StoredLayer, ...]
     unpacked_bytes: int
     labels: Mapping[str, str]
+    content: str | None = None
 
     @property
     def compressed_bytes(self) -> int | None:
@@ -137,6 +160,26 @@ class StoredImage:
             for layer in self.layers
         }
         return "+".join(sorted(found))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LocalImage:
+    """An image in the engine's store, as an inventory tells it; without `names`, it is dangling.
+
+    `content` is a digest of all that decides how its containers behave: layers and runtime configuration, without
+    labels and times. Sizes count layers that are shared; `compressed_bytes` is None where the store keeps none
+    compressed.
+    """
+
+    digest: str
+    names: tuple[str, ...]
+    labels: Mapping[str, str]
+    content: str
+    unpacked_bytes: int
+    compressed_bytes: int | None
+
+
+NOTHING: Mapping[str, LocalImage] = MappingProxyType({})
 
 
 Access = Literal["none", "nvidia", "cdi", "tpu"]
@@ -186,12 +229,27 @@ class Engine(Protocol):
         """Ask the engine how it hands devices to containers."""
         ...
 
+    def resources(self) -> Resources:
+        """Ask what the engine's machine has left."""
+        ...
+
+    def inventory(self, known: Mapping[str, LocalImage] = NOTHING) -> Sequence[LocalImage]:
+        """Every image in the store, asked for once, however many there are.
+
+        Of the images in `known`, by digest, nothing but the names is asked for again: the rest never changes.
+        """
+        ...
+
     def build(self, order: BuildOrder) -> Generator[BuildEvent, None, None]:
         """Build, telling progress. Raises `BuildError` or a more precise error after the last event."""
         ...
 
     def read_back(self, name: str) -> StoredImage:
         """Read an image from the store, layer by layer."""
+        ...
+
+    def export(self, name: str) -> Iterator[bytes]:
+        """An image as an archive, in pieces: what `docker save` writes."""
         ...
 
     def digest(self, name: str) -> str | None:
@@ -219,4 +277,12 @@ class Engine(Protocol):
 
     def remove(self, name: str) -> None:
         """Take a name away; the image goes with its last one. No error when there is none."""
+        ...
+
+    def abandon(self, name: str) -> None:
+        """Take a name away together with the containers that were made from it: what a killed run left behind."""
+        ...
+
+    def prune_cache(self) -> None:
+        """Remove build cache that no image needs. For an engine of tfimg's own alone: it is everybody's cache."""
         ...

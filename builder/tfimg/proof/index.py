@@ -6,7 +6,7 @@ import ast
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from email.parser import HeaderParser
@@ -123,6 +123,12 @@ class Index:
 
     def wheels(self, project: str) -> tuple[IndexedWheel, ...]:
         """Every wheel of a project that was not withdrawn; none where the index does not know the project."""
+        listed = self._packages(project)
+        return tuple(
+            wheel for package, uploaded in listed if (wheel := _wheel(package, uploaded)) is not None
+        )
+
+    def _packages(self, project: str) -> Sequence[tuple[DistributionPackage, datetime | None]]:
         try:
             response = self._session.get(
                 f"{self._url}/{canonicalize_name(project)}/", headers={"Accept": ACCEPT}, timeout=SECONDS
@@ -130,13 +136,25 @@ class Index:
             if response.status_code == requests.codes.not_found:
                 return ()
             response.raise_for_status()
-            return tuple(
-                wheel
-                for package, uploaded in _listed(response, project)
-                if (wheel := _wheel(package, uploaded)) is not None
-            )
+            return _listed(response, project)
         except UNREADABLE as error:
             raise _unreadable(f"what it has of {project}", error) from None
+
+    def locate(self, project: str, sha256: str) -> tuple[str, str] | None:
+        """Name and address of the file with a hash, also one that was withdrawn; None where the index has none."""
+        for package, _ in self._packages(project):
+            if package.digests.get("sha256") == sha256:
+                return package.filename, package.url
+        return None
+
+    def download(self, url: str, piece: int) -> Iterator[bytes]:
+        """A file's content in pieces of `piece` bytes."""
+        try:
+            with self._session.get(url, stream=True, timeout=SECONDS) as response:
+                response.raise_for_status()
+                yield from response.iter_content(piece)
+        except UNREADABLE as error:
+            raise _unreadable(f"a file ({url.rpartition('/')[2].partition('#')[0]})", error) from None
 
     def facts(self, wheel: IndexedWheel, *, build: bool) -> WheelFacts:
         """Metadata of a wheel and, with `build`, its build information.

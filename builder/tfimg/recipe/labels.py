@@ -13,6 +13,9 @@ IDENTIFIER = f"{PREFIX}identifier"
 LOCK = f"{PREFIX}lock"
 """The label that names the lock by its digest."""
 
+RECIPE = f"{PREFIX}recipe"
+"""The label that names all that an image was made of by one digest; see `tfimg.recipe.fingerprint`."""
+
 DEVICE_NAMES = {"cpu": "CPU", "gpu": "NVIDIA GPU", "tpu": "Google TPU"}
 
 
@@ -35,11 +38,14 @@ def recipe_labels(spec: ImageSpec, *, lock_digest: str) -> dict[str, str]:
     }
 
 
-def build_labels(*, base: str, base_digest: str | None, revision: str | None, version: str) -> dict[str, str]:
+def build_labels(
+    *, base: str, base_digest: str | None, recipe: str | None, revision: str | None, version: str
+) -> dict[str, str]:
     """Labels that say what a build was made of; `revision` is the recipe's git commit. What is None is left out."""
     labels = {
         "org.opencontainers.image.base.name": base,
         "org.opencontainers.image.base.digest": base_digest,
+        RECIPE: recipe,
         f"{PREFIX}version": version,
         "org.opencontainers.image.revision": revision,
     }

@@ -18,7 +18,7 @@ from tfimg.errors import RenderError
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import facts
 from tfimg.recipe.labels import recipe_labels, title
-from tfimg.recipe.lock import LAYERS
+from tfimg.recipe.layout import SITE, parts
 from tfimg.recipe.lockfile import Layers, digest
 
 EPOCH = 946684800
@@ -52,7 +52,8 @@ def render(spec: ImageSpec, layers: Layers, environment: Environment, *, wheels:
         TEMPLATE,
         spec=spec,
         title=title(spec),
-        layers=[name for name, _ in LAYERS if name in layers],
+        layers=parts(layers),
+        site=SITE,
         wheels=wheels,
         epoch=EPOCH,
         facts=json.dumps(facts(spec, layers), indent=1),

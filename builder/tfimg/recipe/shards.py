@@ -19,7 +19,7 @@ BYTES = {
 """Predicted bytes of a layer as it lies on disk: those of 2.15.1 with CUDA 12.2; libtpu's is its wheel's."""
 
 CPU_TENSORFLOW = 970_000_000
-"""The same of TensorFlow without CUDA: the wheel of 2.15.1 for CPU unpacked, and as much byte code as with it."""
+"""The same of TensorFlow without CUDA: the wheel of 2.15.1 for CPU unpacked, and as much byte code as with CUDA."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

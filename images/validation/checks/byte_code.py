@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,5 +69,6 @@ def _loaded(folders: list[str]) -> Iterable[tuple[str, str, str]]:
         source, cached = getattr(spec, "origin", None), getattr(spec, "cached", None)
         if not (isinstance(source, str) and isinstance(cached, str) and source.endswith(".py")):
             continue
-        if any(source.startswith(folder + "/") for folder in folders):
+        # The path to a virtual environment's packages may lead over a link.
+        if any(os.path.realpath(source).startswith(folder + "/") for folder in folders):
             yield name, source, cached

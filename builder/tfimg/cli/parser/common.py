@@ -55,7 +55,7 @@ def repository_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repository", metavar="NAME", help="repository of the tags (default: the matrix's)")
 
 
-def pattern_arguments(parser: argparse.ArgumentParser, default: str) -> None:
+def pattern_arguments(parser: argparse._ActionsContainer, default: str) -> None:
     """Which images, by glob; `default` says which without any."""
     parser.add_argument(
         "patterns",

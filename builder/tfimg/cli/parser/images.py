@@ -10,22 +10,46 @@ from tfimg.cli.parser.common import (
     builder_option,
     command,
     image_name,
+    pattern_arguments,
     repository_option,
     request_options,
 )
+
+COMPRESSIONS = ("fast", "small", "gzip")
+"""As in `tfimg.recipe.layout`, which is not imported at every start."""
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no number of images")
+    return int(text)
 
 
 def add_images(commands: Any) -> None:
     """Declare them."""
     build = command(
-        commands, "build", "images:build", "build an image, validate it from the inside, and tag it",
-        "tfimg build --tf 2.15 --python 3.11",
+        commands, "build", "images:build", "build images, validate them from the inside, and tag them",
+        "tfimg build --tf 2.15 --python 3.11\n  tfimg build '2.1[5-8]*-cpu-*' --report summary.html",
     )  # fmt: skip
     request_options(build)
+    many = build.add_argument_group("many images, instead of a request")
+    pattern_arguments(many, "none, and the request means one image")
+    many.add_argument("--all", action="store_true", help="every image of the matrix")
+    many.add_argument(
+        "--jobs", type=_count, metavar="N",
+        help="images at once (default: what processors, memory and disk have room for)",
+    )  # fmt: skip
+    many.add_argument(
+        "--revalidate", action="store_true", help="run the suite again in images that have not changed"
+    )
     repository_option(build)
     base_options(build)
     builder_option(build)
     _cache(build)
+    build.add_argument(
+        "--compression", choices=COMPRESSIONS, default="fast",
+        help="of the layers: fast (zstd, default), small (zstd that takes longer) or gzip, for Docker before 23",
+    )  # fmt: skip
     build.add_argument("--no-cache", action="store_true", help="run every build step again")
     build.add_argument(
         "--renew-base", action="store_true", help="bootstrap the base anew, with its security fixes"
@@ -37,6 +61,17 @@ def add_images(commands: Any) -> None:
     _profile(build, "standard", "full")
     build.set_defaults(only=[], skip=[])
     _find_links(build)
+    rebuild = command(
+        commands, "rebuild-check", "rebuild:rebuild_check",
+        "build an image twice from nothing, and name the files that differ", "tfimg rebuild-check --tf 2.15",
+    )  # fmt: skip
+    request_options(rebuild)
+    base_options(rebuild)
+    rebuild.add_argument("--renew-base", action="store_true", help="bootstrap the base anew as well, twice")
+    rebuild.set_defaults(
+        only=[], skip=[], profile="standard", no_cache=True, cache_from=[], cache_to=[], compression="fast"
+    )
+    _find_links(rebuild)
     validate = command(
         commands, "validate", "images:validate", "run the suite in an image that is in the engine",
         "tfimg validate tfimg/tensorflow:2.15 --as 2.15.1-cpu-py3.11",

@@ -1,0 +1,71 @@
+"""Green reports, kept in the state folder: what was proven of a content need not be proven again."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+from tfimg.errors import FileError
+from tfimg.host.aim import Aim
+from tfimg.host.survey import Host
+from tfimg.validation.forms import json_text
+from tfimg.validation.report import Profile, Report
+from tfimg.validation.schema import read_report
+from tfimg.workspace import write_atomically
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """What a report is about: an image's content, the suite, and what that was to show on which accelerator."""
+
+    identifier: str
+    content: str
+    suite: str
+    level: str
+    profile: Profile
+    accelerator: str
+
+    @property
+    def name(self) -> str:
+        """A file's name: the same for the same subject alone."""
+        return f"{hashlib.sha256(repr(astuple(self)).encode()).hexdigest()}.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """A folder of reports, each of which is green."""
+
+    folder: Path
+
+    def has(self, subject: Subject) -> bool:
+        """Whether it was shown."""
+        return (self.folder / subject.name).is_file()
+
+    def read(self, subject: Subject) -> Report | None:
+        """What was shown, or None; one that cannot be read is none."""
+        file = self.folder / subject.name
+        with suppress(FileError, OSError, UnicodeDecodeError):
+            return read_report(file.read_text(encoding="utf-8"), source=str(file))
+        return None
+
+    def keep(self, subject: Subject, report: Report) -> None:
+        """Keep a report, if it is green and complete."""
+        if report.level == report.aim:
+            write_atomically(self.folder / subject.name, json_text(report))
+
+    def forget(self, subject: Subject) -> None:
+        """Keep it no longer."""
+        (self.folder / subject.name).unlink(missing_ok=True)
+
+
+def accelerator(aim: Aim, host: Host) -> str:
+    """The accelerator that a validation runs on, with its driver, in words; `none` where it needs none."""
+    if aim.access == "none":
+        return "none"
+    if aim.access == "tpu":
+        return " ".join(host.tpus)
+    if isinstance(host.smi, Exception):  # an engine on another machine, whose GPUs cannot be seen from here
+        return "not known"
+    return f"{', '.join(gpu.name for gpu in host.smi.gpus)}; driver {host.smi.driver}"

@@ -1,0 +1,163 @@
+"""The way of one image: build, validate, tag. For one image and for many; who listens prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from tfimg.batch.kept import Kept, Subject
+from tfimg.cancellation import check
+from tfimg.engine import build as building
+from tfimg.engine.bases import Base
+from tfimg.engine.build import BuiltImage
+from tfimg.engine.cache import Cache
+from tfimg.engine.network import HostNetwork
+from tfimg.engine.protocol import BuildEvent, Capabilities, Engine
+from tfimg.host.aim import Aim
+from tfimg.process import uninterrupted
+from tfimg.recipe.layout import Compression
+from tfimg.recipe.plan import Plan
+from tfimg.validation.demand import demand
+from tfimg.validation.report import CheckResult, Report
+from tfimg.validation.run import Asking
+from tfimg.validation.run import validate as run_suite
+
+
+class Progress(Protocol):
+    """Who is told what happens."""
+
+    def build(self, event: BuildEvent) -> None:
+        """Something happened in the build."""
+
+    def planned(self, checks: Sequence[str]) -> None:
+        """The suite has said which checks it will run."""
+
+    def check_started(self, check: str) -> None:
+        """A check begins."""
+
+    def check_ended(self, result: CheckResult) -> None:
+        """A check has ended."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """One image on one engine: what to build, on which base, with which labels, and what to show of it where."""
+
+    plan: Plan
+    base: Base
+    labels: Mapping[str, str]
+    aim: Aim
+    accelerator: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Means:
+    """What every image of a run is made with. `fresh` forgets cached steps; `reuse` believes kept reports.
+
+    `hand_in` makes the stages of a plan that an engine of such capabilities need not build.
+    """
+
+    network: HostNetwork
+    context: Path
+    suite: Mapping[str, bytes]
+    suite_digest: str
+    asking: Asking
+    kept: Kept
+    fresh: bool
+    reuse: bool
+    cache: Cache
+    compression: Compression
+    hand_in: Callable[[Plan, Capabilities, Callable[[BuildEvent], None]], Mapping[str, str]]
+
+    def subject(self, work: Work, content: str) -> Subject:
+        """What a report on an image's content would be about."""
+        return Subject(
+            identifier=work.plan.spec.identifier, content=content, suite=self.suite_digest,
+            level=work.aim.level, profile=self.asking.profile, accelerator=work.accelerator,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Made:
+    """An image that has its tags. `reused` says that its report is of an earlier run."""
+
+    built: BuiltImage
+    report: Report
+    reused: bool
+
+
+def make(
+    work: Work,
+    means: Means,
+    *,
+    name: str,
+    engine: Engine,
+    capabilities: Capabilities,
+    progress: Progress,
+    keep: Callable[[Report], None],
+    conclude: Callable[[Made], None] = lambda _: None,
+) -> Made:
+    """Build an image under the candidate's `name`, validate it, tag it. The name is gone afterwards.
+
+    `keep` gets the report, green or not; `conclude` what was made, in one move with the tags. Raises what the build
+    raises, the verdict's error for an image that is not green, `Interrupted` where the work was cancelled.
+    """
+    built = building.build(
+        work.plan, name=name, base=work.base, engine=engine, capabilities=capabilities, network=means.network,
+        context=means.context, labels=work.labels, fresh=means.fresh, cache=means.cache,
+        compression=means.compression, stages=means.hand_in(work.plan, capabilities, progress.build),
+        on_event=progress.build,
+    )  # fmt: skip
+    try:
+        check()
+        report, reused = _shown(work, means, built, engine, progress)
+        check()
+        keep(report)
+        demand(report, of=f"{built.identifier} was built", end="No tag was given.")
+        made = Made(built=built, report=report, reused=reused)
+        with uninterrupted():
+            engine.tag(built.name, work.plan.tags)
+            conclude(made)
+        return made
+    finally:
+        building.discard(engine, built.name)
+
+
+def _shown(
+    work: Work, means: Means, built: BuiltImage, engine: Engine, progress: Progress
+) -> tuple[Report, bool]:
+    """The report on what was built, and whether it is an earlier run's."""
+    subject = means.subject(work, built.stored.content) if built.stored.content else None
+    if subject and means.reuse and (earlier := means.kept.read(subject)):
+        return replace(earlier, digest=built.stored.digest), True
+    report = examine(
+        work.plan, image=built.name, digest=built.stored.digest, engine=engine, suite=means.suite,
+        asking=means.asking, aim=work.aim, progress=progress,
+    )  # fmt: skip
+    check()  # a container that was ended shows nothing
+    if subject:
+        means.kept.forget(subject)
+        means.kept.keep(subject, report)
+    return report, False
+
+
+def examine(
+    plan: Plan,
+    *,
+    image: str,
+    digest: str,
+    engine: Engine,
+    suite: Mapping[str, bytes],
+    asking: Asking,
+    aim: Aim,
+    progress: Progress,
+    ours: bool = True,
+) -> Report:
+    """Run the suite in an image and tell how it goes. `ours` says that it was built from the plan's lock."""
+    return run_suite(
+        plan.spec, plan.lock, image=image, image_digest=digest, engine=engine, suite=suite, level=aim.level,
+        access=aim.access, ours=ours, asking=asking, on_plan=progress.planned, on_start=progress.check_started,
+        on_result=progress.check_ended,
+    )  # fmt: skip

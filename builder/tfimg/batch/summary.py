@@ -1,0 +1,108 @@
+"""A run over many images as JSON, JUnit XML or a page, as a file's name asks for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from tfimg.batch.results import Result, Status, counts, told_counts
+from tfimg.validation.text import duration, plain, strict
+
+SCHEMA = 1
+"""Version of the summary's JSON."""
+
+SIGNS: Mapping[Status, str] = {
+    "built": "✓", "unchanged": "=", "failed": "✗", "unbuildable": "✗", "interrupted": "…",
+}  # fmt: skip
+"""Colour alone tells nothing to those who do not see it, or print in black."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """All results of a run. `date` is when it ended, ISO 8601 in UTC; `seconds` what the whole of it took."""
+
+    results: tuple[Result, ...]
+    date: str
+    seconds: float
+
+    @property
+    def green(self) -> bool:
+        """Every image is there."""
+        return all(result.green for result in self.results)
+
+    @property
+    def sentence(self) -> str:
+        """The whole on a line."""
+        return f"{told_counts(self.results)} in {self.seconds:.1f} s"
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary as a JSON object."""
+        return {
+            "schema": SCHEMA,
+            "green": self.green,
+            "date": self.date,
+            "seconds": round(self.seconds, 2),
+            "counts": dict(counts(self.results)),
+            "images": [result.to_json() for result in self.results],
+        }
+
+
+def written(summary: Summary, name: str) -> str:
+    """The summary in the form that the name of its file asks for. The heavy libraries load when they are needed."""
+    suffix = Path(name).suffix.lower()
+    if suffix == ".xml":
+        return junit(summary)
+    return page(summary) if suffix == ".html" else json_text(summary)
+
+
+def json_text(summary: Summary) -> str:
+    """The summary as JSON that every parser takes."""
+    return json.dumps(strict(summary.to_json()), indent=2, allow_nan=False) + "\n"
+
+
+def junit(summary: Summary) -> str:
+    """The summary's JUnit XML: one suite, a case for each image. It is red exactly where the image is not there."""
+    from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
+
+    suite = TestSuite("tfimg")
+    suite.timestamp = summary.date[:19]  # the form has no place for the zone, which is UTC
+    for result in summary.results:
+        case = TestCase(result.identifier, "tfimg.build", duration(result.seconds))
+        if not result.green:
+            told = plain(result.reason or result.status)
+            kind = Failure if result.status == "failed" else Error
+            ending = kind(told.splitlines()[0], type(result.failure).__name__)
+            ending.text = told
+            case.result = [ending]
+        else:
+            case.system_out = f"{result.status}, level {result.level}, {result.digest}"
+        suite.add_testcase(case)
+    suite.time = duration(summary.seconds)
+    whole = JUnitXml("tfimg")
+    whole.add_testsuite(suite)
+    buffer = BytesIO()
+    whole.write(buffer)
+    return f"{buffer.getvalue().decode()}\n"
+
+
+def page(summary: Summary) -> str:
+    """The summary's page, which loads nothing and runs nothing. What engines and containers said is text in it."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+        finalize=lambda value: plain(value) if type(value) is str else value,
+    )  # fmt: skip
+    environment.filters["size"] = _size
+    template = environment.from_string(files("tfimg.batch").joinpath("summary.html.j2").read_text("utf-8"))
+    red = [result for result in summary.results if not result.green]
+    return template.render(summary=summary, red=red, counts=counts(summary.results), signs=SIGNS)
+
+
+def _size(count: int | None) -> str:
+    return "not known" if count is None else f"{count / 1e6:,.0f} MB"

@@ -1,0 +1,112 @@
+"""The engines of a run over many images: what each is, what a plan means on it, what earlier runs left there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from tfimg.batch.journal import Journal
+from tfimg.batch.kept import accelerator
+from tfimg.batch.pipeline import Work
+from tfimg.batch.schedule import Worker
+from tfimg.batch.stock import FILE, read_known, sweep, write_known
+from tfimg.cli.context import Context
+from tfimg.cli.images import labels_of, prepare_base, registries
+from tfimg.engine.bases import Base
+from tfimg.engine.cache import read_cache, require_export
+from tfimg.engine.connect import private_engine
+from tfimg.engine.protocol import Engine, LocalImage
+from tfimg.errors import EngineUnavailable, Interrupted, TfimgError
+from tfimg.host.aim import aim
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.plan import Plan
+
+
+def workers_of(context: Context, engines: Sequence[Engine]) -> list[Worker]:
+    """What each engine is and how a plan becomes work on it. One that cannot be had is left out, unless it is the last.
+
+    Raises `EngineUnavailable` where none can be had.
+    """
+    workers, lost = [], None
+    for engine in engines:
+        try:
+            workers.append(_worker(context, engine))
+        except EngineUnavailable as error:
+            lost = error
+            context.say(f"Not used: {error}")
+    if not workers and lost:
+        raise lost
+    return workers
+
+
+def _worker(context: Context, engine: Engine) -> Worker:
+    capabilities = engine.capabilities()
+    require_export(capabilities, read_cache(context.arguments.cache_from, context.arguments.cache_to))
+    surroundings = context.surroundings(engine)
+    base_of = _Bases(context, engine)
+
+    def prepare(plan: Plan) -> Work:
+        aimed = aim(plan.spec, surroundings, context.arguments.level)
+        base = base_of(plan.spec)
+        return Work(
+            plan=plan, base=base, labels=labels_of(context, plan, base, capabilities), aim=aimed,
+            accelerator=accelerator(aimed, surroundings.host),
+        )  # fmt: skip
+
+    own = capabilities.host == private_engine(context.state).host
+    name = capabilities.builder or capabilities.host
+    return Worker(name=name, engine=engine, capabilities=capabilities, prepare=prepare, own=own)
+
+
+class _Bases:
+    """An engine's bases, each had once in a run, whatever that came to, and by one thread while others wait for it."""
+
+    def __init__(self, context: Context, engine: Engine) -> None:
+        self._get = partial(
+            prepare_base, context, registries=registries(context.arguments.mirror), engine=engine,
+            fresh=context.arguments.renew_base,
+        )  # fmt: skip
+        self._locks: dict[str, threading.Lock] = {}
+        self._found: dict[str, Base | TfimgError] = {}
+
+    def __call__(self, spec: ImageSpec) -> Base:
+        name = spec.base.image
+        with self._locks.setdefault(name, threading.Lock()):
+            if name not in self._found:
+                self._found[name] = self._had(spec)
+        found = self._found[name]
+        if isinstance(found, TfimgError):
+            raise found
+        return found
+
+    def _had(self, spec: ImageSpec) -> Base | TfimgError:
+        try:
+            return self._get(spec)
+        except (EngineUnavailable, Interrupted):
+            raise  # says nothing of the base
+        except TfimgError as error:
+            return error
+
+
+Inventories = Mapping[Worker, Sequence[LocalImage]]
+
+
+def inventories(workers: Sequence[Worker], journal: Journal) -> Inventories:
+    """What each engine has. What is known from the last run is not asked for again."""
+    file = journal.path.with_name(FILE)
+    known = read_known(file)
+    images = {worker: worker.engine.inventory(known) for worker in workers}
+    write_known(file, [image for found in images.values() for image in found])
+    return images
+
+
+def swept(context: Context, workers: Sequence[Worker], journal: Journal, images: Inventories) -> Inventories:
+    """What each engine has once what a killed run left there is removed."""
+    left = [name for worker in workers for name in sweep(worker, journal, images[worker])]
+    if left:
+        context.say(f"Removed what an earlier run left behind: {', '.join(left)}")
+        images = inventories(workers, journal)
+    if unfinished := journal.unfinished():
+        context.say(f"Going on where a run was killed, at {', '.join(unfinished)}")
+    return images

@@ -1,0 +1,113 @@
+"""Files → one compressed layer: a tar whose bytes depend on the files alone."""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO
+
+import zstandard
+from isal import isal_zlib
+
+from tfimg.recipe.layout import ZSTD_LEVELS, Compression
+from tfimg.recipe.render import EPOCH
+
+GZIP_LEVEL = 3
+"""Of ISA-L, whose highest it is: about the size of gzip -5 at eight times its speed, says its documentation."""
+
+WINDOW_LOG = 23
+"""8 MiB, the largest window that every decoder of zstd must accept (RFC 8878, 3.1.1.1.2), searched for long matches.
+On TensorFlow 2.15.1 with CUDA 12.2 that is 6 % smaller than level 3 without, at no cost to who unpacks. A window of 128
+MiB is 14 % smaller, and containerd 1.7 takes twice as long to unpack it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Blob:
+    """A compressed layer. `digest` is of its bytes, `diff_id` of the tar inside; `size` and `unpacked` are bytes."""
+
+    media_type: str
+    digest: str
+    diff_id: str
+    size: int
+    unpacked: int
+    files: int
+
+
+class BlobWriter:
+    """Writes files into a layer; folders come by themselves. Not thread-safe.
+
+    `go_on` is called for each piece, and raises where the layer is not wanted any more.
+    """
+
+    def __init__(
+        self, sink: BinaryIO, compression: Compression, go_on: Callable[[], None] = lambda: None
+    ) -> None:
+        self._go_on = go_on
+        self._kind = "gzip" if compression == "gzip" else "zstd"
+        self._compressor = _compressor(compression)
+        self._sink = sink
+        self._inner, self._outer = hashlib.sha256(), hashlib.sha256()
+        self._unpacked = self._size = self._files = 0
+        self._seen: set[PurePosixPath] = set()
+
+    def add(self, path: str, size: int, pieces: Iterable[bytes], *, executable: bool = False) -> None:
+        """Add a file; wheels of one namespace may bring the same one, and the first stays.
+
+        Raises `ValueError` when the pieces are not `size` bytes: the archive is torn then.
+        """
+        if PurePosixPath(path) in self._seen:
+            return
+        for folder in (*reversed(PurePosixPath(path).parents), PurePosixPath(path)):
+            if folder not in self._seen and folder.name:
+                self._seen.add(folder)
+                if folder != PurePosixPath(path):
+                    self._header(str(folder), kind=tarfile.DIRTYPE, mode=0o755)
+        self._header(path, size=size, mode=0o755 if executable else 0o644)
+        written = 0
+        for piece in pieces:
+            self._go_on()
+            written += len(piece)
+            self._write(piece)
+        if written != size:
+            raise ValueError(f"{path} has {written} bytes, not {size}")
+        self._write(bytes(-size % tarfile.BLOCKSIZE))
+        self._files += 1
+
+    def close(self) -> Blob:
+        """End the layer."""
+        self._write(bytes(2 * tarfile.BLOCKSIZE))
+        self._out(self._compressor.flush())
+        return Blob(
+            media_type=f"application/vnd.oci.image.layer.v1.tar+{self._kind}",
+            digest=f"sha256:{self._outer.hexdigest()}", diff_id=f"sha256:{self._inner.hexdigest()}",
+            size=self._size, unpacked=self._unpacked, files=self._files,
+        )  # fmt: skip
+
+    def _header(self, path: str, *, mode: int, size: int = 0, kind: bytes = tarfile.REGTYPE) -> None:
+        info = tarfile.TarInfo(path)
+        info.size, info.mode, info.type, info.mtime = size, mode, kind, EPOCH
+        self._write(info.tobuf(tarfile.PAX_FORMAT))
+
+    def _write(self, data: bytes) -> None:
+        self._inner.update(data)
+        self._unpacked += len(data)
+        self._out(self._compressor.compress(data))
+
+    def _out(self, data: bytes) -> None:
+        if data:
+            self._outer.update(data)
+            self._sink.write(data)
+            self._size += len(data)
+
+
+def _compressor(compression: Compression) -> Any:
+    if compression == "gzip":
+        # 31: a header of gzip's, which has no time in it, and a window of 32 KiB.
+        return isal_zlib.compressobj(GZIP_LEVEL, wbits=31)
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        ZSTD_LEVELS[compression], window_log=WINDOW_LOG, enable_ldm=True
+    )
+    return zstandard.ZstdCompressor(compression_params=parameters).compressobj()

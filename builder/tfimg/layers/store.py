@@ -1,0 +1,123 @@
+"""Layers that were made, kept as an OCI layout that BuildKit takes stages from."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tfimg.layers.blob import Blob
+from tfimg.workspace import write_atomically
+
+KEPT_BYTES = 20_000_000_000
+"""What the store may hold: the layers of nine sets of NVIDIA's libraries, 1.4 GB each for CUDA 12.2, and those of the
+TensorFlows on them."""
+
+
+STALE_SECONDS = 24 * 60 * 60
+"""The age of a file at which nobody is at work on it any more."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerStore:
+    """The folder that holds layers. Several programs may use it at once: files appear in one step."""
+
+    folder: Path
+
+    @property
+    def blobs(self) -> Path:
+        """Where content lies under its digest."""
+        return self.folder / "blobs" / "sha256"
+
+    def prepare(self) -> None:
+        """Make an empty layout where there is none."""
+        self.blobs.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.folder / "oci-layout", '{"imageLayoutVersion":"1.0.0"}')
+        write_atomically(self.folder / "index.json", '{"schemaVersion":2,"manifests":[]}')
+
+    def find(self, key: str) -> Blob | None:
+        """The layer that was made under a key, if it is still here."""
+        try:
+            blob = Blob(**json.loads((self.folder / "keys" / key).read_text()))
+            os.utime(self._path(blob.digest))  # was of use just now
+        except (OSError, ValueError, TypeError):
+            return None
+        return blob
+
+    def keep(self, key: str, blob: Blob, partial: Path) -> None:
+        """Take a finished layer in, under a key."""
+        partial.replace(self._path(blob.digest))
+        self.remember(key, blob)
+
+    def remember(self, key: str, blob: Blob) -> None:
+        """Let another key lead to a layer."""
+        write_atomically(self.folder / "keys" / key, json.dumps(asdict(blob)))
+
+    def stage(self, blobs: Sequence[Blob], *, architecture: str) -> str:
+        """Write an image of layers, lowest first, and return where BuildKit finds it."""
+        return f"oci-layout://{self.folder}@{self._image(blobs, architecture)}"
+
+    def _image(self, blobs: Sequence[Blob], architecture: str) -> str:
+        config = self._put(
+            {
+                "architecture": architecture,
+                "os": "linux",
+                "config": {},
+                "rootfs": {"type": "layers", "diff_ids": [blob.diff_id for blob in blobs]},
+            }
+        )
+        layers = [{"mediaType": blob.media_type, "digest": blob.digest, "size": blob.size} for blob in blobs]
+        kind = "application/vnd.oci.image.manifest.v1+json"
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": kind,
+            "config": {"mediaType": "application/vnd.oci.image.config.v1+json", **config},
+            "layers": layers,
+        }
+        return str(self._put(manifest)["digest"])
+
+    @contextmanager
+    def exclusive(self, name: str, go_on: Callable[[], None]) -> Iterator[None]:
+        """Let nobody else, in this program or another, into the block of that name; `go_on` may end the waiting."""
+        place = self.folder / "locks" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("w") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    go_on()
+                    time.sleep(0.1)
+            yield
+
+    def prune(self, limit: int = KEPT_BYTES) -> None:
+        """Remove the layers whose last use is the longest ago until `limit` bytes are left, and what a kill left."""
+        for partial in (*self.folder.glob("layer-*"), *self.folder.glob("wheels/*/*")):
+            with suppress(FileNotFoundError):
+                if time.time() - partial.stat().st_mtime > STALE_SECONDS:
+                    partial.unlink()
+        files = sorted(
+            ((file.stat(), file) for file in self.blobs.iterdir()), key=lambda one: -one[0].st_mtime
+        )
+        kept = 0
+        for status, file in files:
+            kept += status.st_size
+            if kept > limit:
+                file.unlink(missing_ok=True)
+
+    def _put(self, document: dict[str, Any]) -> dict[str, Any]:
+        text = json.dumps(document, sort_keys=True)
+        digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+        write_atomically(self._path(digest), text)
+        return {"digest": digest, "size": len(text)}
+
+    def _path(self, digest: str) -> Path:
+        return self.blobs / digest.removeprefix("sha256:")

@@ -1,0 +1,39 @@
+"""Compile a folder's modules into another folder: bytecode.py SITE-PACKAGES OUTPUT.
+
+Byte code is checked by the hash of its source, not by an mtime: so it stays valid when mtimes change, and its bytes do
+not depend on the clock.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from importlib.util import cache_from_source
+from multiprocessing import Pool
+from pathlib import Path
+from py_compile import PycInvalidationMode, PyCompileError
+from py_compile import compile as compile_module
+
+SITE, OUTPUT = Path(sys.argv[1]), Path(sys.argv[2])
+SEEN_AS = SITE.parent.with_name(f"python3.{sys.version_info[1]}") / SITE.name
+"""The path by which Python finds the modules, and which their tracebacks show."""
+
+
+def compiled(source: Path) -> None:
+    """Compile one module; what is not Python of this version, as a template in a package, has no byte code."""
+    target = Path(cache_from_source(str(OUTPUT / source.relative_to("/"))))
+    seen_as = str(SEEN_AS / source.relative_to(SITE))
+    with suppress(PyCompileError):
+        compile_module(
+            str(source),
+            str(target),
+            seen_as,
+            doraise=True,
+            invalidation_mode=PycInvalidationMode.CHECKED_HASH,
+        )
+
+
+if __name__ == "__main__":
+    OUTPUT.mkdir()
+    with Pool() as pool:
+        pool.map(compiled, sorted(SITE.rglob("*.py")), chunksize=64)

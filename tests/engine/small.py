@@ -1,0 +1,58 @@
+"""A workspace whose images are small: the base, a script in TensorFlow's place, and a suite that says what it is told.
+
+Its locks name no package. Everything else is real: matrix, plan, build, validation in a container, tags.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tfimg.recipe.lockfile import HEADER
+from tfimg.workspace import Workspace
+
+from .conftest import ROOT
+
+TEMPLATE = """\
+ARG BASE={{ spec.base.image }}
+FROM ${BASE}
+RUN mkdir -p /opt/tensorflow/bin && ln -s /usr/bin/python3 /opt/tensorflow/bin/python \\
+    && echo {{ spec.identifier }} >/opt/tensorflow/identifier
+{% if spec.identifier in SLOW %}RUN echo slowly && sleep 600
+{% endif %}
+{% for name, value in labels.items() -%}
+LABEL {{ name }}="{{ value }}"
+{% endfor -%}
+CMD ["python3"]
+"""
+
+SUITE = """\
+import json, sys, time
+nonce = sys.argv[sys.argv.index("--nonce") + 1]
+identifier = open("/opt/tensorflow/identifier").read().strip()
+outcome = "failed" if identifier in {failing!r} else "passed"
+def say(**event): print(json.dumps(event), flush=True)
+say(event="suite", schema=2, nonce=nonce, checks=["one"], required=["one"], waived={{}}, unproven=[], environment={{}})
+say(event="start", check="one")
+time.sleep(600 if identifier in {hanging!r} else 0)
+say(event="end", check="one", outcome=outcome, reason=None if outcome == "passed" else "as it was told", seconds=0.1,
+    evidence={{}}, output=[], explained=[])
+say(event="done", seconds=0.1, code=0 if outcome == "passed" else 1, problem=None)
+sys.exit(0 if outcome == "passed" else 1)
+"""
+
+
+def small(
+    root: Path, *, slow: tuple[str, ...] = (), failing: tuple[str, ...] = (), hanging: tuple[str, ...] = ()
+) -> Workspace:
+    """The workspace. A slow image's build takes ten minutes, and so do the checks of a hanging one."""
+    if not root.exists():
+        ignored = shutil.ignore_patterns("__pycache__", "checks", "evidence", "rendered")
+        shutil.copytree(ROOT / "images", root / "images", ignore=ignored)
+        shutil.copy(ROOT / "matrix.yaml", root)
+        for lock in (root / "images/locks").glob("*/*.txt"):
+            lock.write_text(HEADER)
+    workspace = Workspace(root=root)
+    (workspace.templates / "Dockerfile.j2").write_text(TEMPLATE.replace("SLOW", repr(slow)))
+    (workspace.validation / "__main__.py").write_text(SUITE.format(failing=failing, hanging=hanging))
+    return workspace

@@ -1,0 +1,111 @@
+"""The journal: what is noted is on the disk, what a kill tore is nothing, and one run has it at a time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfimg.batch.journal import open_journal, read
+from tfimg.errors import BatchRunning
+
+NOTES = [
+    ("run", {"images": 2}),
+    ("start", {"identifier": "a", "candidate": "c:a-1", "engine": "e"}),
+    ("end", {"identifier": "a", "status": "built"}),
+    ("start", {"identifier": "b", "candidate": "c:b-1", "engine": "e"}),
+    ("start", {"identifier": "c", "candidate": "c:c-1", "engine": "f"}),
+]
+
+
+def write(folder: Path, *more: tuple[str, dict[str, str]]) -> bytes:
+    with open_journal(folder) as journal:
+        for event, fields in [*NOTES, *more]:
+            journal.note(event, **fields)
+    return journal.path.read_bytes()
+
+
+def test_a_record_is_a_line_with_its_time(tmp_path: Path) -> None:
+    with open_journal(tmp_path) as journal:
+        journal.now = lambda: datetime(2026, 1, 2, tzinfo=UTC)
+        journal.note("run", images=2)
+        assert journal.path.read_text() == (
+            '{"time": "2026-01-02T00:00:00.000+00:00", "event": "run", "images": 2}\n'
+        )
+
+
+def test_what_a_run_was_at_is_known_to_the_next(tmp_path: Path) -> None:
+    write(tmp_path)
+    with open_journal(tmp_path) as journal:
+        assert journal.unfinished() == ("b", "c")
+        assert journal.candidates("e") == {"c:a-1", "c:b-1"}
+        assert journal.candidates("f") == {"c:c-1"}
+        journal.note("run")
+        assert journal.unfinished() == ("b", "c"), "of earlier runs"
+    with open_journal(tmp_path) as journal:
+        assert journal.unfinished() == ()
+        assert journal.candidates("e") == {"c:a-1", "c:b-1"}, "a build may end after the run that began it"
+
+
+@pytest.mark.parametrize("event", ["finished", "interrupted"])
+def test_a_run_that_came_to_its_end_left_nothing(event: str, tmp_path: Path) -> None:
+    write(tmp_path, (event, {}))
+    with open_journal(tmp_path) as journal:
+        assert journal.unfinished() == ()
+
+
+def test_a_line_that_was_torn_tears_no_other(tmp_path: Path) -> None:
+    whole = write(tmp_path)
+    for cut in range(0, len(whole), 7):
+        (tmp_path / "journal.jsonl").write_bytes(whole[:cut])
+        with open_journal(tmp_path) as journal:
+            before = len(journal.records)
+            journal.note("run")
+        with open_journal(tmp_path) as journal:
+            assert before == len(read(whole[:cut]))
+            assert len(journal.records) == before + 1
+
+
+@given(st.binary(max_size=200))
+def test_anything_can_be_read(text: bytes) -> None:
+    assert all(isinstance(record, dict) for record in read(text))
+
+
+def test_two_runs_do_not_have_it_at_once(tmp_path: Path) -> None:
+    with open_journal(tmp_path), pytest.raises(BatchRunning) as caught, open_journal(tmp_path):
+        pass
+    assert f"process {os.getpid()} holds {tmp_path}/lock" in str(caught.value)
+    with open_journal(tmp_path):
+        pass
+
+
+def test_a_kill_lets_go_of_it_though_a_program_that_it_started_lives_on(tmp_path: Path) -> None:
+    script = (
+        "import subprocess, sys, time, pathlib\n"
+        "from tfimg.batch.journal import open_journal\n"
+        f"with open_journal(pathlib.Path({str(tmp_path)!r})) as journal:\n"
+        "    journal.note('run')\n"
+        "    print(subprocess.Popen(['sleep', '60'], start_new_session=True, stdout=2).pid, flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert child.stdout
+    left = int(child.stdout.readline())
+    try:
+        with pytest.raises(BatchRunning), open_journal(tmp_path):
+            pass
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        os.kill(left, 0)
+        with open_journal(tmp_path) as journal:
+            assert [record["event"] for record in journal.records] == ["run"]
+    finally:
+        os.kill(left, signal.SIGKILL)
+        child.stdout.close()

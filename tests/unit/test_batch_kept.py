@@ -1,0 +1,78 @@
+"""Kept reports: only green ones, only for the very same subject."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hosts import PLAIN
+from reports import BROKEN, GREEN, PARTIAL, RED
+from tfimg.batch.kept import Kept, Subject, accelerator
+from tfimg.host.aim import Aim
+from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
+
+SUBJECT = Subject(
+    identifier=GREEN.identifier, content="sha256:c", suite=GREEN.suite, level="validated", profile="standard",
+    accelerator="none",
+)  # fmt: skip
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    return Kept(folder=tmp_path / "reports")
+
+
+def test_a_green_report_is_kept_as_it_is(kept: Kept) -> None:
+    assert (kept.has(SUBJECT), kept.read(SUBJECT)) == (False, None)
+    kept.keep(SUBJECT, GREEN)
+    assert (kept.has(SUBJECT), kept.read(SUBJECT)) == (True, GREEN)
+    kept.forget(SUBJECT)
+    kept.forget(SUBJECT)
+    assert not kept.has(SUBJECT)
+
+
+@pytest.mark.parametrize("report", [RED, BROKEN, PARTIAL], ids=["red", "broken", "partial"])
+def test_no_other_is(report: object, kept: Kept) -> None:
+    kept.keep(SUBJECT, report)  # type: ignore[arg-type]
+    assert not kept.has(SUBJECT)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"identifier": "2.15.1-cpu-py3.9"}, {"content": "sha256:d"}, {"suite": "sha256:e"}, {"level": "linked"},
+        {"profile": "full"}, {"accelerator": "NVIDIA H100; driver 550"},
+    ],
+    ids=lambda other: next(iter(other)),
+)  # fmt: skip
+def test_another_subject_is_another_report(other: dict[str, str], kept: Kept) -> None:
+    kept.keep(SUBJECT, GREEN)
+    assert not kept.has(replace(SUBJECT, **other))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"results": []}', "\udcff"])
+def test_one_that_was_spoiled_is_none(text: str, kept: Kept) -> None:
+    kept.keep(SUBJECT, GREEN)
+    (kept.folder / SUBJECT.name).write_text(text, errors="surrogateescape")
+    assert kept.read(SUBJECT) is None
+
+
+def test_an_accelerator_is_told_with_its_driver() -> None:
+    gpus = (
+        Gpu(name="NVIDIA H100", capability="sm_90", memory_mib=1),
+        Gpu(name="T4", capability="sm_75", memory_mib=1),
+    )
+    host = replace(
+        PLAIN, smi=NvidiaSmi(driver="550.54", cuda="12.4", gpus=gpus), tpus=("/dev/accel0", "/dev/accel1")
+    )
+    told = {
+        access: accelerator(Aim(level="validated", access=access), host)
+        for access in ("none", "nvidia", "cdi", "tpu")
+    }  # type: ignore[arg-type]
+    assert told == {
+        "none": "none", "nvidia": "NVIDIA H100, T4; driver 550.54", "cdi": "NVIDIA H100, T4; driver 550.54",
+        "tpu": "/dev/accel0 /dev/accel1",
+    }  # fmt: skip
+    assert accelerator(Aim(level="validated", access="nvidia"), PLAIN) == "not known"

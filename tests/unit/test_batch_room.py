@@ -1,0 +1,85 @@
+"""Whether there is room: a decision about values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfimg.batch.room import GROWTH, Need, decide, predict
+from tfimg.engine.build import NEEDED_BYTES
+from tfimg.engine.protocol import LocalImage, Resources
+from tfimg.matrix.spec import ImageSpec
+
+SIZES = st.integers(0, 10**12)
+NEEDS = st.builds(Need, disk_bytes=SIZES, memory_bytes=SIZES)
+LEFT = st.builds(
+    Resources, cpus=st.integers(1, 64), memory_bytes=SIZES, disk_bytes=st.one_of(st.none(), SIZES)
+)
+JOBS = st.one_of(st.none(), st.integers(1, 64))
+
+
+@given(NEEDS, LEFT, st.lists(NEEDS, max_size=8), JOBS, st.booleans())
+def test_what_starts_fits_beside_what_runs(
+    need: Need, left: Resources, running: Sequence[Need], jobs: int | None, pruned: bool
+) -> None:
+    if decide(need, left, running, jobs=jobs, pruned=pruned) != "start":
+        return
+    together = [*running, need]
+    assert left.disk_bytes is None or sum(one.disk_bytes for one in together) <= left.disk_bytes
+    if jobs is not None:
+        assert len(together) <= jobs
+    elif running:
+        assert len(together) <= left.cpus
+        assert sum(one.memory_bytes for one in together) <= left.memory_bytes
+
+
+@given(NEEDS, LEFT, st.lists(NEEDS, max_size=8), JOBS, st.booleans())
+def test_nothing_waits_for_nobody_and_nothing_is_refused_beside_others(
+    need: Need, left: Resources, running: Sequence[Need], jobs: int | None, pruned: bool
+) -> None:
+    decision = decide(need, left, running, jobs=jobs, pruned=pruned)
+    assert (decision == "wait") <= bool(running)
+    assert (decision in ("prune", "refuse")) <= (not running)
+    assert (decision == "refuse") <= pruned
+    assert (decision == "prune") <= (not pruned)
+
+
+@given(NEEDS, LEFT, st.lists(NEEDS, max_size=8), JOBS, st.booleans(), st.integers(0, 10**12))
+def test_more_room_stops_nothing(
+    need: Need, left: Resources, running: Sequence[Need], jobs: int | None, pruned: bool, more: int
+) -> None:
+    wider = Resources(
+        cpus=left.cpus + 1, memory_bytes=left.memory_bytes + more,
+        disk_bytes=None if left.disk_bytes is None else left.disk_bytes + more,
+    )  # fmt: skip
+    if decide(need, left, running, jobs=jobs, pruned=pruned) == "start":
+        assert decide(need, wider, running, jobs=jobs, pruned=pruned) == "start"
+
+
+IMAGE = LocalImage(
+    digest="sha256:1", names=("tf:1",), content="sha256:c", unpacked_bytes=10**9, compressed_bytes=5 * 10**8,
+    labels={"tfimg.tensorflow": "2.15.1", "tfimg.device": "cpu"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("images", "expected"),
+    [
+        ([], NEEDED_BYTES["cpu"]),
+        ([IMAGE], 1.5e9 * GROWTH["cpu"]),
+        ([IMAGE, replace(IMAGE, unpacked_bytes=2 * 10**9)], 2.5e9 * GROWTH["cpu"]),
+        ([replace(IMAGE, compressed_bytes=None)], 1e9 * GROWTH["cpu"]),
+        ([replace(IMAGE, unpacked_bytes=0, compressed_bytes=None)], NEEDED_BYTES["cpu"]),
+        ([replace(IMAGE, labels={**IMAGE.labels, "tfimg.device": "gpu"})], NEEDED_BYTES["cpu"]),
+        ([replace(IMAGE, labels={**IMAGE.labels, "tfimg.tensorflow": "2.14.1"})], NEEDED_BYTES["cpu"]),
+    ],
+    ids=["none", "one", "the-largest", "classic-store", "no-size", "other-device", "other-release"],
+)
+def test_what_an_image_needs_is_told_by_its_likes(
+    images: Sequence[LocalImage], expected: float, named: Callable[[str], ImageSpec]
+) -> None:
+    assert predict(named("2.15.1-cpu-py3.9"), images).disk_bytes == expected

@@ -1,0 +1,290 @@
+"""Many images on engines that are small, full, or die: who makes what, and how many at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from fakes import FakeEngine
+from tfimg.batch.pipeline import Progress, Work
+from tfimg.batch.results import Result
+from tfimg.batch.room import Need
+from tfimg.batch.schedule import Item, Schedule, Worker
+from tfimg.cancellation import Cancellation
+from tfimg.cli.batch_progress import Silent
+from tfimg.engine.protocol import Resources
+from tfimg.errors import EngineUnavailable
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.plan import Plan
+
+GB = 10**9
+ROOMY = Resources(cpus=4, memory_bytes=100 * GB, disk_bytes=1000 * GB)
+GONE = EngineUnavailable("It is gone.", next_step="Start it.")
+
+
+class Heard:
+    """A listener that remembers."""
+
+    def __init__(self) -> None:
+        self.requeues: list[str] = []
+        self.prunes: list[str] = []
+        self.results: list[Result] = []
+
+    def item(self, _identifier: str) -> Progress:
+        return Silent()
+
+    def started(self, identifier: str, engine: str) -> None:
+        pass
+
+    def requeued(self, identifier: str, _reason: str) -> None:
+        self.requeues.append(identifier)
+
+    def pruned(self, engine: str) -> None:
+        self.prunes.append(engine)
+
+    def room(self, engine: str, left: Resources) -> None:
+        pass
+
+    def ended(self, result: Result) -> None:
+        self.results.append(result)
+
+
+class Dying(FakeEngine):
+    """Cannot be asked any more once it is told to die."""
+
+    dead = False
+
+    def resources(self) -> Resources:
+        if self.dead:
+            raise GONE
+        return super().resources()
+
+
+def unprepared(_plan: Plan) -> Work:
+    raise AssertionError("an attempt of these tests prepares nothing")
+
+
+def worker(name: str, left: Resources = ROOMY) -> Worker:
+    engine = Dying(left=left)
+    found = replace(engine.found, host=f"unix:///{name}")
+    return Worker(name=name, engine=engine, capabilities=found, prepare=unprepared)
+
+
+@pytest.fixture
+def items(specs: Sequence[ImageSpec]) -> list[Item]:
+    return [
+        Item(plan=Plan(spec=spec, lock={}, dockerfile="", tags=()), need=Need(disk_bytes=10 * GB, memory_bytes=3 * GB))
+        for spec in specs[:6]
+    ]  # fmt: skip
+
+
+class Attempts:
+    """Makes nothing; knows how many it was asked for at once, and by whom."""
+
+    def __init__(self, act: Callable[[Item, Worker], None] = lambda _item, _worker: time.sleep(0.02)) -> None:
+        self._act, self._lock = act, threading.Lock()
+        self.made: list[tuple[str, str]] = []
+        self.now = self.most = 0
+
+    def __call__(self, item: Item, at: Worker) -> Result:
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        try:
+            self._act(item, at)
+        finally:
+            with self._lock:
+                self.now -= 1
+        self.made.append((item.identifier, at.name))
+        return Result(identifier=item.identifier, status="built", seconds=0.0, engine=at.name)
+
+
+def schedule(
+    workers: Sequence[Worker],
+    attempts: Attempts,
+    *,
+    jobs: int | None = None,
+    prune: Callable[[Worker], None] = lambda _: None,
+) -> tuple[Schedule, Heard]:
+    heard = Heard()
+    made = Schedule(
+        workers=workers, attempt=attempts, prune=prune, listener=heard, cancellation=Cancellation(), jobs=jobs,
+        poll=0.01,
+    )  # fmt: skip
+    return made, heard
+
+
+def names(items: Sequence[Item]) -> list[str]:
+    return [item.identifier for item in items]
+
+
+@pytest.mark.parametrize(
+    ("left", "jobs", "most"),
+    [
+        (ROOMY, None, 4),
+        (ROOMY, 2, 2),
+        (ROOMY, 6, 6),
+        (replace(ROOMY, cpus=1), None, 1),
+        (replace(ROOMY, memory_bytes=7 * GB), None, 2),
+        (replace(ROOMY, memory_bytes=1), None, 1),
+        (replace(ROOMY, memory_bytes=1), 3, 3),
+        (replace(ROOMY, disk_bytes=35 * GB), None, 3),
+        (replace(ROOMY, disk_bytes=35 * GB), 6, 3),
+        (replace(ROOMY, disk_bytes=None), None, 4),
+    ],
+    ids=["cpus", "jobs", "more-jobs", "one-cpu", "memory", "no-memory", "jobs-memory", "disk", "jobs-disk", "remote"],
+)  # fmt: skip
+def test_as_many_are_made_at_once_as_there_is_room_for(
+    left: Resources, jobs: int | None, most: int, items: list[Item]
+) -> None:
+    attempts = Attempts()
+    made, heard = schedule([worker("a", left)], attempts, jobs=jobs)
+    results = made.run(items)
+    assert sorted(result.identifier for result in results) == sorted(names(items))
+    assert {result.status for result in results} == {"built"}
+    assert attempts.most == most
+    assert [result.identifier for result in heard.results] == [result.identifier for result in results]
+
+
+def test_a_small_one_passes_a_large_one_that_has_to_wait(items: list[Item]) -> None:
+    sized = [
+        replace(item, need=Need(disk_bytes=size * GB))
+        for item, size in zip(items, (20, 20, 5, 5, 5, 5), strict=True)
+    ]
+    attempts = Attempts()
+    schedule([worker("a", replace(ROOMY, disk_bytes=30 * GB))], attempts)[0].run(sized)
+    assert attempts.most == 3
+    assert attempts.made.index((sized[2].identifier, "a")) < attempts.made.index((sized[1].identifier, "a"))
+
+
+def test_engines_share_the_work(items: list[Item]) -> None:
+    attempts = Attempts()
+    schedule([worker("a"), worker("b")], attempts)[0].run(items)
+    assert attempts.most == 6
+    assert {at for _, at in attempts.made} == {"a", "b"}
+
+
+def test_workers_of_one_engine_share_its_disk(items: list[Item]) -> None:
+    one = worker("a", replace(ROOMY, disk_bytes=25 * GB))
+    attempts = Attempts()
+    schedule([one, replace(one, name="b")], attempts)[0].run(items)
+    assert attempts.most == 2
+
+
+def dies(name: str, *, once: bool = False) -> Callable[[Item, Worker], None]:
+    """An attempt at which an engine dies: at its second image, or at once."""
+    seen: list[str] = []
+
+    def act(item: Item, at: Worker) -> None:
+        if at.name != name:
+            time.sleep(0.01)
+            return
+        seen.append(item.identifier)
+        if once or len(seen) > 1:
+            at.engine.dead = True  # type: ignore[attr-defined]
+            raise GONE
+
+    return act
+
+
+def test_what_a_dying_engine_loses_another_makes(items: list[Item]) -> None:
+    attempts = Attempts(dies("a"))
+    made, heard = schedule([worker("a"), worker("b")], attempts, jobs=1)
+    results = made.run(items)
+    assert {result.status for result in results} == {"built"}
+    assert len(heard.requeues) == 1
+    assert [at for _, at in attempts.made].count("a") == 1
+    assert sorted(identifier for identifier, _ in attempts.made) == sorted(names(items)), "each once"
+
+
+def test_an_engine_that_dies_between_two_images_is_left_alone(items: list[Item]) -> None:
+    def act(_item: Item, at: Worker) -> None:
+        if at.name == "a":
+            at.engine.dead = True  # type: ignore[attr-defined]
+
+    attempts = Attempts(act)
+    made, heard = schedule([worker("a"), worker("b")], attempts, jobs=1)
+    assert {result.status for result in made.run(items)} == {"built"}
+    assert ([at for _, at in attempts.made].count("a"), heard.requeues) == (1, [])
+
+
+def test_without_any_engine_left_the_rest_fails_with_that_reason(items: list[Item]) -> None:
+    attempts = Attempts(dies("a"))
+    made, heard = schedule([worker("a")], attempts, jobs=1)
+    results = made.run(items)
+    assert [result.status for result in results] == ["built", *["failed"] * 5]
+    assert {result.reason for result in results[1:]} == {"It is gone. Start it."}
+    assert {type(result.failure) for result in results[1:]} == {EngineUnavailable}
+    assert heard.requeues == [items[1].identifier]
+
+
+def test_an_image_that_every_engine_dies_of_is_tried_once_on_each(items: list[Item]) -> None:
+    tried: list[str] = []
+
+    def act(_item: Item, at: Worker) -> None:
+        tried.append(at.name)
+        raise GONE
+
+    results = schedule([worker("a"), worker("b")], Attempts(act))[0].run(items[:1])
+    assert (sorted(tried), [result.status for result in results]) == (["a", "b"], ["failed"])
+
+
+def test_room_is_made_before_an_image_is_refused(items: list[Item]) -> None:
+    full = worker("a", replace(ROOMY, disk_bytes=GB))
+
+    def prune(at: Worker) -> None:
+        at.engine.left = replace(ROOMY, disk_bytes=12 * GB)  # type: ignore[attr-defined]
+
+    attempts = Attempts()
+    made, heard = schedule([full], attempts, prune=prune)
+    assert {result.status for result in made.run(items)} == {"built"}
+    assert (attempts.most, heard.prunes) == (1, ["a"])
+
+
+def test_an_image_too_large_for_the_disk_fails_alone(items: list[Item]) -> None:
+    large = replace(items[1], need=Need(disk_bytes=50 * GB))
+    made, heard = schedule([worker("a", replace(ROOMY, disk_bytes=20 * GB))], Attempts())
+    results = {result.identifier: result for result in made.run([items[0], large, items[2]])}
+    assert [results[name].status for name in names([items[0], large, items[2]])] == [
+        "built",
+        "failed",
+        "built",
+    ]
+    assert results[large.identifier].reason == (
+        f"The engine's disk has 20.0 GB free below /var/lib/fake, and {large.identifier} needs about 50.0 GB. What "
+        "tfimg may remove is gone already. `docker system df` shows what takes the space; or use an engine with more."
+    )
+    assert heard.prunes == ["a"]
+
+
+def test_nothing_is_removed_while_something_runs(items: list[Item]) -> None:
+    running: list[int] = []
+    attempts = Attempts()
+    large = replace(items[5], need=Need(disk_bytes=50 * GB))
+    schedule(
+        [worker("a", replace(ROOMY, disk_bytes=20 * GB))], attempts, prune=lambda _: running.append(attempts.now)
+    )[0].run([large, *items[:5]])  # fmt: skip
+    assert running == [0]
+
+
+def test_an_engine_that_is_full_leaves_the_image_to_another(items: list[Item]) -> None:
+    attempts = Attempts()
+    made, heard = schedule([worker("a", replace(ROOMY, disk_bytes=GB)), worker("b")], attempts)
+    made.run(items)
+    assert ({at for _, at in attempts.made}, heard.prunes) == ({"b"}, [])
+
+
+def test_a_listener_that_leaves_ends_the_run_and_what_runs(items: list[Item]) -> None:
+    made, heard = schedule([worker("a")], Attempts(), jobs=2)
+
+    def leave(_result: Result) -> None:
+        raise BrokenPipeError
+
+    heard.ended = leave  # type: ignore[method-assign]
+    with pytest.raises(BrokenPipeError):
+        made.run(items)
+    assert made.cancellation.cancelled

@@ -1,0 +1,189 @@
+"""The summary of a run over many images, in its three forms: none is green where an image is not there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import get_args
+
+import pytest
+from junitparser import JUnitXml, TestSuite
+
+from reports import ATTACK, CONTROLS
+from tfimg.batch.results import Result, Status, conclude, counts, told_counts
+from tfimg.batch.summary import SIGNS, Summary, json_text, junit, page, written
+from tfimg.errors import BatchFailed, BuildError, Interrupted, UnsupportedPlatform, ValidationFailed
+
+BUILT = Result(
+    identifier="2.15.1-cpu-py3.11", status="built", seconds=12.345, engine="unix:///e", digest="sha256:1",
+    tags=("tf:1",), level="validated", checks=70, unpacked_bytes=1_400_000_000, compressed_bytes=300_000_000,
+)  # fmt: skip
+UNCHANGED = replace(
+    BUILT, identifier="2.15.1-cpu-py3.9", status="unchanged", seconds=0.0, checks=None, reused=True
+)
+FAILED = Result(
+    identifier="2.14.1-cpu-py3.11", status="failed", seconds=3.0,
+    failure=ValidationFailed(f"It was built, and {ATTACK} {CONTROLS}.", next_step="Look."),
+)  # fmt: skip
+UNBUILDABLE = Result(
+    identifier="2.14.1-cpu-py3.11-arm64", status="unbuildable", seconds=0.0,
+    failure=UnsupportedPlatform("It is for arm64.", next_step="Ask for amd64."),
+)  # fmt: skip
+INTERRUPTED = Result(
+    identifier="2.13.1-cpu-py3.11", status="interrupted", seconds=1.0,
+    failure=Interrupted("Interrupted.", next_step="Again."),
+)  # fmt: skip
+ALL = (BUILT, UNCHANGED, FAILED, UNBUILDABLE, INTERRUPTED)
+
+
+def summary(*results: Result) -> Summary:
+    return Summary(results=results, date="2026-01-02T03:04:05+00:00", seconds=20.25)
+
+
+def test_the_examples_are_of_every_status() -> None:
+    assert {result.status for result in ALL} == set(get_args(Status)) == set(SIGNS)
+
+
+def test_counts_are_told_in_one_order() -> None:
+    assert list(counts((FAILED, BUILT, BUILT))) == ["built", "failed"]
+    assert told_counts((FAILED, BUILT, BUILT)) == "3 images: 2 built, 1 failed"
+    assert summary(BUILT).sentence == "1 image: 1 built in 20.2 s"
+
+
+def test_json_has_everything_and_is_strict() -> None:
+    document = json.loads(json_text(summary(*ALL)), parse_constant=pytest.fail)
+    assert (document["schema"], document["green"], document["seconds"]) == (1, False, 20.25)
+    assert document["counts"] == dict.fromkeys(get_args(Status), 1)
+    first, *_, last = document["images"]
+    assert first == {
+        "identifier": "2.15.1-cpu-py3.11", "status": "built", "seconds": 12.35, "engine": "unix:///e",
+        "digest": "sha256:1", "tags": ["tf:1"], "level": "validated", "checks": 70, "reused": False,
+        "unpacked_bytes": 1_400_000_000, "compressed_bytes": 300_000_000, "green": True, "error": None,
+        "exit_code": 0, "reason": None,
+    }  # fmt: skip
+    assert (last["error"], last["exit_code"], last["reason"]) == ("Interrupted", 130, "Interrupted. Again.")
+
+
+def suite(*results: Result) -> TestSuite:
+    (only,) = JUnitXml.fromstring(junit(summary(*results)).encode())
+    assert isinstance(only, TestSuite)
+    return only
+
+
+def test_junit_has_a_case_for_each_image_with_its_time() -> None:
+    found = suite(*ALL)
+    assert (found.tests, found.failures, found.errors, found.skipped) == (5, 1, 2, 0)
+    assert [(case.name, case.time) for case in found][:2] == [
+        ("2.15.1-cpu-py3.11", 12.345),
+        ("2.15.1-cpu-py3.9", 0.0),
+    ]
+    (failure,) = next(case for case in found if case.name == FAILED.identifier).result
+    assert (failure.type, ATTACK in failure.text, "\\x07" in failure.text) == ("ValidationFailed", True, True)
+
+
+@pytest.mark.parametrize("result", ALL, ids=lambda result: result.status)
+def test_no_form_is_green_where_the_image_is_not_there(result: Result) -> None:
+    green = result in (BUILT, UNCHANGED)
+    assert result.green is green
+    assert json.loads(json_text(summary(result)))["green"] is green
+    found = suite(result)
+    assert (found.failures + found.errors == 0) is green
+    assert ("All images are there" in page(summary(result))) is green
+
+
+class Page(HTMLParser):
+    """Elements and the text between them; fails on tags that do not nest."""
+
+    def __init__(self, results: Sequence[Result]) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.addresses: list[str] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(page(summary(*results)))
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.addresses += [
+            str(value) for name, value in attrs if name in ("href", "src") or name.startswith("on")
+        ]
+        if tag != "meta":
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def test_the_page_loads_nothing_and_runs_nothing() -> None:
+    found = Page(ALL)
+    assert found.tags & {"script", "img", "link", "iframe", "object", "a"} == set()
+    assert found.addresses == []
+    assert "url(" not in page(summary(*ALL))
+    assert "default-src 'none'" in page(summary(*ALL))
+
+
+def test_the_page_tells_each_image_with_its_sizes_and_reason() -> None:
+    text = " ".join(" ".join(Page(ALL).words).split())
+    for part in (
+        "3 of 5 images are not there",
+        "1 unbuildable",
+        "12.3 1,400 MB 300 MB",
+        "not known",
+        "Ask for amd64.",
+    ):
+        assert part in text
+    assert "validated, shown by an earlier run" in text
+    assert all(text.count(result.identifier) >= (1 if result.green else 2) for result in ALL)
+
+
+def test_what_a_container_said_is_text_on_the_page() -> None:
+    found = Page([FAILED])
+    assert ATTACK in "".join(found.words)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", page(summary(FAILED)))
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("a.json", "{"), ("a.XML", "<?xml"), ("a.html", "<!DOCTYPE html>")]
+)
+def test_a_file_s_name_chooses_the_form(name: str, start: str) -> None:
+    assert written(summary(*ALL), name).startswith(start)
+
+
+# The end of the command
+
+
+def test_all_green_ends_well() -> None:
+    conclude([BUILT, UNCHANGED])
+
+
+def test_one_that_is_not_there_ends_the_command_with_its_own_error() -> None:
+    with pytest.raises(ValidationFailed) as caught:
+        conclude([BUILT, FAILED])
+    assert caught.value is FAILED.failure
+
+
+def test_several_are_listed_up_to_a_bound() -> None:
+    many = [replace(UNBUILDABLE, identifier=f"i{number}") for number in range(12)]
+    with pytest.raises(BatchFailed) as caught:
+        conclude([BUILT, *many])
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "12 of 13 images are not there:"
+    assert lines[1:11] == [f"  i{number}: It is for arm64." for number in range(10)]
+    assert lines[11:] == [
+        "  and 2 more",
+        "The same command again makes only these; --report FILE.html keeps every reason.",
+    ]
+
+
+def test_an_interruption_is_told_before_anything_else() -> None:
+    other = replace(FAILED, failure=BuildError("No.", next_step=""))
+    with pytest.raises(Interrupted):
+        conclude([other, INTERRUPTED, UNBUILDABLE])

@@ -1,0 +1,95 @@
+"""Work in other threads is ended from outside, whether it waits for a program or for something else."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from tfimg.cancellation import Cancellation, check, on_cancel
+from tfimg.errors import Interrupted
+from tfimg.process import CommandFailed, run, stream, uninterrupted
+
+ENV = {"PATH": os.defpath}
+
+
+def covered(cancellation: Cancellation, work: Callable[[], object]) -> object:
+    with cancellation.covering():
+        return work()
+
+
+def hangs() -> None:
+    for _ in stream(["sh", "-c", "echo ready >&2; exec sleep 60"], env=ENV):
+        pass
+
+
+@pytest.mark.parametrize("work", [hangs, lambda: run(["sleep", "60"], env=ENV)], ids=["stream", "run"])
+def test_programs_of_a_thread_end_with_its_work(work: Callable[[], object]) -> None:
+    cancellation = Cancellation()
+    began = time.monotonic()
+    with ThreadPoolExecutor() as pool:
+        futures: list[Future[object]] = [pool.submit(covered, cancellation, work) for _ in range(3)]
+        time.sleep(0.3)
+        cancellation.cancel()
+        for future in futures:
+            with pytest.raises(CommandFailed):
+                future.result(timeout=30)
+    assert time.monotonic() - began < 20
+
+
+def test_what_begins_too_late_is_ended_at_once() -> None:
+    cancellation, ended = Cancellation(), threading.Event()
+    cancellation.cancel()
+    with cancellation.covering(), on_cancel(ended.set):
+        assert ended.wait(10)
+
+
+def test_what_has_ended_is_not_ended_again() -> None:
+    cancellation, ended = Cancellation(), threading.Event()
+    with cancellation.covering(), on_cancel(ended.set):
+        pass
+    cancellation.cancel()
+    assert not ended.wait(0.05)
+
+
+def test_one_that_cannot_be_ended_keeps_no_other() -> None:
+    cancellation, ended = Cancellation(), threading.Event()
+
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    with cancellation.covering(), on_cancel(fails), on_cancel(threading.Event().wait), on_cancel(ended.set):
+        cancellation.cancel()
+        assert ended.wait(10)
+
+
+def test_work_asks_between_its_steps() -> None:
+    cancellation = Cancellation()
+    with cancellation.covering():
+        check()
+        cancellation.cancel()
+        with pytest.raises(Interrupted):
+            check()
+    check()  # nobody's work
+
+
+def test_another_thread_s_work_goes_on() -> None:
+    cancellation = Cancellation()
+    cancellation.cancel()
+    with ThreadPoolExecutor() as pool:
+        pool.submit(check).result()
+
+
+def test_signals_are_held_back_in_the_main_thread_alone() -> None:
+    """Python delivers them nowhere else; a thread that asks for it must not fail."""
+
+    def block() -> str:
+        with uninterrupted():
+            return "done"
+
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(block).result() == "done"

@@ -1,0 +1,50 @@
+"""The recipe's digest: everything that an image is made of is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.fingerprint import files_digest, recipe_digest
+from tfimg.recipe.plan import Plan
+
+
+@pytest.fixture
+def plan(named: Callable[[str], ImageSpec]) -> Plan:
+    return Plan(
+        spec=named("2.15.1-cpu-py3.11"), lock={"a": "1", "b": "2"}, dockerfile="FROM x\n", tags=("t",)
+    )
+
+
+def digest(
+    plan: Plan, base: str = "sha256:b", ingredients: str = "sha256:i", output: str = "type=image"
+) -> str:
+    return recipe_digest(plan, base_digest=base, ingredients=ingredients, output=output)
+
+
+def test_each_part_counts(plan: Plan, tmp_path: Path) -> None:
+    wheel = tmp_path / "libtpu-1-py3-none-any.whl"
+    wheel.write_bytes(b"one")
+    supplied = replace(plan, wheels=(wheel,))
+    found = {
+        digest(plan), digest(plan, base="sha256:c"), digest(plan, ingredients="sha256:j"), digest(plan, output="x"),
+        digest(replace(plan, dockerfile="FROM y\n")), digest(replace(plan, lock={"a": "1", "b": "3"})),
+        digest(replace(plan, lock={"a": "12", "b": ""})), digest(replace(plan, lock={"a": "1", "c": "2"})),
+        digest(supplied),
+    }  # fmt: skip
+    assert len(found) == 9
+    wheel.write_bytes(b"two")
+    assert digest(supplied) not in found
+
+
+def test_names_and_order_do_not(plan: Plan) -> None:
+    assert digest(replace(plan, tags=("u",), lock={"b": "2", "a": "1"})) == digest(plan)
+
+
+def test_no_two_sets_of_files_look_alike() -> None:
+    alike = [{"a": b"bc"}, {"ab": b"c"}, {"a": b"b", "c": b""}, {"a": b"", "bc": b""}, {"a": b"1\nb\n0\n"}]
+    assert len({files_digest(files) for files in alike}) == len(alike)

@@ -1,0 +1,325 @@
+"""Wheels become layers: the right files at the right places, and the same bytes each time."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from tfimg.cancellation import Cancellation
+from tfimg.errors import HashMismatchError, Interrupted, LockError
+from tfimg.layers.blob import Blob, BlobWriter
+from tfimg.layers.make import MadeLayer, Source, make, stages
+from tfimg.layers.store import LayerStore
+from tfimg.layers.wheel import unpack
+from tfimg.recipe.layout import SITE, parts, wheel_layers
+
+Wheel = Callable[..., Path]
+PYTHONS = ("cp39", "cp311")
+LIBRARY = "tensorflow/libtensorflow_cc.so.2"
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Wheel:
+    """Writes a wheel of files, with its RECORD."""
+
+    def write(name: str, files: Mapping[str, bytes], tag: str = "py3", scripts: str = "") -> Path:
+        info = f"{name}-1.0.dist-info"
+        root = "true" if tag == "py3" else "false"
+        everything = {
+            **files,
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n".encode(),
+            f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: {root}\nTag: {tag}-none-any\n".encode(),
+            **({f"{info}/entry_points.txt": scripts.encode()} if scripts else {}),
+        }
+        lines = [f"{path},sha256={_hash(data)},{len(data)}" for path, data in everything.items()]
+        everything[f"{info}/RECORD"] = "\n".join([*lines, f"{info}/RECORD,,"]).encode()
+        file = tmp_path / f"{name}-1.0-{tag}-none-any.whl"
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path, data in everything.items():
+                archive.writestr(path, data)
+        return file
+
+    return write
+
+
+def _hash(data: bytes) -> str:
+    import base64
+
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+
+
+def opened(file: Path) -> tarfile.TarFile:
+    with file.open("rb") as compressed:
+        return tarfile.open(fileobj=io.BytesIO(zstandard.ZstdDecompressor().stream_reader(compressed).read()))
+
+
+def content(archive: tarfile.TarFile) -> dict[str, bytes]:
+    return {
+        f"/{member.name}": archive.extractfile(member).read()  # type: ignore[union-attr]
+        for member in archive
+        if member.isfile()
+    }
+
+
+def packed(wheel: Path, folder: Path, *shared: str) -> tuple[tarfile.TarFile, tarfile.TarFile]:
+    with (folder / "into").open("wb") as first, (folder / "rest").open("wb") as second:
+        into, rest = BlobWriter(first, "fast"), BlobWriter(second, "fast")
+        unpack(wheel, shared=shared, into=into, rest=rest)
+        into.close(), rest.close()
+    return opened(folder / "into"), opened(folder / "rest")
+
+
+def test_a_layer_is_a_tar_of_its_files_with_one_owner_and_one_mtime(tmp_path: Path) -> None:
+    with (tmp_path / "blob").open("wb") as sink:
+        writer = BlobWriter(sink, "fast")
+        writer.add("a/b/c.py", 5, [b"he", b"llo"])
+        writer.add("a/run", 0, [], executable=True)
+        blob = writer.close()
+    archive = opened(tmp_path / "blob")
+    assert [(one.name, one.mode, one.mtime, one.uid, one.isdir()) for one in archive] == [
+        ("a", 0o755, 946684800, 0, True),
+        ("a/b", 0o755, 946684800, 0, True),
+        ("a/b/c.py", 0o644, 946684800, 0, False),
+        ("a/run", 0o755, 946684800, 0, False),
+    ]
+    written = (tmp_path / "blob").read_bytes()
+    inside = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(written)).read()
+    assert blob == Blob(
+        media_type="application/vnd.oci.image.layer.v1.tar+zstd",
+        digest=f"sha256:{hashlib.sha256(written).hexdigest()}",
+        diff_id=f"sha256:{hashlib.sha256(inside).hexdigest()}",
+        size=len(written), unpacked=len(inside), files=2,
+    )  # fmt: skip
+
+
+def test_gzip_is_packed_the_same_each_time() -> None:
+    sinks = io.BytesIO(), io.BytesIO()
+    blobs = []
+    for sink in sinks:
+        writer = BlobWriter(sink, "gzip")
+        writer.add("a", 5, [b"hello"])
+        blobs.append(writer.close())
+    assert blobs[0] == blobs[1]
+    assert blobs[0].media_type.endswith("+gzip")
+    with tarfile.open(fileobj=io.BytesIO(sinks[0].getvalue()), mode="r:gz") as archive:
+        assert content(archive) == {"/a": b"hello"}
+
+
+def test_a_file_that_ends_early_is_no_layer() -> None:
+    with pytest.raises(ValueError, match="has 2 bytes, not 3"):
+        BlobWriter(io.BytesIO(), "fast").add("a", 3, [b"he"])
+
+
+def test_a_long_name_and_a_large_file_survive(tmp_path: Path) -> None:
+    name, data = "x/" * 150 + "name", bytes(range(256)) * 40_000
+    with (tmp_path / "blob").open("wb") as sink:
+        writer = BlobWriter(sink, "fast")
+        writer.add(name, len(data), [data[:1000], data[1000:]])
+        writer.close()
+    assert content(opened(tmp_path / "blob")) == {f"/{name}": data}
+
+
+def test_a_wheel_s_files_lie_where_an_installer_puts_them(wheel: Wheel, tmp_path: Path) -> None:
+    files = {
+        "thing/__init__.py": b"x = 1\n",
+        "thing/__pycache__/old.cpython-39.pyc": b"no",
+        "thing-1.0.data/scripts/tool": b"#!python\nprint(1)\n",
+        "thing-1.0.data/data/share/man": b"read me",
+    }
+    made = wheel("thing", files, scripts="[console_scripts]\nmain = thing:main\n")
+    _, rest = packed(made, tmp_path)
+    found = content(rest)
+    assert found[f"{SITE}/thing/__init__.py"] == b"x = 1\n"
+    assert found["/opt/tensorflow/bin/tool"] == b"#!/opt/tensorflow/bin/python\nprint(1)\n"
+    assert found["/opt/tensorflow/share/man"] == b"read me"
+    assert found["/opt/tensorflow/bin/main"].startswith(b"#!/opt/tensorflow/bin/python\n")
+    assert rest.getmember("opt/tensorflow/bin/main").mode == 0o755
+    assert not [path for path in found if "__pycache__" in path]
+    record = found[f"{SITE}/thing-1.0.dist-info/RECORD"].decode().splitlines()
+    assert f"thing/__init__.py,sha256={_hash(b'x = 1' + bytes([10]))},6" in record
+    assert [line for line in record if line.startswith("../../../bin/main,sha256=")]
+    assert found[f"{SITE}/thing-1.0.dist-info/INSTALLER"] == b"tfimg\n"
+
+
+def test_pip_agrees_with_what_was_laid_out(wheel: Wheel, tmp_path: Path) -> None:
+    made = wheel("thing", {"thing/__init__.py": b"x = 1\n"}, scripts="[console_scripts]\nmain = thing:main\n")
+    _, rest = packed(made, tmp_path)
+    rest.extractall(tmp_path / "root", filter="data")
+    site = f"{tmp_path}/root{SITE}"
+    shown = subprocess.run(
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", "show", "--files", "thing"],
+        capture_output=True, text=True, check=True, env={"PYTHONPATH": site, "PATH": ""},
+    ).stdout  # fmt: skip
+    assert "  ../../../bin/main" in shown.splitlines()
+    assert "Version: 1.0" in shown
+
+
+def test_what_is_the_same_for_every_python_is_a_layer_of_its_own(wheel: Wheel, tmp_path: Path) -> None:
+    made = wheel("tensorflow", {LIBRARY: b"library", "tensorflow/__init__.py": b""}, tag="cp311")
+    into, rest = packed(made, tmp_path, "tensorflow/libtensorflow_cc.so.*")
+    assert content(into) == {f"{SITE}/{LIBRARY}": b"library"}
+    assert LIBRARY in content(rest)[f"{SITE}/tensorflow-1.0.dist-info/RECORD"].decode()
+    assert f"{SITE}/{LIBRARY}" not in content(rest)
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda data: data[:-200], lambda data: data.replace(b"library", b"librarY")]
+)
+def test_a_damaged_wheel_is_refused(wheel: Wheel, tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
+    made = wheel("tensorflow", {})
+    with zipfile.ZipFile(made, "a", zipfile.ZIP_STORED) as archive:
+        archive.writestr(LIBRARY, b"library" * 100)
+    made.write_bytes(spoil(made.read_bytes()))
+    with pytest.raises(HashMismatchError, match="cannot be unpacked"):
+        packed(made, tmp_path)
+    assert not made.exists()
+
+
+# The whole way, with wheels that were supplied: no index is asked.
+
+
+def locked(files: Mapping[str, Path]) -> dict[str, str]:
+    return {
+        part: f"{part}==1.0 --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}\n"
+        for part, file in files.items()
+    }
+
+
+@pytest.fixture
+def images(wheel: Wheel, tmp_path: Path) -> dict[str, dict[str, Any]]:
+    """Locks and wheels of one release for two Pythons."""
+    cudnn = wheel("cudnn", {"nvidia/cudnn/lib/libcudnn.so.9": b"cudnn" * 1000, "nvidia/__init__.py": b""})
+    found = {}
+    for tag in PYTHONS:
+        own = {
+            LIBRARY: b"library" * 1000,
+            "tensorflow/__init__.py": b"",
+            f"tensorflow/own.{tag}.so": tag.encode(),
+        }
+        wheels = {
+            "cudnn": cudnn,
+            "tensorflow": wheel("tensorflow", own, tag=tag),
+            "packages": wheel("numpy", {"numpy/__init__.py": tag.encode()}, tag=tag),
+        }
+        found[tag] = {"lock": locked(wheels), "wheels": tuple(wheels.values())}
+    return found
+
+
+def made(image: dict[str, Any], store: LayerStore, events: list[Any] | None = None) -> tuple[MadeLayer, ...]:
+    return make(
+        image["lock"], store, source=Source(indexes=[], supplied=image["wheels"]), compression="fast",
+        on_event=lambda *event: events.append(event[:2]) if events is not None else None,
+    )  # fmt: skip
+
+
+def test_layers_for_another_python_are_the_same_bytes_where_they_can_be(
+    images: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    first, second = (made(images[tag], LayerStore(folder=tmp_path / tag)) for tag in PYTHONS)
+    names = ["cudnn", "tensorflow", "tensorflow-python", "packages"]
+    assert [one.layer.name for one in first] == [one.layer.name for one in second] == names
+    same = [one.blob == other.blob for one, other in zip(first, second, strict=True)]
+    assert same == [True, True, False, False]
+
+
+def test_making_them_again_gives_the_same_bytes(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    first, second = (made(images["cp39"], LayerStore(folder=tmp_path / name)) for name in "ab")
+    assert [one.blob for one in first] == [one.blob for one in second]
+
+
+def test_what_the_store_has_is_not_made_again(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    store, events = LayerStore(folder=tmp_path / "store"), list[Any]()
+    made(images["cp39"], store)
+    again = made({**images["cp39"], "wheels": ()}, store, events)
+    assert {event for _, event in events} == {"cached"}
+    assert [one.seconds for one in again] == [None] * 4
+    assert not list((store.folder / "wheels").glob("*/*"))
+
+
+def test_what_another_python_s_wheel_gave_is_taken(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    store = LayerStore(folder=tmp_path / "store")
+    made(images["cp39"], store)
+    shared = {one.layer.name: one.blob for one in made(images["cp311"], store)}
+    assert content(opened(store.blobs / shared["tensorflow"].digest[7:])) == {
+        f"{SITE}/{LIBRARY}": b"library" * 1000
+    }
+    assert (
+        content(opened(store.blobs / shared["tensorflow-python"].digest[7:]))[
+            f"{SITE}/tensorflow/own.cp311.so"
+        ]
+        == b"cp311"
+    )
+
+
+def test_the_stages_are_images_of_an_oci_layout(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    import json
+
+    store = LayerStore(folder=tmp_path / "store")
+    layers = made(images["cp39"], store)
+    found = stages(layers, store)
+    assert set(found) == {"wheels", "code"}
+    for stage, expected in (("wheels", layers), ("code", layers[2:])):
+        place, _, digest = found[stage].partition("@sha256:")
+        assert place == f"oci-layout://{store.folder}"
+        manifest = json.loads((store.blobs / digest).read_text())
+        assert [one["digest"] for one in manifest["layers"]] == [one.blob.digest for one in expected]
+        config = json.loads((store.blobs / manifest["config"]["digest"][7:]).read_text())
+        assert config["rootfs"]["diff_ids"] == [one.blob.diff_id for one in expected]
+
+
+def test_a_wheel_that_nobody_has_stops_everything(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    store = LayerStore(folder=tmp_path / "store")
+    with pytest.raises(LockError, match=r"no tensorflow 1\.0 with sha256"):
+        made({**images["cp39"], "wheels": images["cp39"]["wheels"][:1]}, store)
+    assert not list(store.folder.glob("layer-*"))
+
+
+def test_two_at_once_make_each_layer_once(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    store, events = LayerStore(folder=tmp_path / "store"), list[Any]()
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: made(images["cp39"], store, events), range(2))
+    assert [one.blob for one in first] == [one.blob for one in second]
+    assert sorted(name for name, state in events if state == "done") == sorted(
+        one.layer.name for one in first
+    )
+
+
+def test_what_is_cancelled_stops_and_leaves_nothing_half_made(
+    images: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    store, cancellation = LayerStore(folder=tmp_path / "store"), Cancellation()
+    cancellation.cancel()
+    with cancellation.covering(), pytest.raises(Interrupted):
+        made(images["cp39"], store)
+    assert not list(store.folder.glob("layer-*"))
+
+
+def test_the_store_forgets_what_was_used_longest_ago(
+    images: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    store = LayerStore(folder=tmp_path / "store")
+    made(images["cp39"], store)
+    store.prune(limit=0)
+    assert not list(store.blobs.iterdir())
+    assert [one.seconds is None for one in made(images["cp39"], store)] == [False] * 4
+    shutil.rmtree(store.folder)
+
+
+def test_a_lock_s_parts_lie_in_the_order_in_which_they_are_shared() -> None:
+    lock = dict.fromkeys(("packages", "tensorflow", "cuda", "cudnn"), "")
+    assert [part.name for part in parts(lock)] == ["cudnn", "cuda", "tensorflow", "packages"]
+    assert [layer.name for layer in wheel_layers(lock)] == [
+        "cudnn", "cuda", "tensorflow", "tensorflow-python", "packages",
+    ]  # fmt: skip
