@@ -254,11 +254,16 @@ def test_a_defect_is_a_result_too(tfimg: Run, edge: FakeEdge) -> None:
     assert "tfimg has a defect: ZeroDivisionError: oh." in ended.stderr
 
 
-def test_an_image_whose_checks_fail_keeps_its_old_tags(tfimg: Run, engine: FakeEngine) -> None:
+def test_an_image_whose_checks_fail_gets_no_tag_and_its_report_is_kept(
+    tfimg: Run, engine: FakeEngine, state: Path
+) -> None:
     engine.story = said(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done(1), status=1)
     ended = tfimg("build", THREE[0])
     assert (ended.code, engine.names) == (20, {})
-    assert "1 is not 2" in ended.stderr
+    report = state / f"batch/reports/{THREE[0]}.json"
+    assert "a failed: 1 is not 2. No tag was given. " in ended.stderr
+    assert ended.stderr.endswith(f"`tfimg report {report}` shows the whole evidence.\n")
+    assert json.loads(report.read_text())["verdict"] == "failed"
     engine.story = STORY
     assert tfimg("build", THREE[0], "--json").status == {THREE[0]: "built"}, "a red report is not kept"
 

@@ -172,7 +172,8 @@ def _made(
             return ()
         attempt = Attempt(
             means=means, journal=journal, listener=listener, cancellation=cancellation,
-            keep=partial(keep_evidence, context), explain=_explainer(context),
+            keep=partial(keep_evidence, context), reports=journal.path.with_name("reports"),
+            explain=_explainer(context),
         )  # fmt: skip
         journal.note("run", images=len(items), jobs=context.arguments.jobs)
         made = Schedule(
