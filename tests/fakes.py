@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfimg.engine.protocol import (
@@ -81,6 +81,7 @@ class FakeEngine:
     open_containers: int = 0
     asked: list[str] = field(default_factory=list)
     known: Mapping[str, LocalImage] = field(default_factory=dict)
+    exports: list[bytes] = field(default_factory=list)
 
     def capabilities(self) -> Capabilities:
         return self.found
@@ -122,6 +123,10 @@ class FakeEngine:
 
     def read_back(self, name: str) -> StoredImage:
         return self.names[name]
+
+    def export(self, name: str) -> Iterator[bytes]:
+        self.asked.append(name)
+        yield self.exports.pop(0)
 
     def digest(self, name: str) -> str | None:
         return self.names[name].digest if name in self.names else None

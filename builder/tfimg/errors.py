@@ -252,6 +252,12 @@ class Vulnerable(TfimgError):
     exit_code = 31
 
 
+class NotReproducible(TfimgError):
+    """An image was built twice from nothing, and the layers differ."""
+
+    exit_code = 32
+
+
 class NoAccelerator(TfimgError):
     """The machine has no GPU or TPU that the image needs, or no driver for it."""
 

@@ -440,22 +440,6 @@ def test_without_any_builder_left_the_images_fail_with_that_reason(tfimg: Run, e
     assert {one["reason"] for one in ended.told("result")} == {"It is gone. Start it."}
 
 
-def test_layers_are_made_for_one_image_at_a_time(tfimg: Run, edge: FakeEdge) -> None:
-    at_once: list[int] = []
-    running: list[None] = []
-
-    def stages(*_: object, **__: object) -> dict[str, str]:
-        running.append(None)
-        at_once.append(len(running))
-        time.sleep(0.02)
-        running.pop()
-        return {}
-
-    edge.stages = stages  # type: ignore[method-assign]
-    assert tfimg(*MANY, "--jobs", "3").code == 0
-    assert at_once == [1, 1, 1]
-
-
 # Room
 
 

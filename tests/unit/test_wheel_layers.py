@@ -10,13 +10,15 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
 
-from tfimg.errors import HashMismatchError, LockError
+from tfimg.cancellation import Cancellation
+from tfimg.errors import HashMismatchError, Interrupted, LockError
 from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.make import MadeLayer, Source, make, stages
 from tfimg.layers.store import LayerStore
@@ -281,6 +283,26 @@ def test_a_wheel_that_nobody_has_stops_everything(images: dict[str, dict[str, An
     store = LayerStore(folder=tmp_path / "store")
     with pytest.raises(LockError, match=r"no tensorflow 1\.0 with sha256"):
         made({**images["cp39"], "wheels": images["cp39"]["wheels"][:1]}, store)
+    assert not list(store.folder.glob("layer-*"))
+
+
+def test_two_at_once_make_each_layer_once(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    store, events = LayerStore(folder=tmp_path / "store"), list[Any]()
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: made(images["cp39"], store, events), range(2))
+    assert [one.blob for one in first] == [one.blob for one in second]
+    assert sorted(name for name, state in events if state == "done") == sorted(
+        one.layer.name for one in first
+    )
+
+
+def test_what_is_cancelled_stops_and_leaves_nothing_half_made(
+    images: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    store, cancellation = LayerStore(folder=tmp_path / "store"), Cancellation()
+    cancellation.cancel()
+    with cancellation.covering(), pytest.raises(Interrupted):
+        made(images["cp39"], store)
     assert not list(store.folder.glob("layer-*"))
 
 

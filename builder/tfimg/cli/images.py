@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from tfimg import __version__
 from tfimg.batch.kept import Kept, accelerator
@@ -72,7 +73,7 @@ def means_of(context: Context, *, reuse: bool) -> Means:
         network=context.network, context=context.workspace.images, suite=suite, suite_digest=suite_digest(suite),
         asking=_asking(context), kept=Kept(folder=context.state / "reports"), fresh=arguments.no_cache,
         reuse=reuse, cache=read_cache(arguments.cache_from, arguments.cache_to),
-        compression=arguments.compression, hand_in=partial(hand_in, context),
+        compression=arguments.compression, hand_in=partial(hand_in, context, context.state / "layers"),
     )  # fmt: skip
 
 
@@ -106,9 +107,13 @@ def validate(context: Context) -> int:
 
 
 def hand_in(
-    context: Context, planned: Plan, capabilities: Capabilities, tell: Callable[[BuildEvent], None]
+    context: Context,
+    folder: Path,
+    planned: Plan,
+    capabilities: Capabilities,
+    tell: Callable[[BuildEvent], None],
 ) -> dict[str, str]:
-    """The stages that are not built but made of wheels here, where the engine can take them."""
+    """The stages that are not built but made of wheels here and kept in `folder`, where the engine can take them."""
     if not capabilities.takes_layers:
         return {}
 
@@ -116,7 +121,7 @@ def hand_in(
         tell(StageEvent(step=f"layer {layer}", state=state, seconds=round(seconds, 3)))
 
     return context.edge.stages(
-        planned.lock, context.state / "layers", context.network,
+        planned.lock, folder, context.network,
         supplied=planned.wheels, compression=context.arguments.compression, on_event=told,
     )  # fmt: skip
 

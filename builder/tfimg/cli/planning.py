@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.parser import REQUEST
+from tfimg.cli.show import plain_table, print_table, size
 from tfimg.engine.build import choose_output
 from tfimg.errors import UsageError
+from tfimg.layers.make import key
+from tfimg.layers.store import LayerStore
 from tfimg.recipe.ci import document
+from tfimg.recipe.layout import WheelLayer
 from tfimg.recipe.plan import buildable
 from tfimg.recipe.shards import Shard, part, shards, singles
+from tfimg.recipe.sharing import sharing
 from tfimg.resolution.resolve import select
+
+MOST = 3
+"""Images that a row of layers names."""
 
 
 def plan(context: Context) -> int:
     """`tfimg plan`, of a request or, with patterns, of a CI's jobs."""
     arguments = context.arguments
+    if arguments.layers:
+        return _layers(context)
     if arguments.patterns or arguments.format or arguments.shards:
         return _share_out(context)
     return _plan_one(context)
@@ -40,6 +52,43 @@ def _plan_one(context: Context) -> int:
     else:
         print_fields(fields)
     return 0
+
+
+def _layers(context: Context) -> int:
+    """What images share, and the bytes of it: known of layers that were made here, else predicted. Asks no engine."""
+    arguments = context.arguments
+    if arguments.patterns:
+        _require_no_request(context)
+        found = buildable(select(context.specs, arguments.patterns))
+    else:
+        found = (context.resolve().spec,)
+    store = LayerStore(folder=context.state / "layers")
+
+    def known(layer: WheelLayer) -> tuple[int, int] | None:
+        blob = store.find(key(layer, "fast"))
+        return (blob.size, blob.unpacked) if blob else None
+
+    shared = sharing([(spec, context.workspace.read_lock(spec.identifier)) for spec in found], known)
+    if arguments.json:
+        layers = [asdict(layer) for layer in shared.layers]
+        context.emit({"layers": layers, "together_bytes": shared.together, "apart_bytes": shared.apart})
+        return 0
+    table = plain_table("LAYER", "IMAGES", "COMPRESSED", "UNPACKED", "BYTES ARE", "WHICH")
+    for layer in shared.layers:
+        table.add_row(
+            layer.name, str(len(layer.images)), size(layer.compressed_bytes), size(layer.unpacked_bytes),
+            "known" if layer.exact else "predicted", _named(layer.images),
+        )  # fmt: skip
+    print_table(table)
+    print(
+        f"{len(found)} images: {size(shared.together)} together, {size(shared.apart)} if they shared nothing."
+    )
+    return 0
+
+
+def _named(identifiers: tuple[str, ...]) -> str:
+    left = len(identifiers) - MOST
+    return " ".join(identifiers[:MOST]) + (f" and {left} more" if left > 0 else "")
 
 
 def _share_out(context: Context) -> int:
@@ -76,8 +125,6 @@ def _require_no_request(context: Context) -> None:
 
 
 def _print(chosen: tuple[Shard, ...]) -> None:
-    from tfimg.cli.show import plain_table, print_table
-
     table = plain_table("SHARD", "GB", "IMAGE")
     for shard in chosen:
         for identifier in shard.identifiers:

@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cached_property, partial, wraps
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast
 
 import docker
 import requests
@@ -294,6 +294,11 @@ class DockerEngine:
             digest=str(image.id), layers=layers, unpacked_bytes=unpacked, labels=dict(image.labels),
             content=content_digest(image.attrs),
         )  # fmt: skip
+
+    @_reachable
+    def export(self, name: str) -> Iterator[bytes]:
+        """See `Engine`."""
+        return cast("Iterator[bytes]", self._client.api.get_image(name))
 
     @_reachable
     def inventory(self, known: Mapping[str, LocalImage] = NOTHING) -> Sequence[LocalImage]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -246,6 +246,10 @@ class Engine(Protocol):
 
     def read_back(self, name: str) -> StoredImage:
         """Read an image from the store, layer by layer."""
+        ...
+
+    def export(self, name: str) -> Iterator[bytes]:
+        """An image as an archive, in pieces: what `docker save` writes."""
         ...
 
     def digest(self, name: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
@@ -37,9 +37,15 @@ class Blob:
 
 
 class BlobWriter:
-    """Writes files into a layer; folders come by themselves. Not thread-safe."""
+    """Writes files into a layer; folders come by themselves. Not thread-safe.
 
-    def __init__(self, sink: BinaryIO, compression: Compression) -> None:
+    `go_on` is called for each piece, and raises where the layer is not wanted any more.
+    """
+
+    def __init__(
+        self, sink: BinaryIO, compression: Compression, go_on: Callable[[], None] = lambda: None
+    ) -> None:
+        self._go_on = go_on
         self._kind = "gzip" if compression == "gzip" else "zstd"
         self._compressor = _compressor(compression)
         self._sink = sink
@@ -62,6 +68,7 @@ class BlobWriter:
         self._header(path, size=size, mode=0o755 if executable else 0o644)
         written = 0
         for piece in pieces:
+            self._go_on()
             written += len(piece)
             self._write(piece)
         if written != size:

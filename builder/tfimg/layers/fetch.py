@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from secrets import token_hex
 
@@ -17,10 +17,16 @@ PIECE = 1 << 20
 
 
 def fetch(
-    package: LockedPackage, folder: Path, *, indexes: Sequence[Index], supplied: Sequence[Path]
+    package: LockedPackage,
+    folder: Path,
+    *,
+    indexes: Sequence[Index],
+    supplied: Sequence[Path],
+    go_on: Callable[[], None],
 ) -> Path:
     """The wheel in `folder`, downloaded where it is not there yet.
 
+    `go_on` is called for each piece, and raises where the wheel is not wanted any more.
     Raises `HashMismatchError` for a wheel that is not the locked one, `LockError` when no index has it and
     `NetworkError` when an index cannot be reached.
     """
@@ -30,7 +36,7 @@ def fetch(
     kept.mkdir(parents=True, exist_ok=True)
     partial = kept / f"partial-{token_hex(8)}"
     try:
-        name = _download(package, partial, indexes=indexes, supplied=supplied)
+        name = _download(package, partial, indexes, supplied, go_on)
         # Installers read a wheel's name and version from its file name.
         return partial.replace(kept / name)
     finally:
@@ -38,7 +44,11 @@ def fetch(
 
 
 def _download(
-    package: LockedPackage, target: Path, *, indexes: Sequence[Index], supplied: Sequence[Path]
+    package: LockedPackage,
+    target: Path,
+    indexes: Sequence[Index],
+    supplied: Sequence[Path],
+    go_on: Callable[[], None],
 ) -> str:
     """Write the wheel's content and return its file name."""
     for wheel in supplied:
@@ -53,6 +63,7 @@ def _download(
         digest = hashlib.sha256()
         with target.open("wb") as sink:
             for piece in index.download(url, PIECE):
+                go_on()
                 digest.update(piece)
                 sink.write(piece)
         if digest.hexdigest() != package.sha256:

@@ -7,14 +7,15 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import Literal
+from typing import BinaryIO, Literal
 
-from tfimg.cancellation import on_cancel
+from tfimg.cancellation import check, on_cancel
 from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.fetch import fetch
 from tfimg.layers.store import LayerStore
@@ -65,15 +66,15 @@ def make(
     made: dict[str, MadeLayer] = {}
     missing = []
     for part in parts(lock):
-        found = {layer: store.find(key(layer, compression)) for layer in layers_of(part)}
-        if all(found.values()):
-            for layer, blob in found.items():
-                assert blob is not None  # noqa: S101  (all are there)
-                made[layer.name] = MadeLayer(layer=layer, blob=blob, seconds=None)
-                told(layer.name, "cached", 0.0)
+        if found := _found(part, store, compression):
+            made |= found
+            for name in found:
+                told(name, "cached", 0.0)
         else:
             missing.append(part)
-    made |= _packed(missing, store, source=source, compression=compression, told=told)
+    if missing:
+        made |= _packed(missing, store, source=source, compression=compression, told=told)
+        store.prune()
     return tuple(made[layer.name] for layer in wheel_layers(lock))
 
 
@@ -100,6 +101,15 @@ def key(layer: WheelLayer, compression: Compression) -> str:
     return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
 
+def _found(part: Part, store: LayerStore, compression: Compression) -> dict[str, MadeLayer]:
+    """The layers of a part by name, if the store has all of them."""
+    blobs = {layer: store.find(key(layer, compression)) for layer in layers_of(part)}
+    found = {
+        layer.name: MadeLayer(layer=layer, blob=blob, seconds=None) for layer, blob in blobs.items() if blob
+    }
+    return found if len(found) == len(blobs) else {}
+
+
 def _packed(
     missing: Sequence[Part], store: LayerStore, *, source: Source, compression: Compression, told: Told
 ) -> Mapping[str, MadeLayer]:
@@ -107,46 +117,69 @@ def _packed(
     folder = store.folder / "wheels"
     stopped = threading.Event()
 
-    def fetched(package: LockedPackage) -> Path:
+    def go_on() -> None:
         if stopped.is_set():
             raise _Stopped
-        return fetch(package, folder, indexes=source.indexes, supplied=source.supplied)
 
-    def packed(part: Part, wheels: Sequence[Callable[[], Path]]) -> list[MadeLayer]:
-        files = [wheel() for wheel in wheels]
-        if stopped.is_set():
-            raise _Stopped
-        for layer in layers_of(part):
-            told(layer.name, "started", 0.0)
-        begin = time.monotonic()
-        blobs = _pack(part, files, store, compression)
+    writer = partial(BlobWriter, compression=compression, go_on=go_on)
+
+    def fetched(part: Part, package: LockedPackage) -> Path | None:
+        go_on()
+        with store.exclusive(package.sha256, go_on):
+            if _found(part, store, compression):  # somebody else has just made them
+                return None
+            return fetch(package, folder, indexes=source.indexes, supplied=source.supplied, go_on=go_on)
+
+    def packed(part: Part, wheels: Sequence[Future[Path | None]]) -> list[MadeLayer]:
+        files = [file for wheel in wheels if (file := wheel.result())]
+        with store.exclusive(part.name + key(layers_of(part)[0], compression), go_on):
+            if found := _found(part, store, compression):
+                return list(found.values())
+            for layer in layers_of(part):
+                told(layer.name, "started", 0.0)
+            begin = time.monotonic()
+            blobs = _pack(part, files, store, writer, compression)
         seconds = time.monotonic() - begin
         for layer in blobs:
             told(layer.name, "done", seconds)
         return [MadeLayer(layer=layer, blob=blob, seconds=seconds) for layer, blob in blobs.items()]
 
+    # An interruption stops the threads before it waits for them.
     with (
-        on_cancel(stopped.set),
         ThreadPoolExecutor(DOWNLOADS) as downloads,
         ThreadPoolExecutor(os.cpu_count()) as packers,
+        _setting(stopped),
+        on_cancel(stopped.set),
     ):
-        try:
-            jobs = []
-            for part in sorted(missing, key=_order):
-                packages = read_packages({part.name: part.lock})
-                wheels = [downloads.submit(fetched, package).result for package in packages]
-                jobs.append(packers.submit(packed, part, wheels))
-            made = [one for job in jobs for one in job.result()]
-        except BaseException:
-            stopped.set()
-            downloads.shutdown(wait=False, cancel_futures=True)
-            packers.shutdown(wait=False, cancel_futures=True)
-            raise
-    return {one.layer.name: one for one in made}
+        jobs = []
+        for part in sorted(missing, key=_order):
+            packages = read_packages({part.name: part.lock})
+            wheels = [downloads.submit(fetched, part, package) for package in packages]
+            jobs.append(packers.submit(packed, part, wheels))
+        wait(jobs, return_when=FIRST_EXCEPTION)
+        stopped.set()
+        _raise_first(jobs)
+    return {one.layer.name: one for job in jobs for one in job.result()}
 
 
 class _Stopped(Exception):
     """Another layer failed, or somebody interrupted."""
+
+
+@contextmanager
+def _setting(event: threading.Event) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        event.set()
+
+
+def _raise_first(jobs: Sequence[Future[list[MadeLayer]]]) -> None:
+    """Raise what made the others stop."""
+    errors = [error for job in jobs if (error := job.exception())]
+    check()
+    for error in sorted(errors, key=lambda error: isinstance(error, _Stopped | CancelledError)):
+        raise error
 
 
 ORDER = ("tensorflow", "cudnn", "libtpu", "cublas", "solvers", "cuda", "packages")
@@ -158,7 +191,11 @@ def _order(part: Part) -> int:
 
 
 def _pack(
-    part: Part, wheels: Sequence[Path], store: LayerStore, compression: Compression
+    part: Part,
+    wheels: Sequence[Path],
+    store: LayerStore,
+    writer: Callable[[BinaryIO], BlobWriter],
+    compression: Compression,
 ) -> dict[WheelLayer, Blob]:
     """The layers of one part; those that another part's wheels gave already are not packed again."""
     found: dict[WheelLayer, Blob] = {}
@@ -173,7 +210,7 @@ def _pack(
             if blob:
                 found[layer] = blob
             else:
-                writers[layer.shared] = stack.enter_context(_pending(store, compression))
+                writers[layer.shared] = stack.enter_context(_pending(store, writer))
         into, rest = (pending.writer if pending else None for pending in map(writers.get, (True, False)))
         for wheel in wheels:
             unpack(wheel, shared=part.shared, into=into, rest=rest)
@@ -202,11 +239,11 @@ class _Pending:
 
 
 @contextmanager
-def _pending(store: LayerStore, compression: Compression) -> Iterator[_Pending]:
+def _pending(store: LayerStore, writer: Callable[[BinaryIO], BlobWriter]) -> Iterator[_Pending]:
     path = store.folder / f"layer-{token_hex(8)}"
     try:
         with path.open("wb") as sink:
-            yield _Pending(path, BlobWriter(sink, compression))
+            yield _Pending(path, writer(sink))
     finally:
         path.unlink(missing_ok=True)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,10 @@ from tfimg.workspace import write_atomically
 KEPT_BYTES = 20_000_000_000
 """What the store may hold: the layers of nine sets of NVIDIA's libraries, 1.4 GB each for CUDA 12.2, and those of the
 TensorFlows on them."""
+
+
+STALE_SECONDS = 24 * 60 * 60
+"""The age of a file at which nobody is at work on it any more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,8 +83,27 @@ class LayerStore:
         }
         return str(self._put(manifest)["digest"])
 
+    @contextmanager
+    def exclusive(self, name: str, go_on: Callable[[], None]) -> Iterator[None]:
+        """Let nobody else, in this program or another, into the block of that name; `go_on` may end the waiting."""
+        place = self.folder / "locks" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("w") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    go_on()
+                    time.sleep(0.1)
+            yield
+
     def prune(self, limit: int = KEPT_BYTES) -> None:
-        """Remove the layers whose last use is the longest ago until `limit` bytes are left."""
+        """Remove the layers whose last use is the longest ago until `limit` bytes are left, and what a kill left."""
+        for partial in (*self.folder.glob("layer-*"), *self.folder.glob("wheels/*/*")):
+            with suppress(FileNotFoundError):
+                if time.time() - partial.stat().st_mtime > STALE_SECONDS:
+                    partial.unlink()
         files = sorted(
             ((file.stat(), file) for file in self.blobs.iterdir()), key=lambda one: -one[0].st_mtime
         )

@@ -61,6 +61,17 @@ def add_images(commands: Any) -> None:
     _profile(build, "standard", "full")
     build.set_defaults(only=[], skip=[])
     _find_links(build)
+    rebuild = command(
+        commands, "rebuild-check", "rebuild:rebuild_check",
+        "build an image twice from nothing, and name the files that differ", "tfimg rebuild-check --tf 2.15",
+    )  # fmt: skip
+    request_options(rebuild)
+    base_options(rebuild)
+    rebuild.add_argument("--renew-base", action="store_true", help="bootstrap the base anew as well, twice")
+    rebuild.set_defaults(
+        only=[], skip=[], profile="standard", no_cache=True, cache_from=[], cache_to=[], compression="fast"
+    )
+    _find_links(rebuild)
     validate = command(
         commands, "validate", "images:validate", "run the suite in an image that is in the engine",
         "tfimg validate tfimg/tensorflow:2.15 --as 2.15.1-cpu-py3.11",

@@ -20,7 +20,7 @@ def add_planning(commands: Any) -> None:
     plan = command(
         commands, "plan", "planning:plan",
         "show what a build would do on the engine at hand, or share many out over a CI's machines; do nothing",
-        "tfimg plan --tf 2.15\n  tfimg plan '2.1[5-8]*' --format github --shards 8",
+        "tfimg plan --tf 2.15\n  tfimg plan '2.1*' --format github --shards 8\n  tfimg plan '2.20*-cuda*' --layers",
     )  # fmt: skip
     pattern_arguments(plan, "a request's one image; with --format or --shards all")
     request_options(plan)
@@ -34,6 +34,9 @@ def add_planning(commands: Any) -> None:
         "--shards", metavar="N", type=_count,
         help="N jobs at most; images that share big layers stay together (default: a job for each image)",
     )  # fmt: skip
+    plan.add_argument(
+        "--layers", action="store_true", help="show which layers the images share, and their bytes"
+    )
     bake = command(
         commands, "bake", "bake:bake", "print a file from which `docker buildx bake` builds images",
         "tfimg bake 2.15.1 --output docker-bake.json && docker buildx bake -f docker-bake.json gpu",

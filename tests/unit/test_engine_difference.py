@@ -1,0 +1,80 @@
+"""Two exports side by side: what differs is named."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from tfimg.engine.difference import layer_pairs
+from tfimg.errors import EngineRefused
+
+Export = Callable[..., Path]
+
+
+def layer(files: Mapping[str, tuple[bytes, int]]) -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w") as archive:
+        for name, (content, mtime) in files.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime = len(content), mtime
+            archive.addfile(member, io.BytesIO(content))
+    return sink.getvalue()
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Export:
+    def write(name: str, *layers: tuple[str, bytes]) -> Path:
+        manifest = json.dumps([{"Layers": [f"blobs/sha256/{digest}" for digest, _ in layers]}]).encode()
+        file = tmp_path / name
+        with tarfile.open(file, "w") as archive:
+            for path, content in [
+                *((f"blobs/sha256/{one}", data) for one, data in layers),
+                ("manifest.json", manifest),
+            ]:
+                member = tarfile.TarInfo(path)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        return file
+
+    return write
+
+
+def test_equal_layers_are_not_even_opened(export: Export) -> None:
+    first, second = (export(name, ("aa", b"no archive")) for name in ("1", "2"))
+    (pair,) = layer_pairs(first, second)
+    assert pair.same
+    assert pair.files == ()
+
+
+@pytest.mark.parametrize("pack", [bytes, zstandard.ZstdCompressor().compress])
+def test_each_file_that_differs_is_named_with_what_differs(
+    export: Export, pack: Callable[[bytes], bytes]
+) -> None:
+    one = layer({"same": (b"x", 1), "clock": (b"x", 1), "content": (b"x", 1), "gone": (b"", 1)})
+    other = layer({"same": (b"x", 1), "clock": (b"x", 2), "content": (b"yy", 1), "new": (b"", 1)})
+    (pair,) = layer_pairs(export("1", ("aa", pack(one))), export("2", ("bb", pack(other))))
+    assert pair.digests == ("sha256:aa", "sha256:bb")
+    assert pair.differing == 4
+    clock, content, gone, new = pair.files
+    assert clock == "clock: mtime 1 and 2"
+    assert content.startswith("content: size 1 and 2, content ")
+    assert (gone, new) == ("gone: only in the first", "new: only in the second")
+
+
+def test_a_layer_that_one_lacks_differs_whole(export: Export) -> None:
+    same, more = ("aa", b"-"), ("bb", layer({"a": (b"", 1)}))
+    first, second = layer_pairs(export("1", same), export("2", same, more))
+    assert first.same
+    assert (second.digests, second.files) == ((None, "sha256:bb"), ("a: only in the second",))
+
+
+def test_what_is_no_export_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "1").write_bytes(b"\0" * 2048)
+    with pytest.raises(EngineRefused, match="no exported image"):
+        list(layer_pairs(tmp_path / "1", tmp_path / "1"))

@@ -1,0 +1,74 @@
+"""What images share, and in how many bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tfimg.cli import main
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.layout import WheelLayer
+from tfimg.recipe.sharing import PREDICTED, sharing
+from tfimg.workspace import Workspace
+
+Named = Callable[[str], ImageSpec]
+FAMILY = (
+    "2.20.0-cuda12.5-py3.9", "2.20.0-cuda12.5-py3.11", "2.20.0-cuda12.5-py3.13", "2.20.0-cpu-py3.11",
+    "2.20.0-cpu-py3.13",
+)  # fmt: skip
+
+
+def unknown(_: WheelLayer) -> None:
+    return None
+
+
+def test_a_family_shares_its_libraries_and_what_is_not_of_one_python(
+    named: Named, workspace: Workspace
+) -> None:
+    images = [(named(one), workspace.read_lock(one)) for one in FAMILY]
+    found = sharing(images, unknown)
+    counts: dict[str, list[int]] = {}
+    for layer in found.layers:
+        counts.setdefault(layer.name, []).append(len(layer.images))
+    assert counts == {
+        "cudnn": [3], "cublas": [3], "solvers": [3], "cuda": [3], "tensorflow": [3, 2],
+        "tensorflow-python": [1, 1, 1, 1, 1], "packages": counts["packages"],
+    }  # fmt: skip
+    assert sum(counts["packages"]) == 5
+    assert found.together < 0.5 * found.apart
+
+
+def test_one_image_shares_nothing(named: Named, workspace: Workspace) -> None:
+    found = sharing([(named(FAMILY[0]), workspace.read_lock(FAMILY[0]))], unknown)
+    assert found.together == found.apart == sum(layer.compressed_bytes for layer in found.layers)
+
+
+def test_bytes_are_those_that_are_known_else_predicted(named: Named, workspace: Workspace) -> None:
+    def known(layer: WheelLayer) -> tuple[int, int] | None:
+        return (7, 9) if layer.name == "cudnn" else None
+
+    found = sharing([(named(FAMILY[0]), workspace.read_lock(FAMILY[0]))], known)
+    by_name = {layer.name: layer for layer in found.layers}
+    assert (by_name["cudnn"].compressed_bytes, by_name["cudnn"].exact) == (7, True)
+    assert (by_name["cublas"].compressed_bytes, by_name["cublas"].exact) == (PREDICTED["cublas"][0], False)
+
+
+def test_every_layer_of_the_matrix_has_a_prediction(
+    specs: tuple[ImageSpec, ...], workspace: Workspace
+) -> None:
+    buildable = [spec for spec in specs if spec.platform == "linux/amd64"]
+    found = sharing([(spec, workspace.read_lock(spec.identifier)) for spec in buildable], unknown)
+    assert {layer.name for layer in found.layers} <= set(PREDICTED)
+    assert found.together < 0.5 * found.apart
+
+
+def test_the_command_asks_no_engine(capsys: pytest.CaptureFixture[str], tmp_path: object) -> None:
+    environ = {"DOCKER_HOST": "tcp://127.0.0.1:1", "TFIMG_STATE": str(tmp_path)}
+    assert main(["plan", "2.20.0-cuda*", "--layers"], environ) == 0
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last.startswith("5 images: ")
+    assert main(["plan", "--tf", "2.20", "--layers", "--json"], environ) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["together_bytes"] == document["apart_bytes"]
