@@ -133,11 +133,16 @@ def workspace(tmp_path: Path) -> Path:
 
 @contextmanager
 def daemon(folder: Path, dockerd: str, *options: str) -> Iterator[str]:
-    """Another engine, without a network of its own so that it leaves the bridge alone; yields its host."""
+    """Another engine, in a network namespace of its own; yields its host.
+
+    Without one, an engine that is told to have no bridge deletes that of the engine that runs (moby 26.1: `docker0`).
+    Its mounts are its own too, so that none is left behind.
+    """
     host = f"unix://{folder}/docker.sock"
     pid = start_daemon(
         [
-            dockerd, "--host", host, "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec",
+            "unshare", "--net", "--mount", dockerd, "--host", host,
+            "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec",
             "--pidfile", f"{folder}/pid", "--bridge=none", "--iptables=false", "--ip6tables=false", *options,
         ],
         log=folder / "log",

@@ -160,7 +160,7 @@ def test_a_ci_gets_its_jobs_and_no_engine_is_asked(tfimg: Run, edge: FakeEdge) -
     # Bytes are those of the layers' table: TensorFlow and packages; and NVIDIA's libraries.
     assert ended.json == {
         "include": [
-            {"name": cpu, "images": [cpu], "command": job.format(cpu), "bytes": 1_270_000_000},
+            {"name": cpu, "images": [cpu], "command": job.format(cpu), "bytes": 1_280_000_000},
             {"name": gpu, "images": [gpu], "command": job.format(gpu), "bytes": 4_750_000_000},
         ]
     }

@@ -72,7 +72,7 @@ class Edge:
 
     def stages(
         self, lock: Layers, folder: Path, network: HostNetwork, *,
-        supplied: Sequence[Path], compression: Compression, on_event: Told,
+        supplied: Sequence[Path], compression: Compression, fresh: bool, on_event: Told,
     ) -> dict[str, str]:  # fmt: skip
         """Stages of a Dockerfile, made of wheels and kept in `folder`; see `tfimg.layers.make`."""
         from tfimg.layers.make import Source, make, stages
@@ -80,7 +80,8 @@ class Edge:
 
         store = LayerStore(folder=folder)
         source = Source(indexes=self._indexes(network), supplied=supplied)
-        return stages(make(lock, store, source=source, compression=compression, on_event=on_event), store)
+        made = make(lock, store, source=source, compression=compression, fresh=fresh, on_event=on_event)
+        return stages(made, store)
 
     def index(self, network: HostNetwork) -> Index:
         """The package index that this machine's settings name, else the one that everybody uses."""

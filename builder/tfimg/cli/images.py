@@ -122,7 +122,8 @@ def hand_in(
 
     return context.edge.stages(
         planned.lock, folder, context.network,
-        supplied=planned.wheels, compression=context.arguments.compression, on_event=told,
+        supplied=planned.wheels, compression=context.arguments.compression,
+        fresh=context.arguments.no_cache, on_event=told,
     )  # fmt: skip
 
 

@@ -55,6 +55,8 @@ def engines(environ: Mapping[str, str], state: Path, names: Sequence[str]) -> tu
     """
     if not names:
         return (connect(environ, state),)
+    # Of no engine yet: whether there is a buildx to ask.
+    DockerEngine(host="unix:///dev/null", environ=environ).buildx_version()
     return tuple(_engine(find_builder(name, environ), environ, state) for name in names)
 
 

@@ -6,6 +6,7 @@ import io
 import os
 import re
 import shutil
+import socket
 import tarfile
 import tempfile
 import threading
@@ -94,6 +95,37 @@ def _reachable(
     return guarded
 
 
+ALIVE = (
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 35_000),
+)
+"""A connection to another machine ends 35 s after that machine was last heard of (Linux, tcp(7)): a long check says
+nothing for minutes, and an engine behind a broken network says nothing for ever."""
+
+
+class _Api(docker.APIClient):
+    """Docker's client, which notices that the network is gone and that the engine has an authority of its own."""
+
+    def mount(self, prefix: Any, adapter: Any) -> None:
+        """See `requests.Session`."""
+        adapter.poolmanager.connection_pool_kw["socket_options"] = ALIVE
+        super().mount(prefix, adapter)
+
+    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+        """See `requests.Session`: it takes REQUESTS_CA_BUNDLE over what it was told (psf/requests issue 3829)."""
+        chosen = self.verify if verify is None else verify
+        return super().merge_environment_settings(url, proxies, stream, chosen, cert)
+
+
+class _Client(docker.DockerClient):
+    def __init__(self, **options: Any) -> None:
+        self.api = _Api(**options)
+
+
 class DockerEngine:
     """The engine that answers at `host`, such as `unix:///run/docker.sock`.
 
@@ -114,7 +146,7 @@ class DockerEngine:
     def _client(self) -> docker.DockerClient:
         try:
             # Reads DOCKER_HOST and, for TLS, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH, as buildx does.
-            return docker.DockerClient.from_env(timeout=600, version="auto", environment=self._environ)
+            return _Client.from_env(timeout=600, version="auto", environment=self._environ)
         except DockerException as error:
             raise self._gone(error) from None
 
@@ -250,7 +282,7 @@ class DockerEngine:
     def _still_there(self) -> None:
         """Raises `EngineUnavailable` unless the engine answers soon; the client's own patience is for long exports."""
         try:
-            docker.DockerClient.from_env(timeout=ANSWER_SECONDS, environment=self._environ).close()
+            _Client.from_env(timeout=ANSWER_SECONDS, environment=self._environ).close()
         except DockerException as error:
             raise self._gone(error) from None
 
@@ -357,14 +389,14 @@ class DockerEngine:
         try:
             container.put_archive("/", _archive(order.files))
             # Before the start, so that no line is lost.
-            socket = self._client.api.attach_socket(
+            stream = self._client.api.attach_socket(
                 str(container.id), {"stdout": 1, "stderr": 1, "stream": 1}
             )
-            with closing(socket), closing(socket._response):
+            with closing(stream), closing(stream._response):
                 container.start()
                 alarm.start()
                 with on_cancel(container.kill):
-                    yield from _lines(frames_iter(socket, tty=False))  # type: ignore[no-untyped-call]
+                    yield from self._told(stream)
             status = container.wait()["StatusCode"]
             container.reload()
             if alarm.rang:
@@ -374,6 +406,12 @@ class DockerEngine:
             alarm.cancel()
             with suppress(requests.exceptions.RequestException):
                 container.remove(force=True, v=True)
+
+    def _told(self, stream: Any) -> Iterator[Line]:
+        try:
+            yield from _lines(frames_iter(stream, tty=False))  # type: ignore[no-untyped-call]
+        except OSError as error:
+            raise self._gone(error) from None
 
     @_reachable
     def tag(self, name: str, references: Sequence[str]) -> None:
@@ -442,7 +480,7 @@ class _Alarm(threading.Timer):
 
     def _ring(self) -> None:
         self.rang = True
-        with suppress(APIError):
+        with suppress(requests.exceptions.RequestException):
             self._act()
 
 

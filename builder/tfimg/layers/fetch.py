@@ -55,25 +55,30 @@ def _download(
         if _sha256(wheel) == package.sha256:
             shutil.copy(wheel, target)
             return wheel.name
+    others = []
     for index in indexes:
-        found = index.locate(package.name, package.sha256)
-        if found is None:
-            continue
-        name, url = found
-        digest = hashlib.sha256()
-        with target.open("wb") as sink:
-            for piece in index.download(url, PIECE):
-                go_on()
-                digest.update(piece)
-                sink.write(piece)
-        if digest.hexdigest() != package.sha256:
-            raise HashMismatchError(
-                f"A wheel from the package index is not the one that was locked: {name} has sha256 "
-                f"{digest.hexdigest()}, and the lock has {package.sha256}.",
-                next_step="If the index is a mirror, check that mirror; do not build until you know who changed the "
-                "file. Only then write the lock anew with `tfimg lock`.",
-            )
-        return name
+        for name, url in index.locate(package.name, package.version, package.sha256):
+            digest = hashlib.sha256()
+            with target.open("wb") as sink:
+                for piece in index.download(url, PIECE):
+                    go_on()
+                    digest.update(piece)
+                    sink.write(piece)
+            if digest.hexdigest() == package.sha256:
+                return name
+            others.append(f"{name} has sha256 {digest.hexdigest()}")
+        others += [
+            f"{wheel.filename} has another hash"
+            for wheel in index.wheels(package.name)
+            if str(wheel.version) == package.version
+        ]
+    if others:
+        raise HashMismatchError(
+            f"A wheel from the package index is not the one that was locked: {others[0]}, and the lock has "
+            f"{package.name} with {package.sha256}.",
+            next_step="If the index is a mirror, check that mirror; do not build until you know who changed the "
+            "file. Only then write the lock anew with `tfimg lock`.",
+        )
     raise LockError(
         f"The package index has no {package.name} {package.version} with sha256 {package.sha256}.",
         next_step="If the index is a mirror, check that it has everything; else write the lock anew with `tfimg lock`.",

@@ -55,25 +55,31 @@ Told = Callable[[str, LayerState, float], None]
 
 
 def make(
-    lock: Layers, store: LayerStore, *, source: Source, compression: Compression, on_event: Told
+    lock: Layers,
+    store: LayerStore,
+    *,
+    source: Source,
+    compression: Compression,
+    on_event: Told,
+    fresh: bool = False,
 ) -> tuple[MadeLayer, ...]:
     """The layers of a lock, lowest first. Raises like `tfimg.layers.fetch.fetch`.
 
-    `on_event` is called from several threads, one at a time.
+    `fresh` makes those anew that the store has. `on_event` is called from several threads, one at a time.
     """
     store.prepare()
     told = _one_at_a_time(on_event)
     made: dict[str, MadeLayer] = {}
     missing = []
     for part in parts(lock):
-        if found := _found(part, store, compression):
+        if not fresh and (found := _found(part, store, compression)):
             made |= found
             for name in found:
                 told(name, "cached", 0.0)
         else:
             missing.append(part)
     if missing:
-        made |= _packed(missing, store, source=source, compression=compression, told=told)
+        made |= _packed(missing, store, source=source, compression=compression, told=told, fresh=fresh)
         store.prune()
     return tuple(made[layer.name] for layer in wheel_layers(lock))
 
@@ -111,7 +117,13 @@ def _found(part: Part, store: LayerStore, compression: Compression) -> dict[str,
 
 
 def _packed(
-    missing: Sequence[Part], store: LayerStore, *, source: Source, compression: Compression, told: Told
+    missing: Sequence[Part],
+    store: LayerStore,
+    *,
+    source: Source,
+    compression: Compression,
+    told: Told,
+    fresh: bool,
 ) -> Mapping[str, MadeLayer]:
     """Fetch and pack the parts, the largest first since they take longest; all stop when one fails."""
     folder = store.folder / "wheels"
@@ -126,19 +138,19 @@ def _packed(
     def fetched(part: Part, package: LockedPackage) -> Path | None:
         go_on()
         with store.exclusive(package.sha256, go_on):
-            if _found(part, store, compression):  # somebody else has just made them
+            if not fresh and _found(part, store, compression):  # somebody else has just made them
                 return None
             return fetch(package, folder, indexes=source.indexes, supplied=source.supplied, go_on=go_on)
 
     def packed(part: Part, wheels: Sequence[Future[Path | None]]) -> list[MadeLayer]:
         files = [file for wheel in wheels if (file := wheel.result())]
         with store.exclusive(part.name + key(layers_of(part)[0], compression), go_on):
-            if found := _found(part, store, compression):
+            if not fresh and (found := _found(part, store, compression)):
                 return list(found.values())
             for layer in layers_of(part):
                 told(layer.name, "started", 0.0)
             begin = time.monotonic()
-            blobs = _pack(part, files, store, writer, compression)
+            blobs = _pack(part, files, store, writer, compression, fresh=fresh)
         seconds = time.monotonic() - begin
         for layer in blobs:
             told(layer.name, "done", seconds)
@@ -196,6 +208,8 @@ def _pack(
     store: LayerStore,
     writer: Callable[[BinaryIO], BlobWriter],
     compression: Compression,
+    *,
+    fresh: bool,
 ) -> dict[WheelLayer, Blob]:
     """The layers of one part; those that another part's wheels gave already are not packed again."""
     found: dict[WheelLayer, Blob] = {}
@@ -206,7 +220,8 @@ def _pack(
             # What is the same for every Python has, in its wheels' own words, the same hashes.
             listed = [line for wheel in wheels for line in contents(wheel, part.shared)]
             same[layer.shared] = _content_key(listed, compression)
-            blob = store.find(same[layer.shared]) if layer.shared and not part.whole else None
+            known = layer.shared and not part.whole and not fresh
+            blob = store.find(same[layer.shared]) if known else None
             if blob:
                 found[layer] = blob
             else:

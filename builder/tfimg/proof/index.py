@@ -140,12 +140,21 @@ class Index:
         except UNREADABLE as error:
             raise _unreadable(f"what it has of {project}", error) from None
 
-    def locate(self, project: str, sha256: str) -> tuple[str, str] | None:
-        """Name and address of the file with a hash, also one that was withdrawn; None where the index has none."""
-        for package, _ in self._packages(project):
-            if package.digests.get("sha256") == sha256:
-                return package.filename, package.url
-        return None
+    def locate(self, project: str, version: str, sha256: str) -> tuple[tuple[str, str], ...]:
+        """Names and addresses of files that may be the one with a hash, also of those that were withdrawn.
+
+        One, where the index tells hashes; else all wheels of that version whose hash it does not tell.
+        """
+        listed = [package for package, _ in self._packages(project)]
+        found = [package for package in listed if package.digests.get("sha256") == sha256]
+        silent = [
+            package
+            for package in listed
+            if package.version == version
+            and package.package_type == "wheel"
+            and "sha256" not in package.digests
+        ]
+        return tuple((package.filename, package.url) for package in found or silent)
 
     def download(self, url: str, piece: int) -> Iterator[bytes]:
         """A file's content in pieces of `piece` bytes."""

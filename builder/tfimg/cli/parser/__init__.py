@@ -22,6 +22,7 @@ examples:
   tfimg list '2.15*'                   what can be built
   tfimg build --tf 2.15                build, validate and tag a CPU image; --cuda 12: for GPUs
   tfimg resolve --tf 2.15 --cuda 12    which image a request means
+  tfimg plan '2.15*' --shards 4        how builds are shared out over machines
   tfimg matrix                         what goes together, and what is proven
   tfimg which                          which image fits this machine's driver and GPU
   tfimg doctor                         whether this machine can build and run images

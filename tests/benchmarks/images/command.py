@@ -1,0 +1,133 @@
+"""Image builds with tfimg, and with what people do today: `.venv/bin/python tests/benchmarks/images`.
+
+On one machine and in turns; each figure is the median of the runs, each ratio is to one `pip install` in a Dockerfile.
+The benchmark starts engines of its own, as root, in a network of their own, and removes them at the end. What is cold
+has no cached step, wheel or image but the base.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.images.dockerfiles import LAYOUTS
+from benchmarks.images.failure import CannotMeasure
+from benchmarks.images.figures import FIGURES, Result, ratio, told
+from benchmarks.images.plot import plot
+from benchmarks.images.scenarios import SCENARIOS
+from benchmarks.images.session import STORES, Order, measured
+from tfimg.workspace import state_folder, write_atomically
+
+NAMES = [*LAYOUTS, "tfimg"]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure, or read what was measured; print it, and write the files that were asked for."""
+    arguments = _parser().parse_args(argv)
+    # Both, since a shell's background jobs ignore the first, and what is started would too.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        document = json.loads(arguments.read.read_text()) if arguments.read else _measured(arguments)
+    except CannotMeasure as problem:
+        print(f"benchmark: {problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("benchmark: interrupted; its engines are removed", file=sys.stderr)
+        return 130
+    found = [Result(**one) for one in document["results"]]
+    show(found, document)
+    if arguments.svg:
+        write_atomically(arguments.svg, plot(found, title=title(document), notes=notes(document)))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="benchmark", description=__doc__)
+    parser.add_argument("--tf", default="2.20", metavar="VERSION", help="the release (default: %(default)s)")
+    parser.add_argument("--python", default="3.11", help="Python of the one image (default: %(default)s)")
+    parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu", help="default: %(default)s")
+    parser.add_argument("--runs", type=int, default=3, help="default: %(default)s")
+    parser.add_argument(
+        "--scenario", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), help="default: all"
+    )
+    parser.add_argument("--contestant", nargs="+", choices=NAMES, default=NAMES, help="default: all")
+    parser.add_argument(
+        "--store", choices=[*STORES, "both"], default="containerd", help="default: %(default)s"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="written after every contestant's run")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="the plot")
+    parser.add_argument("--read", type=Path, metavar="FILE", help="measure nothing, read what --json wrote")
+    parser.add_argument(
+        "--scratch", type=Path, metavar="DIR", default=state_folder(os.environ) / "benchmark",
+        help="where the engines keep their data; made and removed (default: %(default)s)",
+    )  # fmt: skip
+    return parser
+
+
+def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
+    order = Order(
+        tensorflow=arguments.tf, python=arguments.python, device=arguments.device, scenarios=arguments.scenario,
+        contestants=arguments.contestant, stores=STORES if arguments.store == "both" else (arguments.store,),
+        runs=arguments.runs, scratch=arguments.scratch,
+    )  # fmt: skip
+    return measured(order, lambda document: _keep(arguments.json, document))
+
+
+def _keep(file: Path | None, document: Mapping[str, Any]) -> None:
+    if file:
+        write_atomically(file, json.dumps(document, indent=1) + "\n")
+
+
+def title(document: Mapping[str, Any]) -> str:
+    """What was measured."""
+    return f"Building TensorFlow images: {document['identifier']}"
+
+
+def notes(document: Mapping[str, Any]) -> list[str]:
+    """Where and when, and what the names mean."""
+    machine, begun = document["machine"], document["starts"]
+    where = f"{machine['cores']} cores of {machine['processor']}, {machine['memory_gb']} GB"
+    start = begun["tfimg --version"] / begun["bare interpreter"]
+    lines = [
+        f"{document['date'][:10]}, {where}, Docker {document['engine']}.",
+        "Medians, in brackets their ratio to plain on the same store. Bars compare within a group; shorter is better.",
+        *(f"{name}: {what}." for name, what in document["layouts"].items()),
+        f"tfimg: tfimg build; pale, and the second figure: with its validation. The one package: {document['knob']}.",
+        f"tfimg --version starts in {start:.1f} times what a bare interpreter takes.",
+    ]
+    return [*lines, f"The family: {', '.join(document['family'])}."] if document["family"] else lines
+
+
+def show(found: Sequence[Result], document: Mapping[str, Any]) -> None:
+    """Print a table for each store: a row for each figure, a column for each contestant."""
+    console = Console()
+    for store in dict.fromkeys(one.store for one in found):
+        table = Table(
+            title=f"{document['identifier']}, {store} store: medians (ratios to plain here, to its better store)"
+        )
+        names = [name for name in NAMES if any(one.contestant == name for one in found)]
+        for column in ("", *names):
+            table.add_column(column, justify="right" if column else "left")
+        for figure, (words, _) in FIGURES.items():
+            cells = {
+                one.contestant: _cell(one) for one in found if (one.store, one.figure) == (store, figure)
+            }
+            if cells:
+                table.add_row(words, *(cells.get(name, "") for name in names))
+        console.print(table)
+    print("\n".join(notes(document)))
+
+
+def _cell(one: Result) -> str:
+    ratios = [ratio(found) for found in (one.of_plain, one.of_best_plain) if found is not None]
+    return told(one.median, one.figure) + (f"\n({', '.join(ratios)})" if ratios else "")

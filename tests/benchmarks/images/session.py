@@ -1,0 +1,154 @@
+"""Engines up, contestants in turns, engines down; what was measured is handed over after every contestant."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.__main__ import measure, starts
+from benchmarks.images.contestants import Contestant, Plainly, Tfimg, base, prepare_base
+from benchmarks.images.dockerfiles import LAYOUTS
+from benchmarks.images.engines import BASES, SECOND, Docker, engine, remove
+from benchmarks.images.figures import Measurement, results
+from benchmarks.images.machine import machine
+from benchmarks.images.namespace import alone, namespace
+from benchmarks.images.registry import Registry
+from benchmarks.images.scenarios import Course, run_course
+from benchmarks.images.targets import Knob, Target, find_knob, target
+from tfimg.engine.network import host_network, pip_settings
+
+STORES = ("containerd", "classic")
+PYTHONS = ("3.9", "3.11", "3.13")
+"""Of the family: those that bootstrapped bases have."""
+
+BASES_FILE = "bases.tar"
+CPU_BESIDE = ("3.11", "3.13")
+"""Of a GPU family's images for CPUs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What is to be measured, and below which folder."""
+
+    tensorflow: str
+    python: str
+    device: str
+    scenarios: Sequence[str]
+    contestants: Sequence[str]
+    stores: Sequence[str]
+    runs: int
+    scratch: Path
+
+
+def everyone() -> list[Contestant]:
+    """All contestants, with this machine's way to package indexes."""
+    network = host_network(os.environ, pip_settings())
+    return [*(Plainly(layout=layout, network=network) for layout in LAYOUTS.values()), Tfimg()]
+
+
+def measured(order: Order, keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Measure; returns, and hands to `keep` after every contestant, the whole document. Raises `CannotMeasure`."""
+    contestants = [one for one in everyone() if one.name in order.contestants]
+    one, several = targets(order)
+    knob = find_knob(one)
+    document: dict[str, Any] = {
+        "date": datetime.now(UTC).isoformat(timespec="minutes"),
+        "machine": machine(),
+        "starts": measure({name: starts()[name] for name in ("bare interpreter", "tfimg --version")}),
+        "layouts": {name: layout.what for name, layout in LAYOUTS.items()},
+        "identifier": one.identifier,
+        "knob": knob.requirement,
+        "family": [member.identifier for member in several],
+    }
+    measurements: list[Measurement] = []
+    with place(order) as folder:
+        courses = {store: _course(folder / store, order, one, several, knob) for store in order.stores}
+        document["engine"] = next(iter(courses.values())).version
+        for run, store, contestant in turns(order, contestants):
+            say(f"run {run + 1} of {order.runs}, {store} store: {contestant.name}")
+            with engine(folder / store, store):
+                figures = run_course(courses[store], contestant)
+            measurements.append(
+                Measurement(store=store, run=run, contestant=contestant.name, figures=figures)
+            )
+            document["measurements"] = [asdict(measurement) for measurement in measurements]
+            document["results"] = [asdict(result) for result in results(measurements)]
+            keep(document)
+    return document
+
+
+def turns(order: Order, contestants: Sequence[Contestant]) -> Iterator[tuple[int, str, Contestant]]:
+    """Who runs after whom: stores and contestants take turns, and no contestant is always the first."""
+    for run in range(order.runs):
+        first = run % len(contestants)
+        for store in order.stores:
+            for contestant in [*contestants[first:], *contestants[:first]]:
+                yield run, store, contestant
+
+
+def targets(order: Order) -> tuple[Target, list[Target]]:
+    """The one image, and the family where it is asked for."""
+    one = target(order.tensorflow, order.python, order.device)
+    if not {"second", "family"} & set(order.scenarios):
+        return one, []
+    kinds = [(python, order.device) for python in PYTHONS]
+    kinds += [(python, "cpu") for python in CPU_BESIDE] if order.device == "gpu" else []
+    kinds = kinds if "family" in order.scenarios else kinds[:2]
+    return one, [target(order.tensorflow, python, device) for python, device in kinds]
+
+
+@contextmanager
+def place(order: Order) -> Iterator[Path]:
+    """A network and a folder for the engines. What a killed benchmark left behind goes first."""
+    folder = order.scratch.resolve()
+    with alone():
+        try:
+            _clear(folder)
+            with namespace():
+                yield folder
+        finally:
+            _clear(folder)
+            with suppress(OSError):  # the folder may hold what is not ours
+                folder.rmdir()
+
+
+def _clear(folder: Path) -> None:
+    for left in (SECOND, *STORES):
+        remove(folder / left)
+    (folder / BASES_FILE).unlink(missing_ok=True)
+
+
+def _course(folder: Path, order: Order, one: Target, several: Sequence[Target], knob: Knob) -> Course:
+    """An engine made ready: with the bases, and with the registry's image."""
+    with engine(folder, folder.name) as docker:
+        prepare_bases(docker, [one, *several])
+        registry = Registry(docker=docker)
+        registry.install(base(docker, one.python))
+        version = docker("version", "--format={{.Server.Version}}").strip()
+    return Course(
+        docker=docker, registry=registry, version=version, target=one, knob=knob, family=several,
+        scenarios=order.scenarios, say=say,
+    )  # fmt: skip
+
+
+def prepare_bases(docker: Docker, needed: Sequence[Target]) -> None:
+    """Have tfimg make the bases of these images; another engine of the session takes the first one's."""
+    archive = docker.folder.with_name(BASES_FILE)
+    if archive.exists():
+        docker("load", "--quiet", f"--input={archive}")
+        return
+    for python in sorted({one.python for one in needed}):
+        say(f"making the base for Python {python}")
+        prepare_base(docker, target(needed[0].tensorflow, python, "cpu"))
+    docker("save", f"--output={archive}", *(name for name in docker.images() if name.startswith(BASES)))
+
+
+def say(text: str) -> None:
+    """Tell people how it goes."""
+    print(f"{datetime.now(UTC):%H:%M:%S} {text}", file=sys.stderr, flush=True)

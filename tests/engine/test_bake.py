@@ -1,0 +1,92 @@
+"""Bake files in the hands of `docker buildx bake` itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from tfimg.engine.docker import DockerEngine
+from tfimg.engine.protocol import Exit, Line, RunOrder
+from tfimg.matrix.load import parse_matrix
+from tfimg.matrix.spec import ImageSpec, expand
+from tfimg.recipe.bake import Target, bake
+from tfimg.recipe.plan import Plan
+
+from .conftest import REPOSITORY, ROOT, tfimg
+
+BASE = "tfimg/base:bookworm-py3.11"
+ONCE = """\
+ARG BASE
+FROM ${{BASE}} AS part
+RUN --network=none --mount=type=bind,source=locks/{identifier}.txt,target=/lock.txt \\
+    cat /lock.txt /proc/sys/kernel/random/uuid > /made
+FROM ${{BASE}}
+COPY --link --from=part /made /made
+ENV SAYS="100% of \\${{x}} and %{{y}}"
+LABEL one="{identifier}"
+"""
+"""A stage that never makes the same thing twice; its lock has another path in each image."""
+
+
+def buildx_bake(*arguments: str, engine: DockerEngine, folder: Path) -> str:
+    """As a person would."""
+    done = subprocess.run(
+        ["docker", "buildx", "bake", *arguments], cwd=folder, capture_output=True, text=True, check=False,
+        env={**os.environ, "DOCKER_HOST": engine.host},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_bake_reads_what_is_printed_of_the_whole_matrix(engine: DockerEngine, tmp_path: Path) -> None:
+    file = tmp_path / "docker-bake.json"
+    ended = tfimg("bake", "--base", "registry", "--secrets", "--output", str(file))
+    assert ended.code == 0, ended.stderr
+    written = json.loads(file.read_text())
+    read = json.loads(buildx_bake("-f", str(file), "--print", engine=engine, folder=ROOT))
+    assert read["target"] == {name: meant(target) for name, target in written["target"].items()}
+    assert len(read["target"]) > 100
+    for group in ("cpu", "gpu", "tpu", "2_15"):
+        chosen = json.loads(buildx_bake("-f", str(file), "--print", group, engine=engine, folder=ROOT))
+        assert sorted(chosen["target"]) == sorted(written["group"][group]["targets"])
+
+
+def meant(target: dict[str, Any]) -> dict[str, Any]:
+    """A target as bake understands it: not escaped for HCL any more, and with bake's own default."""
+    text = json.dumps(target).replace("$${", "${").replace("%%{", "%{")
+    meaning: dict[str, Any] = json.loads(text)
+    return {"dockerfile": "Dockerfile", **meaning}
+
+
+def test_a_stage_that_two_images_have_is_built_once(engine: DockerEngine, tmp_path: Path) -> None:
+    names = ("2.15.1-cpu-py3.11", "2.15.0-cpu-py3.11")
+    matrix = parse_matrix((ROOT / "matrix.yaml").read_text(), source="matrix.yaml", today=date.max)
+    specs = {spec.identifier: spec for spec in expand(matrix)}
+    (tmp_path / "images" / "locks").mkdir(parents=True)
+    for name in names:
+        (tmp_path / "images" / "locks" / f"{name}.txt").write_text("the same\n")
+    document = bake([target(specs[name]) for name in names])
+    (tmp_path / "docker-bake.json").write_text(json.dumps(document))
+    buildx_bake("--no-cache", engine=engine, folder=tmp_path)
+    made = [said(engine, f"{REPOSITORY}:{name}") for name in names]
+    assert made[0] == made[1]
+    assert made[0][0] == "the same"
+    assert made[0][2] == "100% of ${x} and %{y}"
+
+
+def target(spec: ImageSpec) -> Target:
+    name = f"{REPOSITORY}:{spec.identifier}"
+    plan = Plan(spec=spec, lock={}, dockerfile=ONCE.format(identifier=spec.identifier), tags=(name,))
+    return Target(plan=plan, base=BASE, labels={})
+
+
+def said(engine: DockerEngine, image: str) -> list[str]:
+    """What a stage made, and a variable that looks like a template."""
+    order = RunOrder(image=image, command=["sh", "-c", 'cat /made; echo "$SAYS"'], files={})
+    lines = list(engine.run(order, timeout=60))
+    assert lines[-1] == Exit(status=0, out_of_memory=False)
+    return [line.text for line in lines if isinstance(line, Line)]

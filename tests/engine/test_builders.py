@@ -1,0 +1,100 @@
+"""A builder that is no engine: it builds for one, which has the image at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tfimg.engine.build import choose_output
+from tfimg.engine.connect import engines
+from tfimg.engine.docker import DockerEngine
+from tfimg.engine.protocol import BuildOrder, Exit, Line, RunOrder
+from tfimg.workspace import state_folder
+
+from .bridge import bridge
+from .conftest import daemon, tfimg
+from .test_faults import assert_refused, dockerd
+
+NAME = "tfimg-test/elsewhere:1"
+BASE = "tfimg/base:bookworm-py3.11"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """A builder named `pod`, by the environment that knows it, and the engine in which its BuildKit runs."""
+
+    environ: dict[str, str]
+    inside: DockerEngine
+
+
+@pytest.fixture
+def elsewhere(engine: DockerEngine) -> Iterator[Elsewhere]:
+    # Not below pytest's own folder: the path of a socket has 104 characters at most.
+    with tempfile.TemporaryDirectory(prefix="tfimg-") as folder:
+        settings, socket = Path(folder, "daemon.json"), Path(folder, "buildkit.sock")
+        settings.write_text(json.dumps({"features": {"containerd-snapshotter": True}}))
+        environ = {**os.environ, "DOCKER_HOST": engine.host, "DOCKER_CONFIG": f"{folder}/config"}
+        with (
+            daemon(Path(folder), dockerd(), f"--config-file={settings}") as host,
+            bridge(Path(folder, "docker.sock"), socket),
+        ):
+            create = ["docker", "buildx", "create", "--name", "pod", "--driver", "remote", f"unix://{socket}"]
+            subprocess.run(create, env=environ, check=True, capture_output=True)
+            yield Elsewhere(environ=environ, inside=DockerEngine(host=host, environ=os.environ))
+
+
+def test_it_builds_for_the_engine_at_hand_with_a_base_that_only_that_has(
+    engine: DockerEngine, elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    (found,) = engines(elsewhere.environ, state_folder(os.environ), ["pod"])
+    capabilities = found.capabilities()
+    assert (capabilities.host, capabilities.builder) == (engine.host, "pod")
+    (tmp_path / "Dockerfile").write_text(
+        f"ARG BASE\nFROM ${{BASE}}\nRUN --network=none echo {tmp_path} > /made\n"
+    )
+    order = BuildOrder(
+        dockerfile=tmp_path / "Dockerfile", context=tmp_path, name=NAME, build_args={"BASE": BASE}, secrets=(),
+        secret_env={}, labels={"a": "b"}, output=choose_output(capabilities, NAME).option,
+    )  # fmt: skip
+    steps = {getattr(event, "step", "") for event in found.build(order)}
+    assert "importing to docker" in steps
+    stored = engine.read_back(NAME)
+    assert stored.compression == "zstd"
+    assert stored.labels["a"] == "b"
+    lines = list(engine.run(RunOrder(image=NAME, command=["cat", "/made"], files={}), timeout=60))
+    assert lines == [Line(stream="stdout", text=str(tmp_path)), Exit(status=0, out_of_memory=False)]
+    # It was built over there: nothing of it is known here, and no image is there.
+    assert elsewhere.inside.digest(NAME) is None
+    assert elsewhere.inside._client.df()["BuildCache"]
+
+
+def test_the_engine_at_hand_builds_whatever_buildx_has_as_its_default(
+    engine: DockerEngine, elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    subprocess.run(["docker", "buildx", "use", "pod"], env=elsewhere.environ, check=True, capture_output=True)
+    found = DockerEngine(host=engine.host, environ={**elsewhere.environ, "BUILDX_BUILDER": "pod"})
+    (tmp_path / "Dockerfile").write_text(f"FROM {BASE}\nLABEL made={tmp_path}\n")
+    order = BuildOrder(
+        dockerfile=tmp_path / "Dockerfile", context=tmp_path, name=NAME, build_args={}, secrets=(),
+        secret_env={}, labels={}, output="type=image",
+    )  # fmt: skip
+    assert list(found.build(order))
+    assert (engine.labels(NAME) or {})["made"] == str(tmp_path)
+
+
+def test_one_that_ended_is_told_before_anything_is_built(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    gone = ["docker", "buildx", "create", "--name", "gone", "--driver", "remote", f"unix://{tmp_path}/none"]
+    subprocess.run(gone, env=elsewhere.environ, check=True, capture_output=True)
+    ended = tfimg("build", "--tf", "2.15", "--builder", "gone", env=elsewhere.environ)
+    assert_refused(
+        ended, code=10, says="The builder gone does not answer: .* name another --builder, or none"
+    )
+    plan = tfimg("plan", "--tf", "2.15", "--builder", "pod", "--json", env=elsewhere.environ)
+    assert plan.documents[-1]["builder"] == "pod"

@@ -1,0 +1,112 @@
+"""Build cache in a real registry: what one engine has done, an empty one takes from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tfimg.engine.cache import read_cache
+from tfimg.engine.docker import DockerEngine
+from tfimg.engine.protocol import BuildOrder, StageEvent
+
+from .conftest import daemon, tfimg
+from .netns import machine
+from .registry import registry
+from .test_faults import assert_refused, dockerd
+
+NAME = "tfimg-test/cached:1"
+TWO_STAGES = "FROM scratch AS one\nCOPY Dockerfile /one\nFROM scratch\nCOPY --from=one /one /two\n"
+STEPS = ["[one 1/1] COPY Dockerfile /one", "[stage-1 1/1] COPY --from=one /one /two"]
+ONCE = secrets.token_hex(8)
+"""So that no engine has seen these steps in a run before."""
+
+NOBODY = "127.0.0.1:9/nobody/cache:1"
+"""Port 9 of loopback: nobody answers there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """A cache in a registry as two engines name it, and the second of them, which has nothing."""
+
+    here: str
+    there: str
+    empty: DockerEngine
+
+
+@pytest.fixture
+def places(engine: DockerEngine, tmp_path: Path) -> Iterator[Places]:
+    # Not below pytest's own folder: the path of a socket has 104 characters at most.
+    with (
+        registry(engine, tmp_path) as address,
+        tempfile.TemporaryDirectory(prefix="tfimg-") as folder,
+        machine(3) as apart,
+    ):
+        network = f"{apart.host}/30"
+        settings = Path(folder, "daemon.json")
+        settings.write_text(
+            json.dumps({"features": {"containerd-snapshotter": True}, "insecure-registries": [network]})
+        )
+        program = apart.program(dockerd(), Path(folder))
+        with daemon(Path(folder), program, f"--config-file={settings}") as host:
+            port = address.rpartition(":")[2]
+            yield Places(
+                here=f"{address}/tfimg/cache:1",
+                there=f"{apart.host}:{port}/tfimg/cache:1",
+                empty=DockerEngine(host=host, environ=os.environ),
+            )
+
+
+def order(folder: Path, *, sources: list[str] | None = None, targets: list[str] | None = None) -> BuildOrder:
+    folder.mkdir(exist_ok=True)
+    (folder / "Dockerfile").write_text(f"{TWO_STAGES}# {folder} {ONCE}\n")
+    cache = read_cache(sources or [], targets or [])
+    return BuildOrder(
+        dockerfile=folder / "Dockerfile", context=folder, name=NAME, build_args={}, secrets=(), secret_env={},
+        labels={}, output=f"type=image,name={NAME}", cache_from=cache.sources, cache_to=cache.targets,
+    )  # fmt: skip
+
+
+def states(engine: DockerEngine, wanted: BuildOrder) -> dict[str, set[str]]:
+    """How each step of a build ended; one that is cached is opened again to fetch what it made."""
+    told: dict[str, set[str]] = {}
+    for event in engine.build(wanted):
+        if isinstance(event, StageEvent):
+            told.setdefault(event.step, set()).add(event.state)
+    return told
+
+
+def test_an_empty_engine_takes_every_step_from_the_registry(
+    engine: DockerEngine, places: Places, tmp_path: Path
+) -> None:
+    known, unknown = tmp_path / "known", tmp_path / "unknown"
+    made = states(engine, order(known, targets=[places.here]))
+    assert [made[step] for step in STEPS] == [{"started", "done"}] * 2
+    taken = states(places.empty, order(known, sources=[places.there]))
+    assert all("cached" in taken[step] for step in STEPS), list(taken.items())
+    assert places.empty.digest(NAME)
+    # What the cache does not have is made.
+    made = states(places.empty, order(unknown, sources=[places.there]))
+    assert [made[step] for step in STEPS] == [{"started", "done"}] * 2
+
+
+def test_a_cache_that_cannot_be_read_or_written_is_told_and_fails_no_build(
+    engine: DockerEngine, tmp_path: Path
+) -> None:
+    told = states(engine, order(tmp_path / "context", sources=[NOBODY], targets=[NOBODY]))
+    assert engine.digest(NAME)
+    assert "failed" in told[f"importing cache manifest from {NOBODY}"]
+    assert "failed" in told["exporting cache to registry"]
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_classic_store_is_not_asked_to_export_cache(tmp_path: Path) -> None:
+    with daemon(tmp_path, dockerd(), "--storage-driver=vfs") as host:
+        ended = tfimg("build", "--tf", "2.15", "--cache-to", NOBODY, env={"DOCKER_HOST": host})
+    assert_refused(ended, code=18, says="cannot export build cache: its image store is the classic one")

@@ -1,0 +1,205 @@
+"""Engines on other machines: two daemons behind networks of their own, reached as docker contexts.
+
+One speaks plain TCP, the other TLS with certificates of both sides.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tfimg.engine.build import discard
+from tfimg.engine.connect import engines
+from tfimg.engine.docker import DockerEngine
+from tfimg.engine.protocol import BuildOrder, RunOrder, StageEvent
+from tfimg.errors import EngineUnavailable
+
+from .conftest import daemon, tfimg
+from .netns import Machine, machine
+from .test_faults import assert_refused
+
+BASE = "tfimg/base:bookworm-py3.11"
+NAME = "tfimg-test/farm:1"
+PORT = 2376
+NAPPING = f"{os.getpid() % 1000}.25"
+"""Seconds that no other process on this machine sleeps for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Farm:
+    """Two machines with an engine each, by the names of their docker contexts."""
+
+    machines: tuple[Machine, ...]
+    pids: tuple[int, ...]
+    environ: dict[str, str]
+    engines: tuple[DockerEngine, ...]
+
+
+@pytest.fixture
+def farm(engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Farm]:
+    """Two engines with a base; all of it is gone afterwards."""
+    # What a company's machine has: it is not to hide an engine's own authority.
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/etc/ssl/certs/ca-certificates.crt")
+    if os.geteuid() != 0:
+        pytest.skip("only root makes network namespaces")
+    dockerd = shutil.which("dockerd", path=f"{os.environ['PATH']}:/usr/sbin")
+    assert dockerd
+    environ = {**os.environ, "DOCKER_CONFIG": str(tmp_path / "config")}
+    with ExitStack() as stack:
+        machines, pids = [], []
+        for number in (1, 2):
+            there = stack.enter_context(machine(number))
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            stack.callback(_wake)
+            address = f"tcp://{there.address}:{PORT}"
+            secure = number == 2
+            tls, endpoint = _certificates(folder, there.address) if secure else (["--tls=false"], "")
+            host = stack.enter_context(
+                daemon(folder, there.program(dockerd, tmp_path), "--host", address, *tls)
+            )
+            _copy_base(engine.host, host)
+            create = ["docker", "context", "create", there.name, "--docker", f"host={address}{endpoint}"]
+            subprocess.run(create, env=environ, check=True, capture_output=True)
+            machines.append(there)
+            pids.append(int((folder / "pid").read_text()))
+        found = engines(environ, tmp_path, [there.name for there in machines])
+        yield Farm(machines=tuple(machines), pids=tuple(pids), environ=environ, engines=found)
+
+
+def _certificates(folder: Path, address: str) -> tuple[list[str], str]:
+    """Options of a daemon that speaks TLS and knows its clients, and what a docker context says of them."""
+    openssl = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN={0} -keyout {0}-key.pem -out {0}.pem {1}"
+    )
+    signed = "-CA ca.pem -CAkey ca-key.pem -addext basicConstraints=critical,CA:FALSE -addext {}"
+    for name, more in (
+        ("ca", "-addext keyUsage=critical,keyCertSign"),
+        ("server", signed.format(f"subjectAltName=IP:{address}")),
+        ("client", signed.format("extendedKeyUsage=clientAuth")),
+    ):
+        subprocess.run(openssl.format(name, more).split(), cwd=folder, check=True, capture_output=True)
+    ca, server, client = f"{folder}/ca.pem", f"{folder}/server", f"{folder}/client"
+    return (
+        ["--tlsverify", f"--tlscacert={ca}", f"--tlscert={server}.pem", f"--tlskey={server}-key.pem"],
+        f",ca={ca},cert={client}.pem,key={client}-key.pem",
+    )
+
+
+def _copy_base(source: str, sink: str) -> None:
+    with subprocess.Popen(["docker", "--host", source, "save", BASE], stdout=subprocess.PIPE) as save:
+        subprocess.run(["docker", "--host", sink, "load"], stdin=save.stdout, check=True, capture_output=True)
+
+
+def _wake() -> None:
+    """End what a killed engine was running for us."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if NAPPING.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
+                os.kill(int(folder.name), signal.SIGKILL)
+
+
+class Build(threading.Thread):
+    """A build on one engine, in the background: it sleeps in its step."""
+
+    def __init__(self, engine: DockerEngine, folder: Path, seconds: str) -> None:
+        super().__init__()
+        folder.mkdir()
+        self.engine = engine
+        self.running = threading.Event()
+        self.error: BaseException | None = None
+        self.ended = 0.0
+        (folder / "Dockerfile").write_text(f"FROM {BASE}\nRUN --network=none sleep {seconds}\n")
+        self.order = BuildOrder(
+            dockerfile=folder / "Dockerfile", context=folder, name=NAME, build_args={}, secrets=(), secret_env={},
+            labels={}, output=f"type=image,name={NAME}",
+        )  # fmt: skip
+        self.start()
+
+    def run(self) -> None:
+        try:
+            for event in self.engine.build(self.order):
+                if isinstance(event, StageEvent) and "sleep" in event.step and event.state == "started":
+                    self.running.set()
+        except BaseException as error:
+            self.error = error
+        self.ended = time.monotonic()
+
+
+class Run(threading.Thread):
+    """A program on one engine, in the background: it says one word and sleeps."""
+
+    def __init__(self, engine: DockerEngine) -> None:
+        super().__init__()
+        self.engine = engine
+        self.running = threading.Event()
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        order = RunOrder(image=BASE, command=["sh", "-c", f"echo up; sleep {NAPPING}"], files={})
+        try:
+            for _ in self.engine.run(order, timeout=600):
+                self.running.set()
+        except BaseException as error:
+            self.error = error
+
+
+LOSSES: dict[str, Callable[[Farm], None]] = {
+    "killed": lambda farm: os.kill(farm.pids[0], signal.SIGKILL),
+    "unplugged": lambda farm: farm.machines[0].unplug(),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_one_of_two_engines_is_lost_in_the_middle_of_a_build(farm: Farm, tmp_path: Path, loss: str) -> None:
+    lost, kept = (
+        Build(engine, tmp_path / f"context-{number}", seconds)
+        for number, (engine, seconds) in enumerate(zip(farm.engines, (NAPPING, "3"), strict=True))
+    )
+    program = Run(farm.engines[0])
+    assert program.running.wait(60), program.error
+    assert lost.running.wait(60), lost.error
+    assert kept.running.wait(60), kept.error
+    start = time.monotonic()
+    LOSSES[loss](farm)
+    # The longest: 30 s of silence, 20 s to answer, 20 s for buildx to end.
+    lost.join(100)
+    assert not lost.is_alive()
+    assert lost.ended - start < 75
+    assert isinstance(lost.error, EngineUnavailable), lost.error
+    assert lost.error.next_step in str(lost.error)
+    program.join(75)
+    assert not program.is_alive()
+    assert isinstance(program.error, EngineUnavailable), program.error
+    # The name of what was being built cannot be taken away any more, and that does not hide the reason.
+    discard(lost.engine, NAME)
+    assert time.monotonic() - start < 150
+    kept.join(60)
+    assert kept.error is None
+    assert kept.engine.digest(NAME)
+    # Whoever comes next is told so before anything is built, and the other still serves.
+    gone, there = (one.name for one in farm.machines)
+    assert_refused(
+        tfimg("build", "--tf", "2.15", "--builder", gone, env=farm.environ),
+        code=10, says=rf"The builder {gone} does not answer: .* name another --builder, or none\.",
+    )  # fmt: skip
+    plan = tfimg("plan", "--tf", "2.15", "--builder", there, "--json", env=farm.environ)
+    assert plan.documents[-1]["engine"] == kept.engine.host
+
+
+def test_a_builder_that_there_is_not(engine: DockerEngine) -> None:
+    ended = tfimg("build", "--tf", "2.15", "--builder", "nonesuch", env={"DOCKER_HOST": engine.host})
+    assert_refused(
+        ended, code=2, says="--builder nonesuch: buildx has no builder .*`docker buildx ls` shows all"
+    )

@@ -1,0 +1,220 @@
+"""The benchmark of image builds: what it computes, writes and draws, without an engine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks.images.contestants import suite_seconds
+from benchmarks.images.dockerfiles import LAYOUTS
+from benchmarks.images.engines import require_space
+from benchmarks.images.failure import CannotMeasure
+from benchmarks.images.figures import FIGURES, Measurement, ratio, results, told
+from benchmarks.images.namespace import alone
+from benchmarks.images.plot import groups, plot
+from benchmarks.images.registry import compressed_bytes, of_machine
+from benchmarks.images.targets import Knob, Target, requirements, turned, turned_lock
+from tfimg.workspace import Workspace
+
+ROOT = Path(__file__).parents[2]
+LOCK = """\
+# Written by `tfimg lock`; do not edit.
+werkzeug==3.1.9 --hash=sha256:aa  # 2026-09-27
+tensorflow-cpu==2.20.0 --hash=sha256:bb  # 2025-08-13
+"""
+KNOB = Knob(requirement="werkzeug==3.1.8", hash="sha256:cc")
+CPU = Target(
+    identifier="2.20.0-cpu-py3.11", tensorflow="2.20.0", python="3.11", device="cpu", package="tensorflow-cpu",
+    requirements=("werkzeug==3.1.9", "tensorflow-cpu==2.20.0"),
+)  # fmt: skip
+GPU = replace(
+    CPU,
+    device="gpu",
+    package="tensorflow",
+    requirements=("nvidia-cublas-cu12==12.5.3.2", "tensorflow==2.20.0"),
+)
+BASE = "tfimg/base:bookworm-py3.11"
+
+
+def measured(store: str, contestant: str, figures: dict[str, float]) -> Measurement:
+    return Measurement(store=store, run=0, contestant=contestant, figures=figures)
+
+
+SEVERAL = [
+    measured("containerd", "plain", {"run": 100, "size": 2e9}),
+    measured("containerd", "plain", {"run": 80, "size": 2e9}),
+    measured("containerd", "plain", {"run": 300, "size": 2e9}),
+    measured("containerd", "tfimg", {"run": 25, "run-validated": 50, "size": 1e9}),
+    measured("classic", "plain", {"run": 40}),
+]
+
+
+def text(layout: str, target: Target, knob: Knob | None = None) -> str:
+    return LAYOUTS[layout].text(BASE, target, knob)
+
+
+def test_a_median_is_compared_with_plain_on_the_same_store_and_on_its_better_one() -> None:
+    found = {(one.store, one.contestant, one.figure): one for one in results(SEVERAL)}
+    ours = found["containerd", "tfimg", "run"]
+    assert (ours.median, ours.of_plain, ours.of_best_plain) == (25, 0.25, 0.625)
+    assert (found["containerd", "plain", "run"].median, found["containerd", "plain", "run"].runs) == (100, 3)
+
+
+def test_validation_is_compared_with_what_plain_takes_without() -> None:
+    whole = next(one for one in results(SEVERAL) if one.figure == "run-validated")
+    assert whole.of_plain == 0.5
+
+
+def test_without_plain_there_is_no_ratio() -> None:
+    (only,) = results([measured("classic", "tfimg", {"warm": 3})])
+    assert (only.of_plain, only.of_best_plain) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "figure", "words"),
+    [(83.14, "run", "83.1 s"), (2.414e9, "size", "2.41 GB"), (350e6, "knob-bytes", "350.0 MB")],
+)
+def test_values_are_told_with_their_units(value: float, figure: str, words: str) -> None:
+    assert told(value, figure) == words
+
+
+def test_ratios_are_told_as_exactly_as_they_are_worth() -> None:
+    assert [ratio(value) for value in (0.314, 1, 12.4)] == ["0.31", "1.00", "12"]
+
+
+def test_the_plot_is_well_formed_and_has_a_bar_for_every_result() -> None:
+    drawn = plot(results(SEVERAL), title='Images <"a" & b>', notes=["one & two"])
+    root = ElementTree.fromstring(drawn)  # noqa: S314  (our own text)
+    assert root.attrib["aria-label"] == 'Images <"a" & b>'
+    bars = [
+        one.attrib for one in root.iter("{http://www.w3.org/2000/svg}rect") if "bar" in one.attrib["class"]
+    ]
+    # Five results, and what validation adds to one of them.
+    assert sorted(bar["class"] for bar in bars) == [
+        "bar",
+        "bar",
+        "bar",
+        "bar tfimg",
+        "bar tfimg",
+        "bar tfimg suite",
+    ]
+    assert "25.0 s (0.25), 50.0 s" in drawn
+
+
+def test_bars_stay_in_the_plot() -> None:
+    for _, bars in groups(results(SEVERAL)):
+        assert all(0 < bar.value <= bar.whole for bar in bars)
+
+
+def test_every_figure_has_words_and_a_unit() -> None:
+    assert all(words and unit in {"s", "B", "times"} for words, unit in FIGURES.values())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
+def test_a_layout_stands_on_the_base_and_reaches_the_network_as_tfimg_does(
+    layout: str, target: Target
+) -> None:
+    lines = text(layout, target).splitlines()
+    assert lines[0] == f"FROM {BASE}"
+    for line, after in pairwise(lines):
+        if "--mount" in line:
+            assert {f"id={name}" for name in ("ca", "network", "netrc")} <= set(
+                line.replace(",", " ").split()
+            )
+            assert after.strip().startswith("sh /with-network ")
+    # Only these reach the network.
+    for line in lines:
+        if "pip install" in line or "apt-get" in line:
+            assert line.strip().startswith("sh /with-network ")
+        assert "pip install" not in line or "--no-cache-dir" in line
+
+
+def test_plain_installs_tensorflow_in_one_step() -> None:
+    assert text("plain", CPU).endswith(
+        'sh /with-network pip install --no-cache-dir "tensorflow-cpu==2.20.0"\n'
+    )
+    assert text("plain", GPU).endswith('pip install --no-cache-dir "tensorflow[and-cuda]==2.20.0"\n')
+
+
+def test_the_runtime_layout_takes_cuda_before_tensorflow_and_tells_the_loader() -> None:
+    steps = text("runtime", GPU)
+    order = [
+        steps.index(one) for one in ("build-essential", "nvidia-cublas-cu12==", "tensorflow==", "ldconfig")
+    ]
+    assert order == sorted(order)
+    assert "nvidia" not in text("runtime", CPU)
+
+
+def test_baked_has_a_step_for_every_locked_wheel() -> None:
+    steps = [line for line in text("baked", GPU).splitlines() if "pip install" in line]
+    assert [step.split()[-1] for step in steps] == sorted(GPU.requirements)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_knob_changes_one_line_of_a_layout(layout: str) -> None:
+    before, after = text(layout, CPU).splitlines(), text(layout, CPU, KNOB).splitlines()
+    changed = [new for old, new in zip(before, after, strict=True) if old != new]
+    assert len(changed) == 1
+    assert KNOB.requirement in changed[0]
+
+
+def test_locks_are_read_and_turned() -> None:
+    assert requirements([LOCK]) == CPU.requirements
+    assert turned(CPU.requirements, KNOB) == ("werkzeug==3.1.8", "tensorflow-cpu==2.20.0")
+    assert turned(CPU.requirements, None) == CPU.requirements
+    assert requirements([turned_lock(LOCK, KNOB)]) == turned(CPU.requirements, KNOB)
+    assert "werkzeug==3.1.8 --hash=sha256:cc  # 2026-09-27" in turned_lock(LOCK, KNOB)
+
+
+def test_every_lock_has_the_knobs_package(workspace: Workspace) -> None:
+    for folder in workspace.locks("2.20.0-cpu-py3.11").parent.glob("2.20.0-*/"):
+        found = requirements(file.read_text() for file in folder.glob("*.txt"))
+        assert turned(found, KNOB) != found, folder.name
+
+
+def test_the_suites_seconds_are_those_of_checks_that_ran_now() -> None:
+    end = {"event": "built", "report": {"seconds": 20.5}}
+    assert suite_seconds([{"event": "step"}, {"event": "check"}, end]) == 20.5
+    assert suite_seconds([{"event": "step"}, end]) == 0
+
+
+def test_a_manifests_size_is_its_blobs() -> None:
+    blobs = {"config": {"size": 7}, "layers": [{"size": 100}, {"size": 20}]}
+    assert compressed_bytes(blobs) == 127
+
+
+def test_an_attestation_is_not_taken_for_the_image() -> None:
+    image = {"digest": "sha256:aa", "platform": {"architecture": "amd64"}}
+    attestation = {"digest": "sha256:bb", "platform": {"architecture": "unknown"}}
+    assert of_machine({"manifests": [attestation, image]}) == "sha256:aa"
+
+
+def test_it_starts_as_its_documentation_says() -> None:
+    command = [sys.executable, "tests/benchmarks/images", "--help"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert "--scenario" in said.stdout
+
+
+def test_a_second_benchmark_is_held_off(tmp_path: Path) -> None:
+    with (
+        alone(tmp_path / "lock"),
+        pytest.raises(CannotMeasure, match="Another benchmark"),
+        alone(tmp_path / "lock"),
+    ):
+        pass
+    with alone(tmp_path / "lock"):
+        pass
+
+
+def test_a_full_disk_stops_it_with_a_sentence(tmp_path: Path) -> None:
+    require_space(tmp_path, 1, "Little")
+    with pytest.raises(CannotMeasure, match=r"Much needs up to 1,?000,?000 GB of disk, and \d+ GB are free"):
+        require_space(tmp_path, 1e15, "Much")
