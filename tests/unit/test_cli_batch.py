@@ -254,11 +254,16 @@ def test_a_defect_is_a_result_too(tfimg: Run, edge: FakeEdge) -> None:
     assert "tfimg has a defect: ZeroDivisionError: oh." in ended.stderr
 
 
-def test_an_image_whose_checks_fail_keeps_its_old_tags(tfimg: Run, engine: FakeEngine) -> None:
+def test_an_image_whose_checks_fail_gets_no_tag_and_its_report_is_kept(
+    tfimg: Run, engine: FakeEngine, state: Path
+) -> None:
     engine.story = said(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done(1), status=1)
     ended = tfimg("build", THREE[0])
     assert (ended.code, engine.names) == (20, {})
-    assert "1 is not 2" in ended.stderr
+    report = state / f"batch/reports/{THREE[0]}.json"
+    assert "a failed: 1 is not 2. No tag was given. " in ended.stderr
+    assert ended.stderr.endswith(f"`tfimg report {report}` shows the whole evidence.\n")
+    assert json.loads(report.read_text())["verdict"] == "failed"
     engine.story = STORY
     assert tfimg("build", THREE[0], "--json").status == {THREE[0]: "built"}, "a red report is not kept"
 
@@ -433,22 +438,6 @@ def test_without_any_builder_left_the_images_fail_with_that_reason(tfimg: Run, e
     ended = tfimg(*MANY, "--builder", "a", "--json")
     assert (ended.code, ended.status) == (26, dict.fromkeys(THREE, "failed"))
     assert {one["reason"] for one in ended.told("result")} == {"It is gone. Start it."}
-
-
-def test_layers_are_made_for_one_image_at_a_time(tfimg: Run, edge: FakeEdge) -> None:
-    at_once: list[int] = []
-    running: list[None] = []
-
-    def stages(*_: object, **__: object) -> dict[str, str]:
-        running.append(None)
-        at_once.append(len(running))
-        time.sleep(0.02)
-        running.pop()
-        return {}
-
-    edge.stages = stages  # type: ignore[method-assign]
-    assert tfimg(*MANY, "--jobs", "3").code == 0
-    assert at_once == [1, 1, 1]
 
 
 # Room

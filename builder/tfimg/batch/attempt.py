@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from tfimg.batch.journal import Journal
 from tfimg.batch.pipeline import Means, make
@@ -13,18 +14,24 @@ from tfimg.batch.schedule import AGAIN, Item, Listener, Worker
 from tfimg.cancellation import Cancellation
 from tfimg.engine.build import candidate
 from tfimg.errors import EngineUnavailable, Interrupted, TfimgError, of_a_defect, of_the_system
+from tfimg.validation.forms import json_text
 from tfimg.validation.report import Report
+from tfimg.workspace import write_atomically
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """Makes an image on an engine. `keep` gets each report, `explain` each failure, which it may explain."""
+    """Makes an image on an engine. `keep` gets each report, `explain` each failure, which it may explain.
+
+    `reports` is the folder where the last report on each image is kept, whatever it says.
+    """
 
     means: Means
     journal: Journal
     listener: Listener
     cancellation: Cancellation
     keep: Callable[[Report], None]
+    reports: Path
     explain: Callable[[TfimgError], TfimgError]
     clock: Callable[[], float] = time.monotonic
 
@@ -49,9 +56,16 @@ class Attempt:
         return result
 
     def _made(self, item: Item, worker: Worker, name: str, began: float) -> Result:
+        file = self.reports / f"{item.identifier}.json"
+
+        def keep(report: Report) -> None:
+            write_atomically(file, json_text(report))
+            self.keep(report)
+
         made = make(
             worker.prepare(item.plan), self.means, name=name, engine=worker.engine,
-            capabilities=worker.capabilities, progress=self.listener.item(item.identifier), keep=self.keep,
+            capabilities=worker.capabilities, progress=self.listener.item(item.identifier), keep=keep,
+            evidence=f"`tfimg report {file}` shows the whole evidence.",
         )  # fmt: skip
         stored = made.built.stored
         return Result(

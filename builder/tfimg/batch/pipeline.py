@@ -97,11 +97,13 @@ def make(
     capabilities: Capabilities,
     progress: Progress,
     keep: Callable[[Report], None],
+    evidence: str = "--report FILE keeps the whole evidence.",
     conclude: Callable[[Made], None] = lambda _: None,
 ) -> Made:
     """Build an image under the candidate's `name`, validate it, tag it. The name is gone afterwards.
 
-    `keep` gets the report, green or not; `conclude` what was made, in one move with the tags. Raises what the build
+    `keep` gets the report, green or not, and `evidence` says where people find it; `conclude` gets what was made, in
+    one move with the tags. Raises what the build
     raises, the verdict's error for an image that is not green, `Interrupted` where the work was cancelled.
     """
     built = building.build(
@@ -115,7 +117,7 @@ def make(
         report, reused = _shown(work, means, built, engine, progress)
         check()
         keep(report)
-        demand(report, of=f"{built.identifier} was built", end="No tag was given.")
+        demand(report, of=f"{built.identifier} was built", end="No tag was given.", evidence=evidence)
         made = Made(built=built, report=report, reused=reused)
         with uninterrupted():
             engine.tag(built.name, work.plan.tags)

@@ -19,7 +19,7 @@ from tfimg.batch.room import predict
 from tfimg.batch.schedule import Item, Schedule, Worker
 from tfimg.batch.stock import Stock, prune, stock, told, unchanged
 from tfimg.batch.summary import Summary, written
-from tfimg.cancellation import Cancellation, check
+from tfimg.cancellation import Cancellation
 from tfimg.cli.batch_progress import follow_all
 from tfimg.cli.context import Context
 from tfimg.cli.explain import explained
@@ -27,7 +27,7 @@ from tfimg.cli.images import means_of, registries
 from tfimg.cli.keep import check_report, keep_evidence
 from tfimg.cli.parser import REQUEST
 from tfimg.cli.workers import inventories, swept, workers_of
-from tfimg.engine.protocol import BuildEvent, Capabilities, LocalImage
+from tfimg.engine.protocol import LocalImage
 from tfimg.errors import (
     EngineUnavailable,
     LockError,
@@ -51,7 +51,7 @@ def build_many(context: Context) -> int:
         with ThreadPoolExecutor(1) as pool:
             # The engine takes as long to list its images as we take to know what they should be.
             listed = pool.submit(inventories, workers, journal)
-            means = _means(context)
+            means = means_of(context, reuse=not (context.arguments.revalidate or context.arguments.no_cache))
             plans, refused = _plans(context, specs)
         images = swept(context, workers, journal, listed.result())
         items, there = _sorted_out(context, plans, images, means)
@@ -81,23 +81,6 @@ def _check_arguments(context: Context) -> None:
         )
     check_report(context)
     registries(arguments.mirror)
-
-
-def _means(context: Context) -> Means:
-    """What the images are made with. Their layers are made for one image at a time, with all processors; so no two
-    images fetch the same wheel, nor pack the same layer.
-    """
-    means = means_of(context, reuse=not (context.arguments.revalidate or context.arguments.no_cache))
-    lock = threading.Lock()
-
-    def hand_in(
-        plan: Plan, capabilities: Capabilities, tell: Callable[[BuildEvent], None]
-    ) -> Mapping[str, str]:
-        with lock:
-            check()
-            return means.hand_in(plan, capabilities, tell)
-
-    return replace(means, hand_in=hand_in)
 
 
 def _plans(context: Context, specs: Sequence[ImageSpec]) -> tuple[list[Plan], list[Result]]:
@@ -172,7 +155,8 @@ def _made(
             return ()
         attempt = Attempt(
             means=means, journal=journal, listener=listener, cancellation=cancellation,
-            keep=partial(keep_evidence, context), explain=_explainer(context),
+            keep=partial(keep_evidence, context), reports=journal.path.with_name("reports"),
+            explain=_explainer(context),
         )  # fmt: skip
         journal.note("run", images=len(items), jobs=context.arguments.jobs)
         made = Schedule(

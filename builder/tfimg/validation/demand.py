@@ -33,10 +33,12 @@ def _short(reason: str) -> str:
     return reason if len(reason) <= 300 else f"{reason[:299]}…"
 
 
-def demand(report: Report, *, of: str, end: str) -> None:
+def demand(
+    report: Report, *, of: str, end: str, evidence: str = "--report FILE keeps the whole evidence."
+) -> None:
     """Raises the verdict's error when an image is not green; `UnfitHost` where the machine is known to be at fault.
 
-    `of` begins the message, `end` says what that means for the image's tags.
+    `of` begins the message, `end` says what that means for the image's tags, `evidence` where more can be read.
     """
     if report.passed:
         return
@@ -55,9 +57,7 @@ def demand(report: Report, *, of: str, end: str) -> None:
         )
     else:
         found = f", and {len(report.culprits)} of {len(report.results)} checks did not pass. {told}"
-        next_step = (
-            " ".join(one.remedy for one in known.values()) or "--report FILE keeps the whole evidence."
-        )
+        next_step = " ".join(one.remedy for one in known.values()) or evidence
     causes = "".join(f" Known cause ({one.fault}): {one.cause}" for one in known.values())
     kind = UnfitHost if report.fault == "host" else ENDINGS[report.verdict]
     raise kind(f"{of}{found}{causes}", next_step=f"{end} {next_step}")
