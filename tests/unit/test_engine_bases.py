@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,20 @@ def test_mmdebstrap_is_told_the_suite_the_packages_and_the_machine_s_mirrors(
     assert "--include=python3,python3-venv,ca-certificates,tini,usr-is-merged" in words
     assert words[-5] == "bookworm"
     assert words[-3:] == sources("bookworm", MIRRORS)
+
+
+def test_a_snapshot_s_moment_is_the_latest_mtime_and_another_recipe(
+    spec: ImageSpec, surroundings: Bootstrap, tmp_path: Path
+) -> None:
+    engine = FakeEngine()
+    then = replace(MIRRORS, moment=datetime(2026, 11, 1, tzinfo=UTC))
+    choose(spec, "bootstrap", engine, surroundings)
+    choose(spec, "bootstrap", engine, replace(surroundings, mirrors=then))
+    first, second = engine.built
+    assert first.labels != second.labels
+    words = (tmp_path / "bin" / "argv").read_text().splitlines()
+    assert '--aptopt=Acquire::Check-Valid-Until "false"' in words
+    assert words[-5] == "bookworm"
 
 
 def test_a_base_of_the_same_recipe_is_made_once_and_one_of_another_anew(

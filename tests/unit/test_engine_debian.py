@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from tfimg.engine.debian import Mirrors, find_mirrors, os_release, read_mirrors
+from tfimg.engine.debian import Mirrors, find_mirrors, os_release, read_mirrors, snapshot_mirrors
+from tfimg.errors import UsageError
 
 ARCHIVE = "http://mirror.example.test/debian"
 SECURITY = "http://mirror.example.test/debian-security"
@@ -118,3 +120,18 @@ def test_os_release_is_read_with_and_without_quotes() -> None:
         "EMPTY": "",
         "URL": "https://a.example.test/?b=c",
     }
+
+
+def test_a_snapshot_is_a_mirror_with_a_moment() -> None:
+    found = snapshot_mirrors("http://mirror.example/archive/debian/20261101T120000Z/")
+    assert found == Mirrors(
+        archive="http://mirror.example/archive/debian/20261101T120000Z",
+        security="http://mirror.example/archive/debian-security/20261101T120000Z",
+        moment=datetime(2026, 11, 1, 12, tzinfo=UTC),
+    )
+    assert snapshot_mirrors("http://mirror.example/20261101T120000Z").security is None
+
+
+def test_an_address_without_a_moment_is_no_snapshot() -> None:
+    with pytest.raises(UsageError, match="has no moment in it"):
+        snapshot_mirrors("http://mirror.example/debian")

@@ -19,7 +19,7 @@ from tfimg.cli.verdict import tell, told_level
 from tfimg.engine import build as building
 from tfimg.engine.bases import Base, Bootstrap, choose_base
 from tfimg.engine.cache import read_cache, require_export
-from tfimg.engine.debian import find_mirrors
+from tfimg.engine.debian import find_mirrors, snapshot_mirrors
 from tfimg.engine.protocol import BuildEvent, Capabilities, Engine, StageEvent
 from tfimg.errors import ForeignImage, UsageError
 from tfimg.host.accelerators import Surroundings
@@ -182,8 +182,10 @@ def prepare_base(
 
     In the engine at hand, unless another is given.
     """
+    snapshot = context.arguments.snapshot
     bootstrap = Bootstrap(
-        mirrors=find_mirrors(), scratch=context.state / "scratch", environ=context.environ, fresh=fresh,
+        mirrors=snapshot_mirrors(snapshot) if snapshot else find_mirrors(),
+        scratch=context.state / "scratch", environ=context.environ, fresh=fresh,
         template=partial(render_base, context.templates),
     )  # fmt: skip
     base = choose_base(

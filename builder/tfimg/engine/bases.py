@@ -111,7 +111,7 @@ def _bootstrapped(
             f"has: 3.9, 3.11 or 3.13. (The image would be {spec.base.image}.)",
         )
     name = f"tfimg/base:{suite}-py{spec.python}"
-    recipe = _recipe(suite)
+    recipe = _recipe(suite, bootstrap.mirrors)
     if bootstrap.fresh or (engine.labels(name) or {}).get(RECIPE_LABEL) != recipe:
         say(f"Bootstrapping Debian {suite} with Python {spec.python} from signed packages")
         _make(name, suite, recipe, engine=engine, bootstrap=bootstrap)
@@ -121,9 +121,10 @@ def _bootstrapped(
     return Base(kind="bootstrap", name=name, reference=name, digest=digest, why=why)
 
 
-def _recipe(suite: str) -> str:
+def _recipe(suite: str, mirrors: Mirrors | None) -> str:
     """What a bootstrapped base is made by: another recipe makes another base."""
-    words = " ".join([*OPTIONS, *PACKAGES, *SUITE_PACKAGES.get(suite, ())])
+    moment = [str(mirrors.moment)] if mirrors and mirrors.moment else []
+    words = " ".join([*OPTIONS, *PACKAGES, *SUITE_PACKAGES.get(suite, ()), *moment])
     return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 
@@ -156,9 +157,14 @@ def _mmdebstrap(suite: str, archive: Path, bootstrap: Bootstrap) -> None:
             next_step="Add one under /etc/apt/sources.list.d, or give access to a registry (--mirror).",
         )
     packages = ",".join([*PACKAGES, *SUITE_PACKAGES.get(suite, ())])
-    argv = [program, "--quiet", *OPTIONS, f"--include={packages}", suite, str(archive)]
+    argv = [program, "--quiet", *OPTIONS, f"--include={packages}"]
+    env = dict(bootstrap.environ)
+    if moment := bootstrap.mirrors.moment:
+        # A snapshot's signatures have run out. With the moment as the latest mtime, packages give the same bytes again.
+        argv.append('--aptopt=Acquire::Check-Valid-Until "false"')
+        env["SOURCE_DATE_EPOCH"] = str(int(moment.timestamp()))
     try:
-        run([*argv, *sources(suite, bootstrap.mirrors)], env=bootstrap.environ)
+        run([*argv, suite, str(archive), *sources(suite, bootstrap.mirrors)], env=env)
     except CommandFailed as failed:
         lines = [line for line in failed.completed.stderr.splitlines() if line.strip()]
         raise BaseError(

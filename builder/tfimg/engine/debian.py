@@ -7,9 +7,10 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-from tfimg.errors import EngineSetupError
+from tfimg.errors import EngineSetupError, UsageError
 from tfimg.process import CommandFailed, run
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -29,10 +30,11 @@ whose own Engine is 20.10."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mirrors:
-    """Addresses of Debian's archive, read from this machine's APT sources. `security` may be None."""
+    """Addresses of Debian's archive. `security` may be None; `moment` is set where they hold what it was then."""
 
     archive: str
     security: str | None
+    moment: datetime | None = None
 
 
 def os_release(text: str) -> dict[str, str]:
@@ -46,6 +48,25 @@ def find_mirrors(folder: Path = Path("/etc/apt")) -> Mirrors | None:
     files = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]
     texts = (file.read_text() for file in files if file.suffix in {".list", ".sources"} and file.is_file())
     return read_mirrors(texts)
+
+
+def snapshot_mirrors(address: str) -> Mirrors:
+    """The mirrors of a snapshot: an address that has its moment in it, e.g. `https://…/debian/20261101T000000Z`.
+
+    Raises `UsageError` for an address that has none.
+    """
+    found = re.search(r"/(\d{8}T\d{6})Z(?:/|$)", address)
+    if found is None:
+        raise UsageError(
+            f"--snapshot {address} has no moment in it.",
+            next_step="Name a mirror that keeps Debian's archive as it was: https://HOST/…/debian/20261101T000000Z.",
+        )
+    security = address.replace("/debian/", "/debian-security/")
+    return Mirrors(
+        archive=address.rstrip("/"),
+        security=security.rstrip("/") if security != address else None,
+        moment=datetime.strptime(found[1], "%Y%m%dT%H%M%S").replace(tzinfo=UTC),
+    )
 
 
 def read_mirrors(texts: Iterable[str]) -> Mirrors | None:

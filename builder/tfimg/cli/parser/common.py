@@ -75,6 +75,11 @@ def base_options(parser: argparse.ArgumentParser) -> None:
         "--mirror", action="append", default=[], metavar="REGISTRY=HOST",
         help="take a registry's images from a mirror, e.g. docker.io=mirror.example:5000",
     )  # fmt: skip
+    parser.add_argument(
+        "--snapshot", metavar="URL",
+        help="bootstrap from a mirror that keeps Debian's archive as it was, its moment in the address: "
+        "https://HOST/debian/20261101T000000Z",
+    )  # fmt: skip
 
 
 def builder_option(parser: argparse.ArgumentParser) -> None:

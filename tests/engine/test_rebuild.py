@@ -1,0 +1,16 @@
+"""An image that is built twice from nothing is the same bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import tfimg
+
+
+@pytest.mark.usefixtures("built")  # its base
+def test_an_image_is_built_twice_to_the_same_bytes() -> None:
+    ended = tfimg("rebuild-check", "--tf", "2.15", "--base", "bootstrap", "--json")
+    assert ended.code == 0, ended.stderr
+    layers = ended.documents[-1]["layers"]
+    assert len(layers) == 7
+    assert [layer["digests"][0] == layer["digests"][1] for layer in layers] == [True] * 7
