@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from typing import TypeVar
 
 from tfimg.errors import Interrupted
 
 Act = Callable[[], object]
+
+Result = TypeVar("Result")
 
 
 class Cancellation:
@@ -76,6 +80,24 @@ def check() -> None:
     current = _CURRENT.get()
     if current is not None and current.cancelled:
         raise Interrupted("Interrupted.", next_step="Nothing was left half done; run it again.")
+
+
+@contextmanager
+def ahead(work: Callable[[], Result]) -> Iterator[Callable[[], Result]]:
+    """Work that goes on while the block does, and the call that waits for its result. It ends when the block fails."""
+    cancellation = Cancellation()
+
+    def covered() -> Result:
+        with cancellation.covering():
+            return work()
+
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(covered)
+        try:
+            yield job.result
+        except BaseException:
+            cancellation.cancel()
+            raise
 
 
 def _start(act: Act) -> None:

@@ -16,8 +16,9 @@ from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.recipe.bake import Target, bake
 from tfimg.recipe.plan import Plan
 
-from .conftest import REPOSITORY, ROOT, tfimg
+from .conftest import ROOT, tfimg
 
+REPOSITORY = "tfimg-test/baked"
 BASE = "tfimg/base:bookworm-py3.11"
 ONCE = """\
 ARG BASE
@@ -72,7 +73,11 @@ def test_a_stage_that_two_images_have_is_built_once(engine: DockerEngine, tmp_pa
     document = bake([target(specs[name]) for name in names])
     (tmp_path / "docker-bake.json").write_text(json.dumps(document))
     buildx_bake("--no-cache", engine=engine, folder=tmp_path)
-    made = [said(engine, f"{REPOSITORY}:{name}") for name in names]
+    try:
+        made = [said(engine, f"{REPOSITORY}:{name}") for name in names]
+    finally:
+        for name in names:
+            engine.remove(f"{REPOSITORY}:{name}")
     assert made[0] == made[1]
     assert made[0][0] == "the same"
     assert made[0][2] == "100% of ${x} and %{y}"

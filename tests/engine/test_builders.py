@@ -34,6 +34,12 @@ class Elsewhere:
     inside: DockerEngine
 
 
+@pytest.fixture(autouse=True)
+def nothing_left(engine: DockerEngine) -> Iterator[None]:
+    yield
+    engine.remove(NAME)
+
+
 @pytest.fixture
 def elsewhere(engine: DockerEngine) -> Iterator[Elsewhere]:
     # Not below pytest's own folder: the path of a socket has 104 characters at most.

@@ -40,6 +40,12 @@ class Places:
     empty: DockerEngine
 
 
+@pytest.fixture(autouse=True)
+def nothing_left(engine: DockerEngine) -> Iterator[None]:
+    yield
+    engine.remove(NAME)
+
+
 @pytest.fixture
 def places(engine: DockerEngine, tmp_path: Path) -> Iterator[Places]:
     # Not below pytest's own folder: the path of a socket has 104 characters at most.

@@ -71,6 +71,11 @@ def test_validation_is_compared_with_what_plain_takes_without() -> None:
     assert whole.of_plain == 0.5
 
 
+def test_asking_again_is_compared_with_building_again() -> None:
+    both = [measured("classic", "plain", {"warm": 2}), measured("classic", "tfimg", {"asked": 4})]
+    assert [one.of_plain for one in results(both)] == [1, 2]
+
+
 def test_without_plain_there_is_no_ratio() -> None:
     (only,) = results([measured("classic", "tfimg", {"warm": 3})])
     assert (only.of_plain, only.of_best_plain) == (None, None)

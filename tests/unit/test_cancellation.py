@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from tfimg.cancellation import Cancellation, check, on_cancel
+from tfimg.cancellation import Cancellation, ahead, check, on_cancel
 from tfimg.errors import Interrupted
 from tfimg.process import CommandFailed, run, stream, uninterrupted
 
@@ -93,3 +93,35 @@ def test_signals_are_held_back_in_the_main_thread_alone() -> None:
 
     with ThreadPoolExecutor() as pool:
         assert pool.submit(block).result() == "done"
+
+
+def test_work_goes_on_ahead_of_its_result() -> None:
+    begun = threading.Event()
+
+    def work() -> int:
+        begun.set()
+        return 7
+
+    with ahead(work) as result:
+        assert begun.wait(10)
+        assert result() == 7
+
+
+def test_work_ahead_ends_when_the_block_fails() -> None:
+    ended = threading.Event()
+
+    def work() -> None:
+        with on_cancel(ended.set):
+            assert ended.wait(10)
+
+    with pytest.raises(KeyError), ahead(work):
+        raise KeyError
+    assert ended.is_set()
+
+
+def test_an_error_of_work_ahead_is_raised_where_its_result_is_asked_for() -> None:
+    def work() -> None:
+        raise KeyError("ahead")
+
+    with ahead(work) as result, pytest.raises(KeyError, match="ahead"):
+        result()

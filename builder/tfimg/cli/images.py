@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from tfimg import __version__
 from tfimg.batch.kept import Kept, accelerator
 from tfimg.batch.pipeline import Means, Work, examine, make
+from tfimg.cancellation import ahead
 from tfimg.cli.context import Context
 from tfimg.cli.explain import explaining
 from tfimg.cli.keep import check_report, keep
@@ -22,7 +24,8 @@ from tfimg.engine.protocol import BuildEvent, Capabilities, Engine, StageEvent
 from tfimg.errors import ForeignImage, UsageError
 from tfimg.host.accelerators import Surroundings
 from tfimg.host.aim import Aim, aim
-from tfimg.layers.make import FORMAT, LayerState
+from tfimg.layers.make import LayerState
+from tfimg.layers.pack import FORMAT
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.fingerprint import recipe_digest
 from tfimg.recipe.labels import IDENTIFIER, LOCK, build_labels
@@ -51,15 +54,19 @@ def build(context: Context) -> int:
     require_export(capabilities, means.cache)
     surroundings = context.surroundings(engine)
     aimed = _aim(context, planned.spec, surroundings)
-    base = prepare_base(context, planned.spec, mirrors, fresh=context.arguments.renew_base)
-    work = Work(
-        plan=planned, base=base, labels=labels_of(context, planned, base, capabilities), aim=aimed,
-        accelerator=accelerator(aimed, surroundings.host),
-    )  # fmt: skip
-    with explaining(context), follow(context) as progress:
+    with (
+        explaining(context),
+        follow(context) as progress,
+        ahead(partial(means.hand_in, planned, capabilities, progress.build)) as stages,
+    ):
+        base = prepare_base(context, planned.spec, mirrors, fresh=context.arguments.renew_base)
+        work = Work(
+            plan=planned, base=base, labels=labels_of(context, planned, base, capabilities), aim=aimed,
+            accelerator=accelerator(aimed, surroundings.host),
+        )  # fmt: skip
         make(
-            work, means, name=building.candidate(planned.spec.identifier), engine=engine,
-            capabilities=capabilities, progress=progress, keep=partial(keep, context),
+            work, replace(means, hand_in=lambda *_: stages()), name=building.candidate(planned.spec.identifier),
+            engine=engine, capabilities=capabilities, progress=progress, keep=partial(keep, context),
             conclude=lambda made: tell(context, planned, made.built, made.report),
         )  # fmt: skip
     return 0

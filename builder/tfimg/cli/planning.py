@@ -10,7 +10,7 @@ from tfimg.cli.parser import REQUEST
 from tfimg.cli.show import plain_table, print_table, size
 from tfimg.engine.build import choose_output
 from tfimg.errors import UsageError
-from tfimg.layers.make import key
+from tfimg.layers.pack import key
 from tfimg.layers.store import LayerStore
 from tfimg.recipe.ci import document
 from tfimg.recipe.layout import WheelLayer

@@ -39,6 +39,9 @@ class Contestant(Protocol):
     def build(self, docker: Docker, target: Target, knob: Knob | None = None) -> Built:
         """Build an image, with another version of one package where there is a knob."""
 
+    def ask_again(self, docker: Docker, target: Target) -> float | None:
+        """Seconds until it knows that an image is there as it should be; None where it cannot be asked that."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plainly:
@@ -64,6 +67,9 @@ class Plainly:
             options = [f"--tag={name}", *(f"--secret={secret}" for secret in secrets)]
             return Built(name=name, seconds=timed(lambda: docker("build", *options, context, env=env)))
 
+    def ask_again(self, docker: Docker, target: Target) -> None:
+        """`docker build` knows by building."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tfimg:
@@ -81,11 +87,19 @@ class Tfimg:
         suite = suite_seconds(json.loads(line) for line in said[0].splitlines())
         return Built(name=f"bench/tfimg:{target.identifier}", seconds=seconds - suite, suite=suite)
 
+    def ask_again(self, docker: Docker, target: Target) -> float:
+        """`tfimg build` with a pattern makes only what is not there already."""
+        argv, env = [*PROGRAM, "build", target.identifier, *OPTIONS], environment(docker)
+        return timed(lambda: _run(argv, env))
+
+
+OPTIONS = ("--base=bootstrap", "--repository=bench/tfimg", "--json")
+
 
 def command(target: Target) -> list[str]:
     """The command line of an image."""
     asked = [f"--tf={target.tensorflow}", f"--python={target.python}", f"--device={target.device}"]
-    return [*PROGRAM, "build", *asked, "--base=bootstrap", "--repository=bench/tfimg", "--json"]
+    return [*PROGRAM, "build", *asked, *OPTIONS]
 
 
 def environment(docker: Docker, workspace: Path = ROOT) -> dict[str, str]:

@@ -68,6 +68,8 @@ def one_image(course: Course, contestant: Contestant) -> dict[str, float]:
         found |= {"push": built.seconds + seconds, "size": course.registry.size(pushed)}
     if "warm" in course.scenarios:
         found |= _again(course, contestant, "warm", None)
+        asked = contestant.ask_again(docker, target)
+        found |= {"asked": asked} if asked is not None else {}
     if "knob" in course.scenarios:
         require_space(docker.folder, AGAIN_BYTES[target.device], "Building it with another package")
         found |= _again(course, contestant, "knob", course.knob)

@@ -1,0 +1,105 @@
+"""One part of a lock and its wheels → the layers that it becomes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import BinaryIO
+
+from tfimg.layers.blob import Blob, BlobWriter
+from tfimg.layers.store import LayerStore
+from tfimg.layers.wheel import contents, unpack
+from tfimg.recipe.layout import Compression, Part, WheelLayer, wheel_layers
+from tfimg.recipe.lockfile import read_packages
+
+FORMAT = "1"
+"""Of the layers that this module makes; another one when the same wheels would give other bytes."""
+
+
+def layers_of(part: Part) -> tuple[WheelLayer, ...]:
+    """The one or two layers that a part of a lock becomes."""
+    return tuple(wheel_layers({part.name: part.lock}))
+
+
+def key(layer: WheelLayer, compression: Compression) -> str:
+    """What a layer is found by in the store: all that its bytes depend on."""
+    words = [FORMAT, compression, str(layer.shared), *layer.part.shared]
+    words += [package.sha256 for package in read_packages({layer.part.name: layer.part.lock})]
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Packer:
+    """Packs layers into a store. `fresh` believes nothing that is there; `go_on` raises where it is to stop."""
+
+    store: LayerStore
+    compression: Compression
+    fresh: bool
+    go_on: Callable[[], None]
+
+    def found(self, part: Part) -> dict[WheelLayer, Blob]:
+        """The layers of a part, if the store has all of them."""
+        blobs = {layer: None if self.fresh else self._kept(layer) for layer in layers_of(part)}
+        found = {layer: blob for layer, blob in blobs.items() if blob}
+        return found if len(found) == len(blobs) else {}
+
+    def pack(self, part: Part, wheels: Sequence[Path]) -> dict[WheelLayer, Blob]:
+        """Make the layers of a part, and keep them. What another Python's wheels gave already is not packed again."""
+        made = self._of_another_python(part, wheels)
+        with ExitStack() as stack:
+            pending = {
+                layer: stack.enter_context(self._pending()) for layer in layers_of(part) if layer not in made
+            }
+            into, rest = (
+                next((one.writer for layer, one in pending.items() if layer.shared is shared), None)
+                for shared in (True, False)
+            )
+            for wheel in wheels:
+                unpack(wheel, shared=part.shared, into=into, rest=rest)
+            for layer, one in pending.items():
+                made[layer] = one.writer.close()
+                one.sink.flush()
+                self.store.keep(key(layer, self.compression), made[layer], one.path)
+        for layer, blob in made.items():
+            self.store.remember(key(layer, self.compression), blob)
+            if layer.shared and not part.whole:
+                self.store.remember(self._content_key(part, wheels), blob)
+        for wheel in wheels:
+            wheel.unlink(missing_ok=True)
+        return made
+
+    def _kept(self, layer: WheelLayer) -> Blob | None:
+        return self.store.find(key(layer, self.compression))
+
+    def _of_another_python(self, part: Part, wheels: Sequence[Path]) -> dict[WheelLayer, Blob]:
+        if part.whole or not part.shared or self.fresh:
+            return {}
+        blob = self.store.find(self._content_key(part, wheels))
+        return {layers_of(part)[0]: blob} if blob else {}
+
+    def _content_key(self, part: Part, wheels: Sequence[Path]) -> str:
+        """What is the same for every Python has, in its wheels' own words, the same hashes."""
+        listed = [line for wheel in wheels for line in contents(wheel, part.shared)]
+        return hashlib.sha256("\n".join([FORMAT, self.compression, *listed]).encode()).hexdigest()
+
+    @contextmanager
+    def _pending(self) -> Iterator[_Pending]:
+        path = self.store.folder / f"layer-{token_hex(8)}"
+        try:
+            with path.open("wb") as sink:
+                yield _Pending(path, sink, BlobWriter(sink, self.compression, self.go_on))
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A layer that is being written."""
+
+    path: Path
+    sink: BinaryIO
+    writer: BlobWriter
