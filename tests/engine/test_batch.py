@@ -95,10 +95,11 @@ def test_the_shared_image_is_unchanged_to_a_run_over_many(built: Built, engine: 
     (one,) = ended.documents[-1]["images"]
     stored = engine.read_back(built.name)
     assert (one["digest"], one["level"]) == (built.document["digest"], built.report["level"])
-    assert (one["unpacked_bytes"], one["compressed_bytes"]) == (
-        stored.unpacked_bytes,
-        stored.compressed_bytes if engine.capabilities().store == "containerd" else None,
-    )
+    assert one["unpacked_bytes"] == stored.unpacked_bytes
+    if engine.capabilities().store == "containerd":
+        # The store counts manifest and configuration, some kilobytes.
+        assert stored.compressed_bytes
+        assert 0 <= one["compressed_bytes"] - stored.compressed_bytes < 50_000
 
 
 def test_images_are_built_and_then_unchanged(here: dict[str, str], engine: DockerEngine) -> None:

@@ -296,6 +296,26 @@ def test_two_at_once_make_each_layer_once(images: dict[str, dict[str, Any]], tmp
     )
 
 
+def test_a_wheel_that_two_images_need_is_taken_from_neither(wheel: Wheel, tmp_path: Path) -> None:
+    """One image has all its wheels and is about to pack them when the other, which has one of them too, is done."""
+    both, *own = (wheel(name, {f"{name}/__init__.py": b""}, tag="cp39") for name in ("both", "one", "other"))
+    images = [
+        {"lock": {"packages": locked({"a": both})["a"] + locked({"b": file})["b"]}, "wheels": (both, file)}
+        for file in own
+    ]
+    store, done = LayerStore(folder=tmp_path / "store"), list[Any]()
+
+    def meanwhile(_layer: str, state: str, _seconds: float) -> None:
+        if state == "started":
+            done.extend(made(images[1], store))
+
+    source = Source(indexes=[], supplied=images[0]["wheels"])
+    first = make(images[0]["lock"], store, source=source, compression="fast", on_event=meanwhile)
+    assert len(first) == len(done) == 1
+    assert first[0].blob.files == done[0].blob.files > 2
+    assert not list((store.folder / "wheels").glob("*/*"))
+
+
 def test_what_is_cancelled_stops_and_leaves_nothing_half_made(
     images: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -18,8 +18,9 @@ GROWTH: dict[Device, float] = {"cpu": 3.5, "gpu": 2.4, "tpu": 3.5}
 """Bytes that a cold build adds to the disk, per byte of the image as it is stored in the end: stages, their copies and
 caches besides the image itself. 5.9 GB for 1.7 GB of 2.15.1 on CPU, 16 GB for 6.9 GB with CUDA 12.2."""
 
-MEMORY_BYTES = 3_000_000_000
-"""Memory that one image is given while it is made."""
+MEMORY_BYTES = 2_000_000_000
+"""Memory that one image is given while it is made. The standard profile took 1.1 GB at most in 2.15.1 on CPU (its
+cgroup's max_usage); later releases, GPUs and the full profile take more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -167,8 +167,8 @@ class LocalImage:
     """An image in the engine's store, as an inventory tells it; without `names`, it is dangling.
 
     `content` is a digest of all that decides how its containers behave: layers and runtime configuration, without
-    labels and times. Sizes count layers that are shared; `compressed_bytes` is None where the store keeps none
-    compressed.
+    labels and times. Sizes count layers that are shared; `compressed_bytes`, with the manifest and the
+    configuration, is None where the store keeps no layer compressed.
     """
 
     digest: str

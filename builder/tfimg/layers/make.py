@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPo
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Literal
 
 from tfimg.cancellation import check, on_cancel
@@ -105,13 +107,15 @@ def _packed(
     """Fetch and pack the parts, the largest first since they take longest; all stop when one fails."""
     store, go_on = packer.store, packer.go_on
     folder = store.folder / "wheels"
+    run = token_hex(8)
 
     def fetched(part: Part, package: LockedPackage) -> Path | None:
         go_on()
         with store.exclusive(package.sha256, go_on):
             if packer.found(part):  # somebody else has just made them
                 return None
-            return fetch(package, folder, indexes=source.indexes, supplied=source.supplied, go_on=go_on)
+            wheel = fetch(package, folder, indexes=source.indexes, supplied=source.supplied, go_on=go_on)
+            return _own(wheel, folder / f"{run}-{part.name}")
 
     def packed(part: Part, wheels: Sequence[Future[Path | None]]) -> dict[WheelLayer, MadeLayer]:
         files = [file for wheel in wheels if (file := wheel.result())]
@@ -122,27 +126,47 @@ def _packed(
                 told(layer.name, "started", 0.0)
             begin = time.monotonic()
             blobs = packer.pack(part, files)
+        _forget(part, folder)
         seconds = time.monotonic() - begin
         for layer in blobs:
             told(layer.name, "done", seconds)
         return {layer: MadeLayer(layer=layer, blob=blob, seconds=seconds) for layer, blob in blobs.items()}
 
-    # An interruption stops the threads before it waits for them.
-    with (
-        ThreadPoolExecutor(DOWNLOADS) as downloads,
-        ThreadPoolExecutor(os.cpu_count()) as packers,
-        _setting(stopped),
-        on_cancel(stopped.set),
-    ):
-        jobs = []
-        for part in sorted(missing, key=lambda part: ORDER.index(part.name)):
-            packages = read_packages({part.name: part.lock})
-            wheels = [downloads.submit(fetched, part, package) for package in packages]
-            jobs.append(packers.submit(packed, part, wheels))
-        wait(jobs, return_when=FIRST_EXCEPTION)
-        stopped.set()
-        _raise_first(jobs)
+    try:
+        # An interruption stops the threads before it waits for them.
+        with (
+            ThreadPoolExecutor(DOWNLOADS) as downloads,
+            ThreadPoolExecutor(os.cpu_count()) as packers,
+            _setting(stopped),
+            on_cancel(stopped.set),
+        ):
+            jobs = []
+            for part in sorted(missing, key=lambda part: ORDER.index(part.name)):
+                packages = read_packages({part.name: part.lock})
+                wheels = [downloads.submit(fetched, part, package) for package in packages]
+                jobs.append(packers.submit(packed, part, wheels))
+            wait(jobs, return_when=FIRST_EXCEPTION)
+            stopped.set()
+            _raise_first(jobs)
+    finally:
+        for part in missing:
+            shutil.rmtree(folder / f"{run}-{part.name}", ignore_errors=True)
     return {layer: one for job in jobs for layer, one in job.result().items()}
+
+
+def _own(wheel: Path, folder: Path) -> Path:
+    """The wheel under a name that nobody else takes away: another image may have it in another part, and be done."""
+    folder.mkdir(exist_ok=True)
+    own = folder / wheel.name
+    os.link(wheel, own)
+    return own
+
+
+def _forget(part: Part, folder: Path) -> None:
+    """Remove the wheels of a part that is packed, for all who do not have them yet."""
+    for package in read_packages({part.name: part.lock}):
+        for wheel in (folder / package.sha256).glob("*.whl"):
+            wheel.unlink(missing_ok=True)
 
 
 class _Stopped(Exception):
