@@ -86,7 +86,6 @@ def test_labels_say_what_it_is_made_of(built: Built, engine: DockerEngine) -> No
         "tfimg.recipe": labels["tfimg.recipe"],
         "tfimg.version": "0.1.0",
         # A bootstrapped base carries its own label on.
-        "tfimg.base.recipe": labels["tfimg.base.recipe"],
     }
 
 
