@@ -177,6 +177,13 @@ class HashMismatchError(TfimgError):
     exit_code = 17
 
 
+CHANGED_FILE = (
+    "If the index is a mirror, check that mirror; do not build until you know who changed the file. Only then write "
+    "the lock anew with `tfimg lock`."
+)
+"""What to do about it, whoever notices: the one who fetches here, or the one inside a build."""
+
+
 NETWORK_SIGNS = (
     "Failed to fetch", "error sending request", "dns error", "Temporary failure in name resolution",
     "Could not connect", "Network is unreachable", "certificate verify failed", "UnknownIssuer",

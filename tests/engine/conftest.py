@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from ended import Ended
 from tfimg.engine.connect import connect
 from tfimg.engine.docker import DockerEngine
 from tfimg.process import start_daemon
@@ -32,20 +33,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker("engine")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ended:
-    """A `tfimg` command that ended."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def documents(self) -> list[dict[str, Any]]:
-        """Every line of standard output, read as JSON."""
-        return [json.loads(line) for line in self.stdout.splitlines()]
 
 
 def tfimg(*arguments: str, env: dict[str, str] | None = None) -> Ended:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
+from ended import Ended
 from surveys import agreeing
 from tfimg.cli import main
 from tfimg.errors import NetworkError
@@ -399,17 +400,6 @@ def test_a_proxy_is_asked_but_for_the_hosts_that_need_none(served: Served) -> No
 
 
 # From here on: `tfimg matrix check` and `sync`, end to end.
-
-
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def documents(self) -> list[Any]:
-        return [json.loads(line) for line in self.stdout.splitlines()]
 
 
 @pytest.fixture

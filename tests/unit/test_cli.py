@@ -9,12 +9,13 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from ended import Ended
 from fakes import FakeEngine, capabilities
 from hosts import PLAIN
 from stories import EXPLAINED, done, end, said, start, suite
@@ -27,18 +28,6 @@ from tfimg.errors import BuildError
 from tfimg.host.survey import Host
 from tfimg.recipe.lockfile import digest
 from tfimg.workspace import Workspace
-
-
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.stdout)
-
 
 Run = Callable[..., Ended]
 

@@ -9,12 +9,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import ended
 from fakes import FakeEngine
 from hosts import PLAIN
 from stories import done, end, said, start, suite
@@ -38,18 +39,9 @@ THREE = ["2.15.1-cpu-py3.9", "2.15.1-cpu-py3.10", "2.15.1-cpu-py3.11"]
 MANY = ["build", "2.15.1-cpu-py3.?", "2.15.1-cpu-py3.1?"]
 
 
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.stdout.splitlines()]
-
+class Ended(ended.Ended):
     def told(self, event: str) -> list[dict[str, Any]]:
-        return [one for one in self.events if one["event"] == event]
+        return [one for one in self.documents if one["event"] == event]
 
     @property
     def status(self) -> dict[str, str]:
@@ -129,10 +121,10 @@ def test_the_images_of_a_pattern_are_made_and_told_in_the_matrix_s_order(
     assert (ended.code, ended.stderr) == (0, "")
     assert ended.status == dict.fromkeys(THREE, "built")
     assert {f"tfimg/tensorflow:{name}" for name in (*THREE, "2.15.1", "2.15")} == set(engine.names)
-    summary = ended.events[-1]
+    summary = ended.documents[-1]
     assert (summary["event"], summary["green"], summary["counts"]) == ("summary", True, {"built": 3})
     assert [one["identifier"] for one in summary["images"]] == THREE
-    assert all("identifier" in event for event in ended.events)
+    assert all("identifier" in event for event in ended.documents)
 
 
 class Picky(FakeEngine):
@@ -237,7 +229,7 @@ def test_one_failure_leaves_the_others_alone_and_ends_the_command_with_its_code(
 def test_several_failures_are_told_together(tfimg: Run, edge: FakeEdge) -> None:
     spoil(edge, *THREE[:2])
     ended = tfimg(*MANY, "--json")
-    assert (ended.code, ended.events[-1]["error"]) == (26, "BatchFailed")
+    assert (ended.code, ended.documents[-1]["error"]) == (26, "BatchFailed")
     assert ended.stderr == (
         f"tfimg: 2 of 3 images are not there:\n  {THREE[0]}: No {THREE[0]}.\n  {THREE[1]}: No {THREE[1]}.\n"
         "The same command again makes only these; --report FILE.html keeps every reason.\n"
@@ -401,7 +393,7 @@ def test_ctrl_c_ends_what_runs_and_the_next_run_goes_on(tfimg: Run, edge: FakeEd
     sender.join()
     assert (stopped.code, ended.is_set()) == (130, True)
     assert stopped.status == dict(zip(THREE, ["built", "interrupted", "interrupted"], strict=True))
-    assert stopped.events[-2]["event"] == "summary"
+    assert stopped.documents[-2]["event"] == "summary"
     assert not any("candidate" in name for name in engine.names)
     *_, last = (json.loads(line) for line in (state / "batch/journal.jsonl").read_text().splitlines())
     assert last["event"] == "interrupted"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from ended import Ended
 from fakes import FakeEngine
 from tfimg import __version__
 from tfimg.cli import main
@@ -19,17 +18,6 @@ from tfimg.engine.protocol import Engine
 from tfimg.workspace import Workspace
 
 OFFICIAL = "docker.io/library/python:3.11-slim-bookworm"
-
-
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.stdout)
 
 
 class FakeEdge(Edge):

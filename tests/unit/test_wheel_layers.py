@@ -12,18 +12,19 @@ import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import zstandard
 
 from tfimg.cancellation import Cancellation
+from tfimg.cli.parser.images import COMPRESSIONS
 from tfimg.errors import HashMismatchError, Interrupted, LockError
 from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.make import MadeLayer, Source, make, stages
 from tfimg.layers.store import LayerStore
 from tfimg.layers.wheel import unpack
-from tfimg.recipe.layout import SITE, parts, wheel_layers
+from tfimg.recipe.layout import SITE, Compression, parts, wheel_layers
 
 Wheel = Callable[..., Path]
 PYTHONS = ("cp39", "cp311")
@@ -343,3 +344,7 @@ def test_a_lock_s_parts_lie_in_the_order_in_which_they_are_shared() -> None:
     assert [layer.name for layer in wheel_layers(lock)] == [
         "cudnn", "cuda", "tensorflow", "tensorflow-python", "packages",
     ]  # fmt: skip
+
+
+def test_the_command_line_offers_every_way_to_pack() -> None:
+    assert get_args(Compression) == COMPRESSIONS

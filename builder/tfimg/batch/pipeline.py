@@ -103,8 +103,8 @@ def make(
     """Build an image under the candidate's `name`, validate it, tag it. The name is gone afterwards.
 
     `keep` gets the report, green or not, and `evidence` says where people find it; `conclude` gets what was made, in
-    one move with the tags. Raises what the build
-    raises, the verdict's error for an image that is not green, `Interrupted` where the work was cancelled.
+    one move with the tags. Raises what the build raises, the verdict's error for an image that is not green,
+    `Interrupted` where the work was cancelled.
     """
     built = building.build(
         work.plan, name=name, base=work.base, engine=engine, capabilities=capabilities, network=means.network,

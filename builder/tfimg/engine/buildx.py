@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Mapping
 from tfimg.engine.protocol import BuildEvent, BuildOrder, LogEvent, StageEvent
 from tfimg.engine.rawjson import Decoder
 from tfimg.errors import (
+    CHANGED_FILE,
     NETWORK_SIGNS,
     BuildError,
     DiskSpaceError,
@@ -99,8 +100,7 @@ def translated(failed: StageEvent | None, log: Mapping[str, list[str]], rest: st
     if "ash mismatch" in everything or "DO NOT MATCH THE HASHES" in everything:
         return HashMismatchError(
             f"A wheel from the package index is not the one that was locked: {said}",
-            next_step="If the index is a mirror, check that mirror; do not build until you know who changed the "
-            "file. Only then write the lock anew with `tfimg lock`.",
+            next_step=CHANGED_FILE,
         )
     if any(sign in everything for sign in NETWORK_SIGNS):
         return NetworkError(

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import shutil
 import socket
-import tarfile
 import tempfile
-import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cached_property, partial, wraps
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import docker
 import requests
@@ -29,6 +26,7 @@ from packaging.version import InvalidVersion, Version
 from tfimg.cancellation import on_cancel
 from tfimg.engine import buildx
 from tfimg.engine.builders import find_builder
+from tfimg.engine.containers import Alarm, archive, lines
 from tfimg.engine.content import content_digest
 from tfimg.engine.export import lay_out, read_layers, stored_layers
 from tfimg.engine.protocol import (
@@ -362,7 +360,7 @@ class DockerEngine:
 
     def _content_roots(self) -> tuple[Path, ...]:
         """Where the containerd of an engine on this machine has its root: the engine's own, or the system's."""
-        if not self.host.startswith("unix://"):
+        if not self._local:
             return ()
         info: dict[str, Any] = self._client.info()
         return Path(info["DockerRootDir"], "containerd", "daemon"), Path("/var/lib/containerd")
@@ -385,9 +383,9 @@ class DockerEngine:
         self, container: Container, order: RunOrder, timeout: float
     ) -> Generator[Line | Exit, None, None]:
         # A silent program wakes nobody up: the engine is told to end it, and that ends the stream.
-        alarm = _Alarm(timeout, container.kill)
+        alarm = Alarm(timeout, container.kill)
         try:
-            container.put_archive("/", _archive(order.files))
+            container.put_archive("/", archive(order.files))
             # Before the start, so that no line is lost.
             stream = self._client.api.attach_socket(
                 str(container.id), {"stdout": 1, "stderr": 1, "stream": 1}
@@ -409,7 +407,7 @@ class DockerEngine:
 
     def _told(self, stream: Any) -> Iterator[Line]:
         try:
-            yield from _lines(frames_iter(stream, tty=False))  # type: ignore[no-untyped-call]
+            yield from lines(frames_iter(stream, tty=False))  # type: ignore[no-untyped-call]
         except OSError as error:
             raise self._gone(error) from None
 
@@ -457,41 +455,3 @@ def older(text: str, oldest: Version) -> bool:
         return Version(text.partition("+")[0]) < oldest
     except InvalidVersion:
         return False
-
-
-def _archive(files: Mapping[str, tuple[bytes, int]]) -> bytes:
-    sink = io.BytesIO()
-    with tarfile.open(fileobj=sink, mode="w") as archive:
-        for path, (content, mode) in files.items():
-            member = tarfile.TarInfo(path.lstrip("/"))
-            member.size, member.mode = len(content), mode
-            archive.addfile(member, io.BytesIO(content))
-    return sink.getvalue()
-
-
-class _Alarm(threading.Timer):
-    """Calls `act` once after some seconds, and remembers that it did."""
-
-    def __init__(self, seconds: float, act: Callable[[], object]) -> None:
-        super().__init__(seconds, self._ring)
-        self.daemon = True
-        self.rang = False
-        self._act = act
-
-    def _ring(self) -> None:
-        self.rang = True
-        with suppress(requests.exceptions.RequestException):
-            self._act()
-
-
-def _lines(frames: Iterator[tuple[int, bytes]]) -> Iterator[Line]:
-    """Whole lines from a stream of frames; a frame's number is that of the file descriptor."""
-    streams: dict[int, Literal["stdout", "stderr"]] = {1: "stdout", 2: "stderr"}
-    open_lines: dict[Literal["stdout", "stderr"], bytes] = {"stdout": b"", "stderr": b""}
-    for number, piece in frames:
-        stream = streams[number]
-        *whole, open_lines[stream] = (open_lines[stream] + piece).split(b"\n")
-        yield from (Line(stream=stream, text=line.decode(errors="replace")) for line in whole)
-    yield from (
-        Line(stream=stream, text=rest.decode(errors="replace")) for stream, rest in open_lines.items() if rest
-    )

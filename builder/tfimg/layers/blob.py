@@ -58,13 +58,13 @@ class BlobWriter:
 
         Raises `ValueError` when the pieces are not `size` bytes: the archive is torn then.
         """
-        if PurePosixPath(path) in self._seen:
+        place = PurePosixPath(path)
+        if place in self._seen:
             return
-        for folder in (*reversed(PurePosixPath(path).parents), PurePosixPath(path)):
-            if folder not in self._seen and folder.name:
-                self._seen.add(folder)
-                if folder != PurePosixPath(path):
-                    self._header(str(folder), kind=tarfile.DIRTYPE, mode=0o755)
+        folders = [folder for folder in reversed(place.parents) if folder.name and folder not in self._seen]
+        self._seen.update([*folders, place])
+        for folder in folders:
+            self._header(str(folder), kind=tarfile.DIRTYPE, mode=0o755)
         self._header(path, size=size, mode=0o755 if executable else 0o644)
         written = 0
         for piece in pieces:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from secrets import token_hex
 
-from tfimg.errors import HashMismatchError, LockError
+from tfimg.errors import CHANGED_FILE, HashMismatchError, LockError
 from tfimg.proof.index import Index
 from tfimg.recipe.lockfile import LockedPackage
 
@@ -76,8 +76,7 @@ def _download(
         raise HashMismatchError(
             f"A wheel from the package index is not the one that was locked: {others[0]}, and the lock has "
             f"{package.name} with {package.sha256}.",
-            next_step="If the index is a mirror, check that mirror; do not build until you know who changed the "
-            "file. Only then write the lock anew with `tfimg lock`.",
+            next_step=CHANGED_FILE,
         )
     raise LockError(
         f"The package index has no {package.name} {package.version} with sha256 {package.sha256}.",

@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,7 +185,7 @@ def _raise_first(jobs: Sequence[Future[dict[WheelLayer, MadeLayer]]]) -> None:
     """Raise what made the others stop."""
     errors = [error for job in jobs if (error := job.exception())]
     check()
-    for error in sorted(errors, key=lambda error: isinstance(error, _Stopped | CancelledError)):
+    for error in sorted(errors, key=lambda error: isinstance(error, _Stopped)):
         raise error
 
 

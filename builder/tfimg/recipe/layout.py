@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from tfimg.recipe.lockfile import Layers
 
 Compression = Literal["fast", "small", "gzip"]
-COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 """How layers are packed: with zstd, to run where they were built, or to be kept and pulled by many; or with gzip, for
 machines that do not know zstd (Docker before 23.0)."""
 

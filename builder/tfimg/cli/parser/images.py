@@ -16,7 +16,7 @@ from tfimg.cli.parser.common import (
 )
 
 COMPRESSIONS = ("fast", "small", "gzip")
-"""As in `tfimg.recipe.layout`, which is not imported at every start."""
+"""Those of `tfimg.recipe.layout`, which is not imported at every start."""
 
 
 def _count(text: str) -> int:
