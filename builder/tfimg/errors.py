@@ -295,6 +295,66 @@ class UnfitHost(TfimgError):
     exit_code = 54
 
 
+class RegistryRefused(TfimgError):
+    """The registry refused a request."""
+
+    exit_code = 60
+
+
+class NotInRegistry(TfimgError):
+    """The registry has no such image."""
+
+    exit_code = 61
+
+
+class TagMoved(TfimgError):
+    """Somebody else moved a tag at the same time."""
+
+    exit_code = 62
+
+
+class LeakFound(TfimgError):
+    """The image holds what must not leave this machine; nothing was published."""
+
+    exit_code = 63
+
+
+class PublicationIncomplete(TfimgError):
+    """The registry does not have what was published; what is missing is named."""
+
+    exit_code = 64
+
+
+class UnsignedError(TfimgError):
+    """The image has no evidence that the key signed."""
+
+    exit_code = 65
+
+
+class TamperedError(TfimgError):
+    """Evidence or content is not what was signed."""
+
+    exit_code = 66
+
+
+class PolicyUnmet(TfimgError):
+    """The evidence is genuine, and does not show what is required."""
+
+    exit_code = 67
+
+
+class StaleEvidence(TfimgError):
+    """The evidence is genuine, and too old."""
+
+    exit_code = 68
+
+
+class KeyRefused(TfimgError):
+    """A key cannot be read, or its password is wrong."""
+
+    exit_code = 69
+
+
 class InternalError(TfimgError):
     """A defect of tfimg itself."""
 
