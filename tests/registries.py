@@ -1,0 +1,80 @@
+"""A registry in memory, for tests of what is done with one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tfimg.errors import TamperedError
+from tfimg.registry.protocol import OCI_INDEX, Descriptor, Manifest, digest_of
+
+
+@dataclass(kw_only=True)
+class MemoryRegistry:
+    """A `Registry` whose content tests may look at and change; `sent` are the digests that really went over the line."""
+
+    repository: str = "registry.test:5000/team/tensorflow"
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    named: dict[str, str] = field(default_factory=dict)
+    sent: list[str] = field(default_factory=list)
+
+    def find(self, reference: str) -> Manifest | None:
+        return self.manifests.get(self.named.get(reference, reference))
+
+    def put(self, reference: str, manifest: Manifest) -> None:
+        self.manifests[manifest.digest] = manifest
+        self.sent.append(manifest.digest)
+        if not reference.startswith("sha256:"):
+            self.named[reference] = manifest.digest
+
+    def tags(self) -> Sequence[str]:
+        return sorted(self.named)
+
+    def untag(self, tag: str) -> None:
+        self.named.pop(tag, None)
+
+    def blob(self, digest: str) -> Iterator[bytes]:
+        content = self.blobs[digest]
+        yield content
+        if digest_of(content) != digest:
+            raise TamperedError(f"{digest} has other bytes.", next_step="Do not use it.")
+
+    def put_blob(self, content: bytes) -> Descriptor:
+        digest = digest_of(content)
+        if digest not in self.blobs:
+            self.blobs[digest] = content
+            self.sent.append(digest)
+        return Descriptor(media_type="application/octet-stream", digest=digest, size=len(content))
+
+    def put_stream(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
+        if digest not in self.blobs:
+            content = b"".join(pieces)
+            assert len(content) == size
+            assert digest_of(content) == digest
+            self.put_blob(content)
+
+    def referrers(self, digest: str) -> Sequence[Descriptor]:
+        found = []
+        for manifest in self.manifests.values():
+            document = manifest.document
+            if document.get("subject", {}).get("digest") == digest and manifest.media_type != OCI_INDEX:
+                found.append(
+                    Descriptor(
+                        media_type=manifest.media_type,
+                        digest=manifest.digest,
+                        size=len(manifest.content),
+                        annotations=document.get("annotations", {}),
+                        artifact_type=document.get("artifactType"),
+                    )
+                )
+        return found
+
+    def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
+        assert manifest.document["subject"]["digest"] == subject
+        if manifest.digest not in self.manifests:
+            self.put(manifest.digest, manifest)
+        return Descriptor(
+            media_type=manifest.media_type, digest=manifest.digest, size=len(manifest.content),
+            artifact_type=artifact_type,
+        )  # fmt: skip
