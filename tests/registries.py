@@ -11,7 +11,7 @@ from tfimg.registry.protocol import OCI_INDEX, Descriptor, Manifest, digest_of
 
 @dataclass(kw_only=True)
 class MemoryRegistry:
-    """A `Registry` whose content tests may look at and change; `sent` are the digests that really went over the line."""
+    """A `Registry` whose content tests may look at and change; `sent` are the digests that went over the line."""
 
     repository: str = "registry.test:5000/team/tensorflow"
     manifests: dict[str, Manifest] = field(default_factory=dict)

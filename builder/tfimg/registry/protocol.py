@@ -94,7 +94,7 @@ class Registry(Protocol):
         """What refers to a manifest: the registry's own list, or that of the fallback tag where it keeps none."""
 
     def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
-        """Put a manifest whose `subject` is another, and enter it in the fallback tag where the registry keeps no list."""
+        """Put a manifest whose `subject` is another, and enter it in the fallback tag where there is no list."""
 
 
 def digest_of(content: bytes) -> str:
