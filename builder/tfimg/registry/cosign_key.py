@@ -8,16 +8,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from typing import Any
 
 from nacl.exceptions import CryptoError
 from nacl.secret import SecretBox
 
-BEGINNINGS = (
-    b"-----BEGIN ENCRYPTED SIGSTORE PRIVATE KEY-----",
-    b"-----BEGIN ENCRYPTED COSIGN PRIVATE KEY-----",
+FORM = re.compile(
+    rb"\s*-----BEGIN (ENCRYPTED (?:SIGSTORE|COSIGN) PRIVATE KEY)-----\s(.*)-----END \1-----\s*", re.DOTALL
 )
-"""First lines of such a key, of cosign 2 and later, and of cosign 1."""
+"""Of cosign 2 and later, and of cosign 1."""
 
 MOST_MEMORY = 256 * 2**20
 """Bytes that scrypt may take: cosign asks for 64 MiB, and a file must not be able to ask for everything."""
@@ -29,9 +29,11 @@ class WrongPassword(ValueError):
 
 def decrypt(pem: bytes, *, password: bytes) -> bytes:
     """The key in DER. Raises `WrongPassword`, or another `ValueError` for a text that is no such key."""
-    body = b"".join(line for line in pem.split() if line and b"-" not in line and len(line) > 7)
+    found = FORM.fullmatch(pem)
+    if found is None:
+        raise ValueError("it is no key of cosign's")
     try:
-        box = json.loads(base64.b64decode(body, validate=True))
+        box = json.loads(base64.b64decode(b"".join(found[2].split()), validate=True))
         kdf, cipher, closed = box["kdf"], box["cipher"], base64.b64decode(box["ciphertext"])
         if (kdf["name"], cipher["name"]) != ("scrypt", "nacl/secretbox"):
             raise ValueError("it is closed in another way")

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from tfimg.errors import KeyRefused
-from tfimg.registry.cosign_key import BEGINNINGS, WrongPassword, decrypt
+from tfimg.registry.cosign_key import FORM, WrongPassword, decrypt
 
 ALGORITHM = ec.ECDSA(SHA256(), deterministic_signing=True)
 """The same bytes get the same signature (RFC 6979): what is attached twice is there once."""
@@ -85,7 +85,7 @@ def read_signing_key(pem: bytes, *, password: bytes | None, source: str) -> Sign
     Raises `KeyRefused`, naming `source`, for another kind of key, a wrong password or none.
     """
     try:
-        if pem.lstrip().startswith(BEGINNINGS):
+        if FORM.fullmatch(pem):
             der = decrypt(pem, password=password or b"")
             key: Any = serialization.load_der_private_key(der, password=None)
         else:
