@@ -38,14 +38,19 @@ class Statement:
 
 def statement(subject: Subject, predicate_type: str, predicate: Mapping[str, Any]) -> Statement:
     """Put one together: the same input gives the same bytes."""
-    algorithm, _, value = subject.digest.partition(":")
     document = {
         "_type": STATEMENT,
-        "subject": [{"name": subject.name, "digest": {algorithm: value}}],
+        "subject": [{"name": subject.name, "digest": digests(subject.digest)}],
         "predicateType": predicate_type,
         "predicate": strict(predicate),
     }
     return Statement(predicate_type=predicate_type, content=compact(document))
+
+
+def digests(digest: str) -> dict[str, str]:
+    """`sha256:…` as in-toto has it: the value by its algorithm."""
+    algorithm, _, value = digest.partition(":")
+    return {algorithm: value}
 
 
 def compact(document: object) -> bytes:
