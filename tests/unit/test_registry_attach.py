@@ -195,9 +195,7 @@ def test_a_tag_that_somebody_else_writes_all_the_time_is_told() -> None:
         attach(registry, IMAGE.digest, [ONE], key=OURS)
 
 
-@pytest.mark.parametrize(
-    "content", [b"[]", b"{}", b'{"layers":7}', b'{"layers":[{}]}', b'{"layers":[3]}', b"no"]
-)
+@pytest.mark.parametrize("content", [b"{}", b'{"layers":7}', b'{"layers":[{}]}', b'{"layers":[3]}'])
 def test_what_is_not_cosign_s_is_not_written_over(registry: MemoryRegistry, content: bytes) -> None:
     registry.put(f"{TAG}.att", Manifest(media_type=OCI_MANIFEST, content=content))
     before = dict(registry.named)
