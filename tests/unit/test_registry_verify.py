@@ -26,8 +26,9 @@ from tfimg.errors import (
     UnsignedError,
 )
 from tfimg.registry.attach import attach, referrer
+from tfimg.registry.bundle import BUNDLE, bundle, seal
 from tfimg.registry.cosign_tags import tag_of
-from tfimg.registry.envelope import BUNDLE, bundle, seal
+from tfimg.registry.keys import SigningKey
 from tfimg.registry.policy import Policy, Promise, parse_requirements
 from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
 from tfimg.registry.statement import Statement, compact, statement
@@ -108,6 +109,11 @@ def test_signed_evidence_without_a_test_result_is_not_enough() -> None:
     refused(registry, PolicyUnmet, "no test result is among it")
 
 
+def sealed(statement: Statement, key: SigningKey = OURS) -> dict[str, Any]:
+    envelope: dict[str, Any] = json.loads(seal(statement, key))
+    return envelope
+
+
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -121,13 +127,13 @@ def changed_words(envelope: dict[str, Any]) -> dict[str, Any]:
 
 
 def changed_signature(envelope: dict[str, Any]) -> dict[str, Any]:
-    other = seal(said(GREEN)[1], OURS)["signatures"][0]["sig"]
+    other = sealed(said(GREEN)[1])["signatures"][0]["sig"]
     return {**envelope, "signatures": [{**envelope["signatures"][0], "sig": other}]}
 
 
 def resigned(envelope: dict[str, Any]) -> dict[str, Any]:
     """With another key, in our name."""
-    theirs = seal(Statement(predicate_type="", content=base64.b64decode(envelope["payload"])), THEIRS)
+    theirs = sealed(Statement(predicate_type="", content=base64.b64decode(envelope["payload"])), THEIRS)
     return {**envelope, "signatures": [{**theirs["signatures"][0], "keyid": OURS.verifying.identifier}]}
 
 
@@ -138,7 +144,7 @@ def no_signature(envelope: dict[str, Any]) -> dict[str, Any]:
 def with_envelopes(registry: MemoryRegistry, envelopes: Sequence[dict[str, Any]]) -> None:
     """What an attacker who may write to the registry puts there, with all digests right."""
     for envelope in envelopes:
-        content = bundle(envelope, OURS.verifying)
+        content = bundle(compact(envelope), OURS.verifying)
         registry.put_blob(content)
         subject = Descriptor(media_type=OCI_MANIFEST, digest=IMAGE.digest, size=len(IMAGE.content))
         manifest = referrer(Statement(predicate_type="any", content=b""), content, subject=subject)
@@ -160,22 +166,22 @@ def test_changed_evidence_in_our_name_is_refused_wherever_it_lies(
     change: Change, place: Callable[[MemoryRegistry, Sequence[dict[str, Any]]], None]
 ) -> None:
     registry = published()
-    place(registry, [change(seal(one, OURS)) for one in said(FAILED)])
+    place(registry, [change(sealed(one)) for one in said(FAILED)])
     refused(registry, TamperedError, "that key did not sign this", policy=ANYTHING)
 
 
 @pytest.mark.parametrize("change", [changed_words, changed_signature, resigned, no_signature])
 def test_changed_evidence_is_refused_beside_true_evidence_too(change: Change) -> None:
     registry = published(GREEN)
-    with_envelopes(registry, [change(seal(one, OURS)) for one in said(FAILED)])
+    with_envelopes(registry, [change(sealed(one)) for one in said(FAILED)])
     refused(registry, TamperedError, "that key did not sign this", policy=ANYTHING)
 
 
 def test_where_the_true_half_is_attached_too_it_is_told_which_half_was_changed() -> None:
     replaced, rewritten = published(GREEN), published(FAILED)
-    with_envelopes(replaced, [resigned(seal(said(GREEN)[0], OURS))])
+    with_envelopes(replaced, [resigned(sealed(said(GREEN)[0]))])
     refused(replaced, TamperedError, "its signature was replaced: the same words are attached")
-    with_envelopes(rewritten, [changed_words(seal(said(FAILED)[0], OURS))])
+    with_envelopes(rewritten, [changed_words(sealed(said(FAILED)[0]))])
     refused(rewritten, TamperedError, "its content was changed: the signature belongs to other words")
 
 

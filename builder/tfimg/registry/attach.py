@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfimg.errors import NotInRegistry
+from tfimg.registry.bundle import BUNDLE, bundle, seal
 from tfimg.registry.cosign_tags import ATTESTATIONS, SIGNATURES, Layer, add, attestation, signature
-from tfimg.registry.envelope import BUNDLE, bundle, seal
 from tfimg.registry.keys import SigningKey
 from tfimg.registry.protocol import EMPTY, OCI_MANIFEST, Descriptor, Manifest, Registry, digest_of
 from tfimg.registry.statement import Statement, compact
@@ -44,7 +44,7 @@ def attach(registry: Registry, digest: str, statements: Sequence[Statement], *, 
         content = bundle(envelope, key.verifying)
         referrers.append(_refer(registry, statement, content, subject=subject, known=known))
     layers: list[Layer] = [
-        attestation(compact(envelope), statement.predicate_type)
+        attestation(envelope, statement.predicate_type)
         for statement, envelope in zip(statements, envelopes, strict=True)
     ]
     tags = (

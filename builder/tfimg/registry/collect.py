@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tfimg.errors import TamperedError
+from tfimg.registry.bundle import BUNDLE
 from tfimg.registry.cosign_tags import ATTESTATIONS, layers_under, tag_of
-from tfimg.registry.envelope import BUNDLE, DSSE, what_is_signed
+from tfimg.registry.dsse import ENVELOPE, Envelope, opened
 from tfimg.registry.keys import VerifyingKey
 from tfimg.registry.protocol import Registry
 
@@ -19,46 +19,30 @@ MOST_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Signature:
-    """A signature, and the name of the key that it says it is by; empty where it says nothing."""
-
-    key: str
-    content: bytes
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Envelope:
-    """A DSSE envelope. `where` it was read from, in words; `hint` is what its bundle calls the key."""
+class Found:
+    """An envelope as it lies in the registry: `where`, in words, and `hint`, which is what its bundle calls the key."""
 
     where: str
-    payload_type: str
-    payload: bytes
-    signatures: tuple[Signature, ...]
+    envelope: Envelope
     hint: str = ""
-
-    def signers(self, keys: Sequence[VerifyingKey]) -> tuple[VerifyingKey, ...]:
-        """Those of the keys that signed it."""
-        signed = what_is_signed(self.payload_type, self.payload)
-        return tuple(key for key in keys if any(key.fits(one.content, signed) for one in self.signatures))
 
     def claimed(self, keys: Sequence[VerifyingKey]) -> tuple[VerifyingKey, ...]:
         """Those of the keys that it says it was signed by."""
-        named = {one.key for one in self.signatures}
-        return tuple(key for key in keys if key.identifier in named or key.hint == self.hint)
+        return tuple(key for key in keys if key.identifier in self.envelope.signers or key.hint == self.hint)
 
 
-def collect(registry: Registry, digest: str) -> tuple[Envelope, ...]:
+def collect(registry: Registry, digest: str) -> tuple[Found, ...]:
     """Bundles that refer to the image, then what is under cosign's tag that is not among them.
 
     Raises what the registry raises, and `TamperedError` for what cannot be read.
     """
-    found: dict[tuple[bytes, tuple[Signature, ...]], Envelope] = {}
-    for envelope in (*_bundles(registry, digest), *_attestations(registry, digest)):
-        found.setdefault((envelope.payload, envelope.signatures), envelope)
+    found: dict[Envelope, Found] = {}
+    for one in (*_bundles(registry, digest), *_attestations(registry, digest)):
+        found.setdefault(one.envelope, one)
     return tuple(found.values())
 
 
-def _bundles(registry: Registry, digest: str) -> Iterator[Envelope]:
+def _bundles(registry: Registry, digest: str) -> Iterator[Found]:
     for referrer in registry.referrers(digest):
         if referrer.artifact_type not in (BUNDLE, None):  # lists that clients keep may lack the type
             continue
@@ -71,52 +55,41 @@ def _bundles(registry: Registry, digest: str) -> Iterator[Envelope]:
             if document.get("artifactType") != BUNDLE:
                 continue
             (layer,) = document["layers"]
-            bundle = _document(registry, layer, where)
-            if "dsseEnvelope" not in bundle:
+            bundle = json.loads(_content(registry, layer, where))
+            if bundle.get("dsseEnvelope") is None:
                 continue  # a signature of the image's bytes says nothing of tests
             hint = bundle["verificationMaterial"].get("publicKey", {}).get("hint", "")
-            yield _envelope(bundle["dsseEnvelope"], where, hint)
+            envelope = _opened(json.dumps(bundle["dsseEnvelope"]).encode(), where)
+            yield Found(where=where, envelope=envelope, hint=str(hint))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise _unreadable(where, f"it is no bundle: {error}") from None
 
 
-def _attestations(registry: Registry, digest: str) -> Iterator[Envelope]:
+def _attestations(registry: Registry, digest: str) -> Iterator[Found]:
     tag = tag_of(digest, ATTESTATIONS)
     for layer in layers_under(registry, tag):
         where = f"{registry.repository}:{tag}"
         try:
-            if layer["mediaType"] == DSSE:
-                yield _envelope(_document(registry, layer, where), where, "")
+            if layer["mediaType"] == ENVELOPE:
+                yield Found(where=where, envelope=_opened(_content(registry, layer, where), where))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise _unreadable(where, f"it holds no envelope: {error}") from None
 
 
-def _document(registry: Registry, layer: dict[str, Any], where: str) -> dict[str, Any]:
+def _opened(content: bytes, where: str) -> Envelope:
+    try:
+        return opened(content)
+    except TamperedError:
+        raise _unreadable(where, "it is no envelope") from None
+
+
+def _content(registry: Registry, layer: dict[str, Any], where: str) -> bytes:
     content = bytearray()
     for piece in registry.blob(layer["digest"]):
         content += piece
         if len(content) > MOST_BYTES:
             raise _unreadable(where, f"it has more than {MOST_BYTES >> 20} MiB")
-    document = json.loads(content)
-    if not isinstance(document, dict):
-        raise TypeError("it is no JSON object")
-    return document
-
-
-def _envelope(document: dict[str, Any], where: str, hint: str) -> Envelope:
-    signatures = tuple(
-        Signature(key=str(one.get("keyid") or ""), content=_bytes(one["sig"]))
-        for one in document["signatures"]
-    )
-    return Envelope(
-        where=where, payload_type=str(document["payloadType"]), payload=_bytes(document["payload"]),
-        signatures=signatures, hint=str(hint),
-    )  # fmt: skip
-
-
-def _bytes(text: str) -> bytes:
-    # Either alphabet is right (DSSE v1, envelope.md).
-    return base64.b64decode(text.translate(str.maketrans("-_", "+/")), validate=True)
+    return bytes(content)
 
 
 def _unreadable(where: str, why: str) -> TamperedError:

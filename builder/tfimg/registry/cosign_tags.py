@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfimg.errors import TagMoved, TamperedError
-from tfimg.registry.envelope import DSSE
+from tfimg.registry.dsse import ENVELOPE
 from tfimg.registry.keys import SigningKey
 from tfimg.registry.protocol import OCI_CONFIG, OCI_MANIFEST, Descriptor, Manifest, Registry, digest_of
 from tfimg.registry.statement import compact
@@ -42,7 +42,7 @@ def tag_of(digest: str, ending: str) -> str:
 
 def attestation(envelope: bytes, predicate_type: str) -> Layer:
     """An envelope as a layer; its signature is inside, and the annotation empty."""
-    return _layer(envelope, DSSE, {SIGNATURE: "", "predicateType": predicate_type})
+    return _layer(envelope, ENVELOPE, {SIGNATURE: "", "predicateType": predicate_type})
 
 
 def signature(repository: str, digest: str, key: SigningKey) -> Layer:
