@@ -61,7 +61,7 @@ def _bundles(registry: Registry, digest: str) -> Iterator[Found]:
             hint = bundle["verificationMaterial"].get("publicKey", {}).get("hint", "")
             envelope = _opened(json.dumps(bundle["dsseEnvelope"]).encode(), where)
             yield Found(where=where, envelope=envelope, hint=str(hint))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _unreadable(where, f"it is no bundle: {error}") from None
 
 
@@ -72,7 +72,7 @@ def _attestations(registry: Registry, digest: str) -> Iterator[Found]:
         try:
             if layer["mediaType"] == ENVELOPE:
                 yield Found(where=where, envelope=_opened(_content(registry, layer, where), where))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _unreadable(where, f"it holds no envelope: {error}") from None
 
 

@@ -90,7 +90,7 @@ def layers_under(registry: Registry, tag: str) -> list[dict[str, Any]]:
     try:
         layers = found.document["layers"] if found else []
         whole = isinstance(layers, list) and all(isinstance(one["digest"], str) for one in layers)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         whole = False
     if not whole:
         raise TamperedError(
