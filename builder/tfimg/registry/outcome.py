@@ -40,6 +40,13 @@ class Skipped(_Told):
     required: bool
 
 
+class Unproven(_Told):
+    """A check of a higher level, which its machine could not run."""
+
+    name: str
+    reason: str
+
+
 class Where(_Told):
     """The machine that it ran on."""
 
@@ -59,6 +66,7 @@ class Outcome(_Told):
     level: Required
     failed: tuple[str, ...] = Field(alias="failedTests")
     skipped: tuple[Skipped, ...] = Field(alias="skippedTests")
+    unproven: tuple[Unproven, ...] = Field(alias="unprovenTests")
     began: AwareDatetime = Field(alias="startedOn")
     ended: AwareDatetime = Field(alias="finishedOn")
     environment: Where
