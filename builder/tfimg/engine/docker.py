@@ -43,7 +43,14 @@ from tfimg.engine.protocol import (
     StoredImage,
     Toolkit,
 )
-from tfimg.errors import EngineRefused, EngineTooOld, EngineUnavailable, NetworkError
+from tfimg.errors import (
+    DiskSpaceError,
+    EngineRefused,
+    EngineTooOld,
+    EngineUnavailable,
+    NetworkError,
+    TfimgError,
+)
 from tfimg.process import CommandFailed, run
 
 OLDEST_ENGINE = Version("23.0")
@@ -329,6 +336,24 @@ class DockerEngine:
     def export(self, name: str) -> Iterator[bytes]:
         """See `Engine`."""
         return cast("Iterator[bytes]", self._client.api.get_image(name))
+
+    @_reachable
+    def load(self, pieces: Iterator[bytes]) -> None:
+        """See `Engine`. The engine has answered 200 before it fails."""
+        for line in self._client.api.load_image(pieces, quiet=True):  # type: ignore[no-untyped-call]
+            if said := line.get("error") or (line.get("errorDetail") or {}).get("message"):
+                raise self._not_loaded(str(said))
+
+    def _not_loaded(self, said: str) -> TfimgError:
+        if "no space left on device" in said:
+            return DiskSpaceError(
+                f"The disk of the engine at {self.host} is full: {said}.",
+                next_step="Free some space there, or `docker image prune`; then run it again.",
+            )
+        return EngineRefused(
+            f"The engine at {self.host} did not take the image: {said}.",
+            next_step="Its own log may say more; an engine before Docker 23 knows no layers of zstd.",
+        )
 
     @_reachable
     def inventory(self, known: Mapping[str, LocalImage] = NOTHING) -> Sequence[LocalImage]:
