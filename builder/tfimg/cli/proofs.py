@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.keys import verifying_keys
 from tfimg.errors import FileError
-from tfimg.registry.outcome import Outcome
+from tfimg.registry.outcome import Outcome, Skipped, Without
 from tfimg.registry.policy import Policy, parse_requirements
 from tfimg.registry.policy_file import parse_policy
 from tfimg.registry.reference import Reference, parse
@@ -78,12 +78,17 @@ def _tell(context: Context, proven: Verified) -> None:
             "level": outcome.shown,
             "tested": f"{moment(outcome.ended)} on {', '.join(filter(None, place))}",
             "gpu": _gpus(outcome),
-            "skipped": ", ".join(one.name for one in outcome.skipped) or None,
-            "unproven": ", ".join(one.name for one in outcome.unproven) or None,
+            "skipped": _names(outcome.skipped),
+            "waived": _names(outcome.waived),
+            "unproven": _names(outcome.unproven),
             "signed by": proven.signer,
             "evidence": _kinds(proven),
         }
     )
+
+
+def _names(checks: Iterable[Skipped | Without]) -> str | None:
+    return ", ".join(one.name for one in checks) or None
 
 
 def _gpus(outcome: Outcome) -> str:

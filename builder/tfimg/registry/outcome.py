@@ -40,8 +40,8 @@ class Skipped(_Told):
     required: bool
 
 
-class Unproven(_Told):
-    """A check of a higher level, which its machine could not run."""
+class Without(_Told):
+    """A check that a level did without, and why."""
 
     name: str
     reason: str
@@ -66,7 +66,8 @@ class Outcome(_Told):
     level: Required
     failed: tuple[str, ...] = Field(alias="failedTests")
     skipped: tuple[Skipped, ...] = Field(alias="skippedTests")
-    unproven: tuple[Unproven, ...] = Field(alias="unprovenTests")
+    waived: tuple[Without, ...] = Field(alias="waivedTests")
+    unproven: tuple[Without, ...] = Field(alias="unprovenTests")
     began: AwareDatetime = Field(alias="startedOn")
     ended: AwareDatetime = Field(alias="finishedOn")
     environment: Where
