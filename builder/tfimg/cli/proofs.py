@@ -46,10 +46,7 @@ def pull(context: Context) -> int:
 
 def _proven(context: Context, reference: Reference) -> Verified:
     keys, required = verifying_keys(context), policy(context)
-    registry = context.edge.registry(
-        reference, context.environ, context.state, context.network, plain=context.arguments.plain_http
-    )
-    return prove(registry, reference.target, keys, required, now=context.now)
+    return prove(context.registry(reference), reference.target, keys, required, now=context.now)
 
 
 def policy(context: Context) -> Policy:
