@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.keys import verifying_keys
-from tfimg.cli.moving import moving
 from tfimg.cli.proofs import policy
+from tfimg.cli.transfers import transfer
+from tfimg.engine.protocol import ProgressEvent
 from tfimg.errors import FileError, KeyRefused, UsageError
 from tfimg.registry.keys import VerifyingKey, read_verifying_key
 from tfimg.registry.layout import LayoutRegistry
@@ -26,9 +28,7 @@ from tfimg.validation.text import plain
 def bundle(context: Context) -> int:
     """`tfimg bundle IMAGE FILE`: verify it if a key is named, find all that speaks of it, write it."""
     reference, file = parse(context.arguments.image), _target(context.arguments.file)
-    registry = context.edge.registry(
-        reference, context.environ, context.state, context.network, plain=context.arguments.plain_http
-    )
+    registry = context.registry(reference)
     keys = verifying_keys(context) if context.arguments.key or context.environ.get("TFIMG_KEY") else ()
     target = reference.target
     if keys:
@@ -38,8 +38,9 @@ def bundle(context: Context) -> int:
     archive = collect_image(registry, target, tag=reference.tag, keys=keys)
     if not archive.evidence:
         context.say("The image has no evidence: `tfimg load` will refuse it.")
-    with moving(context, "Writing") as told:
-        write(archive, file, free_bytes=shutil.disk_usage(file.parent).free, told=told)
+    with transfer(context, f"writing {file.name}") as follow:
+        free = shutil.disk_usage(file.parent).free
+        write(archive, file, free_bytes=free, told=partial(_tell, follow, file.name))
     told_of = {
         "image": str(reference), "digest": archive.digest, "file": str(file), "bytes": archive_bytes(archive),
         "evidence": archive.evidence, "keys": [key.identifier for key in keys], "verified": bool(keys),
@@ -55,6 +56,10 @@ def bundle(context: Context) -> int:
         }
     )  # fmt: skip
     return 0
+
+
+def _tell(follow: Callable[[ProgressEvent], None], name: str, done: int, total: int) -> None:
+    follow(ProgressEvent(step="offline", what=name, current=done, total=total))
 
 
 def _target(name: str) -> Path:
@@ -73,8 +78,8 @@ def load(context: Context) -> int:
     keys = _keys(context, layout)
     proven = verify(layout, layout.reference, keys, policy(context), now=context.now)
     engine = context.edge.runner(context.environ, context.state)
-    with moving(context, "Reading") as told:
-        name = load_image(layout, proven.digest, engine, told=told)
+    with transfer(context, f"reading {layout.path.name}") as follow:
+        name = load_image(layout, proven.digest, engine, told=partial(_tell, follow, layout.path.name))
     outcome = proven.outcome
     shown = {
         "image": name, "digest": proven.digest, "identifier": outcome.identifier, "level": outcome.shown,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.keys import verifying_keys
-from tfimg.errors import FileError
-from tfimg.registry.outcome import Outcome
+from tfimg.cli.transfers import transfer
+from tfimg.errors import FileError, TamperedError
+from tfimg.registry.outcome import Outcome, Skipped, Without
 from tfimg.registry.policy import Policy, parse_requirements
 from tfimg.registry.policy_file import parse_policy
 from tfimg.registry.reference import Reference, parse
@@ -37,7 +38,13 @@ def pull(context: Context) -> int:
     proven = _proven(context, reference)
     engine = context.edge.runner(context.environ, context.state)
     name = f"{reference.repository}@{proven.digest}"
-    engine.pull(name)
+    with transfer(context, f"pulling {name}") as told:
+        pulled = engine.pull(name, told)
+    if pulled != proven.digest:
+        raise TamperedError(
+            f"The engine was given {pulled} for {name}, which is not what was verified.",
+            next_step="Do not use it: the registry answers differently to different programs.",
+        )
     if reference.tag:
         engine.tag(name, [f"{reference.repository}:{reference.tag}"])
     _tell(context, proven)
@@ -46,10 +53,7 @@ def pull(context: Context) -> int:
 
 def _proven(context: Context, reference: Reference) -> Verified:
     keys, required = verifying_keys(context), policy(context)
-    registry = context.edge.registry(
-        reference, context.environ, context.state, context.network, plain=context.arguments.plain_http
-    )
-    return prove(registry, reference.target, keys, required, now=context.now)
+    return prove(context.registry(reference), reference.target, keys, required, now=context.now)
 
 
 def policy(context: Context) -> Policy:
@@ -78,12 +82,17 @@ def _tell(context: Context, proven: Verified) -> None:
             "level": outcome.shown,
             "tested": f"{moment(outcome.ended)} on {', '.join(filter(None, place))}",
             "gpu": _gpus(outcome),
-            "skipped": ", ".join(one.name for one in outcome.skipped) or None,
-            "unproven": ", ".join(one.name for one in outcome.unproven) or None,
+            "skipped": _names(outcome.skipped),
+            "waived": _names(outcome.waived),
+            "unproven": _names(outcome.unproven),
             "signed by": proven.signer,
             "evidence": _kinds(proven),
         }
     )
+
+
+def _names(checks: Iterable[Skipped | Without]) -> str | None:
+    return ", ".join(one.name for one in checks) or None
 
 
 def _gpus(outcome: Outcome) -> str:
