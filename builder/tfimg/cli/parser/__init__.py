@@ -32,6 +32,8 @@ examples:
   tfimg explain < LOG                  what is known about a failure
   tfimg run tfimg/tensorflow:2.15      start one, with the flags that its device needs
   tfimg verify REGISTRY/NAME:TAG       what is proven of an image in a registry
+  tfimg inspect REGISTRY/NAME:TAG      what is in an image, and who says what of it
+  tfimg bundle REGISTRY/NAME:TAG FILE  an image with its evidence, for where no network is
 
 Every command takes --json. Exit codes are listed in the README.
 """
