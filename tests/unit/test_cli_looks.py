@@ -110,7 +110,7 @@ def test_inspect_shows_row_versions_layers_evidence_and_packages(tfimg: Run, key
     assert "cuDNN 8.9.4.25" in lines
     assert "aliases 2.15" in lines
     assert "driver 525.60.13 or newer" in lines
-    assert "contents as its bill of materials says" in lines
+    assert "contents as its bill of materials says, which is verified" in lines
     assert f"test result {OURS.verifying.identifier} yes" in lines
     assert [line.split()[3] for line in lines if line.startswith("sha256:")] == [
         "cudnn", "cublas", "solvers", "cuda", "tensorflow", "tensorflow-python", "packages", "system", "bytecode",
@@ -121,7 +121,9 @@ def test_inspect_shows_row_versions_layers_evidence_and_packages(tfimg: Run, key
 
 
 def test_inspect_without_a_key_says_that_nobody_was_believed(tfimg: Run) -> None:
-    assert "no: no key was named" in tfimg("inspect", f"{NAME}:2.15.1").stdout
+    text = tfimg("inspect", f"{NAME}:2.15.1").stdout
+    assert "no: no key was named" in text
+    assert "as its bill of materials says, which is not verified" in text
 
 
 def test_inspect_tells_programs_everything(tfimg: Run, edge: LookEdge, key: str) -> None:
@@ -164,7 +166,7 @@ def test_inspect_asks_an_image_in_the_engine_what_it_holds(tfimg: Run, edge: Loo
     ended = tfimg("inspect", "--local", "tfimg/tensorflow:2.15")
     assert ended.code == 0, ended.stderr
     lines = [" ".join(line.split()) for line in ended.stdout.splitlines()]
-    assert "contents as its inventory says" in lines
+    assert "contents as its inventory tells" in lines
     assert "aliases tfimg/tensorflow:other" in lines
     assert "size 55 MB in 11 layers, as they are sent" in lines
     assert "libc6 2.36-9+deb12u4" in lines

@@ -73,9 +73,17 @@ def _fields(found: Inspection, facts: Facts) -> dict[str, Any]:
         "base": labels.get("org.opencontainers.image.base.name"),
         "revision": labels.get("org.opencontainers.image.revision"),
         "aliases": ", ".join(found.aliases) or None,
-        "contents": f"as its {found.contents.source} says",
+        "contents": _source(found),
         "evidence": f"cannot be read: {found.evidence_problem}" if found.evidence_problem else None,
     }
+
+
+def _source(found: Inspection) -> str:
+    """Where the lists of packages come from, and who vouches for them."""
+    contents = found.contents
+    if contents.source != "bill of materials":
+        return f"as its {contents.source} {'tell' if contents.source == 'layers' else 'tells'}"
+    return f"as its bill of materials says, {'which is verified' if contents.signer else 'which is not verified'}"
 
 
 def _no_row(found: Inspection) -> str:
@@ -158,6 +166,7 @@ def inspection_document(found: Inspection, facts: Facts) -> dict[str, Any]:
         "layers": [asdict(layer) for layer in found.layers],
         "contents": {
             "source": found.contents.source,
+            "signer": found.contents.signer,
             "libraries": dict(found.contents.nvidia),
             "python": dict(found.contents.packages),
             "debian": dict(found.contents.debian),

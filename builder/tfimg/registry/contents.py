@@ -30,10 +30,11 @@ LARGEST_STATUS = 32 << 20
 class Contents:
     """Versions by name. `libraries` are files of accelerators' libraries; only a bill of materials tells them.
 
-    `source` says where this comes from.
+    `source` says where this comes from, `signer` whose key of ours signed that, of a bill of materials.
     """
 
     source: Source
+    signer: str | None = None
     python: Mapping[str, str] = field(default_factory=dict)
     debian: Mapping[str, str] = field(default_factory=dict)
     libraries: Mapping[str, str] = field(default_factory=dict)
@@ -58,7 +59,7 @@ def is_library(package: str) -> bool:
     return package.startswith("nvidia-") or package == "libtpu"
 
 
-def of_bill(bill: Mapping[str, Any]) -> Contents:
+def of_bill(bill: Mapping[str, Any], signer: str | None = None) -> Contents:
     """A CycloneDX bill of materials → contents; what it has of another kind is left out."""
     found: dict[str, dict[str, str]] = {"pypi": {}, "deb": {}, "generic": {}}
     for component in bill.get("components") or ():
@@ -69,8 +70,8 @@ def of_bill(bill: Mapping[str, Any]) -> Contents:
         if purl.type in found and purl.name:
             found[purl.type][purl.name] = purl.version or ""
     return Contents(
-        source="bill of materials", python=_sorted(found["pypi"]), debian=_sorted(found["deb"]),
-        libraries=_sorted(found["generic"]),
+        source="bill of materials", signer=signer, python=_sorted(found["pypi"]),
+        debian=_sorted(found["deb"]), libraries=_sorted(found["generic"]),
     )  # fmt: skip
 
 

@@ -172,7 +172,7 @@ def _contents(
 ) -> Contents:
     bills = sorted((one for one in evidence if one.kind == CYCLONEDX), key=lambda one: one.signer is None)
     if bills:
-        return of_bill(bills[0].predicate)
+        return of_bill(bills[0].predicate, bills[0].signer)
     return of_layers(registry, image.layers if image and read_layers else ())
 
 
