@@ -180,6 +180,12 @@ def test_a_secret_is_not_told(registry: MemoryRegistry) -> None:
     assert "ghp_… (40 characters)" in told
 
 
+def test_a_files_name_cannot_write_to_a_terminal(registry: MemoryRegistry) -> None:
+    put_image(registry, "1", [{"srv/\x1b[2J\x07key": TOKEN.encode()}])
+    (finding,) = scanned(registry)
+    assert "srv/\\x07key: a token of GitHub" in finding.text
+
+
 def test_a_layer_is_read_once_for_the_same_secrets(registry: MemoryRegistry, tmp_path: Path) -> None:
     put_image(registry, "1", [{"srv/key": TOKEN.encode()}, {"fine": b"fine"}])
     put_image(registry, "2", [{"srv/key": TOKEN.encode()}], config={"User": "1000"})

@@ -98,7 +98,9 @@ def layer_table(found: Inspection) -> Table:
     table.columns[1].justify = "right"
     table.columns[3].no_wrap = False
     for layer in found.layers:
-        table.add_row(layer.digest[:SHORT], size(layer.size), layer.part or "-", escape(plain(layer.holds)))
+        table.add_row(
+            layer.digest[:SHORT], f"{layer.size / 1e6:,.1f} MB", layer.part or "-", escape(plain(layer.holds))
+        )
     return table
 
 

@@ -21,21 +21,31 @@ def scan_command(context: Context) -> int:
             engine = context.edge.runner(context.environ, context.state)
             if engine.digest(image) is None:
                 raise UsageError(f"The engine has no image {image}.", next_step="Build or pull it first.")
-            found = scan_archive(engine.export(image), secrets, told=_teller(follow))
+            found = scan_archive(engine.export(image), secrets, told=_teller(context, follow))
         else:
             reference = parse(image)
             kept = context.state / "registry" / "leaks"
             found = scan(
-                context.registry(reference), reference.target, secrets, kept=kept, told=_teller(follow)
+                context.registry(reference),
+                reference.target,
+                secrets,
+                kept=kept,
+                told=_teller(context, follow),
             )
     return _tell(context, image, found, len(secrets))
 
 
-def _teller(follow: Callable[[ProgressEvent], None]) -> Callable[[Scanned], None]:
+def _teller(context: Context, follow: Callable[[ProgressEvent], None]) -> Callable[[Scanned], None]:
     def told(scanned: Scanned) -> None:
-        follow(
-            ProgressEvent(step="scan", what=scanned.digest, current=scanned.searched, total=scanned.searched)
-        )
+        # How much there is shows only at its end: a layer is compressed.
+        follow(ProgressEvent(step="scan", what=scanned.digest, current=scanned.searched, total=0))
+        if scanned.ended:
+            how = (
+                "was searched before"
+                if scanned.kept
+                else f"searched, {scanned.searched / 1e6:,.0f} MB unpacked"
+            )
+            context.say(f"{scanned.digest[:19]} {how}")
 
     return told
 

@@ -108,8 +108,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         kind="credential", what="a password, as netrc has it",
         pattern=rb"machine[ \t\r\n]{1,8}[A-Za-z0-9.:-]{1,255}[ \t\r\n]{1,8}login[ \t\r\n]{1,8}[^\s]{1,255}"
-        rb"[ \t\r\n]{1,8}password[ \t\r\n]{1,8}[^\s]",
-        more=rb"[^\s]{0,254}",
+        rb"[ \t\r\n]{1,8}password[ \t\r\n]{1,8}[^\s\x00-\x1f]",
+        more=rb"[^\s\x00-\x1f]{0,254}",
         harmless=re.compile(rb".*password\s+" + PLACEHOLDER + rb"[\"'\\]?", re.DOTALL | re.IGNORECASE),
     ),
     # npmrc(5); a registry's name stands before it.

@@ -20,6 +20,7 @@ from tfimg.registry.leak_rules import RULES, SETTINGS, Rule
 from tfimg.registry.protocol import Descriptor, Registry
 from tfimg.registry.search import Search
 from tfimg.registry.unpack import PIECE
+from tfimg.validation.text import plain
 from tfimg.workspace import write_atomically
 
 
@@ -34,7 +35,8 @@ class Finding:
     def text(self) -> str:
         """One line for people; the secret itself is not in it."""
         trace = self.trace
-        return f"{trace.place} {self.digest[:19]} {trace.path}: {trace.what} {trace.shown}".replace("  ", " ")
+        where = " ".join(filter(None, (trace.place, self.digest[:19], trace.path)))
+        return plain(f"{where}: {trace.what} {trace.shown}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
