@@ -13,11 +13,13 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from tfimg.cli.edge import Edge
 from tfimg.cli.parser import build_parser
 from tfimg.errors import FileError, Interrupted, TfimgError, of_a_defect, of_the_system
+
+if TYPE_CHECKING:
+    from tfimg.cli.edge import Edge
 
 _interrupted = False
 """Whether somebody asked the program to end: a library may have made another error of the interruption."""
@@ -59,6 +61,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None = No
         return _report(_interruption(), as_json=False)
     try:
         from tfimg.cli.context import Context
+        from tfimg.cli.edge import Edge
 
         module, function = arguments.command.split(":")
         command = getattr(importlib.import_module(f"tfimg.cli.{module}"), function)
