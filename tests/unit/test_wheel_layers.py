@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import random
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.make import MadeLayer, Source, make, stages
 from tfimg.layers.store import LayerStore
 from tfimg.layers.wheel import unpack
-from tfimg.recipe.layout import SITE, Compression, parts, wheel_layers
+from tfimg.recipe.layout import SITE, ZSTD_LEVELS, Compression, parts, wheel_layers
 
 Wheel = Callable[..., Path]
 PYTHONS = ("cp39", "cp311")
@@ -103,6 +104,23 @@ def test_a_layer_is_a_tar_of_its_files_with_one_owner_and_one_mtime(tmp_path: Pa
         diff_id=f"sha256:{hashlib.sha256(inside).hexdigest()}",
         size=len(written), unpacked=len(inside), files=2,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("compression", ZSTD_LEVELS)
+def test_a_layer_is_the_same_bytes_however_it_comes_and_whoever_packs_it(
+    compression: Compression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of more than zstd gives one thread at a time: 32 MiB, four times the window."""
+    some = random.Random(1)  # noqa: S311  (no secret)
+    data = b"".join(some.randbytes(50_000) + bytes(30_000) for _ in range(500))
+    packed = []
+    for threads, piece in ((1, len(data)), (2, 1 << 20), (4, 777_777)):
+        monkeypatch.setattr("tfimg.layers.blob.THREADS", threads)
+        writer = BlobWriter(sink := io.BytesIO(), compression)
+        writer.add("a", len(data), [data[at : at + piece] for at in range(0, len(data), piece)])
+        packed.append((writer.close(), hashlib.sha256(sink.getvalue()).hexdigest()))
+    assert len({blob for blob, _ in packed}) == 1
+    assert {f"sha256:{found}" for _, found in packed} == {packed[0][0].digest}
 
 
 def test_gzip_is_packed_the_same_each_time() -> None:

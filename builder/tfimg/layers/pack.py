@@ -16,7 +16,7 @@ from tfimg.layers.wheel import contents, unpack
 from tfimg.recipe.layout import Compression, Part, WheelLayer, wheel_layers
 from tfimg.recipe.lockfile import read_packages
 
-FORMAT = "1"
+FORMAT = "2"
 """Of the layers that this module makes; another one when the same wheels would give other bytes."""
 
 
