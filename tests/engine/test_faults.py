@@ -185,7 +185,7 @@ def dockerd() -> str:
 def test_no_space(small_disk: Path) -> None:
     with daemon(small_disk, dockerd(), "--storage-driver=vfs") as host:
         ended = tfimg("build", "--tf", "2.15", env={"DOCKER_HOST": host})
-    assert_refused(ended, code=13, says=r"has 0\.\d GB free below \S+, and a build needs 5 GB")
+    assert_refused(ended, code=13, says=r"has 0\.\d GB free below \S+, and a build needs 7 GB")
 
 
 @pytest.mark.usefixtures("engine")
