@@ -32,12 +32,10 @@ from tfimg.errors import (
     EngineUnavailable,
     LockError,
     TfimgError,
-    UnsupportedPlatform,
     UsageError,
 )
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.plan import Plan
-from tfimg.resolution.resolve import select
 from tfimg.workspace import write_atomically
 
 
@@ -45,7 +43,7 @@ def build_many(context: Context) -> int:
     """Select, survey the engines, plan, skip what is unchanged, make the rest, sum up."""
     began = time.monotonic()
     _check_arguments(context)
-    specs = select(context.specs, context.arguments.patterns)
+    specs = context.buildable(context.arguments.patterns)
     with open_journal(context.state / "batch") as journal:
         workers = workers_of(context, context.engines)
         with ThreadPoolExecutor(1) as pool:
@@ -90,8 +88,7 @@ def _plans(context: Context, specs: Sequence[ImageSpec]) -> tuple[list[Plan], li
         try:
             plans.append(context.planned(spec))
         except TfimgError as error:
-            cannot = isinstance(error, UnsupportedPlatform | LockError)
-            status: Status = "unbuildable" if cannot else "failed"
+            status: Status = "unbuildable" if isinstance(error, LockError) else "failed"
             refused.append(Result(identifier=spec.identifier, status=status, seconds=0.0, failure=error))
     return plans, refused
 
@@ -102,12 +99,13 @@ def _sorted_out(
     """The images that have to be made, and the ends of those that are there already."""
     shelves = {worker: stock(found) for worker, found in images.items()}
     everything = [image for found in images.values() for image in found]
+    packed = all(worker.capabilities.keeps_packed for worker in images)
     items, there = [], []
     for plan in plans:
         if means.reuse and (result := _there(context, plan, shelves, means)):
             there.append(result)
         else:
-            items.append(Item(plan=plan, need=predict(plan.spec, everything)))
+            items.append(Item(plan=plan, need=predict(plan.spec, everything, packed=packed)))
     return items, there
 
 

@@ -7,7 +7,7 @@ import re
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -19,6 +19,7 @@ import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
+from docker.models.images import Image
 from docker.types import DeviceRequest
 from docker.utils.socket import frames_iter
 from packaging.version import InvalidVersion, Version
@@ -28,7 +29,7 @@ from tfimg.engine import buildx
 from tfimg.engine.builders import find_builder
 from tfimg.engine.containers import Alarm, archive, lines
 from tfimg.engine.content import content_digest
-from tfimg.engine.export import lay_out, read_layers, stored_layers
+from tfimg.engine.export import lay_out, read_layers, stored_layers, unpacked_layers
 from tfimg.engine.protocol import (
     NOTHING,
     Access,
@@ -41,9 +42,10 @@ from tfimg.engine.protocol import (
     Resources,
     RunOrder,
     StoredImage,
+    StoredLayer,
     Toolkit,
 )
-from tfimg.errors import EngineRefused, EngineTooOld, EngineUnavailable, NetworkError
+from tfimg.errors import DiskSpaceError, EngineRefused, EngineTooOld, EngineUnavailable, NetworkError
 from tfimg.process import CommandFailed, run
 
 OLDEST_ENGINE = Version("23.0")
@@ -315,9 +317,7 @@ class DockerEngine:
     def read_back(self, name: str) -> StoredImage:
         """See `Engine`."""
         image = self._client.images.get(name)
-        layers = stored_layers(str(image.id), self._content_roots()) or read_layers(
-            self._client.api.get_image(name)
-        )
+        layers = self._layers_on_disk(image) or read_layers(self._client.api.get_image(name))
         steps: list[dict[str, Any]] = self._client.api.history(name)  # type: ignore[no-untyped-call]
         unpacked = sum(int(step["Size"]) for step in steps)
         return StoredImage(
@@ -329,6 +329,29 @@ class DockerEngine:
     def export(self, name: str) -> Iterator[bytes]:
         """See `Engine`."""
         return cast("Iterator[bytes]", self._client.api.get_image(name))
+
+    @_reachable
+    def load(self, archive: Iterable[bytes]) -> None:
+        """See `Engine`. It answers before it begins: that it failed is but a line of its stream."""
+        stream: Iterator[dict[str, Any]] = self._client.api.load_image(archive, quiet=True)  # type: ignore[no-untyped-call]
+        for line in stream:
+            if "error" in line:
+                if "no space left" in line["error"]:
+                    raise DiskSpaceError(
+                        f"The engine's disk is full: {line['error']}.",
+                        next_step="`docker builder prune` removes build cache; or use an engine with more space.",
+                    )
+                raise EngineRefused(
+                    f"The engine at {self.host} does not take layers: {line['error']}.",
+                    next_step="Its own log may say more; `docker builder prune` and the same command start anew.",
+                )
+
+    @_reachable
+    def chains(self, repository: str) -> Sequence[Sequence[str]]:
+        """See `Engine`."""
+        return [
+            image.attrs["RootFS"].get("Layers", []) for image in self._client.images.list(name=repository)
+        ]
 
     @_reachable
     def inventory(self, known: Mapping[str, LocalImage] = NOTHING) -> Sequence[LocalImage]:
@@ -358,12 +381,16 @@ class DockerEngine:
             compressed_bytes=inspected if both else None,
         )
 
-    def _content_roots(self) -> tuple[Path, ...]:
-        """Where the containerd of an engine on this machine has its root: the engine's own, or the system's."""
+    def _layers_on_disk(self, image: Image) -> tuple[StoredLayer, ...] | None:
+        """An image's layers as the store of an engine on this machine has them, if we may look into it."""
         if not self._local:
-            return ()
+            return None
         info: dict[str, Any] = self._client.info()
-        return Path(info["DockerRootDir"], "containerd", "daemon"), Path("/var/lib/containerd")
+        root = Path(info["DockerRootDir"])
+        # containerd's root is the engine's own, or the system's.
+        found = stored_layers(str(image.id), (root / "containerd/daemon", Path("/var/lib/containerd")))
+        layers = root / "image" / info["Driver"] / "layerdb"
+        return found or unpacked_layers(image.attrs["RootFS"]["Layers"], layers)
 
     def run(self, order: RunOrder, *, timeout: float) -> Generator[Line | Exit, None, None]:
         """See `Engine`."""

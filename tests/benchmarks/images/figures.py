@@ -32,10 +32,10 @@ FIGURES: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What one contestant took in one run on one image store."""
+    """What one contestant took in one run on one image store. `run` tells runs apart."""
 
     store: str
-    run: int
+    run: str
     contestant: str
     figures: Mapping[str, float]
 

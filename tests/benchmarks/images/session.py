@@ -75,7 +75,7 @@ def measured(order: Order, keep: Callable[[dict[str, Any]], None]) -> dict[str, 
             with engine(folder / store, store):
                 figures = run_course(courses[store], contestant)
             measurements.append(
-                Measurement(store=store, run=run, contestant=contestant.name, figures=figures)
+                Measurement(store=store, run=str(run), contestant=contestant.name, figures=figures)
             )
             document["measurements"] = [asdict(measurement) for measurement in measurements]
             document["results"] = [asdict(result) for result in results(measurements)]
