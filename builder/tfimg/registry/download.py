@@ -11,8 +11,8 @@ from tfimg.errors import TamperedError
 from tfimg.registry.connection import Connection
 from tfimg.registry.retry import Passing
 
-PIECE = 1 << 20
-"""Bytes at a time."""
+PIECE = 1 << 16
+"""Bytes at a time; what has come of one is lost when the connection is cut."""
 
 Came = Callable[[int, int], None]
 """Is told how many bytes have come, and of how many; 0 where the registry does not tell."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
 from tfimg.cancellation import check
-from tfimg.errors import NetworkError, TamperedError
+from tfimg.errors import NetworkError, RegistryRefused, TamperedError
 from tfimg.registry.connection import Connection
 from tfimg.registry.refusals import Answer
 from tfimg.registry.retry import Passing
@@ -74,15 +75,25 @@ def _send(connection: Connection, digest: str, pieces: Iterable[bytes], chunk: i
     place, offset = _place(begun), 0
     parts = chunks(pieces, max(chunk, int(begun.headers.get("OCI-Chunk-Min-Length", 0))))
     part = next(parts)
-    for following in parts:
-        place = _patch(connection, place, offset, part)
-        offset += len(part)
-        sent(offset)
-        part = following
-    if offset:
-        place = _patch(connection, place, offset, part)
-    _finish(connection, place, digest, b"" if offset else part)
+    try:
+        for following in parts:
+            place = _patch(connection, place, offset, part)
+            offset += len(part)
+            sent(offset)
+            part = following
+        if offset:
+            place = _patch(connection, place, offset, part)
+        _finish(connection, place, digest, b"" if offset else part)
+    except RegistryRefused:
+        _give_up(connection, place)
+        raise
     sent(offset + len(part))
+
+
+def _give_up(connection: Connection, place: str) -> None:
+    """Let the registry have the room again that an upload takes: for days otherwise, and it may be full."""
+    with suppress(NetworkError, RegistryRefused, Passing):
+        connection.once("DELETE", place, expected=range(200, 600))
 
 
 def _finish(connection: Connection, place: str, digest: str, content: bytes) -> None:
