@@ -200,8 +200,9 @@ def test_a_download_that_was_cut_goes_on(
     assert proxy.count("GET") == times + 1
     asked = [int(one["Range"][6:-1]) for one in here.headers if "Range" in one]
     # Each time, it asks for what it does not have yet: all that it has read, of what the reset connection had brought.
-    assert asked == sorted({*asked} - {0})
-    assert len(asked) == times
+    assert asked == sorted(asked)
+    assert not ranges or len(set(asked)) == times
+    assert min(asked) > 0
 
 
 def test_a_download_that_never_begins_ends(
