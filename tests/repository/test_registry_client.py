@@ -181,6 +181,12 @@ def test_a_lost_answer_to_the_last_request_is_no_second_upload(client: HttpRegis
     assert proxy.count("POST") == 1
 
 
+def test_the_end_of_an_upload_is_tried_again_and_not_the_whole(client: HttpRegistry, proxy: Faulty) -> None:
+    proxy.faults.append(Fault(method="PUT", status=500, times=4))
+    send(client, iter([CONTENT]))
+    assert (proxy.count("PATCH"), proxy.count("PUT"), proxy.count("POST")) == (8, 5, 1)
+
+
 def test_bytes_of_another_digest_are_not_taken(client: HttpRegistry, here: Loopback) -> None:
     with pytest.raises(TamperedError, match=rf"is not {digest_of(b'x')}"):
         upload(client._connection, digest_of(b"x"), [b"y"], sent=int)

@@ -10,11 +10,14 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 from tfimg.cancellation import check
 from tfimg.errors import NetworkError, RegistryRefused, TamperedError
 from tfimg.registry.connection import Connection
-from tfimg.registry.refusals import Answer
+from tfimg.registry.refusals import Answer, number
 from tfimg.registry.retry import Passing
 
 CHUNK = 16 << 20
 """Bytes in one request: above the 5 MiB that object stores want of a part (Amazon S3, "multipart upload limits")."""
+
+LARGEST = 512 << 20
+"""A registry may want larger chunks; each is held in memory."""
 
 ANSWERS = (400, 404, 416)
 """What a registry may answer about an upload that it does not have any more, or not as far as we know."""
@@ -73,7 +76,8 @@ def chunks(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
 def _send(connection: Connection, digest: str, pieces: Iterable[bytes], chunk: int, sent: Sent) -> None:
     begun = connection.ask("POST", "blobs/uploads/", expected=(202,))
     place, offset = _place(begun), 0
-    parts = chunks(pieces, max(chunk, int(begun.headers.get("OCI-Chunk-Min-Length", 0))))
+    least = min(number(begun.headers.get("OCI-Chunk-Min-Length")), LARGEST)
+    parts = chunks(pieces, max(chunk, least))
     part = next(parts)
     try:
         for following in parts:
@@ -98,17 +102,26 @@ def _give_up(connection: Connection, place: str) -> None:
 
 def _finish(connection: Connection, place: str, digest: str, content: bytes) -> None:
     """Say that it is whole; the registry compares the digest. A small blob goes with it."""
-    check()
-    answer = connection.once(
-        "PUT", _with_digest(place, digest), expected=(201, *ANSWERS), content=content,
-        headers={"Content-Type": "application/octet-stream"},
-    )  # fmt: skip
-    if "DIGEST_INVALID" in answer.words:
-        raise TamperedError(
-            f"What was sent to {connection.host} is not {digest}: it changed on the way, or before.",
-            next_step="Check the file or the disk that it comes from, and run it again.",
-        )
-    _require(connection, answer, "PUT", 201)
+    uncertain = False
+
+    def attempt() -> None:
+        nonlocal uncertain
+        if uncertain and is_there(connection, digest):
+            return
+        uncertain = True
+        check()
+        answer = connection.once(
+            "PUT", _with_digest(place, digest), expected=(201, *ANSWERS), content=content,
+            headers={"Content-Type": "application/octet-stream"},
+        )  # fmt: skip
+        if "DIGEST_INVALID" in answer.words:
+            raise TamperedError(
+                f"What was sent to {connection.host} is not {digest}: it changed on the way, or before.",
+                next_step="Check the file or the disk that it comes from, and run it again.",
+            )
+        _require(connection, answer, "PUT", 201)
+
+    connection.patience.keep_trying(attempt)
 
 
 def _require(connection: Connection, answer: Answer, method: str, status: int) -> None:
