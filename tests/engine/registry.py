@@ -125,7 +125,8 @@ def wait_for(url: str, seconds: float = 30) -> None:
         try:
             with urllib.request.urlopen(url, timeout=5, context=trusting):  # noqa: S310
                 return
-        except urllib.error.HTTPError:
+        except urllib.error.HTTPError as error:
+            error.close()
             return
         except OSError:
             assert time.monotonic() < deadline, url
