@@ -166,6 +166,19 @@ def write_atomically(path: Path, text: str) -> None:
         partial.unlink(missing_ok=True)
 
 
+def write_once(path: Path, content: bytes, *, mode: int) -> None:
+    """Write a file that must not be there yet, whole or not at all. Raises `FileExistsError`."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        # Never readable for others, not even for a moment.
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+        partial.chmod(mode)  # whatever the umask is
+        path.hardlink_to(partial)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 @contextmanager
 def exclusive(place: Path, go_on: Callable[[], None]) -> Iterator[None]:
     """Let nobody else, in this program or another, into the block of that file; `go_on` may end the waiting.
