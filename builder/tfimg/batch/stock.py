@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from tfimg.batch.journal import Journal
+from tfimg.batch.journal import candidates
 from tfimg.batch.pipeline import Means, Work
 from tfimg.batch.results import Result
 from tfimg.batch.schedule import Worker
 from tfimg.engine.protocol import LocalImage
 from tfimg.errors import EngineRefused
+from tfimg.journal import Journal
 from tfimg.recipe.labels import IDENTIFIER, RECIPE
 from tfimg.workspace import write_atomically
 
@@ -67,7 +68,7 @@ def sweep(worker: Worker, journal: Journal, images: Iterable[LocalImage]) -> Seq
 
     Only names that the journal has: another candidate is somebody else's build. Nothing of this run is among them.
     """
-    mine = journal.candidates(worker.host)
+    mine = candidates(journal, worker.host)
     left = sorted(name for image in images for name in image.names if name in mine)
     for name in left:
         with suppress(EngineRefused):

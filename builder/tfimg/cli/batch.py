@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tfimg.batch.attempt import Attempt
-from tfimg.batch.journal import Journal, open_journal
+from tfimg.batch.journal import open_journal
 from tfimg.batch.pipeline import Means, Work
 from tfimg.batch.results import Result, Status, conclude
 from tfimg.batch.room import predict
@@ -35,6 +35,7 @@ from tfimg.errors import (
     UnsupportedPlatform,
     UsageError,
 )
+from tfimg.journal import Journal
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.plan import Plan
 from tfimg.resolution.resolve import select

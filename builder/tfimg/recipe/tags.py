@@ -16,8 +16,8 @@ from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 
 SHORT = 12
-"""Hexadecimal digits of a digest in a tag, as `docker images` shows them: 48 bits, which no two builds of an image share
-by chance."""
+"""Hexadecimal digits of a digest in a tag, as many as `docker images` shows: 48 bits, which no two builds of an image
+share by chance."""
 
 
 def tags(spec: ImageSpec, *, repository: str) -> tuple[str, ...]:
