@@ -1,0 +1,121 @@
+"""Tags that are moved together, once there is evidence: noted, moved, written into the ledger, held against others'."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+from tfimg.errors import NotInRegistry, TagMoved
+from tfimg.journal import Journal, Record
+from tfimg.locks import locked
+from tfimg.registry.keys import SigningKey
+from tfimg.registry.ledger import Draft, Ledger, Reason, Step
+from tfimg.registry.ledger_store import append
+from tfimg.registry.moving import Move, move_all
+from tfimg.registry.protocol import Manifest, Registry
+from tfimg.registry.settle import settle
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Desk:
+    """What tags are moved with. `run` names the run in the ledger, `publisher` is what its owner calls himself.
+
+    `locks` is a folder; `prove` raises where there is no evidence about a digest.
+    """
+
+    registry: Registry
+    journal: Journal
+    run: str
+    key: SigningKey | None
+    publisher: str
+    version: str
+    locks: Path
+    prove: Callable[[str], object]
+    now: Callable[[], datetime]
+
+    @contextmanager
+    def having(self, tags: Sequence[str]) -> Iterator[None]:
+        """Let no other process of this machine move these tags; waits for its turn."""
+        with ExitStack() as stack:
+            for tag in sorted(set(tags)):  # in one order, so that no two wait for each other
+                stack.enter_context(locked(self.locks / tag, wait=True))
+            yield
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Promotion:
+    """Tags to be moved together. `name` is its own in the run; `ends` are the ledger's when it was decided."""
+
+    name: str
+    reason: Reason
+    time: str
+    ends: tuple[str, ...]
+    steps: tuple[Step, ...]
+
+
+def promote(desk: Desk, promotion: Promotion, *, moved: bool = False) -> Ledger:
+    """Move the tags, all or none, and write that down. To be called while the tags are had (`Desk.having`).
+
+    `moved`: a killed run has moved them all. Raises `TagMoved` where others moved them at the same time, and what
+    `prove` and the registry raise. Killed, it is finished by `left_over` and this again.
+    """
+    if not moved:
+        _move(desk, promotion)
+    draft = Draft(
+        run=f"{desk.run}/{promotion.name}", reason=promotion.reason, time=promotion.time, steps=promotion.steps,
+        publisher=desk.publisher, version=desk.version,
+    )  # fmt: skip
+    ledger = append(desk.registry, draft, key=desk.key, now=desk.now())
+    desk.journal.note("written", name=promotion.name)
+    try:
+        ledger = settle(desk.registry, draft, ledger, ends=promotion.ends, key=desk.key, now=desk.now)
+    except TagMoved:
+        desk.journal.note("settled", name=promotion.name)
+        raise
+    desk.journal.note("settled", name=promotion.name)
+    return ledger
+
+
+def _move(desk: Desk, promotion: Promotion) -> None:
+    for digest in sorted({step.after for step in promotion.steps}):
+        desk.prove(digest)
+    desk.journal.note("moving", **asdict(promotion))
+    moves = [
+        Move(tag=step.tag, before=step.before, after=_manifest(desk.registry, step.after)) for step in promotion.steps
+    ]  # fmt: skip
+    move_all(desk.registry, moves, note=desk.journal.note)
+    desk.journal.note("moved", name=promotion.name)
+
+
+def left_over(records: Sequence[Record]) -> tuple[Promotion, bool] | None:
+    """The tags that a killed run was moving, and whether it had moved them all; else not even it knew which."""
+    found: tuple[Promotion, bool] | None = None
+    for record in records:
+        match record.get("event"):
+            case "moving":
+                found = _read(record), False
+            case "moved" if found:
+                found = found[0], True
+            case "settled" | "moved-back":
+                found = None
+    return found
+
+
+def _read(record: Record) -> Promotion:
+    return Promotion(
+        name=record["name"], reason=record["reason"], time=record["time"], ends=tuple(record["ends"]),
+        steps=tuple(Step(**step) for step in record["steps"]),
+    )  # fmt: skip
+
+
+def _manifest(registry: Registry, digest: str) -> Manifest:
+    manifest = registry.find(digest)
+    if manifest is None:
+        raise NotInRegistry(
+            f"{registry.repository}@{digest} is not there any more.",
+            next_step="Somebody removed it from the registry. Publish it again.",
+        )
+    return manifest
