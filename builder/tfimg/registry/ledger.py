@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 
 from tfimg.errors import TamperedError
@@ -154,8 +155,10 @@ def understood(told: Mapping[str, Any], *, digest: str, envelope: Envelope | Non
         steps = tuple(Step(**move) for move in told["moves"])
         if told["reason"] not in ("publish", "rollback") or not all(step.level in LEVELS for step in steps):
             raise ValueError("it says something that no tfimg says")
+        if datetime.fromisoformat(told["time"]).tzinfo is None:
+            raise ValueError("its time has no zone")
         draft = Draft(
-            run=str(told["run"]), reason=told["reason"], time=str(told["time"]), steps=steps,
+            run=str(told["run"]), reason=told["reason"], time=told["time"], steps=steps,
             publisher=str(told["publisher"]), version=str(told["tfimg"]),
         )  # fmt: skip
         return Entry(

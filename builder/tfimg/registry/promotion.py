@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
-from tfimg.errors import NotInRegistry, TagMoved
+from tfimg.errors import NotInRegistry, TagMoved, TfimgError
 from tfimg.journal import Journal, Record
 from tfimg.locks import locked
 from tfimg.registry.keys import SigningKey
 from tfimg.registry.ledger import Draft, Ledger, Reason, Step
-from tfimg.registry.ledger_store import append
+from tfimg.registry.ledger_store import append, read
 from tfimg.registry.moving import Move, move_all
 from tfimg.registry.protocol import Manifest, Registry
-from tfimg.registry.settle import settle
+from tfimg.registry.settle import give_way, settle
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +86,12 @@ def _move(desk: Desk, promotion: Promotion) -> None:
     moves = [
         Move(tag=step.tag, before=step.before, after=_manifest(desk.registry, step.after)) for step in promotion.steps
     ]  # fmt: skip
-    move_all(desk.registry, moves, note=desk.journal.note)
+    try:
+        move_all(desk.registry, moves, note=desk.journal.note)
+    except TfimgError:
+        with suppress(TfimgError):
+            give_way(desk.registry, promotion.steps, read(desk.registry), ends=promotion.ends)
+        raise
     desk.journal.note("moved", name=promotion.name)
 
 

@@ -1,8 +1,11 @@
-"""Two publishers who moved the same tags at once: who comes last finds both in the ledger, and leaves one of them."""
+"""Two publishers who moved the same tags at once: whoever looks last finds both in the ledger, and one of them stays.
+
+Everybody looks, once he has written or given up, and everybody comes to the same end: it does not matter who is last.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -10,7 +13,7 @@ from packaging.version import Version
 
 from tfimg.errors import TagMoved
 from tfimg.registry.keys import SigningKey
-from tfimg.registry.ledger import Draft, Entry, Ledger, Step
+from tfimg.registry.ledger import Draft, Ledger, Step
 from tfimg.registry.ledger_store import append
 from tfimg.registry.moving import require
 from tfimg.registry.protocol import Registry
@@ -40,31 +43,21 @@ def settle(
     """Hold a draft that is written against what others wrote since the ledger had these `ends`.
 
     Of a tag that several moved, the newest image has it, whoever came last; one that was taken back goes before all.
-    Everybody comes to the same end so. Raises `TagMoved` where that is another's image, or somebody moved a tag
-    who writes no ledger.
+    Raises `TagMoved` where that is another's image, or somebody moved a tag who writes no ledger.
     """
-    lost, steps = [], []
-    others = [entry for entry in ledger.since(ends) if not _is(entry, draft)]
+    claims = {step.tag: list(_claims(ledger, ends, step.tag)) for step in draft.steps}
+    winners = {tag: _winner(registry, those) for tag, those in claims.items()}
     for step in draft.steps:
-        claims = [
-            _Claim(draft=entry.draft, step=one)
-            for entry in others
-            for one in entry.draft.steps
-            if one.tag == step.tag
-        ]
-        mine = _Claim(draft=draft, step=step)
-        winner = max((mine, *claims), key=lambda claim: _rank(registry, claim)) if claims else mine
-        if winner is not mine:
-            lost.append(winner)
-        if correction := _led(registry, ledger, winner, [mine, *claims]):
-            steps.append(correction)
+        _lead(registry, winners[step.tag], {step.before, *(claim.step.after for claim in claims[step.tag])})
+    steps = tuple(step for winner in winners.values() if (step := _correction(ledger, winner)))
     if steps:
         told = Draft(
-            run=f"{draft.run}/settled", reason=draft.reason, time=_moment(now()), publisher=draft.publisher,
-            version=draft.version, steps=tuple(steps),
+            run=f"{draft.run}/settled", reason=draft.reason, time=now().isoformat(timespec="seconds"),
+            publisher=draft.publisher, version=draft.version, steps=steps,
         )  # fmt: skip
         ledger = append(registry, told, key=key, now=now())
-    if lost:
+    mine = {step.tag: step.after for step in draft.steps}
+    if lost := [winner for tag, winner in winners.items() if winner.step.after != mine[tag]]:
         raise TagMoved(
             "Somebody else published at the same time, and what he has is newer: "
             + ", ".join(f"{one.step.tag} leads to {one.step.after} of {one.draft.publisher}" for one in lost),
@@ -73,36 +66,50 @@ def settle(
     return ledger
 
 
-def _led(registry: Registry, ledger: Ledger, winner: _Claim, claims: Sequence[_Claim]) -> Step | None:
-    """Lead a tag to the winner's image; returns what the ledger is to be told of that, where it does not say so."""
-    tag, after = winner.step.tag, winner.step.after
-    found = registry.find(tag)
-    last = ledger.last(tag)
-    if found is None or found.digest not in {claim.step.after for claim in claims}:
-        require(tag, found, after)  # it is neither ours nor of anybody in the ledger
-    if found and found.digest != after:
-        manifest = registry.find(after)
-        require(f"{registry.repository}@{after}", manifest, after)
-        if manifest:
-            registry.put(tag, manifest)
-    if last and last.after == after:
-        return None
-    return Step(
-        tag=tag, before=last.after if last else None, after=after, identifier=winner.step.identifier,
-        level=winner.step.level,
-    )  # fmt: skip
+def give_way(registry: Registry, steps: Sequence[Step], ledger: Ledger, *, ends: Sequence[str]) -> None:
+    """Having led tags back, see that it was not from where somebody else had led them meanwhile."""
+    for step in steps:
+        if claims := list(_claims(ledger, ends, step.tag)):
+            winner = _winner(registry, claims)
+            _lead(registry, winner, {step.before, step.after, *(claim.step.after for claim in claims)})
+
+
+def _claims(ledger: Ledger, ends: Sequence[str], tag: str) -> Iterator[_Claim]:
+    for entry in ledger.since(ends):
+        for step in entry.draft.steps:
+            if step.tag == tag:
+                yield _Claim(draft=entry.draft, step=step)
+
+
+def _winner(registry: Registry, claims: Sequence[_Claim]) -> _Claim:
+    return max(claims, key=lambda claim: _rank(registry, claim)) if len(claims) > 1 else claims[0]
 
 
 def _rank(registry: Registry, claim: _Claim) -> tuple[bool, Version, datetime, str]:
     there = held(registry, claim.step.after)
-    release = there.release if there else None
-    rank = release.rank if release else NOBODY
+    rank = there.release.rank if there and there.release else NOBODY
     return claim.draft.reason == "rollback", *rank, claim.step.after
 
 
-def _is(entry: Entry, draft: Draft) -> bool:
-    return entry.draft.run == draft.run
+def _lead(registry: Registry, winner: _Claim, known: set[str | None]) -> None:
+    """Lead a tag to the winner's image, where it leads to another of those that are `known`.
+
+    Raises `TagMoved` where it leads to none of them: somebody moved it who writes no ledger, and it stays his.
+    """
+    tag, after = winner.step.tag, winner.step.after
+    found = registry.find(tag)
+    if found and found.digest == after:
+        return
+    if (found.digest if found else None) not in known:
+        require(tag, found, after)
+    if manifest := registry.find(after):
+        registry.put(tag, manifest)
 
 
-def _moment(time: datetime) -> str:
-    return time.isoformat(timespec="seconds")
+def _correction(ledger: Ledger, winner: _Claim) -> Step | None:
+    """What the ledger is to be told of a tag, where its last word is another."""
+    step, last = winner.step, ledger.last(winner.step.tag)
+    if last and last.after == step.after:
+        return None
+    before = last.after if last else None
+    return Step(tag=step.tag, before=before, after=step.after, identifier=step.identifier, level=step.level)
