@@ -12,9 +12,12 @@ from registries import MemoryRegistry
 from tfimg.recipe.describe import Level
 from tfimg.registry.decide import Decision, Question, decide
 from tfimg.registry.ledger import Draft, Entry, Ledger, Step
+from tfimg.registry.policy import Promise
 from tfimg.registry.protocol import OCI_MANIFEST, Manifest
 from tfimg.registry.release import Held, Release, held
 
+PROMISE = Promise(tags="*-gpu", level="validated", reason="it was seen there")
+LESS = replace(PROMISE, level="linked")
 NEW = Release(identifier="2.15.1-cuda12.2-py3.11", tensorflow="2.15.1", created=EPOCH)
 THERE = Manifest(media_type=OCI_MANIFEST, content=b"there")
 
@@ -23,7 +26,7 @@ def question(holder: Release | None = None, **more: object) -> Question:
     there = Held(manifest=THERE, release=holder) if holder else None
     asked = Question(
         tag="2.15-gpu", kind="alias", digest="sha256:new", release=NEW, level="validated", holder=there,
-        ledger=Ledger(), promised="validated", signed=True,
+        ledger=Ledger(), promise=PROMISE, signed=True,
     )  # fmt: skip
     return replace(asked, **more)  # type: ignore[arg-type]
 
@@ -84,13 +87,16 @@ def test_an_older_build_of_the_same_release_is_refused() -> None:
 @pytest.mark.parametrize("level", ["declared", "built", "linked"])
 def test_a_tag_that_promises_a_level_is_given_to_none_below(level: Level) -> None:
     why = refused(question(level=level))
-    assert why.startswith(f"it promises validated, and the image is shown to be {level} alone: ")
-    assert decide(question(level=level, promised=level)).verdict == "move"
+    assert why.startswith(
+        f"it promises validated (it was seen there), and the image is shown to be {level} alone: "
+    )
+    less = replace(PROMISE, level=level)
+    assert decide(question(level=level, promise=less)).verdict == "move"
 
 
 def test_a_tag_never_loses_a_level_though_it_promises_less() -> None:
     older = replace(NEW, created=EPOCH - timedelta(hours=1))
-    asked = question(older, level="linked", promised="linked", ledger=ledger((THERE.digest, "validated")))
+    asked = question(older, level="linked", promise=LESS, ledger=ledger((THERE.digest, "validated")))
     assert (
         refused(asked) == "it leads to an image that is shown to be validated, and this one is linked alone"
     )

@@ -18,10 +18,11 @@ from registries import MemoryRegistry
 from signing import OURS
 from tfimg.errors import NetworkError, NotInRegistry, PublicationIncomplete, TagMoved, UnsignedError
 from tfimg.journal import Journal, opened
+from tfimg.recipe.describe import Level
 from tfimg.registry.ledger import Reason, Step
 from tfimg.registry.ledger_store import read
 from tfimg.registry.moving import Move, move_all
-from tfimg.registry.promotion import Desk, Promotion, left_over, promote
+from tfimg.registry.promotion import Desk, Promotion, finish, left_over, promote
 from tfimg.registry.protocol import Manifest, Registry
 
 TAGS = ("2.15.1", "2.15", "latest")
@@ -32,7 +33,7 @@ class Killed(BaseException):
 
 
 def moves(new: Manifest, old: Manifest | None, tags: Sequence[str] = TAGS) -> list[Move]:
-    return [Move(tag=tag, before=old.digest if old else None, after=new) for tag in tags]
+    return [Move(tag=tag, before=old.digest if old else None, after=new.digest) for tag in tags]
 
 
 def where(registry: MemoryRegistry, tags: Sequence[str] = TAGS) -> list[str | None]:
@@ -67,7 +68,7 @@ def test_all_tags_are_moved_each_noted_before() -> None:
 
 @pytest.mark.parametrize("existed", [True, False])
 def test_where_the_registry_goes_away_and_comes_back_all_tags_go_back(existed: bool) -> None:
-    for number in range(6):  # each of the three is read and written
+    for number in range(7):  # the image is read; each of the three is read and written
         shared = MemoryRegistry()
         old, new = images(shared)
         if not existed:
@@ -107,7 +108,7 @@ def test_a_registry_that_stays_away_is_told_with_the_tags_that_are_left() -> Non
     old, new = images(shared)
 
     def gone(_: Call) -> None:
-        if len(line.calls) >= 3:
+        if len(line.calls) >= 4:
             raise NetworkError("The registry is gone.", next_step="Try again.")
 
     line = Line(shared, before=gone)
@@ -172,7 +173,7 @@ class At:
             locks=self.folder / "locks", prove=self._prove, now=lambda: EPOCH,
         )  # fmt: skip
 
-    def _prove(self, digest: str) -> None:
+    def _prove(self, digest: str, _: Level) -> None:
         if self.proven is not None and digest not in self.proven:
             raise UnsignedError(f"{digest} has no evidence.", next_step="Attach it.")
 
@@ -192,11 +193,10 @@ class At:
 
             journal.now = now
             desk = self.desk(registry, journal)
-            left = left_over(journal.records)
-            with desk.having(tags):
-                if left:
-                    promote(desk, left[0], moved=left[1])
-                else:
+            if left_over(journal.records):
+                finish(desk)
+            else:
+                with desk.having(tags):
                     promote(desk, self.promotion(registry, new, old, reason, tags))
 
     def promotion(
@@ -283,6 +283,20 @@ def test_killed_anywhere_and_run_again_all_is_done_once(tmp_path: Path, when: st
         at.promote(shared, new, old)
         assert where(shared) == [new.digest] * 3
         assert len(read(shared).entries) == 1
+
+
+def test_tags_whose_evidence_has_gone_since_the_kill_are_led_back(at: At) -> None:
+    shared = MemoryRegistry()
+    old, new = images(shared)
+    assert was_killed(at, shared, new, old, 3, "note")
+    assert new.digest in where(shared)
+    at.proven = set()
+    at.promote(shared, new, old)
+    assert where(shared) == [old.digest] * 3
+    assert read(shared).entries == ()
+    at.proven = {new.digest}
+    at.promote(shared, new, old)
+    assert where(shared) == [new.digest] * 3
 
 
 def test_two_on_one_machine_take_turns(tmp_path: Path) -> None:

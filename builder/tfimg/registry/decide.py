@@ -10,6 +10,7 @@ from packaging.version import Version
 
 from tfimg.recipe.describe import LEVELS, Level
 from tfimg.registry.ledger import Ledger
+from tfimg.registry.policy import Promise
 from tfimg.registry.release import Held, Release
 
 Kind = Literal["build", "identifier", "alias"]
@@ -22,7 +23,7 @@ Verdict = Literal["move", "stay", "refuse"]
 class Question:
     """A tag that is to lead to an image. `digest` is None where the registry does not have the image yet.
 
-    `promised` is the least level that the tag promises; `signed` says that there is a key for the evidence.
+    `promise` is the least level that an image must have for it; `signed` says that there is a key for the evidence.
     """
 
     tag: str
@@ -32,7 +33,7 @@ class Question:
     level: Level
     holder: Held | None
     ledger: Ledger
-    promised: Level
+    promise: Promise
     signed: bool
 
 
@@ -75,11 +76,12 @@ def _unsigned(question: Question) -> str | None:
 
 
 def _below(question: Question) -> str | None:
-    if _height(question.level) >= _height(question.promised):
+    promise = question.promise
+    if _height(question.level) >= _height(promise.level):
         return None
     return (
-        f"it promises {question.promised}, and the image is shown to be {question.level} alone: publish it on a "
-        "machine with its accelerator, or let a policy file promise less, with the reason"
+        f"it promises {promise.level} ({promise.reason}), and the image is shown to be {question.level} alone: publish "
+        "it on a machine with its accelerator, or let a policy file promise less, with the reason"
     )
 
 

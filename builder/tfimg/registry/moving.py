@@ -7,17 +7,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from tfimg.errors import PublicationIncomplete, TagMoved, TfimgError
+from tfimg.errors import NotInRegistry, PublicationIncomplete, TagMoved, TfimgError
 from tfimg.registry.protocol import Manifest, Registry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Move:
-    """A tag that is to lead to `after`; `before` is the digest that it leads to now, None where it does not exist."""
+    """A tag that is to lead to the digest `after`; `before` is where it leads now, None where it does not exist."""
 
     tag: str
     before: str | None
-    after: Manifest
+    after: str
 
 
 class Note(Protocol):
@@ -33,24 +33,34 @@ def move_all(registry: Registry, moves: Sequence[Move], *, note: Note) -> None:
     Raises `TagMoved` where one leads neither to where it did nor to where it is to, what the registry raises, and
     `PublicationIncomplete` where tags could not go back either; then the journal knows them.
     """
-    moved: list[tuple[Move, Manifest | None]] = []
+    moved: list[Move] = []
     try:
+        manifests = {digest: _manifest(registry, digest) for digest in sorted({move.after for move in moves})}
         # Those that are new last: a registry that lets no tag be taken away could not undo them.
         for move in sorted(moves, key=lambda one: one.before is None):
-            before = registry.find(move.tag)
-            if before is not None and before.digest == move.after.digest:
-                moved.append((move, registry.find(move.before) if move.before else None))
-                continue
-            require(move.tag, before, move.before)
-            note("tag", tag=move.tag, before=move.before, after=move.after.digest)
-            moved.append((move, before))
-            registry.put(move.tag, move.after)
+            found = registry.find(move.tag)
+            if found is None or found.digest != move.after:
+                require(move.tag, found, move.before)
+                note("tag", tag=move.tag, before=move.before, after=move.after)
+            moved.append(move)
+            if found is None or found.digest != move.after:
+                registry.put(move.tag, manifests[move.after])
     except BaseException as error:
-        left = [move.tag for move, before in reversed(moved) if not _went_back(registry, move, before)]
-        if left:
-            raise _half(registry, left, error) from error
-        note("moved-back", tags=[move.tag for move, _ in moved])
+        lead_back(registry, moved, note=note, why=error)
         raise
+
+
+def lead_back(registry: Registry, moves: Sequence[Move], *, note: Note, why: BaseException) -> None:
+    """Lead tags to where they led before, but for those that somebody else has moved since, and note that.
+
+    Raises `PublicationIncomplete` where that cannot be done for all; `why` it was to be is told in it.
+    """
+    if left := [move.tag for move in reversed(moves) if not _went_back(registry, move)]:
+        raise PublicationIncomplete(
+            f"{', '.join(left)} of {registry.repository} could not be led back to where they did, after this: {why}",
+            next_step="Run the same command again: it knows them, and finishes.",
+        ) from why
+    note("moved-back", tags=[move.tag for move in moves])
 
 
 def require(tag: str, found: Manifest | None, expected: str | None) -> None:
@@ -63,23 +73,25 @@ def require(tag: str, found: Manifest | None, expected: str | None) -> None:
         )
 
 
-def _went_back(registry: Registry, move: Move, before: Manifest | None) -> bool:
+def _went_back(registry: Registry, move: Move) -> bool:
     """Lead a tag to where it did; whether it does. One that somebody else has moved since is his."""
     with suppress(TfimgError):
         found = registry.find(move.tag)
-        if found is None or found.digest != move.after.digest:
-            return True
-        if before is not None:
-            registry.put(move.tag, before)
+        if found is None or found.digest != move.after:
             return True
         if move.before is None:
             registry.untag(move.tag)
             return registry.find(move.tag) is None
+        registry.put(move.tag, _manifest(registry, move.before))
+        return True
     return False
 
 
-def _half(registry: Registry, left: Sequence[str], error: BaseException) -> PublicationIncomplete:
-    return PublicationIncomplete(
-        f"{', '.join(left)} of {registry.repository} could not be led back to where they did, after this: {error}",
-        next_step="Run the same command again: it knows them, and finishes.",
-    )
+def _manifest(registry: Registry, digest: str) -> Manifest:
+    manifest = registry.find(digest)
+    if manifest is None:
+        raise NotInRegistry(
+            f"{registry.repository}@{digest} is not there any more.",
+            next_step="Somebody removed it from the registry. Publish it again.",
+        )
+    return manifest

@@ -8,22 +8,34 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
-from tfimg.errors import NotInRegistry, TagMoved, TfimgError
+from tfimg.errors import (
+    NotInRegistry,
+    PolicyUnmet,
+    StaleEvidence,
+    TagMoved,
+    TamperedError,
+    TfimgError,
+    UnsignedError,
+)
 from tfimg.journal import Journal, Record
 from tfimg.locks import locked
+from tfimg.recipe.describe import Level
 from tfimg.registry.keys import SigningKey
 from tfimg.registry.ledger import Draft, Ledger, Reason, Step
 from tfimg.registry.ledger_store import append, read
-from tfimg.registry.moving import Move, move_all
-from tfimg.registry.protocol import Manifest, Registry
+from tfimg.registry.moving import Move, lead_back, move_all
+from tfimg.registry.protocol import Registry
 from tfimg.registry.settle import give_way, settle
+
+UNPROVEN = (UnsignedError, TamperedError, PolicyUnmet, StaleEvidence, NotInRegistry)
+"""What says that there is no evidence any more, and not that nobody could be asked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Desk:
     """What tags are moved with. `run` names the run in the ledger, `publisher` is what its owner calls himself.
 
-    `locks` is a folder; `prove` raises where there is no evidence about a digest.
+    `locks` is a folder; `prove` raises where there is no evidence that the image of a digest has a level.
     """
 
     registry: Registry
@@ -33,7 +45,7 @@ class Desk:
     publisher: str
     version: str
     locks: Path
-    prove: Callable[[str], object]
+    prove: Callable[[str, Level], object]
     now: Callable[[], datetime]
 
     @contextmanager
@@ -79,16 +91,31 @@ def promote(desk: Desk, promotion: Promotion, *, moved: bool = False) -> Ledger:
     return ledger
 
 
+def finish(desk: Desk) -> None:
+    """Finish what a killed run of this journal was at; tags whose evidence has gone since are led back.
+
+    Raises as `promote` does, and `PublicationIncomplete` where they cannot be.
+    """
+    found = left_over(desk.journal.records)
+    if not found:
+        return
+    promotion, moved = found
+    with desk.having([step.tag for step in promotion.steps]):
+        try:
+            promote(desk, promotion, moved=moved)
+        except UNPROVEN as error:
+            moves = [Move(tag=step.tag, before=step.before, after=step.after) for step in promotion.steps]
+            lead_back(desk.registry, moves, note=desk.journal.note, why=error)
+
+
 def _move(desk: Desk, promotion: Promotion) -> None:
-    for digest in sorted({step.after for step in promotion.steps}):
-        desk.prove(digest)
+    for digest, level in sorted({(step.after, step.level) for step in promotion.steps}):
+        desk.prove(digest, level)
     desk.journal.note("moving", **asdict(promotion))
-    moves = [
-        Move(tag=step.tag, before=step.before, after=_manifest(desk.registry, step.after)) for step in promotion.steps
-    ]  # fmt: skip
+    moves = [Move(tag=step.tag, before=step.before, after=step.after) for step in promotion.steps]
     try:
         move_all(desk.registry, moves, note=desk.journal.note)
-    except TfimgError:
+    except TfimgError:  # the tags are back; nobody else's move may be undone by that
         with suppress(TfimgError):
             give_way(desk.registry, promotion.steps, read(desk.registry), ends=promotion.ends)
         raise
@@ -114,13 +141,3 @@ def _read(record: Record) -> Promotion:
         name=record["name"], reason=record["reason"], time=record["time"], ends=tuple(record["ends"]),
         steps=tuple(Step(**step) for step in record["steps"]),
     )  # fmt: skip
-
-
-def _manifest(registry: Registry, digest: str) -> Manifest:
-    manifest = registry.find(digest)
-    if manifest is None:
-        raise NotInRegistry(
-            f"{registry.repository}@{digest} is not there any more.",
-            next_step="Somebody removed it from the registry. Publish it again.",
-        )
-    return manifest

@@ -49,13 +49,13 @@ def settle(
     winners = {tag: _winner(registry, those) for tag, those in claims.items()}
     for step in draft.steps:
         _lead(registry, winners[step.tag], {step.before, *(claim.step.after for claim in claims[step.tag])})
-    steps = tuple(step for winner in winners.values() if (step := _correction(ledger, winner)))
+    steps = tuple(told for winner in winners.values() if (told := _correction(ledger, winner)))
     if steps:
-        told = Draft(
+        correction = Draft(
             run=f"{draft.run}/settled", reason=draft.reason, time=now().isoformat(timespec="seconds"),
             publisher=draft.publisher, version=draft.version, steps=steps,
         )  # fmt: skip
-        ledger = append(registry, told, key=key, now=now())
+        ledger = append(registry, correction, key=key, now=now())
     mine = {step.tag: step.after for step in draft.steps}
     if lost := [winner for tag, winner in winners.items() if winner.step.after != mine[tag]]:
         raise TagMoved(
