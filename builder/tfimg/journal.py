@@ -32,6 +32,10 @@ class Journal:
     now: Callable[[], datetime] = _now
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def everything(self) -> Sequence[Record]:
+        """The records of earlier runs and of this one."""
+        return read(self.path.read_bytes())
+
     def note(self, event: str, **fields: object) -> None:
         """Append a record. Returns when it is on the disk."""
         record = {"time": self.now().isoformat(timespec="milliseconds"), "event": event, **fields}

@@ -173,9 +173,10 @@ class At:
             locks=self.folder / "locks", prove=self._prove, now=lambda: EPOCH,
         )  # fmt: skip
 
-    def _prove(self, digest: str, _: Level) -> None:
+    def _prove(self, digest: str, least: Level) -> Level:
         if self.proven is not None and digest not in self.proven:
             raise UnsignedError(f"{digest} has no evidence.", next_step="Attach it.")
+        return least
 
     def promote(
         self, registry: Registry, new: Manifest, old: Manifest | None, *, reason: Reason = "publish",

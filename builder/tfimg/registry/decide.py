@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from packaging.version import Version
 
@@ -46,6 +46,10 @@ class Decision:
     verdict: Verdict
     why: str
     before: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
 
 
 def decide(question: Question) -> Decision:

@@ -35,7 +35,8 @@ UNPROVEN = (UnsignedError, TamperedError, PolicyUnmet, StaleEvidence, NotInRegis
 class Desk:
     """What tags are moved with. `run` names the run in the ledger, `publisher` is what its owner calls himself.
 
-    `locks` is a folder; `prove` raises where there is no evidence that the image of a digest has a level.
+    `locks` is a folder; `prove` says which level is shown of the image of a digest, and raises
+    where that is less than the one that is asked for, or there is no evidence.
     """
 
     registry: Registry
@@ -45,7 +46,7 @@ class Desk:
     publisher: str
     version: str
     locks: Path
-    prove: Callable[[str, Level], object]
+    prove: Callable[[str, Level], Level]
     now: Callable[[], datetime]
 
     @contextmanager
