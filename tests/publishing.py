@@ -46,8 +46,8 @@ class Line:
     def tags(self) -> Sequence[str]:
         return self._ask("tags", "", self.to.tags)
 
-    def untag(self, tag: str) -> None:
-        self._ask("untag", tag, lambda: self.to.untag(tag))
+    def untag(self, tag: str) -> bool:
+        return self._ask("untag", tag, lambda: self.to.untag(tag))
 
     def blob(self, digest: str) -> Iterator[bytes]:
         return self._ask("blob", digest, lambda: iter(list(self.to.blob(digest))))

@@ -19,15 +19,15 @@ class Held(Exception):
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold a file's lock. Raises `Held` where another process does, unless it is to be waited for.
+def locked(path: Path) -> Iterator[None]:
+    """Hold a file's lock. Raises `Held` where another process does; to wait for it, see `tfimg.workspace.exclusive`.
 
     The kernel lets go of it with the process, however that ends; programs that we start do not inherit it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Held(_holder(file)) from None
         file.truncate(0)

@@ -15,7 +15,7 @@ from registries import MemoryRegistry
 from signing import OURS, THEIRS
 from tfimg.errors import NotInRegistry, TagMoved, TamperedError
 from tfimg.registry.attach import attach
-from tfimg.registry.protocol import OCI_MANIFEST, Manifest
+from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
 from tfimg.registry.statement import Subject, statement
 
 IMAGE = Manifest(media_type=OCI_MANIFEST, content=b'{"schemaVersion":2,"config":{},"layers":[]}')
@@ -185,6 +185,28 @@ def test_evidence_that_somebody_else_wrote_over_is_written_again() -> None:
     registry = Busy(times=3)
     registry.put("2.15", IMAGE)
     attach(registry, IMAGE.digest, [ONE], key=OURS)
+    assert len(layers(registry, f"{TAG}.att")) == 1
+
+
+@dataclass(kw_only=True)
+class Late(MemoryRegistry):
+    """Somebody who read cosign's tag before we wrote it writes it while we are busy with the bundles."""
+
+    late: bool = False
+
+    def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
+        if not self.late:
+            self.late = True
+            theirs = json.dumps({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": {}, "layers": []})
+            self.put(f"{TAG}.att", Manifest(media_type=OCI_MANIFEST, content=theirs.encode()))
+        return super().refer(manifest, subject=subject, artifact_type=artifact_type)
+
+
+def test_what_somebody_else_wrote_over_meanwhile_is_written_again() -> None:
+    registry = Late()
+    registry.put("2.15", IMAGE)
+    attach(registry, IMAGE.digest, [ONE], key=OURS)
+    assert registry.late
     assert len(layers(registry, f"{TAG}.att")) == 1
 
 

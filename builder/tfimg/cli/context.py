@@ -57,6 +57,11 @@ class Context:
         """The day, in UTC as on the package index."""
         return datetime.now(UTC).date()
 
+    @property
+    def now(self) -> datetime:
+        """The moment, in UTC: what the age of evidence is counted to."""
+        return datetime.now(UTC)
+
     @cached_property
     def matrix(self) -> Matrix:
         """The facts."""

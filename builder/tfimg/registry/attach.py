@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tfimg.errors import NotInRegistry
 from tfimg.registry.bundle import BUNDLE, bundle, seal
-from tfimg.registry.cosign_tags import ATTESTATIONS, SIGNATURES, Layer, add, attestation, signature
+from tfimg.registry.cosign_tags import ATTESTATIONS, SIGNATURES, add, attestation, signature
 from tfimg.registry.keys import SigningKey
 from tfimg.registry.protocol import EMPTY, OCI_MANIFEST, Descriptor, Manifest, Registry, digest_of
 from tfimg.registry.statement import Statement, compact
@@ -38,20 +38,20 @@ def attach(registry: Registry, digest: str, statements: Sequence[Statement], *, 
     """
     subject = _subject(registry, digest)
     known = {one.digest: one for one in registry.referrers(digest)}
-    envelopes = [seal(one, key) for one in statements]
-    referrers = []
-    for statement, envelope in zip(statements, envelopes, strict=True):
-        content = bundle(envelope, key.verifying)
-        referrers.append(_refer(registry, statement, content, subject=subject, known=known))
-    layers: list[Layer] = [
-        attestation(envelope, statement.predicate_type)
-        for statement, envelope in zip(statements, envelopes, strict=True)
-    ]
-    tags = (
-        add(registry, digest, ATTESTATIONS, layers),
-        add(registry, digest, SIGNATURES, [signature(registry.repository, digest, key)]),
+    envelopes = [(one, seal(one, key)) for one in statements]
+    layers = [attestation(envelope, one.predicate_type) for one, envelope in envelopes]
+    signed = signature(registry.repository, digest, key)
+
+    def tagged() -> tuple[str, str]:
+        return add(registry, digest, ATTESTATIONS, layers), add(registry, digest, SIGNATURES, [signed])
+
+    tagged()
+    referrers = tuple(
+        _refer(registry, one, bundle(envelope, key.verifying), subject=subject, known=known)
+        for one, envelope in envelopes
     )
-    return Attached(referrers=tuple(referrers), tags=tags, signer=key.verifying.identifier)
+    # Once more: who read a tag before we wrote it has written it by now, without what is ours.
+    return Attached(referrers=referrers, tags=tagged(), signer=key.verifying.identifier)
 
 
 def _subject(registry: Registry, digest: str) -> Descriptor:

@@ -82,7 +82,7 @@ def _cosign(arguments: Sequence[str], run: Run) -> None:
         last = error.completed.stderr.strip().splitlines()[-1:] or ["it said nothing"]
         raise KeyRefused(
             f"cosign {arguments[0]} did not sign {arguments[-1]}: {last[0]}",
-            next_step="Give the job the permission to ask for its identity (GitHub: id-token: write), or sign with a key.",
+            next_step="Let the job ask for its identity (GitHub: id-token: write), or sign with a key.",
         ) from None
     except TimeoutError:
         raise KeyRefused(

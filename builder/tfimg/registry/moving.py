@@ -80,8 +80,7 @@ def _went_back(registry: Registry, move: Move) -> bool:
         if found is None or found.digest != move.after:
             return True
         if move.before is None:
-            registry.untag(move.tag)
-            return registry.find(move.tag) is None
+            return registry.untag(move.tag)
         registry.put(move.tag, _manifest(registry, move.before))
         return True
     return False

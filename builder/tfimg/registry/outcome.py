@@ -40,6 +40,13 @@ class Skipped(_Told):
     required: bool
 
 
+class Without(_Told):
+    """A check that a level did without, and why."""
+
+    name: str
+    reason: str
+
+
 class Where(_Told):
     """The machine that it ran on."""
 
@@ -59,6 +66,8 @@ class Outcome(_Told):
     level: Required
     failed: tuple[str, ...] = Field(alias="failedTests")
     skipped: tuple[Skipped, ...] = Field(alias="skippedTests")
+    waived: tuple[Without, ...] = Field(alias="waivedTests")
+    unproven: tuple[Without, ...] = Field(alias="unprovenTests")
     began: AwareDatetime = Field(alias="startedOn")
     ended: AwareDatetime = Field(alias="finishedOn")
     environment: Where

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
+from tfimg.cancellation import check
 from tfimg.errors import (
     NotInRegistry,
     PolicyUnmet,
@@ -18,7 +19,6 @@ from tfimg.errors import (
     UnsignedError,
 )
 from tfimg.journal import Journal, Record
-from tfimg.locks import locked
 from tfimg.recipe.describe import Level
 from tfimg.registry.keys import SigningKey
 from tfimg.registry.ledger import Draft, Ledger, Reason, Step
@@ -26,6 +26,7 @@ from tfimg.registry.ledger_store import append, read
 from tfimg.registry.moving import Move, lead_back, move_all
 from tfimg.registry.protocol import Registry
 from tfimg.registry.settle import give_way, settle
+from tfimg.workspace import exclusive
 
 UNPROVEN = (UnsignedError, TamperedError, PolicyUnmet, StaleEvidence, NotInRegistry)
 """What says that there is no evidence any more, and not that nobody could be asked."""
@@ -54,7 +55,7 @@ class Desk:
         """Let no other process of this machine move these tags; waits for its turn."""
         with ExitStack() as stack:
             for tag in sorted(set(tags)):  # in one order, so that no two wait for each other
-                stack.enter_context(locked(self.locks / tag, wait=True))
+                stack.enter_context(exclusive(self.locks / tag, check))
             yield
 
 

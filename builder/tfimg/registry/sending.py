@@ -100,9 +100,8 @@ def clear(desk: Desk, hands: Hands) -> tuple[str, ...]:
     left = []
     for candidate in _candidates(desk):
         hands.drop(f"{desk.registry.repository}:{candidate}")
-        if desk.registry.find(candidate) is not None:
-            desk.registry.untag(candidate)
-            left += [candidate] if desk.registry.find(candidate) is not None else []
+        if desk.registry.find(candidate) is not None and not desk.registry.untag(candidate):
+            left.append(candidate)
     return tuple(left)
 
 
