@@ -121,11 +121,11 @@ class Machine:
         if source.identifier in self.leaks:
             raise LeakFound(f"{source.name} holds a token.", next_step="Take it out.")
 
-    def _push(self, registry: Registry, source: Source, reference: str) -> None:
+    def _push(self, registry: Registry, source: Source, reference: str) -> str:
         self._do("push", source)
         repository, _, tag = reference.rpartition(":")
         assert repository == registry.repository
-        put_image(registry, source.identifier, age=self.ages.get(source.identifier, 0), tag=tag)
+        return put_image(registry, source.identifier, age=self.ages.get(source.identifier, 0), tag=tag).digest
 
     def _validate(self, registry: Registry, source: Source, image: str) -> tuple[Report, bool]:
         self._do("validate", source)

@@ -36,7 +36,7 @@ def unchanged(work: Work, means: Means, at: Stock) -> LocalImage | None:
     if image is None or image.labels.get(RECIPE) != work.labels[RECIPE]:
         return None
     same = all(name in at and at[name].digest == image.digest for name in work.plan.tags)
-    return image if same and means.kept.has(means.subject(work, image.content)) else None
+    return image if same and means.kept.has(means.subject(work.trial, image.content)) else None
 
 
 def told(work: Work, image: LocalImage, engine: str) -> Result:

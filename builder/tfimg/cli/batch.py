@@ -133,7 +133,7 @@ def _recorded(context: Context, means: Means, work: Work, image: LocalImage) -> 
     """Whether an unchanged image's evidence is in the workspace, where it is wanted there."""
     if not context.arguments.record:
         return True
-    earlier = means.kept.read(means.subject(work, image.content))
+    earlier = means.kept.read(means.subject(work.trial, image.content))
     if earlier:
         keep_evidence(context, replace(earlier, digest=image.digest))
     return earlier is not None

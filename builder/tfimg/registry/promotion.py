@@ -93,14 +93,14 @@ def promote(desk: Desk, promotion: Promotion, *, moved: bool = False) -> Ledger:
     return ledger
 
 
-def finish(desk: Desk) -> None:
-    """Finish what a killed run of this journal was at; tags whose evidence has gone since are led back.
+def finish(desk: Desk) -> bool:
+    """Finish what a killed run of this journal was at, if anything; tags whose evidence has gone since are led back.
 
     Raises as `promote` does, and `PublicationIncomplete` where they cannot be.
     """
     found = left_over(desk.journal.records)
     if not found:
-        return
+        return False
     promotion, moved = found
     with desk.having([step.tag for step in promotion.steps]):
         try:
@@ -108,6 +108,7 @@ def finish(desk: Desk) -> None:
         except UNPROVEN as error:
             moves = [Move(tag=step.tag, before=step.before, after=step.after) for step in promotion.steps]
             lead_back(desk.registry, moves, note=desk.journal.note, why=error)
+    return True
 
 
 def _move(desk: Desk, promotion: Promotion) -> None:

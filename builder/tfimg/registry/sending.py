@@ -41,12 +41,12 @@ class Hands:
     """What is done with an image on its way; each of them raises where it finds that the image must not go on.
 
     `search` looks through what the engine has, `scan` through what the registry has of a digest. `push` sends an image
-    under a reference, and `drop` takes that name away in the engine. `validate` pulls a reference by digest and runs
-    the suite in it, or finds that an earlier run did. `attach` puts the evidence beside a digest.
+    under a reference and returns its digest, and `drop` takes a name away in the engine. `validate` pulls a reference
+    by digest and runs the suite in it, or finds that an earlier run did. `attach` puts the evidence beside a digest.
     """
 
     search: Callable[[Source], object]
-    push: Callable[[Source, str], object]
+    push: Callable[[Source, str], str]
     drop: Callable[[str], object]
     validate: Callable[[Source, str], tuple[Report, bool]]
     scan: Callable[[Source, str], object]
@@ -136,11 +136,11 @@ def _pushed(source: Source, desk: Desk, hands: Hands, candidate: str) -> tuple[M
     hands.search(source)
     hands.tell(source.identifier, "push", candidate)
     desk.journal.note("push", identifier=source.identifier, candidate=candidate, local=source.digest)
-    hands.push(source, f"{desk.registry.repository}:{candidate}")
+    digest = hands.push(source, f"{desk.registry.repository}:{candidate}")
     manifest = desk.registry.find(candidate)
-    if manifest is None:
+    if manifest is None or manifest.digest != digest:
         raise PublicationIncomplete(
-            f"The engine pushed {candidate} to {desk.registry.repository}, and it is not there.",
+            f"The engine pushed {candidate} to {desk.registry.repository} as {digest}, and that is not there.",
             next_step="Run it again; if it is so again, look at what stands between the engine and the registry.",
         )
     desk.journal.note("pushed", identifier=source.identifier, digest=manifest.digest)
