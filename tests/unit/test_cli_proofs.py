@@ -26,29 +26,18 @@ IMAGE_NAME = "registry.test:5000/team/tensorflow"
 
 
 @dataclass
-class Pulling(FakeEngine):
-    """Keeps what it was asked to pull."""
-
-    pulled: list[str] = field(default_factory=list)
-
-    def pull(self, reference: str) -> None:
-        self.pulled.append(reference)
-        self.names[reference] = StoredImage(digest=IMAGE.digest, layers=(), unpacked_bytes=0, labels={})
-
-
-@dataclass
 class ProofEdge(Edge):
     """One registry for every name, and an engine that pulls from nowhere."""
 
     answers: MemoryRegistry = field(default_factory=lambda: published(ON_GPU))
-    runs: Pulling = field(default_factory=Pulling)
+    runs: FakeEngine = field(default_factory=FakeEngine)
     asked: list[tuple[str, bool]] = field(default_factory=list)
 
     def registry(self, reference: Reference, *_: Any, plain: bool = False, **__: Any) -> MemoryRegistry:
         self.asked.append((reference.repository, plain))
         return self.answers
 
-    def runner(self, *_: object) -> Pulling:
+    def runner(self, *_: object) -> FakeEngine:
         return self.runs
 
     def pip_settings(self) -> dict[str, str]:
@@ -193,15 +182,45 @@ def test_another_key_is_told_in_json_too(tfimg: Run, tmp_path: Path) -> None:
     json.dumps(ended.json)
 
 
+NAME = f"{IMAGE_NAME}@{IMAGE.digest}"
+
+
+def offered(edge: ProofEdge, digest: str = IMAGE.digest) -> None:
+    """The engine is given these bytes for the digest that was verified."""
+    edge.runs.pushed[NAME] = StoredImage(digest=digest, layers=(), unpacked_bytes=0, labels={})
+
+
 def test_pull_takes_the_digest_that_was_verified(tfimg: Run, edge: ProofEdge, key: str) -> None:
+    offered(edge)
     ended = tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key)
     assert ended.code == 0, ended.stderr
-    name = f"{IMAGE_NAME}@{IMAGE.digest}"
-    assert edge.runs.pulled == [name]
-    assert set(edge.runs.names) == {name, f"{IMAGE_NAME}:2.15"}
+    assert set(edge.runs.names) == {NAME, f"{IMAGE_NAME}:2.15"}
+    assert IMAGE.digest in ended.stdout
+
+
+def test_pull_tells_programs_how_far_it_is(tfimg: Run, edge: ProofEdge, key: str) -> None:
+    offered(edge)
+    ended = tfimg("pull", NAME, "--key", key, "--json")
+    assert [told["event"] for told in ended.documents] == ["progress", "verified"]
+    assert ended.documents[0] == {
+        "event": "progress",
+        "step": f"pulling {NAME}",
+        "current": 100,
+        "total": 100,
+    }
+    assert set(edge.runs.names) == {NAME}, "no tag was asked for"
 
 
 def test_pull_takes_nothing_that_is_not_proven(tfimg: Run, edge: ProofEdge, key: str) -> None:
+    offered(edge)
     edge.answers = published()
     assert tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key).code == 65
-    assert edge.runs.pulled == []
+    assert edge.runs.names == {}
+
+
+def test_other_bytes_for_the_engine_than_for_us_get_no_name(tfimg: Run, edge: ProofEdge, key: str) -> None:
+    offered(edge, digest=f"sha256:{'0' * 64}")
+    ended = tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key)
+    assert ended.code == 66
+    assert "which is not what was verified" in ended.stderr
+    assert f"{IMAGE_NAME}:2.15" not in edge.runs.names

@@ -9,7 +9,8 @@ from typing import Any
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.keys import verifying_keys
-from tfimg.errors import FileError
+from tfimg.cli.transfers import transfer
+from tfimg.errors import FileError, TamperedError
 from tfimg.registry.outcome import Outcome, Skipped, Without
 from tfimg.registry.policy import Policy, parse_requirements
 from tfimg.registry.policy_file import parse_policy
@@ -37,7 +38,13 @@ def pull(context: Context) -> int:
     proven = _proven(context, reference)
     engine = context.edge.runner(context.environ, context.state)
     name = f"{reference.repository}@{proven.digest}"
-    engine.pull(name)
+    with transfer(context, f"pulling {name}") as told:
+        pulled = engine.pull(name, told)
+    if pulled != proven.digest:
+        raise TamperedError(
+            f"The engine was given {pulled} for {name}, which is not what was verified.",
+            next_step="Do not use it: the registry answers differently to different programs.",
+        )
     if reference.tag:
         engine.tag(name, [f"{reference.repository}:{reference.tag}"])
     _tell(context, proven)
@@ -46,10 +53,7 @@ def pull(context: Context) -> int:
 
 def _proven(context: Context, reference: Reference) -> Verified:
     keys, required = verifying_keys(context), policy(context)
-    registry = context.edge.registry(
-        reference, context.environ, context.state, context.network, plain=context.arguments.plain_http
-    )
-    return prove(registry, reference.target, keys, required, now=context.now)
+    return prove(context.registry(reference), reference.target, keys, required, now=context.now)
 
 
 def policy(context: Context) -> Policy:

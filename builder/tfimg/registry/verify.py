@@ -10,10 +10,11 @@ from tfimg.errors import NotInRegistry, PolicyUnmet, TamperedError
 from tfimg.registry.believe import Genuine, believe
 from tfimg.registry.collect import collect
 from tfimg.registry.keys import VerifyingKey
-from tfimg.registry.outcome import Demand, Outcome, read_outcome, unmet
+from tfimg.registry.outcome import Outcome, read_outcome
 from tfimg.registry.policy import Policy
 from tfimg.registry.protocol import Manifest, Registry
 from tfimg.registry.statement import TEST_RESULT
+from tfimg.registry.unmet import Demand, unmet
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
