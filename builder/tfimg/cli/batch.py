@@ -23,7 +23,7 @@ from tfimg.cancellation import Cancellation
 from tfimg.cli.batch_progress import follow_all
 from tfimg.cli.context import Context
 from tfimg.cli.explain import explained
-from tfimg.cli.images import means_of, registries
+from tfimg.cli.images import means_of, push, registries
 from tfimg.cli.keep import check_report, keep_evidence
 from tfimg.cli.parser import REQUEST
 from tfimg.cli.workers import inventories, swept, workers_of
@@ -61,6 +61,8 @@ def build_many(context: Context) -> int:
     order = [spec.identifier for spec in specs]
     results.sort(key=lambda result: order.index(result.identifier))
     _sum_up(context, results, time.monotonic() - began)
+    there = {result.identifier for result in results if result.green}
+    push(context, [spec for spec in specs if spec.identifier in there])
     conclude(results)
     return 0
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from tfimg import __version__
 from tfimg.cli.context import Context
 from tfimg.cli.keys import signing_key
-from tfimg.errors import UsageError
+from tfimg.errors import TagMoved, UsageError
 from tfimg.journal import Journal
 from tfimg.recipe.describe import Level
 from tfimg.registry.keys import SigningKey
 from tfimg.registry.policy import REQUIRED, Policy, Required
-from tfimg.registry.promotion import Desk
+from tfimg.registry.promotion import Desk, finish
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import Reference
+from tfimg.registry.runs import folder_of
 from tfimg.registry.unsigned import level_unsigned
 from tfimg.registry.verify import verify
 
@@ -56,8 +56,8 @@ def registry_of(context: Context, target: Reference) -> Registry:
 
 
 def desk_of(
-    context: Context, target: Reference, signer: Signer, policy: Policy, *, run: str, journal: Journal, folder: Path
-) -> Desk:  # fmt: skip
+    context: Context, target: Reference, signer: Signer, policy: Policy, *, run: str, journal: Journal
+) -> Desk:
     """Where tags are moved from."""
     registry = registry_of(context, target)
 
@@ -70,5 +70,14 @@ def desk_of(
 
     return Desk(
         registry=registry, journal=journal, run=run, key=signer.key, publisher=signer.name, version=__version__,
-        locks=folder / "locks", prove=prove, now=lambda: context.now,
+        locks=folder_of(context.state, target.repository) / "locks", prove=prove, now=lambda: context.now,
     )  # fmt: skip
+
+
+def finish_killed(context: Context, desk: Desk) -> None:
+    """Finish the tags that a killed run was moving; those that others have moved since are theirs."""
+    try:
+        if finish(desk):
+            context.say(f"Finished what run {desk.run} was killed at.")
+    except TagMoved as error:
+        context.say(str(error))

@@ -8,13 +8,13 @@ from rich.markup import escape
 
 from tfimg.batch.stock import stock
 from tfimg.cli.context import Context
-from tfimg.cli.desk import Signer, desk_of, registry_of, signer_of
+from tfimg.cli.desk import Signer, desk_of, finish_killed, registry_of, signer_of
 from tfimg.cli.hands import Machine
 from tfimg.cli.progress import follow
 from tfimg.cli.proofs import policy as policy_of
 from tfimg.cli.show import plain_table, print_table
 from tfimg.engine.protocol import LocalImage
-from tfimg.errors import PublicationIncomplete, ResolutionError, TagMoved, TfimgError, UsageError
+from tfimg.errors import PublicationIncomplete, ResolutionError, TfimgError
 from tfimg.host.aim import aim
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import IDENTIFIER
@@ -22,7 +22,6 @@ from tfimg.recipe.plan import buildable
 from tfimg.recipe.tags import aliases
 from tfimg.registry.decide import Verdict
 from tfimg.registry.policy import Policy
-from tfimg.registry.promotion import Desk, finish
 from tfimg.registry.publish import Publication, Published, planned
 from tfimg.registry.publish import publish as publish_all
 from tfimg.registry.reference import Reference, parse_repository
@@ -81,7 +80,7 @@ def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool)
 
 
 def _built(context: Context, specs: Sequence[ImageSpec]) -> dict[str, LocalImage]:
-    """The engine's images by identifier: those that have their own tag, which they are given once they are validated."""
+    """The engine's images by identifier: those that have their own tag, which they get once they are validated."""
     shelf = stock(context.engine.inventory())
     found = {spec.identifier: shelf.get(f"{context.repository}:{spec.identifier}") for spec in specs}
     return {name: image for name, image in found.items() if image and image.labels.get(IDENTIFIER) == name}
@@ -106,27 +105,18 @@ def _published(
     """What killed runs left is finished first; then the run, which goes on where one of them ended."""
     folder = folder_of(context.state, target.repository)
     with opened_run(folder) as (run, journal, others), follow(context, "publish") as progress:
-        desk = desk_of(context, target, signer, policy, run=run, journal=journal, folder=folder)
+        desk = desk_of(context, target, signer, policy, run=run, journal=journal)
         hands = machine.hands(desk.registry, signer, progress)
         for other in others:
-            left = desk_of(context, target, signer, policy, run=other.path.stem, journal=other, folder=folder)
-            _finished(context, left)
+            left = desk_of(context, target, signer, policy, run=other.path.stem, journal=other)
+            finish_killed(context, left)
             clear(left, hands)
             other.note("finished")
-        _finished(context, desk)
+        finish_killed(context, desk)
         try:
             return publish_all(sources, desk, hands, policy)
         finally:
             machine.ended()
-
-
-def _finished(context: Context, desk: Desk) -> None:
-    """Finish the tags that a killed run was moving; one that others have moved since is theirs."""
-    try:
-        if finish(desk):
-            context.say(f"Finished what run {desk.run} was killed at.")
-    except TagMoved as error:
-        context.say(str(error))
 
 
 def _show(context: Context, images: Sequence[Published], *, event: str) -> None:
@@ -143,7 +133,11 @@ def _show(context: Context, images: Sequence[Published], *, event: str) -> None:
             )
         for decision in image.decisions:
             table.add_row(
-                image.identifier, image.level or "-", decision.tag, VERDICTS[decision.verdict], escape(decision.why)
+                image.identifier,
+                image.level or "-",
+                decision.tag,
+                VERDICTS[decision.verdict],
+                escape(decision.why),
             )
     print_table(table)
 
@@ -161,14 +155,4 @@ def conclude(images: Sequence[Published]) -> None:
         raise PublicationIncomplete(
             f"{len(failures)} of {len(images)} images were not published:{listed}{more}\n",
             next_step="The same command again publishes only these.",
-        )
-
-
-def require_target(context: Context) -> None:
-    """Raises `UsageError` for options of --push without it."""
-    given = [name for name in ("key", "unsigned", "policy", "publisher") if getattr(context.arguments, name)]
-    if given and not context.arguments.target:
-        raise UsageError(
-            f"{', '.join(f'--{name}' for name in given)} and no --push: nothing would be signed.",
-            next_step="Name where to publish with --push REGISTRY/NAME, or leave them out.",
         )

@@ -19,20 +19,20 @@ def folder_of(state: Path, repository: str) -> Path:
 
 
 @contextmanager
-def opened_run(folder: Path) -> Iterator[tuple[str, Journal, Sequence[Journal]]]:
-    """A run's name and journal: that of a run that was killed, else a new one; and the journals of others such.
+def opened_run(folder: Path, *, new: bool = False) -> Iterator[tuple[str, Journal, Sequence[Journal]]]:
+    """A run's name and journal, and the journals of runs that were killed. It goes on as one of those, unless `new`.
 
     A journal belongs to whoever holds its lock, which the kernel lets go of with the process.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         killed = [journal for file in sorted(folder.glob(f"*{ENDING}")) if (journal := _taken(file, stack))]
-        if killed:
+        if killed and not new:
             first, *others = killed
         else:
             file = folder / f"{secrets.token_hex(4)}{ENDING}"
             stack.enter_context(locked(file.with_suffix(".lock")))
-            first, others = stack.enter_context(opened(file)), []
+            first, others = stack.enter_context(opened(file)), killed
             first.note("run")
         yield first.path.stem, first, others
 
