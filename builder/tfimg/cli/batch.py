@@ -61,8 +61,8 @@ def build_many(context: Context) -> int:
     order = [spec.identifier for spec in specs]
     results.sort(key=lambda result: order.index(result.identifier))
     _sum_up(context, results, time.monotonic() - began)
-    there = {result.identifier for result in results if result.green}
-    push(context, [spec for spec in specs if spec.identifier in there])
+    green = {result.identifier for result in results if result.green}
+    push(context, [spec for spec in specs if spec.identifier in green])
     conclude(results)
     return 0
 

@@ -72,6 +72,7 @@ class Machine:
         return Hands(
             search=self._search, push=self._push, drop=self._drop, validate=partial(self._validate, progress),
             scan=partial(self._scan, registry), attach=partial(self._attach, registry, signer), tell=self._tell,
+            revalidate=self._context.arguments.revalidate,
         )  # fmt: skip
 
     def ended(self) -> None:

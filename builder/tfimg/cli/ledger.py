@@ -46,7 +46,8 @@ def history(context: Context) -> int:
 
 def rollback(context: Context) -> int:
     """`tfimg rollback REPOSITORY:TAG`: finish what was killed, then lead the tag to what it was, with evidence."""
-    reference = parse(context.arguments.image)
+    image = context.arguments.image
+    reference = parse(image if set("/:") & set(image) else f"{_usual(context, image)}:{image}")
     if not reference.tag or reference.digest:
         raise UsageError(f"{reference} names no tag alone.", next_step="Write REGISTRY/NAME:TAG.")
     signer, policy = signer_of(context), policy_of(context)
@@ -67,12 +68,24 @@ def rollback(context: Context) -> int:
 
 
 def _asked(context: Context) -> tuple[Reference, str | None]:
-    """The repository, and the tag if one is named: as a word of its own, or behind the repository."""
+    """The repository, and the tag if one is named: as a word of its own, behind the repository, or alone."""
     text, tag = context.arguments.target, context.arguments.tag
+    if tag is None and not set("/:") & set(text):
+        return parse_repository(_usual(context, text)), text
     if tag is None and ":" in text.rpartition("/")[2]:
         reference = parse(text)
         return reference, reference.tag
     return parse_repository(text), tag
+
+
+def _usual(context: Context, tag: str) -> str:
+    """The repository that is meant where none is named: that of TFIMG_REPOSITORY. Raises `UsageError`."""
+    if named := context.environ.get("TFIMG_REPOSITORY"):
+        return named
+    raise UsageError(
+        f"{tag} is a tag, and no repository is named.",
+        next_step="Write `REGISTRY/NAME TAG`, or name the repository in TFIMG_REPOSITORY.",
+    )
 
 
 def _show(context: Context, moves: Moves, keys: Sequence[VerifyingKey]) -> None:

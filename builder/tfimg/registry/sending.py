@@ -43,6 +43,7 @@ class Hands:
     `search` looks through what the engine has, `scan` through what the registry has of a digest. `push` sends an image
     under a reference and returns its digest, and `drop` takes a name away in the engine. `validate` pulls a reference
     by digest and runs the suite in it, or finds that an earlier run did. `attach` puts the evidence beside a digest.
+    `revalidate`: evidence that is there is not enough.
     """
 
     search: Callable[[Source], object]
@@ -52,6 +53,7 @@ class Hands:
     scan: Callable[[Source, str], object]
     attach: Callable[[Source, str, Report], object]
     tell: Callable[[str, Stage, str], object]
+    revalidate: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,11 +78,11 @@ def send(source: Source, desk: Desk, hands: Hands) -> Sent:
 
     Raises what the `Hands` raise, and what the registry does.
     """
-    if there := _there(source, desk):
-        return there
     candidate = f"{CANDIDATE}{desk.run}-{source.identifier}"
-    manifest, pushed = _pushed(source, desk, hands, candidate)
-    if proven := _proven(desk, manifest, source):
+    there = _there(source, desk)
+    manifest, pushed = (there, False) if there else _pushed(source, desk, hands, candidate)
+    proven = None if hands.revalidate else _proven(desk, manifest, source)
+    if proven:
         return _sent(source, manifest, desk, level=proven, pushed=pushed, reused=True)
     image = f"{desk.registry.repository}@{manifest.digest}"
     hands.tell(source.identifier, "validate", image)
@@ -105,12 +107,12 @@ def clear(desk: Desk, hands: Hands) -> tuple[str, ...]:
     return tuple(left)
 
 
-def _there(source: Source, desk: Desk) -> Sent | None:
-    """An image that the registry has under its own tags, with evidence of what could be shown here."""
+def _there(source: Source, desk: Desk) -> Manifest | None:
+    """What the registry has of an image under its own tags."""
     for tag in (build_tag(source.identifier, source.digest), source.identifier):
         manifest = desk.registry.find(tag)
-        if manifest and is_image(manifest, source.digest) and (level := _proven(desk, manifest, source)):
-            return _sent(source, manifest, desk, level=level, pushed=False, reused=True)
+        if manifest and is_image(manifest, source.digest):
+            return manifest
     return None
 
 

@@ -42,7 +42,10 @@ def add_publishing(commands: Any) -> None:
         "  tfimg history registry.example/team/tensorflow",
     )  # fmt: skip
     history.add_argument(
-        "target", metavar="REPOSITORY", type=image_name, help="REGISTRY/NAME or REGISTRY/NAME:TAG"
+        "target",
+        metavar="REPOSITORY",
+        type=image_name,
+        help="REGISTRY/NAME[:TAG]; a TAG alone is one of TFIMG_REPOSITORY",
     )
     history.add_argument("tag", nargs="?", metavar="TAG", help="of this tag alone")
     history.add_argument(
@@ -55,7 +58,12 @@ def add_publishing(commands: Any) -> None:
         "tfimg rollback registry.example/team/tensorflow:2.15 --key tfimg.key\n"
         "  tfimg rollback registry.example/team/tensorflow:2.15 --to sha256:0123456789ab… --key tfimg.key",
     )  # fmt: skip
-    rollback.add_argument("image", metavar="REPOSITORY:TAG", type=image_name, help="REGISTRY/NAME:TAG")
+    rollback.add_argument(
+        "image",
+        metavar="REPOSITORY:TAG",
+        type=image_name,
+        help="REGISTRY/NAME:TAG; a TAG alone is one of TFIMG_REPOSITORY",
+    )
     rollback.add_argument(
         "--to",
         metavar="DIGEST",
