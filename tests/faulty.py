@@ -148,6 +148,7 @@ class _Relay(AnyMethod):
         for piece in self._body(chunked=chunked):
             if fault.cut_request is not None and passed + len(piece) > fault.cut_request:
                 there.send(_framed(piece[: fault.cut_request - passed], chunked=chunked))
+                _hang_up(there)
                 raise _Cut
             passed += len(piece)
             try:
@@ -194,6 +195,13 @@ class _Relay(AnyMethod):
             self.wfile.write(piece)
             if fault.rate:
                 time.sleep(len(piece) / fault.rate)
+
+
+def _hang_up(there: HTTPConnection) -> None:
+    """End a request in the middle, and wait until the registry has noticed: it is done with what it got of it."""
+    there.sock.shutdown(socket.SHUT_WR)
+    while there.sock.recv(PIECE):
+        pass
 
 
 def _framed(piece: bytes, *, chunked: bool) -> bytes:

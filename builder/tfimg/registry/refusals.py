@@ -58,6 +58,11 @@ class Answer:
         return text or next((one.phrase for one in HTTPStatus if one == self.status), "")
 
 
+def number(header: str | None) -> int:
+    """The number in a header; 0 where there is none."""
+    return int(header) if header and header.isdecimal() else 0
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
     """What was asked for, for sentences. `known` says that credentials went with it."""
@@ -97,8 +102,8 @@ def _says_full(answer: Answer) -> bool:
 
 def _failing(answer: Answer, asked: Asked, told: str) -> NetworkError:
     if answer.status == 429:
-        wait = answer.headers.get("Retry-After")
-        again = f" and to wait {wait} s" if wait and wait.isdecimal() else ""
+        wait = number(answer.headers.get("Retry-After"))
+        again = f" and to wait {wait} s" if wait else ""
         return NetworkError(
             f"The registry {asked.host} asks for fewer requests{again}: {told}.",
             next_step="Run it again later, or log in: registries let those do more whom they know.",
