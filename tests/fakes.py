@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
+import tarfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -131,6 +133,14 @@ class FakeEngine:
     def export(self, name: str) -> Iterator[bytes]:
         self.asked.append(name)
         yield self.exports.pop(0)
+
+    def load(self, pieces: Iterator[bytes]) -> None:
+        with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
+            content = {member.name: archive.extractfile(member) for member in archive}
+            index = json.loads(content["index.json"].read())  # type: ignore[union-attr]
+        for image in index["manifests"]:
+            name = image["annotations"]["io.containerd.image.name"]
+            self.names[name] = StoredImage(digest=image["digest"], layers=(), unpacked_bytes=0, labels={})
 
     def digest(self, name: str) -> str | None:
         return self.names[name].digest if name in self.names else None

@@ -45,7 +45,15 @@ from tfimg.engine.protocol import (
     Toolkit,
 )
 from tfimg.engine.transfer import Deed, Told, failure, transferred
-from tfimg.errors import EngineRefused, EngineTooOld, EngineUnavailable, NetworkError, RegistryRefused
+from tfimg.errors import (
+    DiskSpaceError,
+    EngineRefused,
+    EngineTooOld,
+    EngineUnavailable,
+    NetworkError,
+    RegistryRefused,
+    TfimgError,
+)
 from tfimg.process import CommandFailed, run
 
 OLDEST_ENGINE = Version("23.0")
@@ -357,6 +365,24 @@ class DockerEngine:
                 f"A credential helper did not tell who we are to the registry of {name}: {error}.",
                 next_step="Put it right, or take it out of docker's config.json and log in with `docker login`.",
             ) from None
+
+    @_reachable
+    def load(self, pieces: Iterator[bytes]) -> None:
+        """See `Engine`. The engine has answered 200 before it fails."""
+        for line in self._client.api.load_image(pieces, quiet=True):  # type: ignore[no-untyped-call]
+            if said := line.get("error") or (line.get("errorDetail") or {}).get("message"):
+                raise self._not_loaded(str(said))
+
+    def _not_loaded(self, said: str) -> TfimgError:
+        if "no space left on device" in said:
+            return DiskSpaceError(
+                f"The disk of the engine at {self.host} is full: {said}.",
+                next_step="Free some space there, or `docker image prune`; then run it again.",
+            )
+        return EngineRefused(
+            f"The engine at {self.host} did not take the image: {said}.",
+            next_step="Its own log may say more; an engine before Docker 23 knows no layers of zstd.",
+        )
 
     @_reachable
     def inventory(self, known: Mapping[str, LocalImage] = NOTHING) -> Sequence[LocalImage]:

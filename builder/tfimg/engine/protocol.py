@@ -252,6 +252,10 @@ class Engine(Protocol):
         """An image as an archive, in pieces: what `docker save` writes."""
         ...
 
+    def load(self, pieces: Iterator[bytes]) -> None:
+        """Take the images of an archive in, in pieces: what `docker load` reads. Raises `DiskSpaceError` too."""
+        ...
+
     def digest(self, name: str) -> str | None:
         """Digest of a local image, or None when there is none of that name."""
         ...

@@ -31,6 +31,11 @@ class PlatformImage:
     layers: tuple[Descriptor, ...]
 
     @property
+    def labels(self) -> Mapping[str, str]:
+        """Labels of the configuration."""
+        return (self.config.get("config") or {}).get("Labels") or {}
+
+    @property
     def compressed_bytes(self) -> int:
         """Sum over the layers, as a registry sends them."""
         return sum(layer.size for layer in self.layers)
@@ -54,6 +59,11 @@ class RegistryImage:
     def platforms(self) -> tuple[PlatformImage, ...]:
         """The images that run somewhere."""
         return tuple(image for image in self.images if image.platform is not None)
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """What the image says of itself; of several platforms, what the first says."""
+        return next((image.labels for image in self.platforms), {})
 
 
 def open_image(registry: Registry, reference: str) -> RegistryImage:

@@ -11,6 +11,7 @@ from tfimg.cli.parser.engines import add_engines
 from tfimg.cli.parser.facts import add_facts
 from tfimg.cli.parser.hosts import PASSED_ON, add_hosts
 from tfimg.cli.parser.images import add_images
+from tfimg.cli.parser.offline import add_offline
 from tfimg.cli.parser.planning import add_planning
 from tfimg.cli.parser.proofs import add_proofs
 from tfimg.cli.parser.publishing import add_publishing
@@ -68,6 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_hosts(commands)
     add_publishing(commands)
     add_proofs(commands)
+    add_offline(commands)
     explain = command(
         commands, "explain", "explain:explain", "say what is known about the failure in a log",
         "tfimg explain build.log\n  docker logs NAME 2>&1 | tfimg explain",
