@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from functools import partial
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from machine import ALIASES, CPU, GPU, Killed, Machine, visible
 from publishing import Call, Line, put_image
 from registries import MemoryRegistry
-from reports import GREEN, RED
-from signing import OURS
+from reports import RED
 from tfimg.errors import (
     LeakFound,
     NetworkError,
@@ -22,144 +20,17 @@ from tfimg.errors import (
     TagMoved,
     ValidationFailed,
 )
-from tfimg.recipe.describe import Level
 from tfimg.recipe.tags import build_tag
-from tfimg.registry.attach import attach
-from tfimg.registry.keys import SigningKey
-from tfimg.registry.ledger_store import is_ours, read
+from tfimg.registry.ledger_store import read
 from tfimg.registry.policy import Policy, Promise
-from tfimg.registry.promotion import Desk, finish
-from tfimg.registry.protocol import Manifest, Registry
+from tfimg.registry.protocol import Manifest
 from tfimg.registry.publish import Publication, planned, publish
 from tfimg.registry.runs import opened_run
-from tfimg.registry.sending import Hands, Source
-from tfimg.registry.statement import Subject
-from tfimg.registry.tested import Ran
-from tfimg.registry.tested import test_result as result_statement
-from tfimg.registry.unsigned import attach_unsigned, level_unsigned
-from tfimg.registry.verify import verify
-from tfimg.validation.report import Report
-
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-CPU, GPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11"
-ALIASES = {CPU: ("2.15.1", "2.15"), GPU: ("2.15.1-gpu", "2.15-gpu")}
-
-
-class Killed(BaseException):
-    """What no code catches."""
-
-
-@dataclass
-class Machine:
-    """A machine that publishes: an engine's images, a state folder, what it does with its hands.
-
-    `engine` has manifests by local name; `reports` what the suite says of an image; `done` what was done, in order.
-    """
-
-    folder: Path
-    engine: dict[str, Manifest] = field(default_factory=dict)
-    ages: dict[str, int] = field(default_factory=dict)
-    reports: dict[str, Report] = field(default_factory=dict)
-    leaks: set[str] = field(default_factory=set)
-    key: SigningKey | None = OURS
-    policy: Policy = field(default_factory=Policy)
-    done: list[tuple[str, str]] = field(default_factory=list)
-    on_note: Callable[[], None] = lambda: None
-    dead: bool = False
-
-    def source(self, identifier: str) -> Source:
-        store = MemoryRegistry()
-        manifest = put_image(store, identifier, age=self.ages.get(identifier, 0))
-        self.engine[f"tf:{identifier}"] = manifest
-        level: Level = "linked" if "cuda" in identifier else "validated"
-        return Source(
-            identifier=identifier, tensorflow=identifier.partition("-")[0], name=f"tf:{identifier}",
-            digest=manifest.digest, aliases=ALIASES.get(identifier, ()), level=level,
-        )  # fmt: skip
-
-    def publish(self, registry: Registry, *identifiers: str) -> Publication:
-        sources = [self.source(identifier) for identifier in identifiers or (CPU,)]
-        with self.desk(registry) as desk:
-            finish(desk)
-            return publish(sources, desk, self.hands(registry), self.policy)
-
-    @contextmanager
-    def desk(self, registry: Registry) -> Iterator[Desk]:
-        with opened_run(self.folder) as (run, journal, _):
-
-            def now() -> datetime:
-                self.on_note()
-                return NOW
-
-            journal.now = now
-            yield Desk(
-                registry=registry, journal=journal, run=run, key=self.key, publisher="me", version="0.0",
-                locks=self.folder / "locks", prove=lambda digest, least: self.prove(registry, digest, least),
-                now=lambda: NOW,
-            )  # fmt: skip
-
-    def prove(self, registry: Registry, digest: str, least: Level) -> Level:
-        if not self.key:
-            return level_unsigned(registry, digest, least)
-        assert least != "declared"
-        found = verify(registry, digest, [self.key.verifying], Policy(level=least), now=NOW)
-        return found.outcome.shown
-
-    def hands(self, registry: Registry) -> Hands:
-        return Hands(
-            search=self._search, push=partial(self._push, registry), drop=lambda name: self.engine.pop(name, None),
-            validate=partial(self._validate, registry), scan=lambda source, _: self._do("scan", source),
-            attach=partial(self._attach, registry), tell=lambda *_: None,
-        )  # fmt: skip
-
-    def _do(self, what: str, source: Source) -> None:
-        assert not self.dead
-        self.done.append((what, source.identifier))
-
-    def _search(self, source: Source) -> None:
-        self._do("search", source)
-        if source.identifier in self.leaks:
-            raise LeakFound(f"{source.name} holds a token.", next_step="Take it out.")
-
-    def _push(self, registry: Registry, source: Source, reference: str) -> str:
-        self._do("push", source)
-        repository, _, tag = reference.rpartition(":")
-        assert repository == registry.repository
-        return put_image(registry, source.identifier, age=self.ages.get(source.identifier, 0), tag=tag).digest
-
-    def _validate(self, registry: Registry, source: Source, image: str) -> tuple[Report, bool]:
-        self._do("validate", source)
-        digest = image.partition("@")[2]
-        assert registry.find(digest)
-        green = replace(GREEN, identifier=source.identifier)
-        usual = replace(green, device="gpu", aim="linked") if "cuda" in source.identifier else green
-        report = self.reports.get(source.identifier, usual)
-        if not report.passed:
-            raise ValidationFailed("A check failed.", next_step="Look.")
-        return replace(report, digest=digest), False
-
-    def _attach(self, registry: Registry, source: Source, digest: str, report: Report) -> None:
-        self._do("attach", source)
-        subject = Subject(name=registry.repository, digest=digest)
-        said = [result_statement(report, subject=subject, ran=Ran(host="h", engine="e", version="0"))]
-        if self.key:
-            attach(registry, digest, said, key=self.key)
-        else:
-            attach_unsigned(registry, digest, said)
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path / "here")
-
-
-def tags(registry: MemoryRegistry) -> dict[str, str]:
-    """Every tag that people see."""
-    return {
-        tag: digest
-        for tag, digest in registry.named.items()
-        if not is_ours(tag) and not tag.startswith("sha256-")
-    }
 
 
 def verdicts(publication: Publication, identifier: str) -> dict[str, str]:
@@ -174,7 +45,9 @@ def test_an_image_is_searched_pushed_validated_vouched_for_and_then_named(machin
     assert (image.status, image.level, image.failure) == ("published", "validated", None)
     assert image.digest
     own = build_tag(CPU, image.digest)
-    assert tags(registry) == dict.fromkeys((own, CPU, "2.15.1", "2.15"), image.digest), "no candidate is left"
+    assert visible(registry.named) == dict.fromkeys((own, CPU, "2.15.1", "2.15"), image.digest), (
+        "no candidate is left"
+    )
     moved = [step.tag for entry in read(registry).entries for step in entry.draft.steps]
     assert moved == [own, CPU, "2.15.1", "2.15"]
 
@@ -208,15 +81,15 @@ def test_a_gpu_image_that_no_gpu_has_seen_has_its_exact_tags_and_no_alias(machin
         "2.15-gpu": "refuse",
     }  # fmt: skip
     assert publication.images[1].level == "linked"
-    assert "2.15-gpu" not in tags(registry)
-    assert tags(registry)["2.15"] == publication.images[0].digest
+    assert "2.15-gpu" not in visible(registry.named)
+    assert visible(registry.named)["2.15"] == publication.images[0].digest
 
 
 def test_a_policy_may_let_an_alias_promise_less_in_writing(machine: Machine) -> None:
     registry = MemoryRegistry()
     machine.policy = Policy(promises=(Promise(tags="*-gpu", level="linked", reason="nobody has a GPU"),))
     machine.publish(registry, GPU)
-    assert "2.15-gpu" in tags(registry)
+    assert "2.15-gpu" in visible(registry.named)
 
 
 def test_an_image_that_fails_has_no_tag_and_the_others_have_theirs(machine: Machine) -> None:
@@ -225,7 +98,7 @@ def test_an_image_that_fails_has_no_tag_and_the_others_have_theirs(machine: Mach
     publication = machine.publish(registry, CPU, "2.16.1-cpu-py3.11")
     assert [image.status for image in publication.images] == ["failed", "published"]
     assert isinstance(publication.images[0].failure, ValidationFailed)
-    assert {tag.partition("-")[0] for tag in tags(registry)} == {"2.16.1"}
+    assert {tag.partition("-")[0] for tag in visible(registry.named)} == {"2.16.1"}
 
 
 def test_what_holds_a_secret_is_never_pushed(machine: Machine) -> None:
@@ -261,12 +134,12 @@ def test_a_rebuild_replaces_what_was_there_and_the_old_digest_keeps_its_own_tag(
     new = machine.publish(registry).images[0].digest
     assert old
     assert new != old
-    assert tags(registry)[build_tag(CPU, old)] == old
-    assert tags(registry)["2.15"] == new
+    assert visible(registry.named)[build_tag(CPU, old)] == old
+    assert visible(registry.named)["2.15"] == new
     machine.ages[CPU] = 5
     again = machine.publish(registry)
     assert verdicts(again, CPU)["2.15"] == "refuse"
-    assert tags(registry)["2.15"] == new
+    assert visible(registry.named)["2.15"] == new
 
 
 def test_a_plan_says_the_same_before_as_what_is_done_after(machine: Machine) -> None:
@@ -333,7 +206,7 @@ def test_killed_at_any_step_and_run_again_everything_is_there_once(tmp_path: Pat
         machine.dead, machine.on_note = False, lambda: None
         images = machine.publish(shared, CPU, GPU).images
         assert [image.failure for image in images] == [None, None]
-        found = tags(shared)
+        found = visible(shared.named)
         assert not [tag for tag in found if tag.startswith("candidate-")]
         assert found["2.15"] == found["2.15.1"] == images[0].digest
         assert [what for what, _ in machine.done].count("push") <= 2 + (when != "note")
@@ -343,7 +216,7 @@ def test_killed_at_any_step_and_run_again_everything_is_there_once(tmp_path: Pat
 
 def evidence_of_new(shared: MemoryRegistry, machine: Machine, old: Manifest) -> None:
     """No tag that people see leads to a new image without evidence."""
-    for tag, digest in tags(shared).items():
+    for tag, digest in visible(shared.named).items():
         if digest != old.digest and not tag.startswith("candidate-"):
             machine.prove(shared, digest, "linked")
 
@@ -357,18 +230,18 @@ def test_a_registry_that_goes_away_midway_ends_the_run_and_the_next_one_goes_on(
 
     with pytest.raises(NetworkError):
         machine.publish(Line(shared, before=gone))
-    assert "2.15.1" not in tags(shared), "all or none"
+    assert "2.15.1" not in visible(shared.named), "all or none"
     machine.done.clear()
     machine.publish(shared)
     assert machine.done == [], "nothing is sent or validated twice"
-    assert {"2.15", "2.15.1"} <= tags(shared).keys()
+    assert {"2.15", "2.15.1"} <= visible(shared.named).keys()
 
 
 def test_an_alias_that_somebody_moves_at_the_same_time_is_his(machine: Machine) -> None:
     shared = MemoryRegistry()
     machine.ages[CPU] = 9
     machine.publish(shared)
-    old = tags(shared)["2.15"]
+    old = visible(shared.named)["2.15"]
     theirs = put_image(shared, "2.16.1-cpu-py3.11")
     machine.ages[CPU] = 0
 
@@ -378,8 +251,8 @@ def test_an_alias_that_somebody_moves_at_the_same_time_is_his(machine: Machine) 
 
     with pytest.raises(TagMoved):
         machine.publish(Line(shared, after=move))
-    assert tags(shared)["2.15"] == theirs.digest
-    assert tags(shared)["2.15.1"] == old
+    assert visible(shared.named)["2.15"] == theirs.digest
+    assert visible(shared.named)["2.15.1"] == old
 
 
 def test_runs_that_were_killed_are_each_found_by_one_other(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ CANNOT_UNTAG = frozenset({400, 401, 403, 405, 501})
 not be deleted in place of a tag: its other tags would go with it."""
 
 KNOWS_DIGESTS = frozenset({400, 405})
-"""Those of them that distribution 2.8 has for a tag; a manifest it deletes with all of its tags, where that is enabled."""
+"""Those of them that distribution 2.8 has for a tag; a manifest it deletes with all its tags, where that is enabled."""
 
 NO_LIST = (400, 404, 405, 501)
 """How registries without a list of referrers say so; the specification has 404."""

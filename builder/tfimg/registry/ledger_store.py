@@ -39,20 +39,31 @@ ATTEMPTS = 8
 TITLE = "org.opencontainers.image.title"
 
 
-def read(registry: Registry) -> Ledger:
+Known = dict[str, Entry]
+"""Entries that were read before, by digest: they never change, and are not fetched again."""
+
+
+def read(registry: Registry, known: Known | None = None) -> Ledger:
     """All entries. Raises `TamperedError` where one is missing or is none."""
-    descriptors = {one.digest: one for one in (*_layers(registry, TAG), *_own(registry).values())}
-    return ordered(_entry(registry, descriptor) for descriptor in descriptors.values())
+    known = {} if known is None else known
+    found = _everything(registry)
+    for digest, descriptor in found.items():
+        if digest not in known:
+            known[digest] = _entry(registry, descriptor)
+    return ordered(known[digest] for digest in found)
 
 
-def append(registry: Registry, draft: Draft, *, key: SigningKey | None, now: datetime) -> Ledger:
+def append(
+    registry: Registry, draft: Draft, *, key: SigningKey | None, now: datetime, known: Known | None = None
+) -> Ledger:
     """Write an entry after all that are there, and return the ledger with it. Written already, it is not again.
 
     Raises `PublicationIncomplete` where others write all the time; the entry is in the registry nevertheless.
     """
-    known = read(registry)
-    if not known.has(draft):
-        text = json.dumps(document(draft, known.ends), sort_keys=True, separators=(",", ":")).encode()
+    known = {} if known is None else known
+    before = read(registry, known)
+    if not before.has(draft):
+        text = json.dumps(document(draft, before.ends), sort_keys=True, separators=(",", ":")).encode()
         blob = registry.put_blob(sealed(text, ENTRY, key) if key else text)
         descriptor = _described(blob, ENVELOPE if key else ENTRY, draft.time)
         registry.put(own_tag(descriptor.digest), _artifact(registry, [descriptor]))
@@ -64,8 +75,9 @@ def append(registry: Registry, draft: Draft, *, key: SigningKey | None, now: dat
             f"Others write the ledger of {registry.repository} all the time.",
             next_step="The entry is there under a tag of its own; whoever writes next brings it in.",
         )
-    _tidy(registry, now)
-    return read(registry)
+    ledger = read(registry, known)
+    _tidy(registry, ledger, now)
+    return ledger
 
 
 def own_tag(digest: str) -> str:
@@ -80,33 +92,43 @@ def is_ours(tag: str) -> bool:
 
 def _gathered(registry: Registry) -> bool:
     """Bring every young entry into the artifact; whether it has them all afterwards."""
-    young = {one.digest: one for one in _own(registry).values()}
-    there = {one.digest: one for one in _layers(registry, TAG)}
-    if young.keys() <= there.keys():
+    found = _everything(registry)
+    if found.keys() == {one.digest for one in _layers(registry, TAG)}:
         return True
     try:
-        registry.put(TAG, _artifact(registry, list((there | young).values())))
+        registry.put(TAG, _artifact(registry, list(found.values())))
     except TagMoved:
         return False
-    return young.keys() <= {one.digest for one in _layers(registry, TAG)}
+    return found.keys() <= {one.digest for one in _layers(registry, TAG)}
 
 
-def _tidy(registry: Registry, now: datetime) -> None:
+def _everything(registry: Registry) -> dict[str, Descriptor]:
+    """The artifact's entries and the young ones that it lacks, by digest.
+
+    The tags are listed before the artifact is read: what is in neither was not there when this began.
+    """
+    for _ in range(ATTEMPTS):
+        tags = [tag for tag in registry.tags() if tag.startswith(OWN)]
+        found = {one.digest: one for one in _layers(registry, TAG)}
+        there = {own_tag(digest) for digest in found}
+        young = [_layers(registry, tag) for tag in tags if tag not in there]
+        if all(young):
+            return found | {one.digest: one for layers in young for one in layers}
+    # One that is gone was tidied away since: then the artifact has it.
+    raise TagMoved(
+        f"Young entries of the ledger of {registry.repository} vanish all the time.",
+        next_step="Find out who takes tags away that begin with tfimg-ledger-, and run it again.",
+    )
+
+
+def _tidy(registry: Registry, ledger: Ledger, now: datetime) -> None:
+    """Take the own tags of entries away that are old, and safe in the artifact."""
     there = {one.digest for one in _layers(registry, TAG)}
-    for tag, descriptor in _own(registry).items():
-        written = datetime.fromisoformat(_entry(registry, descriptor).draft.time)
-        if descriptor.digest in there and now - written > GRACE:
-            registry.untag(tag)
-
-
-def _own(registry: Registry) -> dict[str, Descriptor]:
-    """Young entries by their tags. One may be gone since the tags were listed: then the artifact has it."""
-    return {
-        tag: descriptor
-        for tag in registry.tags()
-        if tag.startswith(OWN)
-        for descriptor in _layers(registry, tag)
-    }
+    tags = set(registry.tags())
+    for entry in ledger.entries:
+        old = now - datetime.fromisoformat(entry.draft.time) > GRACE
+        if old and entry.digest in there and own_tag(entry.digest) in tags:
+            registry.untag(own_tag(entry.digest))
 
 
 def _layers(registry: Registry, tag: str) -> Sequence[Descriptor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from tfimg.journal import Journal, Record
 from tfimg.recipe.describe import Level
 from tfimg.registry.keys import SigningKey
 from tfimg.registry.ledger import Draft, Ledger, Reason, Step
-from tfimg.registry.ledger_store import append, read
+from tfimg.registry.ledger_store import Known, append, read
 from tfimg.registry.moving import Move, lead_back, move_all
 from tfimg.registry.protocol import Registry
 from tfimg.registry.settle import give_way, settle
@@ -36,8 +36,8 @@ UNPROVEN = (UnsignedError, TamperedError, PolicyUnmet, StaleEvidence, NotInRegis
 class Desk:
     """What tags are moved with. `run` names the run in the ledger, `publisher` is what its owner calls himself.
 
-    `locks` is a folder; `prove` says which level is shown of the image of a digest, and raises
-    where that is less than the one that is asked for, or there is no evidence.
+    `locks` is a folder. `prove` says which level is shown of the image of a digest, and raises where that is less than
+    the one that is asked for, or there is no evidence. `entries` are the ledger's, as far as they were read.
     """
 
     registry: Registry
@@ -49,6 +49,11 @@ class Desk:
     locks: Path
     prove: Callable[[str, Level], Level]
     now: Callable[[], datetime]
+    entries: Known = field(default_factory=dict)
+
+    def ledger(self) -> Ledger:
+        """What is written at this moment."""
+        return read(self.registry, self.entries)
 
     @contextmanager
     def having(self, tags: Sequence[str]) -> Iterator[None]:
@@ -82,7 +87,7 @@ def promote(desk: Desk, promotion: Promotion, *, moved: bool = False) -> Ledger:
         run=f"{desk.run}/{promotion.name}", reason=promotion.reason, time=promotion.time, steps=promotion.steps,
         publisher=desk.publisher, version=desk.version,
     )  # fmt: skip
-    ledger = append(desk.registry, draft, key=desk.key, now=desk.now())
+    ledger = append(desk.registry, draft, key=desk.key, now=desk.now(), known=desk.entries)
     desk.journal.note("written", name=promotion.name)
     try:
         ledger = settle(desk.registry, draft, ledger, ends=promotion.ends, key=desk.key, now=desk.now)
@@ -120,7 +125,7 @@ def _move(desk: Desk, promotion: Promotion) -> None:
         move_all(desk.registry, moves, note=desk.journal.note)
     except TfimgError:  # the tags are back; nobody else's move may be undone by that
         with suppress(TfimgError):
-            give_way(desk.registry, promotion.steps, read(desk.registry), ends=promotion.ends)
+            give_way(desk.registry, promotion.steps, desk.ledger(), ends=promotion.ends)
         raise
     desk.journal.note("moved", name=promotion.name)
 

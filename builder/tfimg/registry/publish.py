@@ -156,7 +156,7 @@ def _named(
     """Decide on tags of these kinds, and move those that may be, together; each with its image's identifier."""
     wanted = [(one, kind, tag) for one in images for kind, tag in _tags(one, kinds)]
     with desk.having([tag for _, _, tag in wanted]):
-        ledger = read(desk.registry)
+        ledger = desk.ledger()
         table = Table(registry=desk.registry, ledger=ledger, policy=policy, signed=desk.key is not None)
         found = [
             (one, table.decide(kind, tag, digest=one.digest, release=one.release, level=one.level))

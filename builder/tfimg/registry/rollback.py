@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tfimg.errors import NotInRegistry, UsageError
 from tfimg.registry.ledger import Ledger, Step
-from tfimg.registry.ledger_store import read
 from tfimg.registry.policy import Policy
 from tfimg.registry.promotion import Desk, Promotion, promote
 from tfimg.registry.release import held
@@ -18,7 +17,7 @@ def rolled_back(desk: Desk, tag: str, policy: Policy, *, to: str | None) -> Step
     """
     registry = desk.registry
     with desk.having([tag]):
-        ledger, found = read(registry), registry.find(tag)
+        ledger, found = desk.ledger(), registry.find(tag)
         if found is None:
             raise NotInRegistry(
                 f"There is no {registry.repository}:{tag}.", next_step="Check the name and the tag."
