@@ -186,7 +186,8 @@ class _Relay(AnyMethod):
             self.close_connection = True
         self.end_headers()
         passed = 0
-        while self.command != "HEAD" and (piece := answer.read(PIECE)):
+        at_once = max(1, int(fault.rate / 20)) if fault.rate else PIECE
+        while self.command != "HEAD" and (piece := answer.read(at_once)):
             if fault.cut_answer is not None and passed + len(piece) > fault.cut_answer:
                 self.wfile.write(piece[: fault.cut_answer - passed])
                 self.wfile.flush()

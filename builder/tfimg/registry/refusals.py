@@ -188,12 +188,7 @@ def of_transport(error: Exception, host: str, seconds: float) -> Passing | Tfimg
             )
         )
     if isinstance(error, requests.exceptions.Timeout) or "timed out" in text:
-        return Passing(
-            NetworkError(
-                f"The registry {host} is too slow: it did not answer within {seconds:g} s.",
-                next_step="Run it again later: what it has is not sent twice.",
-            )
-        )
+        return Passing(too_slow(host, seconds))
     if _cut(error):
         return Passing(
             NetworkError(
@@ -206,6 +201,14 @@ def of_transport(error: Exception, host: str, seconds: float) -> Passing | Tfimg
             f"The registry {host} cannot be reached: {_reason(error)}.",
             next_step="Check its name and port, the network and the proxy (HTTPS_PROXY, NO_PROXY).",
         )
+    )
+
+
+def too_slow(host: str, seconds: float) -> NetworkError:
+    """It said nothing, or never came to an end."""
+    return NetworkError(
+        f"The registry {host} is too slow: it did not answer within {seconds:g} s.",
+        next_step="Run it again later: what it has is not sent twice.",
     )
 
 
