@@ -14,7 +14,6 @@ from tfimg.recipe.describe import Level
 from tfimg.registry.keys import SigningKey
 from tfimg.registry.policy import REQUIRED, Policy, Required
 from tfimg.registry.promotion import Desk, finish
-from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import Reference
 from tfimg.registry.runs import folder_of
 from tfimg.registry.unsigned import level_unsigned
@@ -48,18 +47,11 @@ def signer_of(context: Context) -> Signer:
     return Signer(key=signing_key(context, arguments.key), name=name)
 
 
-def registry_of(context: Context, target: Reference) -> Registry:
-    """The repository, as this machine's settings reach it."""
-    return context.edge.registry(
-        target, context.environ, context.state, context.network, plain=context.arguments.plain_http
-    )
-
-
 def desk_of(
     context: Context, target: Reference, signer: Signer, policy: Policy, *, run: str, journal: Journal
 ) -> Desk:
     """Where tags are moved from."""
-    registry = registry_of(context, target)
+    registry = context.registry(target)
 
     def prove(digest: str, least: Level) -> Level:
         if signer.key is None:

@@ -16,6 +16,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.desk import Signer
 from tfimg.cli.explain import explained
 from tfimg.cli.images import means_of
+from tfimg.cli.transfers import SECONDS
 from tfimg.engine.protocol import LocalImage, ProgressEvent, StageEvent
 from tfimg.errors import EngineRefused, LockError, TamperedError, TfimgError
 from tfimg.host.accelerators import Surroundings
@@ -56,6 +57,7 @@ class Machine:
         self._engine = context.engine
         self._progress: Progress | None = None
         self._stage: tuple[str, float] | None = None
+        self._told = 0.0
 
     @cached_property
     def surroundings(self) -> Surroundings:
@@ -147,7 +149,7 @@ class Machine:
             raise explained(error, self._context.workspace.validation) from None
 
     def _scan(self, registry: Registry, source: Source, digest: str) -> None:
-        kept = self._context.state / "leaks"
+        kept = self._context.state / "registry" / "leaks"
         found = scan(registry, digest, self._secrets, kept=kept, told=self._searched)
         require_clean(f"{registry.repository}@{digest} ({source.identifier})", found)
 
@@ -193,7 +195,9 @@ class Machine:
         )  # fmt: skip
 
     def _moved(self, event: ProgressEvent) -> None:
-        if self._progress and self._stage:
+        now = time.monotonic()
+        if self._progress and self._stage and now - self._told >= SECONDS:
+            self._told = now
             self._progress.build(replace(event, step=self._stage[0]))
 
     def _searched(self, scanned: Scanned) -> None:

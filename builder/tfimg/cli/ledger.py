@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tfimg.cli.context import Context
-from tfimg.cli.desk import desk_of, finish_killed, registry_of, signer_of
+from tfimg.cli.desk import desk_of, finish_killed, signer_of
 from tfimg.cli.keys import verifying_keys
 from tfimg.cli.proofs import policy as policy_of
 from tfimg.cli.show import plain_table, print_table
@@ -31,7 +31,7 @@ def history(context: Context) -> int:
     target, tag = _asked(context)
     named = context.arguments.key or context.environ.get("TFIMG_KEY")
     keys = verifying_keys(context) if named else ()
-    registry = registry_of(context, target)
+    registry = context.registry(target)
     ledger = read(registry)
     moves = [
         (entry, step) for entry in ledger.entries for step in entry.draft.steps if tag in (None, step.tag)

@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from tfimg.batch.stock import stock
 from tfimg.cli.context import Context
-from tfimg.cli.desk import Signer, desk_of, finish_killed, registry_of, signer_of
+from tfimg.cli.desk import Signer, desk_of, finish_killed, signer_of
 from tfimg.cli.hands import Machine
 from tfimg.cli.progress import follow
 from tfimg.cli.proofs import policy as policy_of
@@ -69,7 +69,7 @@ def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool)
     sources = [_source(context, machine, spec) for spec in specs if spec.identifier in images]
     if context.arguments.plan:
         signed = not context.arguments.unsigned
-        found = planned(sources, registry_of(context, target), policy, signed=signed)
+        found = planned(sources, context.registry(target), policy, signed=signed)
         _show(context, found, event="planned")
         return
     publication = _published(context, target, sources, machine, policy, signer_of(context))
