@@ -31,6 +31,7 @@ from tfimg.registry.leaks import Scanned, require_clean, scan, scan_archive
 from tfimg.registry.protocol import Registry
 from tfimg.registry.provenance import Making, provenance
 from tfimg.registry.release import held
+from tfimg.registry.retry import Patience
 from tfimg.registry.sbom import sboms
 from tfimg.registry.sending import Hands, Source, Stage
 from tfimg.registry.statement import Statement, Subject
@@ -47,17 +48,26 @@ WORDS: Mapping[Stage, str] = {
 """Stages, for people."""
 
 
+PATIENT = Patience()
+"""Pushes and pulls are tried again as often as requests are: layers that are there are not sent twice."""
+
+
 class Machine:
     """The engine at hand, its images by identifier, and what is known about them."""
 
     def __init__(
-        self, context: Context, specs: Mapping[str, ImageSpec], images: Mapping[str, LocalImage]
+        self,
+        context: Context,
+        specs: Mapping[str, ImageSpec],
+        images: Mapping[str, LocalImage],
+        patience: Patience = PATIENT,
     ) -> None:
         self._context, self._specs, self.images = context, specs, images
         self._engine = context.engine
         self._progress: Progress | None = None
         self._stage: tuple[str, float] | None = None
         self._told = 0.0
+        self._patience = patience
 
     @cached_property
     def surroundings(self) -> Surroundings:
@@ -99,7 +109,7 @@ class Machine:
     def _push(self, source: Source, reference: str) -> str:
         self._engine.tag(source.name, [reference])
         try:
-            return self._engine.push(reference, self._moved)
+            return self._patience.over_network(lambda: self._engine.push(reference, self._moved))
         finally:
             self._drop(reference)
 
@@ -108,7 +118,7 @@ class Machine:
             self._engine.remove(name)
 
     def _validate(self, progress: Progress, source: Source, image: str) -> tuple[Report, bool]:
-        self._engine.pull(image, self._moved)
+        self._patience.over_network(lambda: self._engine.pull(image, self._moved))
         try:
             self._require_same(source, image)
             spec = self._specs[source.identifier]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tfimg.errors import NotInRegistry, PublicationIncomplete, TagMoved, TfimgError
+from tfimg.process import uninterrupted
 from tfimg.registry.protocol import Manifest, Registry
 
 
@@ -55,7 +56,9 @@ def lead_back(registry: Registry, moves: Sequence[Move], *, note: Note, why: Bas
 
     Raises `PublicationIncomplete` where that cannot be done for all; `why` it was to be is told in it.
     """
-    if left := [move.tag for move in reversed(moves) if not _went_back(registry, move)]:
+    with uninterrupted():
+        left = [move.tag for move in reversed(moves) if not _went_back(registry, move)]
+    if left:
         raise PublicationIncomplete(
             f"{', '.join(left)} of {registry.repository} could not be led back to where they did, after this: {why}",
             next_step="Run the same command again: it knows them, and finishes.",
