@@ -25,7 +25,7 @@ from tfimg.registry.ledger_store import read
 from tfimg.registry.policy import Policy, Promise
 from tfimg.registry.protocol import Manifest
 from tfimg.registry.publish import Publication, planned, publish
-from tfimg.registry.runs import opened_run
+from tfimg.registry.runs import folder_of, opened_run
 
 
 @pytest.fixture
@@ -253,6 +253,30 @@ def test_an_alias_that_somebody_moves_at_the_same_time_is_his(machine: Machine) 
         machine.publish(Line(shared, after=move))
     assert visible(shared.named)["2.15"] == theirs.digest
     assert visible(shared.named)["2.15.1"] == old
+
+
+def test_a_run_that_goes_on_with_another_build_writes_that_down_too(machine: Machine) -> None:
+    shared = MemoryRegistry()
+    machine.ages[CPU] = 5
+
+    def end(call: Call) -> None:
+        if call[0] == "tags" and "2.15" in shared.named and len(read(shared).entries) == 2:
+            raise NetworkError("The registry is gone.", next_step="Try again.")
+
+    with pytest.raises(NetworkError):
+        machine.publish(Line(shared, before=end))
+    old = visible(shared.named)["2.15"]
+    machine.ages[CPU] = 0
+    machine.publish(shared)
+    new = visible(shared.named)["2.15"]
+    assert new != old
+    assert [step.after for _, step in read(shared).of("2.15")] == [old, new]
+
+
+def test_repositories_that_look_alike_have_journals_of_their_own(tmp_path: Path) -> None:
+    names = ["host/a/b", "host/a_b", "host:1/a", "host_1/a", "host/a.b", "host/a-b"]
+    assert len({folder_of(tmp_path, name) for name in names}) == len(names)
+    assert all(folder_of(tmp_path, name).parent == tmp_path / "publish" for name in names)
 
 
 def test_runs_that_were_killed_are_each_found_by_one_other(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from tfimg.journal import Journal, opened, read
 from tfimg.locks import Held, locked
@@ -15,7 +16,7 @@ ENDING = ".jsonl"
 
 def folder_of(state: Path, repository: str) -> Path:
     """Where a repository's journals and locks are."""
-    return state / "publish" / repository.replace("/", "_").replace(":", "_")
+    return state / "publish" / quote(repository, safe="")
 
 
 @contextmanager
