@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from faulty import Fault, Faulty
-from loopback import Loopback
+from loopback import Loopback, loopback
 from machine import CPU, Machine, visible
 from publishing import put_image
 from tfimg.errors import NetworkError, PublicationIncomplete, RegistryRefused, TagMoved
 from tfimg.registry.client import HttpRegistry
+from tfimg.registry.connection import Connection, Way
 from tfimg.registry.ledger_store import read
+from tfimg.registry.reference import parse_repository
+from tfimg.registry.retry import Patience
 
 FULL = b'{"errors": [{"code": "UNKNOWN", "message": "no space left on device"}]}'
 ALIASES = ("2.15.1", "2.15")
@@ -99,3 +106,67 @@ def test_an_alias_that_somebody_moves_while_it_is_written_is_his_and_the_others_
     assert proxy.count(r"^GET .*/manifests/2\.15$") > gets
     assert here.tags["2.15"] == theirs.digest
     assert here.tags["2.15.1"] == old["2.15.1"]
+
+
+SCRIPT = """
+import os, signal, sys
+from pathlib import Path
+from machine import Machine
+from tfimg.registry.client import HttpRegistry
+from tfimg.registry.connection import Connection, Way
+from tfimg.registry.reference import parse_repository
+from tfimg.registry.retry import Patience
+
+address, folder, last = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+machine, notes = Machine(folder / "machine"), 0
+
+def noted():
+    global notes
+    notes += 1
+    if notes == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+machine.on_note = noted
+connection = Connection(
+    parse_repository(f"{address}/team/tf"), credentials=None, way=Way(ca=None, proxies={}), patience=Patience()
+)
+machine.publish(HttpRegistry(connection, locks=folder / "locks"))
+"""
+
+
+def test_killed_with_kill_9_before_each_note_it_goes_on_and_no_tag_is_without_evidence(
+    tmp_path: Path,
+) -> None:
+    number = 0
+    while True:
+        number += 1
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        with loopback() as here:
+            line = [sys.executable, "-c", SCRIPT, here.address, str(folder)]
+            env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+            ended = subprocess.run([*line, str(number)], capture_output=True, text=True, check=False, env=env)
+            if ended.returncode == 0:
+                break
+            assert ended.returncode == -signal.SIGKILL, ended.stderr
+            machine, client = Machine(folder / "machine"), opened(here.address, folder)
+            for tag, digest in visible(here.tags).items():
+                if not tag.startswith("candidate-"):
+                    machine.prove(client, digest, "validated")
+            machine.publish(client)
+            found = visible(here.tags)
+            assert len({found[tag] for tag in (CPU, *ALIASES)}) == 1
+            assert not [tag for tag in found if tag.startswith("candidate-")]
+            moves = [step.tag for entry in read(client).entries for step in entry.draft.steps]
+            assert sorted(moves) == sorted(set(moves))
+    assert number > 15
+
+
+def opened(address: str, folder: Path) -> HttpRegistry:
+    connection = Connection(
+        parse_repository(f"{address}/team/tf"),
+        credentials=None,
+        way=Way(ca=None, proxies={}),
+        patience=Patience(),
+    )
+    return HttpRegistry(connection, locks=folder / "locks")
