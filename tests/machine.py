@@ -118,7 +118,7 @@ class Machine:
         assert repository == registry.repository
         return put_image(registry, source.identifier, age=self.ages.get(source.identifier, 0), tag=tag).digest
 
-    def _validate(self, registry: Registry, source: Source, image: str) -> tuple[Report, bool]:
+    def _validate(self, registry: Registry, source: Source, image: str, _: str) -> tuple[Report, bool]:
         self._do("validate", source)
         digest = image.partition("@")[2]
         assert registry.find(digest)

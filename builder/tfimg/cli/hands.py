@@ -82,7 +82,7 @@ class Machine:
         """The hands with which images go into a registry."""
         self._progress = progress
         return Hands(
-            search=self._search, push=self._push, drop=self._drop, validate=partial(self._validate, progress),
+            search=self._search, push=self._push, drop=self._abandon, validate=partial(self._validate, progress),
             scan=partial(self._scan, registry), attach=partial(self._attach, registry, signer), tell=self._tell,
             revalidate=self._context.arguments.revalidate,
         )  # fmt: skip
@@ -117,10 +117,16 @@ class Machine:
         with suppress(EngineRefused):  # it is gone already
             self._engine.remove(name)
 
-    def _validate(self, progress: Progress, source: Source, image: str) -> tuple[Report, bool]:
+    def _abandon(self, name: str) -> None:
+        with suppress(EngineRefused):
+            self._engine.abandon(name)
+
+    def _validate(self, progress: Progress, source: Source, image: str, name: str) -> tuple[Report, bool]:
+        known = self._engine.digest(image) is not None  # somebody has pulled it: the name is his
         self._patience.over_network(lambda: self._engine.pull(image, self._moved))
         try:
             self._require_same(source, image)
+            self._engine.tag(image, [name])
             spec = self._specs[source.identifier]
             aimed = aim(spec, self.surroundings, self._context.arguments.level)
             trial = Trial(
@@ -131,7 +137,7 @@ class Machine:
             means = means_of(self._context, reuse=not self._context.arguments.revalidate)
             local = self.images[source.identifier]
             report, reused = shown(
-                trial, means, image=image, digest=image.partition("@")[2], content=local.content,
+                trial, means, image=name, digest=image.partition("@")[2], content=local.content,
                 engine=self._engine, progress=progress,
             )  # fmt: skip
             self._demand(report, source)
@@ -141,7 +147,9 @@ class Machine:
                 )
             return report, reused
         finally:
-            self._drop(image)
+            self._drop(name)
+            if not known:
+                self._drop(image)
 
     def _require_same(self, source: Source, image: str) -> None:
         """Raises `TamperedError` where the registry gave another image back than it got."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,15 +41,16 @@ class Hands:
     """What is done with an image on its way; each of them raises where it finds that the image must not go on.
 
     `search` looks through what the engine has, `scan` through what the registry has of a digest. `push` sends an image
-    under a reference and returns its digest, and `drop` takes a name away in the engine. `validate` pulls a reference
-    by digest and runs the suite in it, or finds that an earlier run did. `attach` puts the evidence beside a digest.
+    under a reference and returns its digest, and `drop` takes a name away in the engine, with its
+    containers. `validate` pulls a reference by digest and runs the suite in it, under a name that nobody else has, or
+    finds that an earlier run did. `attach` puts the evidence beside a digest.
     `revalidate`: evidence that is there is not enough.
     """
 
     search: Callable[[Source], object]
     push: Callable[[Source, str], str]
     drop: Callable[[str], object]
-    validate: Callable[[Source, str], tuple[Report, bool]]
+    validate: Callable[[Source, str, str], tuple[Report, bool]]
     scan: Callable[[Source, str], object]
     attach: Callable[[Source, str, Report], object]
     tell: Callable[[str, Stage, str], object]
@@ -86,7 +87,8 @@ def send(source: Source, desk: Desk, hands: Hands) -> Sent:
         return _sent(source, manifest, desk, level=proven, pushed=pushed, reused=True)
     image = f"{desk.registry.repository}@{manifest.digest}"
     hands.tell(source.identifier, "validate", image)
-    report, reused = hands.validate(source, image)
+    desk.journal.note("validate", identifier=source.identifier, candidate=candidate, digest=manifest.digest)
+    report, reused = hands.validate(source, image, f"{desk.registry.repository}:{candidate}")
     desk.journal.note("validated", identifier=source.identifier, digest=manifest.digest, level=report.level)
     hands.tell(source.identifier, "scan", manifest.digest)
     hands.scan(source, manifest.digest)
@@ -98,7 +100,10 @@ def send(source: Source, desk: Desk, hands: Hands) -> Sent:
 
 
 def clear(desk: Desk, hands: Hands) -> tuple[str, ...]:
-    """Take away the candidates that this run's journal knows; returns those that the registry does not let go."""
+    """Take away the candidates that this run's journal knows; returns those that the registry does not let go.
+
+    In the engine too, with the containers that a kill left of them.
+    """
     left = []
     for candidate in _candidates(desk):
         hands.drop(f"{desk.registry.repository}:{candidate}")
@@ -158,8 +163,7 @@ def _sent(
     return Sent(source=source, manifest=manifest, release=release, level=level, pushed=pushed, reused=reused)
 
 
-def _candidates(desk: Desk) -> Iterator[str]:
-    known = dict.fromkeys(
-        record["candidate"] for record in desk.journal.everything() if record.get("event") == "push"
-    )
-    yield from known
+def _candidates(desk: Desk) -> Sequence[str]:
+    """Every name that this run may have given an image, in the registry or in the engine."""
+    found = (record.get("candidate") for record in desk.journal.everything())
+    return tuple(dict.fromkeys(name for name in found if isinstance(name, str)))
