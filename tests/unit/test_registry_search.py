@@ -52,6 +52,17 @@ def test_a_letter_before_the_cut_still_makes_it_another_word(at: int) -> None:
     assert found(b"." * at + b"Z" + TOKEN + b"." * 3 * LONGEST) == []
 
 
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(0, 3 * LONGEST), min_size=1, max_size=6))
+def test_neighbours_are_all_found(gaps: list[int]) -> None:
+    stream, offsets = b"", []
+    for gap in gaps:
+        stream += b" " * (gap + 1)
+        offsets.append(len(stream))
+        stream += TOKEN
+    assert [offset for offset, _ in found(stream)] == offsets
+
+
 def test_a_match_may_be_as_long_as_any_rule_allows() -> None:
     long = b"ya29." + b"a" * 512
     passing = Passing(SEARCH, window=SMALL)

@@ -61,9 +61,11 @@ class Search:
             rule, start = self._rules[number], block * LONGEST
             around = self._exact[number].finditer(window, max(0, start - LONGEST), start + 2 * LONGEST)
             for found in around:
-                new = (number, found.start()) not in seen and found.start() < start + LONGEST
+                # Behind the block, a match may be cut short here; its own block has it whole.
+                if found.start() >= start + LONGEST or (number, found.start()) in seen:
+                    continue
                 seen.add((number, found.start()))
-                if new and not (rule.harmless and rule.harmless.fullmatch(found[0])):
+                if not (rule.harmless and rule.harmless.fullmatch(found[0])):
                     yield Match(offset=found.start(), kind=rule.kind, what=rule.what, shown=masked(found[0]))
 
     def _blocks(self, window: bytes) -> set[tuple[int, int]]:
