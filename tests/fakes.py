@@ -136,9 +136,13 @@ class FakeEngine:
         self.asked.append(name)
         yield self.exports.pop(0)
 
-    def load(self, archive: Iterable[bytes]) -> None:
-        with tarfile.open(fileobj=io.BytesIO(b"".join(archive))) as opened:
-            self.loaded.append({one.name: opened.extractfile(one).read() for one in opened})  # type: ignore[union-attr]
+    def load(self, pieces: Iterable[bytes]) -> None:
+        with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
+            files = {one.name: archive.extractfile(one).read() for one in archive}  # type: ignore[union-attr]
+        self.loaded.append(files)
+        for image in json.loads(files.get("index.json", b'{"manifests": []}'))["manifests"]:
+            name = image["annotations"]["io.containerd.image.name"]
+            self.names[name] = StoredImage(digest=image["digest"], layers=(), unpacked_bytes=0, labels={})
 
     def chains(self, repository: str) -> Sequence[Sequence[str]]:
         self.asked.append(f"chains of {repository}")

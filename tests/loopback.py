@@ -52,6 +52,8 @@ class Loopback:
 
     address: str = ""
     native: bool = True
+    deletes_tags: bool = True
+    deletes_digests: bool = False
     ranges: bool = True
     page: int = 1000
     users: dict[str, str] = field(default_factory=dict)
@@ -128,12 +130,21 @@ class Loopback:
         if asked.method == "PUT":
             return self._put(asked.name, asked.headers["Content-Type"], asked.body)
         if asked.method == "DELETE":
-            return (202, {}, b"") if self.tags.pop(asked.name, None) else error(404, "MANIFEST_UNKNOWN")
+            return self._delete(asked.name)
         key = self.tags.get(asked.name, asked.name)
         if key not in self.manifests:
             return error(404, "MANIFEST_UNKNOWN", "manifest unknown")
         kind, content = self.manifests[key]
         return 200, {"Content-Type": kind, "Docker-Content-Digest": key}, content
+
+    def _delete(self, name: str) -> Answer:
+        by_digest = name.startswith("sha256:")
+        if not (self.deletes_digests if by_digest else self.deletes_tags):
+            return error(405, "UNSUPPORTED")
+        if by_digest:  # as distribution 2.8 does: with all of its tags
+            self.tags = {tag: key for tag, key in self.tags.items() if key != name}
+        there = self.manifests.pop(name, None) if by_digest else self.tags.pop(name, None)
+        return (202, {}, b"") if there else error(404, "MANIFEST_UNKNOWN")
 
     def _put(self, name: str, kind: str, body: bytes) -> Answer:
         key = digest(body)

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tfimg.registry.connect import connect
-from tfimg.registry.connection import Way
 
 from ended import Ended
 from inventories import INVENTORY
 from tfimg.engine.docker import DockerEngine
 from tfimg.registry.attach import attach
+from tfimg.registry.connect import connect
+from tfimg.registry.connection import Way
 from tfimg.registry.cosign_tags import layers_under, tag_of
 from tfimg.registry.keys import SigningKey, generate, read_signing_key
 from tfimg.registry.protocol import OCI_MANIFEST, Manifest, Registry

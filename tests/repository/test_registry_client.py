@@ -99,7 +99,19 @@ def test_where_tags_cannot_be_taken_away_nothing_else_is(
     client.put("1", manifest())
     proxy.faults.append(Fault(method="DELETE", status=status, times=-1))
     assert client.untag("1") is False
-    assert [one for one in proxy.asked if one.startswith("DELETE")] == ["DELETE /v2/team/tf/manifests/1"]
+    assert client.find("1") == manifest()
+    assert f"DELETE /v2/team/tf/manifests/{manifest().digest}" not in proxy.asked
+
+
+def test_where_manifests_alone_can_be_deleted_a_tag_is_and_its_manifest_with_its_other_tags_stays(
+    client: HttpRegistry, here: Loopback
+) -> None:
+    here.deletes_tags, here.deletes_digests = False, True
+    client.put("1", manifest())
+    client.put("2", manifest())
+    assert client.untag("1") is True
+    assert (client.find("1"), client.find("2"), client.tags()) == (None, manifest(), ("2",))
+    assert client.untag("1") is True
 
 
 def test_a_small_blob_is_sent_once(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:

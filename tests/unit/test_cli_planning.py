@@ -75,7 +75,7 @@ def test_a_bake_file_builds_what_a_build_would(tfimg: Run, workspace: Workspace)
                 "context": "images",
                 "args": {"BASE": older},
                 "labels": {name: older, **labels},
-                "tags": ["a/b:2.15.1-cpu-py3.9"],
+                "tags": ["a/b:2.15.1-cpu-py3.9", "a/b:2.15-py3.9"],
                 "platforms": ["linux/amd64"],
             },
             "2_15_1-cpu-py3_11": {
@@ -83,7 +83,7 @@ def test_a_bake_file_builds_what_a_build_would(tfimg: Run, workspace: Workspace)
                 "dockerfile": "rendered/2.15.1-cpu-py3.11/Dockerfile",
                 "args": {"BASE": OFFICIAL},
                 "labels": {name: OFFICIAL, **labels},
-                "tags": ["a/b:2.15.1-cpu-py3.11", "a/b:2.15.1", "a/b:2.15"],
+                "tags": ["a/b:2.15.1-cpu-py3.11", "a/b:2.15.1", "a/b:2.15", "a/b:2.15-py3.11"],
                 "platforms": ["linux/amd64"],
             },
         },

@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from tfimg.batch.journal import Journal
+from tfimg.batch.journal import candidates
 from tfimg.batch.pipeline import Means, Work
 from tfimg.batch.results import Result
 from tfimg.batch.schedule import Worker
 from tfimg.engine.protocol import LocalImage
 from tfimg.errors import EngineRefused
+from tfimg.journal import Journal
 from tfimg.layers.handover import IMAGES as LAYERS
 from tfimg.recipe.labels import IDENTIFIER, RECIPE
 from tfimg.workspace import write_atomically
@@ -36,7 +37,7 @@ def unchanged(work: Work, means: Means, at: Stock) -> LocalImage | None:
     if image is None or image.labels.get(RECIPE) != work.labels[RECIPE]:
         return None
     same = all(name in at and at[name].digest == image.digest for name in work.plan.tags)
-    return image if same and means.kept.has(means.subject(work, image.content)) else None
+    return image if same and means.kept.has(means.subject(work.trial, image.content)) else None
 
 
 def told(work: Work, image: LocalImage, engine: str) -> Result:
@@ -68,7 +69,7 @@ def sweep(worker: Worker, journal: Journal, images: Iterable[LocalImage]) -> Seq
 
     Only names that the journal has: another candidate is somebody else's build. Nothing of this run is among them.
     """
-    mine = journal.candidates(worker.host)
+    mine = candidates(journal, worker.host)
     left = sorted(name for image in images for name in image.names if name in mine)
     for name in left:
         with suppress(EngineRefused):

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tfimg.batch.attempt import Attempt
-from tfimg.batch.journal import Journal, open_journal
+from tfimg.batch.journal import open_journal
 from tfimg.batch.pipeline import Means, Work
 from tfimg.batch.results import Result, Status, conclude
 from tfimg.batch.room import predict
@@ -23,7 +23,7 @@ from tfimg.cancellation import Cancellation
 from tfimg.cli.batch_progress import follow_all
 from tfimg.cli.context import Context
 from tfimg.cli.explain import explained
-from tfimg.cli.images import means_of, registries
+from tfimg.cli.images import means_of, push, registries
 from tfimg.cli.keep import check_report, keep_evidence
 from tfimg.cli.parser import REQUEST
 from tfimg.cli.workers import inventories, swept, workers_of
@@ -34,6 +34,7 @@ from tfimg.errors import (
     TfimgError,
     UsageError,
 )
+from tfimg.journal import Journal
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.plan import Plan
 from tfimg.workspace import write_atomically
@@ -58,6 +59,8 @@ def build_many(context: Context) -> int:
     order = [spec.identifier for spec in specs]
     results.sort(key=lambda result: order.index(result.identifier))
     _sum_up(context, results, time.monotonic() - began)
+    green = {result.identifier for result in results if result.green}
+    push(context, [spec for spec in specs if spec.identifier in green])
     conclude(results)
     return 0
 
@@ -130,7 +133,7 @@ def _recorded(context: Context, means: Means, work: Work, image: LocalImage) -> 
     """Whether an unchanged image's evidence is in the workspace, where it is wanted there."""
     if not context.arguments.record:
         return True
-    earlier = means.kept.read(means.subject(work, image.content))
+    earlier = means.kept.read(means.subject(work.trial, image.content))
     if earlier:
         keep_evidence(context, replace(earlier, digest=image.digest))
     return earlier is not None

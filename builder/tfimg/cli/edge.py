@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tfimg.recipe.layout import Compression
     from tfimg.recipe.lockfile import Layers
     from tfimg.registry.client import Moved
+    from tfimg.registry.leak_rules import Rule
     from tfimg.registry.protocol import Registry
     from tfimg.registry.reference import Reference
 
@@ -101,6 +102,23 @@ class Edge:
         ca = str(network.ca) if network.ca else None
         way = Way(ca=ca, proxies=_proxies(network), plain=plain)
         return connect(reference, environ, state, way=way, moved=moved or silent)
+
+    def secrets(self, environ: Mapping[str, str], network: HostNetwork) -> tuple[Rule, ...]:
+        """What this machine knows and an image must not; see `tfimg.registry.own_secrets`."""
+        from urllib.parse import urlsplit
+
+        import certifi
+        from pypi_simple import PYPI_SIMPLE_ENDPOINT
+
+        from tfimg.engine.debian import find_mirrors
+        from tfimg.registry.own_secrets import machine_secrets, read_surroundings
+
+        everybody = ".".join((urlsplit(PYPI_SIMPLE_ENDPOINT).hostname or "").split(".")[-2:])
+        around = read_surroundings(
+            network, find_mirrors(), environ, public={everybody},
+            public_certificates=[Path(certifi.where()).read_text(encoding="utf-8")],
+        )  # fmt: skip
+        return machine_secrets(network, around, environ)
 
     def index(self, network: HostNetwork) -> Index:
         """The package index that this machine's settings name, else the one that everybody uses."""

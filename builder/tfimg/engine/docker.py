@@ -7,7 +7,7 @@ import re
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -54,6 +54,7 @@ from tfimg.errors import (
     EngineUnavailable,
     NetworkError,
     RegistryRefused,
+    TfimgError,
 )
 from tfimg.process import CommandFailed, run
 
@@ -366,20 +367,22 @@ class DockerEngine:
             ) from None
 
     @_reachable
-    def load(self, archive: Iterable[bytes]) -> None:
-        """See `Engine`. It answers before it begins: that it failed is but a line of its stream."""
-        stream: Iterator[dict[str, Any]] = self._client.api.load_image(archive, quiet=True)  # type: ignore[no-untyped-call]
-        for line in stream:
-            if "error" in line:
-                if "no space left" in line["error"]:
-                    raise DiskSpaceError(
-                        f"The engine's disk is full: {line['error']}.",
-                        next_step="`docker builder prune` removes build cache; or use an engine with more space.",
-                    )
-                raise EngineRefused(
-                    f"The engine at {self.host} does not take layers: {line['error']}.",
-                    next_step="Its own log may say more; `docker builder prune` and the same command start anew.",
-                )
+    def load(self, pieces: Iterator[bytes]) -> None:
+        """See `Engine`. The engine has answered 200 before it fails."""
+        for line in self._client.api.load_image(pieces, quiet=True):  # type: ignore[no-untyped-call]
+            if said := line.get("error") or (line.get("errorDetail") or {}).get("message"):
+                raise self._not_loaded(str(said))
+
+    def _not_loaded(self, said: str) -> TfimgError:
+        if "no space left on device" in said:
+            return DiskSpaceError(
+                f"The disk of the engine at {self.host} is full: {said}.",
+                next_step="Free some space there, or `docker image prune`; then run it again.",
+            )
+        return EngineRefused(
+            f"The engine at {self.host} did not take the image: {said}.",
+            next_step="Its own log may say more; an engine before Docker 23 knows no layers of zstd.",
+        )
 
     @_reachable
     def chains(self, repository: str) -> Sequence[Sequence[str]]:

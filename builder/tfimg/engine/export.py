@@ -6,13 +6,12 @@ No call of the engine's tells media types before Docker 28, and an export of a G
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from tfimg.engine.pieces import as_file
 from tfimg.engine.protocol import StoredLayer
 from tfimg.errors import BaseError
 
@@ -93,8 +92,7 @@ def lay_out(pieces: Iterator[bytes], folder: Path) -> str:
 
     Raises `BaseError` for what an engine before 25 exports from its classic store, which is none.
     """
-    reader = io.BufferedReader(_Pieces(pieces), buffer_size=1 << 20)
-    with tarfile.open(fileobj=reader, mode="r|") as archive:
+    with tarfile.open(fileobj=as_file(pieces), mode="r|") as archive:
         archive.extractall(folder, filter="data")
     if not (folder / "index.json").exists():
         raise BaseError(
@@ -111,29 +109,9 @@ def _blob(digest: str) -> str:
 def _read(pieces: Iterator[bytes]) -> tuple[dict[str, bytes], dict[str, int]]:
     """An image export → its small files by name, and the size of every file in bytes."""
     documents, sizes = {}, {}
-    reader = io.BufferedReader(_Pieces(pieces), buffer_size=1 << 20)
-    with tarfile.open(fileobj=reader, mode="r|") as archive:
+    with tarfile.open(fileobj=as_file(pieces), mode="r|") as archive:
         for member in archive:
             sizes[member.name] = member.size
             if member.isfile() and member.size < SMALL and (file := archive.extractfile(member)):
                 documents[member.name] = file.read()
     return documents, sizes
-
-
-class _Pieces(io.RawIOBase):
-    """A stream of pieces as a file to read from."""
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces, self._left = pieces, b""
-
-    def readable(self) -> bool:
-        """See `io.RawIOBase`."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """See `io.RawIOBase`."""
-        if not self._left:
-            self._left = next(self._pieces, b"")
-        count = min(len(buffer), len(self._left))
-        buffer[:count], self._left = self._left[:count], self._left[count:]
-        return count

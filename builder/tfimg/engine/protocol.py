@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -260,6 +260,10 @@ class Engine(Protocol):
         """An image as an archive, in pieces: what `docker save` writes."""
         ...
 
+    def load(self, pieces: Iterator[bytes]) -> None:
+        """Take the images of an archive in, in pieces: what `docker load` reads. Raises `DiskSpaceError` too."""
+        ...
+
     def digest(self, name: str) -> str | None:
         """Digest of a local image, or None when there is none of that name."""
         ...
@@ -270,10 +274,6 @@ class Engine(Protocol):
 
     def registry_digest(self, reference: str) -> str:
         """Digest that a registry has for a reference. Raises `NetworkError` when it cannot be asked or has none."""
-        ...
-
-    def load(self, archive: Iterable[bytes]) -> None:
-        """Take the images of an archive, as `docker save` writes it, in. Raises `DiskSpaceError`."""
         ...
 
     def chains(self, repository: str) -> Sequence[Sequence[str]]:

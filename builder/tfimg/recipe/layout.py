@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from tfimg.matrix.schema import Device
 from tfimg.recipe.lockfile import Layers
 
 Compression = Literal["fast", "small", "gzip"]
@@ -35,6 +36,33 @@ In the order in which they lie above each other: images with the same libraries 
 are pulled, unpacked and kept once. NVIDIA's wheels and libtpu are for any Python. libtensorflow_cc has one hash in
 the RECORD files of 2.15.1 for Python 3.9 and 3.11 (978 MB), and in those of 2.20.0 for 3.9, 3.11 and 3.13 (1,019 MB);
 libtensorflow_framework and some headers differ."""
+
+
+DEVICE_PARTS: Mapping[Device, tuple[str, ...]] = {
+    "cpu": ("tensorflow", "packages"),
+    "gpu": ("cudnn", "cublas", "solvers", "cuda", "tensorflow", "packages"),
+    "tpu": ("libtpu", "tensorflow", "packages"),
+}
+"""Device → the parts of its images' locks."""
+
+SYSTEM = ("system", "bytecode", "selftest", "home")
+"""The layers above those of wheels, in the order of the Dockerfile's last stage; the last is the working folder."""
+
+HOLDS: Mapping[str, str] = {
+    "cudnn": "cuDNN",
+    "cublas": "cuBLAS",
+    "solvers": "cuFFT, cuSOLVER, cuSPARSE",
+    "cuda": "CUDA runtime, compiler, NCCL and the other NVIDIA libraries",
+    "libtpu": "libtpu",
+    "tensorflow": "TensorFlow's library, for every Python",
+    "tensorflow-python": "TensorFlow for this Python",
+    "packages": "Python packages that TensorFlow needs",
+    "system": "Debian, Python, the environment and its user",
+    "bytecode": "byte code of all packages",
+    "selftest": "the suite, and what the image claims to be",
+    "home": "the working folder",
+}
+"""Layer → what people look for in it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,3 +102,9 @@ def wheel_layers(lock: Layers) -> Iterator[WheelLayer]:
     found = parts(lock)
     yield from (WheelLayer(part=part, shared=True) for part in found if part.shared)
     yield from (WheelLayer(part=part, shared=False) for part in found if not part.whole)
+
+
+def image_layers(device: Device) -> tuple[str, ...]:
+    """The names of all layers of an image for a device, lowest first."""
+    wheels = (layer.name for layer in wheel_layers(dict.fromkeys(DEVICE_PARTS[device], "")))
+    return (*wheels, *SYSTEM)

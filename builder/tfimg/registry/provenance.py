@@ -21,8 +21,8 @@ class Making:
     """One build. `locks` are digests of the lock's files by layer, `recipe` is the recipe's digest.
 
     `revision` is the git commit of the checkout, `engine` the container engine with its version, `invocation` the
-    run's address where a platform gives it one. `platform` is the identity of a hosted platform that signs the
-    provenance itself; without one, whoever built also signed.
+    run's address where a platform gives it one; `began` is None where nobody noted it. `platform` is the identity of a
+    hosted platform that signs the provenance itself; without one, whoever built also signed.
     """
 
     identifier: str
@@ -33,7 +33,7 @@ class Making:
     revision: str | None
     engine: str
     version: str
-    began: datetime
+    began: datetime | None
     ended: datetime
     invocation: str | None = None
     platform: str | None = None
@@ -60,7 +60,7 @@ def provenance(making: Making, *, subject: Subject) -> Statement:
             },
             "metadata": {
                 **({"invocationId": making.invocation} if making.invocation else {}),
-                "startedOn": moment(making.began),
+                **({"startedOn": moment(making.began)} if making.began else {}),
                 "finishedOn": moment(making.ended),
                 "slsaBuildLevel": making.level,
             },

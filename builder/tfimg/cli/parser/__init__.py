@@ -11,8 +11,11 @@ from tfimg.cli.parser.engines import add_engines
 from tfimg.cli.parser.facts import add_facts
 from tfimg.cli.parser.hosts import PASSED_ON, add_hosts
 from tfimg.cli.parser.images import add_images
+from tfimg.cli.parser.looks import add_looks
+from tfimg.cli.parser.offline import add_offline
 from tfimg.cli.parser.planning import add_planning
 from tfimg.cli.parser.proofs import add_proofs
+from tfimg.cli.parser.publishing import add_publishing
 from tfimg.cli.parser.recipes import add_recipes
 
 __all__ = ["PASSED_ON", "REQUEST", "build_parser"]
@@ -29,7 +32,10 @@ examples:
   tfimg doctor                         whether this machine can build and run images
   tfimg explain < LOG                  what is known about a failure
   tfimg run tfimg/tensorflow:2.15      start one, with the flags that its device needs
+  tfimg publish REGISTRY/NAME '2.15*'  push, validate what is there, attach evidence, move tags
   tfimg verify REGISTRY/NAME:TAG       what is proven of an image in a registry
+  tfimg inspect REGISTRY/NAME:TAG      what is in an image, and who says what of it
+  tfimg bundle REGISTRY/NAME:TAG FILE  an image with its evidence, for where no network is
 
 Every command takes --json. Exit codes are listed in the README.
 """
@@ -64,7 +70,10 @@ def build_parser() -> argparse.ArgumentParser:
     add_planning(commands)
     add_engines(commands)
     add_hosts(commands)
+    add_publishing(commands)
     add_proofs(commands)
+    add_offline(commands)
+    add_looks(commands)
     explain = command(
         commands, "explain", "explain:explain", "say what is known about the failure in a log",
         "tfimg explain build.log\n  docker logs NAME 2>&1 | tfimg explain",

@@ -1,0 +1,191 @@
+"""What `tfimg diff` shows: on a terminal, as an entry of a changelog, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from tfimg.cli.show import plain_table, print_table
+from tfimg.registry.difference import Change, Difference, PartSize
+from tfimg.validation.text import plain
+
+Sections = tuple[tuple[str, Sequence[Change]], ...]
+
+
+def sections(found: Difference) -> Sections:
+    """What changed, by its kind, in the order in which people ask for it."""
+    return (
+        ("Image", found.facts), ("CUDA libraries", found.libraries), ("Python packages", found.packages),
+        ("Debian packages", found.debian), ("Environment", found.environment), ("Checks", found.outcomes),
+    )  # fmt: skip
+
+
+def print_difference(found: Difference) -> None:
+    """Print what changed; what did not is not spoken of."""
+    print(f"before  {plain(found.before.name)}  {found.before.digest}")
+    print(f"after   {plain(found.after.name)}  {found.after.digest}")
+    if found.nothing:
+        print("\nThey are the same image.")
+        return
+    for title, changes in sections(found):
+        if changes:
+            print(f"\n{title}: {_count(changes)}")
+            print_table(_changes(changes))
+    print(f"\nSize, as it is sent: {_total(found)}")
+    print_table(_sizes(found))
+    if found.timings or found.seconds:
+        print("\nTimings")
+        print_table(_timings(found))
+    for note in _notes(found):
+        print(f"\n{note}")
+
+
+def _changes(changes: Sequence[Change]) -> Table:
+    table = plain_table("NAME", "BEFORE", "AFTER")
+    for column in table.columns[1:]:
+        column.no_wrap, column.overflow = False, "fold"
+    for change in changes:
+        table.add_row(*(escape(plain(text or "-")) for text in (change.name, change.before, change.after)))
+    return table
+
+
+def _sizes(found: Difference) -> Table:
+    table = plain_table("PART", "BEFORE", "AFTER", "CHANGE")
+    for column in table.columns[1:3]:
+        column.justify = "right"
+    for size in found.sizes:
+        table.add_row(
+            escape(size.part), _megabytes(size.before), _megabytes(size.after), escape(_change(size))
+        )
+    return table
+
+
+def _timings(found: Difference) -> Table:
+    table = plain_table("CHECK", "BEFORE", "AFTER", "CHANGE")
+    for timing in (*((found.seconds,) if found.seconds else ()), *found.timings):
+        change = _percent(timing.before, timing.after)
+        table.add_row(escape(plain(timing.check)), f"{timing.before:.1f} s", f"{timing.after:.1f} s", change)
+    return table
+
+
+def _megabytes(count: int | None) -> str:
+    return "-" if count is None else f"{count / 1e6:,.1f} MB"
+
+
+def _change(size: PartSize) -> str:
+    if size.shared:
+        return "the same layer"
+    if size.before is None or size.after is None:
+        return "new" if size.before is None else "gone"
+    return f"{(size.after - size.before) / 1e6:+,.1f} MB ({_percent(size.before, size.after)})"
+
+
+def _percent(before: float, after: float) -> str:
+    return f"{(after - before) / before:+.1%}" if before else "-"
+
+
+def _total(found: Difference) -> str:
+    before, after = found.before.compressed_bytes, found.after.compressed_bytes
+    shared = f", {_megabytes(found.shared_bytes)} of it in the same layers" if found.shared_bytes else ""
+    return f"{_megabytes(before)} → {_megabytes(after)} ({_percent(before, after)}){shared}"
+
+
+def _count(changes: Sequence[Change]) -> str:
+    new = sum(change.before is None for change in changes)
+    gone = sum(change.after is None for change in changes)
+    counts = ((len(changes) - new - gone, "changed"), (new, "new"), (gone, "gone"))
+    return ", ".join(f"{count} {word}" for count, word in counts if count)
+
+
+def _notes(found: Difference) -> Iterator[str]:
+    """What could not be compared."""
+    for image in (found.before, found.after):
+        if image.evidence_problem:
+            yield f"The evidence of {image.name} cannot be read: {image.evidence_problem}"
+        elif image.report is None:
+            yield f"{image.name} has no validation report: checks and timings are not compared."
+    sources = {found.before.contents.source, found.after.contents.source}
+    if len(sources) > 1:
+        yield f"What they hold was learnt in two ways: {' and '.join(sorted(sources))}."
+
+
+def markdown(found: Difference) -> str:
+    """An entry of a changelog."""
+    lines = [f"## {_title(found)}", ""]
+    lines += [f"`{found.before.digest}` → `{found.after.digest}`", ""]
+    for title, changes in sections(found):
+        if changes:
+            lines += [f"### {title}", "", *(f"- {_sentence(change)}" for change in changes), ""]
+    lines += [
+        "### Size",
+        "",
+        f"{_total(found)}.",
+        "",
+        "| part | before | after | change |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {_cell(size.part)} | {_megabytes(size.before)} | {_megabytes(size.after)} | {_change(size)} |"
+        for size in found.sizes
+    ]
+    if found.seconds:
+        lines += ["", "### Timings", ""]
+        lines += [
+            f"- {_cell(timing.check)}: {timing.before:.1f} s → {timing.after:.1f} s "
+            f"({_percent(timing.before, timing.after)})"
+            for timing in (found.seconds, *found.timings)
+        ]
+    lines += [line for note in _notes(found) for line in ("", f"*{_cell(note)}*")]
+    return "\n".join(lines) + "\n"
+
+
+def _title(found: Difference) -> str:
+    return _cell(found.after.labels.get("org.opencontainers.image.version") or found.after.name)
+
+
+def _sentence(change: Change) -> str:
+    name = f"**{_cell(change.name)}**"
+    if change.before is None:
+        return f"{name}: new, {_code(change.after)}"
+    if change.after is None:
+        return f"{name}: gone, was {_code(change.before)}"
+    return f"{name}: {_code(change.before)} → {_code(change.after)}"
+
+
+def _code(text: str | None) -> str:
+    shown = plain(text or "").replace("`", "'").replace("\n", " ")
+    return f"`{shown}`" if shown else "empty"
+
+
+def _cell(text: str) -> str:
+    """Text that means nothing to Markdown: a version may hold anything."""
+    flat = " ".join(plain(text).split())
+    for sign in "\\`*_{}[]<>|#":
+        flat = flat.replace(sign, f"\\{sign}")
+    return flat
+
+
+def difference_document(found: Difference) -> dict[str, Any]:
+    """All of it as a JSON object."""
+    return {
+        "event": "difference",
+        "before": {"image": found.before.name, "digest": found.before.digest},
+        "after": {"image": found.after.name, "digest": found.after.digest},
+        "same": found.nothing,
+        **{
+            name: [asdict(change) for change in getattr(found, name)]
+            for name in (
+                "facts", "libraries", "packages", "debian", "environment", "sizes", "outcomes", "timings",
+            )
+        },
+        "seconds": asdict(found.seconds) if found.seconds else None,
+        "compressed_bytes": {
+            "before": found.before.compressed_bytes, "after": found.after.compressed_bytes,
+            "shared": found.shared_bytes,
+        },
+        "notes": list(_notes(found)),
+    }  # fmt: skip

@@ -1,0 +1,182 @@
+"""What `tfimg inspect` shows: fields, then tables, each for itself; and the same as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from tfimg.cli.fields import print_fields
+from tfimg.cli.proofs import KINDS
+from tfimg.cli.show import plain_table, print_table, size
+from tfimg.recipe.labels import PREFIX
+from tfimg.registry.inspection import Evidence, Inspection
+from tfimg.validation.text import plain
+
+SHORT = 19
+"""Characters of a digest in a table: `sha256:` and twelve digits, as Docker shows them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What is not in the image: the moment, its row of the matrix, and whether keys were named to verify with."""
+
+    now: datetime
+    row: Mapping[str, Any] | None
+    keys: bool
+
+
+def print_inspection(found: Inspection, facts: Facts) -> None:
+    """Print all of it."""
+    print_fields(
+        {
+            name: plain(value) if isinstance(value, str) else value
+            for name, value in _fields(found, facts).items()
+        }
+    )
+    _print("Layers, lowest first", layer_table(found))
+    if found.evidence or not found.evidence_problem:
+        _print("Evidence", evidence_table(found, facts) if found.evidence else None, "none is attached")
+    contents = found.contents
+    for title, versions in (
+        ("NVIDIA libraries", contents.nvidia),
+        ("Python packages", contents.packages),
+        ("Debian packages", contents.debian),
+    ):
+        if versions:
+            _print(f"{title} ({len(versions)})", _versions(versions))
+
+
+def _fields(found: Inspection, facts: Facts) -> dict[str, Any]:
+    row, labels = facts.row, found.labels
+    tested = found.tested or {}
+    return {
+        "image": found.name,
+        "digest": found.digest,
+        "title": labels.get("org.opencontainers.image.title"),
+        "row": f"{found.identifier} ({row['path']} of the matrix)" if row else _no_row(found),
+        "TensorFlow": labels.get(f"{PREFIX}tensorflow") or found.contents.version("tensorflow"),
+        "Python": labels.get(f"{PREFIX}python"),
+        "CUDA": found.contents.version("nvidia-cuda-runtime"),
+        "cuDNN": found.contents.version("nvidia-cudnn"),
+        "libtpu": found.contents.version("libtpu"),
+        "driver": f"{row['driver_floor']} or newer" if row and row.get("driver_floor") else None,
+        "platforms": ", ".join(found.platforms) or None,
+        "size": f"{size(found.compressed_bytes)} in {len(found.layers)} layers, as they are sent",
+        "built": _age(found.created, facts.now),
+        "tested": _age(_moment(tested.get("finishedOn")), facts.now),
+        "level": tested.get("level"),
+        "base": labels.get("org.opencontainers.image.base.name"),
+        "revision": labels.get("org.opencontainers.image.revision"),
+        "aliases": ", ".join(found.aliases) or None,
+        "contents": _source(found),
+        "evidence": f"cannot be read: {found.evidence_problem}" if found.evidence_problem else None,
+    }
+
+
+def _source(found: Inspection) -> str:
+    """Where the lists of packages come from, and who vouches for them."""
+    contents = found.contents
+    if contents.source != "bill of materials":
+        return f"as its {contents.source} {'tell' if contents.source == 'layers' else 'tells'}"
+    return f"as its bill of materials says, {'which is verified' if contents.signer else 'which is not verified'}"
+
+
+def _no_row(found: Inspection) -> str:
+    if found.identifier is None:
+        return "none: the image does not say what it is"
+    return f"none: this matrix has no {found.identifier}"
+
+
+def layer_table(found: Inspection) -> Table:
+    """A row for each layer."""
+    table = plain_table("DIGEST", "SIZE", "PART", "HOLDS")
+    table.columns[1].justify = "right"
+    table.columns[3].no_wrap = False
+    for layer in found.layers:
+        table.add_row(layer.digest[:SHORT], size(layer.size), layer.part or "-", escape(plain(layer.holds)))
+    return table
+
+
+def evidence_table(found: Inspection, facts: Facts) -> Table:
+    """A row for each statement: what it is, and whose it is."""
+    table = plain_table("STATEMENT", "SIGNED BY", "VERIFIED")
+    for one in found.evidence:
+        table.add_row(
+            escape(plain(KINDS.get(one.kind, one.kind))),
+            escape(plain(", ".join(one.claims) or "-")),
+            _verified(one, facts),
+        )
+    return table
+
+
+def _verified(one: Evidence, facts: Facts) -> str:
+    if one.signer:
+        return "yes"
+    return "no: another key's" if facts.keys else "no: no key was named"
+
+
+def _versions(versions: Mapping[str, str]) -> Table:
+    table = plain_table("PACKAGE", "VERSION")
+    for name, version in versions.items():
+        table.add_row(escape(plain(name)), escape(plain(version)) or "-")
+    return table
+
+
+def _print(title: str, table: Table | None, nothing: str = "") -> None:
+    print(f"\n{title}{'' if table else f': {nothing}'}")
+    if table:
+        print_table(table)
+
+
+def _age(moment: datetime | None, now: datetime) -> str | None:
+    if moment is None:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=now.tzinfo)
+    days = (now - moment).days
+    ago = "today" if days == 0 else "1 day ago" if days == 1 else f"{days} days ago"
+    return f"{moment:%Y-%m-%d %H:%M} UTC, {ago if days >= 0 else 'in the future'}"
+
+
+def _moment(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+
+
+def inspection_document(found: Inspection, facts: Facts) -> dict[str, Any]:
+    """All of it as a JSON object; of the evidence, who said what kind of thing."""
+    return {
+        "event": "inspected",
+        "image": found.name,
+        "digest": found.digest,
+        "identifier": found.identifier,
+        "row": facts.row,
+        "created": found.created.isoformat() if found.created else None,
+        "platforms": list(found.platforms),
+        "labels": dict(found.labels),
+        "environment": dict(found.environment),
+        "compressed_bytes": found.compressed_bytes,
+        "layers": [asdict(layer) for layer in found.layers],
+        "contents": {
+            "source": found.contents.source,
+            "signer": found.contents.signer,
+            "libraries": dict(found.contents.nvidia),
+            "python": dict(found.contents.packages),
+            "debian": dict(found.contents.debian),
+            "files": dict(found.contents.libraries),
+        },
+        "evidence": [
+            {"kind": one.kind, "where": one.where, "claims": list(one.claims), "signer": one.signer}
+            for one in found.evidence
+        ],
+        "evidence_problem": found.evidence_problem,
+        "tested": dict(found.tested) if found.tested else None,
+        "aliases": list(found.aliases),
+    }

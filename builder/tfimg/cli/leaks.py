@@ -1,0 +1,50 @@
+"""`tfimg scan`: an image searched for what must not leave this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tfimg.cli.context import Context
+from tfimg.cli.transfers import transfer
+from tfimg.engine.protocol import ProgressEvent
+from tfimg.errors import UsageError
+from tfimg.registry.leaks import Finding, Scanned, require_clean, scan, scan_archive
+from tfimg.registry.reference import parse
+
+
+def scan_command(context: Context) -> int:
+    """`tfimg scan IMAGE`: find what this machine would not tell, search for it, raise with what was found."""
+    image = context.arguments.image
+    secrets = context.edge.secrets(context.environ, context.network)
+    with transfer(context, f"searching {image}") as follow:
+        if context.arguments.local:
+            engine = context.edge.runner(context.environ, context.state)
+            if engine.digest(image) is None:
+                raise UsageError(f"The engine has no image {image}.", next_step="Build or pull it first.")
+            found = scan_archive(engine.export(image), secrets, told=_teller(follow))
+        else:
+            reference = parse(image)
+            kept = context.state / "registry" / "leaks"
+            found = scan(
+                context.registry(reference), reference.target, secrets, kept=kept, told=_teller(follow)
+            )
+    return _tell(context, image, found, len(secrets))
+
+
+def _teller(follow: Callable[[ProgressEvent], None]) -> Callable[[Scanned], None]:
+    def told(scanned: Scanned) -> None:
+        follow(
+            ProgressEvent(step="scan", what=scanned.digest, current=scanned.searched, total=scanned.searched)
+        )
+
+    return told
+
+
+def _tell(context: Context, image: str, found: tuple[Finding, ...], secrets: int) -> int:
+    require_clean(image, found)
+    own = f"{secrets} values of this machine" if secrets > 1 else "this machine's own values"
+    if context.arguments.json:
+        context.emit({"event": "scanned", "image": image, "findings": [], "own": secrets})
+    else:
+        print(f"{image} holds none of {own}, and nothing that looks like a key, a token or a password.")
+    return 0

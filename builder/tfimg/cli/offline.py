@@ -1,0 +1,128 @@
+"""`tfimg bundle`, `tfimg load`: an image and its evidence in one file, and out of it where there is no network."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from tfimg.cli.context import Context
+from tfimg.cli.fields import print_fields
+from tfimg.cli.keys import verifying_keys
+from tfimg.cli.proofs import policy
+from tfimg.cli.transfers import transfer
+from tfimg.engine.protocol import ProgressEvent
+from tfimg.errors import FileError, KeyRefused, UsageError
+from tfimg.registry.keys import VerifyingKey, read_verifying_key
+from tfimg.registry.layout import LayoutRegistry
+from tfimg.registry.offline import collect_image
+from tfimg.registry.offline_load import load as load_image
+from tfimg.registry.offline_write import archive_bytes, write
+from tfimg.registry.reference import parse
+from tfimg.registry.statement import moment
+from tfimg.registry.verify import verify
+from tfimg.validation.text import plain
+
+
+def bundle(context: Context) -> int:
+    """`tfimg bundle IMAGE FILE`: verify it if a key is named, find all that speaks of it, write it."""
+    reference, file = parse(context.arguments.image), _target(context.arguments.file)
+    registry = context.registry(reference)
+    keys = verifying_keys(context) if context.arguments.key or context.environ.get("TFIMG_KEY") else ()
+    target = reference.target
+    if keys:
+        target = verify(registry, target, keys, policy(context), now=context.now).digest
+    else:
+        context.say("Not verified: no key is named. Whoever loads the file has to have one.")
+    archive = collect_image(registry, target, tag=reference.tag, keys=keys)
+    if not archive.evidence:
+        context.say("The image has no evidence: `tfimg load` will refuse it.")
+    with transfer(context, f"writing {file.name}") as follow:
+        free = shutil.disk_usage(file.parent).free
+        write(archive, file, free_bytes=free, told=partial(_tell, follow, file.name))
+    told_of = {
+        "image": str(reference), "digest": archive.digest, "file": str(file), "bytes": archive_bytes(archive),
+        "evidence": archive.evidence, "keys": [key.identifier for key in keys], "verified": bool(keys),
+    }  # fmt: skip
+    if context.arguments.json:
+        context.emit({"event": "bundled", **told_of})
+        return 0
+    print_fields(
+        told_of
+        | {
+            "bytes": f"{told_of['bytes']:,}", "verified": "yes" if keys else "no: no key was named",
+            "evidence": f"{archive.evidence} documents", "keys": told_of["keys"] or None,
+        }
+    )  # fmt: skip
+    return 0
+
+
+def _tell(follow: Callable[[ProgressEvent], None], name: str, done: int, total: int) -> None:
+    follow(ProgressEvent(step="offline", what=name, current=done, total=total))
+
+
+def _target(name: str) -> Path:
+    file = Path(name)
+    if file.is_dir() or not file.resolve().parent.is_dir():
+        raise FileError(
+            f"{name} cannot be written: {'it is a folder' if file.is_dir() else 'its folder is not there'}.",
+            next_step="Name a file in a folder that exists.",
+        )
+    return file.resolve()
+
+
+def load(context: Context) -> int:
+    """`tfimg load FILE`: whose word counts, what they signed, then the image into the engine."""
+    layout = LayoutRegistry(_source(context.arguments.file))
+    keys = _keys(context, layout)
+    proven = verify(layout, layout.reference, keys, policy(context), now=context.now)
+    engine = context.edge.runner(context.environ, context.state)
+    with transfer(context, f"reading {layout.path.name}") as follow:
+        name = load_image(layout, proven.digest, engine, told=partial(_tell, follow, layout.path.name))
+    outcome = proven.outcome
+    shown = {
+        "image": name, "digest": proven.digest, "identifier": outcome.identifier, "level": outcome.shown,
+        "tested": moment(outcome.ended), "signer": proven.signer,
+    }  # fmt: skip
+    if context.arguments.json:
+        context.emit({"event": "loaded", **shown})
+        return 0
+    print_fields({name: plain(str(value)) for name, value in shown.items()})
+    context.say("The name is the file's word; identifier, level and time are what the key signed.")
+    return 0
+
+
+def _source(name: str) -> Path:
+    if not Path(name).is_file():
+        raise FileError(f"{name} is not a file.", next_step="Name what `tfimg bundle` wrote.")
+    return Path(name)
+
+
+def _keys(context: Context, layout: LayoutRegistry) -> tuple[VerifyingKey, ...]:
+    """The keys that the user trusts. Those that came along count by their fingerprint alone: anybody can add a key."""
+    brought = tuple(_brought(layout))
+    trusted = tuple(key for key in brought if key.identifier in context.arguments.fingerprint)
+    if missing := set(context.arguments.fingerprint) - {key.identifier for key in trusted}:
+        there = ", ".join(key.identifier for key in brought) or "none"
+        raise KeyRefused(
+            f"{layout.path} brings no key {', '.join(sorted(missing))}; it brings {there}.",
+            next_step="Compare the fingerprint with the publisher's, character by character; or name the key's file "
+            "with --key.",
+        )
+    if trusted and not context.arguments.key:
+        return trusted
+    if brought and not context.arguments.key and not context.environ.get("TFIMG_KEY"):
+        there = ", ".join(key.identifier for key in brought)
+        raise UsageError(
+            f"No key is named. {layout.path} brings {there}, and that proves nothing: whoever made or changed the file "
+            "could have put any key into it.",
+            next_step="Get the publisher's key, or its fingerprint, in another way, and name it with --key FILE.pub or "
+            "--fingerprint SHA256:….",
+        )
+    return (*trusted, *verifying_keys(context))
+
+
+def _brought(layout: LayoutRegistry) -> Iterator[VerifyingKey]:
+    for name, pem in layout.keys.items():
+        yield read_verifying_key(pem, source=f"{name} of {layout.path}")

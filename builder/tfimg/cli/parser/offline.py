@@ -1,0 +1,53 @@
+"""`bundle`, `load`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfimg.cli.parser.common import command, image_name
+from tfimg.cli.parser.proofs import plain_option, policy_option
+
+
+def add_offline(commands: Any) -> None:
+    """Declare them."""
+    bundle = command(
+        commands, "bundle", "offline:bundle", "write an image and its evidence to one file, for where no network is",
+        "tfimg bundle registry.example/team/tensorflow:2.15 tensorflow.tar --key tfimg.pub",
+    )  # fmt: skip
+    bundle.add_argument(
+        "image", metavar="IMAGE", type=image_name, help="REGISTRY/REPOSITORY:TAG or @sha256:…"
+    )
+    bundle.add_argument(
+        "file", metavar="FILE", help="an OCI image layout as a tar; until it is whole, it is FILE.partial"
+    )
+    bundle.add_argument(
+        "--key", action="append", default=[], metavar="FILE.pub",
+        help="public key of a publisher whom you trust: the image is verified first, and the key goes along "
+        "(default: TFIMG_KEY; without any, nothing is verified)",
+    )  # fmt: skip
+    _require(bundle)
+    plain_option(bundle)
+    load = command(
+        commands, "load", "offline:load", "verify the image of such a file, and load it into the engine; no network",
+        "tfimg load tensorflow.tar --key tfimg.pub --require max-age=90d\n"
+        "  tfimg load tensorflow.tar --fingerprint SHA256:…",
+    )  # fmt: skip
+    load.add_argument("file", metavar="FILE", help="what `tfimg bundle` wrote")
+    load.add_argument(
+        "--key", action="append", default=[], metavar="FILE.pub",
+        help="public key of a publisher whom you trust, had in another way than the file (default: TFIMG_KEY)",
+    )  # fmt: skip
+    load.add_argument(
+        "--fingerprint", action="append", default=[], metavar="SHA256:…",
+        help="take the key of this fingerprint from the file; the publisher told you the fingerprint in another way",
+    )  # fmt: skip
+    _require(load)
+
+
+def _require(parser: Any) -> None:
+    parser.add_argument(
+        "--require", metavar="WORDS",
+        help="what has to be shown: built, linked or validated; gpu=sm_90, driver>=535, max-age=30d; commas between "
+        "(default: what the tag promises)",
+    )  # fmt: skip
+    policy_option(parser)

@@ -1,0 +1,63 @@
+"""A published image: real layers, real evidence, in a real registry on this machine's loopback."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tfimg.engine.docker import DockerEngine
+from tfimg.registry.attach import attach
+from tfimg.registry.connect import connect
+from tfimg.registry.connection import Way
+from tfimg.registry.keys import SigningKey, generate
+from tfimg.registry.protocol import Registry
+from tfimg.registry.reference import parse
+from tfimg.registry.sbom import sboms
+from tfimg.registry.statement import Statement, Subject
+from tfimg.registry.tested import Ran, validation_report
+from tfimg.registry.tested import test_result as result_statement
+from tfimg.validation.built import take_inventory
+from tfimg.validation.report import Report
+
+from .conftest import ROOT
+from .registry import docker
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """An image with its evidence. `name` has its tag, `public` is the file of the key that signed it."""
+
+    name: str
+    digest: str
+    registry: Registry
+    key: SigningKey
+    public: Path
+
+
+def publish(engine: DockerEngine, local: str, name: str, report: Report, folder: Path) -> Published:
+    """Push an image of the engine under a name, and attach what its report and its inventory say."""
+    engine.tag(local, [name])
+    docker("push", "--quiet", name, host=engine.host)
+    engine.remove(name)
+    registry = connect(parse(name), os.environ, folder / "state", way=Way(ca=None, proxies={}))
+    found = registry.find(parse(name).target)
+    assert found is not None
+    key = generate()
+    (folder / "tfimg.pub").write_bytes(key.verifying.pem)
+    attach(registry, found.digest, _said(engine, local, report, registry.repository, found.digest), key=key)
+    return Published(name=name, digest=found.digest, registry=registry, key=key, public=folder / "tfimg.pub")
+
+
+def _said(
+    engine: DockerEngine, local: str, report: Report, repository: str, digest: str
+) -> Sequence[Statement]:
+    subject = Subject(name=repository, digest=digest)
+    inventory = take_inventory(local, (ROOT / "images/inventory.py").read_bytes(), engine=engine)
+    ran = Ran(host="here", engine="Docker", version="0.1.0")
+    return (
+        result_statement(report, subject=subject, ran=ran), validation_report(report, subject=subject),
+        *sboms(inventory, subject=subject, made=datetime.now(UTC)),
+    )  # fmt: skip

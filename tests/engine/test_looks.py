@@ -1,0 +1,341 @@
+"""A real image in a real registry: searched, inspected, compared, and carried to where there is no network."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ended import Ended
+from tfimg.cli.edge import Edge
+from tfimg.engine.docker import DockerEngine
+from tfimg.engine.network import host_network
+from tfimg.engine.protocol import Line, RunOrder
+from tfimg.registry.contents import of_inventory, of_layers
+from tfimg.registry.images import open_image
+from tfimg.registry.layout import LayoutRegistry
+from tfimg.registry.leaks import scan
+from tfimg.validation.built import take_inventory
+from tfimg.validation.schema import read_report
+
+from .conftest import ROOT, Built, daemon, tfimg
+from .offline import Published, publish
+from .registry import docker, registry
+from .test_faults import dockerd
+
+MARK = "tfimg-planted-9b4d"
+TOKEN = "ghp_" + "Zz9" * 12
+LEAKS = f"""\
+FROM {{image}}
+ARG ADDRESS_OF_THE_BUILD
+USER 0
+RUN mkdir /srv/{MARK}
+COPY planted /
+RUN --mount=type=secret,id=token cp /run/secrets/token /srv/gone
+RUN rm /srv/gone
+LABEL source=https://ann:Pw-9b4d-z@git.corp-9b4d.io/x
+ENV HTTPS_PROXY=http://10.9.4.13:3128
+"""
+PLANTED = {
+    "home/tensorflow/.netrc": "machine r.corp-9b4d.io login ann password Pw-9b4d-x\n",
+    "root/.docker/config.json": '{"auths": {"r.io": {"auth": "YW5uOnNlY3JldC05YjRk"}}}',
+    "etc/pip/pip.conf": "index-url = https://ann:Pw-9b4d-y@index.corp-9b4d.io/simple\n",
+    "etc/motd": "http://proxy.corp-9b4d.io:3128\n",
+}
+FOUND = {
+    ("layer", "home/tensorflow/.netrc", "credential file"),
+    ("layer", "home/tensorflow/.netrc", "credential"),
+    ("layer", "root/.docker/config.json", "credential file"),
+    ("layer", "root/.docker/config.json", "credential"),
+    ("layer", "etc/pip/pip.conf", "credential file"),
+    ("layer", "etc/pip/pip.conf", "credential"),
+    ("layer", "etc/pip/pip.conf", "index"),
+    ("layer", "etc/motd", "proxy"),
+    ("layer", "srv/gone", "token"),
+    ("layer", f"srv/{MARK}", "credential"),
+    ("label", "source", "credential"),
+    ("environment", "HTTPS_PROXY", "proxy"),
+}
+
+
+@pytest.fixture(scope="module")
+def address(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with registry(engine, tmp_path_factory.mktemp("registry")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def published(
+    engine: DockerEngine, built: Built, address: str, tmp_path_factory: pytest.TempPathFactory
+) -> Published:
+    folder = tmp_path_factory.mktemp("published")
+    report = read_report(json.dumps(built.report), source="report.json")
+    return publish(engine, built.name, f"{address}/team/tensorflow:2.15", report, folder)
+
+
+def test_an_image_of_ours_holds_nothing_that_must_not_leave_this_machine(
+    published: Published, built: Built
+) -> None:
+    """All of this machine's own values, and every general form, in the registry and in the engine."""
+    for argv in (("scan", published.name), ("scan", "--local", built.name)):
+        ended = tfimg(*argv, "--json")
+        assert ended.code == 0, ended.stdout
+        assert ended.documents[-1]["findings"] == []
+
+
+def test_the_search_knows_what_this_machine_has() -> None:
+    """A search for nothing would find nothing: the values that this machine's settings name are looked for."""
+    environ = {**os.environ, "https_proxy": "http://ann:Pw-9b4d-long@proxy.corp-9b4d.io:3128"}
+    rules = Edge().secrets(environ, host_network(environ, {}))
+    assert {rule.what.lower() for rule in rules} >= {"the host of https_proxy", "a secret of https_proxy"}
+
+
+def test_what_is_planted_in_an_image_is_found_where_it_is(
+    engine: DockerEngine, built: Built, address: str, tmp_path: Path
+) -> None:
+    (tmp_path / "Dockerfile").write_text(LEAKS.format(image=built.name))
+    (tmp_path / "token").write_text(f"token: {TOKEN}\n")
+    for path, text in PLANTED.items():
+        (tmp_path / "planted" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "planted" / path).write_text(text)
+    name = f"{address}/team/leaking:1"
+    docker(
+        "buildx", "build", "--quiet", f"--tag={name}", f"--secret=id=token,src={tmp_path}/token",
+        "--build-arg=ADDRESS_OF_THE_BUILD=http://arg.corp-9b4d.io:3128", str(tmp_path), host=engine.host,
+    )  # fmt: skip
+    environ = {
+        "https_proxy": "http://proxy.corp-9b4d.io:3128", "UV_DEFAULT_INDEX": "https://index.corp-9b4d.io/simple",
+        "PLANTED_TOKEN": MARK, "no_proxy": "arg.corp-9b4d.io,127.0.0.1",
+    }  # fmt: skip
+    try:
+        docker("push", "--quiet", name, host=engine.host)
+        for argv in (("scan", name), ("scan", "--local", name)):
+            ended = tfimg(*argv, "--json", env=environ)
+            assert ended.code == 63, ended.stderr
+            found = ended.documents[-1]["findings"]
+            assert {(one["place"], one["path"], one["kind"]) for one in found} >= FOUND
+            assert [one for one in found if one["place"] == "history"]
+            shown = json.dumps([one["shown"] for one in found])
+            for secret in (TOKEN, "Pw-9b4d", "YW5uOnNlY3JldC05YjRk", "corp-9b4d"):
+                assert secret not in shown
+    finally:
+        engine.remove(name)
+
+
+def test_a_layer_that_was_searched_is_not_read_again(published: Published, tmp_path: Path) -> None:
+    told: list[bool] = []
+    for _ in range(2):
+        scan(
+            published.registry,
+            "2.15",
+            (),
+            kept=tmp_path,
+            told=lambda one: told.append(one.kept) if one.ended else None,
+        )
+    half = len(told) // 2
+    assert told == [False] * half + [True] * half
+    assert half >= 5
+
+
+def test_inspect_shows_the_image_and_whose_word_is_what(published: Published) -> None:
+    ended = tfimg("inspect", published.name, "--key", str(published.public), "--json")
+    assert ended.code == 0, ended.stderr
+    told = ended.documents[-1]
+    assert told["row"]["identifier"] == "2.15.1-cpu-py3.11"
+    assert told["contents"]["python"]["tensorflow-cpu"] == "2.15.1"
+    assert told["contents"]["debian"]["libc6"].startswith("2.36-")
+    assert [layer["part"] for layer in told["layers"]][:4] == [
+        "tensorflow",
+        "tensorflow-python",
+        "packages",
+        "system",
+    ]
+    assert {one["signer"] for one in told["evidence"]} == {published.key.verifying.identifier}
+    assert sum(layer["size"] for layer in told["layers"]) == told["compressed_bytes"] > 200_000_000
+    text = tfimg("inspect", published.name, "--key", str(published.public)).stdout
+    assert "row        2.15.1-cpu-py3.11 (rows[8] of the matrix)" in text
+
+
+def test_the_layers_tell_the_same_as_the_image_itself(
+    engine: DockerEngine, built: Built, published: Published
+) -> None:
+    """Two ways to the same answer: headers of archives, and Python in a container."""
+    image = open_image(published.registry, "2.15")
+    read = of_layers(published.registry, image.platforms[0].layers)
+    asked = of_inventory(
+        take_inventory(built.name, (ROOT / "images/inventory.py").read_bytes(), engine=engine)
+    )
+    assert dict(read.debian) == dict(asked.debian)
+    assert dict(read.python).items() >= dict(asked.python).items()
+
+
+def test_an_image_in_the_engine_is_inspected_too(built: Built) -> None:
+    ended = tfimg("inspect", "--local", built.name, "--json")
+    assert ended.code == 0, ended.stderr
+    assert ended.documents[-1]["contents"]["python"]["tensorflow-cpu"] == "2.15.1"
+    assert ended.documents[-1]["layers"][0]["part"] == "tensorflow"
+
+
+def test_diff_tells_what_one_layer_more_brings(
+    engine: DockerEngine, built: Built, published: Published, address: str, tmp_path: Path
+) -> None:
+    site = "/opt/tensorflow/lib/python3/site-packages"
+    (tmp_path / "Dockerfile").write_text(
+        f"FROM {built.name}\nUSER 0\nENV ADDED=1\nRUN mkdir {site}/more-1.0.dist-info "
+        f"&& echo x >{site}/more-1.0.dist-info/METADATA\nUSER 1000:1000\n"
+    )
+    name = f"{address}/team/more:1"
+    docker("buildx", "build", "--quiet", f"--tag={name}", str(tmp_path), host=engine.host)
+    try:
+        docker("push", "--quiet", name, host=engine.host)
+        told = tfimg("diff", published.name, name, "--json").documents[-1]
+        assert {"name": "more", "before": None, "after": "1.0"} in told["packages"]
+        assert told["environment"] == [{"name": "ADDED", "before": None, "after": "1"}]
+        assert told["debian"] == []
+        text = tfimg("diff", published.name, name, "--markdown").stdout
+        assert "- **ADDED**: new, `1`" in text
+    finally:
+        engine.remove(name)
+
+
+@contextmanager
+def apart(folder: Path, *, containerd: bool, disk: str | None = None) -> Iterator[DockerEngine]:
+    """An engine in a network namespace that has not even loopback; with `disk`, on a file system of that size."""
+    # Not below pytest's own folder: the path of a socket has 104 characters at most.
+    with tempfile.TemporaryDirectory(prefix="tfimg-", dir=folder) as name:
+        if disk:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={disk}", "tmpfs", name], check=True)
+        settings = Path(name, "daemon.json")
+        settings.write_text(json.dumps({"features": {"containerd-snapshotter": containerd}}))
+        try:
+            with daemon(Path(name), dockerd(), f"--config-file={settings}") as host:
+                yield DockerEngine(host=host, environ=os.environ)
+        finally:
+            if disk:
+                subprocess.run(["umount", "--lazy", name], check=True)
+
+
+def without_network(*arguments: str, host: str) -> Ended:
+    """The real program in a namespace of its own: no route, no loopback."""
+    routes = subprocess.run(["unshare", "--net", "ip", "route"], capture_output=True, text=True, check=True)
+    assert routes.stdout == ""
+    done = subprocess.run(
+        ["unshare", "--net", sys.executable, "-m", "tfimg", *arguments], capture_output=True, text=True, check=False,
+        env={**os.environ, "DOCKER_HOST": host},
+    )  # fmt: skip
+    return Ended(code=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+
+@pytest.fixture(scope="module")
+def bundle(published: Published, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("bundle") / "image.tar"
+    ended = tfimg("bundle", published.name, str(file), "--key", str(published.public), "--json")
+    assert ended.code == 0, ended.stderr
+    told = ended.documents[-1]
+    assert (told["digest"], told["bytes"], told["verified"]) == (published.digest, file.stat().st_size, True)
+    return file
+
+
+@pytest.mark.parametrize("containerd", [True, False], ids=["containerd", "classic"])
+def test_a_bundle_is_verified_and_loaded_where_there_is_no_network(
+    published: Published, bundle: Path, containerd: bool
+) -> None:
+    with apart(Path("/var/tmp"), containerd=containerd) as engine:  # noqa: S108
+        ended = without_network(
+            "load", str(bundle), "--key", str(published.public), "--json", host=engine.host
+        )
+        assert ended.code == 0, ended.stderr
+        told = ended.documents[-1]
+        assert (told["image"], told["digest"], told["level"]) == (
+            published.name,
+            published.digest,
+            "validated",
+        )
+        configured = open_image(published.registry, "2.15").platforms[0].configured
+        assert configured
+        assert engine.digest(published.name) == (published.digest if containerd else configured.digest)
+        order = RunOrder(
+            image=published.name,
+            command=["python", "-c", "import tensorflow; print(tensorflow.__version__)"],
+            files={},
+        )
+        lines = [said.text for said in engine.run(order, timeout=300) if isinstance(said, Line)]
+        assert "2.15.1" in lines
+
+
+def test_a_bundle_that_was_changed_reaches_no_engine(
+    published: Published, bundle: Path, tmp_path: Path
+) -> None:
+    """One bit in the middle of the largest layer; all digests of documents are right."""
+    changed = tmp_path / "changed.tar"
+    shutil.copy(bundle, changed)
+    layers = open_image(published.registry, "2.15").platforms[0].layers
+    largest = max(layers, key=lambda layer: layer.size)
+    place = LayoutRegistry(changed)._places[f"blobs/{largest.digest.replace(':', '/')}"]
+    with changed.open("r+b") as file:
+        file.seek(place.offset + place.size // 2)
+        byte = file.read(1)[0]
+        file.seek(place.offset + place.size // 2)
+        file.write(bytes([byte ^ 1]))
+    with apart(Path("/var/tmp"), containerd=True) as engine:  # noqa: S108
+        ended = without_network("load", str(changed), "--key", str(published.public), host=engine.host)
+        assert (ended.code, engine.digest(published.name)) == (66, None), ended.stderr
+        assert "is damaged, or was changed" in ended.stderr
+        ended = without_network("load", str(bundle), host=engine.host)
+        assert (ended.code, engine.digest(published.name)) == (2, None)
+        assert "that proves nothing" in ended.stderr
+
+
+def test_a_full_disk_of_the_engine_is_told_and_leaves_no_image(published: Published, bundle: Path) -> None:
+    with apart(Path("/var/tmp"), containerd=True, disk="150m") as engine:  # noqa: S108
+        ended = without_network("load", str(bundle), "--key", str(published.public), host=engine.host)
+        assert ended.code == 13, ended.stderr
+        assert engine.digest(published.name) is None
+
+
+@pytest.fixture
+def little(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 50 MB."""
+    folder = tmp_path / "little"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=50m", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_disk_without_room_for_a_bundle_is_told_before(published: Published, little: Path) -> None:
+    ended = tfimg("bundle", published.name, str(little / "image.tar"))
+    assert (ended.code, list(little.iterdir())) == (13, []), ended.stderr
+
+
+def test_a_disk_that_fills_up_leaves_a_beginning_that_is_gone_on_with(
+    published: Published, bundle: Path, little: Path, tmp_path: Path
+) -> None:
+    """Somebody else fills the disk after we have looked how much room there is."""
+    from tfimg.errors import DiskSpaceError
+    from tfimg.registry.offline import collect_image
+    from tfimg.registry.offline_write import partial_of, write
+
+    archive = collect_image(published.registry, "2.15", tag="2.15", keys=[published.key.verifying])
+    with pytest.raises(DiskSpaceError, match="is full"):
+        write(archive, little / "image.tar", free_bytes=10**12)
+    assert [file.name for file in little.iterdir()] == ["image.tar.partial"]
+    elsewhere = tmp_path / "image.tar"
+    shutil.move(little / "image.tar.partial", partial_of(elsewhere))
+    write(archive, elsewhere, free_bytes=10**12)
+    assert elsewhere.read_bytes() == bundle.read_bytes()
+
+
+def test_plain_docker_loads_a_bundle_too(published: Published, bundle: Path) -> None:
+    """Without a word on its evidence, of course: for who has no tfimg there."""
+    with apart(Path("/var/tmp"), containerd=False) as engine:  # noqa: S108
+        docker("load", "--quiet", f"--input={bundle}", host=engine.host)
+        assert engine.digest(published.name) is not None

@@ -1,0 +1,247 @@
+"""`tfimg inspect`, `diff` and `scan`, in process: what they print and refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ended import Ended
+from evidence import ON_GPU, said
+from fakes import FakeEngine
+from images import put_image
+from inventories import INVENTORY
+from registries import MemoryRegistry
+from signing import OURS
+from tfimg.cli import main
+from tfimg.cli.edge import Edge
+from tfimg.engine.protocol import Exit, Line, StoredImage, StoredLayer
+from tfimg.registry.attach import attach
+from tfimg.registry.leak_rules import Rule
+from tfimg.registry.sbom import sboms
+from tfimg.registry.statement import Subject
+
+NAME = "registry.test:5000/team/tensorflow"
+TOKEN = "ghp_" + "Ab1" * 12
+
+
+def labels(release: str) -> dict[str, str]:
+    return {
+        "tfimg.identifier": f"{release}-cuda12.2-py3.11", "tfimg.tensorflow": release, "tfimg.device": "gpu",
+        "tfimg.python": "3.11", "org.opencontainers.image.version": f"{release}-cuda12.2-py3.11",
+    }  # fmt: skip
+
+
+def add(
+    registry: MemoryRegistry, tag: str, release: str, *, numpy: str = "1.26.4", seconds: float = 14.25
+) -> str:
+    """An image with the eleven layers of a GPU image, a report and a bill of materials."""
+    names = [*"abcdefghijk"]
+    files = [{name: (name if name < "h" else name + tag).encode()} for name in names]
+    image = put_image(registry, tag, files, config={"Labels": labels(release), "Env": [f"RELEASE={release}"]})
+    subject = Subject(name=registry.repository, digest=image.digest)
+    inventory = {**INVENTORY, "packages": {**INVENTORY["packages"], "numpy": numpy, "tensorflow": release}}
+    bills = sboms(inventory, subject=subject, made=datetime(2026, 1, 2, tzinfo=UTC))
+    report = replace(ON_GPU, seconds=seconds)
+    attach(registry, image.digest, (*said(report, of=image.digest), *bills), key=OURS)
+    return image.digest
+
+
+@dataclass
+class LookEdge(Edge):
+    """One registry for every name, an engine that knows one image, a machine with one secret."""
+
+    answers: MemoryRegistry = field(default_factory=MemoryRegistry)
+    runs: FakeEngine = field(default_factory=FakeEngine)
+
+    def registry(self, *_: Any, **__: Any) -> MemoryRegistry:
+        return self.answers
+
+    def runner(self, *_: object) -> FakeEngine:
+        return self.runs
+
+    def pip_settings(self) -> dict[str, str]:
+        return {}
+
+    def secrets(self, *_: object) -> tuple[Rule, ...]:
+        return (Rule(kind="index", what="the host of UV_INDEX", pattern=rb"index\.corp\.test"),)
+
+
+@pytest.fixture
+def edge() -> LookEdge:
+    edge = LookEdge()
+    add(edge.answers, "2.15.0", "2.15.0", numpy="1.26.3")
+    add(edge.answers, "2.15.1", "2.15.1", seconds=20.0)
+    edge.answers.named["2.15"] = edge.answers.named["2.15.1"]
+    return edge
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def tfimg(edge: LookEdge, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Run a command in this process."""
+
+    def run(*argv: str, **environ: str) -> Ended:
+        code = main(argv, {"TFIMG_STATE": str(tmp_path / "state"), **environ}, edge)
+        return Ended(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> str:
+    file = tmp_path / "tfimg.pub"
+    file.write_bytes(OURS.verifying.pem)
+    return str(file)
+
+
+def test_inspect_shows_row_versions_layers_evidence_and_packages(tfimg: Run, key: str) -> None:
+    ended = tfimg("inspect", f"{NAME}:2.15.1", "--key", key)
+    assert ended.code == 0, ended.stderr
+    lines = [" ".join(line.split()) for line in ended.stdout.splitlines()]
+    assert "row 2.15.1-cuda12.2-py3.11 (rows[8] of the matrix)" in lines
+    assert "cuDNN 8.9.4.25" in lines
+    assert "aliases 2.15" in lines
+    assert "driver 525.60.13 or newer" in lines
+    assert "contents as its bill of materials says, which is verified" in lines
+    assert f"test result {OURS.verifying.identifier} yes" in lines
+    assert [line.split()[3] for line in lines if line.startswith("sha256:")] == [
+        "cudnn", "cublas", "solvers", "cuda", "tensorflow", "tensorflow-python", "packages", "system", "bytecode",
+        "selftest", "home",
+    ]  # fmt: skip
+    for line in ("nvidia-cudnn-cu12 8.9.4.25", "numpy 1.26.4", "libc6 2.36-9+deb12u4", "Debian packages (2)"):
+        assert line in lines
+
+
+def test_inspect_without_a_key_says_that_nobody_was_believed(tfimg: Run) -> None:
+    text = tfimg("inspect", f"{NAME}:2.15.1").stdout
+    assert "no: no key was named" in text
+    assert "as its bill of materials says, which is not verified" in text
+
+
+def test_inspect_tells_programs_everything(tfimg: Run, edge: LookEdge, key: str) -> None:
+    told = tfimg("inspect", f"{NAME}:2.15", "--key", key, "--json").documents[-1]
+    assert told["digest"] == edge.answers.named["2.15.1"]
+    assert told["row"]["identifier"] == "2.15.1-cuda12.2-py3.11"
+    assert told["contents"]["libraries"] == {"nvidia-cudnn-cu12": "8.9.4.25"}
+    assert told["environment"] == {"RELEASE": "2.15.1"}
+    assert told["aliases"] == ["2.15.1"]
+    assert {one["signer"] for one in told["evidence"]} == {OURS.verifying.identifier}
+    assert told["tested"]["level"] == "validated"
+
+
+def test_inspect_of_an_image_that_the_matrix_does_not_know_says_so(tfimg: Run, edge: LookEdge) -> None:
+    put_image(edge.answers, "1", config={"Labels": {"tfimg.identifier": "9.9-cpu"}})
+    put_image(edge.answers, "2")
+    assert "none: this matrix has no 9.9-cpu" in tfimg("inspect", f"{NAME}:1").stdout
+    assert "none: the image does not say what it is" in tfimg("inspect", f"{NAME}:2").stdout
+    assert "Evidence: none is attached" in tfimg("inspect", f"{NAME}:2").stdout
+
+
+def test_inspect_makes_what_an_image_says_harmless(tfimg: Run, edge: LookEdge) -> None:
+    put_image(
+        edge.answers, "1", config={"Labels": {"org.opencontainers.image.title": "\x1b[31m[bold]evil\x07"}}
+    )
+    assert "[bold]evil\\x07" in tfimg("inspect", f"{NAME}:1").stdout
+
+
+def test_inspect_asks_an_image_in_the_engine_what_it_holds(tfimg: Run, edge: LookEdge) -> None:
+    layer = StoredLayer(digest="sha256:" + "a" * 64, media_type="tar+zstd", size=5_000_000)
+    image = StoredImage(
+        digest="sha256:" + "b" * 64,
+        layers=(layer,) * 11,
+        unpacked_bytes=1,
+        labels=labels("2.15.1"),
+        content="c",
+    )
+    edge.runs.names |= {"tfimg/tensorflow:2.15": image, "tfimg/tensorflow:other": image}
+    edge.runs.story = [Line(stream="stdout", text=json.dumps(INVENTORY)), Exit(status=0, out_of_memory=False)]
+    ended = tfimg("inspect", "--local", "tfimg/tensorflow:2.15")
+    assert ended.code == 0, ended.stderr
+    lines = [" ".join(line.split()) for line in ended.stdout.splitlines()]
+    assert "contents as its inventory tells" in lines
+    assert "aliases tfimg/tensorflow:other" in lines
+    assert "size 55 MB in 11 layers, as they are sent" in lines
+    assert "libc6 2.36-9+deb12u4" in lines
+
+
+@pytest.mark.parametrize("command", ["inspect", "scan"])
+def test_an_image_that_the_engine_lacks_is_told(tfimg: Run, command: str) -> None:
+    ended = tfimg(command, "--local", "none:1")
+    assert (ended.code, "The engine has no image none:1" in ended.stderr) == (2, True)
+
+
+def test_diff_shows_what_is_another(tfimg: Run) -> None:
+    ended = tfimg("diff", f"{NAME}:2.15.0", f"{NAME}:2.15.1")
+    assert ended.code == 0, ended.stderr
+    lines = [" ".join(line.split()) for line in ended.stdout.splitlines()]
+    for line in (
+        "TensorFlow 2.15.0 2.15.1", "Python packages: 2 changed", "numpy 1.26.3 1.26.4", "RELEASE 2.15.0 2.15.1",
+        "the whole suite 14.2 s 20.0 s +40.4%",
+    ):  # fmt: skip
+        assert line in lines
+    assert sum(line.endswith("the same layer") for line in lines) == 7
+    assert not [line for line in lines if line.startswith("Debian packages")]
+
+
+def test_diff_as_markdown_is_an_entry_of_a_changelog(tfimg: Run) -> None:
+    text = tfimg("diff", f"{NAME}:2.15.0", f"{NAME}:2.15.1", "--markdown").stdout
+    assert text.startswith("## 2.15.1-cuda12.2-py3.11\n\n`sha256:")
+    assert (
+        "### Python packages\n\n- **numpy**: `1.26.3` → `1.26.4`\n- **tensorflow**: `2.15.0` → `2.15.1`\n"
+        in text
+    )
+    assert "| part | before | after | change |\n|---|---|---|---|\n| cudnn |" in text
+    assert "### Timings\n\n- the whole suite: 14.2 s → 20.0 s (+40.4%)\n" in text
+
+
+def test_markdown_is_not_broken_by_what_an_image_says(tfimg: Run, edge: LookEdge) -> None:
+    for tag, value in (("1", "a"), ("2", "`|<b>\n# x\x1b[31m")):
+        put_image(edge.answers, tag, config={"Env": [f"A_B|={value}"]})
+    text = tfimg("diff", f"{NAME}:1", f"{NAME}:2", "--markdown").stdout
+    assert "- **A\\_B\\|**: `a` → `'|<b> # x`\n" in text
+
+
+def test_diff_tells_programs_the_same(tfimg: Run) -> None:
+    told = tfimg("diff", f"{NAME}:2.15.0", f"{NAME}:2.15.1", "--json").documents[-1]
+    assert told["packages"][0] == {"name": "numpy", "before": "1.26.3", "after": "1.26.4"}
+    assert told["seconds"] == {"check": "the whole suite", "before": 14.25, "after": 20.0}
+    assert next(size["part"] for size in told["sizes"] if size["shared"]) == "cudnn"
+    assert told["same"] is False
+
+
+def test_diff_of_an_image_with_itself_says_so(tfimg: Run) -> None:
+    assert "They are the same image." in tfimg("diff", f"{NAME}:2.15", f"{NAME}:2.15.1").stdout
+
+
+def test_diff_says_what_could_not_be_compared(tfimg: Run, edge: LookEdge) -> None:
+    put_image(edge.answers, "plain")
+    text = tfimg("diff", f"{NAME}:plain", f"{NAME}:2.15.1").stdout
+    assert "has no validation report: checks and timings are not compared." in text
+    assert "learnt in two ways: bill of materials and layers" in text
+
+
+def test_scan_of_a_clean_image_says_what_was_looked_for(tfimg: Run) -> None:
+    ended = tfimg("scan", f"{NAME}:2.15.1")
+    assert ended.code == 0, ended.stderr
+    assert "holds none of this machine's own values, and nothing that looks like a key" in ended.stdout
+    assert tfimg("scan", f"{NAME}:2.15.1", "--json").documents[-1]["findings"] == []
+
+
+def test_scan_names_what_it_finds_and_shows_none_of_it(tfimg: Run, edge: LookEdge) -> None:
+    files = {"srv/key": TOKEN.encode(), "etc/index": b"http://index.corp.test/"}
+    put_image(edge.answers, "leak", [files])
+    ended = tfimg("scan", f"{NAME}:leak", "--json")
+    assert ended.code == 63
+    assert [(one["path"], one["kind"]) for one in ended.documents[-1]["findings"]] == [
+        ("srv/key", "token"), ("etc/index", "index"),
+    ]  # fmt: skip
+    assert TOKEN not in ended.stdout + ended.stderr
+    assert "index.corp.test" not in ended.stdout + ended.stderr
