@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from tfimg import __version__
+from tfimg.cli.parser.cloud import add_cloud
 from tfimg.cli.parser.common import REQUEST, command
 from tfimg.cli.parser.engines import add_engines
 from tfimg.cli.parser.facts import add_facts
@@ -62,6 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_planning(commands)
     add_engines(commands)
     add_hosts(commands)
+    add_cloud(commands)
     explain = command(
         commands, "explain", "explain:explain", "say what is known about the failure in a log",
         "tfimg explain build.log\n  docker logs NAME 2>&1 | tfimg explain",
