@@ -1,4 +1,4 @@
-"""A composite action of GitHub's and a job of GitLab's without their services: the steps, in the shell that runs them."""
+"""A composite action of GitHub's and a job of GitLab's, without their services: the steps, in bash."""
 
 from __future__ import annotations
 
