@@ -29,6 +29,7 @@ examples:
   tfimg doctor                         whether this machine can build and run images
   tfimg explain < LOG                  what is known about a failure
   tfimg run tfimg/tensorflow:2.15      start one, with the flags that its device needs
+  tfimg cloud-init --help              user data for a cloud's machine that verifies an image and runs it
 
 Every command takes --json. Exit codes are listed in the README.
 """

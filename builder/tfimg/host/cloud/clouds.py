@@ -37,7 +37,7 @@ GCLOUD = (
 
 CLOUDS: Mapping[Name, Cloud] = {
     # Key: cloud-init, Google Compute Engine datasource. Limit: docs.cloud.google.com/compute/docs/metadata/
-    # setting-custom-metadata. Images: Google's Ubuntu images have cloud-init, its Debian images do not.
+    # setting-custom-metadata. Ubuntu's images are Canonical's, and have cloud-init.
     "gcp": Cloud(
         name="gcp", title="Google Cloud", limit=262144,
         make={
