@@ -382,21 +382,24 @@ def test_jupyter_answers_on_the_loopback_to_who_has_its_token(place: Place, equi
         assert found.must("ss -Hltn 'sport = :8888' | awk '{print $4}'") == "127.0.0.1:8888"
 
 
+LET_IN = """\
+ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519 && ssh-keygen -A && mkdir -p /run/sshd
+install -D -o debian -m 600 /root/.ssh/id_ed25519.pub /home/debian/.ssh/authorized_keys
+/usr/sbin/sshd -p 2222
+"""
+LOGIN = "ssh -p 2222 -o StrictHostKeyChecking=no -o LogLevel=ERROR -S /run/tunnel debian@127.0.0.1"
+
+
 def test_a_machine_goes_when_nothing_uses_it_and_not_before(place: Place, equipped: str) -> None:
     """A tunnel through SSH is a use; a connection that nobody has logged in with is none."""
     with place.boot("idle", equipped, program=QUIET, idle_seconds=10) as found:
         found.wait_for_boot()
-        found.must(
-            "mkdir -p /run/sshd ~/.ssh && ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id_ed25519 && "
-            "cp ~/.ssh/id_ed25519.pub ~/.ssh/authorized_keys && ssh-keygen -A && /usr/sbin/sshd -p 2222"
-        )
-        found.must(
-            "ssh -f -N -p 2222 -o StrictHostKeyChecking=no -o ControlMaster=yes -S /run/tunnel 127.0.0.1 2>/dev/null"
-        )
+        found.must(LET_IN)
+        found.must(f"{LOGIN} -f -N -o ControlMaster=yes")
         time.sleep(25)
         assert found.state() == "running", "a login was no use"
-        found.must("ssh -S /run/tunnel -O exit 127.0.0.1 2>/dev/null")
-        found.must("setsid sh -c 'sleep 60 | timeout 60 nc 127.0.0.1 2222 || true' >/dev/null 2>&1 &")
+        found.must(f"{LOGIN} -O exit")
+        found.must("(sleep 60 | nc 127.0.0.1 2222) >/dev/null 2>&1 &")
         wait(lambda: found.state() == "exited", found.journal, seconds=60)
 
 
@@ -420,3 +423,44 @@ def test_the_time_limit_ends_what_computes(place: Place, equipped: str) -> None:
         wait(lambda: found.run("docker ps --quiet").output != "", found.journal)
         wait(lambda: found.state() == "exited", found.journal, seconds=120)
     assert time.monotonic() - begun >= 60
+
+
+AZURE = """\
+import http.server, json
+class Azure(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        assert self.headers["Metadata"] == "true"
+        resource = "/subscriptions/1/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/v"
+        self.answer(200, resource if "resourceId" in self.path else json.dumps({{"access_token": "secret"}}))
+    def do_POST(self):
+        open("/var/log/asked", "a").write(self.path + " " + self.headers["Authorization"])
+        self.answer({status}, "")
+    def answer(self, status, text):
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(text.encode())
+http.server.HTTPServer(("127.0.0.1", 8169), Azure).serve_forever()
+"""
+"""What is documented of Azure's metadata service and of its management, for one machine."""
+
+
+@pytest.mark.parametrize("status", [202, 403])
+def test_a_machine_of_azure_asks_to_be_deallocated_and_goes_in_any_case(
+    place: Place, equipped: str, tmp_path: Path, status: int
+) -> None:
+    """A stand-in answers in Azure's place."""
+    changes = {"cloud": CLOUDS["azure"], "program": QUIET, "limit_seconds": 3600}
+    with place.boot(f"azure{status}", equipped, **changes) as found:
+        found.wait_for_boot()
+        (tmp_path / "azure.py").write_text(AZURE.format(status=status))
+        docker("cp", str(tmp_path / "azure.py"), f"{found.name}:/azure.py", host=found.host)
+        found.must("setsid python3 /azure.py >/dev/null 2>&1 & sleep 1")
+        found.must("printf 'AZURE_%s=http://127.0.0.1:8169\\n' METADATA MANAGEMENT >>/etc/tfimg/settings")
+        said = found.run("/usr/local/lib/tfimg/power-off 'it was asked to'").output
+        assert ("Azure was not told, and bills this machine" in said) == (status == 403)
+        assert "secret" not in said
+        wait(lambda: found.state() == "exited", found.journal, seconds=60)
+        docker("cp", f"{found.name}:/var/log/asked", str(tmp_path / "asked"), host=found.host)
+    machine_name = "/subscriptions/1/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/v"
+    asked = f"{machine_name}/deallocate?api-version=2024-07-01 Bearer secret"
+    assert (tmp_path / "asked").read_text() == asked

@@ -97,7 +97,7 @@ def test_the_action_gives_nothing_when_it_cannot_verify(tmp_path: Path, image: s
 
 
 def test_gitlab_s_job_gives_nothing_when_it_cannot_verify(tmp_path: Path) -> None:
-    (tmp_path / "cosign.pub").write_text(KEY)
+    (tmp_path / "tfimg.pub").write_text(KEY)
     ended = run_job(tmp_path, {"TFIMG": str(ROOT), "TFIMG_IMAGE": "127.0.0.1:1/team/tf:2.15"})
     assert ended.code == 14, ended.stderr
     assert not (tmp_path / "verified.yml").exists()

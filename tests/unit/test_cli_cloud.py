@@ -22,10 +22,10 @@ GPU = "registry.example:5000/team/tensorflow:2.15-gpu"
 @pytest.fixture
 def cloud_init(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     """Runs the command for AWS, with a key."""
-    (tmp_path / "cosign.pub").write_text(KEY)
+    (tmp_path / "tfimg.pub").write_text(KEY)
 
     def run(*argv: str, image: str = GPU, what: tuple[str, ...] = ("--jupyter",)) -> Ended:
-        key = ["--key", str(tmp_path / "cosign.pub")]
+        key = ["--key", str(tmp_path / "tfimg.pub")]
         try:
             code = main(["cloud-init", "--cloud", "aws", "--image", image, *key, *what, *argv], {})
         except SystemExit as end:  # argparse
@@ -77,9 +77,9 @@ def test_a_private_key_never_leaves_this_machine(cloud_init: Run, tmp_path: Path
 
 
 def test_a_key_that_is_not_there_is_told(cloud_init: Run) -> None:
-    ended = cloud_init("--key", "/nowhere/cosign.pub")
+    ended = cloud_init("--key", "/nowhere/tfimg.pub")
     assert ended.code == 9
-    assert "/nowhere/cosign.pub: no such file" in ended.stderr
+    assert "/nowhere/tfimg.pub: no such file" in ended.stderr
 
 
 def test_no_key_means_no_user_data(capsys: pytest.CaptureFixture[str]) -> None:

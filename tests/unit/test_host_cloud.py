@@ -80,7 +80,7 @@ def test_a_machine_gets_what_it_needs_and_no_more() -> None:
         return {file.path.rpartition("/")[2] for file in machine_files(machine(**changes))}
 
     least = names()
-    assert {"settings", "cosign.pub", "lib", "setup", "device", "engine", "image", "start", "stop"} <= least
+    assert {"settings", "tfimg.pub", "lib", "setup", "device", "engine", "image", "start", "stop"} <= least
     assert not {"idle", "power-off", "driver", "tfimg-idle.timer", "tfimg-limit.timer"} & least
     assert names(idle_seconds=60) - least == {"idle", "power-off", "tfimg-idle.service", "tfimg-idle.timer"}
     assert names(limit_seconds=60) - least == {"power-off", "tfimg-limit.service", "tfimg-limit.timer"}
@@ -115,8 +115,8 @@ def test_packing_is_told_and_leaves_settings_and_key_to_be_read() -> None:
     assert made.packed
     assert "The steps are packed" in made.text
     readable = [entry["path"] for entry in parsed(made)["write_files"] if "encoding" not in entry]
-    assert readable == ["/etc/tfimg/settings", "/etc/tfimg/cosign.pub"]
-    assert KEY in written(made)["/etc/tfimg/cosign.pub"]
+    assert readable == ["/etc/tfimg/settings", "/etc/tfimg/tfimg.pub"]
+    assert KEY in written(made)["/etc/tfimg/tfimg.pub"]
 
 
 def test_the_same_order_gives_the_same_bytes() -> None:

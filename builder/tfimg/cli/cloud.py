@@ -88,7 +88,7 @@ def _key(path: Path) -> str:
     if not PUBLIC_KEY.fullmatch(text):
         raise KeyRefused(
             f"{path} is no public key: it is not one PEM block that says PUBLIC KEY.",
-            next_step="Name the file that `cosign generate-key-pair` calls cosign.pub.",
+            next_step="Name the public half of the pair: `tfimg keys` calls it tfimg.pub, cosign cosign.pub.",
         )
     return text if text.endswith("\n") else f"{text}\n"
 

@@ -14,9 +14,9 @@ NAMES = ("gcp", "aws", "azure", "aliyun", "generic")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 EXAMPLE = """\
-tfimg cloud-init --cloud gcp --image HOST/team/tensorflow:2.15-gpu --key cosign.pub --require validated --jupyter \\
+tfimg cloud-init --cloud gcp --image HOST/team/tensorflow:2.15-gpu --key tfimg.pub --require validated --jupyter \\
     --idle-shutdown 30m --max-time 8h --output user-data
-  tfimg cloud-init --cloud aws --image HOST/team/tensorflow:2.15 --key cosign.pub --command 'python train.py'"""
+  tfimg cloud-init --cloud aws --image HOST/team/tensorflow:2.15 --key tfimg.pub --command 'python train.py'"""
 
 
 def add_cloud(commands: Any) -> None:

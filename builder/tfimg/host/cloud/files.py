@@ -31,7 +31,7 @@ def machine_files(order: MachineOrder) -> tuple[MachineFile, ...]:
     """What an order needs, and no more."""
     return (
         MachineFile(path="/etc/tfimg/settings", text=settings(order), mode="0644"),
-        MachineFile(path="/etc/tfimg/cosign.pub", text=order.key, mode="0644"),
+        MachineFile(path="/etc/tfimg/tfimg.pub", text=order.key, mode="0644"),
         *(
             MachineFile(path=f"{STEPS}/{name}", text=text, mode="0755")
             for name, text in _folder("steps").items()
