@@ -10,6 +10,7 @@ import platform
 import re
 import subprocess
 from importlib.metadata import distributions
+from pathlib import Path
 
 LIBRARY = re.compile(r"lib(cu(da|dnn|blas|fft|rand|solver|sparse|pti)|nccl|nvrtc|nvJitLink|tpu)[\w-]*\.so")
 """Libraries of an accelerator."""
@@ -22,6 +23,72 @@ def packages():
         name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
         found.setdefault(name, distribution.version)
     return found
+
+
+def about():
+    """What distributions say of their licence and home, by PEP 503 name."""
+    found = {}
+    for distribution in distributions():
+        metadata = distribution.metadata
+        name = re.sub(r"[-_.]+", "-", metadata["Name"] or "").lower()
+        told = {"licence": licence(metadata), "homepage": homepage(metadata)}
+        found.setdefault(name, {key: value for key, value in told.items() if value})
+    return found
+
+
+def licence(metadata):
+    """The licence in the metadata's own words (PEP 639's field, the older one, or classifiers), or None."""
+    expression, text = metadata.get("License-Expression"), (metadata.get("License") or "").strip()
+    if expression:
+        return expression
+    if text and "\n" not in text and len(text) <= 100 and text.upper() != "UNKNOWN":  # some put the whole text there
+        return text
+    beginning = "License :: "
+    classifiers = [one for one in metadata.get_all("Classifier") or () if one.startswith(beginning)]
+    return " AND ".join(one.rpartition(" :: ")[2] for one in classifiers) or None
+
+
+def homepage(metadata):
+    """Where a distribution is at home, or None."""
+    urls = dict(one.split(", ", 1) for one in metadata.get_all("Project-URL") or () if ", " in one)
+    named = {label.lower(): url for label, url in urls.items()}
+    found = metadata.get("Home-page") or named.get("homepage") or named.get("home")
+    return found if found and re.match(r"https?://[^\s]+$", found) else None
+
+
+def debian(folder="/var/lib/dpkg"):
+    """Every installed Debian package: its version, architecture and source."""
+    try:
+        stanzas = Path(folder, "status").read_text(encoding="utf-8", errors="replace").split("\n\n")
+    except OSError:
+        return []
+    found = []
+    for stanza in stanzas:
+        fields = dict(re.findall(r"^([\w-]+): (.*)$", stanza, re.MULTILINE))
+        if fields.get("Status", "").endswith(" installed"):
+            name = fields["Package"]
+            # A source of another version is told with it in brackets.
+            source = fields.get("Source", name).partition(" ")[0]
+            found.append(
+                {
+                    "package": name,
+                    "version": fields["Version"],
+                    "architecture": fields["Architecture"],
+                    "source": source,
+                }
+            )
+    return found
+
+
+def system(path="/etc/os-release"):
+    """Which Linux it is: os-release(5)."""
+    try:
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    fields = dict(re.findall(r"^(\w+)=[\"']?([^\"'\n]*)", text, re.MULTILINE))
+    told = {"id": fields.get("ID"), "version": fields.get("VERSION_ID"), "name": fields.get("PRETTY_NAME")}
+    return {key: value for key, value in told.items() if value}
 
 
 def libraries():
@@ -91,6 +158,9 @@ def main():
         "machine": platform.machine(),
         "build": dict(tensorflow.sysconfig.get_build_info()),
         "packages": packages(),
+        "about": about(),
+        "debian": debian(),
+        "system": system(),
         "libraries": paths,
         "cudnn": cudnn(paths),
         "cuda": cuda(paths),

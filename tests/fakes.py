@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfimg.engine.protocol import (
@@ -16,6 +16,7 @@ from tfimg.engine.protocol import (
     Exit,
     Line,
     LocalImage,
+    ProgressEvent,
     Resources,
     RunOrder,
     Store,
@@ -23,7 +24,7 @@ from tfimg.engine.protocol import (
     StoredLayer,
     Toolkit,
 )
-from tfimg.errors import NetworkError
+from tfimg.errors import EngineRefused, NetworkError, NotInRegistry
 
 
 def capabilities(
@@ -62,7 +63,8 @@ class FakeEngine:
 
     `script` is what builds tell, an exception in it is raised there; `late` is raised by the engine after a build
     has named its image. `story` is what containers say, an exception in it is raised there. `remote` is what
-    registries have.
+    registries have by reference; `pushed` is what this engine sent there, and `line` is raised by whatever is to go
+    over the network.
     """
 
     host: str = "unix:///run/fake.sock"
@@ -70,6 +72,8 @@ class FakeEngine:
     late: BaseException | None = None
     story: Sequence[Line | Exit | BaseException] = ()
     remote: Mapping[str, str] = field(default_factory=dict)
+    pushed: dict[str, StoredImage] = field(default_factory=dict)
+    line: BaseException | None = None
     found: Capabilities = field(default_factory=capabilities)
     hands: Toolkit = field(default_factory=toolkit)
     left: Resources = field(default_factory=lambda: Resources(cpus=4, memory_bytes=10**11, disk_bytes=10**12))
@@ -140,6 +144,26 @@ class FakeEngine:
                 f"The registry did not give {reference}: no route to host.", next_step="Name a mirror."
             )
         return self.remote[reference]
+
+    def push(self, name: str, on_event: Callable[[ProgressEvent], None]) -> str:
+        if name not in self.names:
+            raise EngineRefused(f"The engine has no image {name}.", next_step="Give it that name first.")
+        if self.line:
+            raise self.line
+        image = self.names[name]
+        for current in (0, 100):
+            on_event(ProgressEvent(step="push", what="layer", current=current, total=100))
+        self.pushed[name] = self.pushed[f"{name.rpartition(':')[0]}@{image.digest}"] = image
+        return image.digest
+
+    def pull(self, name: str, on_event: Callable[[ProgressEvent], None]) -> str:
+        if self.line:
+            raise self.line
+        if name not in self.pushed:
+            raise NotInRegistry(f"The registry does not have {name}.", next_step="Check the name.")
+        on_event(ProgressEvent(step="pull", what="layer", current=100, total=100))
+        self.names[name] = self.pushed[name]
+        return self.pushed[name].digest
 
     def run(self, order: RunOrder, *, timeout: float) -> Generator[Line | Exit, None, None]:
         assert timeout > 0

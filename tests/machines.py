@@ -24,7 +24,8 @@ AWKWARD = ("sh", "-c", "echo \"$HOME\" '{{ x }}' \\ %n `id` # : - é", "", "-- a
 def machine(**changes: Any) -> MachineOrder:
     """One on AWS that trains on a processor, changed as a test wants it."""
     fields = {
-        "cloud": CLOUDS["aws"], "image": "registry.example:5000/team/tensorflow:2.15", "device": "cpu",
+        "cloud": CLOUDS["aws"], "image": "registry.example:5000/team/tensorflow:2.15",
+        "repository": "registry.example:5000/team/tensorflow", "device": "cpu",
         "driver": None, "key": KEY, "require": None, "tfimg": "tfimg==1.2", "program": ("python", "train.py"),
         "idle_seconds": None, "limit_seconds": None, "install_driver": False,
     }  # fmt: skip

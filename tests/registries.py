@@ -31,8 +31,9 @@ class MemoryRegistry:
     def tags(self) -> Sequence[str]:
         return sorted(self.named)
 
-    def untag(self, tag: str) -> None:
+    def untag(self, tag: str) -> bool:
         self.named.pop(tag, None)
+        return True
 
     def blob(self, digest: str) -> Iterator[bytes]:
         content = self.blobs[digest]

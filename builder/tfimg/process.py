@@ -48,25 +48,26 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     timeout: float | None = None,
+    stdin: bytes = b"",
 ) -> Completed:
-    """Run a program to its end and return its output.
+    """Run a program to its end and return its output; `stdin` is what it can read.
 
     Raises `CommandFailed` when its status is not 0, `FileNotFoundError` when it does not exist and `TimeoutError`,
     with a sentence, when it has not ended after `timeout` seconds.
     """
     # A group of its own, as for `stream`: whoever cleans up behind itself (mmdebstrap, apt) is given the time to.
     child = subprocess.Popen(
-        list(argv), env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        start_new_session=True,
+        list(argv), env=env, cwd=cwd, stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     try:
         with on_cancel(lambda: stop(child)):
-            stdout, stderr = child.communicate(timeout=timeout)
+            stdout, stderr = child.communicate(stdin or None, timeout=timeout)
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"`{argv[0]}` did not end within {timeout:g} seconds.") from None
     finally:
         stop(child)
-        for pipe in (child.stdout, child.stderr):
+        for pipe in (child.stdin, child.stdout, child.stderr):
             if pipe:
                 pipe.close()
     completed = Completed(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -161,3 +164,34 @@ def write_atomically(path: Path, text: str) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_once(path: Path, content: bytes, *, mode: int) -> None:
+    """Write a file that must not be there yet, whole or not at all. Raises `FileExistsError`."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        # Never readable for others, not even for a moment.
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+        partial.chmod(mode)  # whatever the umask is
+        path.hardlink_to(partial)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def exclusive(place: Path, go_on: Callable[[], None]) -> Iterator[None]:
+    """Let nobody else, in this program or another, into the block of that file; `go_on` may end the waiting.
+
+    The kernel lets go of it with the process, however that ends. The file stays: whoever removed it would let two in.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.open("a") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                go_on()
+                time.sleep(0.1)
+        yield

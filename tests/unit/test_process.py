@@ -43,6 +43,14 @@ def test_a_program_reads_nothing_from_us() -> None:
     assert run(["cat"]).stdout == ""
 
 
+def test_a_program_reads_what_it_is_given() -> None:
+    assert run(["cat"], stdin=b"a server\n").stdout == "a server\n"
+
+
+def test_a_program_need_not_read_what_it_is_given() -> None:
+    assert run(["true"], stdin=b"x" * 1_000_000).returncode == 0
+
+
 def test_a_program_that_does_not_exist_is_not_found() -> None:
     with pytest.raises(FileNotFoundError):
         run(["./no-such-program"])

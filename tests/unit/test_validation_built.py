@@ -399,7 +399,16 @@ def test_the_script_is_python_3_8_and_imports_nothing_but_the_standard_library_a
             [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
         )
     }
-    assert imported == {"ctypes", "json", "os", "platform", "re", "subprocess", "importlib.metadata"}
+    assert imported == {
+        "ctypes",
+        "json",
+        "os",
+        "pathlib",
+        "platform",
+        "re",
+        "subprocess",
+        "importlib.metadata",
+    }
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from tfimg.matrix.abbreviation import find
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import DEVICE_NAMES
+from tfimg.registry.keys import read_verifying_key
+from tfimg.registry.reference import Reference, parse
 from tfimg.workspace import write_atomically
 
 PUBLIC_KEY = re.compile(r"-----BEGIN PUBLIC KEY-----\n[A-Za-z0-9+/=\n]+-----END PUBLIC KEY-----\n?")
@@ -50,10 +52,12 @@ def _document(made: UserData, output: str | None) -> dict[str, object]:
 
 def _order(context: Context) -> MachineOrder:
     given = context.arguments
-    spec = _spec(context)
+    image = parse(given.image)
+    spec = _spec(context, image)
     return MachineOrder(
         cloud=CLOUDS[given.cloud],
-        image=given.image,
+        image=str(image),
+        repository=image.repository,
         device=_device(spec, given.device),
         driver=spec.driver if spec else None,
         key=_key(Path(given.key)),
@@ -66,12 +70,11 @@ def _order(context: Context) -> MachineOrder:
     )
 
 
-def _spec(context: Context) -> ImageSpec | None:
+def _spec(context: Context, image: Reference) -> ImageSpec | None:
     """What the image is: what --as says, else its tag. None where neither names an image of the matrix."""
     if identifier := context.arguments.identifier:
         return context.named(identifier)
-    _, _, tag = context.arguments.image.partition("@")[0].rpartition("/")[2].partition(":")
-    return find(context.specs, tag)
+    return find(context.specs, image.tag) if image.tag else None
 
 
 def _device(spec: ImageSpec | None, asked: Device | None) -> Device:
@@ -85,12 +88,13 @@ def _device(spec: ImageSpec | None, asked: Device | None) -> Device:
 
 def _key(path: Path) -> str:
     text = path.read_text()
+    # What else a file holds would become a part of the user data too: a private key above all.
     if not PUBLIC_KEY.fullmatch(text):
         raise KeyRefused(
             f"{path} is no public key: it is not one PEM block that says PUBLIC KEY.",
             next_step="Name the public half of the pair: `tfimg keys` calls it tfimg.pub, cosign cosign.pub.",
         )
-    return text if text.endswith("\n") else f"{text}\n"
+    return read_verifying_key(text.encode(), source=str(path)).pem.decode()
 
 
 def _words(line: str) -> tuple[str, ...]:

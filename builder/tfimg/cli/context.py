@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tfimg.engine.protocol import Engine
     from tfimg.host.accelerators import Surroundings
     from tfimg.recipe.plan import Plan
+    from tfimg.registry.protocol import Registry
+    from tfimg.registry.reference import Reference
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ class Context:
     def today(self) -> date:
         """The day, in UTC as on the package index."""
         return datetime.now(UTC).date()
+
+    @property
+    def now(self) -> datetime:
+        """The moment, in UTC: what the age of evidence is counted to."""
+        return datetime.now(UTC)
 
     @cached_property
     def matrix(self) -> Matrix:
@@ -173,6 +180,16 @@ class Context:
         for setting in network.left_out:
             self.say(f"Not used: {setting}")
         return network
+
+    def registry(self, reference: Reference) -> Registry:
+        """The repository of an image, spoken to as the machine's settings and --plain-http say."""
+        from tfimg.engine.network import host_network
+
+        # Settings that only package indexes need are not told here.
+        network = host_network(self.environ, self.edge.pip_settings())
+        return self.edge.registry(
+            reference, self.environ, self.state, network, plain=self.arguments.plain_http
+        )
 
     @property
     def repository(self) -> str:

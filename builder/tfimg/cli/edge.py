@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tfimg.proof.index import Index
     from tfimg.recipe.layout import Compression
     from tfimg.recipe.lockfile import Layers
+    from tfimg.registry.client import Moved
+    from tfimg.registry.protocol import Registry
+    from tfimg.registry.reference import Reference
 
 
 class Edge:
@@ -83,6 +86,19 @@ class Edge:
         made = make(lock, store, source=source, compression=compression, fresh=fresh, on_event=on_event)
         return stages(made, store)
 
+    def registry(
+        self, reference: Reference, environ: Mapping[str, str], state: Path, network: HostNetwork, *,
+        plain: bool = False, moved: Moved | None = None,
+    ) -> Registry:  # fmt: skip
+        """The repository of a reference; see `tfimg.registry.connect`. With `plain`, it has no TLS."""
+        from tfimg.registry.client import silent
+        from tfimg.registry.connect import connect
+        from tfimg.registry.connection import Way
+
+        ca = str(network.ca) if network.ca else None
+        way = Way(ca=ca, proxies=_proxies(network), plain=plain)
+        return connect(reference, environ, state, way=way, moved=moved or silent)
+
     def index(self, network: HostNetwork) -> Index:
         """The package index that this machine's settings name, else the one that everybody uses."""
         return self._indexes(network)[0]
@@ -95,11 +111,9 @@ class Edge:
         first = network.variables.get("UV_DEFAULT_INDEX", PYPI_SIMPLE_ENDPOINT)
         # As pip has them, without the names that uv lets an index have.
         others = network.variables.get("PIP_EXTRA_INDEX_URL", "").split()
-        variables = {"http": "http_proxy", "https": "https_proxy", "no_proxy": "no_proxy"}
-        proxies = {name: network.variables.get(variable, "") for name, variable in variables.items()}
-        given = {name: value for name, value in proxies.items() if value}
+        proxies = _proxies(network)
         ca = str(network.ca) if network.ca else None
-        return tuple(Index(url, ca=ca, proxies=given) for url in (first, *others))
+        return tuple(Index(url, ca=ca, proxies=proxies) for url in (first, *others))
 
     def pip_audit(self) -> Sequence[str]:
         """The program that asks an advisory service. Raises `UsageError` where it is not installed."""
@@ -115,3 +129,10 @@ class Edge:
         from uv import find_uv_bin
 
         return find_uv_bin()
+
+
+def _proxies(network: HostNetwork) -> dict[str, str]:
+    """The proxies of this machine, as requests names them."""
+    variables = {"http": "http_proxy", "https": "https_proxy", "no_proxy": "no_proxy"}
+    proxies = {name: network.variables.get(variable, "") for name, variable in variables.items()}
+    return {name: value for name, value in proxies.items() if value}

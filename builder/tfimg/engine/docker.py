@@ -17,6 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import docker
 import requests
+from docker.credentials import StoreError
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
 from docker.types import DeviceRequest
@@ -43,7 +44,8 @@ from tfimg.engine.protocol import (
     StoredImage,
     Toolkit,
 )
-from tfimg.errors import EngineRefused, EngineTooOld, EngineUnavailable, NetworkError
+from tfimg.engine.transfer import Deed, Told, failure, transferred
+from tfimg.errors import EngineRefused, EngineTooOld, EngineUnavailable, NetworkError, RegistryRefused
 from tfimg.process import CommandFailed, run
 
 OLDEST_ENGINE = Version("23.0")
@@ -329,6 +331,32 @@ class DockerEngine:
     def export(self, name: str) -> Iterator[bytes]:
         """See `Engine`."""
         return cast("Iterator[bytes]", self._client.api.get_image(name))
+
+    def push(self, name: str, on_event: Told) -> str:
+        """See `Engine`."""
+        repository, _, tag = name.rpartition(":")
+        return self._transfer("push", name, on_event, {"repository": repository, "tag": tag})
+
+    def pull(self, name: str, on_event: Told) -> str:
+        """See `Engine`."""
+        return self._transfer("pull", name, on_event, {"repository": name})
+
+    @_reachable
+    def _transfer(self, deed: Deed, name: str, on_event: Told, what: Mapping[str, str]) -> str:
+        api = self._client.api
+        # Who logged in since, and with whose configuration.
+        folder = self._environ.get("DOCKER_CONFIG") or Path(self._environ.get("HOME", "/"), ".docker")
+        api.reload_config(dockercfg_path=str(Path(folder, "config.json")))
+        try:
+            with closing(getattr(api, deed)(**what, stream=True, decode=True)) as lines:
+                return transferred(deed, name, lines, on_event)
+        except APIError as error:
+            raise failure(deed, name, str(error.explanation or error)) from None
+        except StoreError as error:
+            raise RegistryRefused(
+                f"A credential helper did not tell who we are to the registry of {name}: {error}.",
+                next_step="Put it right, or take it out of docker's config.json and log in with `docker login`.",
+            ) from None
 
     @_reachable
     def inventory(self, known: Mapping[str, LocalImage] = NOTHING) -> Sequence[LocalImage]:

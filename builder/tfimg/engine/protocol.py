@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -262,6 +262,21 @@ class Engine(Protocol):
 
     def registry_digest(self, reference: str) -> str:
         """Digest that a registry has for a reference. Raises `NetworkError` when it cannot be asked or has none."""
+        ...
+
+    def push(self, name: str, on_event: Callable[[ProgressEvent], None]) -> str:
+        """Send an image to the registry of its name; the digest that it has there.
+
+        Layers that are there are not sent again. Raises `RegistryRefused` where the registry says no and
+        `NetworkError` where another try may do.
+        """
+        ...
+
+    def pull(self, name: str, on_event: Callable[[ProgressEvent], None]) -> str:
+        """Fetch an image by its name, which may end in a digest; the digest that it has in the registry.
+
+        Raises as `push` does, `NotInRegistry` where there is none, and `DiskSpaceError`.
+        """
         ...
 
     def run(self, order: RunOrder, *, timeout: float) -> Generator[Line | Exit, None, None]:

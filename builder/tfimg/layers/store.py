@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tfimg.layers.blob import Blob
-from tfimg.workspace import write_atomically
+from tfimg.workspace import exclusive, write_atomically
 
 KEPT_BYTES = 20_000_000_000
 """What the store may hold: the layers of nine sets of NVIDIA's libraries, 1.4 GB each for CUDA 12.2, and those of the
@@ -86,16 +85,7 @@ class LayerStore:
     @contextmanager
     def exclusive(self, name: str, go_on: Callable[[], None]) -> Iterator[None]:
         """Let nobody else, in this program or another, into the block of that name; `go_on` may end the waiting."""
-        place = self.folder / "locks" / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("w") as lock:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    go_on()
-                    time.sleep(0.1)
+        with exclusive(self.folder / "locks" / name, go_on):
             yield
 
     def prune(self, limit: int = KEPT_BYTES) -> None:

@@ -28,9 +28,11 @@ def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
     between its parts.
     """
     try:
-        matrix = Matrix.model_validate(_yaml(text, source))
+        matrix = Matrix.model_validate(read_yaml(text))
+    except NotYaml as error:
+        raise MatrixError([str(error)], source=source) from None
     except ValidationError as error:
-        raise MatrixError([*_shape_problems(error)], source=source) from None
+        raise MatrixError([*shape_problems(error)], source=source) from None
     problems = [problem for rule in RULES for problem in rule(matrix, today)]
     if problems:
         raise MatrixError(problems, source=source)
@@ -80,7 +82,12 @@ class _Constructor(SafeConstructor):
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
 
 
-def _yaml(text: str, source: str) -> Any:
+class NotYaml(Exception):
+    """A text is no YAML of the plain kind that is read here; it says where and why."""
+
+
+def read_yaml(text: str) -> Any:
+    """YAML → values. Anchors, tags, merge keys, duplicate keys and depths are refused. Raises `NotYaml`."""
     try:
         yaml = YAML(typ="safe", pure=True)
         yaml.Constructor, yaml.Composer = _Constructor, _Composer
@@ -88,14 +95,13 @@ def _yaml(text: str, source: str) -> Any:
     except MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
-        raise MatrixError(
-            [f"{where}: {(error.problem or 'not YAML').splitlines()[0]}"], source=source
-        ) from None
+        raise NotYaml(f"{where}: {(error.problem or 'not YAML').splitlines()[0]}") from None
     except (YAMLError, ValueError) as error:
-        raise MatrixError([f"the text: {str(error).splitlines()[0]}"], source=source) from None
+        raise NotYaml(f"the text: {str(error).splitlines()[0]}") from None
 
 
-def _shape_problems(error: ValidationError) -> Iterator[str]:
+def shape_problems(error: ValidationError) -> Iterator[str]:
+    """What pydantic found, each problem by its path."""
     items = error.errors()
     for item in items:
         if item["type"] == "too_short" and any(

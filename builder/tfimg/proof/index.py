@@ -18,12 +18,11 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 from pypi_simple import DistributionPackage, ProjectPage, RepositoryPage, UnsupportedRepoVersionError
 from remotezip import RangeNotSupported, RemoteZip, RemoteZipError
-from requests.adapters import HTTPAdapter
-from requests.utils import should_bypass_proxies
 from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
 from tfimg.errors import NetworkError
+from tfimg.transport import ProxyAdapter
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.01"
 """Media types of the simple repository API, JSON first: it tells upload times (PEP 700)."""
@@ -79,24 +78,6 @@ class WheelFacts:
     build: Mapping[str, Any] | None
 
 
-class _Adapter(HTTPAdapter):
-    """Goes past the proxy to what `no_proxy` names: requests does so only for proxies of the environment."""
-
-    def send(
-        self,
-        request: requests.PreparedRequest,
-        stream: bool = False,
-        timeout: Any = None,
-        verify: bool | str = True,
-        cert: Any = None,
-        proxies: Any = None,
-    ) -> requests.Response:
-        """Send one request; as `HTTPAdapter.send`."""
-        if proxies and should_bypass_proxies(request.url or "", proxies.get("no_proxy")):
-            proxies = {}
-        return super().send(request, stream, timeout, verify, cert, proxies)
-
-
 class Index:
     """The package index at `url`. Every method raises `NetworkError` when it cannot be reached or read.
 
@@ -116,7 +97,7 @@ class Index:
         self._session.hooks["response"].append(_let_go)
         retry = Retry(total=attempts - 1, backoff_factor=0.5, status_forcelist=[500, 502, 503, 504])
         for scheme in ("http://", "https://"):
-            self._session.mount(scheme, _Adapter(max_retries=retry))
+            self._session.mount(scheme, ProxyAdapter(max_retries=retry))
         self._session.proxies.update(proxies or {})
         if ca:
             self._session.verify = ca

@@ -78,8 +78,8 @@ class Registry(Protocol):
     def tags(self) -> Sequence[str]:
         """Every tag, in the registry's order; of all pages."""
 
-    def untag(self, tag: str) -> None:
-        """Let a tag lead nowhere, where the registry can do that; the manifest stays."""
+    def untag(self, tag: str) -> bool:
+        """Let a tag lead nowhere; the manifest stays. False where the registry does not do that, and the tag stays."""
 
     def blob(self, digest: str) -> Iterator[bytes]:
         """A blob's bytes, piece by piece, verified when they end."""
@@ -88,7 +88,10 @@ class Registry(Protocol):
         """Send a small blob, unless it is there already. The descriptor's media type is `application/octet-stream`."""
 
     def put_stream(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
-        """Send a large blob, unless it is there already; the registry verifies its digest."""
+        """Send a large blob, unless it is there already; the registry verifies its digest.
+
+        Where the registry has lost what it had of it, `pieces` are iterated once more: an iterator cannot be.
+        """
 
     def referrers(self, digest: str) -> Sequence[Descriptor]:
         """What refers to a manifest: the registry's own list, or that of the fallback tag where it keeps none."""

@@ -13,6 +13,7 @@ from tfimg.cli.parser.facts import add_facts
 from tfimg.cli.parser.hosts import PASSED_ON, add_hosts
 from tfimg.cli.parser.images import add_images
 from tfimg.cli.parser.planning import add_planning
+from tfimg.cli.parser.proofs import add_proofs
 from tfimg.cli.parser.recipes import add_recipes
 
 __all__ = ["PASSED_ON", "REQUEST", "build_parser"]
@@ -29,6 +30,7 @@ examples:
   tfimg doctor                         whether this machine can build and run images
   tfimg explain < LOG                  what is known about a failure
   tfimg run tfimg/tensorflow:2.15      start one, with the flags that its device needs
+  tfimg verify REGISTRY/NAME:TAG       what is proven of an image in a registry
   tfimg cloud-init --help              user data for a cloud's machine that verifies an image and runs it
 
 Every command takes --json. Exit codes are listed in the README.
@@ -64,6 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_planning(commands)
     add_engines(commands)
     add_hosts(commands)
+    add_proofs(commands)
     add_cloud(commands)
     explain = command(
         commands, "explain", "explain:explain", "say what is known about the failure in a log",

@@ -32,7 +32,7 @@ AZURE = {
 class MachineOrder:
     """A machine that runs one image.
 
-    `image` is a reference with a tag or digest; `driver` the lowest NVIDIA driver that it runs on, None where that is
+    `image` is a reference with a tag or digest, `repository` the part before; `driver` the lowest NVIDIA driver that it runs on, None where that is
     not known; `key` is the PEM text of the public key that signed its evidence, and `require` what that has to show.
     `tfimg` is what pip installs on the machine. `program` is what runs; None: JupyterLab. Seconds without use, and
     seconds from a boot on, after which the machine shuts down; None: never.
@@ -40,6 +40,7 @@ class MachineOrder:
 
     cloud: Cloud
     image: str
+    repository: str
     device: Device
     driver: str | None
     key: str
@@ -56,6 +57,7 @@ def settings(order: MachineOrder) -> str:
     values: Mapping[str, object] = {
         "CLOUD": order.cloud.name,
         "IMAGE": order.image,
+        "REPOSITORY": order.repository,
         "DEVICE": order.device,
         "DRIVER_FLOOR": order.driver or "",
         "INSTALL_DRIVER": _word(order.install_driver),

@@ -1,0 +1,93 @@
+"""`tfimg keys`, and how commands come by keys: files, passwords, the environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from getpass import getpass
+from pathlib import Path
+
+from tfimg.cli.context import Context
+from tfimg.cli.fields import print_fields
+from tfimg.errors import FileError, KeyRefused, UsageError
+from tfimg.registry.keys import SigningKey, VerifyingKey, generate, read_signing_key, read_verifying_key
+from tfimg.workspace import write_once
+
+PRIVATE, PUBLIC = "tfimg.key", "tfimg.pub"
+
+PASSWORDS = ("TFIMG_KEY_PASSWORD", "COSIGN_PASSWORD")
+"""Variables in which a private key's password may be; cosign's own is the second."""
+
+
+def keys(context: Context) -> int:
+    """`tfimg keys DIR`: make a pair, show it to nobody, say what each half is for."""
+    folder = Path(context.arguments.folder)
+    private, public = folder / PRIVATE, folder / PUBLIC
+    for file in (private, public):
+        if file.exists():
+            raise FileError(
+                f"{file} is there already, and evidence may be signed with it.",
+                next_step="Name another folder, or move the old pair away.",
+            )
+    key = generate()
+    pem = key.pem(password(context, new=True))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_once(private, pem, mode=0o600)
+    write_once(public, key.verifying.pem, mode=0o644)
+    told = {"private": str(private), "public": str(public), "fingerprint": key.verifying.identifier}
+    if context.arguments.json:
+        context.emit({"event": "keys", **told})
+    else:
+        print_fields(told)
+        context.say(f"Keep {PRIVATE} and its password to yourself; give {PUBLIC} to everybody who verifies.")
+    return 0
+
+
+def signing_key(context: Context, file: str) -> SigningKey:
+    """The private key in a file; asks for its password where it needs one. Raises `KeyRefused` and `FileError`."""
+    pem = _read(file)
+    unlocked = b"PRIVATE KEY-----" in pem and b"ENCRYPTED" not in pem
+    return read_signing_key(pem, password=None if unlocked else password(context), source=file)
+
+
+def verifying_keys(context: Context) -> tuple[VerifyingKey, ...]:
+    """The public keys that --key names, else those of TFIMG_KEY, which has colons between. Raises `UsageError`."""
+    named = context.arguments.key or [
+        name for name in context.environ.get("TFIMG_KEY", "").split(":") if name
+    ]
+    if not named:
+        raise UsageError(
+            "No key is named, and without one nobody's word counts.",
+            next_step="Name the publisher's public key with --key tfimg.pub, or in TFIMG_KEY.",
+        )
+    return tuple(read_verifying_key(_read(name), source=name) for name in named)
+
+
+def password(context: Context, *, new: bool = False) -> bytes:
+    """A private key's password; a `new` one is asked for twice. Raises `UsageError` where nobody can be asked."""
+    if file := context.arguments.password_file:
+        text = sys.stdin.readline() if file == "-" else _read(file).decode().partition("\n")[0]
+        return text.rstrip("\r\n").encode()
+    for name in PASSWORDS:
+        if name in context.environ:
+            return context.environ[name].encode()
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "The private key needs a password, and there is no terminal to ask for it.",
+            next_step=f"Put it into {PASSWORDS[0]}, or into a file that --password-file names.",
+        )
+    given = getpass("Password of the private key: ")
+    if new and getpass("Once more: ") != given:
+        raise KeyRefused("The two passwords differ.", next_step="Try again.")
+    return given.encode()
+
+
+def _read(file: str) -> bytes:
+    path = Path(file)
+    if not path.is_file():
+        raise FileError(
+            f"{file} is not a file.", next_step="Name the file that holds the key or the password."
+        )
+    if not os.access(path, os.R_OK):
+        raise FileError(f"{file} may not be read.", next_step="Check whose file it is.")
+    return path.read_bytes()

@@ -1,0 +1,73 @@
+"""`keys`, `verify`, `pull`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tfimg.cli.parser.common import command, image_name
+
+
+def add_proofs(commands: Any) -> None:
+    """Declare them."""
+    keys = command(
+        commands, "keys", "keys:keys", "make a pair of keys: one signs evidence, the other proves it",
+        "tfimg keys ~/tfimg-keys\n  tfimg keys keys --password-file password.txt",
+    )  # fmt: skip
+    keys.add_argument(
+        "folder", metavar="DIR", help="where tfimg.key and tfimg.pub are to be; neither may be there yet"
+    )
+    password_option(keys)
+    verify = command(
+        commands, "verify", "proofs:verify", "say what is proven of an image in a registry, or what is not",
+        "tfimg verify registry.example/team/tensorflow:2.15-gpu --key tfimg.pub\n"
+        "  tfimg verify registry.example/team/tensorflow:2.15-gpu --key tfimg.pub "
+        "--require 'validated,gpu=sm_90,driver>=535,max-age=30d'",
+    )  # fmt: skip
+    proof_options(verify)
+    pull = command(
+        commands, "pull", "proofs:pull", "verify an image, then pull the very bytes that were verified",
+        "tfimg pull registry.example/team/tensorflow:2.15 --key tfimg.pub --require max-age=90d",
+    )  # fmt: skip
+    proof_options(pull)
+
+
+def proof_options(parser: argparse.ArgumentParser) -> None:
+    """An image in a registry, whose signature counts, and what has to be shown."""
+    parser.add_argument(
+        "image", metavar="IMAGE", type=image_name, help="REGISTRY/REPOSITORY:TAG or @sha256:…"
+    )
+    parser.add_argument(
+        "--key", action="append", default=[], metavar="FILE.pub",
+        help="public key of a publisher whom you trust; may be given several times (default: TFIMG_KEY)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--require", metavar="WORDS",
+        help="what has to be shown: built, linked or validated; gpu=sm_90, driver>=535, max-age=30d; commas between "
+        "(default: what the tag promises)",
+    )  # fmt: skip
+    policy_option(parser)
+    plain_option(parser)
+
+
+def policy_option(parser: argparse.ArgumentParser) -> None:
+    """What is required, and what tags promise, in writing."""
+    parser.add_argument(
+        "--policy", metavar="FILE", help="a policy file: what --require says, and what tags promise"
+    )
+
+
+def plain_option(parser: argparse.ArgumentParser) -> None:
+    """How a registry is spoken to."""
+    parser.add_argument(
+        "--plain-http", action="store_true", help="the registry speaks no TLS; this machine's own never has to"
+    )  # fmt: skip
+
+
+def password_option(parser: argparse.ArgumentParser) -> None:
+    """What opens a private key."""
+    parser.add_argument(
+        "--password-file", metavar="FILE",
+        help="its first line is the private key's password; -: standard input (default: TFIMG_KEY_PASSWORD, then "
+        "COSIGN_PASSWORD, then the terminal is asked)",
+    )  # fmt: skip

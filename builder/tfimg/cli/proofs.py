@@ -1,0 +1,116 @@
+"""`tfimg verify`, `tfimg pull`: what is proven of an image, and that image alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfimg.cli.context import Context
+from tfimg.cli.fields import print_fields
+from tfimg.cli.keys import verifying_keys
+from tfimg.cli.transfers import transfer
+from tfimg.errors import FileError, TamperedError
+from tfimg.registry.outcome import Outcome, Skipped, Without
+from tfimg.registry.policy import Policy, parse_requirements
+from tfimg.registry.policy_file import parse_policy
+from tfimg.registry.reference import Reference, parse
+from tfimg.registry.statement import CYCLONEDX, PROVENANCE, REPORT, SPDX, TEST_RESULT, moment
+from tfimg.registry.verify import Verified
+from tfimg.registry.verify import verify as prove
+
+KINDS = {
+    TEST_RESULT: "test result", REPORT: "validation report", PROVENANCE: "SLSA provenance",
+    CYCLONEDX: "CycloneDX bill of materials", SPDX: "SPDX bill of materials",
+}  # fmt: skip
+"""Statements, in words."""
+
+
+def verify(context: Context) -> int:
+    """`tfimg verify IMAGE`: read its evidence, say what that proves."""
+    _tell(context, _proven(context, parse(context.arguments.image)))
+    return 0
+
+
+def pull(context: Context) -> int:
+    """`tfimg pull IMAGE`: verify it, pull by the digest that was verified, give it the name that was asked for."""
+    reference = parse(context.arguments.image)
+    proven = _proven(context, reference)
+    engine = context.edge.runner(context.environ, context.state)
+    name = f"{reference.repository}@{proven.digest}"
+    with transfer(context, f"pulling {name}") as told:
+        pulled = engine.pull(name, told)
+    if pulled != proven.digest:
+        raise TamperedError(
+            f"The engine was given {pulled} for {name}, which is not what was verified.",
+            next_step="Do not use it: the registry answers differently to different programs.",
+        )
+    if reference.tag:
+        engine.tag(name, [f"{reference.repository}:{reference.tag}"])
+    _tell(context, proven)
+    return 0
+
+
+def _proven(context: Context, reference: Reference) -> Verified:
+    keys, required = verifying_keys(context), policy(context)
+    return prove(context.registry(reference), reference.target, keys, required, now=context.now)
+
+
+def policy(context: Context) -> Policy:
+    """What --policy and --require ask for. Raises `FileError` and `UsageError`."""
+    read = Policy()
+    if file := context.arguments.policy:
+        if not Path(file).is_file():
+            raise FileError(f"--policy {file} is not a file.", next_step="Name the policy's file.")
+        read = parse_policy(Path(file).read_text(encoding="utf-8"), source=file)
+    words = getattr(context.arguments, "require", None)
+    return read if words is None else parse_requirements(words, policy=read)
+
+
+def _tell(context: Context, proven: Verified) -> None:
+    outcome = proven.outcome
+    if context.arguments.json:
+        context.emit(_document(proven))
+        return
+    where = outcome.environment
+    place = (where.host, where.engine, where.kernel)
+    print_fields(
+        {
+            "image": proven.image,
+            "digest": proven.digest,
+            "identifier": outcome.identifier,
+            "level": outcome.shown,
+            "tested": f"{moment(outcome.ended)} on {', '.join(filter(None, place))}",
+            "gpu": _gpus(outcome),
+            "skipped": _names(outcome.skipped),
+            "waived": _names(outcome.waived),
+            "unproven": _names(outcome.unproven),
+            "signed by": proven.signer,
+            "evidence": _kinds(proven),
+        }
+    )
+
+
+def _names(checks: Iterable[Skipped | Without]) -> str | None:
+    return ", ".join(one.name for one in checks) or None
+
+
+def _gpus(outcome: Outcome) -> str:
+    found = ", ".join(f"{gpu.name} ({gpu.capability})" for gpu in outcome.environment.gpus)
+    return f"{found}, driver {outcome.environment.driver}" if found else "none"
+
+
+def _kinds(proven: Verified) -> Sequence[str]:
+    return sorted({KINDS.get(one.predicate_type, one.predicate_type) for one in proven.statements})
+
+
+def _document(proven: Verified) -> dict[str, Any]:
+    return {
+        "event": "verified",
+        "image": proven.image,
+        "digest": proven.digest,
+        "signer": proven.signer,
+        "level": proven.outcome.shown,
+        "tested": proven.outcome.model_dump(mode="json"),
+        "evidence": sorted({one.predicate_type for one in proven.statements}),
+    }

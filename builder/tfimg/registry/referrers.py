@@ -1,0 +1,141 @@
+"""What refers to a manifest: from the registry's own list, else from the tag that stands in for it.
+
+The OCI distribution specification 1.1 has both ("Listing Referrers", "Pushing Manifests with Subject"). The tag is an
+index that everybody who attaches something rewrites, so that an entry is lost where two do at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from tfimg.errors import NetworkError, RegistryRefused, TagMoved
+from tfimg.registry.protocol import OCI_INDEX, Descriptor, Manifest
+from tfimg.registry.retry import Passing, Patience
+from tfimg.workspace import exclusive
+
+SETTLE_SECONDS = 0.5
+"""How long after an entry was written it is looked at again. A publisher on another machine does not know our lock: one
+that had read the tag before we wrote has written it by then, in several times the two requests that it needs."""
+
+TURN_SECONDS = 120.0
+"""How long to wait for others on this machine, each of whom needs about a second."""
+
+
+class Tagged(Protocol):
+    """What is needed of a registry."""
+
+    @property
+    def repository(self) -> str:
+        """HOST[:PORT]/PATH."""
+
+    def find(self, reference: str) -> Manifest | None:
+        """See `Registry`."""
+
+    def put(self, reference: str, manifest: Manifest) -> None:
+        """See `Registry`."""
+
+
+def fallback_tag(digest: str) -> str:
+    """The tag that stands in for the list ("Referrers Tag Schema")."""
+    return digest.replace(":", "-", 1)[:128]
+
+
+def entry(manifest: Manifest, artifact_type: str = "") -> Descriptor:
+    """How a list names a manifest that refers to another: with its annotations and what kind of thing it is."""
+    document = manifest.document
+    kind = artifact_type or document.get("artifactType") or document.get("config", {}).get("mediaType")
+    return Descriptor(
+        media_type=manifest.media_type, digest=manifest.digest, size=len(manifest.content),
+        annotations=document.get("annotations") or {}, artifact_type=kind,
+    )  # fmt: skip
+
+
+def listed(index: Mapping[str, Any]) -> tuple[Descriptor, ...]:
+    """The entries of an index. Raises `ValueError` when it is none."""
+    try:
+        return tuple(
+            Descriptor(
+                media_type=str(one["mediaType"]), digest=str(one["digest"]), size=int(one["size"]),
+                annotations=dict(one.get("annotations") or {}), artifact_type=one.get("artifactType"),
+            )
+            for one in index.get("manifests") or ()
+        )  # fmt: skip
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"its entries lack {error}") from None
+
+
+def read_fallback(registry: Tagged, subject: str) -> tuple[Descriptor, ...]:
+    """The entries under the tag; none where there is no such tag. Raises `RegistryRefused` when it is no index."""
+    return listed(_index(registry, subject))
+
+
+def enter(
+    registry: Tagged, new: Descriptor, subject: str, *, locks: Path, patience: Patience,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:  # fmt: skip
+    """Enter a referrer under the tag, and look until it stays there. Raises `NetworkError` where it does not."""
+    deadline = clock() + TURN_SECONDS
+    name = hashlib.sha256(f"{registry.repository}@{subject}".encode()).hexdigest()
+
+    def go_on() -> None:
+        if clock() > deadline:
+            raise NetworkError(
+                f"Others on this machine have been writing to {fallback_tag(subject)} of {registry.repository} for "
+                f"{TURN_SECONDS:g} s.",
+                next_step="Wait for their end, and run it again.",
+            )
+
+    def attempt() -> None:
+        with exclusive(locks / name, go_on):
+            _write(registry, new, subject)
+        # Outside: those who wait on this machine need not wait for this.
+        patience.sleep(SETTLE_SECONDS)
+        if new not in read_fallback(registry, subject):
+            raise Passing(_lost(registry, subject))
+
+    patience.keep_trying(attempt)
+
+
+def _write(registry: Tagged, new: Descriptor, subject: str) -> None:
+    """Add the entry to what is there, leaving every other as it is."""
+    index = _index(registry, subject)
+    others = [one for one in index["manifests"] if one.get("digest") != new.digest]
+    if new.document() in index["manifests"]:
+        return
+    index["manifests"] = [*others, new.document()]
+    content = json.dumps(index, separators=(",", ":")).encode()
+    try:
+        registry.put(fallback_tag(subject), Manifest(media_type=OCI_INDEX, content=content))
+    except TagMoved:
+        raise Passing(_lost(registry, subject)) from None
+
+
+def _index(registry: Tagged, subject: str) -> dict[str, Any]:
+    tag = fallback_tag(subject)
+    found = registry.find(tag)
+    if found is None:
+        return {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
+    try:
+        document = found.document
+        if found.media_type != OCI_INDEX or not isinstance(document.get("manifests"), list):
+            raise ValueError(f"it is {found.media_type}")
+        listed(document)
+    except ValueError as error:
+        raise RegistryRefused(
+            f"{registry.repository}:{tag} should list what refers to {subject}, and is no such list: {error}.",
+            next_step="Somebody else put it there; look at it, and remove it.",
+        ) from None
+    return document
+
+
+def _lost(registry: Tagged, subject: str) -> NetworkError:
+    return NetworkError(
+        f"Others keep overwriting {fallback_tag(subject)} of {registry.repository}, which lists what refers to an "
+        "image, and what we entered does not stay there.",
+        next_step="Let one publish at a time, and run it again.",
+    )

@@ -1,0 +1,230 @@
+"""What a registry answered, or that it did not → our error, in a sentence; or that it may pass."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import requests
+from urllib3.exceptions import HTTPError, IncompleteRead, ProtocolError
+
+from tfimg.errors import NetworkError, NotInRegistry, RegistryRefused, TfimgError
+from tfimg.registry.retry import Passing, Patience
+
+PASSING_STATUSES = frozenset({408, 425, 429, *range(500, 600)}) - {501, 505, 507, 511}
+"""What another try may mend (RFC 9110, 6585, 8470). The four taken out say what no wait changes."""
+
+FULL = re.compile(
+    r"no space left|insufficient storage|quota|storage limit|\"?Err\"?: ?28\b|disk (?:is )?full",
+    re.IGNORECASE,
+)
+"""How registries say that they are full: distribution prints the number of ENOSPC, Harbor speaks of a quota."""
+
+UNTRUSTED = re.compile(r"certificate verify failed: (.*?)(?: \(_ssl|$)")
+
+TRANSPORT = (requests.RequestException, HTTPError, OSError)
+"""What requests and its transport raise."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """A registry's answer. Header names are in whatever case one asks for them."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+    url: str
+
+    @property
+    def errors(self) -> tuple[tuple[str, str], ...]:
+        """Codes and messages, where it tells them as the OCI distribution specification has it ("Error Codes")."""
+        try:
+            listed = json.loads(self.content)["errors"]
+            return tuple((str(one.get("code", "")), str(one.get("message", ""))) for one in listed)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return ()
+
+    @property
+    def words(self) -> str:
+        """What it says, for people."""
+        if self.errors:
+            return "; ".join(f"{code}: {message}" if message else code for code, message in self.errors)
+        plain = "text/plain" in self.headers.get("Content-Type", "")
+        text = self.content[:200].decode(errors="replace").strip() if plain else ""
+        return text or next((one.phrase for one in HTTPStatus if one == self.status), "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What was asked for, for sentences. `known` says that credentials went with it."""
+
+    host: str
+    repository: str
+    writing: bool
+    known: bool
+
+
+def of_answer(answer: Answer, asked: Asked, patience: Patience) -> Passing | TfimgError:
+    """An answer that is none of those that were expected."""
+    told = f"{answer.status} {answer.words}".strip()
+    if answer.status == requests.codes.insufficient_storage or _says_full(answer):
+        return RegistryRefused(
+            f"The registry {asked.host} is full: {told}.",
+            next_step="Let its owner make room or raise the quota, and run it again: what it has is not sent twice.",
+        )
+    if answer.status in PASSING_STATUSES:
+        return Passing(
+            _failing(answer, asked, told), after=patience.retry_after(answer.headers.get("Retry-After"))
+        )
+    if answer.status in (401, 403):
+        return _no_entry(answer, asked, told)
+    if answer.status == 407:
+        return NetworkError(
+            f"The proxy on the way to {asked.host} wants to know who asks: {told}.",
+            next_step="Put a name and password into HTTPS_PROXY: http://NAME:PASSWORD@PROXY:PORT.",
+        )
+    return _refused(answer, asked, told)
+
+
+def _says_full(answer: Answer) -> bool:
+    failed = answer.status >= 500 or answer.status in (403, 412, 413)
+    return failed and FULL.search(answer.content.decode(errors="replace")) is not None
+
+
+def _failing(answer: Answer, asked: Asked, told: str) -> NetworkError:
+    if answer.status == 429:
+        wait = answer.headers.get("Retry-After")
+        again = f" and to wait {wait} s" if wait and wait.isdecimal() else ""
+        return NetworkError(
+            f"The registry {asked.host} asks for fewer requests{again}: {told}.",
+            next_step="Run it again later, or log in: registries let those do more whom they know.",
+        )
+    return NetworkError(
+        f"The registry {asked.host} fails: {told}.",
+        next_step="Run it again later; its own log says why.",
+    )
+
+
+def _no_entry(answer: Answer, asked: Asked, told: str) -> RegistryRefused:
+    login = f"Log in with `docker login {asked.host}`"
+    deed = "write to" if asked.writing else "read"
+    if answer.status == 401 and not asked.known:
+        return RegistryRefused(
+            f"The registry {asked.host} wants to know who asks for {asked.repository}: {told}.",
+            next_step=f"{login}, and run it again.",
+        )
+    if answer.status == 401 and "insufficient_scope" not in answer.headers.get("WWW-Authenticate", ""):
+        return wrong_credentials(asked.host, told)
+    return RegistryRefused(
+        f"The registry {asked.host} does not let us {deed} {asked.repository}: {told}.",
+        next_step=f"{login} as somebody who may, or check the repository's name.",
+    )
+
+
+def wrong_credentials(host: str, told: str) -> RegistryRefused:
+    """The registry knows no such name, or the password is another."""
+    return RegistryRefused(
+        f"The registry {host} does not take our credentials: {told}.",
+        next_step=f"Log in again with `docker login {host}`; a token may have run out.",
+    )
+
+
+def _refused(answer: Answer, asked: Asked, told: str) -> TfimgError:
+    if asked.writing and answer.status == 405:
+        return RegistryRefused(
+            f"The registry {asked.host} is read-only: {told}.",
+            next_step="Wait until its owner opens it again; or check the name: a web server that is no registry "
+            "answers so too.",
+        )
+    if answer.status == 404 and not asked.writing:
+        return NotInRegistry(
+            f"The registry {asked.host} does not have what {asked.repository} was asked for: {told}.",
+            next_step="Check the name, and that what refers to it was not removed.",
+        )
+    if answer.status == 404:
+        return RegistryRefused(
+            f"The registry {asked.host} has no repository {asked.repository}: {told}.",
+            next_step="Check the name; some registries want a repository to be made before it is written to.",
+        )
+    if answer.status < 400:
+        return RegistryRefused(
+            f"What answers at {asked.host} is no registry: {told}.",
+            next_step="Check the name and the port; a login page of the network may answer in its place.",
+        )
+    return RegistryRefused(
+        f"The registry {asked.host} refused a request about {asked.repository}: {told}.",
+        next_step="Check the name; the registry's own log may say more.",
+    )
+
+
+def of_transport(error: Exception, host: str, seconds: float) -> Passing | TfimgError:
+    """No answer, or half of one. `seconds` is how long was waited."""
+    text = str(error)
+    if found := UNTRUSTED.search(text):
+        return NetworkError(
+            f"The certificate of {host} is not to be trusted: {found[1]}.",
+            next_step="If it is from an authority of your own, name that one's file with SSL_CERT_FILE, or put it "
+            f"where docker looks: /etc/docker/certs.d/{host}/ca.crt.",
+        )
+    if isinstance(error, requests.exceptions.SSLError) and not _cut(error):
+        return NetworkError(
+            f"{host} does not speak TLS as it should: {_reason(error)}.",
+            next_step="If it has none, say so with --plain-http; else check the name and the port.",
+        )
+    if isinstance(error, requests.exceptions.ProxyError):
+        return Passing(
+            NetworkError(
+                f"The proxy on the way to {host} does not work: {_reason(error)}.",
+                next_step="Check HTTPS_PROXY and NO_PROXY.",
+            )
+        )
+    if isinstance(error, requests.exceptions.Timeout) or "timed out" in text:
+        return Passing(
+            NetworkError(
+                f"The registry {host} is too slow: it did not answer within {seconds:g} s.",
+                next_step="Run it again later: what it has is not sent twice.",
+            )
+        )
+    if _cut(error):
+        return Passing(
+            NetworkError(
+                f"The connection to the registry {host} was cut: {_reason(error)}.",
+                next_step="Run it again: what the registry has is not sent twice.",
+            )
+        )
+    return Passing(
+        NetworkError(
+            f"The registry {host} cannot be reached: {_reason(error)}.",
+            next_step="Check its name and port, the network and the proxy (HTTPS_PROXY, NO_PROXY).",
+        )
+    )
+
+
+def _cut(error: Exception) -> bool:
+    """Whether there was a connection, and it ended before its time."""
+    if isinstance(error, requests.exceptions.ChunkedEncodingError | IncompleteRead | ProtocolError):
+        return True
+    return (
+        re.search(r"RemoteDisconnected|Connection aborted|Connection reset|Broken pipe|EOF", str(error))
+        is not None
+    )
+
+
+def _reason(error: Exception) -> str:
+    """The sentence of whoever noticed, below those of the libraries above it."""
+    inner: Any = error
+    while (below := getattr(inner, "reason", None) or _first(inner)) is not None:
+        inner = below
+    if isinstance(inner, IncompleteRead):
+        return f"{inner.partial} bytes came, and {inner.expected} were to follow"
+    # `<connection>: Failed to establish a new connection: [Errno 111] Connection refused`; WRONG_VERSION_NUMBER.
+    text = re.sub(r"^-?\d+\] ", "", str(inner).rpartition("Errno ")[2])
+    return (text.rstrip(".)").replace("_", " ") or type(error).__name__).lower()
+
+
+def _first(error: Any) -> Any:
+    return next((one for one in getattr(error, "args", ()) if isinstance(one, BaseException)), None)

@@ -1,0 +1,375 @@
+"""Debian 13's cosign and oras read the evidence that we attach, and refuse it once it was changed; so do we."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tfimg.registry.connect import connect
+from tfimg.registry.connection import Way
+
+from ended import Ended
+from inventories import INVENTORY
+from tfimg.engine.docker import DockerEngine
+from tfimg.registry.attach import attach
+from tfimg.registry.cosign_tags import layers_under, tag_of
+from tfimg.registry.keys import SigningKey, generate, read_signing_key
+from tfimg.registry.protocol import OCI_MANIFEST, Manifest, Registry
+from tfimg.registry.provenance import Making, provenance
+from tfimg.registry.reference import parse
+from tfimg.registry.sbom import sboms
+from tfimg.registry.statement import (
+    CYCLONEDX,
+    PROVENANCE,
+    REPORT,
+    SPDX,
+    TEST_RESULT,
+    Statement,
+    Subject,
+    compact,
+)
+from tfimg.registry.tested import Ran, validation_report
+from tfimg.registry.tested import test_result as result_statement
+from tfimg.validation.schema import read_report
+
+from .conftest import tfimg
+from .registry import docker, registry
+from .small import small
+
+IDENTIFIER = "2.20.0-cpu-py3.13"
+LOCAL = "tfimg-test/evidence"
+TOOLS = "tfimg-test/cosign:1"
+DOCKERFILE = """\
+FROM tfimg/base:trixie-py3.13
+RUN apt-get -q update && apt-get -q install -y --no-install-recommends cosign oras
+"""
+PASSWORD = "correct horse battery staple"
+KINDS = {
+    TEST_RESULT: TEST_RESULT,
+    REPORT: REPORT,
+    PROVENANCE: "slsaprovenance1",
+    CYCLONEDX: "cyclonedx",
+    SPDX: "spdxjson",
+}
+"""What `cosign verify-attestation --type` calls each kind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tools:
+    """Debian 13's cosign and oras, in containers on this machine's network, with one folder of ours."""
+
+    host: str
+    folder: Path
+
+    def __call__(self, *argv: str, **environ: str) -> Ended:
+        options = ["--rm", "--network=host", f"--volume={self.folder}:/work", "--workdir=/work", "--user=0"]
+        options += [f"--env={name}={value}" for name, value in environ.items()]
+        line = ["docker", "--host", self.host, "run", *options, TOOLS, *argv]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        return Ended(code=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """An image in a real registry, with its evidence; `image` is its name with the digest."""
+
+    registry: Registry
+    image: str
+    digest: str
+    statements: tuple[Statement, ...]
+    key: SigningKey
+
+    @property
+    def name(self) -> str:
+        """The repository."""
+        return self.registry.repository
+
+
+@pytest.fixture(scope="module")
+def made(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A small image on Debian 13, built and validated; yields its report."""
+    folder = tmp_path_factory.mktemp("small")
+    small(folder / "workspace")
+    report = folder / "report.json"
+    ended = tfimg(
+        "build", IDENTIFIER, "--base", "bootstrap", "--repository", LOCAL, "--report", str(report), "--json",
+        env={"TFIMG_WORKSPACE": str(folder / "workspace")},
+    )  # fmt: skip
+    assert ended.code == 0, ended.stderr
+    yield report
+    for tag in ended.documents[-1].get("tags", ()):
+        engine.remove(tag)
+
+
+@pytest.fixture(scope="module")
+def tools(engine: DockerEngine, made: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+    assert made.exists()
+    folder = tmp_path_factory.mktemp("tools")
+    (folder / "Dockerfile").write_text(DOCKERFILE)
+    docker("build", f"--tag={TOOLS}", str(folder), host=engine.host)
+    yield Tools(host=engine.host, folder=folder)
+    engine.remove(TOOLS)
+
+
+@pytest.fixture(scope="module")
+def address(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with registry(engine, tmp_path_factory.mktemp("registry")) as running:
+        yield running
+
+
+def pushed(engine: DockerEngine, name: str) -> None:
+    engine.tag(f"{LOCAL}:{IDENTIFIER}", [name])
+    docker("push", "--quiet", name, host=engine.host)
+    engine.remove(name)
+
+
+def opened(name: str, state: Path) -> Registry:
+    return connect(parse(name), os.environ, state, way=Way(ca=None, proxies={}))
+
+
+def everything(report: Path, subject: Subject) -> tuple[Statement, ...]:
+    """All that a publisher says of an image."""
+    read = read_report(report.read_text(), source=report.name)
+    now = datetime.now(UTC)
+    making = Making(
+        identifier=IDENTIFIER, base="tfimg/base:trixie-py3.13", base_digest=read.lock, locks={"tensorflow": read.lock},
+        recipe=read.lock, revision=None, engine="Docker", version="0.1.0", began=now, ended=now,
+    )  # fmt: skip
+    return (
+        result_statement(read, subject=subject, ran=Ran(host="here", engine="Docker", version="0.1.0")),
+        validation_report(read, subject=subject),
+        provenance(making, subject=subject),
+        *sboms(INVENTORY, subject=subject, made=now),
+    )
+
+
+def publish(engine: DockerEngine, name: str, report: Path, key: SigningKey, state: Path) -> Published:
+    """Push under a name, attach everything."""
+    pushed(engine, name)
+    place = opened(name, state)
+    found = place.find(parse(name).target)
+    assert found is not None
+    statements = everything(report, Subject(name=place.repository, digest=found.digest))
+    attach(place, found.digest, statements, key=key)
+    return Published(
+        registry=place, image=f"{place.repository}@{found.digest}", digest=found.digest, statements=statements, key=key
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def published(
+    engine: DockerEngine, made: Path, address: str, tools: Tools, tmp_path_factory: pytest.TempPathFactory
+) -> Published:
+    """An image whose evidence nobody has touched, and whose key the tools have as /work/ours.pub."""
+    key, state = generate(), tmp_path_factory.mktemp("state")
+    (tools.folder / "ours.pub").write_bytes(key.verifying.pem)
+    (tools.folder / "theirs.pub").write_bytes(generate().verifying.pem)
+    return publish(engine, f"{address}/team/true:2.20", made, key, state)
+
+
+@pytest.fixture
+def spoiled(
+    engine: DockerEngine, made: Path, address: str, published: Published, tmp_path: Path, request: Any
+) -> Published:
+    """The same image in a repository of its own, whose evidence a test may change."""
+    name = f"{address}/team/{request.node.name.lower().split('[')[0][:60]}:2.20"
+    return publish(engine, name, made, published.key, tmp_path)
+
+
+def verify(tools: Tools, image: str, *options: str, key: str = "ours.pub") -> Ended:
+    return tools("cosign", "verify", f"--key={key}", "--insecure-ignore-tlog=true", *options, image)
+
+
+def attestation(tools: Tools, image: str, kind: str, *options: str, key: str = "ours.pub") -> Ended:
+    return tools(
+        "cosign", "verify-attestation", f"--key={key}", "--insecure-ignore-tlog=true", f"--type={kind}", *options, image
+    )  # fmt: skip
+
+
+def test_cosign_accepts_the_image_s_signature(tools: Tools, published: Published) -> None:
+    ended = verify(tools, published.image)
+    assert ended.code == 0, ended.stderr
+    (payload,) = json.loads(ended.stdout)
+    assert payload["critical"]["image"]["docker-manifest-digest"] == published.digest
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cosign_accepts_each_statement(tools: Tools, published: Published, kind: str) -> None:
+    ended = attestation(tools, published.image, KINDS[kind])
+    assert ended.code == 0, ended.stderr
+    (envelope,) = ended.documents
+    said = next(one for one in published.statements if one.predicate_type == kind)
+    assert base64.b64decode(envelope["payload"]) == said.content
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cosign_accepts_each_bundle(tools: Tools, published: Published, kind: str) -> None:
+    ended = attestation(tools, published.image, KINDS[kind], "--new-bundle-format")
+    assert ended.code == 0, ended.stderr
+
+
+def test_cosign_refuses_another_key(tools: Tools, published: Published) -> None:
+    assert verify(tools, published.image, key="theirs.pub").code != 0
+    assert attestation(tools, published.image, TEST_RESULT, key="theirs.pub").code != 0
+
+
+def under(published: Published, ending: str) -> list[dict[str, Any]]:
+    return layers_under(published.registry, tag_of(published.digest, ending))
+
+
+def put(published: Published, ending: str, layers: list[dict[str, Any]]) -> None:
+    """Write cosign's tag anew, with all digests right."""
+    tag = tag_of(published.digest, ending)
+    found = published.registry.find(tag)
+    assert found is not None
+    content = compact({**found.document, "layers": layers})
+    published.registry.put(tag, Manifest(media_type=OCI_MANIFEST, content=content))
+
+
+def test_changed_words_are_refused_by_cosign_and_by_us(tools: Tools, spoiled: Published) -> None:
+    layers = under(spoiled, "att")
+    first = next(one for one in layers if one["annotations"]["predicateType"] == TEST_RESULT)
+    envelope = json.loads(b"".join(spoiled.registry.blob(first["digest"])))
+    words = base64.b64decode(envelope["payload"]).replace(b'"passedTests":["one"]', b'"passedTests":["two"]')
+    changed = compact({**envelope, "payload": base64.b64encode(words).decode()})
+    described = spoiled.registry.put_blob(changed)
+    put(spoiled, "att", [{**first, "digest": described.digest, "size": described.size}])
+    assert attestation(tools, spoiled.image, TEST_RESULT).code != 0
+    refused(tools, spoiled, code=66, says="its content was changed")
+
+
+def test_a_replaced_signature_is_refused_by_cosign_and_by_us(tools: Tools, spoiled: Published) -> None:
+    layers = under(spoiled, "att")
+    first, other = (json.loads(b"".join(spoiled.registry.blob(one["digest"]))) for one in layers[:2])
+    changed = compact({**first, "signatures": other["signatures"]})
+    described = spoiled.registry.put_blob(changed)
+    put(spoiled, "att", [{**layers[0], "digest": described.digest, "size": described.size}])
+    assert attestation(tools, spoiled.image, layers[0]["annotations"]["predicateType"]).code != 0
+    refused(tools, spoiled, code=66, says="its signature was replaced")
+
+
+def test_evidence_of_another_image_is_refused_by_cosign_and_by_us(
+    engine: DockerEngine, tools: Tools, published: Published, address: str, tmp_path: Path
+) -> None:
+    """Another image gets the tag that the first image's evidence is under."""
+    name = f"{address}/team/moved:2.20"
+    (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY Dockerfile /\n")
+    docker("build", f"--tag={name}", str(tmp_path), host=engine.host)
+    docker("push", "--quiet", name, host=engine.host)
+    engine.remove(name)
+    place = opened(name, tmp_path)
+    found = place.find("2.20")
+    assert found is not None
+    attach(place, found.digest, published.statements, key=published.key)
+    moved = replace(
+        published, registry=place, image=f"{place.repository}@{found.digest}", digest=found.digest
+    )
+    assert attestation(tools, moved.image, TEST_RESULT).code != 0
+    refused(tools, moved, code=66, says="was signed for another image")
+
+
+def refused(tools: Tools, published: Published, *, code: int, says: str) -> None:
+    ended = tfimg("verify", published.image, "--key", str(tools.folder / "ours.pub"))
+    assert ended.code == code, ended.stderr
+    assert says in ended.stderr
+
+
+def test_oras_finds_every_bundle_and_pulls_what_was_signed(tools: Tools, published: Published) -> None:
+    ended = tools("oras", "discover", "--plain-http", "--format=json", published.image)
+    assert ended.code == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    found = told.get("referrers", told.get("manifests"))
+    kinds = {one["annotations"]["dev.sigstore.bundle.predicateType"]: one["digest"] for one in found}
+    assert kinds.keys() == KINDS.keys()
+    pulled = tools(
+        "oras", "pull", "--plain-http", "--output=pulled", f"{published.name}@{kinds[TEST_RESULT]}"
+    )
+    assert pulled.code == 0, pulled.stderr
+    (file,) = (tools.folder / "pulled").iterdir()
+    bundle = json.loads(file.read_text())
+    said = next(one for one in published.statements if one.predicate_type == TEST_RESULT)
+    assert base64.b64decode(bundle["dsseEnvelope"]["payload"]) == said.content
+
+
+def test_a_key_that_cosign_made_signs_what_cosign_accepts(
+    engine: DockerEngine, tools: Tools, made: Path, address: str, tmp_path: Path
+) -> None:
+    ended = tools("cosign", "generate-key-pair", COSIGN_PASSWORD=PASSWORD)
+    assert ended.code == 0, ended.stderr
+    pem = (tools.folder / "cosign.key").read_bytes()
+    key = read_signing_key(pem, password=PASSWORD.encode(), source="cosign.key")
+    assert key.verifying.pem == (tools.folder / "cosign.pub").read_bytes()
+    image = publish(engine, f"{address}/team/theirs:2.20", made, key, tmp_path).image
+    assert verify(tools, image, key="cosign.pub").code == 0
+    assert attestation(tools, image, TEST_RESULT, key="cosign.pub").code == 0
+
+
+def test_what_cosign_attached_before_stays_and_is_read(
+    engine: DockerEngine, tools: Tools, made: Path, address: str, tmp_path: Path
+) -> None:
+    """With cosign's own key, which we read too: one signer, two programs."""
+    if not (tools.folder / "cosign.key").exists():
+        assert tools("cosign", "generate-key-pair", COSIGN_PASSWORD=PASSWORD).code == 0
+    name = f"{address}/team/both:2.20"
+    pushed(engine, name)
+    place = opened(name, tmp_path)
+    found = place.find("2.20")
+    assert found is not None
+    image = f"{place.repository}@{found.digest}"
+    (tools.folder / "predicate.json").write_text('{"by": "cosign"}')
+    ended = tools(
+        "cosign", "attest", "--yes", "--tlog-upload=false", "--key=cosign.key", "--type=https://x.test/kind",
+        "--predicate=predicate.json", image, COSIGN_PASSWORD=PASSWORD,
+    )  # fmt: skip
+    assert ended.code == 0, ended.stderr
+    pem = (tools.folder / "cosign.key").read_bytes()
+    key = read_signing_key(pem, password=PASSWORD.encode(), source="cosign.key")
+    attach(
+        place, found.digest, everything(made, Subject(name=place.repository, digest=found.digest)), key=key
+    )
+    for kind in ("https://x.test/kind", TEST_RESULT):
+        assert attestation(tools, image, kind, key="cosign.pub").code == 0
+    ended = tfimg("verify", image, "--key", str(tools.folder / "cosign.pub"), "--json")
+    assert ended.code == 0, ended.stderr
+    assert ended.json["evidence"] == sorted([*KINDS, "https://x.test/kind"])
+
+
+def test_attaching_again_sends_nothing_and_changes_nothing(spoiled: Published) -> None:
+    tag = tag_of(spoiled.digest, "att")
+    before, listed = spoiled.registry.find(tag), spoiled.registry.referrers(spoiled.digest)
+    attach(spoiled.registry, spoiled.digest, spoiled.statements, key=spoiled.key)
+    assert spoiled.registry.find(tag) == before
+    assert spoiled.registry.referrers(spoiled.digest) == listed
+    assert len(listed) == len(KINDS)
+
+
+def test_verify_and_pull_as_a_person_runs_them(
+    engine: DockerEngine, tools: Tools, published: Published
+) -> None:
+    key, name = str(tools.folder / "ours.pub"), f"{published.name}:2.20"
+    ended = tfimg("verify", name, "--key", key, "--require", "validated,max-age=1h", "--json")
+    assert ended.code == 0, ended.stderr
+    assert (ended.json["digest"], ended.json["level"]) == (published.digest, "validated")
+    ended = tfimg("pull", name, "--key", key)
+    try:
+        assert ended.code == 0, ended.stderr
+        assert engine.digest(name) is not None
+    finally:
+        engine.remove(name)
+    other = tfimg("pull", name, "--key", str(tools.folder / "theirs.pub"), "--json")
+    assert (other.code, other.json["error"]) == (65, "UnsignedError")
+    assert engine.digest(name) is None
+
+
+def test_a_registry_that_is_gone_proves_nothing(tools: Tools, published: Published) -> None:
+    assert published.digest
+    ended = tfimg("verify", "127.0.0.1:9/team/true:2.20", "--key", str(tools.folder / "ours.pub"))
+    assert ended.code == 14, ended.stderr

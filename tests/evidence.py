@@ -1,0 +1,52 @@
+"""An image in a registry with its evidence, for tests of who reads it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from registries import MemoryRegistry
+from reports import GREEN, result
+from signing import OURS
+from tfimg.registry.attach import attach
+from tfimg.registry.keys import SigningKey
+from tfimg.registry.protocol import OCI_MANIFEST, Manifest
+from tfimg.registry.statement import Statement, Subject
+from tfimg.registry.tested import Ran, validation_report
+from tfimg.registry.tested import test_result as result_statement
+from tfimg.validation.report import CheckResult, Report
+
+IMAGE = Manifest(media_type=OCI_MANIFEST, content=b'{"schemaVersion":2,"config":{},"layers":[]}')
+SUBJECT = Subject(name="registry.test:5000/team/tensorflow", digest=IMAGE.digest)
+RAN = Ran(host="gpu-runner-3", engine="Docker 26.1.5", version="0.1.0")
+NOW = datetime(2026, 1, 12, tzinfo=UTC)
+"""Nine days and some hours after the reports."""
+
+SEEN = CheckResult(
+    check="gpu.visible", outcome="passed", reason=None, seconds=1.0,
+    evidence={"gpu": ["NVIDIA H100"], "capability": ["9.0"], "driver": "535.104.05"},
+)  # fmt: skip
+ON_GPU = replace(
+    GREEN, identifier="2.15.1-cuda12.2-py3.11", device="gpu", results=(*GREEN.results, SEEN),
+    required=(*GREEN.required, "gpu.visible"),
+)  # fmt: skip
+LINKED = replace(
+    GREEN, identifier="2.15.1-cuda12.2-py3.11", device="gpu", aim="linked", unproven=("gpu.visible",)
+)
+FAILED = replace(ON_GPU, results=(*ON_GPU.results, result("gpu.matmul", "failed", "0.0 is not 108.0")))
+
+
+def said(report: Report, *, of: str = IMAGE.digest) -> tuple[Statement, Statement]:
+    """The statements about a report on the image, or on another digest."""
+    subject = replace(SUBJECT, digest=of)
+    return result_statement(report, subject=subject, ran=RAN), validation_report(report, subject=subject)
+
+
+def published(*reports: Report, key: SigningKey = OURS) -> MemoryRegistry:
+    """A registry that has the image under two tags, with the evidence of these reports."""
+    registry = MemoryRegistry()
+    for tag in ("2.15", "2.15-gpu"):
+        registry.put(tag, IMAGE)
+    for report in reports:
+        attach(registry, IMAGE.digest, said(report), key=key)
+    return registry

@@ -1,0 +1,234 @@
+"""A small registry in this process that does what distribution 2.8 does not: list referrers, page, go on with uploads.
+
+It speaks real HTTP on loopback, and is no substitute for a real registry, which the engine tier has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+from urllib.parse import parse_qs, urlsplit
+
+from serving import AnyMethod, Server, serving
+from tfimg.registry.protocol import OCI_INDEX
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What was asked: `name` is what follows the kind of thing in the path."""
+
+    method: str
+    name: str
+    query: dict[str, str]
+    headers: Any
+    body: bytes
+
+
+def digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def error(status: int, code: str, message: str = "", **headers: str) -> Answer:
+    body = json.dumps({"errors": [{"code": code, "message": message}]}).encode()
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return status, {"Content-Type": "application/json", **named}, body
+
+
+@dataclass(kw_only=True)
+class Loopback:
+    """What it has and how it behaves. `page` is how many entries a list has at once; `users` are names and passwords.
+
+    With `tokens`, it sends who asks to its own token server, which hands one out and takes it back after `uses`.
+    """
+
+    address: str = ""
+    native: bool = True
+    ranges: bool = True
+    page: int = 1000
+    users: dict[str, str] = field(default_factory=dict)
+    readers: frozenset[str] = frozenset()
+    tokens: bool = False
+    uses: int = 1000
+    manifests: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    uploads: dict[str, bytearray] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    given: dict[str, list[Any]] = field(default_factory=dict)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def answer(self, method: str, url: str, headers: Any, body: bytes) -> Answer:
+        parts = urlsplit(url)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        with self.lock:
+            self.asked.append(f"{method} {url}")
+            self.headers.append(dict(headers.items()))
+            if parts.path == "/token":
+                return self._token(method, query, headers, body)
+            refused = self._entry(method, headers)
+            found = re.fullmatch(r"/v2/(.+)/(manifests|blobs|tags|referrers)/(.*)", parts.path)
+            if refused or not found:
+                return refused or error(404, "NAME_UNKNOWN")
+            request = Request(method=method, name=found[3], query=query, headers=headers, body=body)
+            answer: Answer = getattr(self, f"_{found[2]}")(request)
+            return answer
+
+    def _entry(self, method: str, headers: Any) -> Answer | None:
+        if not self.users:
+            return None
+        said = headers.get("Authorization", "")
+        if not self.tokens:
+            if self._user(said) is None:
+                return error(
+                    401, "UNAUTHORIZED", "authentication required", WWW_Authenticate='Basic realm="here"'
+                )
+            return None
+        actions = {"GET": "pull", "HEAD": "pull", "DELETE": "delete"}.get(method, "pull,push")
+        challenge = (
+            f'Bearer realm="http://{self.address}/token",service="here",scope="repository:team/tf:{actions}"'
+        )
+        token = self.given.get(said.removeprefix("Bearer "))
+        if token is None or not token[0]:
+            return error(401, "UNAUTHORIZED", "authentication required", WWW_Authenticate=challenge)
+        if actions not in token[1]:
+            challenge += ',error="insufficient_scope"'
+            return error(401, "DENIED", "requested access is denied", WWW_Authenticate=challenge)
+        token[0] -= 1
+        return None
+
+    def _user(self, said: str) -> str | None:
+        name, _, password = b64decode(said.removeprefix("Basic ")).decode().partition(":")
+        return name if self.users.get(name) == password and name else None
+
+    def _token(self, method: str, query: dict[str, str], headers: Any, body: bytes) -> Answer:
+        if method == "POST":
+            form = {name: values[0] for name, values in parse_qs(body.decode()).items()}
+            name = form["refresh_token"] if form["refresh_token"] in self.users else None
+            scope = form["scope"]
+        else:
+            name, scope = self._user(headers.get("Authorization", "")), query["scope"]
+        if name is None:
+            return error(401, "UNAUTHORIZED", "incorrect username or password")
+        wanted = scope.rpartition(":")[2]
+        token = f"token-{len(self.given)}"
+        self.given[token] = [self.uses, {"pull", *([] if name in self.readers else [wanted])}]
+        return 200, {"Content-Type": "application/json"}, json.dumps({"access_token": token}).encode()
+
+    def _manifests(self, asked: Request) -> Answer:
+        if asked.method == "PUT":
+            return self._put(asked.name, asked.headers["Content-Type"], asked.body)
+        if asked.method == "DELETE":
+            return (202, {}, b"") if self.tags.pop(asked.name, None) else error(404, "MANIFEST_UNKNOWN")
+        key = self.tags.get(asked.name, asked.name)
+        if key not in self.manifests:
+            return error(404, "MANIFEST_UNKNOWN", "manifest unknown")
+        kind, content = self.manifests[key]
+        return 200, {"Content-Type": kind, "Docker-Content-Digest": key}, content
+
+    def _put(self, name: str, kind: str, body: bytes) -> Answer:
+        key = digest(body)
+        self.manifests[key] = (kind, body)
+        if not name.startswith("sha256:"):
+            self.tags[name] = key
+        subject = json.loads(body).get("subject", {}).get("digest")
+        return 201, {"OCI-Subject": subject} if subject and self.native else {}, b""
+
+    def _tags(self, asked: Request) -> Answer:
+        return self._page(
+            "tags/list", sorted(self.tags), asked.query, lambda page: {"name": "team/tf", "tags": page}
+        )
+
+    def _referrers(self, asked: Request) -> Answer:
+        if not self.native:
+            return 404, {"Content-Type": "text/plain"}, b"404 page not found"
+        found = []
+        for key, (kind, content) in self.manifests.items():
+            document = json.loads(content)
+            if document.get("subject", {}).get("digest") == asked.name:
+                found.append(
+                    {
+                        "mediaType": kind, "digest": key, "size": len(content),
+                        "artifactType": document["artifactType"], "annotations": document.get("annotations", {}),
+                    }
+                )  # fmt: skip
+        status, said, content = self._page(
+            f"referrers/{asked.name}", found, asked.query, lambda page: {"manifests": page}
+        )
+        return status, {**said, "Content-Type": OCI_INDEX}, content
+
+    def _page(self, name: str, whole: list[Any], query: dict[str, str], shape: Any) -> Answer:
+        first = int(query.get("from", 0))
+        following = first + self.page
+        link = (
+            {"Link": f'</v2/team/tf/{name}?from={following}>; rel="next"'} if following < len(whole) else {}
+        )
+        return 200, link, json.dumps(shape(whole[first:following])).encode()
+
+    def _blobs(self, asked: Request) -> Answer:
+        if asked.name.startswith("uploads/"):
+            return self._upload(asked, asked.name.removeprefix("uploads/"))
+        if asked.name not in self.blobs:
+            return error(404, "BLOB_UNKNOWN", "blob unknown to registry")
+        content = self.blobs[asked.name]
+        span = re.fullmatch(r"bytes=(\d+)-", asked.headers.get("Range", ""))
+        return (206, {}, content[int(span[1]) :]) if span and self.ranges else (200, {}, content)
+
+    def _upload(self, asked: Request, name: str) -> Answer:
+        if asked.method == "POST":
+            name = f"upload-{len(self.uploads)}"
+            self.uploads[name] = bytearray()
+        if name not in self.uploads:
+            return error(404, "BLOB_UPLOAD_UNKNOWN")
+        held = self.uploads[name]
+        if asked.method == "PATCH" and int(asked.headers["Content-Range"].partition("-")[0]) != len(held):
+            return error(416, "BLOB_UPLOAD_INVALID")
+        held += asked.body
+        if asked.method == "PUT":
+            content = bytes(self.uploads.pop(name))
+            if digest(content) != asked.query["digest"]:
+                return error(400, "DIGEST_INVALID", "provided digest did not match uploaded content")
+            self.blobs[asked.query["digest"]] = content
+            return 201, {}, b""
+        there = {
+            "Location": f"/v2/team/tf/blobs/uploads/{name}?state={len(held)}",
+            "Range": f"0-{len(held) - 1}",
+        }
+        return 204 if asked.method == "GET" else 202, there, b""
+
+
+@contextmanager
+def loopback(**behaviour: Any) -> Iterator[Loopback]:
+    """A registry for as long as the block lasts."""
+    here = Loopback(**behaviour)
+    with serving(_Handler, here) as here.address:
+        yield here
+
+
+class _Handler(AnyMethod):
+    def answer(self) -> None:
+        here: Loopback = cast("Server", self.server).subject
+        size = int(self.headers.get("Content-Length", 0))
+        body = self.rfile.read(size)
+        if len(body) < size and self.command != "PATCH":
+            return
+        # What came of a chunk before the connection was cut is kept: that is what distribution does not do.
+        status, headers, content = here.answer(self.command, self.path, self.headers, body)
+        if len(body) < size:
+            self.close_connection = True
+            return
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(content)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)

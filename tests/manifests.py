@@ -1,0 +1,50 @@
+"""Manifests, blobs and who sends them, for tests of registries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tfimg.registry.client import HttpRegistry
+from tfimg.registry.connection import Way
+from tfimg.registry.credentials import Credentials
+from tfimg.registry.protocol import EMPTY, OCI_MANIFEST, Manifest, digest_of
+from tfimg.registry.upload import upload
+
+ANN = Credentials(username="ann", password="secret")
+PLAIN = Way(plain=True, connect_seconds=5, silence_seconds=5)
+
+Open = Callable[..., HttpRegistry]
+"""Makes the client of a registry: its address, and by name whatever is not as usual."""
+
+
+class Slept(list[float]):
+    """Waits nothing, and remembers what it was asked to."""
+
+    def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+
+
+CONTENT = bytes(range(256)) * 300
+"""76 800 bytes: 7.5 chunks of those below."""
+
+CHUNK = 10_240
+
+
+def manifest(name: str = "one", **more: object) -> Manifest:
+    document = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "annotations": {"name": name}, **more}
+    # Unlike anything that a library would write: the bytes count.
+    return Manifest(media_type=OCI_MANIFEST, content=json.dumps(document, indent=3).encode() + b"\n")
+
+
+def about(subject: Manifest, name: str = "one") -> Manifest:
+    described = {"mediaType": OCI_MANIFEST, "digest": subject.digest, "size": len(subject.content)}
+    return manifest(name, artifactType="application/x-test", subject=described, config={"mediaType": EMPTY})
+
+
+def send(client: HttpRegistry, pieces: Any = (CONTENT,)) -> list[int]:
+    """Upload in chunks; what was said to have arrived."""
+    sent: list[int] = []
+    upload(client._connection, digest_of(CONTENT), pieces, sent=sent.append, chunk=CHUNK)
+    return sent

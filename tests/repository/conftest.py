@@ -1,0 +1,57 @@
+"""A client of registries, a registry in this process, and a proxy between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faulty import Faulty, faulty
+from loopback import Loopback, loopback
+from manifests import PLAIN, Open, Slept
+from tfimg.registry.client import HttpRegistry
+from tfimg.registry.connection import Connection, Way
+from tfimg.registry.credentials import Credentials
+from tfimg.registry.reference import parse_repository
+from tfimg.registry.retry import Patience
+
+
+@pytest.fixture
+def slept() -> Slept:
+    """What was waited, had anybody waited."""
+    return Slept()
+
+
+@pytest.fixture
+def open_registry(slept: Slept, tmp_path: Path) -> Open:
+    """The client of a registry by its address."""
+
+    def opened(
+        address: str, *, credentials: Credentials | None = None, way: Way = PLAIN, **rest: Any
+    ) -> HttpRegistry:
+        reference = parse_repository(f"{address}/team/tf")
+        patience = Patience(sleep=slept, chance=lambda: 1.0)
+        connection = Connection(reference, credentials=credentials, way=way, patience=patience)
+        return HttpRegistry(connection, locks=tmp_path / "locks", **rest)
+
+    return opened
+
+
+@pytest.fixture
+def here() -> Iterator[Loopback]:
+    with loopback() as registry:
+        yield registry
+
+
+@pytest.fixture
+def proxy(here: Loopback) -> Iterator[Faulty]:
+    with faulty(here.address) as between:
+        yield between
+
+
+@pytest.fixture
+def client(proxy: Faulty, open_registry: Open) -> HttpRegistry:
+    """A client whose every request goes through the proxy."""
+    return open_registry(proxy.address)

@@ -1,0 +1,212 @@
+"""Who we are to a registry, whom we trust, and the way there."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trustme
+
+from faulty import Fault, faulty
+from loopback import Loopback, loopback
+from manifests import ANN, CONTENT, PLAIN, Open, Slept, manifest, send
+from tfimg.errors import NetworkError, RegistryRefused
+from tfimg.registry.connection import Way
+from tfimg.registry.credentials import Credentials
+from tfimg.registry.protocol import digest_of
+
+
+@pytest.fixture(params=[False, True], ids=["basic", "token"])
+def locked(request: pytest.FixtureRequest) -> Iterator[Loopback]:
+    with loopback(users={"ann": "secret", "t0ken": ""}, tokens=request.param) as registry:
+        yield registry
+
+
+def test_who_is_known_may_read_and_write(locked: Loopback, open_registry: Open) -> None:
+    client = open_registry(locked.address, credentials=ANN)
+    client.put("1", manifest())
+    client.put_blob(b"{}")
+    assert client.find("1") == manifest()
+    assert client.untag("1")
+    assert b"".join(client.blob(digest_of(b"{}"))) == b"{}"
+
+
+def test_a_wrong_password_has_its_own_sentence(locked: Loopback, open_registry: Open, slept: Slept) -> None:
+    client = open_registry(locked.address, credentials=replace(ANN, password="wrong"))
+    with pytest.raises(RegistryRefused, match=r"does not take our credentials: 401 .*docker login") as caught:
+        client.put("1", manifest())
+    assert "wrong" not in str(caught.value)
+    assert slept == []
+
+
+def test_without_credentials_the_sentence_says_how_to_have_some(
+    open_registry: Open,
+) -> None:
+    with (
+        loopback(users={"ann": "secret"}) as registry,
+        pytest.raises(
+            RegistryRefused, match=r"wants to know who asks for .*: 401 UNAUTHORIZED: .*docker login 127"
+        ),
+    ):
+        open_registry(registry.address).find("1")
+
+
+def test_who_may_only_read_is_told_so(open_registry: Open, slept: Slept) -> None:
+    with loopback(users={"ann": "secret"}, tokens=True, readers=frozenset({"ann"})) as registry:
+        client = open_registry(registry.address, credentials=ANN)
+        assert client.tags() == ()
+        with pytest.raises(
+            RegistryRefused, match=r"does not let us write to .*/team/tf: 401 DENIED: requested"
+        ):
+            client.put("1", manifest())
+    assert slept == []
+
+
+def test_an_identity_token_is_changed_for_another(open_registry: Open) -> None:
+    with loopback(users={"t0ken": ""}, tokens=True) as registry:
+        open_registry(registry.address, credentials=Credentials(identity_token="t0ken")).put("1", manifest())
+        assert "POST /token" in registry.asked
+
+
+def test_a_token_that_ran_out_is_asked_for_again(open_registry: Open) -> None:
+    with loopback(users={"ann": "secret"}, tokens=True, uses=3) as registry:
+        client = open_registry(registry.address, credentials=ANN)
+        send(client)
+        assert registry.blobs[digest_of(CONTENT)] == CONTENT
+        assert len(registry.given) == 5
+
+
+def test_a_token_is_kept_as_long_as_it_lasts(open_registry: Open) -> None:
+    with loopback(users={"ann": "secret"}, tokens=True) as registry:
+        client = open_registry(registry.address, credentials=ANN)
+        for tag in "abc":
+            client.put(tag, manifest(tag))
+        assert len(registry.given) == 2
+
+
+def test_a_token_server_that_fails_is_asked_again(open_registry: Open, slept: Slept) -> None:
+    with loopback(users={"ann": "secret"}, tokens=True) as registry, faulty(registry.address) as between:
+        registry.address = between.address  # where it sends those who ask
+        between.faults.append(Fault(path="/token", status=503, times=2))
+        assert open_registry(between.address, credentials=ANN).tags() == ()
+    assert slept == [1, 2]
+
+
+def test_nobody_else_is_told_who_we_are(open_registry: Open) -> None:
+    """A registry hands its blobs out by the address of another server, and takes them there too."""
+    with (
+        loopback() as store,
+        loopback(users={"ann": "secret"}) as registry,
+        faulty(registry.address) as between,
+    ):
+        store.blobs[digest_of(CONTENT)] = CONTENT
+        away = f"http://{store.address}"
+        between.faults += [
+            Fault(
+                method="GET",
+                path="/blobs/",
+                status=307,
+                headers={"Location": f"{away}/v2/a/blobs/{digest_of(CONTENT)}"},
+            ),
+        ]
+        client = open_registry(between.address, credentials=ANN)
+        client.tags()  # from here on, the client has something to say
+        assert b"".join(client.blob(digest_of(CONTENT))) == CONTENT
+        store.uploads["there"] = bytearray()
+        between.faults.append(
+            Fault(method="POST", status=202, headers={"Location": f"{away}/v2/a/blobs/uploads/there"})
+        )
+        client.put_blob(b"{}")
+        assert store.blobs[digest_of(b"{}")] == b"{}"
+        assert [one for one in store.headers if "Authorization" in one] == []
+
+
+def test_a_password_goes_to_no_token_server_without_tls(open_registry: Open) -> None:
+    challenge = {"WWW-Authenticate": 'Bearer realm="http://tokens.invalid/",service="x"'}
+    with loopback() as registry, faulty(registry.address) as between:
+        between.faults.append(Fault(status=401, headers=challenge, times=-1))
+        client = open_registry(between.address, credentials=ANN)
+        client._connection._authorization._cleartext = False  # as to any registry that is not on loopback
+        with pytest.raises(RegistryRefused, match=r"to be sent to http://tokens.invalid/, which has no TLS"):
+            client.tags()
+
+
+@pytest.fixture
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def secure(here: Loopback, authority: trustme.CA) -> Iterator[str]:
+    """HOST:PORT of a registry with TLS, whose certificate is from an authority of its own."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with faulty(here.address, tls=context) as between:
+        yield between.address
+
+
+def test_an_authority_of_its_own_is_trusted_where_it_is_named(
+    secure: str, authority: trustme.CA, open_registry: Open, tmp_path: Path
+) -> None:
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    client = open_registry(secure, way=Way(ca=str(tmp_path / "ca.crt")))
+    client.put("1", manifest())
+    assert client.find("1") == manifest()
+
+
+def test_any_other_is_not(secure: str, open_registry: Open, slept: Slept, tmp_path: Path) -> None:
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.crt"))
+    for way in (Way(), Way(ca=str(tmp_path / "other.crt"))):
+        with pytest.raises(
+            NetworkError,
+            match=rf"The certificate of {secure} is not to be trusted: .*SSL_CERT_FILE.*certs.d/{secure}",
+        ):
+            open_registry(secure, way=way).tags()
+    assert slept == []
+
+
+def test_a_registry_on_loopback_may_have_none(here: Loopback, open_registry: Open) -> None:
+    assert open_registry(here.address, way=Way()).tags() == ()
+    assert open_registry(here.address.replace("127.0.0.1", "localhost"), way=Way()).tags() == ()
+
+
+def test_any_other_must_have_it_unless_said_otherwise(
+    here: Loopback, open_registry: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfimg.registry.connection.is_loopback", lambda _: False)
+    with pytest.raises(NetworkError, match=r"does not speak TLS as it should: wrong version number"):
+        open_registry(here.address, way=Way()).tags()
+    assert open_registry(here.address, way=PLAIN).tags() == ()
+
+
+@pytest.mark.parametrize(("no_proxy", "through"), [("", True), ("registry.invalid", False)])
+def test_a_proxy_is_used_and_gone_past(
+    no_proxy: str, through: bool, here: Loopback, open_registry: Open
+) -> None:
+    """What an HTTP proxy is asked for is a whole address, which the registry behind this one does not know."""
+    with faulty(here.address) as company:
+        way = replace(PLAIN, proxies={"http": f"http://{company.address}", "no_proxy": no_proxy})
+        client = open_registry("registry.invalid:5000", way=way)
+        if through:
+            assert client.tags() == ()
+            assert company.asked == ["GET http://registry.invalid:5000/v2/team/tf/tags/list"]
+        else:
+            with pytest.raises(NetworkError, match=r"cannot be reached"):
+                client.tags()
+            assert company.asked == []
+
+
+def test_nothing_on_this_machine_is_asked_of_a_proxy(here: Loopback, open_registry: Open) -> None:
+    way = replace(PLAIN, proxies={"http": "http://127.0.0.1:9"})
+    assert open_registry(here.address, way=way).tags() == ()
+
+
+def test_a_proxy_that_is_gone_is_named(open_registry: Open) -> None:
+    way = replace(PLAIN, proxies={"http": "http://127.0.0.1:9"})
+    with pytest.raises(
+        NetworkError, match=r"The proxy on the way to registry.invalid does not work: connection ref"
+    ):
+        open_registry("registry.invalid", way=way).tags()

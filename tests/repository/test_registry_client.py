@@ -1,0 +1,220 @@
+"""Manifests, tags and blobs over HTTP on loopback: what is asked for, and what a cut connection costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from faulty import Fault, Faulty
+from loopback import Loopback
+from manifests import CHUNK, CONTENT, Open, Slept, manifest, send
+from tfimg.errors import NetworkError, NotInRegistry, RegistryRefused, TagMoved, TamperedError
+from tfimg.registry.client import HttpRegistry
+from tfimg.registry.protocol import OCI_MANIFEST, digest_of
+from tfimg.registry.upload import upload
+
+
+def test_a_manifest_is_the_bytes_that_were_put(client: HttpRegistry, here: Loopback) -> None:
+    client.put("1", manifest())
+    assert here.manifests[here.tags["1"]] == (OCI_MANIFEST, manifest().content)
+    assert client.find("1") == client.find(manifest().digest) == manifest()
+    assert client.find("2") is None
+
+
+def test_every_kind_of_manifest_is_asked_for_as_it_is(client: HttpRegistry, here: Loopback) -> None:
+    client.find("1")
+    for kind in (
+        "oci.image.index.v1",
+        "oci.image.manifest.v1",
+        "distribution.manifest.list.v2",
+        "distribution.manifest.v2",
+    ):
+        assert kind in here.headers[-1]["Accept"]
+    assert here.headers[-1]["Accept-Encoding"] == "identity"
+
+
+def test_a_tag_that_somebody_moves_at_that_moment_is_told(
+    client: HttpRegistry, proxy: Faulty, here: Loopback
+) -> None:
+    other = manifest("other")
+    here.manifests[other.digest] = (other.media_type, other.content)
+    proxy.faults.append(
+        Fault(method="GET", path="/manifests/1$", before=lambda: here.tags.update({"1": other.digest}))
+    )
+    with pytest.raises(
+        TagMoved, match=rf"/team/tf:1 was put to {manifest().digest}, and leads to {other.digest}"
+    ):
+        client.put("1", manifest())
+
+
+def test_a_manifest_that_is_not_there_after_all_is_told(client: HttpRegistry, proxy: Faulty) -> None:
+    proxy.faults.append(Fault(method="GET", path="/manifests/1$", status=404))
+    with pytest.raises(RegistryRefused, match=r"took 1 of .*/team/tf, and does not have it"):
+        client.put("1", manifest())
+
+
+def test_a_manifest_under_another_digest_is_not_taken(client: HttpRegistry, here: Loopback) -> None:
+    here.manifests[manifest("other").digest] = (OCI_MANIFEST, manifest().content)
+    here.tags["1"] = manifest("other").digest
+    for reference in ("1", manifest("other").digest):
+        with pytest.raises(
+            TamperedError, match=rf"is {manifest('other').digest}, and sends {manifest().digest}"
+        ):
+            client.find(reference)
+
+
+@pytest.mark.parametrize("page", [1, 2, 3, 100])
+def test_tags_are_those_of_all_pages(page: int, client: HttpRegistry, here: Loopback) -> None:
+    here.page = page
+    for tag in "abc":
+        client.put(tag, manifest(tag))
+    assert client.tags() == ("a", "b", "c")
+
+
+def test_a_list_that_leads_back_to_itself_ends(client: HttpRegistry, proxy: Faulty) -> None:
+    link = {"Link": '<tags/list>; rel="next"', "Content-Type": "application/json"}
+    proxy.faults.append(Fault(path="/tags/list", times=-1, status=200, headers=link, body=b'{"tags": ["a"]}'))
+    assert client.tags() == ("a",)
+
+
+def test_a_repository_that_is_not_there_has_no_tags(client: HttpRegistry, proxy: Faulty) -> None:
+    proxy.faults.append(Fault(path="/tags/list", status=404, body=b"{}"))
+    assert client.tags() == ()
+    proxy.faults.append(Fault(path="/tags/list", status=200, body=b'{"name": "team/tf", "tags": null}'))
+    assert client.tags() == ()
+
+
+def test_a_tag_can_be_taken_away_and_its_manifest_stays(client: HttpRegistry) -> None:
+    client.put("1", manifest())
+    assert client.untag("1") is True
+    assert client.untag("1") is True
+    assert (client.find("1"), client.find(manifest().digest)) == (None, manifest())
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 405])
+def test_where_tags_cannot_be_taken_away_nothing_else_is(
+    status: int, client: HttpRegistry, proxy: Faulty
+) -> None:
+    client.put("1", manifest())
+    proxy.faults.append(Fault(method="DELETE", status=status, times=-1))
+    assert client.untag("1") is False
+    assert [one for one in proxy.asked if one.startswith("DELETE")] == ["DELETE /v2/team/tf/manifests/1"]
+
+
+def test_a_small_blob_is_sent_once(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:
+    for _ in range(2):
+        descriptor = client.put_blob(b"{}")
+        assert (descriptor.digest, descriptor.size) == (digest_of(b"{}"), 2)
+        assert descriptor.media_type == "application/octet-stream"
+    assert here.blobs == {digest_of(b"{}"): b"{}"}
+    assert (proxy.count("POST"), proxy.count("PATCH"), proxy.count("PUT")) == (1, 0, 1)
+
+
+def test_a_blob_s_bytes_come_back_and_their_number_is_told(here: Loopback, open_registry: Open) -> None:
+    told: list[tuple[str, int, int]] = []
+    client = open_registry(here.address, moved=lambda *what: told.append(what))
+    digest = digest_of(CONTENT)
+    client.put_stream(digest, len(CONTENT), iter([CONTENT[:100], CONTENT[100:]]))
+    assert b"".join(client.blob(digest)) == CONTENT
+    assert told == [(digest, len(CONTENT), len(CONTENT))] * 2
+
+
+def test_an_empty_blob_is_one(client: HttpRegistry) -> None:
+    client.put_blob(b"")
+    assert list(client.blob(digest_of(b""))) == []
+
+
+def test_a_large_blob_goes_in_chunks(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:
+    sent = send(client, iter([CONTENT[:1], CONTENT[1:30_000], CONTENT[30_000:]]))
+    assert here.blobs[digest_of(CONTENT)] == CONTENT
+    assert sent == [*range(CHUNK, len(CONTENT), CHUNK), len(CONTENT)]
+    assert proxy.count("PATCH") == 8
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(cut_request=4_000),
+        Fault(cut_request=0),
+        Fault(drop_answer=True),
+        Fault(status=503),
+        Fault(cut_request=4_000, times=4),
+        Fault(drop_answer=True, times=3, skip=2),
+    ],
+)
+def test_an_upload_that_was_cut_goes_on_where_it_was(
+    fault: Fault, client: HttpRegistry, here: Loopback, proxy: Faulty
+) -> None:
+    """An iterator can be read but once: what has arrived is not sent again."""
+    proxy.faults.append(replace(fault, method="PATCH", skip=fault.skip or 1))
+    send(client, iter([CONTENT]))
+    assert here.blobs[digest_of(CONTENT)] == CONTENT
+    assert (proxy.count("POST"), fault.times) == (1, fault.times)
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault(method="GET", path="uploads", status=404), Fault(method="PUT", status=404)]
+)
+def test_an_upload_that_the_registry_gave_up_begins_anew(
+    fault: Fault, client: HttpRegistry, here: Loopback, proxy: Faulty
+) -> None:
+    proxy.faults += [Fault(method="PATCH", skip=3, cut_request=100), fault]
+    send(client, [CONTENT])
+    assert here.blobs[digest_of(CONTENT)] == CONTENT
+    assert proxy.count("POST") == 2
+
+
+def test_what_cannot_be_read_again_cannot_begin_anew(client: HttpRegistry, proxy: Faulty) -> None:
+    proxy.faults += [
+        Fault(method="PATCH", skip=3, cut_request=100),
+        Fault(method="GET", path="uploads", status=404),
+    ]
+    with pytest.raises(NetworkError, match=r"lost an upload that was cut"):
+        send(client, iter([CONTENT]))
+
+
+def test_a_lost_answer_to_the_last_request_is_no_second_upload(client: HttpRegistry, proxy: Faulty) -> None:
+    proxy.faults.append(Fault(method="PUT", drop_answer=True))
+    send(client, iter([CONTENT]))
+    assert proxy.count("POST") == 1
+
+
+def test_bytes_of_another_digest_are_not_taken(client: HttpRegistry, here: Loopback) -> None:
+    with pytest.raises(TamperedError, match=rf"is not {digest_of(b'x')}"):
+        upload(client._connection, digest_of(b"x"), [b"y"], sent=int)
+    assert here.blobs == {}
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_download_that_was_cut_goes_on(
+    times: int, ranges: bool, client: HttpRegistry, here: Loopback, proxy: Faulty
+) -> None:
+    here.ranges = ranges
+    content = CONTENT * 100
+    here.blobs[digest_of(content)] = content
+    proxy.faults.append(Fault(path="/blobs/", cut_answer=3_000_000, times=times))
+    assert b"".join(client.blob(digest_of(content))) == content
+    assert proxy.count("GET") == times + 1
+
+
+def test_a_download_that_never_begins_ends(
+    client: HttpRegistry, here: Loopback, proxy: Faulty, slept: Slept
+) -> None:
+    here.blobs[digest_of(CONTENT)] = CONTENT
+    proxy.faults.append(Fault(path="/blobs/", cut_answer=0, times=-1))
+    with pytest.raises(NetworkError, match=r"was cut: "):
+        list(client.blob(digest_of(CONTENT)))
+    assert (proxy.count("GET"), slept) == (5, [1, 2, 4, 8])
+
+
+def test_a_blob_with_other_bytes_is_not_taken(client: HttpRegistry, here: Loopback) -> None:
+    here.blobs[digest_of(CONTENT)] = CONTENT[:-1] + b"x"
+    with pytest.raises(TamperedError, match=rf"has other bytes than {digest_of(CONTENT)}"):
+        list(client.blob(digest_of(CONTENT)))
+
+
+def test_a_blob_that_is_not_there_is_told(client: HttpRegistry) -> None:
+    with pytest.raises(NotInRegistry, match=r"404 BLOB_UNKNOWN: blob unknown to registry"):
+        list(client.blob(digest_of(CONTENT)))

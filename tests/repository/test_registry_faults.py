@@ -1,0 +1,147 @@
+"""What a registry or the network does wrong: what is tried again, and how it is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from faulty import Fault, Faulty, faulty
+from loopback import Loopback, error
+from manifests import CONTENT, PLAIN, Open, Slept, about, manifest
+from tfimg.errors import NetworkError, RegistryRefused
+from tfimg.registry.client import HttpRegistry
+from tfimg.registry.protocol import digest_of
+
+READS: list[Callable[[HttpRegistry], object]] = [
+    lambda client: client.find("1"),
+    lambda client: client.tags(),
+    lambda client: client.referrers(manifest().digest),
+    lambda client: list(client.blob(manifest().digest)),
+]
+WRITES: list[Callable[[HttpRegistry], object]] = [
+    lambda client: client.put("1", manifest()),
+    lambda client: client.put_blob(b"{}"),
+    lambda client: client.refer(
+        about(manifest()), subject=manifest().digest, artifact_type="application/x-test"
+    ),
+]
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("deed", READS + WRITES)
+def test_what_passes_is_tried_five_times(
+    deed: Callable[[HttpRegistry], object], status: int, client: HttpRegistry, proxy: Faulty, slept: Slept
+) -> None:
+    proxy.faults.append(Fault(status=status, times=-1))
+    with pytest.raises(NetworkError, match=rf"(fails|asks for fewer requests): {status} "):
+        deed(client)
+    assert (len(proxy.asked), slept) == (5, [1, 2, 4, 8])
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault(status=503), Fault(status=429), Fault(drop_answer=True), Fault(cut_answer=1)]
+)
+@pytest.mark.parametrize("deed", WRITES + READS[:3])
+def test_what_passed_leaves_no_trace(
+    deed: Callable[[HttpRegistry], object], fault: Fault, client: HttpRegistry, here: Loopback, proxy: Faulty
+) -> None:
+    proxy.faults.append(replace(fault, times=3))
+    deed(client)
+    assert proxy.faults[0].times <= 2
+
+
+@pytest.mark.parametrize("status", [400, 401, 403])
+@pytest.mark.parametrize("deed", WRITES)
+def test_what_is_refused_is_not_tried_again(
+    deed: Callable[[HttpRegistry], object], status: int, client: HttpRegistry, proxy: Faulty, slept: Slept
+) -> None:
+    proxy.faults.append(Fault(method="POST|PUT", status=status, times=-1))
+    with pytest.raises(RegistryRefused):
+        deed(client)
+    assert (proxy.count("^(POST|PUT) "), slept) == (1, [])
+
+
+def test_a_wait_that_the_registry_names_is_kept(client: HttpRegistry, proxy: Faulty, slept: Slept) -> None:
+    proxy.faults.append(Fault(status=429, headers={"Retry-After": "7"}))
+    client.tags()
+    assert slept == [8]
+
+
+def test_a_long_wait_is_told_instead(client: HttpRegistry, proxy: Faulty, slept: Slept) -> None:
+    proxy.faults.append(Fault(status=429, headers={"Retry-After": "21600"}))
+    with pytest.raises(
+        NetworkError, match=r"asks for fewer requests and to wait 21600 s: 429 Too Many Requests"
+    ):
+        client.tags()
+    assert slept == []
+
+
+DETAIL = {"DriverName": "filesystem", "Enclosed": {"Op": "write", "Path": "/registry", "Err": 28}}
+FULL = json.dumps({"errors": [{"code": "UNKNOWN", "message": "unknown error", "detail": DETAIL}]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "says"),
+    [
+        (401, b"", "wants to know who asks for .*docker login"),
+        (403, error(403, "DENIED", "requested access is denied")[2], "does not let us write .*403 DENIED: req"),
+        (405, b"", "is read-only: 405 Method Not Allowed"),
+        (507, b"", "is full: 507 Insufficient Storage"),
+        (500, FULL, "is full: 500 UNKNOWN: unknown error"),
+        (403, error(403, "DENIED", "storage quota of 10 GiB exceeded")[2], "is full: 403 DENIED: storage quota"),
+        (404, error(404, "NAME_UNKNOWN")[2], "has no repository .*/team/tf: 404 NAME_UNKNOWN. .*to be made before"),
+        (302, b"", "is no registry: 302 Found.*login page"),
+        (400, error(400, "MANIFEST_INVALID", "it is bad")[2], "refused a request about .*INVALID: it is bad"),
+    ],
+)  # fmt: skip
+def test_each_refusal_has_its_own_sentence(
+    status: int, body: bytes, says: str, client: HttpRegistry, proxy: Faulty, slept: Slept
+) -> None:
+    proxy.faults.append(Fault(status=status, body=body, times=-1))
+    with pytest.raises(RegistryRefused, match=says):
+        client.put("1", manifest())
+    assert (len(proxy.asked), slept) == (1, [])
+
+
+def test_a_registry_that_is_down_is_told(open_registry: Open, slept: Slept) -> None:
+    with faulty("127.0.0.1:9") as gone:
+        address = gone.address
+    with pytest.raises(NetworkError, match=rf"The registry {address} cannot be reached: connection refused"):
+        open_registry(address).tags()
+    assert len(slept) == 4
+
+
+def test_a_registry_that_does_not_exist_is_told(open_registry: Open) -> None:
+    with pytest.raises(NetworkError, match=r"registry\.invalid cannot be reached: "):
+        open_registry("registry.invalid").tags()
+
+
+def test_a_registry_that_says_nothing_is_too_slow(proxy: Faulty, open_registry: Open, slept: Slept) -> None:
+    proxy.faults.append(Fault(delay=2, times=-1))
+    client = open_registry(proxy.address, way=replace(PLAIN, silence_seconds=0.1))
+    with pytest.raises(NetworkError, match=r"is too slow: it did not answer within 0.1 s"):
+        client.tags()
+    assert (len(proxy.asked), len(slept)) == (5, 4)
+
+
+def test_a_slow_registry_is_waited_for(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:
+    here.blobs[digest_of(CONTENT)] = CONTENT
+    proxy.faults.append(Fault(delay=0.2, rate=400_000, times=-1))
+    assert b"".join(client.blob(digest_of(CONTENT))) == CONTENT
+
+
+def test_what_has_no_end_is_not_read_to_it(client: HttpRegistry, proxy: Faulty) -> None:
+    proxy.faults.append(Fault(status=200, body=bytes(9 << 20)))
+    with pytest.raises(
+        RegistryRefused, match=r"sends more than 8 MiB where a manifest or a list was asked for"
+    ):
+        client.find("1")
+
+
+def test_a_page_for_people_is_no_list(client: HttpRegistry, proxy: Faulty) -> None:
+    proxy.faults.append(Fault(status=200, headers={"Content-Type": "text/html"}, body=b"<h1>Log in</h1>"))
+    with pytest.raises(RegistryRefused, match=r"answered the question for tags of .* with something else"):
+        client.tags()

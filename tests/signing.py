@@ -1,0 +1,18 @@
+"""Keys for tests: two pairs that are the same in every run, and what a password opens."""
+
+from __future__ import annotations
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tfimg.registry.keys import SigningKey, verifying
+
+PASSWORD = b"correct horse battery staple"
+
+
+def pair(number: int) -> SigningKey:
+    """The key pair of a number."""
+    private = ec.derive_private_key(number, ec.SECP256R1())
+    return SigningKey(private=private, verifying=verifying(private.public_key()))
+
+
+OURS, THEIRS = pair(20_210_531), pair(19_991_231)

@@ -1,0 +1,226 @@
+"""`tfimg keys`, `verify` and `pull`, in process: what they print, write and refuse."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ended import Ended
+from evidence import IMAGE, LINKED, ON_GPU, published
+from fakes import FakeEngine
+from registries import MemoryRegistry
+from signing import OURS, PASSWORD, THEIRS
+from tfimg.cli import main
+from tfimg.cli.edge import Edge
+from tfimg.engine.protocol import StoredImage
+from tfimg.registry.keys import read_signing_key, read_verifying_key
+from tfimg.registry.reference import Reference
+
+IMAGE_NAME = "registry.test:5000/team/tensorflow"
+
+
+@dataclass
+class ProofEdge(Edge):
+    """One registry for every name, and an engine that pulls from nowhere."""
+
+    answers: MemoryRegistry = field(default_factory=lambda: published(ON_GPU))
+    runs: FakeEngine = field(default_factory=FakeEngine)
+    asked: list[tuple[str, bool]] = field(default_factory=list)
+
+    def registry(self, reference: Reference, *_: Any, plain: bool = False, **__: Any) -> MemoryRegistry:
+        self.asked.append((reference.repository, plain))
+        return self.answers
+
+    def runner(self, *_: object) -> FakeEngine:
+        return self.runs
+
+    def pip_settings(self) -> dict[str, str]:
+        return {}
+
+
+@pytest.fixture
+def edge() -> ProofEdge:
+    return ProofEdge()
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def tfimg(edge: ProofEdge, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Run a command in this process."""
+
+    def run(*argv: str, **environ: str) -> Ended:
+        given = {"TFIMG_STATE": str(tmp_path / "state"), **environ}
+        code = main(argv, given, edge)
+        return Ended(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> str:
+    """Our public key in a file."""
+    file = tmp_path / "tfimg.pub"
+    file.write_bytes(OURS.verifying.pem)
+    return str(file)
+
+
+def test_keys_writes_a_pair_that_only_its_owner_may_read(tfimg: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "keys"
+    ended = tfimg("keys", str(folder), "--json", TFIMG_KEY_PASSWORD=PASSWORD.decode())
+    assert ended.code == 0, ended.stderr
+    private, public = folder / "tfimg.key", folder / "tfimg.pub"
+    read = read_signing_key(private.read_bytes(), password=PASSWORD, source="")
+    assert read.verifying.pem == public.read_bytes()
+    assert ended.documents == [
+        {
+            "event": "keys", "private": str(private), "public": str(public),
+            "fingerprint": read_verifying_key(public.read_bytes(), source="").identifier,
+        }
+    ]  # fmt: skip
+    assert [stat.S_IMODE(file.stat().st_mode) for file in (private, public)] == [0o600, 0o644]
+    assert {file.name for file in folder.iterdir()} == {"tfimg.key", "tfimg.pub"}
+    assert PASSWORD.decode() not in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("name", ["tfimg.key", "tfimg.pub"])
+def test_keys_never_writes_over_a_key(tfimg: Run, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("somebody's")
+    ended = tfimg("keys", str(tmp_path), COSIGN_PASSWORD="x")
+    assert (ended.code, (tmp_path / name).read_text()) == (9, "somebody's")
+    assert "is there already" in ended.stderr
+
+
+def test_the_password_comes_from_a_file_before_the_environment(tfimg: Run, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("from the file\nand no more")
+    ended = tfimg(
+        "keys", str(tmp_path / "keys"), "--password-file", str(tmp_path / "password"), COSIGN_PASSWORD="x"
+    )
+    assert ended.code == 0
+    assert read_signing_key((tmp_path / "keys/tfimg.key").read_bytes(), password=b"from the file", source="")
+
+
+def test_without_a_password_and_a_terminal_there_is_no_key(
+    tfimg: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "nothing").open("w+") as nothing:
+        monkeypatch.setattr("sys.stdin", nothing)
+        ended = tfimg("keys", str(tmp_path / "keys"))
+    assert ended.code == 2
+    assert "TFIMG_KEY_PASSWORD" in ended.stderr
+    assert not (tmp_path / "keys").exists()
+    assert tfimg("keys", str(tmp_path / "keys"), TFIMG_KEY_PASSWORD="").code == 69
+
+
+def test_verify_tells_what_is_proven(tfimg: Run, edge: ProofEdge, key: str) -> None:
+    ended = tfimg("verify", f"{IMAGE_NAME}:2.15-gpu", "--key", key)
+    assert ended.code == 0, ended.stderr
+    told = dict(line.split("  ", 1) for line in ended.stdout.splitlines() if not line.startswith(" "))
+    assert told["digest"].strip() == IMAGE.digest
+    assert told["level"].strip() == "validated"
+    assert told["gpu"].strip() == "NVIDIA H100 (sm_90), driver 535.104.05"
+    assert told["tested"].strip() == "2026-01-02T03:04:05Z on gpu-runner-3, Docker 26.1.5, Linux 6.1.0"
+    assert edge.asked == [(IMAGE_NAME, False)]
+
+
+def test_verify_in_json_is_one_object(tfimg: Run, edge: ProofEdge, key: str) -> None:
+    edge.answers = published(LINKED)
+    ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--plain-http", "--json", TFIMG_KEY=key)
+    (told,) = ended.documents
+    assert (told["event"], told["digest"], told["level"]) == ("verified", IMAGE.digest, "linked")
+    assert told["tested"]["unproven"] == [{"name": "gpu.visible", "reason": "it needs a GPU"}]
+    assert told["signer"] == OURS.verifying.identifier
+    assert edge.asked == [(IMAGE_NAME, True)]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (("--require", "gpu=sm_80"), 67, "a GPU of sm_80 is required"),
+        (("--require", "max-age=1d"), 68, "last tested on 2026-01-02"),
+        (("--require", "perfect"), 2, "cannot be understood"),
+        (("--policy", "absent.yaml"), 9, "absent.yaml is not a file"),
+        (("--key", "absent.pub"), 9, "absent.pub is not a file"),
+    ],
+)
+def test_verify_ends_with_the_code_of_what_is_wrong(
+    tfimg: Run, key: str, options: tuple[str, ...], code: int, says: str
+) -> None:
+    ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", key, *options)
+    assert (ended.code, ended.stdout) == (code, "")
+    assert says in ended.stderr
+
+
+def test_verify_needs_a_key(tfimg: Run) -> None:
+    ended = tfimg("verify", f"{IMAGE_NAME}:2.15")
+    assert ended.code == 2
+    assert "without one nobody's word counts" in ended.stderr
+
+
+def test_a_policy_file_counts_and_words_go_over_it(tfimg: Run, key: str, tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("version: 1\nrequire: {gpu: sm_80, level: built}\n")
+    assert tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", key, "--policy", str(file)).code == 67
+    over = tfimg(
+        "verify", f"{IMAGE_NAME}:2.15", "--key", key, "--policy", str(file), "--require", "gpu=sm_90"
+    )
+    assert over.code == 0
+
+
+def test_another_key_is_told_in_json_too(tfimg: Run, tmp_path: Path) -> None:
+    (tmp_path / "their.pub").write_bytes(THEIRS.verifying.pem)
+    ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", str(tmp_path / "their.pub"), "--json")
+    assert ended.code == 65
+    assert ended.json["error"] == "UnsignedError"
+    json.dumps(ended.json)
+
+
+NAME = f"{IMAGE_NAME}@{IMAGE.digest}"
+
+
+def offered(edge: ProofEdge, digest: str = IMAGE.digest) -> None:
+    """The engine is given these bytes for the digest that was verified."""
+    edge.runs.pushed[NAME] = StoredImage(digest=digest, layers=(), unpacked_bytes=0, labels={})
+
+
+def test_pull_takes_the_digest_that_was_verified(tfimg: Run, edge: ProofEdge, key: str) -> None:
+    offered(edge)
+    ended = tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key)
+    assert ended.code == 0, ended.stderr
+    assert set(edge.runs.names) == {NAME, f"{IMAGE_NAME}:2.15"}
+    assert IMAGE.digest in ended.stdout
+
+
+def test_pull_tells_programs_how_far_it_is(tfimg: Run, edge: ProofEdge, key: str) -> None:
+    offered(edge)
+    ended = tfimg("pull", NAME, "--key", key, "--json")
+    assert [told["event"] for told in ended.documents] == ["progress", "verified"]
+    assert ended.documents[0] == {
+        "event": "progress",
+        "step": f"pulling {NAME}",
+        "current": 100,
+        "total": 100,
+    }
+    assert set(edge.runs.names) == {NAME}, "no tag was asked for"
+
+
+def test_pull_takes_nothing_that_is_not_proven(tfimg: Run, edge: ProofEdge, key: str) -> None:
+    offered(edge)
+    edge.answers = published()
+    assert tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key).code == 65
+    assert edge.runs.names == {}
+
+
+def test_other_bytes_for_the_engine_than_for_us_get_no_name(tfimg: Run, edge: ProofEdge, key: str) -> None:
+    offered(edge, digest=f"sha256:{'0' * 64}")
+    ended = tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key)
+    assert ended.code == 66
+    assert "which is not what was verified" in ended.stderr
+    assert f"{IMAGE_NAME}:2.15" not in edge.runs.names

@@ -1,0 +1,130 @@
+"""What an engine says while it pushes or pulls: its digest, its progress, and what it says in place of an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tfimg.cancellation import Cancellation
+from tfimg.engine.protocol import ProgressEvent
+from tfimg.engine.transfer import Deed, failure, transferred
+from tfimg.errors import (
+    DiskSpaceError,
+    EngineRefused,
+    Interrupted,
+    NetworkError,
+    NotInRegistry,
+    RegistryRefused,
+    TamperedError,
+    TfimgError,
+)
+
+NAME = "registry.example:5000/team/tf:1"
+DIGEST = f"sha256:{'a' * 64}"
+OTHER = f"sha256:{'b' * 64}"
+PUSHING: list[dict[str, Any]] = [
+    {"status": "The push refers to repository [registry.example:5000/team/tf]"},
+    {"status": "Preparing", "progressDetail": {}, "id": "5f70bf18a086"},
+    {"status": "Pushing", "progressDetail": {"current": 1024, "total": 3072}, "id": "5f70bf18a086"},
+    {"status": "Layer already exists", "progressDetail": {}, "id": "d8d715783b80"},
+    {"status": "Pushed", "progressDetail": {}, "id": "5f70bf18a086"},
+]
+SAID = {"status": f"1: digest: {DIGEST} size: 527"}
+AUX = {"progressDetail": {}, "aux": {"Tag": "1", "Digest": DIGEST, "Size": 527}}
+
+
+def ignore(event: ProgressEvent) -> None:
+    """Nobody is told."""
+
+
+@pytest.mark.parametrize(
+    "last", [[SAID], [AUX], [SAID, AUX], [AUX, {"status": "Done", "progressDetail": {}}]]
+)
+def test_a_push_ends_with_its_digest(last: list[dict[str, Any]]) -> None:
+    assert transferred("push", NAME, [*PUSHING, *last], ignore) == DIGEST
+
+
+def test_a_pull_ends_with_its_digest() -> None:
+    lines = [{"status": f"Digest: {DIGEST}"}, {"status": f"Status: Downloaded newer image for {NAME}"}]
+    assert transferred("pull", NAME, lines, ignore) == DIGEST
+
+
+def test_a_pull_of_another_digest_is_none() -> None:
+    with pytest.raises(TamperedError, match=rf"tf@{DIGEST} was pulled, and what came is {OTHER}"):
+        transferred("pull", f"registry.example/tf@{DIGEST}", [{"status": f"Digest: {OTHER}"}], ignore)
+
+
+def test_bytes_are_told_by_layer() -> None:
+    told: list[ProgressEvent] = []
+    transferred("push", NAME, [*PUSHING, SAID], told.append)
+    assert told == [
+        ProgressEvent(step="push", what="5f70bf18a086", current=1024, total=3072),
+        ProgressEvent(step="push", what="5f70bf18a086", current=3072, total=3072),
+    ]
+
+
+def test_a_stream_that_ends_too_early_is_no_success() -> None:
+    with pytest.raises(
+        NetworkError, match=rf"which digest the push of {NAME} had: its answer ended too early"
+    ):
+        transferred("push", NAME, PUSHING, ignore)
+
+
+@pytest.mark.parametrize("line", [{"error": "denied: no"}, {"errorDetail": {"message": "denied: no"}}])
+def test_an_error_in_the_stream_is_raised(line: dict[str, Any]) -> None:
+    with pytest.raises(RegistryRefused, match=r"does not let the engine push .*: denied: no"):
+        transferred("push", NAME, [*PUSHING, line, SAID], ignore)
+
+
+def test_what_is_to_end_ends_between_two_lines() -> None:
+    cancellation = Cancellation()
+    cancellation.cancel()
+    with cancellation.covering(), pytest.raises(Interrupted):
+        transferred("push", NAME, [*PUSHING, SAID], ignore)
+
+
+@pytest.mark.parametrize(
+    ("deed", "said", "error", "says"),
+    [
+        ("push", "An image does not exist locally with the tag: x", EngineRefused, "has no image registry.example"),
+        ("push", "no basic auth credentials", RegistryRefused, "registry.example:5000 does not take .*docker login"),
+        ("push", "unauthorized: authentication required", RegistryRefused, "does not take the engine's credentials"),
+        (
+            "push", "failed to authorize: failed to fetch anonymous token: unexpected status: 401 Unauthorized",
+            RegistryRefused, "does not take the engine's credentials",
+        ),
+        ("push", "denied: requested access to the resource is denied", RegistryRefused, "does not let the engine push"),
+        ("push", "unexpected status from POST request to http://x: 403 Forbidden", RegistryRefused, "does not let"),
+        ("push", "unexpected status from PUT request: 405 Method Not Allowed", RegistryRefused, "is read-only"),
+        ("push", "denied: quota exceeded", RegistryRefused, "is full"),
+        ("push", "received unexpected HTTP status: 500 Internal Server Error", NetworkError, "did not come through"),
+        ("push", "unexpected status from PUT request to http://x: 503 Service Unavailable", NetworkError, "did not"),
+        ("push", "toomanyrequests: slow down", NetworkError, "asks for fewer requests"),
+        ("push", 'Get "https://x/v2/": dial tcp 127.0.0.1:9: connect: connection refused', NetworkError, "did not"),
+        ("push", 'Put "http://x": EOF', NetworkError, "did not come through"),
+        ("push", "write tcp 127.0.0.1:1->127.0.0.1:2: write: connection reset by peer", NetworkError, "did not come"),
+        ("push", "Client.Timeout exceeded while awaiting headers", NetworkError, "did not come through"),
+        ("pull", "x509: certificate signed by unknown authority", NetworkError, "does not trust .*certs.d/reg"),
+        ("pull", "http: server gave HTTP response to HTTPS client", NetworkError, "does not trust the registry"),
+        ("pull", "manifest unknown: manifest unknown", NotInRegistry, "does not have registry.example"),
+        ("pull", f"{NAME}: not found: not found", NotInRegistry, "does not have"),
+        ("pull", "write /var/lib/docker/tmp/x: no space left on device", DiskSpaceError, "found no space left"),
+        ("push", "something that nobody foresaw", RegistryRefused, "The push of .* failed: something that nobody"),
+    ],
+)  # fmt: skip
+def test_what_an_engine_says_becomes_a_sentence(
+    deed: Deed, said: str, error: type[TfimgError], says: str
+) -> None:
+    with pytest.raises(error, match=says) as caught:
+        raise failure(deed, NAME, said)
+    assert type(caught.value) is error
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "host"),
+    [("tfimg/tensorflow:1", "docker.io"), ("localhost/x:1", "localhost"), ("r.example/x:1", "r.example")],
+)
+def test_the_registry_is_the_one_of_the_name(name: str, host: str) -> None:
+    assert f"The registry {host} is read-only" in str(failure("push", name, "405 Method Not Allowed"))
