@@ -148,7 +148,12 @@ class Place:
         """One for a machine in this place."""
         key = self.store.key.verifying.pem.decode()
         repository = "127.0.0.1:5000/team/tensorflow"
-        given = {"cloud": CLOUDS["generic"], "image": f"{repository}:2.20", "repository": repository, "key": key}
+        given = {
+            "cloud": CLOUDS["generic"],
+            "image": f"{repository}:2.20",
+            "repository": repository,
+            "key": key,
+        }
         return machine(**{**given, "tfimg": self.wheel, "program": TRAIN, **changes})
 
     def boot(self, name: str, image: str, **changes: Any) -> AbstractContextManager[Machine]:

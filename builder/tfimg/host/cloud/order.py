@@ -32,10 +32,10 @@ AZURE = {
 class MachineOrder:
     """A machine that runs one image.
 
-    `image` is a reference with a tag or digest, `repository` the part before; `driver` the lowest NVIDIA driver that it runs on, None where that is
-    not known; `key` is the PEM text of the public key that signed its evidence, and `require` what that has to show.
-    `tfimg` is what pip installs on the machine. `program` is what runs; None: JupyterLab. Seconds without use, and
-    seconds from a boot on, after which the machine shuts down; None: never.
+    `image` is a reference with a tag or digest, `repository` the part before them; `driver` the lowest NVIDIA driver
+    that it runs on, None where that is not known; `key` is the PEM text of the public key that signed its evidence,
+    and `require` what that has to show. `tfimg` is what pip installs on the machine. `program` is what runs; None:
+    JupyterLab. Seconds without use, and seconds from a boot on, after which the machine shuts down; None: never.
     """
 
     cloud: Cloud
