@@ -5,6 +5,7 @@ Nothing of tfimg or Docker is installed in it. It shares the network of a regist
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -63,8 +64,8 @@ exec /sbin/init
 
 UNUSED = """\
 FROM {image}
-RUN rm -r /etc/tfimg /usr/local/lib/tfimg /var/lib/tfimg /var/lib/cloud /srv/tfimg && \\
-    find /etc/systemd/system -name 'tfimg*' -delete && find /var/log/journal -type f -delete
+RUN rm -rf /etc/tfimg /usr/local/lib/tfimg /var/lib/tfimg /var/lib/cloud /srv/tfimg /var/log/journal/* && \\
+    find /etc/systemd/system -name 'tfimg*' -delete
 """
 
 
@@ -111,7 +112,11 @@ class Machine:
 
     def wait_for_boot(self, seconds: float = 600) -> None:
         """Until cloud-init has done all that it was given."""
-        wait(lambda: self.run("cloud-init status --wait").code in {0, 1, 2}, self.journal, seconds)
+        wait(
+            lambda: re.search("status: (done|error)", self.run("cloud-init status").output),
+            self.journal,
+            seconds,
+        )
 
     def unused(self, image: str, folder: Path) -> None:
         """Make an image of its disk, with what was installed on it, without images and without what was asked of it."""
@@ -129,7 +134,7 @@ def docker(*arguments: str, host: str, check: bool = True) -> subprocess.Complet
     return done
 
 
-def wait(met: Callable[[], bool], log: Callable[[], str], seconds: float = 120) -> None:
+def wait(met: Callable[[], object], log: Callable[[], str], seconds: float = 120) -> None:
     """Until a condition is met, at most so long."""
     deadline = time.monotonic() + seconds
     while not met():
