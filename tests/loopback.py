@@ -116,7 +116,7 @@ class Loopback:
             name = form["refresh_token"] if form["refresh_token"] in self.users else None
             scope = form["scope"]
         else:
-            name, scope = self._user(headers.get("Authorization", "")), query["scope"]
+            name, scope = self._user(headers.get("Authorization", "Basic Og==")), query["scope"]
         if name is None:
             return error(401, "UNAUTHORIZED", "incorrect username or password")
         wanted = scope.rpartition(":")[2]
@@ -189,6 +189,9 @@ class Loopback:
             self.uploads[name] = bytearray()
         if name not in self.uploads:
             return error(404, "BLOB_UPLOAD_UNKNOWN")
+        if asked.method == "DELETE":
+            del self.uploads[name]
+            return 204, {}, b""
         held = self.uploads[name]
         if asked.method == "PATCH" and int(asked.headers["Content-Range"].partition("-")[0]) != len(held):
             return error(416, "BLOB_UPLOAD_INVALID")

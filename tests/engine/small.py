@@ -11,7 +11,7 @@ from pathlib import Path
 from tfimg.recipe.lockfile import HEADER
 from tfimg.workspace import Workspace
 
-from .conftest import ROOT
+ROOT = Path(__file__).parents[2]
 
 TEMPLATE = """\
 ARG BASE={{ spec.base.image }}

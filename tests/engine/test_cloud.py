@@ -37,7 +37,8 @@ from tfimg.registry.attach import attach
 from tfimg.registry.keys import SigningKey, generate
 from tfimg.registry.reference import parse
 from tfimg.registry.statement import Subject
-from tfimg.registry.tested import Ran, test_result, validation_report
+from tfimg.registry.tested import Ran, validation_report
+from tfimg.registry.tested import test_result as result_statement
 from tfimg.resolution.request import Request
 from tfimg.resolution.resolve import resolve
 
@@ -94,7 +95,10 @@ class Store:
                 GREEN, identifier="2.20.0-cpu-py3.13", digest=found.digest, date=datetime.now(UTC).isoformat()
             )
             ran = Ran(host="here", engine="Docker", version="0")
-            said = (test_result(report, subject=subject, ran=ran), validation_report(report, subject=subject))
+            said = (
+                result_statement(report, subject=subject, ran=ran),
+                validation_report(report, subject=subject),
+            )
             attach(there, found.digest, said, key=self.key)
         return found.digest
 

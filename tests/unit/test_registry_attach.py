@@ -97,6 +97,17 @@ def test_what_is_there_is_not_sent_again(registry: MemoryRegistry) -> None:
     assert registry.sent == []
 
 
+def test_a_bundle_that_is_listed_is_not_referred_to_again(registry: MemoryRegistry) -> None:
+    attach(registry, IMAGE.digest, [ONE], key=OURS)
+
+    class Listed(MemoryRegistry):
+        def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
+            raise AssertionError((manifest, subject, artifact_type))
+
+    again = Listed(manifests=registry.manifests, blobs=registry.blobs, named=registry.named)
+    assert attach(again, IMAGE.digest, [ONE], key=OURS).referrers == tuple(again.referrers(IMAGE.digest))
+
+
 def test_a_later_statement_and_another_signer_leave_what_is_there(registry: MemoryRegistry) -> None:
     attach(registry, IMAGE.digest, [ONE], key=OURS)
     attach(registry, IMAGE.digest, [OTHER], key=THEIRS)

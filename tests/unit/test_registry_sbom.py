@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from uuid import UUID
 
 import pytest
 from cyclonedx.model.bom import Bom
@@ -17,8 +18,9 @@ from spdx_tools.spdx.validation.document_validator import validate_full_spdx_doc
 from inventories import INVENTORY, NVIDIA
 from reports import DIGEST
 from tfimg.errors import ValidationBroken
-from tfimg.registry.parts import parts
+from tfimg.registry.parts import Part, parts
 from tfimg.registry.sbom import sboms
+from tfimg.registry.spdx import spdx
 from tfimg.registry.statement import Subject
 from tfimg.workspace import Workspace
 
@@ -94,6 +96,12 @@ def test_spdx_s_own_library_reads_it_and_has_nothing_to_say() -> None:
     }
     assert (found[CUDNN].spdx_id, found["pkg:generic/nvidia/libcudnn.so.8@8.9.4.25"].spdx_id) in contains
     assert len(contains) == len(PURLS)
+
+
+def test_a_document_that_spdx_s_rules_forbid_is_not_written() -> None:
+    part = Part(kind="python", name="numpy", version="1.26.4", purl="numpy, somewhere")
+    with pytest.raises(ValueError, match=r"is no SPDX: .*purl"):
+        spdx([part], subject=SUBJECT, image=IMAGE, made=MADE, serial=UUID(int=0), version="0.1.0")
 
 
 @pytest.mark.parametrize("lost", ["packages", "debian", "system", "libraries", "about"])

@@ -29,6 +29,7 @@ from tfimg.errors import (
 from tfimg.registry.attach import attach, referrer
 from tfimg.registry.bundle import BUNDLE, bundle, seal
 from tfimg.registry.cosign_tags import tag_of
+from tfimg.registry.dsse import sealed as dsse_sealed
 from tfimg.registry.keys import SigningKey
 from tfimg.registry.policy import Policy, Promise, parse_requirements
 from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
@@ -200,6 +201,21 @@ def test_evidence_of_another_image_is_refused() -> None:
     )
 
 
+def test_a_bundle_in_our_name_is_ours_to_refuse_also_where_its_envelope_names_nobody() -> None:
+    registry = published(GREEN)
+    nameless = {**sealed(said(FAILED)[0]), "signatures": [{"keyid": "", "sig": "MAA="}]}
+    with_envelopes(registry, [nameless])
+    refused(registry, TamperedError, "that key did not sign this")
+
+
+def test_what_we_signed_as_something_else_is_no_statement() -> None:
+    """A ledger's entry or a name on an invoice: the same key, another kind of words."""
+    registry = published()
+    words = said(ON_GPU)[0].content
+    put_under_the_tag(registry, [dsse_sealed(words, "application/vnd.test.other+json", OURS)])
+    refused(registry, PolicyUnmet, "no test result is among it", policy=ANYTHING)
+
+
 def test_a_statement_about_nothing_is_refused() -> None:
     for content in (b"[]", b"{}", b"no", b'{"subject":[],"predicateType":"x","predicate":{}}'):
         registry = published()
@@ -281,8 +297,9 @@ def test_a_registry_that_answers_a_digest_with_other_bytes_is_refused() -> None:
 def test_evidence_without_end_is_not_read_to_its_end() -> None:
     class Endless(MemoryRegistry):
         def blob(self, digest: str) -> Iterator[bytes]:  # noqa: ARG002
-            while True:
-                yield b" " * 2**20
+            # Two pieces more than are read: where nobody stops it, the test fails, and not the machine.
+            yield from (b" " * 2**20 for _ in range(66))
+            raise AssertionError("it was read to its end")
 
     true = published(GREEN)
     endless = Endless(manifests=true.manifests, blobs=true.blobs, named=true.named)
