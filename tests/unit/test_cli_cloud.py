@@ -12,6 +12,7 @@ from ended import Ended
 from machines import KEY
 from tfimg import __version__
 from tfimg.cli import main
+from tfimg.cli.parser import build_parser
 from tfimg.cli.parser.cloud import NAMES
 from tfimg.host.cloud.clouds import CLOUDS
 
@@ -34,6 +35,26 @@ def cloud_init(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
         return Ended(code, out, err)
 
     return run
+
+
+def test_run_names_a_container_as_the_machine_s_steps_do() -> None:
+    line = [
+        "run",
+        "IMAGE",
+        "--name",
+        "tfimg",
+        "--volume",
+        "/a:/b",
+        "--workdir",
+        "/b",
+        "--",
+        "sh",
+        "-c",
+        "--name x",
+    ]
+    given = build_parser().parse_args(line)
+    assert (given.name, given.volume, given.workdir) == (["tfimg"], ["/a:/b"], ["/b"])
+    assert given.program == ("sh", "-c", "--name x")
 
 
 def setting(text: str, name: str) -> str:
