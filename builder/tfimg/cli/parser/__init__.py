@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from tfimg import __version__
+from tfimg.cli.parser.cloud import add_cloud
 from tfimg.cli.parser.common import REQUEST, command
 from tfimg.cli.parser.engines import add_engines
 from tfimg.cli.parser.facts import add_facts
@@ -36,6 +37,7 @@ examples:
   tfimg verify REGISTRY/NAME:TAG       what is proven of an image in a registry
   tfimg inspect REGISTRY/NAME:TAG      what is in an image, and who says what of it
   tfimg bundle REGISTRY/NAME:TAG FILE  an image with its evidence, for where no network is
+  tfimg cloud-init --help              user data for a cloud's machine that verifies an image and runs it
 
 Every command takes --json. Exit codes are listed in the README.
 """
@@ -74,6 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_proofs(commands)
     add_offline(commands)
     add_looks(commands)
+    add_cloud(commands)
     explain = command(
         commands, "explain", "explain:explain", "say what is known about the failure in a log",
         "tfimg explain build.log\n  docker logs NAME 2>&1 | tfimg explain",
