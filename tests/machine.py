@@ -14,21 +14,21 @@ from registries import MemoryRegistry
 from reports import GREEN
 from signing import OURS
 from tfimg.errors import LeakFound, ValidationFailed
+from tfimg.evidence.attach import attach
+from tfimg.evidence.keys import SigningKey
+from tfimg.evidence.policy import Policy
+from tfimg.evidence.statement import Subject
+from tfimg.evidence.tested import Ran
+from tfimg.evidence.tested import test_result as result_statement
+from tfimg.evidence.unsigned import attach_unsigned, level_unsigned
+from tfimg.evidence.verify import verify
+from tfimg.publishing.ledger_store import is_ours
+from tfimg.publishing.promotion import Desk, finish
+from tfimg.publishing.publish import Publication, publish
+from tfimg.publishing.runs import opened_run
+from tfimg.publishing.sending import Hands, Source
 from tfimg.recipe.describe import Level
-from tfimg.registry.attach import attach
-from tfimg.registry.keys import SigningKey
-from tfimg.registry.ledger_store import is_ours
-from tfimg.registry.policy import Policy
-from tfimg.registry.promotion import Desk, finish
 from tfimg.registry.protocol import Manifest, Registry
-from tfimg.registry.publish import Publication, publish
-from tfimg.registry.runs import opened_run
-from tfimg.registry.sending import Hands, Source
-from tfimg.registry.statement import Subject
-from tfimg.registry.tested import Ran
-from tfimg.registry.tested import test_result as result_statement
-from tfimg.registry.unsigned import attach_unsigned, level_unsigned
-from tfimg.registry.verify import verify
 from tfimg.validation.report import Report
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -29,16 +29,16 @@ from tfimg.cli.images import prepare_base
 from tfimg.cli.parser import build_parser
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.network import HostNetwork, host_network, pip_settings
+from tfimg.evidence.attach import attach
+from tfimg.evidence.keys import SigningKey, generate
+from tfimg.evidence.statement import Subject
+from tfimg.evidence.tested import Ran, validation_report
+from tfimg.evidence.tested import test_result as result_statement
 from tfimg.host.cloud.clouds import CLOUDS
 from tfimg.host.cloud.files import machine_files
 from tfimg.host.cloud.order import MachineOrder
 from tfimg.host.cloud.user_data import user_data
-from tfimg.registry.attach import attach
-from tfimg.registry.keys import SigningKey, generate
 from tfimg.registry.reference import parse
-from tfimg.registry.statement import Subject
-from tfimg.registry.tested import Ran, validation_report
-from tfimg.registry.tested import test_result as result_statement
 from tfimg.resolution.request import Request
 from tfimg.resolution.resolve import resolve
 

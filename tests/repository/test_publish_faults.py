@@ -15,9 +15,9 @@ from loopback import Loopback, loopback
 from machine import CPU, Machine, visible
 from publishing import put_image
 from tfimg.errors import NetworkError, PublicationIncomplete, RegistryRefused, TagMoved
+from tfimg.publishing.ledger_store import read
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import Connection, Way
-from tfimg.registry.ledger_store import read
 from tfimg.registry.reference import parse_repository
 from tfimg.registry.retry import Patience
 

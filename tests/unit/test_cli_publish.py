@@ -22,11 +22,11 @@ from stories import done, end, said, start, suite
 from tfimg.cli import main
 from tfimg.cli.edge import Edge
 from tfimg.engine.protocol import Engine, Exit, Line, ProgressEvent, RunOrder, StoredImage, StoredLayer
+from tfimg.evidence.keys import generate
 from tfimg.host.survey import Host
+from tfimg.leaks.rules import Rule
 from tfimg.recipe.lockfile import digest as lock_digest
 from tfimg.recipe.tags import build_tag
-from tfimg.registry.keys import generate
-from tfimg.registry.leak_rules import Rule
 from tfimg.registry.protocol import Registry
 from tfimg.workspace import Workspace
 

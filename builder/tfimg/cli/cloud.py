@@ -9,6 +9,7 @@ from pathlib import Path
 from tfimg import __version__
 from tfimg.cli.context import Context
 from tfimg.errors import KeyRefused, UsageError, WrongDevice
+from tfimg.evidence.keys import read_verifying_key
 from tfimg.host.cloud.clouds import CLOUDS
 from tfimg.host.cloud.order import MachineOrder
 from tfimg.host.cloud.user_data import UserData, user_data
@@ -16,7 +17,6 @@ from tfimg.matrix.abbreviation import find
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import DEVICE_NAMES
-from tfimg.registry.keys import read_verifying_key
 from tfimg.registry.reference import Reference, parse
 from tfimg.workspace import write_atomically
 

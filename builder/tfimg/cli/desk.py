@@ -9,15 +9,15 @@ from tfimg import __version__
 from tfimg.cli.context import Context
 from tfimg.cli.keys import signing_key
 from tfimg.errors import TagMoved, UsageError
+from tfimg.evidence.keys import SigningKey
+from tfimg.evidence.policy import REQUIRED, Policy, Required
+from tfimg.evidence.unsigned import level_unsigned
+from tfimg.evidence.verify import verify
 from tfimg.journal import Journal
+from tfimg.publishing.promotion import Desk, finish
+from tfimg.publishing.runs import folder_of
 from tfimg.recipe.describe import Level
-from tfimg.registry.keys import SigningKey
-from tfimg.registry.policy import REQUIRED, Policy, Required
-from tfimg.registry.promotion import Desk, finish
 from tfimg.registry.reference import Reference
-from tfimg.registry.runs import folder_of
-from tfimg.registry.unsigned import level_unsigned
-from tfimg.registry.verify import verify
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

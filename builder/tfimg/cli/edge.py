@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from tfimg.engine.protocol import Engine, Store
     from tfimg.host.survey import Host
     from tfimg.layers.make import Told
+    from tfimg.leaks.rules import Rule
     from tfimg.proof.index import Index
     from tfimg.recipe.layout import Compression
     from tfimg.recipe.lockfile import Layers
     from tfimg.registry.client import Moved
-    from tfimg.registry.leak_rules import Rule
     from tfimg.registry.protocol import Registry
     from tfimg.registry.reference import Reference
 
@@ -104,14 +104,14 @@ class Edge:
         return connect(reference, environ, state, way=way, moved=moved or silent)
 
     def secrets(self, environ: Mapping[str, str], network: HostNetwork) -> tuple[Rule, ...]:
-        """What this machine knows and an image must not; see `tfimg.registry.own_secrets`."""
+        """What this machine knows and an image must not; see `tfimg.leaks.own`."""
         from urllib.parse import urlsplit
 
         import certifi
         from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
         from tfimg.engine.debian import find_mirrors
-        from tfimg.registry.own_secrets import machine_secrets, read_surroundings
+        from tfimg.leaks.own import machine_secrets, read_surroundings
 
         everybody = ".".join((urlsplit(PYPI_SIMPLE_ENDPOINT).hostname or "").split(".")[-2:])
         around = read_surroundings(

@@ -19,24 +19,24 @@ from tfimg.cli.images import means_of
 from tfimg.cli.transfers import SECONDS
 from tfimg.engine.protocol import LocalImage, ProgressEvent, StageEvent
 from tfimg.errors import EngineRefused, LockError, TamperedError, TfimgError
+from tfimg.evidence.attach import attach
+from tfimg.evidence.provenance import Making, provenance
+from tfimg.evidence.sbom import sboms
+from tfimg.evidence.statement import Statement, Subject
+from tfimg.evidence.tested import Ran, test_result, validation_report
+from tfimg.evidence.unsigned import attach_unsigned
 from tfimg.host.accelerators import Surroundings
 from tfimg.host.aim import aim
+from tfimg.leaks.rules import Rule
+from tfimg.leaks.scan import Scanned, require_clean, scan, scan_archive
 from tfimg.matrix.spec import ImageSpec
+from tfimg.publishing.release import held
+from tfimg.publishing.sending import Hands, Source, Stage
 from tfimg.recipe.fingerprint import files_digest
 from tfimg.recipe.labels import LOCK, PREFIX, RECIPE
 from tfimg.recipe.lockfile import digest as lock_digest
-from tfimg.registry.attach import attach
-from tfimg.registry.leak_rules import Rule
-from tfimg.registry.leaks import Scanned, require_clean, scan, scan_archive
 from tfimg.registry.protocol import Registry
-from tfimg.registry.provenance import Making, provenance
-from tfimg.registry.release import held
 from tfimg.registry.retry import Patience
-from tfimg.registry.sbom import sboms
-from tfimg.registry.sending import Hands, Source, Stage
-from tfimg.registry.statement import Statement, Subject
-from tfimg.registry.tested import Ran, test_result, validation_report
-from tfimg.registry.unsigned import attach_unsigned
 from tfimg.validation.built import take_inventory
 from tfimg.validation.demand import demand
 from tfimg.validation.report import Report

@@ -12,13 +12,13 @@ from tfimg.cli.keys import verifying_keys
 from tfimg.cli.proofs import policy as policy_of
 from tfimg.cli.show import plain_table, print_table
 from tfimg.errors import UnsignedError, UsageError
-from tfimg.registry.keys import VerifyingKey
-from tfimg.registry.ledger import Entry, Ledger, Step
-from tfimg.registry.ledger_store import read
+from tfimg.evidence.keys import VerifyingKey
+from tfimg.publishing.ledger import Entry, Ledger, Step
+from tfimg.publishing.ledger_store import read
+from tfimg.publishing.rollback import rolled_back
+from tfimg.publishing.runs import folder_of, opened_run
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import Reference, parse, parse_repository
-from tfimg.registry.rollback import rolled_back
-from tfimg.registry.runs import folder_of, opened_run
 
 Moves = Sequence[tuple[Entry, Step]]
 

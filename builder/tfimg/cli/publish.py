@@ -15,18 +15,18 @@ from tfimg.cli.proofs import policy as policy_of
 from tfimg.cli.show import plain_table, print_table
 from tfimg.engine.protocol import LocalImage
 from tfimg.errors import PublicationIncomplete, ResolutionError, TfimgError
+from tfimg.evidence.policy import Policy
 from tfimg.host.aim import aim
 from tfimg.matrix.spec import ImageSpec
+from tfimg.publishing.decide import Verdict
+from tfimg.publishing.publish import Publication, Published, planned
+from tfimg.publishing.publish import publish as publish_all
+from tfimg.publishing.runs import folder_of, opened_run
+from tfimg.publishing.sending import Source, clear
 from tfimg.recipe.labels import IDENTIFIER
 from tfimg.recipe.plan import buildable
 from tfimg.recipe.tags import aliases
-from tfimg.registry.decide import Verdict
-from tfimg.registry.policy import Policy
-from tfimg.registry.publish import Publication, Published, planned
-from tfimg.registry.publish import publish as publish_all
 from tfimg.registry.reference import Reference, parse_repository
-from tfimg.registry.runs import folder_of, opened_run
-from tfimg.registry.sending import Source, clear
 from tfimg.resolution.resolve import select
 
 VERDICTS: Mapping[Verdict, str] = {
