@@ -11,8 +11,8 @@ from typing import Any, Literal
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 
+from tfimg.contents.unpack import PIECE, unpacked
 from tfimg.engine.pieces import as_file
-from tfimg.leaks.unpack import PIECE, unpacked
 from tfimg.registry.protocol import Descriptor, Registry
 
 Source = Literal["bill of materials", "layers", "inventory"]

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tfimg.contents.unpack import Places, unpacked, walk
 from tfimg.leaks.rules import Kind, named_like_a_secret
 from tfimg.leaks.search import MOST, Passing, Search
-from tfimg.leaks.unpack import Places, unpacked, walk
 
 Place = Literal["layer", "environment", "label", "history", "annotation", "configuration", "document"]
 

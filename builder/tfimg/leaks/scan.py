@@ -13,12 +13,12 @@ from typing import IO
 
 from tfimg.cancellation import check
 from tfimg.contents.images import LARGEST_DOCUMENT, open_image, read_blob
+from tfimg.contents.unpack import PIECE
 from tfimg.engine.pieces import as_file
 from tfimg.errors import LeakFound
 from tfimg.leaks.places import Trace, in_document, in_layer, read_document
 from tfimg.leaks.rules import RULES, SETTINGS, Rule
 from tfimg.leaks.search import Search
-from tfimg.leaks.unpack import PIECE
 from tfimg.registry.protocol import Descriptor, Registry
 from tfimg.workspace import write_atomically
 
