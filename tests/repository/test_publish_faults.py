@@ -12,7 +12,7 @@ import pytest
 
 from faulty import Fault, Faulty
 from loopback import Loopback, loopback
-from machine import CPU, Machine, visible
+from publisher import CPU, Machine, visible
 from publishing import put_image
 from tfimg.errors import NetworkError, PublicationIncomplete, RegistryRefused, TagMoved
 from tfimg.publishing.ledger_store import read
@@ -111,7 +111,7 @@ def test_an_alias_that_somebody_moves_while_it_is_written_is_his_and_the_others_
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-from machine import Machine
+from publisher import Machine
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import Connection, Way
 from tfimg.registry.reference import parse_repository

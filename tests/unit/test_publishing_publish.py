@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from machine import ALIASES, CPU, GPU, Killed, Machine, visible
+from publisher import ALIASES, CPU, GPU, Killed, Machine, visible
 from publishing import Call, Line, put_image
 from registries import MemoryRegistry
 from reports import RED
