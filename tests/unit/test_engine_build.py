@@ -63,7 +63,7 @@ def run(
 
 def test_a_plan_has_the_rendered_dockerfile_and_the_tags(planned: Plan) -> None:
     assert planned.dockerfile == "FROM docker.io/library/python:3.11-slim-bookworm\n"
-    assert planned.tags == ("tf:2.15.1-cpu-py3.11", "tf:2.15.1", "tf:2.15")
+    assert planned.tags == ("tf:2.15.1-cpu-py3.11", "tf:2.15.1", "tf:2.15", "tf:2.15-py3.11")
 
 
 def test_a_build_gives_a_candidate_and_none_of_its_tags(planned: Plan) -> None:
