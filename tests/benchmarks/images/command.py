@@ -129,15 +129,13 @@ def title(document: Mapping[str, Any]) -> str:
 
 def notes(document: Mapping[str, Any]) -> list[str]:
     """Where and when, and what the names mean."""
-    machine, begun = document["machine"], document["starts"]
+    machine = document["machine"]
     where = f"{machine['cores']} cores of {machine['processor']}, {machine['memory_gb']} GB"
-    start = begun["tfimg --version"] / begun["bare interpreter"]
     lines = [
         f"{document['date'][:10]}, {where}, Docker {document['engine']}.",
         "Medians, in brackets their ratio to plain on the same store. Bars compare within a group; shorter is better.",
         *(f"{name}: {what}." for name, what in document["layouts"].items()),
         f"tfimg: tfimg build; pale, and the second figure: with its validation. The one package: {document['knob']}.",
-        f"tfimg --version starts in {start:.1f} times what a bare interpreter takes.",
     ]
     return [*lines, f"The family: {', '.join(document['family'])}."] if document["family"] else lines
 

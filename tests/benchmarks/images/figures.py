@@ -81,8 +81,9 @@ def _results(
         )  # fmt: skip
 
 
-def _order(result: Result) -> int:
-    return list(FIGURES).index(result.figure)
+def _order(result: Result) -> tuple[int, bool]:
+    # What the others are compared with is the first.
+    return list(FIGURES).index(result.figure), result.contestant != PLAIN
 
 
 def told(value: float, figure: str) -> str:
