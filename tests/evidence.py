@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from registries import MemoryRegistry
 from reports import GREEN, result
 from signing import OURS
-from tfimg.registry.attach import attach
-from tfimg.registry.keys import SigningKey
+from tfimg.evidence.attach import attach
+from tfimg.evidence.keys import SigningKey
+from tfimg.evidence.statement import Statement, Subject
+from tfimg.evidence.tested import Ran, validation_report
+from tfimg.evidence.tested import test_result as result_statement
 from tfimg.registry.protocol import OCI_MANIFEST, Manifest
-from tfimg.registry.statement import Statement, Subject
-from tfimg.registry.tested import Ran, validation_report
-from tfimg.registry.tested import test_result as result_statement
 from tfimg.validation.report import CheckResult, Report
 
 IMAGE = Manifest(media_type=OCI_MANIFEST, content=b'{"schemaVersion":2,"config":{},"layers":[]}')

@@ -7,7 +7,7 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfimg.engine.protocol import (
@@ -88,6 +88,8 @@ class FakeEngine:
     asked: list[str] = field(default_factory=list)
     known: Mapping[str, LocalImage] = field(default_factory=dict)
     exports: list[bytes] = field(default_factory=list)
+    loaded: list[dict[str, bytes]] = field(default_factory=list)
+    held: Sequence[Sequence[str]] = ()
 
     def capabilities(self) -> Capabilities:
         return self.found
@@ -134,13 +136,17 @@ class FakeEngine:
         self.asked.append(name)
         yield self.exports.pop(0)
 
-    def load(self, pieces: Iterator[bytes]) -> None:
+    def load(self, pieces: Iterable[bytes]) -> None:
         with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
-            content = {member.name: archive.extractfile(member) for member in archive}
-            index = json.loads(content["index.json"].read())  # type: ignore[union-attr]
-        for image in index["manifests"]:
+            files = {one.name: archive.extractfile(one).read() for one in archive}  # type: ignore[union-attr]
+        self.loaded.append(files)
+        for image in json.loads(files.get("index.json", b'{"manifests": []}'))["manifests"]:
             name = image["annotations"]["io.containerd.image.name"]
             self.names[name] = StoredImage(digest=image["digest"], layers=(), unpacked_bytes=0, labels={})
+
+    def chains(self, repository: str) -> Sequence[Sequence[str]]:
+        self.asked.append(f"chains of {repository}")
+        return self.held
 
     def digest(self, name: str) -> str | None:
         return self.names[name].digest if name in self.names else None

@@ -148,6 +148,7 @@ class _Relay(AnyMethod):
         for piece in self._body(chunked=chunked):
             if fault.cut_request is not None and passed + len(piece) > fault.cut_request:
                 there.send(_framed(piece[: fault.cut_request - passed], chunked=chunked))
+                _hang_up(there)
                 raise _Cut
             passed += len(piece)
             try:
@@ -185,7 +186,8 @@ class _Relay(AnyMethod):
             self.close_connection = True
         self.end_headers()
         passed = 0
-        while self.command != "HEAD" and (piece := answer.read(PIECE)):
+        at_once = max(1, int(fault.rate / 20)) if fault.rate else PIECE
+        while self.command != "HEAD" and (piece := answer.read(at_once)):
             if fault.cut_answer is not None and passed + len(piece) > fault.cut_answer:
                 self.wfile.write(piece[: fault.cut_answer - passed])
                 self.wfile.flush()
@@ -194,6 +196,13 @@ class _Relay(AnyMethod):
             self.wfile.write(piece)
             if fault.rate:
                 time.sleep(len(piece) / fault.rate)
+
+
+def _hang_up(there: HTTPConnection) -> None:
+    """End a request in the middle, and wait until the registry has noticed: it is done with what it got of it."""
+    there.sock.shutdown(socket.SHUT_WR)
+    while there.sock.recv(PIECE):
+        pass
 
 
 def _framed(piece: bytes, *, chunked: bool) -> bytes:

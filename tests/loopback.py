@@ -52,6 +52,8 @@ class Loopback:
 
     address: str = ""
     native: bool = True
+    deletes_tags: bool = True
+    deletes_digests: bool = False
     ranges: bool = True
     page: int = 1000
     users: dict[str, str] = field(default_factory=dict)
@@ -116,7 +118,7 @@ class Loopback:
             name = form["refresh_token"] if form["refresh_token"] in self.users else None
             scope = form["scope"]
         else:
-            name, scope = self._user(headers.get("Authorization", "")), query["scope"]
+            name, scope = self._user(headers.get("Authorization", "Basic Og==")), query["scope"]
         if name is None:
             return error(401, "UNAUTHORIZED", "incorrect username or password")
         wanted = scope.rpartition(":")[2]
@@ -128,12 +130,21 @@ class Loopback:
         if asked.method == "PUT":
             return self._put(asked.name, asked.headers["Content-Type"], asked.body)
         if asked.method == "DELETE":
-            return (202, {}, b"") if self.tags.pop(asked.name, None) else error(404, "MANIFEST_UNKNOWN")
+            return self._delete(asked.name)
         key = self.tags.get(asked.name, asked.name)
         if key not in self.manifests:
             return error(404, "MANIFEST_UNKNOWN", "manifest unknown")
         kind, content = self.manifests[key]
         return 200, {"Content-Type": kind, "Docker-Content-Digest": key}, content
+
+    def _delete(self, name: str) -> Answer:
+        by_digest = name.startswith("sha256:")
+        if not (self.deletes_digests if by_digest else self.deletes_tags):
+            return error(405, "UNSUPPORTED")
+        if by_digest:  # as distribution 2.8 does: with all of its tags
+            self.tags = {tag: key for tag, key in self.tags.items() if key != name}
+        there = self.manifests.pop(name, None) if by_digest else self.tags.pop(name, None)
+        return (202, {}, b"") if there else error(404, "MANIFEST_UNKNOWN")
 
     def _put(self, name: str, kind: str, body: bytes) -> Answer:
         key = digest(body)
@@ -189,6 +200,9 @@ class Loopback:
             self.uploads[name] = bytearray()
         if name not in self.uploads:
             return error(404, "BLOB_UPLOAD_UNKNOWN")
+        if asked.method == "DELETE":
+            del self.uploads[name]
+            return 204, {}, b""
         held = self.uploads[name]
         if asked.method == "PATCH" and int(asked.headers["Content-Range"].partition("-")[0]) != len(held):
             return error(416, "BLOB_UPLOAD_INVALID")

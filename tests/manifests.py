@@ -9,7 +9,7 @@ from typing import Any
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import Way
 from tfimg.registry.credentials import Credentials
-from tfimg.registry.protocol import EMPTY, OCI_MANIFEST, Manifest, digest_of
+from tfimg.registry.protocol import EMPTY, OCI_CONFIG, OCI_MANIFEST, Manifest, digest_of
 from tfimg.registry.upload import upload
 
 ANN = Credentials(username="ann", password="secret")
@@ -48,3 +48,27 @@ def send(client: HttpRegistry, pieces: Any = (CONTENT,)) -> list[int]:
     sent: list[int] = []
     upload(client._connection, digest_of(CONTENT), pieces, sent=sent.append, chunk=CHUNK)
     return sent
+
+
+def image(client: HttpRegistry, name: str = "one") -> Manifest:
+    """The manifest of an image whose blobs the registry has: a real registry looks whether it does."""
+    config = client.put_blob(json.dumps({"architecture": "amd64", "os": "linux", "author": name}).encode())
+    layer = client.put_blob(f"layer of {name}".encode())
+    return manifest(
+        name,
+        config={**config.document(), "mediaType": OCI_CONFIG},
+        layers=[{**layer.document(), "mediaType": "application/vnd.oci.image.layer.v1.tar"}],
+    )
+
+
+def evidence(client: HttpRegistry, subject: Manifest, name: str = "one") -> Manifest:
+    """A manifest about another, whose blobs the registry has."""
+    config, layer = client.put_blob(b"{}"), client.put_blob(f"evidence {name}".encode())
+    described = {"mediaType": subject.media_type, "digest": subject.digest, "size": len(subject.content)}
+    return manifest(
+        name,
+        artifactType="application/x-test",
+        subject=described,
+        config={**config.document(), "mediaType": EMPTY},
+        layers=[{**layer.document(), "mediaType": "text/plain"}],
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tfimg.registry.keys import SigningKey, verifying
+from tfimg.evidence.keys import SigningKey, verifying
 
 PASSWORD = b"correct horse battery staple"
 

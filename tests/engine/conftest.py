@@ -23,6 +23,8 @@ from tfimg.engine.docker import DockerEngine
 from tfimg.process import start_daemon
 from tfimg.workspace import state_folder
 
+from .small import small
+
 ROOT = Path(__file__).parents[2]
 IDENTIFIER = "2.15.1-cpu-py3.11"
 REPOSITORY = "tfimg-test/tensorflow"
@@ -77,6 +79,29 @@ def engine() -> Iterator[DockerEngine]:
 
 def _was_running(up: Ended) -> bool:
     return not up.documents[-1]["started"]
+
+
+@pytest.fixture(scope="session")
+def base(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The bootstrapped base, for images of the tests' own; it is kept, as the engine's own builds keep it."""
+    name = "tfimg/base:bookworm-py3.11"
+    if engine.digest(name) is None:
+        small(root := tmp_path_factory.mktemp("small") / "workspace")
+        arguments = (
+            "--tf",
+            "2.15",
+            "--python",
+            "3.11",
+            "--base",
+            "bootstrap",
+            "--repository",
+            "tfimg-test/base",
+        )
+        ended = tfimg("build", *arguments, "--json", env={"TFIMG_WORKSPACE": str(root)})
+        assert ended.code == 0, ended.stderr
+        for tag in ended.documents[-1]["tags"]:
+            engine.remove(tag)
+    return name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,16 +9,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tfimg.engine.docker import DockerEngine
-from tfimg.registry.attach import attach
+from tfimg.evidence.attach import attach
+from tfimg.evidence.keys import SigningKey, generate
+from tfimg.evidence.sbom import sboms
+from tfimg.evidence.statement import Statement, Subject
+from tfimg.evidence.tested import Ran, validation_report
+from tfimg.evidence.tested import test_result as result_statement
 from tfimg.registry.connect import connect
 from tfimg.registry.connection import Way
-from tfimg.registry.keys import SigningKey, generate
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import parse
-from tfimg.registry.sbom import sboms
-from tfimg.registry.statement import Statement, Subject
-from tfimg.registry.tested import Ran, validation_report
-from tfimg.registry.tested import test_result as result_statement
 from tfimg.validation.built import take_inventory
 from tfimg.validation.report import Report
 

@@ -1,60 +1,133 @@
-"""A real registry on this machine's loopback: Debian's package of distribution, on our own base."""
+"""A real registry on this machine's loopback: Debian's package of distribution, on our own base.
+
+with registry(engine, folder) as address:                                # open to all, without TLS
+with registry(engine, folder, Behaviour(users={"ann": "secret"})) as address:
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
 import subprocess
+import tempfile
 import time
+import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from ssl import CERT_NONE, create_default_context
+from typing import Any
 
+import bcrypt
+import pytest
+import trustme
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
 from tfimg.engine.docker import DockerEngine
+from tokens import Tokens
 
 DOCKERFILE = """\
 FROM tfimg/base:bookworm-py3.11
 RUN apt-get -q update && apt-get -q install -y --no-install-recommends docker-registry
-RUN printf 'version: 0.1\\nstorage: {filesystem: {rootdirectory: /registry}}\\nhttp: {addr: ":5000"}\\n' >/config.yml
-ENTRYPOINT ["docker-registry", "serve", "/config.yml"]
+ENTRYPOINT ["docker-registry", "serve", "/auth/config.json"]
 """
 """No registry is needed to have one."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Behaviour:
+    """How a registry behaves, beside being open to all, without TLS, on a disk that has room.
+
+    `users` are names and passwords of basic authentication; `tokens` is the token server that it trusts instead.
+    `certificate` is for TLS. `megabytes` is all that it may hold.
+    """
+
+    users: Mapping[str, str] = field(default_factory=dict)
+    tokens: Tokens | None = None
+    certificate: trustme.LeafCert | None = None
+    read_only: bool = False
+    deletes: bool = False
+    megabytes: int | None = None
+
+    def config(self, folder: Path) -> dict[str, Any]:
+        """Distribution's configuration; the files that it names are written to the folder that becomes `/auth`."""
+        storage: dict[str, Any] = {"filesystem": {"rootdirectory": "/registry"}}
+        http: dict[str, Any] = {"addr": ":5000"}
+        auth: dict[str, Any] = {}
+        if self.read_only:
+            storage["maintenance"] = {"readonly": {"enabled": True}}
+        if self.deletes:
+            storage["delete"] = {"enabled": True}
+        if self.users:
+            lines = (f"{name}:{_hashed(password)}\n" for name, password in self.users.items())
+            (folder / "htpasswd").write_text("".join(lines))
+            auth = {"htpasswd": {"realm": "tests", "path": "/auth/htpasswd"}}
+        if self.tokens:
+            (folder / self.tokens.root.name).write_bytes(self.tokens.root.read_bytes())
+            auth = self.tokens.config()
+        if self.certificate:
+            self.certificate.private_key_and_cert_chain_pem.write_to_path(str(folder / "tls.pem"))
+            http["tls"] = {"certificate": "/auth/tls.pem", "key": "/auth/tls.pem"}
+        return {"version": "0.1", "storage": storage, "http": http, **({"auth": auth} if auth else {})}
+
+
+def _hashed(password: str) -> str:
+    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(rounds=4)).decode()
+
+
+OPEN = Behaviour()
+
+
 @contextmanager
-def registry(engine: DockerEngine, folder: Path) -> Iterator[str]:
-    """HOST:PORT of an empty registry, for as long as the block lasts."""
-    (folder / "Dockerfile").write_text(DOCKERFILE)
-    docker("build", "--tag=tfimg-test/registry:1", str(folder), host=engine.host)
+def registry(engine: DockerEngine, folder: Path, behaviour: Behaviour = OPEN) -> Iterator[str]:
+    """HOST:PORT of an empty registry, for as long as the block lasts. Several may run at once."""
+    place = Path(tempfile.mkdtemp(prefix="registry-", dir=folder))
+    (place / "Dockerfile").write_text(DOCKERFILE)
+    (place / "auth").mkdir()
+    (place / "auth/config.json").write_text(json.dumps(behaviour.config(place / "auth")))
+    name = f"tfimg-test/registry:{secrets.token_hex(8)}"
+    docker("build", f"--tag={name}", str(place), host=engine.host)
     testcontainers_config.ryuk_disabled = True  # its image would have to be pulled
-    os.environ["DOCKER_HOST"] = engine.host
     try:
-        with DockerContainer("tfimg-test/registry:1").with_exposed_ports(5000) as running:
-            address = f"127.0.0.1:{running.get_exposed_port(5000)}"
-            wait_for(f"http://{address}/v2/")
-            yield address
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("DOCKER_HOST", engine.host)
+            container = DockerContainer(name).with_exposed_ports(5000)
+            container.with_volume_mapping(str(place / "auth"), "/auth", "ro")
+            if behaviour.megabytes:
+                container.with_kwargs(tmpfs={"/registry": f"size={behaviour.megabytes}m"})
+            with container as running:
+                address = f"127.0.0.1:{running.get_exposed_port(5000)}"
+                wait_for(f"{'https' if behaviour.certificate else 'http'}://{address}/v2/")
+                yield address
     finally:
-        del os.environ["DOCKER_HOST"]
-        engine.remove("tfimg-test/registry:1")
+        engine.remove(name)
 
 
-def docker(*arguments: str, host: str) -> None:
+def docker(*arguments: str, host: str, env: Mapping[str, str] | None = None) -> None:
     """Plain docker, as a person would use it."""
     line = ["docker", "--host", host, *arguments]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        line, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})}
+    )
     assert done.returncode == 0, done.stderr
 
 
 def wait_for(url: str, seconds: float = 30) -> None:
-    """Wait until a server answers."""
+    """Wait until a server answers, be it that it wants to know who asks."""
+    trusting = create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, CERT_NONE
     deadline = time.monotonic() + seconds
     while True:
         try:
-            with urllib.request.urlopen(url, timeout=5):  # noqa: S310
+            with urllib.request.urlopen(url, timeout=5, context=trusting):  # noqa: S310
                 return
+        except urllib.error.HTTPError as error:
+            error.close()
+            return
         except OSError:
             assert time.monotonic() < deadline, url
             time.sleep(0.2)

@@ -1,21 +1,24 @@
-"""A workspace whose images are small: the base, a script in TensorFlow's place, and a suite that says what it is told.
+"""A workspace whose images are small: the base, a script in TensorFlow's place, a suite that says what it is told.
 
 Its locks name no package. Everything else is real: matrix, plan, build, validation in a container, tags.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
+from inventories import INVENTORY
 from tfimg.recipe.lockfile import HEADER
 from tfimg.workspace import Workspace
 
-from .conftest import ROOT
+ROOT = Path(__file__).parents[2]
 
 TEMPLATE = """\
 ARG BASE={{ spec.base.image }}
 FROM ${BASE}
+ENV PATH=/opt/tensorflow/bin:/usr/bin:/bin
 RUN mkdir -p /opt/tensorflow/bin && ln -s /usr/bin/python3 /opt/tensorflow/bin/python \\
     && echo {{ spec.identifier }} >/opt/tensorflow/identifier
 {% if spec.identifier in SLOW %}RUN echo slowly && sleep 600
@@ -54,5 +57,6 @@ def small(
             lock.write_text(HEADER)
     workspace = Workspace(root=root)
     (workspace.templates / "Dockerfile.j2").write_text(TEMPLATE.replace("SLOW", repr(slow)))
+    (workspace.images / "inventory.py").write_text(f"print({json.dumps(INVENTORY)!r})\n")
     (workspace.validation / "__main__.py").write_text(SUITE.format(failing=failing, hanging=hanging))
     return workspace

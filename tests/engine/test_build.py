@@ -57,7 +57,7 @@ def test_checks_report_numbers(built: Built) -> None:
 
 
 def test_all_tags_name_the_same_image(built: Built, engine: DockerEngine) -> None:
-    expected = [f"{REPOSITORY}:{name}" for name in (IDENTIFIER, "2.15.1", "2.15")]
+    expected = [f"{REPOSITORY}:{name}" for name in (IDENTIFIER, "2.15.1", "2.15", "2.15-py3.11")]
     assert built.document["tags"] == expected
     assert {engine.digest(tag) for tag in expected} == {built.document["digest"]}
 

@@ -13,20 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tfimg.registry.connect import connect
-from tfimg.registry.connection import Way
 
 from ended import Ended
 from inventories import INVENTORY
 from tfimg.engine.docker import DockerEngine
-from tfimg.registry.attach import attach
-from tfimg.registry.cosign_tags import layers_under, tag_of
-from tfimg.registry.keys import SigningKey, generate, read_signing_key
-from tfimg.registry.protocol import OCI_MANIFEST, Manifest, Registry
-from tfimg.registry.provenance import Making, provenance
-from tfimg.registry.reference import parse
-from tfimg.registry.sbom import sboms
-from tfimg.registry.statement import (
+from tfimg.evidence.attach import attach
+from tfimg.evidence.cosign_tags import layers_under, tag_of
+from tfimg.evidence.keys import SigningKey, generate, read_signing_key
+from tfimg.evidence.provenance import Making, provenance
+from tfimg.evidence.sbom import sboms
+from tfimg.evidence.statement import (
     CYCLONEDX,
     PROVENANCE,
     REPORT,
@@ -36,8 +32,12 @@ from tfimg.registry.statement import (
     Subject,
     compact,
 )
-from tfimg.registry.tested import Ran, validation_report
-from tfimg.registry.tested import test_result as result_statement
+from tfimg.evidence.tested import Ran, validation_report
+from tfimg.evidence.tested import test_result as result_statement
+from tfimg.registry.connect import connect
+from tfimg.registry.connection import Way
+from tfimg.registry.protocol import OCI_MANIFEST, Manifest, Registry
+from tfimg.registry.reference import parse
 from tfimg.validation.schema import read_report
 
 from .conftest import tfimg

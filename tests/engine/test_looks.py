@@ -16,13 +16,13 @@ import pytest
 
 from ended import Ended
 from tfimg.cli.edge import Edge
+from tfimg.contents.holdings import of_inventory, of_layers
+from tfimg.contents.images import open_image
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.network import host_network
 from tfimg.engine.protocol import Line, RunOrder
-from tfimg.registry.contents import of_inventory, of_layers
-from tfimg.registry.images import open_image
-from tfimg.registry.layout import LayoutRegistry
-from tfimg.registry.leaks import scan
+from tfimg.leaks.scan import scan
+from tfimg.offline.layout import LayoutRegistry
 from tfimg.validation.built import take_inventory
 from tfimg.validation.schema import read_report
 
@@ -321,8 +321,8 @@ def test_a_disk_that_fills_up_leaves_a_beginning_that_is_gone_on_with(
 ) -> None:
     """Somebody else fills the disk after we have looked how much room there is."""
     from tfimg.errors import DiskSpaceError
-    from tfimg.registry.offline import collect_image
-    from tfimg.registry.offline_write import partial_of, write
+    from tfimg.offline.archive import collect_image
+    from tfimg.offline.write import partial_of, write
 
     archive = collect_image(published.registry, "2.15", tag="2.15", keys=[published.key.verifying])
     with pytest.raises(DiskSpaceError, match="is full"):

@@ -84,5 +84,5 @@ def test_without_a_registry_auto_bootstraps_and_says_why(
         name = "127.0.0.1:9/library/python:3.11-slim-bookworm"
         assert f"Base: bootstrap tfimg/base:bookworm-py3.11, because {name} cannot be had: " in ended.stderr
     finally:
-        for tag in ("2.15.1-cpu-py3.11", "2.15.1", "2.15"):
+        for tag in ("2.15.1-cpu-py3.11", "2.15.1", "2.15", "2.15-py3.11"):
             engine.remove(f"tfimg-test/mirrored:{tag}")

@@ -42,16 +42,16 @@ def test_a_wrong_password_has_its_own_sentence(locked: Loopback, open_registry: 
     assert slept == []
 
 
-def test_without_credentials_the_sentence_says_how_to_have_some(
-    open_registry: Open,
-) -> None:
+@pytest.mark.parametrize("tokens", [False, True])
+def test_without_credentials_the_sentence_says_how_to_have_some(tokens: bool, open_registry: Open) -> None:
     with (
-        loopback(users={"ann": "secret"}) as registry,
+        loopback(users={"ann": "secret"}, tokens=tokens) as registry,
         pytest.raises(
             RegistryRefused, match=r"wants to know who asks for .*: 401 UNAUTHORIZED: .*docker login 127"
-        ),
+        ) as caught,
     ):
         open_registry(registry.address).find("1")
+    assert f"docker login {registry.address}`" in str(caught.value)
 
 
 def test_who_may_only_read_is_told_so(open_registry: Open, slept: Slept) -> None:

@@ -99,7 +99,19 @@ def test_where_tags_cannot_be_taken_away_nothing_else_is(
     client.put("1", manifest())
     proxy.faults.append(Fault(method="DELETE", status=status, times=-1))
     assert client.untag("1") is False
-    assert [one for one in proxy.asked if one.startswith("DELETE")] == ["DELETE /v2/team/tf/manifests/1"]
+    assert client.find("1") == manifest()
+    assert f"DELETE /v2/team/tf/manifests/{manifest().digest}" not in proxy.asked
+
+
+def test_where_manifests_alone_can_be_deleted_a_tag_is_and_its_manifest_with_its_other_tags_stays(
+    client: HttpRegistry, here: Loopback
+) -> None:
+    here.deletes_tags, here.deletes_digests = False, True
+    client.put("1", manifest())
+    client.put("2", manifest())
+    assert client.untag("1") is True
+    assert (client.find("1"), client.find("2"), client.tags()) == (None, manifest(), ("2",))
+    assert client.untag("1") is True
 
 
 def test_a_small_blob_is_sent_once(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:
@@ -117,7 +129,8 @@ def test_a_blob_s_bytes_come_back_and_their_number_is_told(here: Loopback, open_
     digest = digest_of(CONTENT)
     client.put_stream(digest, len(CONTENT), iter([CONTENT[:100], CONTENT[100:]]))
     assert b"".join(client.blob(digest)) == CONTENT
-    assert told == [(digest, len(CONTENT), len(CONTENT))] * 2
+    assert told[0] == told[-1] == (digest, len(CONTENT), len(CONTENT))
+    assert [current for _, current, _ in told[1:]] == [1 << 16, len(CONTENT)]
 
 
 def test_an_empty_blob_is_one(client: HttpRegistry) -> None:
@@ -180,6 +193,12 @@ def test_a_lost_answer_to_the_last_request_is_no_second_upload(client: HttpRegis
     assert proxy.count("POST") == 1
 
 
+def test_the_end_of_an_upload_is_tried_again_and_not_the_whole(client: HttpRegistry, proxy: Faulty) -> None:
+    proxy.faults.append(Fault(method="PUT", status=500, times=4))
+    send(client, iter([CONTENT]))
+    assert (proxy.count("PATCH"), proxy.count("PUT"), proxy.count("POST")) == (8, 5, 1)
+
+
 def test_bytes_of_another_digest_are_not_taken(client: HttpRegistry, here: Loopback) -> None:
     with pytest.raises(TamperedError, match=rf"is not {digest_of(b'x')}"):
         upload(client._connection, digest_of(b"x"), [b"y"], sent=int)
@@ -192,11 +211,16 @@ def test_a_download_that_was_cut_goes_on(
     times: int, ranges: bool, client: HttpRegistry, here: Loopback, proxy: Faulty
 ) -> None:
     here.ranges = ranges
-    content = CONTENT * 100
+    content = CONTENT * 150
     here.blobs[digest_of(content)] = content
     proxy.faults.append(Fault(path="/blobs/", cut_answer=3_000_000, times=times))
     assert b"".join(client.blob(digest_of(content))) == content
     assert proxy.count("GET") == times + 1
+    asked = [int(one["Range"][6:-1]) for one in here.headers if "Range" in one]
+    # Each time, it asks for what it does not have yet: all that it has read, of what the reset connection had brought.
+    assert asked == sorted(asked)
+    assert not ranges or len(set(asked)) == times
+    assert min(asked) > 0
 
 
 def test_a_download_that_never_begins_ends(
@@ -218,3 +242,12 @@ def test_a_blob_with_other_bytes_is_not_taken(client: HttpRegistry, here: Loopba
 def test_a_blob_that_is_not_there_is_told(client: HttpRegistry) -> None:
     with pytest.raises(NotInRegistry, match=r"404 BLOB_UNKNOWN: blob unknown to registry"):
         list(client.blob(digest_of(CONTENT)))
+
+
+def test_an_upload_that_is_refused_takes_no_room(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:
+    """A registry that is full would be so for days."""
+    proxy.faults.append(Fault(method="PATCH", skip=2, status=507))
+    with pytest.raises(RegistryRefused, match="is full"):
+        send(client)
+    assert proxy.asked[-1].startswith("DELETE /v2/team/tf/blobs/uploads/")
+    assert here.uploads == {}

@@ -127,6 +127,18 @@ def test_a_registry_that_says_nothing_is_too_slow(proxy: Faulty, open_registry: 
     assert (len(proxy.asked), len(slept)) == (5, 4)
 
 
+def test_a_registry_that_never_ends_is_too_slow(
+    proxy: Faulty, here: Loopback, open_registry: Open, slept: Slept
+) -> None:
+    """A little comes all the time."""
+    open_registry(here.address).put("1", manifest())
+    proxy.faults.append(Fault(rate=40, times=-1))
+    client = open_registry(proxy.address, way=replace(PLAIN, answer_seconds=0.3))
+    with pytest.raises(NetworkError, match=r"is too slow: it did not answer within 0.3 s"):
+        client.find("1")
+    assert (len(proxy.asked), slept) == (1, [])
+
+
 def test_a_slow_registry_is_waited_for(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:
     here.blobs[digest_of(CONTENT)] = CONTENT
     proxy.faults.append(Fault(delay=0.2, rate=400_000, times=-1))

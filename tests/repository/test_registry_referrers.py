@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -128,8 +128,6 @@ def test_a_manifest_about_something_else_is_a_mistake(client: HttpRegistry) -> N
 
 
 def test_two_publishers_on_one_machine_lose_nothing(here: Loopback, open_registry: Open) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     here.native = False
     clients = [open_registry(here.address) for _ in range(4)]
 
@@ -139,7 +137,7 @@ def test_two_publishers_on_one_machine_lose_nothing(here: Loopback, open_registr
             kept, subject=manifest().digest, artifact_type="application/x-test"
         ).digest  # fmt: skip
 
-    with ThreadPoolExecutor(4) as pool, ExitStack():
+    with ThreadPoolExecutor(4) as pool:
         # Four at a time, each with a client of its own.
         wanted = {
             digest for start in range(0, 12, 4) for digest in pool.map(publish, range(start, start + 4))

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfimg.batch.journal import open_journal, read
+from tfimg.batch.journal import candidates, open_journal, unfinished
 from tfimg.errors import BatchRunning
+from tfimg.journal import read
 
 NOTES = [
     ("run", {"images": 2}),
@@ -44,21 +45,21 @@ def test_a_record_is_a_line_with_its_time(tmp_path: Path) -> None:
 def test_what_a_run_was_at_is_known_to_the_next(tmp_path: Path) -> None:
     write(tmp_path)
     with open_journal(tmp_path) as journal:
-        assert journal.unfinished() == ("b", "c")
-        assert journal.candidates("e") == {"c:a-1", "c:b-1"}
-        assert journal.candidates("f") == {"c:c-1"}
+        assert unfinished(journal) == ("b", "c")
+        assert candidates(journal, "e") == {"c:a-1", "c:b-1"}
+        assert candidates(journal, "f") == {"c:c-1"}
         journal.note("run")
-        assert journal.unfinished() == ("b", "c"), "of earlier runs"
+        assert unfinished(journal) == ("b", "c"), "of earlier runs"
     with open_journal(tmp_path) as journal:
-        assert journal.unfinished() == ()
-        assert journal.candidates("e") == {"c:a-1", "c:b-1"}, "a build may end after the run that began it"
+        assert unfinished(journal) == ()
+        assert candidates(journal, "e") == {"c:a-1", "c:b-1"}, "a build may end after the run that began it"
 
 
 @pytest.mark.parametrize("event", ["finished", "interrupted"])
 def test_a_run_that_came_to_its_end_left_nothing(event: str, tmp_path: Path) -> None:
     write(tmp_path, (event, {}))
     with open_journal(tmp_path) as journal:
-        assert journal.unfinished() == ()
+        assert unfinished(journal) == ()
 
 
 def test_a_line_that_was_torn_tears_no_other(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfimg.batch.room import GROWTH, Need, decide, predict
-from tfimg.engine.build import NEEDED_BYTES
+from tfimg.batch.room import GROWTH, PACKED_GROWTH, Need, decide, predict
+from tfimg.engine.build import needed_bytes
 from tfimg.engine.protocol import LocalImage, Resources
 from tfimg.matrix.spec import ImageSpec
 
@@ -66,20 +66,23 @@ IMAGE = LocalImage(
 )  # fmt: skip
 
 
+@pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize(
-    ("images", "expected"),
+    ("images", "size"),
     [
-        ([], NEEDED_BYTES["cpu"]),
-        ([IMAGE], 1.5e9 * GROWTH["cpu"]),
-        ([IMAGE, replace(IMAGE, unpacked_bytes=2 * 10**9)], 2.5e9 * GROWTH["cpu"]),
-        ([replace(IMAGE, compressed_bytes=None)], 1e9 * GROWTH["cpu"]),
-        ([replace(IMAGE, unpacked_bytes=0, compressed_bytes=None)], NEEDED_BYTES["cpu"]),
-        ([replace(IMAGE, labels={**IMAGE.labels, "tfimg.device": "gpu"})], NEEDED_BYTES["cpu"]),
-        ([replace(IMAGE, labels={**IMAGE.labels, "tfimg.tensorflow": "2.14.1"})], NEEDED_BYTES["cpu"]),
+        ([], None),
+        ([IMAGE], 1.5e9),
+        ([IMAGE, replace(IMAGE, unpacked_bytes=2 * 10**9)], 2.5e9),
+        ([replace(IMAGE, compressed_bytes=None)], 1e9),
+        ([replace(IMAGE, unpacked_bytes=0, compressed_bytes=None)], None),
+        ([replace(IMAGE, labels={**IMAGE.labels, "tfimg.device": "gpu"})], None),
+        ([replace(IMAGE, labels={**IMAGE.labels, "tfimg.tensorflow": "2.14.1"})], None),
     ],
     ids=["none", "one", "the-largest", "classic-store", "no-size", "other-device", "other-release"],
 )
 def test_what_an_image_needs_is_told_by_its_likes(
-    images: Sequence[LocalImage], expected: float, named: Callable[[str], ImageSpec]
+    images: Sequence[LocalImage], size: float | None, packed: bool, named: Callable[[str], ImageSpec]
 ) -> None:
-    assert predict(named("2.15.1-cpu-py3.9"), images).disk_bytes == expected
+    growth = PACKED_GROWTH if packed else GROWTH
+    expected = size * growth["cpu"] if size else needed_bytes("cpu", packed=packed)
+    assert predict(named("2.15.1-cpu-py3.9"), images, packed=packed).disk_bytes == expected

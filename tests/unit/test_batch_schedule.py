@@ -83,10 +83,18 @@ def items(specs: Sequence[ImageSpec]) -> list[Item]:
 
 
 class Attempts:
-    """Makes nothing; knows how many it was asked for at once, and by whom."""
+    """Makes nothing; knows how many it was asked for at once, and by whom.
 
-    def __init__(self, act: Callable[[Item, Worker], None] = lambda _item, _worker: time.sleep(0.02)) -> None:
-        self._act, self._lock = act, threading.Lock()
+    None ends before `gather` have been asked for at once, or 10 s are over: a slow machine starts threads late.
+    """
+
+    def __init__(
+        self,
+        act: Callable[[Item, Worker], None] = lambda _item, _worker: time.sleep(0.02),
+        *,
+        gather: int = 1,
+    ) -> None:
+        self._act, self._gather, self._lock = act, gather, threading.Lock()
         self.made: list[tuple[str, str]] = []
         self.now = self.most = 0
 
@@ -94,6 +102,9 @@ class Attempts:
         with self._lock:
             self.now += 1
             self.most = max(self.most, self.now)
+        deadline = time.monotonic() + 10
+        while self.most < self._gather and time.monotonic() < deadline:
+            time.sleep(0.01)
         try:
             self._act(item, at)
         finally:
@@ -141,7 +152,7 @@ def names(items: Sequence[Item]) -> list[str]:
 def test_as_many_are_made_at_once_as_there_is_room_for(
     left: Resources, jobs: int | None, most: int, items: list[Item]
 ) -> None:
-    attempts = Attempts()
+    attempts = Attempts(gather=most)
     made, heard = schedule([worker("a", left)], attempts, jobs=jobs)
     results = made.run(items)
     assert sorted(result.identifier for result in results) == sorted(names(items))
@@ -155,14 +166,14 @@ def test_a_small_one_passes_a_large_one_that_has_to_wait(items: list[Item]) -> N
         replace(item, need=Need(disk_bytes=size * GB))
         for item, size in zip(items, (20, 20, 5, 5, 5, 5), strict=True)
     ]
-    attempts = Attempts()
+    attempts = Attempts(gather=3)
     schedule([worker("a", replace(ROOMY, disk_bytes=30 * GB))], attempts)[0].run(sized)
     assert attempts.most == 3
     assert attempts.made.index((sized[2].identifier, "a")) < attempts.made.index((sized[1].identifier, "a"))
 
 
 def test_engines_share_the_work(items: list[Item]) -> None:
-    attempts = Attempts()
+    attempts = Attempts(gather=6)
     schedule([worker("a"), worker("b")], attempts)[0].run(items)
     assert attempts.most == 6
     assert {at for _, at in attempts.made} == {"a", "b"}
@@ -170,7 +181,7 @@ def test_engines_share_the_work(items: list[Item]) -> None:
 
 def test_workers_of_one_engine_share_its_disk(items: list[Item]) -> None:
     one = worker("a", replace(ROOMY, disk_bytes=25 * GB))
-    attempts = Attempts()
+    attempts = Attempts(gather=2)
     schedule([one, replace(one, name="b")], attempts)[0].run(items)
     assert attempts.most == 2
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks.images.command import joined
 from benchmarks.images.contestants import suite_seconds
 from benchmarks.images.dockerfiles import LAYOUTS
 from benchmarks.images.engines import require_space
@@ -43,7 +44,7 @@ BASE = "tfimg/base:bookworm-py3.11"
 
 
 def measured(store: str, contestant: str, figures: dict[str, float]) -> Measurement:
-    return Measurement(store=store, run=0, contestant=contestant, figures=figures)
+    return Measurement(store=store, run="0", contestant=contestant, figures=figures)
 
 
 SEVERAL = [
@@ -91,6 +92,24 @@ def test_values_are_told_with_their_units(value: float, figure: str, words: str)
 
 def test_ratios_are_told_as_exactly_as_they_are_worth() -> None:
     assert [ratio(value) for value in (0.314, 1, 12.4)] == ["0.31", "1.00", "12"]
+
+
+def document(*measurements: Measurement, identifier: str = "2.15.1-cpu-py3.11") -> dict[str, object]:
+    return {
+        "identifier": identifier, "machine": {"cores": 2}, "engine": "26.1.5", "family": [],
+        "measurements": [asdict(one) for one in measurements],
+    }  # fmt: skip
+
+
+def test_runs_of_several_files_are_one_measurement() -> None:
+    together = joined([document(*SEVERAL[:2]), document(*SEVERAL[2:])])
+    assert len(together["measurements"]) == 5
+    assert together["results"] == [asdict(one) for one in results(SEVERAL)]
+
+
+def test_files_of_different_images_are_not_one_measurement() -> None:
+    with pytest.raises(CannotMeasure, match="identifier differs"):
+        joined([document(), document(identifier="2.20.0-cpu-py3.11")])
 
 
 def test_the_plot_is_well_formed_and_has_a_bar_for_every_result() -> None:

@@ -122,6 +122,7 @@ def test_resolve_says_everything_about_an_image(tfimg: Run, workspace: Workspace
             "tfimg/tensorflow:2.15.1-cuda12.2-py3.11",
             "tfimg/tensorflow:2.15.1-gpu",
             "tfimg/tensorflow:2.15-gpu",
+            "tfimg/tensorflow:2.15-gpu-py3.11",
         ],
         "level": "linked",
         "date": json.loads(workspace.evidence("2.15.1-cuda12.2-py3.11").read_text())["date"][:10],
@@ -451,7 +452,7 @@ def test_an_empty_version_is_no_version(option: str, tfimg: Run) -> None:
 
 OFFICIAL = "docker.io/library/python:3.11-slim-bookworm"
 INSTALL = "[tensorflow 1/1] RUN --mount=type=bind,source=build,target=/build     sh /build/install /lock.txt"
-TAGS = [f"tfimg/tensorflow:{name}" for name in ("2.15.1-cpu-py3.11", "2.15.1", "2.15")]
+TAGS = [f"tfimg/tensorflow:{name}" for name in ("2.15.1-cpu-py3.11", "2.15.1", "2.15", "2.15-py3.11")]
 
 
 SUITE = suite("a", "b")

@@ -51,7 +51,7 @@ def test_an_image_is_shown_with_its_step_its_seconds_and_its_checks() -> None:
     progress = screen.table.item(IMAGES[3])
     progress.build(StageEvent(step=STEP, state="started"))
     screen.now += 2.5
-    assert screen.drawn()[0].split() == ["⠋", "building", "2.5", "s", IMAGES[3], "tensorflow"]
+    assert screen.drawn()[0].split()[1:] == ["building", "2.5", "s", IMAGES[3], "tensorflow"]
     progress.build(LogEvent(step=STEP, line=f"Downloading\nnumpy {CONTROLS}"))
     assert "tensorflow: Downloading numpy" in screen.drawn()[0]
     progress.build(ProgressEvent(step=STEP, what="numpy", current=5_000_000, total=20_000_000))
@@ -62,7 +62,7 @@ def test_an_image_is_shown_with_its_step_its_seconds_and_its_checks() -> None:
     progress.check_started("c.d")
     lines = screen.drawn()
     assert lines[0].split()[4:] == [IMAGES[3], *["1", "of", "3", "checks,", "1", "passed", "c.d"]]
-    assert lines[0].startswith("⠋ checking")
+    assert lines[0][2:].startswith("checking")
     assert lines[-1] == "0 of 30 images  2.5 s  52.5 GB free"
 
 

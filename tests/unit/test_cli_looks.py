@@ -21,10 +21,10 @@ from signing import OURS
 from tfimg.cli import main
 from tfimg.cli.edge import Edge
 from tfimg.engine.protocol import Exit, Line, StoredImage, StoredLayer
-from tfimg.registry.attach import attach
-from tfimg.registry.leak_rules import Rule
-from tfimg.registry.sbom import sboms
-from tfimg.registry.statement import Subject
+from tfimg.evidence.attach import attach
+from tfimg.evidence.sbom import sboms
+from tfimg.evidence.statement import Subject
+from tfimg.leaks.rules import Rule
 
 NAME = "registry.test:5000/team/tensorflow"
 TOKEN = "ghp_" + "Ab1" * 12

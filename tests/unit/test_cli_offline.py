@@ -17,7 +17,7 @@ from registries import MemoryRegistry
 from signing import OURS, THEIRS
 from tfimg.cli import main
 from tfimg.cli.edge import Edge
-from tfimg.registry.attach import attach
+from tfimg.evidence.attach import attach
 
 NAME = "registry.test:5000/team/tensorflow"
 TAG = "2.15-gpu"

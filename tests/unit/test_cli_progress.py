@@ -157,7 +157,7 @@ def test_while_it_runs_it_says_how_far_it_is() -> None:
     running.build(LogEvent(step=INSTALL, line="Downloading \x1b[1mnumpy"))
     now[0] += 2.5
     console.print(running)
-    assert shown(console).split() == ["⠋", "2.5", "s", "tensorflow", "Downloading", "numpy"]
+    assert shown(console).split()[1:] == ["2.5", "s", "tensorflow", "Downloading", "numpy"]
     running.build(ProgressEvent(step=INSTALL, what="numpy", current=5_000_000, total=20_000_000))
     running.build(StageEvent(step=INSTALL, state="done", seconds=2.5))
     running.planned(["a.b", "training.cnn", "c"])
@@ -169,7 +169,7 @@ def test_while_it_runs_it_says_how_far_it_is() -> None:
     console.print(running)
     *rows, clock, far = shown(console).splitlines()[1:]
     assert [row.split()[-1] for row in rows[:3]] == ["tensorflow", "a.b", "training.cnn"]
-    assert clock.split() == ["⠋", "1.2", "s", "c"]
+    assert clock.split()[1:] == ["1.2", "s", "c"]
     assert far.startswith("2 of 3  ━")
     assert far.endswith("1.2 s  1 passed, 1 timed-out")
 

@@ -19,7 +19,7 @@ from signing import OURS, PASSWORD, THEIRS
 from tfimg.cli import main
 from tfimg.cli.edge import Edge
 from tfimg.engine.protocol import StoredImage
-from tfimg.registry.keys import read_signing_key, read_verifying_key
+from tfimg.evidence.keys import read_signing_key, read_verifying_key
 from tfimg.registry.reference import Reference
 
 IMAGE_NAME = "registry.test:5000/team/tensorflow"

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from fakes import FakeEngine, capabilities
 from tfimg.engine.bases import Base
-from tfimg.engine.build import NEEDED_BYTES, BuiltImage, Output, build, candidate, check_space, choose_output
+from tfimg.engine.build import BuiltImage, Output, build, candidate, check_space, choose_output, needed_bytes
 from tfimg.engine.network import HostNetwork
 from tfimg.engine.protocol import BuildEvent, LogEvent, StageEvent, Store, StoredImage, StoredLayer
 from tfimg.errors import BuildError, DiskSpaceError, HashMismatchError
@@ -62,7 +63,7 @@ def run(
 
 def test_a_plan_has_the_rendered_dockerfile_and_the_tags(planned: Plan) -> None:
     assert planned.dockerfile == "FROM docker.io/library/python:3.11-slim-bookworm\n"
-    assert planned.tags == ("tf:2.15.1-cpu-py3.11", "tf:2.15.1", "tf:2.15")
+    assert planned.tags == ("tf:2.15.1-cpu-py3.11", "tf:2.15.1", "tf:2.15", "tf:2.15-py3.11")
 
 
 def test_a_build_gives_a_candidate_and_none_of_its_tags(planned: Plan) -> None:
@@ -186,25 +187,29 @@ def test_an_output_is_only_what_the_store_really_performs(store: Store, output: 
     assert choose_output(capabilities(store=store), "x:1") == output
 
 
-@pytest.mark.parametrize(("device", "needed"), NEEDED_BYTES.items())
-def test_enough_space_or_an_unknown_disk_is_no_obstacle(device: Device, needed: int) -> None:
+@pytest.mark.parametrize("device", get_args(Device))
+@pytest.mark.parametrize("store", get_args(Store))
+def test_enough_space_or_an_unknown_disk_is_no_obstacle(device: Device, store: Store) -> None:
+    needed = needed_bytes(device, packed=store == "containerd")
     for free in (None, needed, needed * 10):
-        check_space(capabilities(free_bytes=free), device)
+        check_space(capabilities(free_bytes=free, store=store), device)
 
 
 @pytest.mark.parametrize(
-    ("device", "free", "shown", "needed"),
+    ("device", "store", "free", "shown", "needed"),
     [
-        ("cpu", NEEDED_BYTES["cpu"] - 10**8, "6.9", "7"),
-        ("cpu", 0, "0.0", "7"),
-        ("gpu", 8 * 10**9, "8.0", "20"),
+        ("cpu", "classic", 6_900_000_000, "6.9", "7"),
+        ("cpu", "containerd", 4_900_000_000, "4.9", "5"),
+        ("cpu", "classic", 0, "0.0", "7"),
+        ("gpu", "classic", 8_000_000_000, "8.0", "20"),
+        ("gpu", "containerd", 8_000_000_000, "8.0", "13"),
     ],
 )
 def test_too_little_space_is_told_before_the_build(
-    device: Device, free: int, shown: str, needed: str
+    device: Device, store: Store, free: int, shown: str, needed: str
 ) -> None:
     with pytest.raises(DiskSpaceError) as caught:
-        check_space(capabilities(free_bytes=free), device)
+        check_space(capabilities(free_bytes=free, store=store), device)
     assert str(caught.value) == (
         f"The engine's disk has {shown} GB free below /var/lib/fake, and a build needs {needed} GB. "
         "`docker builder prune` removes build cache and `docker image prune` unnamed images; or use an engine with "

@@ -109,6 +109,13 @@ def test_what_is_to_end_ends_between_two_lines() -> None:
         ("pull", "http: server gave HTTP response to HTTPS client", NetworkError, "does not trust the registry"),
         ("pull", "manifest unknown: manifest unknown", NotInRegistry, "does not have registry.example"),
         ("pull", f"{NAME}: not found: not found", NotInRegistry, "does not have"),
+        ("pull", f'failed to resolve reference "{NAME}": {NAME}: not found', NotInRegistry, "does not have"),
+        ("pull", "pull access denied for x, repository does not exist", RegistryRefused, "does not let the"),
+        ("push", f"content digest {DIGEST}: not found", EngineRefused, "has not all of registry.example"),
+        (
+            "push", "push access denied, authorization failed: no basic auth credentials",
+            RegistryRefused, "does not take the engine's credentials",
+        ),
         ("pull", "write /var/lib/docker/tmp/x: no space left on device", DiskSpaceError, "found no space left"),
         ("push", "something that nobody foresaw", RegistryRefused, "The push of .* failed: something that nobody"),
     ],

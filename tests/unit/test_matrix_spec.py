@@ -94,6 +94,8 @@ def test_the_newest_patch_is_the_newest_version_and_not_the_last_in_the_alphabet
         ("2.15.10", "tpu", "linux/amd64"),
         ("2.15.9", "cpu", "linux/arm64"),  # 2.15.10 has none
     }
+    last = {(spec.tensorflow, spec.device, spec.platform) for spec in expand(matrix) if spec.newest}
+    assert len(last) == len({(device, platform) for _, device, platform in last})
 
 
 def test_an_image_has_nvidia_s_wheels_of_its_cuda_major_with_exact_versions() -> None:

@@ -39,7 +39,7 @@ def test_a_cpu_image_has_null_for_what_it_lacks(named: Named) -> None:
                 "issue": "tensorflow/tensorboard#7003",
             }
         ],
-        "tags": ["tf:2.15.1-cpu-py3.11", "tf:2.15.1", "tf:2.15"],
+        "tags": ["tf:2.15.1-cpu-py3.11", "tf:2.15.1", "tf:2.15", "tf:2.15-py3.11"],
         "level": "built",
         "date": "2026-01-02",
         "gpu": None,

@@ -8,31 +8,34 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.tags import tags
+from tfimg.recipe.tags import aliases, build_tag, tags
 
 Named = Callable[[str], ImageSpec]
 
 TAGS = {
-    "2.15.1-cpu-py3.11": ["2.15.1-cpu-py3.11", "2.15.1", "2.15"],
+    "2.15.1-cpu-py3.11": ["2.15.1-cpu-py3.11", "2.15.1", "2.15", "2.15-py3.11"],
     "2.15.0-cpu-py3.11": ["2.15.0-cpu-py3.11", "2.15.0"],
     "2.15.0.post1-cpu-py3.11": ["2.15.0.post1-cpu-py3.11", "2.15.0.post1"],
-    "2.15.1-cpu-py3.10": ["2.15.1-cpu-py3.10"],
-    "2.15.1-cuda12.2-py3.11": ["2.15.1-cuda12.2-py3.11", "2.15.1-gpu", "2.15-gpu"],
-    "2.15.1-cuda12.2-py3.9": ["2.15.1-cuda12.2-py3.9"],
+    "2.15.1-cpu-py3.10": ["2.15.1-cpu-py3.10", "2.15-py3.10"],
+    "2.15.1-cuda12.2-py3.11": ["2.15.1-cuda12.2-py3.11", "2.15.1-gpu", "2.15-gpu", "2.15-gpu-py3.11"],
+    "2.15.1-cuda12.2-py3.9": ["2.15.1-cuda12.2-py3.9", "2.15-gpu-py3.9"],
     "2.15.0-cuda12.2-py3.11": ["2.15.0-cuda12.2-py3.11", "2.15.0-gpu"],
-    "2.19.1-tpu-py3.11": ["2.19.1-tpu-py3.11", "2.19.1-tpu", "2.19-tpu"],
-    "2.20.0-tpu-py3.13": ["2.20.0-tpu-py3.13"],
-    "2.15.1-cpu-py3.11-arm64": ["2.15.1-cpu-py3.11-arm64", "2.15.1-arm64", "2.15-arm64"],
+    "2.19.1-tpu-py3.11": ["2.19.1-tpu-py3.11", "2.19.1-tpu", "2.19-tpu", "2.19-tpu-py3.11"],
+    "2.20.0-tpu-py3.13": ["2.20.0-tpu-py3.13", "2.20-tpu-py3.13"],
+    "2.15.1-cpu-py3.11-arm64": ["2.15.1-cpu-py3.11-arm64", "2.15.1-arm64", "2.15-arm64", "2.15-py3.11-arm64"],
     "2.15.0-cpu-py3.11-arm64": ["2.15.0-cpu-py3.11-arm64", "2.15.0-arm64"],
-    "2.15.1-cpu-py3.10-arm64": ["2.15.1-cpu-py3.10-arm64"],
-    "2.11.0-cpu-py3.9-arm64": ["2.11.0-cpu-py3.9-arm64", "2.11.0-arm64", "2.11-arm64"],
+    "2.15.1-cpu-py3.10-arm64": ["2.15.1-cpu-py3.10-arm64", "2.15-py3.10-arm64"],
+    "2.11.0-cpu-py3.9-arm64": ["2.11.0-cpu-py3.9-arm64", "2.11.0-arm64", "2.11-arm64", "2.11-py3.9-arm64"],
     "2.11.0-cpu-py3.9": ["2.11.0-cpu-py3.9", "2.11.0"],
-    "2.11.1-cpu-py3.9": ["2.11.1-cpu-py3.9", "2.11.1", "2.11"],
+    "2.21.0-cpu-py3.11": ["2.21.0-cpu-py3.11", "2.21.0", "2.21", "2.21-py3.11", "latest"],
+    "2.21.0-cuda12.5-py3.12": ["2.21.0-cuda12.5-py3.12", "2.21-gpu-py3.12"],
+    "2.20.0-tpu-py3.11": ["2.20.0-tpu-py3.11", "2.20.0-tpu", "2.20-tpu", "2.20-tpu-py3.11", "latest-tpu"],
+    "2.11.1-cpu-py3.9": ["2.11.1-cpu-py3.9", "2.11.1", "2.11", "2.11-py3.9"],
 }
 
 
 @pytest.mark.parametrize("identifier", TAGS)
-def test_only_a_default_image_has_aliases_and_only_the_newest_patch_that_of_the_minor(
+def test_only_a_default_image_is_its_release_and_only_the_newest_patch_is_its_minor(
     identifier: str, named: Named
 ) -> None:
     assert tags(named(identifier), repository="tf") == tuple(f"tf:{tag}" for tag in TAGS[identifier])
@@ -55,3 +58,17 @@ def test_each_minor_has_its_alias_on_each_device_and_platform_that_it_is_offered
     suffix = {"cpu": "", "gpu": "-gpu", "tpu": "-tpu"}
     processor = {"linux/amd64": "", "linux/arm64": "-arm64"}
     assert {f"tf:{spec.minor}{suffix[spec.device]}{processor[spec.platform]}" for spec in specs} <= aliases
+
+
+def test_latest_is_one_image_of_each_device_and_platform(specs: Sequence[ImageSpec]) -> None:
+    latest = Counter(tag for spec in specs for tag in aliases(spec) if tag.startswith("latest"))
+    offered = {(spec.device, spec.platform) for spec in specs}
+    assert set(latest.values()) == {1}
+    assert len(latest) == len(offered)
+
+
+def test_a_build_has_a_tag_of_its_own_that_no_image_has(specs: Sequence[ImageSpec]) -> None:
+    tag = build_tag("2.15.1-cpu-py3.11", f"sha256:{'0123456789abcdef' * 4}")
+    assert tag == "2.15.1-cpu-py3.11-0123456789ab"
+    assert tag not in {name for spec in specs for name in (spec.identifier, *aliases(spec))}
+    assert all(len(build_tag(spec.identifier, "f" * 64)) <= 128 for spec in specs)

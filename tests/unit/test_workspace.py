@@ -10,7 +10,7 @@ import pytest
 
 from tfimg.errors import LockError, UsageError
 from tfimg.process import run
-from tfimg.workspace import Workspace, find_workspace, state_folder, write_atomically
+from tfimg.workspace import Workspace, exclusive, find_workspace, state_folder, write_atomically
 
 
 def small(folder: Path) -> Path:
@@ -142,3 +142,34 @@ def test_threads_that_write_the_same_file_do_not_meet(tmp_path: Path) -> None:
         list(pool.map(lambda text: write_atomically(file, text), texts * 10))
     assert file.read_text() in texts
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_turn_is_waited_for_as_long_as_one_likes(tmp_path: Path) -> None:
+    place = tmp_path / "locks" / "one"
+
+    def enough() -> None:
+        raise TimeoutError
+
+    with exclusive(place, enough):
+        # Within one program too: a lock is of the file as it was opened.
+        with pytest.raises(TimeoutError), exclusive(place, enough):
+            raise AssertionError("two were in at once")
+        with exclusive(tmp_path / "locks" / "other", enough):
+            pass
+    with exclusive(place, enough):
+        assert place.exists()
+
+
+def test_nobody_is_in_a_block_with_somebody_else(tmp_path: Path) -> None:
+    inside: list[int] = []
+    most: list[int] = []
+
+    def work(number: int) -> None:
+        with exclusive(tmp_path / "lock", lambda: None):
+            inside.append(number)
+            most.append(len(inside))
+            inside.remove(number)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(8)))
+    assert most == [1] * 8

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfimg.batch.journal import Journal
 from tfimg.batch.pipeline import Means, make
 from tfimg.batch.results import Result
 from tfimg.batch.schedule import AGAIN, Item, Listener, Worker
 from tfimg.cancellation import Cancellation
 from tfimg.engine.build import candidate
 from tfimg.errors import EngineUnavailable, Interrupted, TfimgError, of_a_defect, of_the_system
+from tfimg.journal import Journal
 from tfimg.validation.forms import json_text
 from tfimg.validation.report import Report
 from tfimg.workspace import write_atomically

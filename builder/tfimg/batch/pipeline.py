@@ -42,6 +42,15 @@ class Progress(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """One image on one engine: what it was planned to be, and what to show of it where."""
+
+    plan: Plan
+    aim: Aim
+    accelerator: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
     """One image on one engine: what to build, on which base, with which labels, and what to show of it where."""
 
@@ -51,12 +60,17 @@ class Work:
     aim: Aim
     accelerator: str
 
+    @property
+    def trial(self) -> Trial:
+        """What to show once it is built."""
+        return Trial(plan=self.plan, aim=self.aim, accelerator=self.accelerator)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Means:
     """What every image of a run is made with. `fresh` forgets cached steps; `reuse` believes kept reports.
 
-    `hand_in` makes the stages of a plan that an engine of such capabilities need not build.
+    `hand_in` makes the stages of a plan that an engine of such capabilities need not build, and hands them over.
     """
 
     network: HostNetwork
@@ -69,13 +83,13 @@ class Means:
     reuse: bool
     cache: Cache
     compression: Compression
-    hand_in: Callable[[Plan, Capabilities, Callable[[BuildEvent], None]], Mapping[str, str]]
+    hand_in: Callable[[Plan, Engine, Capabilities, Callable[[BuildEvent], None]], Mapping[str, str]]
 
-    def subject(self, work: Work, content: str) -> Subject:
+    def subject(self, trial: Trial, content: str) -> Subject:
         """What a report on an image's content would be about."""
         return Subject(
-            identifier=work.plan.spec.identifier, content=content, suite=self.suite_digest,
-            level=work.aim.level, profile=self.asking.profile, accelerator=work.accelerator,
+            identifier=trial.plan.spec.identifier, content=content, suite=self.suite_digest,
+            level=trial.aim.level, profile=self.asking.profile, accelerator=trial.accelerator,
         )  # fmt: skip
 
 
@@ -109,12 +123,16 @@ def make(
     built = building.build(
         work.plan, name=name, base=work.base, engine=engine, capabilities=capabilities, network=means.network,
         context=means.context, labels=work.labels, fresh=means.fresh, cache=means.cache,
-        compression=means.compression, stages=means.hand_in(work.plan, capabilities, progress.build),
+        compression=means.compression, stages=means.hand_in(work.plan, engine, capabilities, progress.build),
         on_event=progress.build,
     )  # fmt: skip
     try:
         check()
-        report, reused = _shown(work, means, built, engine, progress)
+        stored = built.stored
+        report, reused = shown(
+            work.trial, means, image=built.name, digest=stored.digest, content=stored.content, engine=engine,
+            progress=progress,
+        )  # fmt: skip
         check()
         keep(report)
         demand(report, of=f"{built.identifier} was built", end="No tag was given.", evidence=evidence)
@@ -127,16 +145,26 @@ def make(
         building.discard(engine, built.name)
 
 
-def _shown(
-    work: Work, means: Means, built: BuiltImage, engine: Engine, progress: Progress
+def shown(
+    trial: Trial,
+    means: Means,
+    *,
+    image: str,
+    digest: str,
+    content: str | None,
+    engine: Engine,
+    progress: Progress,
 ) -> tuple[Report, bool]:
-    """The report on what was built, and whether it is an earlier run's."""
-    subject = means.subject(work, built.stored.content) if built.stored.content else None
+    """The report on an image in an engine, and whether it is an earlier run's; `content` is as in `LocalImage`.
+
+    Green or not. Raises `Interrupted` where the work was cancelled.
+    """
+    subject = means.subject(trial, content) if content else None
     if subject and means.reuse and (earlier := means.kept.read(subject)):
-        return replace(earlier, digest=built.stored.digest), True
+        return replace(earlier, digest=digest), True
     report = examine(
-        work.plan, image=built.name, digest=built.stored.digest, engine=engine, suite=means.suite,
-        asking=means.asking, aim=work.aim, progress=progress,
+        trial.plan, image=image, digest=digest, engine=engine, suite=means.suite, asking=means.asking,
+        aim=trial.aim, progress=progress,
     )  # fmt: skip
     check()  # a container that was ended shows nothing
     if subject:

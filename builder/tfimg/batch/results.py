@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 from tfimg.errors import BatchFailed, Interrupted, TfimgError
 
 Status = Literal["built", "unchanged", "failed", "unbuildable", "interrupted"]
-"""`unchanged`: its tags are there, made of what it would be made of, and shown to be right. `unbuildable`: this
-version of tfimg cannot build it."""
+"""`unchanged`: its tags are there, made of what it would be made of, and shown to be right. `unbuildable`: there
+is no lock to build it from."""
 
 GREEN: tuple[Status, ...] = ("built", "unchanged")
 

@@ -8,12 +8,14 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from tfimg.batch.journal import Journal
+from tfimg.batch.journal import candidates
 from tfimg.batch.pipeline import Means, Work
 from tfimg.batch.results import Result
 from tfimg.batch.schedule import Worker
 from tfimg.engine.protocol import LocalImage
 from tfimg.errors import EngineRefused
+from tfimg.journal import Journal
+from tfimg.layers.handover import IMAGES as LAYERS
 from tfimg.recipe.labels import IDENTIFIER, RECIPE
 from tfimg.workspace import write_atomically
 
@@ -35,7 +37,7 @@ def unchanged(work: Work, means: Means, at: Stock) -> LocalImage | None:
     if image is None or image.labels.get(RECIPE) != work.labels[RECIPE]:
         return None
     same = all(name in at and at[name].digest == image.digest for name in work.plan.tags)
-    return image if same and means.kept.has(means.subject(work, image.content)) else None
+    return image if same and means.kept.has(means.subject(work.trial, image.content)) else None
 
 
 def told(work: Work, image: LocalImage, engine: str) -> Result:
@@ -67,7 +69,7 @@ def sweep(worker: Worker, journal: Journal, images: Iterable[LocalImage]) -> Seq
 
     Only names that the journal has: another candidate is somebody else's build. Nothing of this run is among them.
     """
-    mine = journal.candidates(worker.host)
+    mine = candidates(journal, worker.host)
     left = sorted(name for image in images for name in image.names if name in mine)
     for name in left:
         with suppress(EngineRefused):
@@ -76,12 +78,16 @@ def sweep(worker: Worker, journal: Journal, images: Iterable[LocalImage]) -> Seq
 
 
 def prune(worker: Worker, journal: Journal) -> None:
-    """Make room with what is ours alone: left candidates, images of ours without a name, our own engine's cache."""
+    """Make room with what is ours alone.
+
+    Left candidates, images of ours without a name, layers that were handed over, our own engine's cache.
+    """
     images = worker.engine.inventory()
     sweep(worker, journal, images)
-    for image in images:
-        if not image.names and IDENTIFIER in image.labels:
-            with suppress(EngineRefused):  # a container still needs it
-                worker.engine.remove(image.digest)
+    nameless = [image.digest for image in images if not image.names and IDENTIFIER in image.labels]
+    layers = [name for image in images for name in image.names if name.startswith(f"{LAYERS}:")]
+    for left in (*nameless, *layers):
+        with suppress(EngineRefused):  # a container still needs it
+            worker.engine.remove(left)
     if worker.own:
         worker.engine.prune_cache()

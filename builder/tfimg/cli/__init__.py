@@ -13,11 +13,13 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from tfimg.cli.edge import Edge
-from tfimg.cli.parser import build_parser
+from tfimg import __version__
 from tfimg.errors import FileError, Interrupted, TfimgError, of_a_defect, of_the_system
+
+if TYPE_CHECKING:
+    from tfimg.cli.edge import Edge
 
 _interrupted = False
 """Whether somebody asked the program to end: a library may have made another error of the interruption."""
@@ -32,8 +34,12 @@ def entrypoint() -> NoReturn:
         _leave_stdout()
     elif isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that has no ≥ is no reason to fail
-    code = main(sys.argv[1:], os.environ)
+    # Asked so often that the parser of all commands would be too slow.
+    version = sys.argv[1:] == ["--version"]
+    code = 0 if version else main(sys.argv[1:], os.environ)
     try:
+        if version:
+            print(f"tfimg {__version__}")
         sys.stdout.flush()
     except OSError as error:
         code = code or _report(of_the_system(error), as_json=False)
@@ -54,11 +60,14 @@ def main(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None = No
     `edge` is where the command touches the world; the real one if it is not given.
     """
     try:
+        from tfimg.cli.parser import build_parser
+
         arguments = build_parser().parse_args(argv)
     except KeyboardInterrupt:
         return _report(_interruption(), as_json=False)
     try:
         from tfimg.cli.context import Context
+        from tfimg.cli.edge import Edge
 
         module, function = arguments.command.split(":")
         command = getattr(importlib.import_module(f"tfimg.cli.{module}"), function)

@@ -14,8 +14,7 @@ from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.bake import Target
 from tfimg.recipe.bake import bake as make_document
 from tfimg.recipe.labels import build_labels
-from tfimg.recipe.plan import Plan, buildable
-from tfimg.resolution.resolve import select
+from tfimg.recipe.plan import Plan
 from tfimg.workspace import write_atomically
 
 
@@ -23,11 +22,7 @@ def bake(context: Context) -> int:
     """`tfimg bake [PATTERNS] [--secrets] [--output FILE]`."""
     arguments = context.arguments
     mirrors = registries(arguments.mirror)
-    specs = select(context.specs, arguments.patterns)
-    found = buildable(specs)
-    if len(found) < len(specs):
-        context.say(f"Left out: {len(specs) - len(found)} images that this version cannot build.")
-    plans = [context.planned(spec) for spec in found]
+    plans = [context.planned(spec) for spec in context.buildable(arguments.patterns)]
     bases = {plan.spec.base.image: plan.spec for plan in plans}
     prepared = {image: _base(context, spec, mirrors) for image, spec in bases.items()}
     revision = context.workspace.revision()

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tfimg.batch.attempt import Attempt
-from tfimg.batch.journal import Journal, open_journal
+from tfimg.batch.journal import open_journal
 from tfimg.batch.pipeline import Means, Work
 from tfimg.batch.results import Result, Status, conclude
 from tfimg.batch.room import predict
@@ -23,7 +23,7 @@ from tfimg.cancellation import Cancellation
 from tfimg.cli.batch_progress import follow_all
 from tfimg.cli.context import Context
 from tfimg.cli.explain import explained
-from tfimg.cli.images import means_of, registries
+from tfimg.cli.images import means_of, push, registries
 from tfimg.cli.keep import check_report, keep_evidence
 from tfimg.cli.parser import REQUEST
 from tfimg.cli.workers import inventories, swept, workers_of
@@ -32,12 +32,11 @@ from tfimg.errors import (
     EngineUnavailable,
     LockError,
     TfimgError,
-    UnsupportedPlatform,
     UsageError,
 )
+from tfimg.journal import Journal
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.plan import Plan
-from tfimg.resolution.resolve import select
 from tfimg.workspace import write_atomically
 
 
@@ -45,7 +44,7 @@ def build_many(context: Context) -> int:
     """Select, survey the engines, plan, skip what is unchanged, make the rest, sum up."""
     began = time.monotonic()
     _check_arguments(context)
-    specs = select(context.specs, context.arguments.patterns)
+    specs = context.buildable(context.arguments.patterns)
     with open_journal(context.state / "batch") as journal:
         workers = workers_of(context, context.engines)
         with ThreadPoolExecutor(1) as pool:
@@ -60,6 +59,8 @@ def build_many(context: Context) -> int:
     order = [spec.identifier for spec in specs]
     results.sort(key=lambda result: order.index(result.identifier))
     _sum_up(context, results, time.monotonic() - began)
+    green = {result.identifier for result in results if result.green}
+    push(context, [spec for spec in specs if spec.identifier in green])
     conclude(results)
     return 0
 
@@ -90,8 +91,7 @@ def _plans(context: Context, specs: Sequence[ImageSpec]) -> tuple[list[Plan], li
         try:
             plans.append(context.planned(spec))
         except TfimgError as error:
-            cannot = isinstance(error, UnsupportedPlatform | LockError)
-            status: Status = "unbuildable" if cannot else "failed"
+            status: Status = "unbuildable" if isinstance(error, LockError) else "failed"
             refused.append(Result(identifier=spec.identifier, status=status, seconds=0.0, failure=error))
     return plans, refused
 
@@ -102,12 +102,13 @@ def _sorted_out(
     """The images that have to be made, and the ends of those that are there already."""
     shelves = {worker: stock(found) for worker, found in images.items()}
     everything = [image for found in images.values() for image in found]
+    packed = all(worker.capabilities.keeps_packed for worker in images)
     items, there = [], []
     for plan in plans:
         if means.reuse and (result := _there(context, plan, shelves, means)):
             there.append(result)
         else:
-            items.append(Item(plan=plan, need=predict(plan.spec, everything)))
+            items.append(Item(plan=plan, need=predict(plan.spec, everything, packed=packed)))
     return items, there
 
 
@@ -132,7 +133,7 @@ def _recorded(context: Context, means: Means, work: Work, image: LocalImage) -> 
     """Whether an unchanged image's evidence is in the workspace, where it is wanted there."""
     if not context.arguments.record:
         return True
-    earlier = means.kept.read(means.subject(work, image.content))
+    earlier = means.kept.read(means.subject(work.trial, image.content))
     if earlier:
         keep_evidence(context, replace(earlier, digest=image.digest))
     return earlier is not None

@@ -22,7 +22,7 @@ from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.recipe.describe import DECLARED, Status, describe, status
 from tfimg.recipe.lockfile import Layers, digest
 from tfimg.resolution.request import Request
-from tfimg.resolution.resolve import Resolution, resolve
+from tfimg.resolution.resolve import Resolution, resolve, select
 from tfimg.workspace import Workspace, find_workspace, state_folder
 
 if TYPE_CHECKING:
@@ -119,6 +119,19 @@ class Context:
             env, uv = self.network.environment(self.environ), self.edge.uv()
             return lock(spec, self.matrix.newer, uv=uv, env=env, find_links=self.find_links)
         return self.workspace.read_lock(spec.identifier)
+
+    def buildable(self, patterns: Sequence[str]) -> tuple[ImageSpec, ...]:
+        """The images of patterns that this version can build; how many others there are is said.
+
+        Raises `ResolutionError` for a pattern that no image matches, `UnsupportedPlatform` where there are only others.
+        """
+        from tfimg.recipe.plan import buildable
+
+        specs = select(self.specs, patterns)
+        found = buildable(specs)
+        if len(found) < len(specs):
+            self.say(f"Left out: {len(specs) - len(found)} images that this version cannot build.")
+        return found
 
     def planned(self, spec: ImageSpec) -> Plan:
         """What to build of an image. Raises as `locked` does, and `RenderError`."""

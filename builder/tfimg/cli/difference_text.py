@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tfimg.cli.show import plain_table, print_table
-from tfimg.registry.difference import Change, Difference, PartSize
+from tfimg.contents.difference import Change, Difference, PartSize
 from tfimg.validation.text import plain
 
 Sections = tuple[tuple[str, Sequence[Change]], ...]

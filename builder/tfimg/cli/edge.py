@@ -14,14 +14,14 @@ from tfimg.errors import UsageError
 
 if TYPE_CHECKING:
     from tfimg.engine.network import HostNetwork
-    from tfimg.engine.protocol import Engine
+    from tfimg.engine.protocol import Engine, Store
     from tfimg.host.survey import Host
     from tfimg.layers.make import Told
+    from tfimg.leaks.rules import Rule
     from tfimg.proof.index import Index
     from tfimg.recipe.layout import Compression
     from tfimg.recipe.lockfile import Layers
     from tfimg.registry.client import Moved
-    from tfimg.registry.leak_rules import Rule
     from tfimg.registry.protocol import Registry
     from tfimg.registry.reference import Reference
 
@@ -75,17 +75,20 @@ class Edge:
         return pip_settings()
 
     def stages(
-        self, lock: Layers, folder: Path, network: HostNetwork, *,
+        self, lock: Layers, folder: Path, network: HostNetwork, *, engine: Engine, kind: Store,
         supplied: Sequence[Path], compression: Compression, fresh: bool, on_event: Told,
     ) -> dict[str, str]:  # fmt: skip
-        """Stages of a Dockerfile, made of wheels and kept in `folder`; see `tfimg.layers.make`."""
-        from tfimg.layers.make import Source, make, stages
+        """Stages of a Dockerfile, made of wheels and kept in `folder`; see `tfimg.layers`."""
+        from tfimg.layers.handover import hand_over, packing
+        from tfimg.layers.make import Source, make
         from tfimg.layers.store import LayerStore
 
         store = LayerStore(folder=folder)
         source = Source(indexes=self._indexes(network), supplied=supplied)
-        made = make(lock, store, source=source, compression=compression, fresh=fresh, on_event=on_event)
-        return stages(made, store)
+        made = make(
+            lock, store, source=source, packing=packing(kind, compression), fresh=fresh, on_event=on_event
+        )
+        return hand_over(made, store, engine, kind, on_event=on_event)
 
     def registry(
         self, reference: Reference, environ: Mapping[str, str], state: Path, network: HostNetwork, *,
@@ -101,14 +104,14 @@ class Edge:
         return connect(reference, environ, state, way=way, moved=moved or silent)
 
     def secrets(self, environ: Mapping[str, str], network: HostNetwork) -> tuple[Rule, ...]:
-        """What this machine knows and an image must not; see `tfimg.registry.own_secrets`."""
+        """What this machine knows and an image must not; see `tfimg.leaks.own`."""
         from urllib.parse import urlsplit
 
         import certifi
         from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
         from tfimg.engine.debian import find_mirrors
-        from tfimg.registry.own_secrets import machine_secrets, read_surroundings
+        from tfimg.leaks.own import machine_secrets, read_surroundings
 
         everybody = ".".join((urlsplit(PYPI_SIMPLE_ENDPOINT).hostname or "").split(".")[-2:])
         around = read_surroundings(

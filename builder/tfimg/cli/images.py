@@ -37,13 +37,43 @@ from tfimg.validation.run import Asking, suite_digest, suite_files
 
 
 def build(context: Context) -> int:
-    """`tfimg build`: resolve, plan, base, make: build, validate, tag. Of many images: see `tfimg.cli.batch`."""
+    """`tfimg build`: one image or many, and publish them with --push. Of many: see `tfimg.cli.batch`."""
+    check_push(context)
     if context.arguments.patterns or context.arguments.all:
         from tfimg.cli.batch import build_many
 
         return build_many(context)
     if context.arguments.jobs or context.arguments.revalidate:
         raise UsageError("--jobs and --revalidate are for many images.", next_step="Name patterns, or --all.")
+    spec = _build_one(context)
+    push(context, [spec])
+    return 0
+
+
+def check_push(context: Context) -> None:
+    """Raises where what --push needs is not there: a build is too long to find out then. `UsageError`, `KeyRefused`."""
+    given = [name for name in ("key", "unsigned", "policy", "publisher") if getattr(context.arguments, name)]
+    if context.arguments.target:
+        from tfimg.cli.publish import require_publishable
+
+        require_publishable(context)
+    elif given:
+        raise UsageError(
+            f"{', '.join(f'--{name}' for name in given)} without --push: nothing would be published.",
+            next_step="Name where to with --push REGISTRY/NAME, or leave them out.",
+        )
+
+
+def push(context: Context, specs: Sequence[ImageSpec]) -> None:
+    """Publish what was built, where --push says so."""
+    if context.arguments.target and specs:
+        from tfimg.cli.publish import publish_images
+
+        publish_images(context, specs, named=True)
+
+
+def _build_one(context: Context) -> ImageSpec:
+    """Resolve, plan, base, make: build, validate, tag."""
     check_report(context)
     mirrors = registries(context.arguments.mirror)
     planned = context.planned(context.resolve().spec)
@@ -57,7 +87,7 @@ def build(context: Context) -> int:
     with (
         explaining(context),
         follow(context) as progress,
-        ahead(partial(means.hand_in, planned, capabilities, progress.build)) as stages,
+        ahead(partial(means.hand_in, planned, engine, capabilities, progress.build)) as stages,
     ):
         base = prepare_base(context, planned.spec, mirrors, fresh=context.arguments.renew_base)
         work = Work(
@@ -69,7 +99,7 @@ def build(context: Context) -> int:
             engine=engine, capabilities=capabilities, progress=progress, keep=partial(keep, context),
             conclude=lambda made: tell(context, planned, made.built, made.report),
         )  # fmt: skip
-    return 0
+    return planned.spec
 
 
 def means_of(context: Context, *, reuse: bool) -> Means:
@@ -117,6 +147,7 @@ def hand_in(
     context: Context,
     folder: Path,
     planned: Plan,
+    engine: Engine,
     capabilities: Capabilities,
     tell: Callable[[BuildEvent], None],
 ) -> dict[str, str]:
@@ -128,7 +159,7 @@ def hand_in(
         tell(StageEvent(step=f"layer {layer}", state=state, seconds=round(seconds, 3)))
 
     return context.edge.stages(
-        planned.lock, folder, context.network,
+        planned.lock, folder, context.network, engine=engine, kind=capabilities.store,
         supplied=planned.wheels, compression=context.arguments.compression,
         fresh=context.arguments.no_cache, on_event=told,
     )  # fmt: skip

@@ -13,8 +13,8 @@ from rich.table import Table
 from tfimg.cli.fields import print_fields
 from tfimg.cli.proofs import KINDS
 from tfimg.cli.show import plain_table, print_table, size
+from tfimg.contents.inspection import Evidence, Inspection
 from tfimg.recipe.labels import PREFIX
-from tfimg.registry.inspection import Evidence, Inspection
 from tfimg.validation.text import plain
 
 SHORT = 19

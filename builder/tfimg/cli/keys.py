@@ -10,7 +10,7 @@ from pathlib import Path
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.errors import FileError, KeyRefused, UsageError
-from tfimg.registry.keys import SigningKey, VerifyingKey, generate, read_signing_key, read_verifying_key
+from tfimg.evidence.keys import SigningKey, VerifyingKey, generate, read_signing_key, read_verifying_key
 from tfimg.workspace import write_once
 
 PRIVATE, PUBLIC = "tfimg.key", "tfimg.pub"

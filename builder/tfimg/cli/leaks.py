@@ -8,7 +8,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.transfers import transfer
 from tfimg.engine.protocol import ProgressEvent
 from tfimg.errors import UsageError
-from tfimg.registry.leaks import Finding, Scanned, require_clean, scan, scan_archive
+from tfimg.leaks.scan import Finding, Scanned, require_clean, scan, scan_archive
 from tfimg.registry.reference import parse
 
 

@@ -8,12 +8,12 @@ from tfimg.cli.context import Context
 from tfimg.cli.difference_text import difference_document, markdown, print_difference
 from tfimg.cli.inspection_text import Facts, inspection_document, print_inspection
 from tfimg.cli.keys import verifying_keys
+from tfimg.contents.difference import difference
+from tfimg.contents.holdings import of_inventory
+from tfimg.contents.inspection import Inspection, inspect_image
+from tfimg.contents.local import inspect_local
 from tfimg.errors import UsageError
-from tfimg.registry.contents import of_inventory
-from tfimg.registry.difference import difference
-from tfimg.registry.inspection import Inspection, inspect_image
-from tfimg.registry.keys import VerifyingKey
-from tfimg.registry.local import inspect_local
+from tfimg.evidence.keys import VerifyingKey
 from tfimg.registry.reference import parse
 from tfimg.validation.built import take_inventory
 

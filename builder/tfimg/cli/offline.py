@@ -14,14 +14,14 @@ from tfimg.cli.proofs import policy
 from tfimg.cli.transfers import transfer
 from tfimg.engine.protocol import ProgressEvent
 from tfimg.errors import FileError, KeyRefused, UsageError
-from tfimg.registry.keys import VerifyingKey, read_verifying_key
-from tfimg.registry.layout import LayoutRegistry
-from tfimg.registry.offline import collect_image
-from tfimg.registry.offline_load import load as load_image
-from tfimg.registry.offline_write import archive_bytes, write
+from tfimg.evidence.keys import VerifyingKey, read_verifying_key
+from tfimg.evidence.statement import moment
+from tfimg.evidence.verify import verify
+from tfimg.offline.archive import collect_image
+from tfimg.offline.layout import LayoutRegistry
+from tfimg.offline.load import load as load_image
+from tfimg.offline.write import archive_bytes, write
 from tfimg.registry.reference import parse
-from tfimg.registry.statement import moment
-from tfimg.registry.verify import verify
 from tfimg.validation.text import plain
 
 

@@ -14,10 +14,8 @@ from tfimg.layers.pack import key
 from tfimg.layers.store import LayerStore
 from tfimg.recipe.ci import document
 from tfimg.recipe.layout import WheelLayer
-from tfimg.recipe.plan import buildable
 from tfimg.recipe.shards import Shard, part, shards, singles
 from tfimg.recipe.sharing import sharing
-from tfimg.resolution.resolve import select
 
 MOST = 3
 """Images that a row of layers names."""
@@ -59,7 +57,7 @@ def _layers(context: Context) -> int:
     arguments = context.arguments
     if arguments.patterns:
         _require_no_request(context)
-        found = buildable(select(context.specs, arguments.patterns))
+        found = context.buildable(arguments.patterns)
     else:
         found = (context.resolve().spec,)
     store = LayerStore(folder=context.state / "layers")
@@ -107,10 +105,7 @@ def _share_out(context: Context) -> int:
 
 
 def _shards(context: Context) -> tuple[Shard, ...]:
-    specs = select(context.specs, context.arguments.patterns)
-    found = buildable(specs)
-    if len(found) < len(specs):
-        context.say(f"Left out: {len(specs) - len(found)} images that this version cannot build.")
+    found = context.buildable(context.arguments.patterns)
     parts = [part(spec, context.workspace.read_lock(spec.identifier)) for spec in found]
     return shards(parts, context.arguments.shards) if context.arguments.shards else singles(parts)
 

@@ -21,12 +21,12 @@ from tfimg.validation.report import CheckResult
 from tfimg.validation.text import strict
 
 
-def follow(context: Context) -> AbstractContextManager[Progress]:
-    """The progress that fits where we are."""
+def follow(context: Context, what: str = "build") -> AbstractContextManager[Progress]:
+    """The progress that fits where we are; `what` is done begins each line that is no check's."""
     if context.arguments.json:
         return _plainly(Events(context.emit))
     console = Console(stderr=True)
-    return _live(console) if console.is_terminal else _plainly(_Lines())
+    return _live(console) if console.is_terminal else _plainly(_Lines(what))
 
 
 @contextmanager
@@ -66,11 +66,16 @@ class Events:
 class _Lines:
     """One line when something ends: what a log file wants."""
 
+    def __init__(self, what: str) -> None:
+        self._what = what
+
     def build(self, event: BuildEvent) -> None:
         if isinstance(event, StageEvent) and event.state != "started" and not dull(event):
             seconds = f"{event.seconds:6.1f} s" if event.seconds is not None else " " * 8
             print(
-                f"build  {seconds}  {event.state:{WIDTH}}  {short(event.step)}", file=sys.stderr, flush=True
+                f"{self._what:5}  {seconds}  {event.state:{WIDTH}}  {short(event.step)}",
+                file=sys.stderr,
+                flush=True,
             )
 
     def planned(self, checks: Sequence[str]) -> None:

@@ -11,13 +11,13 @@ from tfimg.cli.fields import print_fields
 from tfimg.cli.keys import verifying_keys
 from tfimg.cli.transfers import transfer
 from tfimg.errors import FileError, TamperedError
-from tfimg.registry.outcome import Outcome, Skipped, Without
-from tfimg.registry.policy import Policy, parse_requirements
-from tfimg.registry.policy_file import parse_policy
+from tfimg.evidence.outcome import Outcome, Skipped, Without
+from tfimg.evidence.policy import Policy, parse_requirements
+from tfimg.evidence.policy_file import parse_policy
+from tfimg.evidence.statement import CYCLONEDX, PROVENANCE, REPORT, SPDX, TEST_RESULT, moment
+from tfimg.evidence.verify import Verified
+from tfimg.evidence.verify import verify as prove
 from tfimg.registry.reference import Reference, parse
-from tfimg.registry.statement import CYCLONEDX, PROVENANCE, REPORT, SPDX, TEST_RESULT, moment
-from tfimg.registry.verify import Verified
-from tfimg.registry.verify import verify as prove
 
 KINDS = {
     TEST_RESULT: "test result", REPORT: "validation report", PROVENANCE: "SLSA provenance",

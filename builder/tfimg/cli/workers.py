@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from tfimg.batch.journal import Journal
+from tfimg.batch.journal import unfinished
 from tfimg.batch.kept import accelerator
 from tfimg.batch.pipeline import Work
 from tfimg.batch.schedule import Worker
@@ -19,6 +19,7 @@ from tfimg.engine.connect import private_engine
 from tfimg.engine.protocol import Engine, LocalImage
 from tfimg.errors import EngineUnavailable, Interrupted, TfimgError
 from tfimg.host.aim import aim
+from tfimg.journal import Journal
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.plan import Plan
 
@@ -107,6 +108,6 @@ def swept(context: Context, workers: Sequence[Worker], journal: Journal, images:
     if left:
         context.say(f"Removed what an earlier run left behind: {', '.join(left)}")
         images = inventories(workers, journal)
-    if unfinished := journal.unfinished():
-        context.say(f"Going on where a run was killed, at {', '.join(unfinished)}")
+    if left_at := unfinished(journal):
+        context.say(f"Going on where a run was killed, at {', '.join(left_at)}")
     return images

@@ -21,10 +21,14 @@ from tfimg.recipe.layout import ZSTD_LEVELS, Compression
 from tfimg.recipe.plan import Plan
 
 NEEDED_BYTES: dict[Device, int] = {"cpu": 7_000_000_000, "gpu": 20_000_000_000, "tpu": 9_000_000_000}
-"""Free disk that a build is not started without. Measured on the containerd store, everything cold: 5.9 GB more on disk
-at the end for 2.15.1 on CPU (stages 1.4, their copies 1.4, the image unpacked 1.4 and compressed 0.3, cached wheels
-0.5, the base 0.6 with its archive) and 16 GB with CUDA 12.2, rounded up for later releases, whose wheels are up to a
-fifth larger; libtpu adds what its wheel has."""
+"""Free disk that a build whose steps install is not started without. Measured on the containerd store, everything cold:
+5.9 GB more on disk at the end for 2.15.1 on CPU (stages 1.4, their copies 1.4, the image unpacked 1.4 and compressed
+0.3, cached wheels 0.5, the base 0.6 with its archive) and 16 GB with CUDA 12.2, rounded up for later releases, whose
+wheels are up to a fifth larger; libtpu adds what its wheel has."""
+
+PACKED_BYTES: dict[Device, int] = {"cpu": 5_000_000_000, "gpu": 13_000_000_000, "tpu": 6_000_000_000}
+"""The same of a build that is handed its layers as its store keeps them: 3.0 GB at most for 2.15.1 on CPU and 9.7 GB
+with CUDA 12.2, with the layers that are kept, and 0.6 GB for the base."""
 
 
 CANDIDATE = "tfimg/candidate"
@@ -77,7 +81,7 @@ def choose_output(capabilities: Capabilities, name: str, compression: Compressio
 
 def check_space(capabilities: Capabilities, device: Device) -> None:
     """Raises `DiskSpaceError` when the engine's disk is known to be too full to start."""
-    free, needed = capabilities.free_bytes, NEEDED_BYTES[device]
+    free, needed = capabilities.free_bytes, needed_bytes(device, packed=capabilities.keeps_packed)
     if free is not None and free < needed:
         raise DiskSpaceError(
             f"The engine's disk has {free / 1e9:.1f} GB free below {capabilities.data_root}, and a build needs "
@@ -85,6 +89,11 @@ def check_space(capabilities: Capabilities, device: Device) -> None:
             next_step="`docker builder prune` removes build cache and `docker image prune` unnamed images; or use an "
             "engine with more space.",
         )
+
+
+def needed_bytes(device: Device, *, packed: bool) -> int:
+    """Free disk that a build is not started without. `packed`: it is handed layers as its store keeps them."""
+    return (PACKED_BYTES if packed else NEEDED_BYTES)[device]
 
 
 def candidate(identifier: str) -> str:

@@ -20,6 +20,7 @@ import requests
 from docker.credentials import StoreError
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
+from docker.models.images import Image
 from docker.types import DeviceRequest
 from docker.utils.socket import frames_iter
 from packaging.version import InvalidVersion, Version
@@ -29,7 +30,7 @@ from tfimg.engine import buildx
 from tfimg.engine.builders import find_builder
 from tfimg.engine.containers import Alarm, archive, lines
 from tfimg.engine.content import content_digest
-from tfimg.engine.export import lay_out, read_layers, stored_layers
+from tfimg.engine.export import lay_out, read_layers, stored_layers, unpacked_layers
 from tfimg.engine.protocol import (
     NOTHING,
     Access,
@@ -42,6 +43,7 @@ from tfimg.engine.protocol import (
     Resources,
     RunOrder,
     StoredImage,
+    StoredLayer,
     Toolkit,
 )
 from tfimg.engine.transfer import Deed, Told, failure, transferred
@@ -325,9 +327,7 @@ class DockerEngine:
     def read_back(self, name: str) -> StoredImage:
         """See `Engine`."""
         image = self._client.images.get(name)
-        layers = stored_layers(str(image.id), self._content_roots()) or read_layers(
-            self._client.api.get_image(name)
-        )
+        layers = self._layers_on_disk(image) or read_layers(self._client.api.get_image(name))
         steps: list[dict[str, Any]] = self._client.api.history(name)  # type: ignore[no-untyped-call]
         unpacked = sum(int(step["Size"]) for step in steps)
         return StoredImage(
@@ -385,6 +385,13 @@ class DockerEngine:
         )
 
     @_reachable
+    def chains(self, repository: str) -> Sequence[Sequence[str]]:
+        """See `Engine`."""
+        return [
+            image.attrs["RootFS"].get("Layers", []) for image in self._client.images.list(name=repository)
+        ]
+
+    @_reachable
     def inventory(self, known: Mapping[str, LocalImage] = NOTHING) -> Sequence[LocalImage]:
         """See `Engine`. The list has no layers, so each image is asked for them, several at once."""
         listed: list[dict[str, Any]] = self._client.api.images()
@@ -412,12 +419,16 @@ class DockerEngine:
             compressed_bytes=inspected if both else None,
         )
 
-    def _content_roots(self) -> tuple[Path, ...]:
-        """Where the containerd of an engine on this machine has its root: the engine's own, or the system's."""
+    def _layers_on_disk(self, image: Image) -> tuple[StoredLayer, ...] | None:
+        """An image's layers as the store of an engine on this machine has them, if we may look into it."""
         if not self._local:
-            return ()
+            return None
         info: dict[str, Any] = self._client.info()
-        return Path(info["DockerRootDir"], "containerd", "daemon"), Path("/var/lib/containerd")
+        root = Path(info["DockerRootDir"])
+        # containerd's root is the engine's own, or the system's.
+        found = stored_layers(str(image.id), (root / "containerd/daemon", Path("/var/lib/containerd")))
+        layers = root / "image" / info["Driver"] / "layerdb"
+        return found or unpacked_layers(image.attrs["RootFS"]["Layers"], layers)
 
     def run(self, order: RunOrder, *, timeout: float) -> Generator[Line | Exit, None, None]:
         """See `Engine`."""

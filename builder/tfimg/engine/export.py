@@ -5,6 +5,7 @@ No call of the engine's tells media types before Docker 28, and an export of a G
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -49,6 +50,25 @@ def _stored(digest: str, content: Path) -> tuple[StoredLayer, ...]:
         )
         for layer in manifest["layers"]
     )
+
+
+def unpacked_layers(diff_ids: Sequence[str], store: Path) -> tuple[StoredLayer, ...] | None:
+    """The layers of an image in a classic store that keeps its notes on layers in `store`; sizes are of their files.
+
+    None where this machine has no such store that it may read, or the store lacks one. A layer is found by the digest
+    of all that is below it and its own, its chain id (OCI image specification, config.md).
+    """
+    layers, chain = [], ""
+    try:
+        for diff_id in diff_ids:
+            chain = (
+                f"sha256:{hashlib.sha256(f'{chain} {diff_id}'.encode()).hexdigest()}" if chain else diff_id
+            )
+            size = int(store.joinpath(*chain.split(":"), "size").read_text())
+            layers.append(StoredLayer(digest=diff_id, media_type="tar", size=size))
+    except (OSError, ValueError):
+        return None
+    return tuple(layers)
 
 
 def read_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:

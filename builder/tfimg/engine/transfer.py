@@ -89,6 +89,10 @@ SIGNS: tuple[tuple[str, Sentence], ...] = (
         (EngineRefused, "The engine has no image {name}", "Give it that name first."),
     ),
     (
+        r"content digest \S+: not found",
+        (EngineRefused, "The engine has not all of {name}", "Build it again, or pull it for every platform."),
+    ),
+    (
         r"x509|certificate|HTTP response to HTTPS client|tls: ",
         (NetworkError, "The engine does not trust the registry {host}",
          "Put its authority where Docker looks: /etc/docker/certs.d/{host}/ca.crt; or name a registry without TLS in "
@@ -108,7 +112,7 @@ SIGNS: tuple[tuple[str, Sentence], ...] = (
         (RegistryRefused, "The registry {host} does not let the engine {deed} {name}", LOGIN),
     ),
     (
-        r"manifest unknown|name unknown|repository .*not found|not found: not found|\b404\b",
+        r"manifest unknown|name unknown|(resolve reference|repository) .*not found|not found: not found|\b404\b",
         (NotInRegistry, "The registry {host} does not have {name}", "Check the name."),
     ),
     (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from tfimg.engine.build import NEEDED_BYTES
+from tfimg.engine.build import needed_bytes
 from tfimg.engine.network import HostNetwork
 from tfimg.engine.protocol import Capabilities, Toolkit
 from tfimg.errors import NoAccelerator, NoToolkit, TfimgError
@@ -170,8 +170,9 @@ def disk(case: Case) -> Found:
         return Found("absent", "the engine's disk cannot be seen")
     device = case.spec.device if case.spec else "cpu"
     found = f"{case.builder.free_bytes / 1e9:.1f} GB free below {case.builder.data_root}"
-    if case.builder.free_bytes < NEEDED_BYTES[device]:
-        needed = f"a build for a {DEVICE_NAMES[device]} needs {NEEDED_BYTES[device] / 1e9:.0f} GB"
+    least = needed_bytes(device, packed=case.builder.keeps_packed)
+    if case.builder.free_bytes < least:
+        needed = f"a build for a {DEVICE_NAMES[device]} needs {least / 1e9:.0f} GB"
         step = "`docker builder prune` removes build cache, `docker image prune` unnamed images."
         return Found(case.unless_present, f"{found}; {needed}", step)
     return Found("ok", found)

@@ -27,9 +27,9 @@ class ImageSpec:
 
     `identifier` is its one name everywhere: key, glob target, folder, log line, canonical tag, CI job.
     `row` is the position of its facts among the matrix's rows; `package` the distribution that carries TensorFlow;
-    `newest_patch` says that its minor has no newer release for the device and platform; `libraries` are NVIDIA's
-    wheels with their exact versions; `driver` is the lowest Linux driver; `newer` are the packages that may be newer
-    than the cut-off; `waived` are checks of the suite that the image does without, and why.
+    `newest_patch` says that its minor has no newer release for the device and platform, `newest` that no minor has;
+    `libraries` are NVIDIA's wheels with their exact versions; `driver` is the lowest Linux driver; `newer` are the
+    packages that may be newer than the cut-off; `waived` are checks of the suite that the image does without, and why.
     """
 
     identifier: str
@@ -41,6 +41,7 @@ class ImageSpec:
     package: str
     default_python: bool
     newest_patch: bool
+    newest: bool
     released: date
     cutoff: date
     base: Base
@@ -90,9 +91,15 @@ def expand(matrix: Matrix, *, supplied: bool = False) -> tuple[ImageSpec, ...]:
         for python in wheels.pythons
         if python not in row.blocked
     ]
-    newest = {(spec.device, spec.platform, spec.minor): spec.tensorflow for spec in specs}  # oldest first
+    # The last of each is the newest: rows and their releases are in order.
+    patches = {(spec.device, spec.platform, spec.minor): spec.tensorflow for spec in specs}
+    releases = {(spec.device, spec.platform): spec.tensorflow for spec in specs}
     marked = (
-        replace(spec, newest_patch=newest[spec.device, spec.platform, spec.minor] == spec.tensorflow)
+        replace(
+            spec,
+            newest_patch=patches[spec.device, spec.platform, spec.minor] == spec.tensorflow,
+            newest=releases[spec.device, spec.platform] == spec.tensorflow,
+        )
         for spec in specs
     )
     return tuple(sorted(marked, key=_order))
@@ -160,7 +167,8 @@ def _spec(
         platform=platform,
         package=row.wheels[platform].packages[device],
         default_python=python == row.default_python,
-        newest_patch=False,  # known once all are
+        newest_patch=False,  # these two are known once all are
+        newest=False,
         released=release.released,
         cutoff=release.cutoff,
         base=matrix.bases[python],

@@ -8,18 +8,10 @@ from dataclasses import dataclass
 
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lockfile import Layers
+from tfimg.recipe.sharing import identities, predicted
 
 LIBRARIES = ("cudnn", "cublas", "solvers", "cuda")
 """Layers of NVIDIA's libraries: the same for every Python and for many releases."""
-
-BYTES = {
-    "tensorflow": 1_440_000_000, "libtpu": 350_000_000, "cudnn": 1_160_000_000, "cublas": 630_000_000,
-    "solvers": 640_000_000, "cuda": 570_000_000, "packages": 310_000_000,
-}  # fmt: skip
-"""Predicted bytes of a layer as it lies on disk: those of 2.15.1 with CUDA 12.2; libtpu's is its wheel's."""
-
-CPU_TENSORFLOW = 970_000_000
-"""The same of TensorFlow without CUDA: the wheel of 2.15.1 for CPU unpacked, and as much byte code as with CUDA."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,15 +38,12 @@ class Shard:
 
 
 def part(spec: ImageSpec, lock: Layers) -> Part:
-    """What an image with this lock shares with others: every layer whose lock has the same text."""
-    names = {layer: _digest(layer + text) for layer, text in lock.items()}
-    # Wheels of other packages are linked for one Python, and TensorFlow's layer is its wheel's.
-    libraries = _digest("".join(names[layer] for layer in LIBRARIES)) if spec.gpu else ""
+    """What an image with this lock shares with others, in unpacked bytes."""
     return Part(
         identifier=spec.identifier,
         tensorflow=spec.tensorflow,
-        libraries=libraries,
-        layers={names[layer]: _predicted(spec, layer) for layer in lock},
+        libraries=_digest(*(lock[name] for name in LIBRARIES)) if spec.gpu else "",
+        layers={_digest(*identity): predicted(spec, layer)[1] for layer, identity in identities(spec, lock)},
     )
 
 
@@ -122,9 +111,5 @@ def _grouped(parts: Sequence[Part], key: Callable[[Part], str]) -> list[list[Par
     return list(groups.values())
 
 
-def _predicted(spec: ImageSpec, layer: str) -> int:
-    return CPU_TENSORFLOW if layer == "tensorflow" and spec.gpu is None else BYTES[layer]
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]

@@ -18,6 +18,14 @@ PREDICTED: dict[str, tuple[int, int]] = {
 """Bytes of a layer that was not made yet, compressed and unpacked: those of 2.15.1 with CUDA 12.2, made as `fast`; of
 libtpu those of 0.0.14."""
 
+PREDICTED_CPU = PREDICTED | {
+    "tensorflow": (107_000_000, 565_000_000), "tensorflow-python": (60_000_000, 345_000_000)
+}  # fmt: skip
+"""The same of images without CUDA: those of 2.15.1 for CPU."""
+
+Identity = tuple[str, str]
+"""A layer's name and what it is made of: images whose layers have the same have the same layer."""
+
 Known = Callable[[WheelLayer], tuple[int, int] | None]
 """Bytes of a layer that was made before, compressed and unpacked."""
 
@@ -56,14 +64,14 @@ def sharing(images: Sequence[tuple[ImageSpec, Layers]], known: Known) -> Sharing
     Layers are the same where they are made of the same wheels; what does not depend on Python's version is the same in
     a release's wheels for all of its Pythons. Base, byte code and suite, some 100 MB, are not counted.
     """
-    users: dict[tuple[str, str], list[str]] = {}
-    sizes: dict[tuple[str, str], tuple[int, int, bool]] = {}
+    users: dict[Identity, list[str]] = {}
+    sizes: dict[Identity, tuple[int, int, bool]] = {}
     for spec, lock in images:
-        for layer, identity in _identities(spec, lock):
+        for layer, identity in identities(spec, lock):
             users.setdefault(identity, []).append(spec.identifier)
             found = known(layer)
             if found or identity not in sizes:
-                sizes[identity] = (*(found or PREDICTED[layer.name]), found is not None)
+                sizes[identity] = (*(found or predicted(spec, layer)), found is not None)
     layers = [
         SharedLayer(
             name=identity[0], images=tuple(names), compressed_bytes=sizes[identity][0],
@@ -74,7 +82,13 @@ def sharing(images: Sequence[tuple[ImageSpec, Layers]], known: Known) -> Sharing
     return Sharing(layers=tuple(sorted(layers, key=lambda one: (-len(one.images), -one.compressed_bytes))))
 
 
-def _identities(spec: ImageSpec, lock: Layers) -> Iterator[tuple[WheelLayer, tuple[str, str]]]:
+def predicted(spec: ImageSpec, layer: WheelLayer) -> tuple[int, int]:
+    """Bytes of an image's layer, compressed and unpacked, by what was measured of another release."""
+    return (PREDICTED if spec.gpu else PREDICTED_CPU)[layer.name]
+
+
+def identities(spec: ImageSpec, lock: Layers) -> Iterator[tuple[WheelLayer, Identity]]:
+    """The layers of an image that hold wheels, lowest first, and what makes each the same as another image's."""
     for layer in wheel_layers(lock):
         of_every_python = layer.shared and not layer.part.whole
         what = f"{spec.package} {spec.tensorflow} {spec.platform}" if of_every_python else layer.part.lock

@@ -108,9 +108,13 @@ class Authorization:
         raise self._refused(answer, server)
 
     def _refused(self, answer: Answer, server: str) -> Passing | TfimgError:
-        if answer.status in (400, 401, 403) and self.known:
+        no_entry = answer.status in (400, 401, 403)
+        if no_entry and self.known:
             return wrong_credentials(self._host, f"{answer.status} {answer.words}")
-        asked = Asked(host=server, repository=self._path, writing=False, known=self.known)
+        asked = Asked(
+            host=self._host if no_entry else server, repository=f"{self._host}/{self._path}", writing=False,
+            known=self.known,
+        )  # fmt: skip
         return of_answer(answer, asked, self._patience)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from tfimg.registry.download import download
 from tfimg.registry.protocol import (
     DOCKER_INDEX,
     DOCKER_MANIFEST,
+    EMPTY,
     OCI_INDEX,
     OCI_MANIFEST,
     Descriptor,
@@ -33,6 +35,9 @@ ACCEPT = ", ".join((OCI_INDEX, OCI_MANIFEST, DOCKER_INDEX, DOCKER_MANIFEST))
 CANNOT_UNTAG = frozenset({400, 401, 403, 405, 501})
 """How registries say that tags cannot be deleted, or not by us, or that they know only digests here. A manifest must
 not be deleted in place of a tag: its other tags would go with it."""
+
+KNOWS_DIGESTS = frozenset({400, 405})
+"""Those of them that distribution 2.8 has for a tag; a manifest it deletes with all its tags, where that is enabled."""
 
 NO_LIST = (400, 404, 405, 501)
 """How registries without a list of referrers say so; the specification has 404."""
@@ -67,8 +72,9 @@ class HttpRegistry:
             return None
         kind = answer.headers.get("Content-Type", "").partition(";")[0].strip()
         found = Manifest(media_type=kind, content=answer.content)
-        said = reference if ":" in reference else answer.headers.get("Docker-Content-Digest", found.digest)
-        if found.digest != said:
+        # Of a tag, the registry's own word for what it meant to send.
+        said = reference if ":" in reference else answer.headers.get("Docker-Content-Digest", "")
+        if said not in ("", found.digest):
             raise TamperedError(
                 f"The registry {self._connection.host} says that {reference} of {self.repository} is {said}, and "
                 f"sends {found.digest}.",
@@ -110,7 +116,25 @@ class HttpRegistry:
         answer = self._connection.ask(
             "DELETE", f"manifests/{tag}", expected=(200, 202, 204, 404, *CANNOT_UNTAG)
         )
+        if answer.status in KNOWS_DIGESTS:
+            return self._untag_by_digest(tag)
         return answer.status not in CANNOT_UNTAG
+
+    def _untag_by_digest(self, tag: str) -> bool:
+        """Where manifests can be deleted and tags cannot: the tag goes with a manifest that it alone leads to."""
+        before = self.find(tag)
+        if before is None:
+            return True
+        nobodys = _nothing(f"{self.repository}:{tag} {secrets.token_hex(8)}")
+        self.put_blob(b"{}")
+        self.put(tag, nobodys)
+        answer = self._connection.ask(
+            "DELETE", f"manifests/{nobodys.digest}", expected=(200, 202, 204, 404, *CANNOT_UNTAG)
+        )
+        if answer.status in CANNOT_UNTAG:
+            self.put(tag, before)
+            return False
+        return self.find(tag) is None
 
     def blob(self, digest: str) -> Iterator[bytes]:
         """See `Registry`."""
@@ -176,3 +200,16 @@ def _next(answer: Answer) -> str | None:
     """The address of the next page (RFC 8288), where there is one."""
     links = parse_header_links(answer.headers.get("Link", ""))
     return next((urljoin(answer.url, link["url"]) for link in links if link.get("rel") == "next"), None)
+
+
+def _nothing(about: str) -> Manifest:
+    """A manifest of nothing that nobody else has."""
+    told = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "artifactType": "application/vnd.tfimg.nothing.v1",
+        "config": Descriptor(media_type=EMPTY, digest=digest_of(b"{}"), size=2).document(),
+        "layers": [Descriptor(media_type=EMPTY, digest=digest_of(b"{}"), size=2).document()],
+        "annotations": {"org.opencontainers.image.description": about},
+    }
+    return Manifest(media_type=OCI_MANIFEST, content=json.dumps(told).encode())

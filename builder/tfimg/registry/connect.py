@@ -18,8 +18,9 @@ CERTIFICATES = Path("/etc/docker/certs.d")
 
 
 def connect(
-    reference: Reference, environ: Mapping[str, str], state: Path, *, way: Way, moved: Moved = silent
-) -> HttpRegistry:
+    reference: Reference, environ: Mapping[str, str], state: Path, *, way: Way, moved: Moved = silent,
+    certificates: Path = CERTIFICATES,
+) -> HttpRegistry:  # fmt: skip
     """The repository of a reference. `moved` is told of the bytes of blobs that come and go.
 
     Nothing is asked of the registry yet. Raises as `find_credentials` does.
@@ -29,7 +30,7 @@ def connect(
         return run(argv, env=environ, stdin=stdin, timeout=HELPER_SECONDS)
 
     credentials = find_credentials(reference.host, config_file(environ), helper)
-    own = CERTIFICATES / reference.host / "ca.crt"
+    own = certificates / reference.host / "ca.crt"
     connection = Connection(
         reference, credentials=credentials, way=replace(way, ca=str(own)) if own.is_file() else way,
         patience=Patience(),

@@ -16,7 +16,7 @@ from tfimg.errors import RegistryRefused
 from tfimg.registry.authorization import Authorization
 from tfimg.registry.credentials import Credentials
 from tfimg.registry.reference import HUB, Reference
-from tfimg.registry.refusals import TRANSPORT, Answer, Asked, of_answer, of_transport
+from tfimg.registry.refusals import TRANSPORT, Answer, Asked, of_answer, of_transport, too_slow
 from tfimg.registry.retry import Patience
 from tfimg.transport import ProxyAdapter
 
@@ -26,6 +26,9 @@ CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 60.0
 """A registry that says nothing for so long does not answer. It may be at work: one on an object store copies a large
 blob from one place to another before it answers."""
+
+ANSWER_SECONDS = 300.0
+"""A manifest or a list that takes longer comes from one that keeps us waiting: the largest, at 28 kB/s."""
 
 ANSWER_BYTES = 8 << 20
 """More than an answer may have: registries must take manifests of 4 MiB (OCI distribution specification 1.1,
@@ -48,6 +51,7 @@ class Way:
     plain: bool = False
     connect_seconds: float = CONNECT_SECONDS
     silence_seconds: float = SILENCE_SECONDS
+    answer_seconds: float = ANSWER_SECONDS
 
     @property
     def timeout(self) -> tuple[float, float]:
@@ -166,9 +170,11 @@ class Connection:
         return urlsplit(url)[:2] == urlsplit(self.base)[:2]
 
     def read(self, response: requests.Response) -> Answer:
-        """All of an answer that was opened. Raises `RegistryRefused` where there is no end to it."""
+        """All of an answer that was opened. Raises as `ask`, also where there is no end to it."""
         content = bytearray()
-        for piece in response.iter_content(1 << 16):
+        deadline = self.patience.clock() + self._way.answer_seconds
+        # What is there, and not as much as was asked for: that may be a byte a minute.
+        while piece := response.raw.read1(1 << 16, decode_content=False):
             content += piece
             if len(content) > ANSWER_BYTES:
                 raise RegistryRefused(
@@ -176,6 +182,8 @@ class Connection:
                     "was asked for.",
                     next_step="Check that it is a registry.",
                 )
+            if self.patience.clock() > deadline:
+                raise too_slow(self.host, self._way.answer_seconds)
         return Answer(
             status=response.status_code, headers=response.headers, content=bytes(content), url=response.url
         )

@@ -9,10 +9,11 @@ from functools import partial
 from tfimg.cancellation import check
 from tfimg.errors import TamperedError
 from tfimg.registry.connection import Connection
+from tfimg.registry.refusals import number
 from tfimg.registry.retry import Passing
 
-PIECE = 1 << 20
-"""Bytes at a time."""
+PIECE = 1 << 16
+"""Bytes at a time; what has come of one is lost when the connection is cut."""
 
 Came = Callable[[int, int], None]
 """Is told how many bytes have come, and of how many; 0 where the registry does not tell."""
@@ -65,7 +66,7 @@ def _after(connection: Connection, digest: str, done: int) -> Iterator[Piece]:
             raise connection.refused(connection.read(response), "GET")
         # One that knows no ranges begins at the beginning.
         skip = done if response.status_code == 200 else 0
-        total = int(response.headers.get("Content-Length", 0)) + done - skip
+        total = number(response.headers.get("Content-Length")) + done - skip
         for piece in response.iter_content(PIECE):
             if new := piece[skip:]:
                 yield new, total

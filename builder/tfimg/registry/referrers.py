@@ -20,7 +20,8 @@ from tfimg.workspace import exclusive
 
 SETTLE_SECONDS = 0.5
 """How long after an entry was written it is looked at again. A publisher on another machine does not know our lock: one
-that had read the tag before we wrote has written it by then, in several times the two requests that it needs."""
+that had read the tag before we wrote has written it by then, in several times the two requests that it needs. Two
+publishers of four entries each lost one or two without this when tried against distribution 2.8, and none with it."""
 
 TURN_SECONDS = 120.0
 """How long to wait for others on this machine, each of whom needs about a second."""

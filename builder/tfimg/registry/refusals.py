@@ -58,6 +58,11 @@ class Answer:
         return text or next((one.phrase for one in HTTPStatus if one == self.status), "")
 
 
+def number(header: str | None) -> int:
+    """The number in a header; 0 where there is none."""
+    return int(header) if header and header.isdecimal() else 0
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
     """What was asked for, for sentences. `known` says that credentials went with it."""
@@ -97,8 +102,8 @@ def _says_full(answer: Answer) -> bool:
 
 def _failing(answer: Answer, asked: Asked, told: str) -> NetworkError:
     if answer.status == 429:
-        wait = answer.headers.get("Retry-After")
-        again = f" and to wait {wait} s" if wait and wait.isdecimal() else ""
+        wait = number(answer.headers.get("Retry-After"))
+        again = f" and to wait {wait} s" if wait else ""
         return NetworkError(
             f"The registry {asked.host} asks for fewer requests{again}: {told}.",
             next_step="Run it again later, or log in: registries let those do more whom they know.",
@@ -183,12 +188,7 @@ def of_transport(error: Exception, host: str, seconds: float) -> Passing | Tfimg
             )
         )
     if isinstance(error, requests.exceptions.Timeout) or "timed out" in text:
-        return Passing(
-            NetworkError(
-                f"The registry {host} is too slow: it did not answer within {seconds:g} s.",
-                next_step="Run it again later: what it has is not sent twice.",
-            )
-        )
+        return Passing(too_slow(host, seconds))
     if _cut(error):
         return Passing(
             NetworkError(
@@ -201,6 +201,14 @@ def of_transport(error: Exception, host: str, seconds: float) -> Passing | Tfimg
             f"The registry {host} cannot be reached: {_reason(error)}.",
             next_step="Check its name and port, the network and the proxy (HTTPS_PROXY, NO_PROXY).",
         )
+    )
+
+
+def too_slow(host: str, seconds: float) -> NetworkError:
+    """It said nothing, or never came to an end."""
+    return NetworkError(
+        f"The registry {host} is too slow: it did not answer within {seconds:g} s.",
+        next_step="Run it again later: what it has is not sent twice.",
     )
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
 from tfimg.cancellation import check
-from tfimg.errors import NetworkError, TamperedError
+from tfimg.errors import NetworkError, RegistryRefused, TamperedError
 from tfimg.registry.connection import Connection
-from tfimg.registry.refusals import Answer
+from tfimg.registry.refusals import Answer, number
 from tfimg.registry.retry import Passing
 
 CHUNK = 16 << 20
 """Bytes in one request: above the 5 MiB that object stores want of a part (Amazon S3, "multipart upload limits")."""
+
+LARGEST = 512 << 20
+"""A registry may want larger chunks; each is held in memory."""
 
 ANSWERS = (400, 404, 416)
 """What a registry may answer about an upload that it does not have any more, or not as far as we know."""
@@ -72,32 +76,55 @@ def chunks(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
 def _send(connection: Connection, digest: str, pieces: Iterable[bytes], chunk: int, sent: Sent) -> None:
     begun = connection.ask("POST", "blobs/uploads/", expected=(202,))
     place, offset = _place(begun), 0
-    parts = chunks(pieces, max(chunk, int(begun.headers.get("OCI-Chunk-Min-Length", 0))))
+    least = min(number(begun.headers.get("OCI-Chunk-Min-Length")), LARGEST)
+    parts = chunks(pieces, max(chunk, least))
     part = next(parts)
-    for following in parts:
-        place = _patch(connection, place, offset, part)
-        offset += len(part)
-        sent(offset)
-        part = following
-    if offset:
-        place = _patch(connection, place, offset, part)
-    _finish(connection, place, digest, b"" if offset else part)
+    try:
+        for following in parts:
+            place = _patch(connection, place, offset, part)
+            offset += len(part)
+            sent(offset)
+            part = following
+        if offset:
+            place = _patch(connection, place, offset, part)
+        _finish(connection, place, digest, b"" if offset else part)
+    except RegistryRefused:
+        _give_up(connection, place)
+        raise
     sent(offset + len(part))
+
+
+def _give_up(connection: Connection, place: str) -> None:
+    """Let the registry have the room again that an upload takes: for days otherwise, and it may be full.
+
+    Distribution 2.8 keeps all the same what came of a chunk that it could not write.
+    """
+    with suppress(NetworkError, RegistryRefused, Passing):
+        connection.once("DELETE", place, expected=range(200, 600))
 
 
 def _finish(connection: Connection, place: str, digest: str, content: bytes) -> None:
     """Say that it is whole; the registry compares the digest. A small blob goes with it."""
-    check()
-    answer = connection.once(
-        "PUT", _with_digest(place, digest), expected=(201, *ANSWERS), content=content,
-        headers={"Content-Type": "application/octet-stream"},
-    )  # fmt: skip
-    if "DIGEST_INVALID" in answer.words:
-        raise TamperedError(
-            f"What was sent to {connection.host} is not {digest}: it changed on the way, or before.",
-            next_step="Check the file or the disk that it comes from, and run it again.",
-        )
-    _require(connection, answer, "PUT", 201)
+    uncertain = False
+
+    def attempt() -> None:
+        nonlocal uncertain
+        if uncertain and is_there(connection, digest):
+            return
+        uncertain = True
+        check()
+        answer = connection.once(
+            "PUT", _with_digest(place, digest), expected=(201, *ANSWERS), content=content,
+            headers={"Content-Type": "application/octet-stream"},
+        )  # fmt: skip
+        if "DIGEST_INVALID" in answer.words:
+            raise TamperedError(
+                f"What was sent to {connection.host} is not {digest}: it changed on the way, or before.",
+                next_step="Check the file or the disk that it comes from, and run it again.",
+            )
+        _require(connection, answer, "PUT", 201)
+
+    connection.patience.keep_trying(attempt)
 
 
 def _require(connection: Connection, answer: Answer, method: str, status: int) -> None:

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from rich.table import Table
 
 from benchmarks.images.dockerfiles import LAYOUTS
 from benchmarks.images.failure import CannotMeasure
-from benchmarks.images.figures import FIGURES, Result, ratio, told
+from benchmarks.images.figures import FIGURES, Measurement, Result, ratio, results, told
 from benchmarks.images.plot import plot
 from benchmarks.images.scenarios import SCENARIOS
 from benchmarks.images.session import STORES, Order, measured
@@ -37,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
-        document = json.loads(arguments.read.read_text()) if arguments.read else _measured(arguments)
+        document = joined([read(file) for file in arguments.read]) if arguments.read else _measured(arguments)
     except CannotMeasure as problem:
         print(f"benchmark: {problem}", file=sys.stderr)
         return 1
@@ -66,7 +67,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="written after every contestant's run")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="the plot")
-    parser.add_argument("--read", type=Path, metavar="FILE", help="measure nothing, read what --json wrote")
+    parser.add_argument(
+        "--read", type=Path, nargs="+", metavar="FILE",
+        help="measure nothing, read what --json wrote; several files of one machine and image are one measurement",
+    )  # fmt: skip
     parser.add_argument(
         "--scratch", type=Path, metavar="DIR", default=state_folder(os.environ) / "benchmark",
         help="where the engines keep their data; made and removed (default: %(default)s)",
@@ -88,6 +92,36 @@ def _keep(file: Path | None, document: Mapping[str, Any]) -> None:
         write_atomically(file, json.dumps(document, indent=1) + "\n")
 
 
+def read(file: Path) -> dict[str, Any]:
+    """What `--json` wrote. Raises `CannotMeasure`."""
+    try:
+        document: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise CannotMeasure(f"{file} cannot be read: {error}.") from None
+    return document
+
+
+def joined(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Documents of one machine and image, the last one's words and the runs of all. Raises `CannotMeasure`."""
+    for one in documents:
+        for what in ("identifier", "machine", "engine"):
+            if one[what] != documents[-1][what]:
+                raise CannotMeasure(
+                    f"{what} differs: {one[what]} and {documents[-1][what]} are not one measurement."
+                )
+    measurements = [
+        Measurement(**{**one, "run": f"{number}.{one['run']}"})
+        for number, document in enumerate(documents)
+        for one in document["measurements"]
+    ]
+    return {
+        **documents[-1],
+        "family": next((one["family"] for one in documents if one["family"]), []),
+        "measurements": [asdict(one) for one in measurements],
+        "results": [asdict(one) for one in results(measurements)],
+    }
+
+
 def title(document: Mapping[str, Any]) -> str:
     """What was measured."""
     return f"Building TensorFlow images: {document['identifier']}"
@@ -95,15 +129,13 @@ def title(document: Mapping[str, Any]) -> str:
 
 def notes(document: Mapping[str, Any]) -> list[str]:
     """Where and when, and what the names mean."""
-    machine, begun = document["machine"], document["starts"]
+    machine = document["machine"]
     where = f"{machine['cores']} cores of {machine['processor']}, {machine['memory_gb']} GB"
-    start = begun["tfimg --version"] / begun["bare interpreter"]
     lines = [
         f"{document['date'][:10]}, {where}, Docker {document['engine']}.",
         "Medians, in brackets their ratio to plain on the same store. Bars compare within a group; shorter is better.",
         *(f"{name}: {what}." for name, what in document["layouts"].items()),
         f"tfimg: tfimg build; pale, and the second figure: with its validation. The one package: {document['knob']}.",
-        f"tfimg --version starts in {start:.1f} times what a bare interpreter takes.",
     ]
     return [*lines, f"The family: {', '.join(document['family'])}."] if document["family"] else lines
 

@@ -32,10 +32,10 @@ FIGURES: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What one contestant took in one run on one image store."""
+    """What one contestant took in one run on one image store. `run` tells runs apart."""
 
     store: str
-    run: int
+    run: str
     contestant: str
     figures: Mapping[str, float]
 
@@ -81,8 +81,9 @@ def _results(
         )  # fmt: skip
 
 
-def _order(result: Result) -> int:
-    return list(FIGURES).index(result.figure)
+def _order(result: Result) -> tuple[int, bool]:
+    # What the others are compared with is the first.
+    return list(FIGURES).index(result.figure), result.contestant != PLAIN
 
 
 def told(value: float, figure: str) -> str:

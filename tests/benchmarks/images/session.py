@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.__main__ import measure, starts
 from benchmarks.images.contestants import Contestant, Plainly, Tfimg, base, prepare_base
 from benchmarks.images.dockerfiles import LAYOUTS
 from benchmarks.images.engines import BASES, SECOND, Docker, engine, remove
@@ -60,7 +59,6 @@ def measured(order: Order, keep: Callable[[dict[str, Any]], None]) -> dict[str, 
     document: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="minutes"),
         "machine": machine(),
-        "starts": measure({name: starts()[name] for name in ("bare interpreter", "tfimg --version")}),
         "layouts": {name: layout.what for name, layout in LAYOUTS.items()},
         "identifier": one.identifier,
         "knob": knob.requirement,
@@ -75,7 +73,7 @@ def measured(order: Order, keep: Callable[[dict[str, Any]], None]) -> dict[str, 
             with engine(folder / store, store):
                 figures = run_course(courses[store], contestant)
             measurements.append(
-                Measurement(store=store, run=run, contestant=contestant.name, figures=figures)
+                Measurement(store=store, run=str(run), contestant=contestant.name, figures=figures)
             )
             document["measurements"] = [asdict(measurement) for measurement in measurements]
             document["results"] = [asdict(result) for result in results(measurements)]

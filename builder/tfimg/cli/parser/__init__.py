@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from tfimg import __version__
+from tfimg.cli.parser.cloud import add_cloud
 from tfimg.cli.parser.common import REQUEST, command
 from tfimg.cli.parser.engines import add_engines
 from tfimg.cli.parser.facts import add_facts
@@ -15,6 +16,7 @@ from tfimg.cli.parser.looks import add_looks
 from tfimg.cli.parser.offline import add_offline
 from tfimg.cli.parser.planning import add_planning
 from tfimg.cli.parser.proofs import add_proofs
+from tfimg.cli.parser.publishing import add_publishing
 from tfimg.cli.parser.recipes import add_recipes
 
 __all__ = ["PASSED_ON", "REQUEST", "build_parser"]
@@ -31,9 +33,11 @@ examples:
   tfimg doctor                         whether this machine can build and run images
   tfimg explain < LOG                  what is known about a failure
   tfimg run tfimg/tensorflow:2.15      start one, with the flags that its device needs
+  tfimg publish REGISTRY/NAME '2.15*'  push, validate what is there, attach evidence, move tags
   tfimg verify REGISTRY/NAME:TAG       what is proven of an image in a registry
   tfimg inspect REGISTRY/NAME:TAG      what is in an image, and who says what of it
   tfimg bundle REGISTRY/NAME:TAG FILE  an image with its evidence, for where no network is
+  tfimg cloud-init --help              user data for a cloud's machine that verifies an image and runs it
 
 Every command takes --json. Exit codes are listed in the README.
 """
@@ -68,9 +72,11 @@ def build_parser() -> argparse.ArgumentParser:
     add_planning(commands)
     add_engines(commands)
     add_hosts(commands)
+    add_publishing(commands)
     add_proofs(commands)
     add_offline(commands)
     add_looks(commands)
+    add_cloud(commands)
     explain = command(
         commands, "explain", "explain:explain", "say what is known about the failure in a log",
         "tfimg explain build.log\n  docker logs NAME 2>&1 | tfimg explain",

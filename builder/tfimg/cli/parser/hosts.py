@@ -12,8 +12,9 @@ PASSED_ON = (
     ("-e", "--env", "NAME[=VALUE]", "set a variable"),
     ("-u", "--user", "UID[:GID]", "run as another user (default: the image's, who is not root)"),
     ("-w", "--workdir", "PATH", "start in another folder"),
+    ("", "--name", "NAME", "name the container"),
 )
-"""Options of `run` that `docker run` gets as they are, as often as they are given."""
+"""Options of `run` that `docker run` gets as they are, as often as they are given; the short form is its own."""
 
 
 def add_hosts(commands: Any) -> None:
@@ -45,7 +46,9 @@ def add_hosts(commands: Any) -> None:
     which.add_argument("--no-gpu", action="store_true", help="run a GPU image on the processor")
     run.add_argument("--shm-size", metavar="SIZE", help="shared memory (default: 1g for GPUs, 16g for TPUs)")
     for short, option, metavar, text in PASSED_ON:
-        run.add_argument(short, option, action="append", default=[], metavar=metavar, help=text)
+        run.add_argument(
+            *filter(None, (short, option)), action="append", default=[], metavar=metavar, help=text
+        )
     run.add_argument(
         "--dry-run", action="store_true",
         help="print the docker command, to be changed where it must be, and what is missing; start nothing",

@@ -14,6 +14,7 @@ from tfimg.cli.parser.common import (
     repository_option,
     request_options,
 )
+from tfimg.cli.parser.publishing import signing_options
 
 COMPRESSIONS = ("fast", "small", "gzip")
 """Those of `tfimg.recipe.layout`, which is not imported at every start."""
@@ -42,6 +43,11 @@ def add_images(commands: Any) -> None:
     many.add_argument(
         "--revalidate", action="store_true", help="run the suite again in images that have not changed"
     )
+    push = build.add_argument_group("publishing what was built; see `tfimg publish`")
+    push.add_argument(
+        "--push", dest="target", metavar="REPOSITORY", help="publish the images to REGISTRY/NAME"
+    )
+    signing_options(push)
     repository_option(build)
     base_options(build)
     builder_option(build)
@@ -59,7 +65,7 @@ def add_images(commands: Any) -> None:
     _level(build)
     # A smoke test is too little for a tag.
     _profile(build, "standard", "full")
-    build.set_defaults(only=[], skip=[])
+    build.set_defaults(only=[], skip=[], plan=False)
     _find_links(build)
     rebuild = command(
         commands, "rebuild-check", "rebuild:rebuild_check",

@@ -50,21 +50,21 @@ def proof_options(parser: argparse.ArgumentParser) -> None:
     plain_option(parser)
 
 
-def policy_option(parser: argparse.ArgumentParser) -> None:
+def policy_option(parser: argparse._ActionsContainer) -> None:
     """What is required, and what tags promise, in writing."""
     parser.add_argument(
         "--policy", metavar="FILE", help="a policy file: what --require says, and what tags promise"
     )
 
 
-def plain_option(parser: argparse.ArgumentParser) -> None:
+def plain_option(parser: argparse._ActionsContainer) -> None:
     """How a registry is spoken to."""
     parser.add_argument(
         "--plain-http", action="store_true", help="the registry speaks no TLS; this machine's own never has to"
     )  # fmt: skip
 
 
-def password_option(parser: argparse.ArgumentParser) -> None:
+def password_option(parser: argparse._ActionsContainer) -> None:
     """What opens a private key."""
     parser.add_argument(
         "--password-file", metavar="FILE",

@@ -1,0 +1,238 @@
+"""What publishing does with the engine at hand: search, push, pull by digest, validate, attach evidence."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property, partial
+
+from tfimg import __version__
+from tfimg.batch.kept import accelerator
+from tfimg.batch.pipeline import Progress, Trial, shown
+from tfimg.cli.context import Context
+from tfimg.cli.desk import Signer
+from tfimg.cli.explain import explained
+from tfimg.cli.images import means_of
+from tfimg.cli.transfers import SECONDS
+from tfimg.engine.protocol import LocalImage, ProgressEvent, StageEvent
+from tfimg.errors import EngineRefused, LockError, TamperedError, TfimgError
+from tfimg.evidence.attach import attach
+from tfimg.evidence.provenance import Making, provenance
+from tfimg.evidence.sbom import sboms
+from tfimg.evidence.statement import Statement, Subject
+from tfimg.evidence.tested import Ran, test_result, validation_report
+from tfimg.evidence.unsigned import attach_unsigned
+from tfimg.host.accelerators import Surroundings
+from tfimg.host.aim import aim
+from tfimg.leaks.rules import Rule
+from tfimg.leaks.scan import Scanned, require_clean, scan, scan_archive
+from tfimg.matrix.spec import ImageSpec
+from tfimg.publishing.release import held
+from tfimg.publishing.sending import Hands, Source, Stage
+from tfimg.recipe.fingerprint import files_digest
+from tfimg.recipe.labels import LOCK, PREFIX, RECIPE
+from tfimg.recipe.lockfile import digest as lock_digest
+from tfimg.registry.protocol import Registry
+from tfimg.registry.retry import Patience
+from tfimg.validation.built import take_inventory
+from tfimg.validation.demand import demand
+from tfimg.validation.report import Report
+
+WORDS: Mapping[Stage, str] = {
+    "search": "search for secrets", "push": "push", "validate": "validate by digest", "scan": "search what is there",
+    "attach": "attach evidence", "name": "exact tags", "aliases": "aliases", "compare": "compare with the plan",
+}  # fmt: skip
+"""Stages, for people."""
+
+
+PATIENT = Patience()
+"""Pushes and pulls are tried again as often as requests are: layers that are there are not sent twice."""
+
+
+class Machine:
+    """The engine at hand, its images by identifier, and what is known about them."""
+
+    def __init__(
+        self,
+        context: Context,
+        specs: Mapping[str, ImageSpec],
+        images: Mapping[str, LocalImage],
+        patience: Patience = PATIENT,
+    ) -> None:
+        self._context, self._specs, self.images = context, specs, images
+        self._engine = context.engine
+        self._progress: Progress | None = None
+        self._stage: tuple[str, float] | None = None
+        self._told = 0.0
+        self._patience = patience
+
+    @cached_property
+    def surroundings(self) -> Surroundings:
+        """This machine, and the engine."""
+        return self._context.surroundings(self._engine)
+
+    @cached_property
+    def _secrets(self) -> Sequence[Rule]:
+        return self._context.edge.secrets(self._context.environ, self._context.network)
+
+    def hands(self, registry: Registry, signer: Signer, progress: Progress) -> Hands:
+        """The hands with which images go into a registry."""
+        self._progress = progress
+        return Hands(
+            search=self._search, push=self._push, drop=self._abandon, validate=partial(self._validate, progress),
+            scan=partial(self._scan, registry), attach=partial(self._attach, registry, signer), tell=self._tell,
+            revalidate=self._context.arguments.revalidate,
+        )  # fmt: skip
+
+    def ended(self) -> None:
+        """The last stage has come to its end."""
+        self._tell("", None, "")
+
+    def _search(self, source: Source) -> None:
+        self._require_lock(source)
+        require_clean(
+            source.name, scan_archive(self._engine.export(source.name), self._secrets, told=self._searched)
+        )
+
+    def _require_lock(self, source: Source) -> None:
+        """Raises `LockError` for an image of another lock than its evidence would speak of."""
+        spec = self._specs[source.identifier]
+        if self.images[source.identifier].labels.get(LOCK) != lock_digest(self._context.locked(spec)):
+            raise LockError(
+                f"{source.name} was built from another lock than that of {source.identifier} now.",
+                next_step="Build it again.",
+            )
+
+    def _push(self, source: Source, reference: str) -> str:
+        self._engine.tag(source.name, [reference])
+        try:
+            return self._patience.over_network(lambda: self._engine.push(reference, self._moved))
+        finally:
+            self._drop(reference)
+
+    def _drop(self, name: str) -> None:
+        with suppress(EngineRefused):  # it is gone already
+            self._engine.remove(name)
+
+    def _abandon(self, name: str) -> None:
+        with suppress(EngineRefused):
+            self._engine.abandon(name)
+
+    def _validate(self, progress: Progress, source: Source, image: str, name: str) -> tuple[Report, bool]:
+        known = self._engine.digest(image) is not None  # somebody has pulled it: the name is his
+        self._patience.over_network(lambda: self._engine.pull(image, self._moved))
+        try:
+            self._require_same(source, image)
+            self._engine.tag(image, [name])
+            spec = self._specs[source.identifier]
+            aimed = aim(spec, self.surroundings, self._context.arguments.level)
+            trial = Trial(
+                plan=self._context.planned(spec),
+                aim=aimed,
+                accelerator=accelerator(aimed, self.surroundings.host),
+            )
+            means = means_of(self._context, reuse=not self._context.arguments.revalidate)
+            local = self.images[source.identifier]
+            report, reused = shown(
+                trial, means, image=name, digest=image.partition("@")[2], content=local.content,
+                engine=self._engine, progress=progress,
+            )  # fmt: skip
+            self._demand(report, source)
+            if reused:
+                self._context.say(
+                    f"{source.identifier}: a report of {report.date} on the same content is believed"
+                )
+            return report, reused
+        finally:
+            self._drop(name)
+            if not known:
+                self._drop(image)
+
+    def _require_same(self, source: Source, image: str) -> None:
+        """Raises `TamperedError` where the registry gave another image back than it got."""
+        found = self._engine.digest(image)
+        if found != source.digest:
+            raise TamperedError(
+                f"{image} is {found} in the engine, and {source.name}, which was pushed, is {source.digest}.",
+                next_step="Find out what changes images between the engine and the registry.",
+            )
+
+    def _demand(self, report: Report, source: Source) -> None:
+        try:
+            demand(report, of=f"{source.identifier} was pulled by digest", end="No tag leads to it.")
+        except TfimgError as error:
+            raise explained(error, self._context.workspace.validation) from None
+
+    def _scan(self, registry: Registry, source: Source, digest: str) -> None:
+        kept = self._context.state / "registry" / "leaks"
+        found = scan(registry, digest, self._secrets, kept=kept, told=self._searched)
+        require_clean(f"{registry.repository}@{digest} ({source.identifier})", found)
+
+    def _attach(
+        self, registry: Registry, signer: Signer, source: Source, digest: str, report: Report
+    ) -> None:
+        said = self._statements(registry, signer, source, digest, report)
+        if signer.key:
+            attach(registry, digest, said, key=signer.key)
+        else:
+            attach_unsigned(registry, digest, said)
+
+    def _statements(
+        self, registry: Registry, signer: Signer, source: Source, digest: str, report: Report
+    ) -> Sequence[Statement]:
+        """The test result last: once it is there, all is."""
+        subject = Subject(name=registry.repository, digest=digest)
+        engine = f"Docker {self._engine.capabilities().engine}"
+        script = (self._context.workspace.images / "inventory.py").read_bytes()
+        inventory = take_inventory(source.name, script, engine=self._engine)
+        there = held(registry, digest)
+        created = there.release.created if there and there.release else None
+        made = created or self._context.now
+        return (
+            *sboms(inventory, subject=subject, made=made),
+            provenance(self._making(source, engine, made), subject=subject),
+            validation_report(report, subject=subject),
+            test_result(
+                report, subject=subject, ran=Ran(host=signer.name, engine=engine, version=__version__)
+            ),
+        )
+
+    def _making(self, source: Source, engine: str, made: datetime) -> Making:
+        labels = self.images[source.identifier].labels
+        lock = self._context.locked(self._specs[source.identifier])
+        base = "org.opencontainers.image.base"
+        return Making(
+            identifier=source.identifier, base=labels.get(f"{base}.name", "unknown"),
+            base_digest=labels.get(f"{base}.digest"),
+            locks={layer: files_digest({layer: text.encode()}) for layer, text in lock.items()},
+            recipe=labels.get(RECIPE), revision=labels.get("org.opencontainers.image.revision"), engine=engine,
+            version=labels.get(f"{PREFIX}version", __version__), began=None, ended=made,
+        )  # fmt: skip
+
+    def _moved(self, event: ProgressEvent) -> None:
+        now = time.monotonic()
+        if self._progress and self._stage and now - self._told >= SECONDS:
+            self._told = now
+            self._progress.build(replace(event, step=self._stage[0]))
+
+    def _searched(self, scanned: Scanned) -> None:
+        event = ProgressEvent(
+            step="", what=scanned.digest[:19], current=scanned.searched, total=scanned.searched
+        )
+        self._moved(event)
+
+    def _tell(self, identifier: str, stage: Stage | None, _: str) -> None:
+        if self._progress is None:
+            return
+        if self._stage:
+            step, began = self._stage
+            seconds = round(time.monotonic() - began, 3)
+            self._progress.build(StageEvent(step=step, state="done", seconds=seconds))
+        self._stage = None
+        if stage:
+            step = f"{identifier}: {WORDS[stage]}" if identifier else WORDS[stage]
+            self._stage = step, time.monotonic()
+            self._progress.build(StageEvent(step=step, state="started"))

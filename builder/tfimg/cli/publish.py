@@ -1,0 +1,158 @@
+"""`tfimg publish REPOSITORY [PATTERN …]`, and what `build --push` does once the images are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.markup import escape
+
+from tfimg.batch.stock import stock
+from tfimg.cli.context import Context
+from tfimg.cli.desk import Signer, desk_of, finish_killed, signer_of
+from tfimg.cli.hands import Machine
+from tfimg.cli.progress import follow
+from tfimg.cli.proofs import policy as policy_of
+from tfimg.cli.show import plain_table, print_table
+from tfimg.engine.protocol import LocalImage
+from tfimg.errors import PublicationIncomplete, ResolutionError, TfimgError
+from tfimg.evidence.policy import Policy
+from tfimg.host.aim import aim
+from tfimg.matrix.spec import ImageSpec
+from tfimg.publishing.decide import Verdict
+from tfimg.publishing.publish import Publication, Published, planned
+from tfimg.publishing.publish import publish as publish_all
+from tfimg.publishing.runs import folder_of, opened_run
+from tfimg.publishing.sending import Source, clear
+from tfimg.recipe.labels import IDENTIFIER
+from tfimg.recipe.plan import buildable
+from tfimg.recipe.tags import aliases
+from tfimg.registry.reference import Reference, parse_repository
+from tfimg.resolution.resolve import select
+
+VERDICTS: Mapping[Verdict, str] = {
+    "move": "[green]move[/]", "stay": "[cyan]stay[/]", "refuse": "[yellow]refuse[/]",
+}  # fmt: skip
+
+MOST = 10
+"""Images that the last message names; each has been told when it ended."""
+
+
+def publish(context: Context) -> int:
+    """`tfimg publish`: which images, whose signature, what tags promise; then everything, or the plan alone."""
+    specs = buildable(select(context.specs, context.arguments.patterns))
+    publish_images(context, specs, named=bool(context.arguments.patterns))
+    return 0
+
+
+def require_publishable(context: Context) -> None:
+    """What `build --push` has to know before it builds. Raises as the options' own readers do."""
+    parse_repository(context.arguments.target)
+    policy_of(context)
+    signer_of(context)
+
+
+def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool) -> None:
+    """Publish those of the images that are built here. `named`: somebody asked for these, and is told which are not.
+
+    Raises what stopped an image, `TagMoved`, `PublicationIncomplete`.
+    """
+    target, policy = parse_repository(context.arguments.target), policy_of(context)
+    images = _built(context, specs)
+    if named and (missing := [spec.identifier for spec in specs if spec.identifier not in images]):
+        context.say(f"Not built here, and so not published: {', '.join(missing)}")
+    if not images:
+        raise ResolutionError(
+            f"The engine has none of these images under {context.repository}.",
+            next_step="Build them with `tfimg build`, or name the repository of their tags with --from.",
+        )
+    machine = Machine(context, {spec.identifier: spec for spec in specs}, images)
+    sources = [_source(context, machine, spec) for spec in specs if spec.identifier in images]
+    if context.arguments.plan:
+        signed = not context.arguments.unsigned
+        found = planned(sources, context.registry(target), policy, signed=signed)
+        _show(context, found, event="planned")
+        return
+    publication = _published(context, target, sources, machine, policy, signer_of(context))
+    _show(context, publication.images, event="published")
+    for candidate in publication.candidates:
+        context.say(f"{target.repository}:{candidate} stays: the registry lets no tag be taken away.")
+    conclude(publication.images)
+
+
+def _built(context: Context, specs: Sequence[ImageSpec]) -> dict[str, LocalImage]:
+    """The engine's images by identifier: those that have their own tag, which they get once they are validated."""
+    shelf = stock(context.engine.inventory())
+    found = {spec.identifier: shelf.get(f"{context.repository}:{spec.identifier}") for spec in specs}
+    return {name: image for name, image in found.items() if image and image.labels.get(IDENTIFIER) == name}
+
+
+def _source(context: Context, machine: Machine, spec: ImageSpec) -> Source:
+    aimed = aim(spec, machine.surroundings, context.arguments.level)
+    return Source(
+        identifier=spec.identifier, tensorflow=spec.tensorflow, name=f"{context.repository}:{spec.identifier}",
+        digest=machine.images[spec.identifier].digest, aliases=aliases(spec), level=aimed.level,
+    )  # fmt: skip
+
+
+def _published(
+    context: Context,
+    target: Reference,
+    sources: Sequence[Source],
+    machine: Machine,
+    policy: Policy,
+    signer: Signer,
+) -> Publication:
+    """What killed runs left is finished first; then the run, which goes on where one of them ended."""
+    folder = folder_of(context.state, target.repository)
+    with opened_run(folder) as (run, journal, others), follow(context, "publish") as progress:
+        desk = desk_of(context, target, signer, policy, run=run, journal=journal)
+        hands = machine.hands(desk.registry, signer, progress)
+        for other in others:
+            left = desk_of(context, target, signer, policy, run=other.path.stem, journal=other)
+            finish_killed(context, left)
+            clear(left, hands)
+            other.note("finished")
+        finish_killed(context, desk)
+        try:
+            return publish_all(sources, desk, hands, policy)
+        finally:
+            machine.ended()
+
+
+def _show(context: Context, images: Sequence[Published], *, event: str) -> None:
+    """Every tag with what became of it, or would."""
+    if context.arguments.json:
+        for image in images:
+            context.emit({"event": event, **image.to_json()})
+        return
+    table = plain_table("IMAGE", "LEVEL", "TAG", "", "WHY")
+    for image in images:
+        if image.failure:
+            table.add_row(
+                image.identifier, "-", "-", "[red]failed[/]", escape(image.failure.what.splitlines()[0])
+            )
+        for decision in image.decisions:
+            table.add_row(
+                image.identifier,
+                image.level or "-",
+                decision.tag,
+                VERDICTS[decision.verdict],
+                escape(decision.why),
+            )
+    print_table(table)
+
+
+def conclude(images: Sequence[Published]) -> None:
+    """Raises what a publication ends with: nothing where all images are there, else what stopped one, or several."""
+    failures: list[tuple[str, TfimgError]] = [
+        (image.identifier, image.failure) for image in images if image.failure
+    ]
+    if len(failures) == 1:
+        raise failures[0][1]
+    if failures:
+        listed = "".join(f"\n  {name}: {failure.what}" for name, failure in failures[:MOST])
+        more = f"\n  and {len(failures) - MOST} more" if len(failures) > MOST else ""
+        raise PublicationIncomplete(
+            f"{len(failures)} of {len(images)} images were not published:{listed}{more}\n",
+            next_step="The same command again publishes only these.",
+        )

@@ -1,0 +1,172 @@
+"""Two images → what is another in the second: versions, environment, sizes, checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfimg.contents.inspection import Inspection, Layer
+from tfimg.recipe.labels import PREFIX
+
+SLOWER = 1.5
+"""A check that took so many times as long, or as little, is told: two runs of one image differ by less."""
+
+LEAST_SECONDS = 1.0
+"""A difference below this is none that anybody waits for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """Something that is another: None on the side that has no such thing."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartSize:
+    """Compressed bytes of a part in both images; None where it is not in one. `shared`: the very same layers."""
+
+    part: str
+    before: int | None
+    after: int | None
+    shared: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    """Seconds of a check in both images."""
+
+    check: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """What is another in `after`. `packages` are those of Python without the libraries.
+
+    `outcomes` are checks that ended otherwise, `timings` those that took notably longer or shorter, `seconds` the time
+    of the whole suite; both are empty where an image has no validation report.
+    """
+
+    before: Inspection
+    after: Inspection
+    facts: tuple[Change, ...]
+    packages: tuple[Change, ...]
+    libraries: tuple[Change, ...]
+    debian: tuple[Change, ...]
+    environment: tuple[Change, ...]
+    sizes: tuple[PartSize, ...]
+    outcomes: tuple[Change, ...]
+    timings: tuple[Timing, ...]
+    seconds: Timing | None
+
+    @property
+    def shared_bytes(self) -> int:
+        """Compressed bytes of the layers that both have."""
+        return sum(size.after or 0 for size in self.sizes if size.shared)
+
+    @property
+    def nothing(self) -> bool:
+        """Are they the same image?"""
+        return self.before.digest == self.after.digest
+
+
+def difference(before: Inspection, after: Inspection) -> Difference:
+    """Compare two images."""
+    earlier, later = _checks(before), _checks(after)
+    both = [name for name in earlier if name in later]
+    known = bool(earlier) and bool(later)
+    return Difference(
+        before=before, after=after,
+        facts=changes(_facts(before), _facts(after)),
+        packages=changes(before.contents.packages, after.contents.packages),
+        libraries=changes(before.contents.nvidia, after.contents.nvidia),
+        debian=changes(before.contents.debian, after.contents.debian),
+        environment=changes(before.environment, after.environment),
+        sizes=_sizes(before.layers, after.layers),
+        outcomes=changes(_outcomes(earlier), _outcomes(later)) if known else (),
+        timings=tuple(
+            timing for name in both if _notable(timing := _timing(name, earlier[name], later[name]))
+        ),
+        seconds=_whole(before.report, after.report),
+    )  # fmt: skip
+
+
+def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change, ...]:
+    """What one has and the other has not, or has otherwise, by name."""
+    return tuple(
+        Change(name=name, before=before.get(name), after=after.get(name))
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    )
+
+
+def _facts(image: Inspection) -> dict[str, str]:
+    labels, contents = image.labels, image.contents
+    found = {
+        "TensorFlow": labels.get(f"{PREFIX}tensorflow") or contents.version("tensorflow"),
+        "Python": labels.get(f"{PREFIX}python"),
+        "device": labels.get(f"{PREFIX}device"),
+        "CUDA": contents.version("nvidia-cuda-runtime"),
+        "cuDNN": contents.version("nvidia-cudnn"),
+        "base": labels.get("org.opencontainers.image.base.name"),
+        "level": str(image.tested["level"]) if image.tested and "level" in image.tested else None,
+        "platforms": ", ".join(image.platforms),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _sizes(before: Sequence[Layer], after: Sequence[Layer]) -> tuple[PartSize, ...]:
+    earlier, later = _by_part(before), _by_part(after)
+    return tuple(
+        PartSize(
+            part=part, before=_bytes(earlier.get(part)), after=_bytes(later.get(part)),
+            shared=part in earlier and part in later and _digests(earlier[part]) == _digests(later[part]),
+        )
+        for part in dict.fromkeys([*earlier, *later])
+    )  # fmt: skip
+
+
+def _by_part(layers: Sequence[Layer]) -> dict[str, list[Layer]]:
+    found: dict[str, list[Layer]] = {}
+    for number, layer in enumerate(layers):
+        found.setdefault(layer.part or f"layer {number + 1}", []).append(layer)
+    return found
+
+
+def _bytes(layers: Sequence[Layer] | None) -> int | None:
+    return sum(layer.size for layer in layers) if layers else None
+
+
+def _digests(layers: Sequence[Layer]) -> list[str]:
+    return [layer.digest for layer in layers]
+
+
+def _checks(image: Inspection) -> dict[str, Mapping[str, Any]]:
+    results = (image.report or {}).get("results") or ()
+    return {str(one["check"]): one for one in results if isinstance(one, Mapping) and "check" in one}
+
+
+def _outcomes(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    return {name: str(one.get("outcome")) for name, one in checks.items()}
+
+
+def _timing(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Timing:
+    return Timing(
+        check=name, before=float(before.get("seconds") or 0), after=float(after.get("seconds") or 0)
+    )
+
+
+def _notable(timing: Timing) -> bool:
+    less, more = sorted((timing.before, timing.after))
+    return more - less >= LEAST_SECONDS and more >= SLOWER * less
+
+
+def _whole(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Timing | None:
+    if before is None or after is None:
+        return None
+    return _timing("the whole suite", before, after)

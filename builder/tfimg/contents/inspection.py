@@ -1,0 +1,199 @@
+"""An image in a registry → what it is, what it holds, and what is said of it by whom."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tfimg.contents.holdings import Contents, of_bill, of_layers
+from tfimg.contents.images import PlatformImage, RegistryImage, open_image
+from tfimg.errors import TamperedError
+from tfimg.evidence.believe import believe
+from tfimg.evidence.collect import Found, collect
+from tfimg.evidence.keys import VerifyingKey
+from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT
+from tfimg.matrix.schema import DEVICES
+from tfimg.recipe.labels import IDENTIFIER, PREFIX
+from tfimg.recipe.layout import HOLDS, image_layers
+from tfimg.registry.protocol import Registry
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    """A layer: the part that it is (`tensorflow`; None where that is not known) and what it holds, in words."""
+
+    digest: str
+    size: int
+    part: str | None
+    holds: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """A statement that is attached. `claims` are the keys that it says it was signed by.
+
+    `signer` is the key of ours that signed it; None where none did, or none was named. `predicate` is what it says.
+    """
+
+    kind: str
+    where: str
+    claims: tuple[str, ...]
+    signer: str | None
+    predicate: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inspection:
+    """All that is known of an image. Of several platforms, `layers`, `environment` and `contents` are the first's.
+
+    `evidence_problem` says why evidence could not be read, where it could not.
+    """
+
+    name: str
+    digest: str
+    created: datetime | None
+    labels: Mapping[str, str]
+    environment: Mapping[str, str]
+    platforms: tuple[str, ...]
+    layers: tuple[Layer, ...]
+    contents: Contents
+    evidence: tuple[Evidence, ...]
+    evidence_problem: str | None
+    aliases: tuple[str, ...]
+
+    @property
+    def identifier(self) -> str | None:
+        """The image of the matrix that it says it is."""
+        return self.labels.get(IDENTIFIER)
+
+    @property
+    def compressed_bytes(self) -> int:
+        """Sum over the layers, as a registry sends them."""
+        return sum(layer.size for layer in self.layers)
+
+    def newest(self, kind: str, moment: str) -> Evidence | None:
+        """The last of the statements of a kind, by a field that tells its time; ours before those of others."""
+        found = [one for one in self.evidence if one.kind == kind]
+        return max(
+            found, key=lambda one: (one.signer is not None, str(one.predicate.get(moment))), default=None
+        )
+
+    @property
+    def tested(self) -> Mapping[str, Any] | None:
+        """What the last test result says."""
+        found = self.newest(TEST_RESULT, "finishedOn")
+        return found.predicate if found else None
+
+    @property
+    def report(self) -> Mapping[str, Any] | None:
+        """The last validation report."""
+        found = self.newest(REPORT, "date")
+        return found.predicate if found else None
+
+
+def inspect_image(
+    registry: Registry, reference: str, keys: Sequence[VerifyingKey], *, read_layers: bool = True
+) -> Inspection:
+    """Look into an image. Without a bill of materials, its layers are read, unless `read_layers` says no.
+
+    Judges nothing: `verify` does. Raises what a `Registry` does.
+    """
+    image = open_image(registry, reference)
+    first = next(iter(image.platforms or image.images), None)
+    evidence, problem = _evidence(registry, image.digest, keys)
+    separator = "@" if reference.startswith("sha256:") else ":"
+    return Inspection(
+        name=f"{registry.repository}{separator}{reference}", digest=image.digest,
+        created=_moment(first.config.get("created")) if first else None, labels=image.labels,
+        environment=environment(first) if first else {},
+        platforms=tuple(one.platform for one in image.platforms if one.platform),
+        layers=named_layers(first) if first else (),
+        contents=_contents(registry, first, evidence, read_layers=read_layers),
+        evidence=evidence, evidence_problem=problem, aliases=_aliases(registry, image),
+    )  # fmt: skip
+
+
+def named_layers(image: PlatformImage) -> tuple[Layer, ...]:
+    """The layers, lowest first. Ours lie in an order of their own; of others, the history tells how each was made."""
+    device = image.labels.get(f"{PREFIX}device")
+    names = next((image_layers(known) for known in DEVICES if known == device), ())
+    # The working folder is no layer of its own everywhere.
+    ours = IDENTIFIER in image.labels and len(image.layers) in (len(names), len(names) - 1)
+    steps = [step for step in image.config.get("history") or () if not step.get("empty_layer")]
+    told = [str(step.get("created_by", "")) for step in steps] if len(steps) == len(image.layers) else []
+    return tuple(
+        Layer(
+            digest=layer.digest, size=layer.size, part=names[number] if ours else None,
+            holds=HOLDS[names[number]] if ours else told[number] if told else "not known",
+        )
+        for number, layer in enumerate(image.layers)
+    )  # fmt: skip
+
+
+def environment(image: PlatformImage) -> dict[str, str]:
+    """The variables that its containers start with."""
+    listed = (image.config.get("config") or {}).get("Env") or ()
+    pairs = (str(entry).partition("=") for entry in listed)
+    return {name: value for name, _, value in pairs}
+
+
+def _evidence(
+    registry: Registry, digest: str, keys: Sequence[VerifyingKey]
+) -> tuple[tuple[Evidence, ...], str | None]:
+    try:
+        return tuple(_told(collect(registry, digest), keys, digest)), None
+    except TamperedError as error:
+        return (), str(error)
+
+
+def _told(found: Sequence[Found], keys: Sequence[VerifyingKey], digest: str) -> Iterator[Evidence]:
+    for one in found:
+        try:
+            document = json.loads(one.envelope.payload)
+            kind, predicate = str(document["predicateType"]), dict(document["predicate"])
+        except (ValueError, KeyError, TypeError):
+            continue  # it is in an envelope, and says nothing of an image
+        signer = None
+        if one.envelope.signed_by(keys):
+            # Raises where it is about another image.
+            (genuine, *_) = believe([one], keys, image=digest, digest=digest)
+            signer = genuine.signer
+        yield Evidence(
+            kind=kind, where=one.where, claims=tuple(filter(None, one.envelope.signers)), signer=signer,
+            predicate=predicate,
+        )  # fmt: skip
+
+
+def _contents(
+    registry: Registry, image: PlatformImage | None, evidence: Sequence[Evidence], *, read_layers: bool
+) -> Contents:
+    bills = sorted((one for one in evidence if one.kind == CYCLONEDX), key=lambda one: one.signer is None)
+    if bills:
+        return of_bill(bills[0].predicate, bills[0].signer)
+    return of_layers(registry, image.layers if image and read_layers else ())
+
+
+def _aliases(registry: Registry, image: RegistryImage) -> tuple[str, ...]:
+    """The other tags that lead to it. A registry is asked for each tag that may: those of its release, and `latest`."""
+    release = image.labels.get(f"{PREFIX}tensorflow", "")
+    minor = ".".join(release.split(".")[:2])
+    likely = (
+        tag
+        for tag in registry.tags()
+        if not tag.startswith("sha256-") and (not minor or tag.startswith((minor, "latest")))
+    )
+    return tuple(
+        tag
+        for tag in likely
+        if tag != image.reference and (found := registry.find(tag)) and found.digest == image.digest
+    )
+
+
+def _moment(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        return None

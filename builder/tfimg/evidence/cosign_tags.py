@@ -1,0 +1,127 @@
+"""The tags beside an image in which cosign 2 keeps evidence: `sha256-….att` and `sha256-….sig`.
+
+One manifest under each tag, a layer for each envelope or signature (cosign, SIGNATURE_SPEC.md, ATTESTATION_SPEC.md).
+What others have put there stays.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfimg.errors import TagMoved, TamperedError
+from tfimg.evidence.dsse import ENVELOPE
+from tfimg.evidence.keys import SigningKey
+from tfimg.evidence.statement import compact
+from tfimg.registry.protocol import OCI_CONFIG, OCI_MANIFEST, Descriptor, Manifest, Registry, digest_of
+
+ATTESTATIONS, SIGNATURES = "att", "sig"
+"""What the tags end in."""
+
+SIGNATURE = "dev.cosignproject.cosign/signature"
+SIMPLE_SIGNING = "application/vnd.dev.cosign.simplesigning.v1+json"
+
+ATTEMPTS = 5
+"""Others may write the same tag at the same time: a registry compares nothing before it writes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    """A layer of such a manifest, and its bytes."""
+
+    descriptor: Descriptor
+    content: bytes
+
+
+def tag_of(digest: str, ending: str) -> str:
+    """`sha256-….att` of an image's digest."""
+    return f"{digest.replace(':', '-')}.{ending}"
+
+
+def attestation(envelope: bytes, predicate_type: str) -> Layer:
+    """An envelope as a layer; its signature is inside, and the annotation empty."""
+    return _layer(envelope, ENVELOPE, {SIGNATURE: "", "predicateType": predicate_type})
+
+
+def signature(repository: str, digest: str, key: SigningKey) -> Layer:
+    """The image's own signature, over what containers' simple signing says of it."""
+    payload = compact(
+        {
+            "critical": {
+                "identity": {"docker-reference": repository},
+                "image": {"docker-manifest-digest": digest},
+                "type": "cosign container image signature",
+            },
+            "optional": None,
+        }
+    )
+    return _layer(payload, SIMPLE_SIGNING, {SIGNATURE: base64.b64encode(key.sign(payload)).decode()})
+
+
+def add(registry: Registry, digest: str, ending: str, layers: Sequence[Layer]) -> str:
+    """Put layers under an image's tag beside those that are there, and see them there. Returns the tag.
+
+    Raises `TagMoved` where others write all the time, `TamperedError` where something else is under the tag.
+    """
+    tag = tag_of(digest, ending)
+    for _ in range(ATTEMPTS):
+        present = layers_under(registry, tag)
+        missing = [one for one in layers if one.descriptor.document() not in present]
+        if not missing:
+            return tag
+        for layer in missing:
+            registry.put_blob(layer.content)
+        try:
+            _put(registry, tag, [*present, *(one.descriptor.document() for one in missing)])
+        except TagMoved:
+            continue  # whoever moved it may have left ours out: look again
+    raise TagMoved(
+        f"Somebody else writes {registry.repository}:{tag} all the time; after {ATTEMPTS} attempts our evidence is not "
+        "there.",
+        next_step="Try again when the other publisher has finished.",
+    )
+
+
+def layers_under(registry: Registry, tag: str) -> list[dict[str, Any]]:
+    """The layers of the manifest under such a tag; none where there is none. Raises `TamperedError`."""
+    found = registry.find(tag)
+    try:
+        layers = found.document["layers"] if found else []
+        whole = isinstance(layers, list) and all(isinstance(one["digest"], str) for one in layers)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        whole = False
+    if not whole:
+        raise TamperedError(
+            f"{registry.repository}:{tag} is not what cosign keeps under such a tag.",
+            next_step="Find out who wrote it; remove the tag if it is of no use.",
+        )
+    return list(layers)
+
+
+def _put(registry: Registry, tag: str, layers: list[dict[str, Any]]) -> None:
+    config = compact(
+        {
+            "architecture": "",
+            "config": {},
+            "os": "",
+            "rootfs": {"type": "layers", "diff_ids": [one["digest"] for one in layers]},
+        }
+    )
+    registry.put_blob(config)
+    described = Descriptor(media_type=OCI_CONFIG, digest=digest_of(config), size=len(config))
+    document = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "config": described.document(),
+        "layers": layers,
+    }
+    registry.put(tag, Manifest(media_type=OCI_MANIFEST, content=compact(document)))
+
+
+def _layer(content: bytes, media_type: str, annotations: dict[str, str]) -> Layer:
+    described = Descriptor(
+        media_type=media_type, digest=digest_of(content), size=len(content), annotations=annotations
+    )
+    return Layer(descriptor=described, content=content)

@@ -1,0 +1,69 @@
+"""A policy file's text → Policy, or every problem in it by its path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from packaging.specifiers import SpecifierSet
+from pydantic import AfterValidator, Field, ValidationError
+
+from tfimg.errors import FileError
+from tfimg.evidence.policy import Policy, Promise, Required, age
+from tfimg.matrix.load import NotYaml, read_yaml, shape_problems
+from tfimg.matrix.schema import Capability, Part, RangeText, Sentence
+
+
+def _age(text: str) -> str:
+    age(text)
+    return text
+
+
+AgeText = Annotated[str, AfterValidator(_age)]
+GlobText = Annotated[str, Field(pattern=r"^[\w.*?\[\]-]+$")]
+
+
+class _Require(Part):
+    level: Required | None = None
+    gpu: Capability | None = None
+    driver: RangeText | None = None
+    max_age: AgeText | None = Field(default=None, alias="max-age")
+
+
+class _Alias(Part):
+    level: Required
+    reason: Sentence
+
+
+class _File(Part):
+    version: Literal[1]
+    require: _Require = _Require()
+    aliases: dict[GlobText, _Alias] = Field(default_factory=dict)
+
+
+def parse_policy(text: str, *, source: str) -> Policy:
+    """Understand a policy file. Raises `FileError`, naming `source`, with all problems at once.
+
+    An alias that promises less than others of its kind says why: that is what "in writing" means.
+    """
+    try:
+        file = _File.model_validate(read_yaml(text))
+    except NotYaml as error:
+        raise _refused(source, [str(error)]) from None
+    except ValidationError as error:
+        raise _refused(source, shape_problems(error)) from None
+    require = file.require
+    return Policy(
+        level=require.level,
+        gpu=require.gpu,
+        driver=SpecifierSet(require.driver) if require.driver else None,
+        max_age=age(require.max_age) if require.max_age else None,
+        promises=tuple(
+            Promise(tags=tags, level=alias.level, reason=alias.reason) for tags, alias in file.aliases.items()
+        ),
+    )
+
+
+def _refused(source: str, problems: Iterable[str]) -> FileError:
+    listed = "".join(f"  {problem}\n" for problem in problems)
+    return FileError(f"{source} is no policy:\n{listed}", next_step="Correct each path named above.")

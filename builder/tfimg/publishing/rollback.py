@@ -1,0 +1,62 @@
+"""A tag led back to an image that it led to before: with evidence, and written down like any other move."""
+
+from __future__ import annotations
+
+from tfimg.errors import NotInRegistry, UsageError
+from tfimg.evidence.policy import Policy
+from tfimg.publishing.ledger import Ledger, Step
+from tfimg.publishing.promotion import Desk, Promotion, promote
+from tfimg.publishing.release import held
+
+
+def rolled_back(desk: Desk, tag: str, policy: Policy, *, to: str | None) -> Step:
+    """Lead a tag back to the image that it led to before, or to the one that `to` is the beginning of.
+
+    Raises `NotInRegistry` for a tag or an image that is not there, `UsageError` for one that the tag never led to, what
+    `Desk.prove` raises where the image has no evidence of what the tag promises, and `TagMoved`.
+    """
+    registry = desk.registry
+    with desk.having([tag]):
+        ledger, found = desk.ledger(), registry.find(tag)
+        if found is None:
+            raise NotInRegistry(
+                f"There is no {registry.repository}:{tag}.", next_step="Check the name and the tag."
+            )
+        after = back(ledger, tag, found.digest, to=to)
+        there = held(registry, after)
+        if there is None:
+            raise NotInRegistry(
+                f"{registry.repository}@{after}, to which {tag} led, is not there any more.",
+                next_step="Name another one with --to; `tfimg history` shows all.",
+            )
+        level = desk.prove(after, policy.alias_level(tag))
+        identifier = there.release.identifier if there.release else "unknown"
+        step = Step(tag=tag, before=found.digest, after=after, identifier=identifier, level=level)
+        time = desk.now().isoformat(timespec="seconds")
+        promote(
+            desk, Promotion(name="rollback", reason="rollback", time=time, ends=ledger.ends, steps=(step,))
+        )
+    return step
+
+
+def back(ledger: Ledger, tag: str, now: str, *, to: str | None) -> str:
+    """The digest that a tag is led back to from where it leads `now`. Raises `UsageError` where the ledger has none."""
+    moves = [step for _, step in ledger.of(tag)]
+    known = dict.fromkeys(digest for step in moves for digest in (step.before, step.after) if digest)
+    if to is not None:
+        found = [
+            digest for digest in known if digest.startswith(to) or digest.partition(":")[2].startswith(to)
+        ]
+        if len(found) == 1 and found[0] != now:
+            return found[0]
+        why = "leads there now" if found == [now] else f"led to {len(found)} images that begin so"
+        raise UsageError(f"--to {to}: {tag} {why}.", next_step=f"`tfimg history` shows where {tag} led.")
+    if now not in known and moves:  # somebody moved it who writes no ledger
+        return moves[-1].after
+    before = next((step.before for step in reversed(moves) if step.after == now), None)
+    if before is None:
+        raise UsageError(
+            f"The ledger does not say where {tag} led before it led to {now}.",
+            next_step=f"`tfimg history` shows where {tag} led; a tag that is new has nothing to go back to.",
+        )
+    return before

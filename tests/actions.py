@@ -1,0 +1,94 @@
+"""A composite action of GitHub's and a job of GitLab's, without their services: the steps, in bash."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from ended import Ended
+
+ROOT = Path(__file__).parents[1]
+ACTION = ROOT / ".github/actions/verify/action.yml"
+JOB = ROOT / ".gitlab/verify.yml"
+
+BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail")
+"""GitHub's `shell: bash` (its workflow syntax, "Defaults when you specify a shell")."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """How the steps ended, and what the action's outputs are."""
+
+    ended: Ended
+    outputs: Mapping[str, str]
+
+
+def read(file: Path) -> Any:
+    return YAML(typ="safe").load(file)
+
+
+def run_action(folder: Path, inputs: Mapping[str, str], environ: Mapping[str, str] | None = None) -> Ran:
+    """Run the action's steps, in an empty folder, until one fails."""
+    action = read(ACTION)
+    given = {name: inputs.get(name, fields.get("default")) for name, fields in action["inputs"].items()}
+    missing = [
+        name for name, fields in action["inputs"].items() if fields.get("required") and not given[name]
+    ]
+    assert missing == []
+    output = folder / "output"
+    output.touch()
+    runner = {
+        "RUNNER_TEMP": str(folder), "GITHUB_OUTPUT": str(output), "GITHUB_ACTION_PATH": str(ACTION.parent),
+        **(environ or {}),
+    }  # fmt: skip
+    ended = Ended(0, "", "")
+    for step in action["runs"]["steps"]:
+        assert step["shell"] == "bash"
+        variables = {name: _filled(value, given) for name, value in step.get("env", {}).items()}
+        ended = bash(step["run"], folder, {**runner, **variables})
+        if ended.code:
+            break
+    written = dict(line.split("=", 1) for line in output.read_text().splitlines())
+    return Ran(
+        ended=ended,
+        outputs={name: _output(value["value"], written) for name, value in action["outputs"].items()},
+    )
+
+
+def run_job(folder: Path, variables: Mapping[str, str]) -> Ended:
+    """Run the script of GitLab's job in a folder; GitLab's runner starts each line where the one before has ended."""
+    job = read(JOB)[".tfimg-verify"]
+    return bash("\n".join(job["script"]), folder, {**job["variables"], **variables})
+
+
+def bash(script: str, folder: Path, variables: Mapping[str, str]) -> Ended:
+    file = folder / "script.sh"
+    file.write_text(script)
+    done = subprocess.run(
+        [*BASH, str(file)],
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def _filled(value: str, inputs: Mapping[str, str]) -> str:
+    found = re.fullmatch(r"\$\{\{ inputs\.(\w+) \}\}", value)
+    assert found, value
+    return inputs[found[1]]
+
+
+def _output(value: str, written: Mapping[str, str]) -> str:
+    found = re.fullmatch(r"\$\{\{ steps\.verify\.outputs\.(\w+) \}\}", value)
+    assert found, value
+    return written.get(found[1], "")

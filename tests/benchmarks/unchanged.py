@@ -1,0 +1,84 @@
+"""What `tfimg build` takes when every image is there already: `.venv/bin/python tests/benchmarks/unchanged.py`.
+
+On the engine at hand, which gets a stand-in for each image whose base can be bootstrapped: an empty image with the
+names and labels that the real one has, so that the engine lists, and tfimg compares, as many as there would be. A kept
+report stands beside each, in a state folder of its own. Stand-ins are removed at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tfimg.batch.pipeline import Means, Work
+from tfimg.cli.context import Context
+from tfimg.cli.edge import Edge
+from tfimg.cli.images import means_of
+from tfimg.cli.parser import build_parser
+from tfimg.cli.workers import workers_of
+
+RUNS = 5
+REPOSITORY = "bench/unchanged"
+COMMAND = [
+    "build", "*-py3.9", "*-py3.11", "*-py3.13", "--base=bootstrap", f"--repository={REPOSITORY}", "--json"
+]  # fmt: skip
+"""The Pythons of Debian's bases."""
+
+
+def main() -> None:
+    """Stand images in, measure, remove them."""
+    with tempfile.TemporaryDirectory() as folder:
+        environ = {**os.environ, "TFIMG_STATE": folder}
+        context = Context(build_parser().parse_args(COMMAND), environ, Edge())
+        (worker,) = workers_of(context, context.engines)
+        works = [
+            worker.prepare(context.planned(spec)) for spec in context.buildable(context.arguments.patterns)
+        ]
+        try:
+            for work in works:
+                stand_in(work)
+            keep_reports(works, means_of(context, reuse=True), context)
+            seconds = [timed([sys.executable, "-m", "tfimg", *COMMAND], environ) for _ in range(RUNS)]
+        finally:
+            names = [name for work in works for name in work.plan.tags]
+            subprocess.run(["docker", "rmi", "--force", *names], capture_output=True, check=False)
+    bare = statistics.median(timed([sys.executable, "-c", "pass"], environ) for _ in range(RUNS))
+    median = statistics.median(seconds)
+    print(
+        f"{len(works)} images, nothing changed: {median:.2f} s, {median / bare:.0f} times a bare interpreter's start."
+    )
+
+
+def stand_in(work: Work) -> None:
+    """Put an empty image under an image's names, with its labels."""
+    options = [f"--label={name}={value}" for name, value in work.labels.items()]
+    options += [f"--tag={name}" for name in work.plan.tags]
+    subprocess.run(["docker", "build", "--quiet", *options, "-"], input=b"FROM scratch\n", check=True,
+                   stdout=subprocess.DEVNULL)  # fmt: skip
+
+
+def keep_reports(works: Sequence[Work], means: Means, context: Context) -> None:
+    """Put a file where each image's report would be kept; that it is there is all that is asked."""
+    content = {name: image.content for image in context.engine.inventory({}) for name in image.names}
+    means.kept.folder.mkdir(parents=True)
+    for work in works:
+        Path(means.kept.folder / means.subject(work, content[work.plan.tags[0]]).name).touch()
+
+
+def timed(argv: Sequence[str], environ: Mapping[str, str]) -> float:
+    """Seconds of a program that succeeds and finds nothing to do."""
+    begin = time.perf_counter()
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True)
+    seconds = time.perf_counter() - begin
+    assert '"built"' not in done.stdout
+    return seconds
+
+
+if __name__ == "__main__":
+    main()

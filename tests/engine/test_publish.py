@@ -1,0 +1,263 @@
+"""Publishing from a real engine to a real registry: kill -9 at each step, two at once, and back again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ended import Ended
+from faulty import Fault, faulty
+from tfimg.engine.docker import DockerEngine
+from tfimg.registry.connect import connect
+from tfimg.registry.connection import Way
+from tfimg.registry.protocol import Registry
+from tfimg.registry.reference import parse_repository
+
+from .conftest import names, tfimg
+from .registry import Behaviour, registry
+from .small import small
+
+CPU, GPU, OLD = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.15.0-cpu-py3.11"
+LOCAL = "tfimg-test/publish"
+PASSWORD = "correct horse battery staple"
+KILLED = Path(__file__).with_name("killed.py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Here:
+    """Where a test publishes from and to."""
+
+    target: str
+    key: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    def publish(self, *argv: str, **env: str) -> Ended:
+        return tfimg("publish", *self.words(*argv), env={**self.env, **env})
+
+    def words(self, *argv: str) -> list[str]:
+        return [
+            self.target,
+            *argv,
+            "--from",
+            LOCAL,
+            "--key",
+            f"{self.key}/tfimg.key",
+            "--publisher",
+            "here",
+            "--json",
+        ]
+
+    def ask(self, command: str, *argv: str) -> Ended:
+        return tfimg(command, *argv, "--json", env=self.env)
+
+    @property
+    def registry(self) -> Registry:
+        state = Path(self.env["TFIMG_STATE"])
+        return connect(parse_repository(self.target), os.environ, state, way=Way(ca=None, proxies={}))
+
+    def tags(self) -> dict[str, str]:
+        """Every tag that people see, and where it leads."""
+        seen = [tag for tag in self.registry.tags() if not tag.startswith(("sha256-", "tfimg-ledger"))]
+        found = {tag: self.registry.find(tag) for tag in seen}
+        return {tag: manifest.digest for tag, manifest in found.items() if manifest}
+
+
+@pytest.fixture(scope="module")
+def address(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with registry(engine, tmp_path_factory.mktemp("registry"), Behaviour(deletes=True)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def made(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Small images, built and validated; yields their workspace."""
+    folder = tmp_path_factory.mktemp("small")
+    small(folder / "workspace")
+    env = {"TFIMG_WORKSPACE": str(folder / "workspace"), "TFIMG_STATE": str(folder / "state")}
+    ended = tfimg("build", CPU, GPU, OLD, "--base", "bootstrap", "--repository", LOCAL, "--json", env=env)
+    assert ended.code == 0, ended.stderr
+    yield folder / "workspace"
+    for name in names(engine):
+        if name.startswith(f"{LOCAL}:"):
+            engine.remove(name)
+
+
+@pytest.fixture
+def here(
+    request: pytest.FixtureRequest, address: str, made: Path, engine: DockerEngine, tmp_path: Path
+) -> Iterator[Here]:
+    env = {
+        "TFIMG_WORKSPACE": str(made), "TFIMG_STATE": str(tmp_path / "state"), "DOCKER_HOST": engine.host,
+        "TFIMG_KEY_PASSWORD": PASSWORD,
+    }  # fmt: skip
+    before = set(names(engine))
+    ended = tfimg("keys", str(tmp_path / "keys"), env=env)
+    assert ended.code == 0, ended.stderr
+    repository = "".join(letter if letter.isalnum() else "-" for letter in request.node.name.lower()).strip(
+        "-"
+    )
+    yield Here(
+        target=f"{address}/{repository.replace('--', '-')[:60].strip('-')}", key=tmp_path / "keys", env=env
+    )
+    assert set(names(engine)) <= before, "no name is left in the engine"
+
+
+def published(ended: Ended) -> dict[str, dict[str, str]]:
+    return {
+        one["identifier"]: {tag["tag"]: tag["verdict"] for tag in one["tags"]}
+        for one in ended.documents
+        if one["event"] == "published"
+    }
+
+
+def moves(here: Here, tag: str) -> list[dict[str, Any]]:
+    ended = here.ask("history", here.target, tag, "--key", f"{here.key}/tfimg.pub")
+    assert ended.code == 0, ended.stderr
+    return [one for one in ended.documents if one["event"] == "move"]
+
+
+def test_images_are_published_with_evidence_and_a_gpu_image_without_aliases(here: Here) -> None:
+    ended = here.publish(CPU, GPU)
+    assert ended.code == 0, ended.stderr
+    tags, told = here.tags(), published(ended)
+    cpu, gpu = tags[CPU], tags[GPU]
+    assert {tags[alias] for alias in ("2.15", "2.15.1", "2.15-py3.11")} == {cpu}
+    assert set(tags) == {
+        CPU,
+        GPU,
+        "2.15",
+        "2.15.1",
+        "2.15-py3.11",
+        f"{CPU}-{cpu[7:19]}",
+        f"{GPU}-{gpu[7:19]}",
+    }
+    assert {told[GPU][alias] for alias in ("2.15-gpu", "2.15.1-gpu")} == {"refuse"}
+    verified = here.ask(
+        "verify", f"{here.target}:2.15", "--key", f"{here.key}/tfimg.pub", "--require", "validated"
+    )
+    assert (verified.code, verified.documents[-1]["digest"]) == (0, cpu), verified.stderr
+    linked = here.ask(
+        "verify", f"{here.target}:{GPU}", "--key", f"{here.key}/tfimg.pub", "--require", "validated"
+    )
+    assert linked.code == 67
+
+
+def test_what_is_there_is_not_sent_again(here: Here) -> None:
+    assert here.publish(CPU).code == 0
+    host = here.target.partition("/")[0]
+    with faulty(host) as proxy:
+        through = Here(target=here.target.replace(host, proxy.address), key=here.key, env=here.env)
+        ended = through.publish(CPU)
+        assert ended.code == 0, ended.stderr
+        assert set(published(ended)[CPU].values()) == {"stay"}
+        assert proxy.count(r"^(PUT|POST|PATCH) ") == 0
+
+
+def test_killed_at_each_step_and_run_again_everything_is_there_once(here: Here) -> None:
+    number = 0
+    while True:
+        number += 1
+        mine = Here(
+            target=f"{here.target}-{number}", key=here.key,
+            env={**here.env, "TFIMG_STATE": f"{here.env['TFIMG_STATE']}-{number}"},
+        )  # fmt: skip
+        killed = subprocess.run(
+            [sys.executable, str(KILLED), str(number), "publish", *mine.words(CPU)], capture_output=True,
+            text=True, check=False, env={**os.environ, **mine.env},
+        )  # fmt: skip
+        if killed.returncode == 0:
+            break
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        for tag in mine.tags():
+            if not tag.startswith("candidate-"):
+                verified = mine.ask("verify", f"{mine.target}:{tag}", "--key", f"{mine.key}/tfimg.pub")
+                assert verified.code == 0, (number, tag, verified.stderr)
+        ended = mine.publish(CPU)
+        assert ended.code == 0, (number, ended.stderr)
+        tags = mine.tags()
+        assert {tags[tag] for tag in (CPU, "2.15", "2.15.1", "2.15-py3.11")} == {tags[CPU]}
+        assert not [tag for tag in tags if tag.startswith("candidate-")]
+        assert len(moves(mine, "2.15")) == 1
+        pushes = [json.loads(line) for file in (Path(mine.env["TFIMG_STATE"])).glob("publish/*/*.jsonl")
+                  for line in file.read_text().splitlines()]  # fmt: skip
+        again = [one for one in pushes if one["event"] == "push"]
+        assert len(again) <= 2
+    assert number > 12
+
+
+def test_two_publishers_at_once_end_with_all_aliases_at_one_image(here: Here) -> None:
+    elsewhere = {**here.env, "TFIMG_STATE": f"{here.env['TFIMG_STATE']}-elsewhere"}
+    line = [sys.executable, "-m", "tfimg", "publish"]
+    running = [
+        subprocess.Popen(
+            [*line, *here.words(identifier)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, **env},
+        )
+        for identifier, env in ((CPU, here.env), (CPU, elsewhere), (OLD, here.env))
+    ]  # fmt: skip
+    ended = [(one.communicate(timeout=300), one.returncode) for one in running]
+    assert {code for _, code in ended} <= {0, 62}, ended
+    assert here.publish(CPU, OLD).code == 0
+    tags = here.tags()
+    assert tags["2.15"] == tags["2.15.1"] == tags["2.15-py3.11"] == tags[CPU]
+    assert tags["2.15.0"] == tags[OLD]
+
+
+def test_a_registry_that_goes_away_midway_has_all_aliases_or_none_and_the_next_run_finishes(
+    here: Here,
+) -> None:
+    host = here.target.partition("/")[0]
+    assert here.publish(OLD).code == 0
+    with faulty(host) as proxy:
+        through = Here(target=here.target.replace(host, proxy.address), key=here.key, env=here.env)
+        proxy.faults.append(Fault(method="PUT", path="/manifests/2.15$", times=-1, status=405))
+        ended = through.publish(CPU)
+        assert ended.code == 60, ended.stderr
+        assert "read-only" in ended.stderr
+        assert "2.15.1" not in here.tags()
+        proxy.faults.clear()
+        ended = through.publish(CPU)
+        assert ended.code == 0, ended.stderr
+    assert here.tags()["2.15"] == here.tags()["2.15.1"] == here.tags()[CPU]
+
+
+def test_a_newer_build_is_rolled_back_with_evidence_and_history_says_so(
+    here: Here, made: Path, engine: DockerEngine, tmp_path: Path
+) -> None:
+    assert here.publish(CPU).code == 0
+    old = here.tags()["2.15"]
+    shutil.copytree(made, tmp_path / "newer")
+    template = tmp_path / "newer/images/templates/Dockerfile.j2"
+    template.write_text(template.read_text().replace("echo {{", "echo newer >/newer && echo {{"))
+    newer = Here(
+        target=here.target, key=here.key, env={**here.env, "TFIMG_WORKSPACE": str(tmp_path / "newer")}
+    )
+    built = tfimg(
+        "build", CPU, "--base", "bootstrap", "--repository", f"{LOCAL}-newer", "--push", here.target,
+        "--key", f"{here.key}/tfimg.key", "--json", env=newer.env,
+    )  # fmt: skip
+    try:
+        assert built.code == 0, built.stderr
+        new = here.tags()["2.15"]
+        assert new != old
+        assert {f"{CPU}-{old[7:19]}", f"{CPU}-{new[7:19]}"} <= here.tags().keys()
+        assert set(published(here.publish(CPU))[CPU].values()) == {"stay", "refuse"}, "never back by itself"
+        ended = here.ask("rollback", f"{here.target}:2.15", "--key", f"{here.key}/tfimg.key")
+        assert (ended.code, here.tags()["2.15"], here.tags()["2.15.1"]) == (0, old, new), ended.stderr
+        assert [(one["reason"], one["after"]) for one in moves(here, "2.15")] == [
+            ("publish", old), ("publish", new), ("rollback", old),
+        ]  # fmt: skip
+    finally:
+        for name in names(engine):
+            if name.startswith(f"{LOCAL}-newer:"):
+                engine.remove(name)

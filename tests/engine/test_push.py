@@ -1,0 +1,172 @@
+"""A real engine pushes to a real registry and pulls from it; what fails on the way is raised, not passed over."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from faulty import Fault, faulty
+from manifests import Slept
+from tfimg.engine.docker import DockerEngine
+from tfimg.engine.protocol import ProgressEvent
+from tfimg.errors import EngineRefused, NetworkError, NotInRegistry, RegistryRefused
+from tfimg.registry.connect import connect
+from tfimg.registry.connection import Way
+from tfimg.registry.reference import parse_repository
+from tfimg.registry.retry import Patience
+
+from .registry import Behaviour, docker, registry
+
+Made = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def address(engine: DockerEngine, base: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """HOST:PORT of a registry that is open to all."""
+    with registry(engine, tmp_path_factory.mktemp("registry")) as running:
+        yield running
+
+
+@pytest.fixture
+def made(engine: DockerEngine, tmp_path: Path) -> Iterator[Made]:
+    """Makes an image of 2 MB that nobody has seen before, under a name in a registry."""
+    names: list[str] = []
+
+    def make(address: str) -> str:
+        context = tmp_path / secrets.token_hex(4)
+        context.mkdir()
+        (context / "content").write_bytes(os.urandom(2_000_000))
+        (context / "Dockerfile").write_text("FROM scratch\nCOPY content /\n")
+        names.append(f"{address}/team/{context.name}:1")
+        docker("build", f"--tag={names[-1]}", str(context), host=engine.host)
+        return names[-1]
+
+    yield make
+    for name in names:
+        engine.remove(name)
+
+
+def digest_there(address: str, name: str, state: Path) -> str | None:
+    """What the registry has under a name, asked by our own client."""
+    repository, _, tag = name.replace(name.partition("/")[0], address, 1).rpartition(":")
+    found = connect(parse_repository(repository), {}, state, way=Way()).find(tag)
+    return found.digest if found else None
+
+
+def ignore(event: ProgressEvent) -> None:
+    """Nobody is told."""
+
+
+def test_what_is_pushed_is_pulled_by_its_digest(
+    engine: DockerEngine, address: str, made: Made, tmp_path: Path
+) -> None:
+    name = made(address)
+    told: list[ProgressEvent] = []
+    digest = engine.push(name, told.append)
+    assert digest == digest_there(address, name, tmp_path)
+    assert {event.step for event in told} == {"push"}
+    assert max(event.total for event in told) >= 2_000_000
+    by_digest = f"{name.rpartition(':')[0]}@{digest}"
+    engine.remove(name)
+    assert engine.pull(by_digest, ignore) == digest
+    assert engine.digest(by_digest) is not None
+    engine.remove(by_digest)
+    assert engine.pull(name, ignore) == digest
+
+
+def test_what_was_pushed_is_not_sent_again(engine: DockerEngine, address: str, made: Made) -> None:
+    with faulty(address) as between:
+        name = made(between.address)
+        first = engine.push(name, ignore)
+        assert between.count("^PATCH|^PUT .*/blobs/") > 0
+        between.asked.clear()
+        assert engine.push(name, ignore) == first
+        assert between.count("^PATCH|^PUT .*/blobs/") == 0
+
+
+def test_what_is_not_there_is_not_pushed(engine: DockerEngine, address: str) -> None:
+    with pytest.raises(EngineRefused, match=rf"has no image {address}/team/nothing:1"):
+        engine.push(f"{address}/team/nothing:1", ignore)
+
+
+def test_what_is_not_there_is_not_pulled(engine: DockerEngine, address: str, made: Made) -> None:
+    name = made(address)
+    engine.push(name, ignore)
+    for missing in (f"{address}/team/nothing:1", f"{name}2", f"{name.rpartition(':')[0]}@sha256:{'a' * 64}"):
+        with pytest.raises(NotInRegistry, match=rf"does not have {missing}"):
+            engine.pull(missing, ignore)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(method="PUT", path="/manifests/", status=503, times=-1),
+        Fault(method="PUT", path="/manifests/", drop_answer=True, times=-1),
+        Fault(method="PATCH|PUT", path="/blobs/", cut_request=100_000, times=-1),
+        Fault(method="POST", status=500, times=-1),
+    ],
+)
+def test_a_push_that_fails_is_a_failure_until_it_is_none(
+    fault: Fault, engine: DockerEngine, address: str, made: Made, tmp_path: Path
+) -> None:
+    with faulty(address) as between:
+        name = made(between.address)
+        between.faults.append(fault)
+        with pytest.raises(NetworkError, match=r"did not come through|did not say which digest"):
+            engine.push(name, ignore)
+        fault.times = 0
+        slept = Slept()
+        digest = Patience(sleep=slept).over_network(lambda: engine.push(name, ignore))
+        assert digest == digest_there(address, name, tmp_path)
+        assert slept == []
+
+
+def test_a_push_is_tried_again(engine: DockerEngine, address: str, made: Made, tmp_path: Path) -> None:
+    with faulty(address) as between:
+        name = made(between.address)
+        between.faults.append(Fault(method="PUT", path="/manifests/", status=500, times=1))
+        slept = Slept()
+        digest = Patience(sleep=slept).over_network(lambda: engine.push(name, ignore))
+        assert digest == digest_there(address, name, tmp_path)
+        assert len(slept) <= 1  # an engine may try again by itself
+
+
+def test_a_registry_that_is_gone_is_told(engine: DockerEngine, made: Made) -> None:
+    """Port 9 of loopback: nobody answers there."""
+    with pytest.raises(NetworkError, match=r"did not come through: .*refused"):
+        engine.push(made("127.0.0.1:9"), ignore)
+
+
+def test_who_may_not_push_is_told_and_who_logs_in_may(
+    engine: DockerEngine, base: str, made: Made, tmp_path: Path
+) -> None:
+    environ = {**os.environ, "DOCKER_CONFIG": str(tmp_path / "docker")}
+    ours = DockerEngine(host=engine.host, environ=environ)
+    with registry(engine, tmp_path, Behaviour(users={"ann": "secret"})) as there:
+        name = made(there)
+        with pytest.raises(
+            RegistryRefused, match=rf"The registry {there} does not take .*docker login {there}"
+        ):
+            ours.push(name, ignore)
+        docker("login", "--username=ann", "--password=secret", there, host=engine.host, env=environ)
+        assert ours.push(name, ignore).startswith("sha256:")
+
+
+def test_a_read_only_registry_is_told(engine: DockerEngine, base: str, made: Made, tmp_path: Path) -> None:
+    behaviour = Behaviour(read_only=True)
+    with (
+        registry(engine, tmp_path, behaviour) as there,
+        pytest.raises(RegistryRefused, match=r"is read-only: .*405"),
+    ):
+        engine.push(made(there), ignore)
+
+
+def test_a_full_registry_is_no_success(engine: DockerEngine, base: str, made: Made, tmp_path: Path) -> None:
+    with registry(engine, tmp_path, Behaviour(megabytes=1)) as there:
+        with pytest.raises((NetworkError, RegistryRefused), match=r"did not come through|is full"):
+            engine.push(made(there), ignore)
+        assert digest_there(there, f"{there}/team/x:1", tmp_path) is None

@@ -1,0 +1,307 @@
+"""The client of registries against a real one, distribution: what it keeps, whom it lets in, and what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import trustme
+
+from faulty import Fault, Faulty, faulty
+from manifests import ANN, Slept, evidence, image
+from tfimg.engine.docker import DockerEngine
+from tfimg.errors import NetworkError, NotInRegistry, RegistryRefused
+from tfimg.registry.client import HttpRegistry
+from tfimg.registry.connect import connect
+from tfimg.registry.connection import Connection, Way
+from tfimg.registry.credentials import Credentials
+from tfimg.registry.protocol import digest_of
+from tfimg.registry.reference import parse_repository
+from tfimg.registry.referrers import fallback_tag
+from tfimg.registry.retry import Patience, pause
+from tfimg.registry.upload import upload
+from tokens import token_server
+
+from .registry import Behaviour, docker, registry
+
+BOB = Credentials(username="bob", password="other")
+KIND = "application/x-test"
+
+Place = Callable[..., str]
+
+
+@pytest.fixture
+def place(engine: DockerEngine, base: str, tmp_path: Path) -> Iterator[Place]:
+    """Starts a registry that behaves as it is told to; HOST:PORT."""
+    with ExitStack() as stack:
+        yield lambda **behaviour: stack.enter_context(registry(engine, tmp_path, Behaviour(**behaviour)))
+
+
+@pytest.fixture(scope="module")
+def address(engine: DockerEngine, base: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """HOST:PORT of a registry that is open to all."""
+    with registry(engine, tmp_path_factory.mktemp("registry")) as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(address: str) -> Iterator[Faulty]:
+    with faulty(address) as between:
+        yield between
+
+
+def client(
+    address: str, locks: Path, *, path: str = "", credentials: Credentials | None = None, way: Way | None = None,
+    slept: Callable[[float], None] | None = None,
+) -> HttpRegistry:  # fmt: skip
+    """A client of a repository of its own, which waits for nothing."""
+    reference = parse_repository(f"{address}/{path or f'team/{secrets.token_hex(4)}'}")
+    patience = Patience(sleep=Slept() if slept is None else slept, chance=lambda: 1.0)
+    connection = Connection(reference, credentials=credentials, way=way or Way(), patience=patience)
+    return HttpRegistry(connection, locks=locks)
+
+
+def fill(client: HttpRegistry, bytes_: int) -> None:
+    """Send random bytes in chunks of 1 MiB."""
+    content = os.urandom(bytes_)
+    upload(client._connection, digest_of(content), [content], sent=lambda _: None, chunk=1 << 20)
+
+
+def test_it_keeps_what_it_is_given(address: str, tmp_path: Path) -> None:
+    here = client(address, tmp_path)
+    assert (here.tags(), here.find("1")) == ((), None)
+    first = image(here)
+    here.put("1", first)
+    here.put("2", first)
+    here.put("1", first)
+    assert here.find("1") == here.find("2") == here.find(first.digest) == first
+    assert sorted(here.tags()) == ["1", "2"]
+    with pytest.raises(NotInRegistry, match=r"404 BLOB_UNKNOWN"):
+        list(here.blob(digest_of(b"nothing")))
+
+
+def test_a_manifest_whose_blobs_it_does_not_have_is_refused(address: str, tmp_path: Path) -> None:
+    elsewhere, here = client(address, tmp_path), client(address, tmp_path)
+    with pytest.raises(
+        RegistryRefused, match=r"refused a request about .*BLOB_UNKNOWN: blob unknown to registry"
+    ):
+        here.put("1", image(elsewhere))
+    assert here.tags() == ()
+
+
+def test_a_large_blob_comes_and_goes(address: str, tmp_path: Path) -> None:
+    here = client(address, tmp_path)
+    content = os.urandom(5_000_000)
+    upload(here._connection, digest_of(content), iter([content]), sent=lambda _: None, chunk=1 << 20)
+    assert b"".join(here.blob(digest_of(content))) == content
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+def test_distribution_takes_no_tag_away_and_nothing_else_goes(
+    place: Place, deletes: bool, tmp_path: Path
+) -> None:
+    """Not even where it deletes: 2.8 knows but digests there."""
+    here = client(place(deletes=deletes), tmp_path)
+    one = image(here)
+    here.put("1", one)
+    here.put("2", one)
+    assert here.untag("1") is False
+    assert here.find("1") == here.find("2") == one
+
+
+def test_what_refers_to_an_image_is_under_a_tag(address: str, tmp_path: Path) -> None:
+    here = client(address, tmp_path)
+    subject = image(here)
+    here.put("1", subject)
+    assert here.referrers(subject.digest) == ()
+    entered = tuple(
+        here.refer(evidence(here, subject, name), subject=subject.digest, artifact_type=KIND) for name in "ab"
+    )
+    assert here.referrers(subject.digest) == entered
+    assert [(one.artifact_type, one.annotations) for one in entered] == [
+        (KIND, {"name": name}) for name in "ab"
+    ]
+    assert sorted(here.tags()) == ["1", fallback_tag(subject.digest)]
+
+
+@pytest.mark.parametrize("machines", [1, 2])
+def test_publishers_at_once_lose_nothing(machines: int, address: str, tmp_path: Path) -> None:
+    """On one machine they share locks; from two, each looks until what it entered stays."""
+    path = f"team/{secrets.token_hex(4)}"
+    first = client(address, tmp_path / "0", path=path)
+    subject = image(first)
+    first.put("1", subject)
+    manifests = [evidence(first, subject, f"evidence {number}") for number in range(8)]
+
+    def publish(number: int) -> str:
+        # Truly waiting: what others write meanwhile is the point.
+        mine = client(address, tmp_path / str(number % machines), path=path, slept=pause)
+        return mine.refer(manifests[number], subject=subject.digest, artifact_type=KIND).digest
+
+    with ThreadPoolExecutor(2) as pool:
+        entered = set(pool.map(publish, range(8)))
+    assert {one.digest for one in first.referrers(subject.digest)} == entered
+    assert len(entered) == 8
+
+
+CUTS = [
+    Fault(method="PATCH", skip=1, cut_request=100_000),
+    Fault(method="PATCH", skip=1, drop_answer=True),
+    Fault(method="PATCH", skip=1, status=503, headers={"Retry-After": "1"}),
+    Fault(method="PUT", drop_answer=True),
+    Fault(method="PUT", status=500, times=4),
+    Fault(method="POST", status=429, times=4),
+    Fault(method="HEAD", status=502, times=4),
+]
+
+
+@pytest.mark.parametrize("fault", CUTS, ids=[f"{one.method} {number}" for number, one in enumerate(CUTS)])
+def test_an_upload_survives(fault: Fault, proxy: Faulty, tmp_path: Path) -> None:
+    """Distribution gives up every upload that was cut: it begins anew."""
+    here = client(proxy.address, tmp_path)
+    content = os.urandom(3 << 20)
+    proxy.faults.append(fault)
+    upload(here._connection, digest_of(content), [content], sent=lambda _: None, chunk=1 << 20)
+    assert fault.times == 0
+    assert b"".join(here.blob(digest_of(content))) == content
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(method="PUT", path="/manifests/", drop_answer=True),
+        Fault(method="PUT", path="/manifests/", status=503, times=4),
+        Fault(method="PUT", path="/manifests/", cut_request=10),
+        Fault(method="GET", path="/manifests/", cut_answer=10),
+        Fault(method="GET", path="/manifests/", delay=0.5, rate=2_000),
+    ],
+)
+def test_a_manifest_survives(fault: Fault, proxy: Faulty, tmp_path: Path) -> None:
+    here = client(proxy.address, tmp_path)
+    one = image(here)
+    proxy.faults.append(fault)
+    here.put("1", one)
+    assert fault.times == 0
+    assert here.find("1") == one
+
+
+def test_a_download_goes_on_where_it_was_cut(proxy: Faulty, tmp_path: Path) -> None:
+    here = client(proxy.address, tmp_path)
+    content = os.urandom(5_000_000)
+    upload(here._connection, digest_of(content), [content], sent=lambda _: None)
+    proxy.faults.append(Fault(method="GET", path="/blobs/", cut_answer=2_000_000, times=2))
+    assert b"".join(here.blob(digest_of(content))) == content
+    assert proxy.count("GET .*/blobs/") == 3
+
+
+def test_with_basic_authentication(place: Place, tmp_path: Path) -> None:
+    there = place(users={"ann": "secret"})
+    here = client(there, tmp_path, credentials=ANN)
+    one = image(here)
+    here.put("1", one)
+    assert here.find("1") == one
+    with pytest.raises(
+        RegistryRefused, match=r"wants to know who asks for .*: 401 UNAUTHORIZED.*docker login 127"
+    ):
+        client(there, tmp_path).tags()
+    with pytest.raises(
+        RegistryRefused, match=r"does not take our credentials: 401 UNAUTHORIZED.*docker login 127"
+    ):
+        client(there, tmp_path, credentials=BOB).tags()
+
+
+def test_docker_login_is_enough(engine: DockerEngine, place: Place, tmp_path: Path) -> None:
+    there = place(users={"ann": "secret"})
+    environ = {"HOME": str(tmp_path), "DOCKER_CONFIG": str(tmp_path / "docker")}
+    reference = parse_repository(f"{there}/team/tf")
+    with pytest.raises(RegistryRefused, match=r"wants to know who asks"):
+        connect(reference, environ, tmp_path, way=Way()).tags()
+    docker("login", "--username=ann", "--password=secret", there, host=engine.host, env=environ)
+    here = connect(reference, environ, tmp_path, way=Way())
+    here.put("1", image(here))
+    assert here.tags() == ("1",)
+
+
+def test_a_credential_helper_is_enough(place: Place, tmp_path: Path) -> None:
+    there = place(users={"ann": "secret"})
+    helper = tmp_path / "docker-credential-test"
+    helper.write_text(
+        '#!/bin/sh\nread -r server\necho "{\\"Username\\": \\"ann\\", \\"Secret\\": \\"secret\\"}"\n'
+    )
+    helper.chmod(0o755)
+    (tmp_path / "config.json").write_text('{"credsStore": "test"}')
+    environ = {"DOCKER_CONFIG": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    here = connect(parse_repository(f"{there}/team/tf"), environ, tmp_path, way=Way())
+    here.put("1", image(here))
+    assert here.tags() == ("1",)
+
+
+def test_with_a_token_server(place: Place, tmp_path: Path) -> None:
+    users = {"ann": "secret", "bob": "other"}
+    rights = {"ann": frozenset({"pull", "push"}), "bob": frozenset({"pull"})}
+    with token_server(tmp_path, users, rights) as tokens:
+        there = place(tokens=tokens)
+        here = client(there, tmp_path, path="team/tf", credentials=ANN)
+        one = image(here)
+        here.put("1", one)
+        assert tokens.given == ["repository:team/tf:pull", "repository:team/tf:pull,push"]
+        bob = client(there, tmp_path, path="team/tf", credentials=BOB)
+        assert bob.find("1") == one
+        with pytest.raises(RegistryRefused, match=r"does not let us write to .*/team/tf: 401 UNAUTHORIZED"):
+            bob.put("2", one)
+        with pytest.raises(RegistryRefused, match=r"wants to know who asks"):
+            client(there, tmp_path, path="team/tf").tags()
+        wrong = Credentials(username="ann", password="wrong")
+        with pytest.raises(RegistryRefused, match=r"does not take our credentials"):
+            client(there, tmp_path, path="team/tf", credentials=wrong).tags()
+        assert here.tags() == ("1",)
+
+
+def test_with_a_certificate_of_an_authority_of_its_own(place: Place, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    there = place(certificate=authority.issue_cert("127.0.0.1"))
+    here = client(there, tmp_path, way=Way(ca=str(tmp_path / "ca.crt")))
+    one = image(here)
+    here.put("1", one)
+    assert here.find("1") == one
+    with pytest.raises(
+        NetworkError, match=rf"The certificate of {there} is not to be trusted: .*SSL_CERT_FILE"
+    ):
+        client(there, tmp_path).tags()
+
+
+def test_a_read_only_registry_is_told(place: Place, tmp_path: Path) -> None:
+    here = client(place(read_only=True), tmp_path)
+    for deed in (lambda: here.put_blob(b"x"), lambda: fill(here, 3 << 20)):
+        with pytest.raises(RegistryRefused, match=r"is read-only: 405"):
+            deed()
+    assert here.tags() == ()
+    assert here.untag("1") is False
+
+
+def test_a_full_registry_is_told_and_keeps_what_it_has(place: Place, tmp_path: Path) -> None:
+    slept = Slept()
+    here = client(place(megabytes=4), tmp_path, slept=slept)
+    one = image(here)
+    here.put("1", one)
+    for _ in range(2):
+        with pytest.raises(RegistryRefused, match=r"is full: 500 UNKNOWN"):
+            fill(here, 6 << 20)
+    assert slept == []
+    assert (here.find("1"), here.tags()) == (one, ("1",))
+
+
+def test_a_registry_that_is_gone_is_told(engine: DockerEngine, base: str, tmp_path: Path) -> None:
+    slept = Slept()
+    with registry(engine, tmp_path) as there:
+        here = client(there, tmp_path, slept=slept)
+        here.put("1", image(here))
+    with pytest.raises(NetworkError, match=rf"The registry {there} cannot be reached: connection refused"):
+        here.find("1")
+    assert slept == [1, 2, 4, 8]

@@ -1,0 +1,47 @@
+"""Machines of clouds, as tests order them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from tfimg.host.cloud.clouds import CLOUDS
+from tfimg.host.cloud.order import MachineOrder
+
+KEY = """\
+-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEnMcyfy7A94GVHlfQB75CnT1nA7IF
+b3QxknmKEncA4Znn5vRfLbXZRQU91FzAPYyOBexhbvgTme8zjh4+mIqveg==
+-----END PUBLIC KEY-----
+"""
+"""Of a key pair that was made for this and thrown away."""
+
+AWKWARD = ("sh", "-c", "echo \"$HOME\" '{{ x }}' \\ %n `id` # : - é", "", "-- a")
+"""A program whose words are hard to quote for a shell, YAML, jinja and systemd."""
+
+
+def machine(**changes: Any) -> MachineOrder:
+    """One on AWS that trains on a processor, changed as a test wants it."""
+    fields = {
+        "cloud": CLOUDS["aws"], "image": "registry.example:5000/team/tensorflow:2.15",
+        "repository": "registry.example:5000/team/tensorflow", "device": "cpu",
+        "driver": None, "key": KEY, "require": None, "tfimg": "tfimg==1.2", "program": ("python", "train.py"),
+        "idle_seconds": None, "limit_seconds": None, "install_driver": False,
+    }  # fmt: skip
+    return MachineOrder(**{**fields, **changes})
+
+
+def every_machine() -> Iterator[MachineOrder]:
+    """Each cloud with each of its devices, and each of these with every choice of options."""
+    options = list(product((None, AWKWARD), (None, 1800), (None, 28800)))
+    for cloud in CLOUDS.values():
+        for device in cloud.make:
+            for (program, idle, limit), install in product(
+                options, (False, True) if device == "gpu" else (False,)
+            ):
+                yield machine(
+                    cloud=cloud, device=device, program=program, idle_seconds=idle, limit_seconds=limit,
+                    install_driver=install, require="validated,driver>=535" if idle else None,
+                    driver="525.60.13" if device == "gpu" else None,
+                )  # fmt: skip

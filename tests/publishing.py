@@ -1,0 +1,119 @@
+"""Registries that fail and are shared, and images in them: what publishing meets."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from registries import MemoryRegistry
+from tfimg.errors import TagMoved
+from tfimg.registry.protocol import OCI_CONFIG, OCI_MANIFEST, Descriptor, Manifest, Registry
+
+EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
+
+Answer = TypeVar("Answer")
+
+Call = tuple[str, str]
+"""A call's name and its first argument, a tag or digest."""
+
+
+@dataclass
+class Line:
+    """The line to a shared registry. `before` and `after` see every call, may change the registry, and may raise."""
+
+    to: MemoryRegistry
+    before: Callable[[Call], None] = lambda _: None
+    after: Callable[[Call], None] = lambda _: None
+    calls: list[Call] = field(default_factory=list)
+
+    @property
+    def repository(self) -> str:
+        return self.to.repository
+
+    def find(self, reference: str) -> Manifest | None:
+        return self._ask("find", reference, lambda: self.to.find(reference))
+
+    def put(self, reference: str, manifest: Manifest) -> None:
+        self._ask("put", reference, lambda: self.to.put(reference, manifest))
+        found = self.to.find(reference)
+        if found is None or found.digest != manifest.digest:
+            raise TagMoved(f"Somebody else moved {reference}.", next_step="Run it again.")
+
+    def tags(self) -> Sequence[str]:
+        return self._ask("tags", "", self.to.tags)
+
+    def untag(self, tag: str) -> bool:
+        return self._ask("untag", tag, lambda: self.to.untag(tag))
+
+    def blob(self, digest: str) -> Iterator[bytes]:
+        return self._ask("blob", digest, lambda: iter(list(self.to.blob(digest))))
+
+    def put_blob(self, content: bytes) -> Descriptor:
+        return self._ask("put_blob", "", lambda: self.to.put_blob(content))
+
+    def put_stream(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
+        self._ask("put_stream", digest, lambda: self.to.put_stream(digest, size, pieces))
+
+    def referrers(self, digest: str) -> Sequence[Descriptor]:
+        return self._ask("referrers", digest, lambda: self.to.referrers(digest))
+
+    def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
+        return self._ask(
+            "refer", subject, lambda: self.to.refer(manifest, subject=subject, artifact_type=artifact_type)
+        )
+
+    def _ask(self, name: str, argument: str, answer: Callable[[], Answer]) -> Answer:
+        call = name, argument
+        self.before(call)
+        self.calls.append(call)
+        answered = answer()
+        self.after(call)
+        return answered
+
+
+class Rounds:
+    """Lets several threads take turns, one call at a time, in an order that a test draws: every overlap there is."""
+
+    def __init__(self, turns: Iterable[int], count: int) -> None:
+        self._turns, self._left = iter(turns), set(range(count))
+        self._next = self._drawn()
+        self._changed = threading.Condition()
+
+    def wait(self, number: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._next == number, timeout=20)
+            self._next = self._drawn()
+            self._changed.notify_all()
+
+    def leave(self, number: int) -> None:
+        with self._changed:
+            self._left.discard(number)
+            if self._next == number:
+                self._next = self._drawn()
+            self._changed.notify_all()
+
+    def _drawn(self) -> int:
+        left = sorted(self._left)
+        return left[next(self._turns, 0) % len(left)] if left else -1
+
+
+def put_image(
+    registry: Registry, identifier: str, *, age: int = 0, tag: str | None = None, content: str = ""
+) -> Manifest:
+    """An image of tfimg in a registry, made `age` hours before a moment; without a layer that anybody would fetch."""
+    config = {
+        "created": (EPOCH - timedelta(hours=age)).isoformat(),
+        "config": {
+            "Labels": {"tfimg.identifier": identifier, "tfimg.tensorflow": identifier.partition("-")[0]}
+        },
+        "rootfs": {"type": "layers", "diff_ids": [content]},
+    }
+    described = replace(registry.put_blob(json.dumps(config).encode()), media_type=OCI_CONFIG)
+    told = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described.document(), "layers": []}
+    manifest = Manifest(media_type=OCI_MANIFEST, content=json.dumps(told).encode())
+    registry.put(tag or manifest.digest, manifest)
+    return manifest

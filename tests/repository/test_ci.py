@@ -1,0 +1,103 @@
+"""What other people's CI is given: true to GitHub's and GitLab's schemas, and to what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from actions import ACTION, JOB, ROOT, read, run_action, run_job
+from machines import KEY
+
+BLOCK = re.compile(r"^```yaml\n# (?P<title>.+?)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+SECTION = "\n## Images as bases of CI jobs\n"
+SCHEMAS = {"GitHub": "vendor.github-workflows", "GitLab": "vendor.gitlab-ci"}
+
+
+def problems(schema: str, *files: Path) -> str:
+    """What the schema has against files; the schemas come with the program."""
+    done = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *map(str, files)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def blocks() -> list[tuple[str, str]]:
+    section = (ROOT / "README.md").read_text().partition(SECTION)[2].partition("\n## ")[0]
+    return [(found["title"], found["text"]) for found in BLOCK.finditer(section)]
+
+
+def test_workflows_action_and_job_are_what_their_services_take() -> None:
+    assert problems("vendor.github-workflows", *(ROOT / ".github/workflows").glob("*.yml")) == ""
+    assert problems("vendor.github-actions", ACTION) == ""
+    assert problems("vendor.gitlab-ci", JOB) == ""
+
+
+def test_the_readme_s_snippets_are_what_their_services_take(tmp_path: Path) -> None:
+    found = blocks()
+    assert [title.partition(":")[0] for title, _ in found] == ["GitHub", "GitLab", "GitLab"]
+    for number, (title, text) in enumerate(found):
+        file = tmp_path / f"{number}.yml"
+        file.write_text(text)
+        assert problems(SCHEMAS[title.partition(":")[0]], file) == "", title
+
+
+def test_the_schemas_find_a_mistake(tmp_path: Path) -> None:
+    for title, schema in SCHEMAS.items():
+        text = next(text for one, text in blocks() if one.startswith(title))
+        file = tmp_path / "wrong.yml"
+        file.write_text(text.replace("needs:", "wants:"))
+        assert "wants" in problems(schema, file)
+
+
+def test_the_readme_uses_what_the_action_has(tmp_path: Path) -> None:
+    file = tmp_path / "workflow.yml"
+    file.write_text(blocks()[0][1])
+    verify, train = read(file)["jobs"].values()
+    step = verify["steps"][-1]
+    action = read(ACTION)
+    assert set(step["with"]) == set(action["inputs"])
+    used = re.fullmatch(rf"\$\{{\{{ steps\.{step['id']}\.outputs\.(\w+) \}}\}}", verify["outputs"]["image"])
+    assert used
+    assert used[1] in action["outputs"]
+    assert train["container"]["image"] == "${{ needs.verify.outputs.image }}"
+
+
+def test_what_an_output_holds_comes_from_the_last_line_of_what_tfimg_said() -> None:
+    digest = f"sha256:{'0' * 64}"
+    said = f'{{"event": "reading"}}\n{{"digest": "{digest}", "level": "validated", "reference": "x"}}\n'
+    for name in (
+        "host.example:5000/team/tf",
+        "host.example:5000/team/tf:2.15",
+        f"host.example:5000/team/tf@{digest}",
+    ):
+        done = subprocess.run(
+            [sys.executable, str(ACTION.parent / "outputs.py"), name],
+            input=said,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.splitlines() == [
+            f"digest={digest}", f"image=host.example:5000/team/tf@{digest}", "level=validated",
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("image", ["127.0.0.1:1/team/tf:2.15", '127.0.0.1:1/x:$(touch here)"; touch "there'])
+def test_the_action_gives_nothing_when_it_cannot_verify(tmp_path: Path, image: str) -> None:
+    ran = run_action(tmp_path, {"image": image, "key": KEY})
+    assert ran.ended.code == (14 if image.endswith("2.15") else 2), ran.ended.stderr
+    assert set(ran.outputs.values()) == {""}
+    assert not (tmp_path / "here").exists()
+    assert not (tmp_path / "there").exists()
+
+
+def test_gitlab_s_job_gives_nothing_when_it_cannot_verify(tmp_path: Path) -> None:
+    (tmp_path / "tfimg.pub").write_text(KEY)
+    ended = run_job(tmp_path, {"TFIMG": str(ROOT), "TFIMG_IMAGE": "127.0.0.1:1/team/tf:2.15"})
+    assert ended.code == 14, ended.stderr
+    assert not (tmp_path / "verified.yml").exists()

@@ -1,0 +1,157 @@
+"""`tfimg cloud-init`: what is asked, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from ended import Ended
+from machines import KEY
+from tfimg import __version__
+from tfimg.cli import main
+from tfimg.cli.parser import build_parser
+from tfimg.cli.parser.cloud import NAMES
+from tfimg.host.cloud.clouds import CLOUDS
+
+Run = Callable[..., Ended]
+GPU = "registry.example:5000/team/tensorflow:2.15-gpu"
+
+
+@pytest.fixture
+def cloud_init(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Runs the command for AWS, with a key."""
+    (tmp_path / "tfimg.pub").write_text(KEY)
+
+    def run(*argv: str, image: str = GPU, what: tuple[str, ...] = ("--jupyter",)) -> Ended:
+        key = ["--key", str(tmp_path / "tfimg.pub")]
+        try:
+            code = main(["cloud-init", "--cloud", "aws", "--image", image, *key, *what, *argv], {})
+        except SystemExit as end:  # argparse
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        return Ended(code, out, err)
+
+    return run
+
+
+def test_run_names_a_container_as_the_machine_s_steps_do() -> None:
+    line = [
+        "run",
+        "IMAGE",
+        "--name",
+        "tfimg",
+        "--volume",
+        "/a:/b",
+        "--workdir",
+        "/b",
+        "--",
+        "sh",
+        "-c",
+        "--name x",
+    ]
+    given = build_parser().parse_args(line)
+    assert (given.name, given.volume, given.workdir) == (["tfimg"], ["/a:/b"], ["/b"])
+    assert given.program == ("sh", "-c", "--name x")
+
+
+def setting(text: str, name: str) -> str:
+    files = {entry["path"]: entry["content"] for entry in YAML(typ="safe").load(text)["write_files"]}
+    lines = dict(line.split("=", 1) for line in files["/etc/tfimg/settings"].splitlines())
+    return str(lines[name])
+
+
+def test_the_parser_knows_the_clouds() -> None:
+    assert tuple(CLOUDS) == NAMES
+
+
+def test_the_tag_says_which_device_and_driver_the_image_needs(cloud_init: Run) -> None:
+    text = cloud_init().stdout
+    assert (setting(text, "DEVICE"), setting(text, "DRIVER_FLOOR")) == ("gpu", "525.60.13")
+    assert setting(cloud_init(image="host.example/tf:2.15").stdout, "DEVICE") == "cpu"
+    assert setting(text, "TFIMG") == f"tfimg=={__version__}"
+
+
+def test_a_digest_says_nothing_and_the_options_do(cloud_init: Run) -> None:
+    bare = f"host.example:5000/tf@sha256:{'0' * 64}"
+    text = cloud_init("--gpu", image=bare).stdout
+    assert (setting(text, "DEVICE"), setting(text, "DRIVER_FLOOR")) == ("gpu", "''")
+    told = cloud_init("--as", "2.18-cuda12", image=bare).stdout
+    assert (setting(told, "DEVICE"), setting(told, "DRIVER_FLOOR")) == ("gpu", "525.60.13")
+
+
+def test_a_machine_for_another_device_than_the_image_is_refused(cloud_init: Run) -> None:
+    ended = cloud_init("--gpu", image="host.example/tf:2.15-cpu")
+    assert ended.code == 52
+    assert "2.15.1-cpu-py3.11 is for a CPU, and --gpu asks for another machine." in ended.stderr
+
+
+def test_a_private_key_never_leaves_this_machine(cloud_init: Run, tmp_path: Path) -> None:
+    private = KEY.replace("PUBLIC", "ENCRYPTED SIGSTORE PRIVATE")
+    (tmp_path / "cosign.key").write_text(private)
+    (tmp_path / "both").write_text(KEY + private)
+    for name in ("cosign.key", "both"):
+        ended = cloud_init("--key", str(tmp_path / name))
+        assert (ended.code, ended.stdout) == (69, "")
+
+
+def test_a_key_that_is_not_there_is_told(cloud_init: Run) -> None:
+    ended = cloud_init("--key", "/nowhere/tfimg.pub")
+    assert ended.code == 9
+    assert "/nowhere/tfimg.pub: no such file" in ended.stderr
+
+
+def test_no_key_means_no_user_data(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["cloud-init", "--cloud", "aws", "--image", GPU, "--jupyter"], {})
+    assert "--key" in capsys.readouterr().err
+
+
+def test_it_is_either_jupyter_or_a_command(cloud_init: Run) -> None:
+    assert cloud_init(what=()).code == 2
+    assert cloud_init("--command", "python train.py").code == 2
+    text = cloud_init(what=("--command", "python 'my train.py'")).stdout
+    assert (setting(text, "JUPYTER"), setting(text, "PROGRAM")) == (
+        "no",
+        "'python '\"'\"'my train.py'\"'\"''",
+    )
+
+
+@pytest.mark.parametrize("line", ["", "python 'train.py", "  ", "a\nb", "a\x07"])
+def test_a_command_that_is_none_is_refused(cloud_init: Run, line: str) -> None:
+    assert cloud_init(what=("--command", line)).code == 2
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"), [("90s", "90"), ("30m", "1800"), ("8h", "28800"), ("1d", "86400"), ("1h30m", "5400")]
+)
+def test_times_are_read_as_people_write_them(cloud_init: Run, time: str, seconds: str) -> None:
+    assert setting(cloud_init("--idle-shutdown", time).stdout, "IDLE_SECONDS") == seconds
+
+
+@pytest.mark.parametrize("time", ["", "0m", "30", "8 h", "-5m", "1.5h", "5w"])
+def test_what_is_no_time_is_refused(cloud_init: Run, time: str) -> None:
+    assert cloud_init("--max-time", time).code == 2
+
+
+def test_it_is_written_to_a_file_and_the_command_that_takes_it_is_told(
+    cloud_init: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "user-data"
+    ended = cloud_init("--output", str(file))
+    assert (ended.code, ended.stdout) == (0, "")
+    assert f"--user-data file://{file}" in ended.stderr
+    assert file.read_text() == cloud_init().stdout
+
+
+def test_json_has_the_text_and_what_was_not_proven(cloud_init: Run, tmp_path: Path) -> None:
+    document = cloud_init("--json").json
+    assert document["user_data"] == cloud_init().stdout
+    assert document["bytes"] == len(document["user_data"].encode())
+    assert document["unproven"]
+    assert not document["packed"]
+    written = cloud_init("--json", "--output", str(tmp_path / "file")).json
+    assert written["file"] == str(tmp_path / "file")
+    assert "user_data" not in written

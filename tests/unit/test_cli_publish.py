@@ -1,0 +1,403 @@
+"""`publish`, `history` and `rollback`, in process: what they do, what they say and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ended import Ended
+from fakes import FakeEngine
+from hosts import PLAIN
+from images import archive
+from inventories import INVENTORY
+from publishing import put_image
+from registries import MemoryRegistry
+from signing import OURS, PASSWORD, THEIRS
+from stories import done, end, said, start, suite
+from tfimg.cli import main
+from tfimg.cli.edge import Edge
+from tfimg.engine.protocol import Engine, Exit, Line, ProgressEvent, RunOrder, StoredImage, StoredLayer
+from tfimg.evidence.keys import generate
+from tfimg.host.survey import Host
+from tfimg.leaks.rules import Rule
+from tfimg.recipe.lockfile import digest as lock_digest
+from tfimg.recipe.tags import build_tag
+from tfimg.registry.protocol import Registry
+from tfimg.workspace import Workspace
+
+REPOSITORY = "registry.test:5000/team/tensorflow"
+CPU, GPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11"
+STORY = said(suite("a"), start("a"), end("a"), done())
+BROKEN = said(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done(1), status=1)
+
+
+class PushingEngine(FakeEngine):
+    """Its images are in the classic store, known by their configurations; it pushes into a registry in memory."""
+
+    def __init__(self, registry: MemoryRegistry) -> None:
+        super().__init__(story=STORY)
+        self._registry = registry
+        self._known: dict[str, tuple[str, int]] = {}
+        self.content = archive({"etc/hello": b"hello\n"})
+        self.did: list[str] = []
+
+    def has(self, identifier: str, workspace: Workspace, *, age: int = 0) -> str:
+        """Have an image of an identifier, built so many hours ago, under its own tag; returns its digest there."""
+        manifest = put_image(MemoryRegistry(), identifier, age=age)
+        config: str = manifest.document["config"]["digest"]
+        labels = {
+            "tfimg.identifier": identifier, "tfimg.lock": lock_digest(workspace.read_lock(identifier)),
+            "org.opencontainers.image.base.name": "docker.io/library/python:3.11-slim-bookworm",
+        }  # fmt: skip
+        layer = StoredLayer(digest="sha256:layer", media_type="tar", size=1)
+        self._known[config] = identifier, age
+        self.names[f"tfimg/tensorflow:{identifier}"] = StoredImage(
+            digest=config, layers=(layer,), unpacked_bytes=1, labels=labels, content=config
+        )
+        return manifest.digest
+
+    def export(self, _: str) -> Iterator[bytes]:
+        yield self.content
+
+    def push(self, name: str, _: Callable[[ProgressEvent], None]) -> str:
+        self.did.append("push")
+        identifier, age = self._known[self.names[name].digest]
+        return put_image(self._registry, identifier, age=age, tag=name.rpartition(":")[2]).digest
+
+    def pull(self, name: str, _: Callable[[ProgressEvent], None]) -> str:
+        self.did.append("pull")
+        digest = name.partition("@")[2]
+        found = self._registry.find(digest)
+        assert found
+        config = found.document["config"]["digest"]
+        self.names[name] = next(image for image in self.names.values() if image.digest == config)
+        return digest
+
+    def run(self, order: RunOrder, *, timeout: float) -> Generator[Line | Exit, None, None]:
+        if "/tfimg-inventory.py" in order.files:
+            return self._told()
+        self.did.append("suite")
+        return super().run(order, timeout=timeout)
+
+    def _told(self) -> Generator[Line | Exit, None, None]:
+        yield Line(stream="stdout", text=json.dumps(INVENTORY))
+        yield Exit(status=0, out_of_memory=False)
+
+
+class FakeEdge(Edge):
+    """One engine and one registry in memory; no accelerator, no settings, one secret."""
+
+    def __init__(self, engine: PushingEngine, registry: MemoryRegistry) -> None:
+        self.answers, self.repository = engine, registry
+
+    def engine(self, *_: object) -> Engine:
+        return self.answers
+
+    def survey(self, *_: object) -> Host:
+        return PLAIN
+
+    def pip_settings(self) -> dict[str, str]:
+        return {}
+
+    def registry(self, *_: object, **__: object) -> Registry:
+        return self.repository
+
+    def secrets(self, *_: object) -> tuple[Rule, ...]:
+        return (Rule(kind="credential", what="a secret of ours", pattern=b"hunter2hunter2"),)
+
+
+@pytest.fixture
+def registry() -> MemoryRegistry:
+    return MemoryRegistry()
+
+
+@pytest.fixture
+def engine(registry: MemoryRegistry) -> PushingEngine:
+    return PushingEngine(registry)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> dict[str, str]:
+    for name, key in (("ours", OURS), ("theirs", THEIRS)):
+        (tmp_path / f"{name}.key").write_bytes(key.pem(PASSWORD))
+        (tmp_path / f"{name}.pub").write_bytes(key.verifying.pem)
+    return {name: str(tmp_path / name) for name in ("ours.key", "ours.pub", "theirs.key", "theirs.pub")}
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def tfimg(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, engine: PushingEngine, registry: MemoryRegistry
+) -> Run:
+    def run(*argv: str, **environ: str) -> Ended:
+        surroundings = {
+            "PATH": os.defpath, "HOME": str(tmp_path), "TFIMG_STATE": str(tmp_path / "state"),
+            "TFIMG_KEY_PASSWORD": PASSWORD.decode(), **environ,
+        }  # fmt: skip
+        code = main(argv, surroundings, FakeEdge(engine, registry))
+        out, err = capsys.readouterr()
+        return Ended(code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def publish(tfimg: Run, keys: dict[str, str]) -> Run:
+    def run(*argv: str, **environ: str) -> Ended:
+        return tfimg("publish", REPOSITORY, *argv, "--key", keys["ours.key"], "--publisher", "me", **environ)
+
+    return run
+
+
+def verdicts(ended: Ended, event: str = "published") -> dict[str, str]:
+    (image,) = [one for one in ended.documents if one["event"] == event]
+    return {one["tag"]: one["verdict"] for one in image["tags"]}
+
+
+def moves(ended: Ended) -> list[tuple[str, str, str, Any]]:
+    return [
+        (one["tag"], one["reason"], one["after"], one["verified"])
+        for one in ended.documents
+        if one["event"] == "move"
+    ]
+
+
+def test_an_image_is_published_step_by_step(
+    publish: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+) -> None:
+    digest = engine.has(CPU, workspace)
+    ended = publish()
+    assert ended.code == 0, ended.stderr
+    assert engine.did == ["push", "pull", "suite"]
+    assert [line.split("  ")[-1].strip() for line in ended.stderr.splitlines() if "publish" in line[:8]] == [
+        f"{CPU}: search for secrets", f"{CPU}: push", f"{CPU}: validate by digest", f"{CPU}: search what is there",
+        f"{CPU}: attach evidence", f"{CPU}: exact tags", "aliases", "compare with the plan",
+    ]  # fmt: skip
+    told = [line.split()[:4] for line in ended.stdout.splitlines()[1:]]
+    names = [build_tag(CPU, digest), CPU, "2.15.1", "2.15", "2.15-py3.11"]
+    assert told == [[CPU, "validated", name, "move"] for name in names]
+    assert {tag for tag in registry.named if not tag.startswith(("sha256-", "tfimg-"))} == set(names)
+    assert list(engine.names) == [f"tfimg/tensorflow:{CPU}"], "no name is left behind"
+
+
+def test_what_is_published_verifies_and_has_all_evidence(
+    publish: Run, tfimg: Run, engine: PushingEngine, workspace: Workspace, keys: dict[str, str]
+) -> None:
+    engine.has(CPU, workspace)
+    publish()
+    ended = tfimg(
+        "verify", f"{REPOSITORY}:2.15", "--key", keys["ours.pub"], "--require", "validated", "--json"
+    )
+    assert ended.code == 0, ended.stderr
+    assert len(ended.documents[-1]["evidence"]) == 5
+    assert ended.documents[-1]["tested"]["environment"]["host"] == "me"
+
+
+def test_an_image_that_is_there_is_not_sent_or_validated_again(
+    publish: Run, engine: PushingEngine, workspace: Workspace
+) -> None:
+    engine.has(CPU, workspace)
+    publish()
+    engine.did.clear()
+    ended = publish("--json")
+    assert (ended.code, engine.did) == (0, [])
+    assert set(verdicts(ended).values()) == {"stay"}
+
+
+def test_a_report_on_the_same_content_is_believed_and_that_is_said(
+    publish: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+) -> None:
+    engine.has(CPU, workspace)
+    publish()
+    registry.named.clear()
+    registry.manifests.clear()
+    engine.did.clear()
+    ended = publish()
+    assert "suite" not in engine.did
+    assert f"{CPU}: a report of " in ended.stderr
+    assert "on the same content is believed" in ended.stderr
+    publish("--revalidate")
+    assert engine.did == ["push", "pull", "pull", "suite"]
+
+
+def test_a_plan_changes_nothing_and_says_what_a_gpu_image_lacks(
+    tfimg: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+) -> None:
+    engine.has(GPU, workspace)
+    ended = tfimg("publish", REPOSITORY, "2.15.1-cuda*", "--plan")
+    assert ended.code == 0, ended.stderr
+    assert (registry.named, engine.did) == ({}, [])
+    (line,) = [one for one in ended.stdout.splitlines() if one.split()[2] == "2.15-gpu"]
+    assert line.split()[:6] == [GPU, "linked", "2.15-gpu", "refuse", "it", "promises"]
+    assert "the image is shown to be linked alone" in line
+
+
+def test_a_gpu_image_that_no_gpu_saw_is_published_under_its_exact_tags(
+    publish: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+) -> None:
+    digest = engine.has(GPU, workspace)
+    ended = publish("--json")
+    assert ended.code == 0, ended.stderr
+    assert verdicts(ended) == {
+        build_tag(GPU, digest): "move", GPU: "move", "2.15.1-gpu": "refuse", "2.15-gpu": "refuse",
+        "2.15-gpu-py3.11": "refuse",
+    }  # fmt: skip
+    assert "2.15-gpu" not in registry.named
+
+
+def test_an_image_that_fails_or_holds_a_secret_gets_no_tag(
+    publish: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+) -> None:
+    engine.has(CPU, workspace)
+    engine.story = BROKEN
+    ended = publish()
+    assert ended.code == 20
+    assert (
+        "was pulled by digest, and 1 of 1 checks did not pass. a failed: 1 is not 2. No tag leads to it."
+        in (ended.stderr)
+    )
+    assert [tag for tag in registry.named if not tag.startswith("sha256-")] == []
+    engine.story, engine.content = STORY, archive({"etc/hello": b"password=hunter2hunter2\n"})
+    ended = publish()
+    assert ended.code == 63
+    assert "a secret of ours" in ended.stderr
+    assert "hunter2hunter2" not in ended.stderr + ended.stdout
+
+
+def test_without_a_key_nothing_is_published_unless_that_is_meant(
+    tfimg: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+) -> None:
+    engine.has(CPU, workspace)
+    ended = tfimg("publish", REPOSITORY)
+    assert (ended.code, registry.named) == (2, {})
+    assert "`tfimg keys DIR`" in ended.stderr
+    ended = tfimg("publish", REPOSITORY, "--unsigned", "--json")
+    assert ended.code == 0
+    found = verdicts(ended)
+    assert (found[CPU], found["2.15"]) == ("move", "refuse")
+
+
+def test_what_is_not_built_here_is_told(publish: Run, engine: PushingEngine, workspace: Workspace) -> None:
+    assert publish().code == 4
+    engine.has(CPU, workspace)
+    ended = publish("2.15.1-cpu-py3.1?")
+    assert "Not built here, and so not published: 2.15.1-cpu-py3.10" in ended.stderr
+    assert publish("--from", "somebody/else").code == 4
+
+
+def test_an_image_of_another_lock_is_not_published(
+    publish: Run, engine: PushingEngine, workspace: Workspace
+) -> None:
+    engine.has(CPU, workspace)
+    name = f"tfimg/tensorflow:{CPU}"
+    labels = {**engine.names[name].labels, "tfimg.lock": "sha256:old"}
+    image = engine.names[name]
+    engine.names[name] = StoredImage(
+        digest=image.digest, layers=image.layers, unpacked_bytes=1, labels=labels, content=image.content
+    )
+    ended = publish()
+    assert ended.code == 5
+    assert "was built from another lock" in ended.stderr
+
+
+@pytest.fixture
+def twice(publish: Run, engine: PushingEngine, workspace: Workspace) -> tuple[str, str]:
+    """An older build and a newer one, both published."""
+    old = engine.has(CPU, workspace, age=5)
+    assert publish().code == 0
+    new = engine.has(CPU, workspace)
+    assert publish().code == 0
+    return old, new
+
+
+def test_history_tells_every_move_and_whose_it_was(
+    tfimg: Run, twice: tuple[str, str], keys: dict[str, str]
+) -> None:
+    ended = tfimg("history", REPOSITORY, "2.15", "--key", keys["ours.pub"], "--json")
+    ours = OURS.verifying.identifier
+    assert moves(ended) == [("2.15", "publish", digest, ours) for digest in twice]
+    for words in ([f"{REPOSITORY}:2.15"], [REPOSITORY, "2.15"]):
+        ended = tfimg("history", *words)
+        assert ended.code == 0
+        assert [line.split()[1] for line in ended.stdout.splitlines()] == ["TAG", "2.15", "2.15"]
+        assert "--key FILE.pub does" in ended.stderr
+    ended = tfimg("history", "2.15", TFIMG_REPOSITORY=REPOSITORY)
+    assert ended.code == 0
+    assert tfimg("history", "2.15").code == 2
+    assert len(tfimg("history", REPOSITORY, "--json").documents) == 10
+
+
+def test_history_refuses_what_another_signed_and_names_what_nobody_wrote(
+    tfimg: Run, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry
+) -> None:
+    ended = tfimg("history", REPOSITORY, "2.15", "--key", keys["theirs.pub"])
+    assert ended.code == 65
+    assert "by somebody else" in ended.stdout
+    put_image(registry, "2.16.1-cpu-py3.11", tag="2.15")
+    ended = tfimg("history", REPOSITORY, "2.15")
+    assert "2.15 leads to sha256:" in ended.stdout
+    assert "which no entry says: somebody moved it without tfimg." in ended.stdout
+
+
+def test_rollback_leads_a_tag_back_and_publishing_does_not_undo_that(
+    tfimg: Run, publish: Run, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry
+) -> None:
+    old, new = twice
+    ended = tfimg("rollback", f"{REPOSITORY}:2.15", "--key", keys["ours.key"])
+    assert ended.code == 0, ended.stderr
+    assert ended.stdout == f"{REPOSITORY}:2.15 leads to {CPU} {old} again; it led to {new}.\n"
+    assert (registry.named["2.15"], registry.named["2.15.1"]) == (old, new)
+    assert verdicts(publish("--json"))["2.15"] == "refuse"
+    ended = tfimg("rollback", f"{REPOSITORY}:2.15", "--to", new[:19], "--key", keys["ours.key"], "--json")
+    assert ended.documents[0]["after"] == new
+    told = tfimg("history", REPOSITORY, "2.15", "--key", keys["ours.pub"], "--json")
+    assert [(reason, after) for _, reason, after, _ in moves(told)] == [
+        ("publish", old), ("publish", new), ("rollback", old), ("rollback", new),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ([f"{REPOSITORY}:2.16"], 61, "There is no"),
+        ([f"{REPOSITORY}:{CPU}", "--to", "sha256:ff"], 2, "led to 0 images that begin so"),
+        ([f"{REPOSITORY}@sha256:{'0' * 64}"], 2, "names no tag alone"),
+    ],
+)
+def test_a_rollback_to_nowhere_is_refused(
+    words: Sequence[str], code: int, says: str, tfimg: Run, twice: tuple[str, str], keys: dict[str, str]
+) -> None:
+    ended = tfimg("rollback", *words, "--key", keys["ours.key"])
+    assert ended.code == code
+    assert says in ended.stderr
+
+
+def test_a_rollback_to_what_another_key_vouched_for_is_refused(
+    tfimg: Run, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry
+) -> None:
+    ended = tfimg("rollback", f"{REPOSITORY}:2.15", "--key", keys["theirs.key"])
+    assert ended.code == 65
+    assert registry.named["2.15"] == twice[1]
+
+
+def test_a_key_that_is_none_is_refused_before_anything_is_done(
+    tfimg: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace, tmp_path: Path
+) -> None:
+    engine.has(CPU, workspace)
+    (tmp_path / "k").write_bytes(generate().verifying.pem)
+    ended = tfimg("publish", REPOSITORY, "--key", str(tmp_path / "k"))
+    assert (ended.code, registry.named, engine.did) == (69, {}, [])
+
+
+@pytest.mark.parametrize("option", ["--unsigned", "--key=k", "--publisher=me"])
+def test_options_of_publishing_need_push(option: str, tfimg: Run) -> None:
+    ended = tfimg("build", "--tf", "2.15", option)
+    assert ended.code == 2
+    assert "without --push" in ended.stderr

@@ -1,0 +1,112 @@
+"""Two images compared: what changed is told, what did not is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from tfimg.contents.difference import Change, PartSize, Timing, difference
+from tfimg.contents.holdings import Contents
+from tfimg.contents.inspection import Evidence, Inspection, Layer
+from tfimg.evidence.statement import REPORT, TEST_RESULT
+
+
+def layer(part: str | None, digest: str, size: int) -> Layer:
+    return Layer(digest=f"sha256:{digest}", size=size, part=part, holds="")
+
+
+def report(checks: Mapping[str, tuple[str, float]], seconds: float) -> Evidence:
+    results = [
+        {"check": name, "outcome": outcome, "seconds": took} for name, (outcome, took) in checks.items()
+    ]
+    told: dict[str, Any] = {"results": results, "seconds": seconds, "date": "2026-01-01"}
+    return Evidence(kind=REPORT, where="", claims=(), signer=None, predicate=told)
+
+
+OLD = Inspection(
+    name="registry.test/x:2.15.0", digest="sha256:old", created=datetime(2026, 1, 1, tzinfo=UTC),
+    labels={"tfimg.tensorflow": "2.15.0", "tfimg.python": "3.11", "org.opencontainers.image.version": "2.15.0-cpu"},
+    environment={"PATH": "/bin", "OLD": "1"}, platforms=("linux/amd64",),
+    layers=(layer("cudnn", "c", 500), layer("tensorflow", "t1", 300), layer(None, "x", 10)),
+    contents=Contents(
+        source="bill of materials", python={"numpy": "1.26.3", "six": "1", "nvidia-cudnn-cu12": "8.9.4.25"},
+        debian={"libc6": "2.36-1"},
+    ),
+    evidence=(
+        report({"a": ("passed", 1.0), "b": ("skipped", 0.0), "c": ("passed", 10.0), "d": ("passed", 4.0)}, 20.0),
+    ),
+    evidence_problem=None, aliases=(),
+)  # fmt: skip
+NEW = replace(
+    OLD, name="registry.test/x:2.15.1", digest="sha256:new",
+    labels={**OLD.labels, "tfimg.tensorflow": "2.15.1", "org.opencontainers.image.version": "2.15.1-cpu"},
+    environment={"PATH": "/bin:/sbin", "NEW": "2"},
+    layers=(layer("cudnn", "c", 500), layer("tensorflow", "t2", 330), layer("bytecode", "b", 5)),
+    contents=Contents(
+        source="bill of materials", python={"numpy": "1.26.4", "wrapt": "2", "nvidia-cudnn-cu12": "8.9.7.29"},
+        debian={"libc6": "2.36-9"},
+    ),
+    evidence=(report({"a": ("passed", 1.2), "b": ("passed", 3.0), "c": ("passed", 5.0), "d": ("passed", 4.5)}, 25.0),),
+)  # fmt: skip
+
+
+def test_versions_that_changed_are_told_each_in_its_place() -> None:
+    found = difference(OLD, NEW)
+    assert found.packages == (
+        Change(name="numpy", before="1.26.3", after="1.26.4"), Change(name="six", before="1", after=None),
+        Change(name="wrapt", before=None, after="2"),
+    )  # fmt: skip
+    assert found.libraries == (Change(name="nvidia-cudnn-cu12", before="8.9.4.25", after="8.9.7.29"),)
+    assert found.debian == (Change(name="libc6", before="2.36-1", after="2.36-9"),)
+    assert found.facts == (
+        Change(name="TensorFlow", before="2.15.0", after="2.15.1"),
+        Change(name="cuDNN", before="8.9.4.25", after="8.9.7.29"),
+    )
+
+
+def test_the_environment_is_compared_variable_by_variable() -> None:
+    assert difference(OLD, NEW).environment == (
+        Change(name="NEW", before=None, after="2"), Change(name="OLD", before="1", after=None),
+        Change(name="PATH", before="/bin", after="/bin:/sbin"),
+    )  # fmt: skip
+
+
+def test_sizes_are_by_part_and_layers_that_both_have_are_shared() -> None:
+    found = difference(OLD, NEW)
+    assert found.sizes == (
+        PartSize(part="cudnn", before=500, after=500, shared=True),
+        PartSize(part="tensorflow", before=300, after=330, shared=False),
+        PartSize(part="layer 3", before=10, after=None, shared=False),
+        PartSize(part="bytecode", before=None, after=5, shared=False),
+    )
+    assert found.shared_bytes == 500
+
+
+def test_checks_that_ended_otherwise_and_those_that_took_notably_longer_are_told() -> None:
+    found = difference(OLD, NEW)
+    assert found.outcomes == (Change(name="b", before="skipped", after="passed"),)
+    assert found.timings == (
+        Timing(check="b", before=0.0, after=3.0), Timing(check="c", before=10.0, after=5.0),
+    )  # fmt: skip
+    assert found.seconds == Timing(check="the whole suite", before=20.0, after=25.0)
+
+
+def test_without_a_report_on_one_side_no_check_is_called_gone() -> None:
+    found = difference(OLD, replace(NEW, evidence=()))
+    assert (found.outcomes, found.timings, found.seconds) == ((), (), None)
+
+
+def test_the_level_is_a_fact() -> None:
+    tested = Evidence(kind=TEST_RESULT, where="", claims=(), signer=None, predicate={"level": "validated"})
+    found = difference(OLD, replace(OLD, evidence=(*OLD.evidence, tested)))
+    assert found.facts == (Change(name="level", before=None, after="validated"),)
+
+
+def test_an_image_does_not_differ_from_itself() -> None:
+    found = difference(OLD, OLD)
+    assert found.nothing
+    parts = (found.facts, found.packages, found.libraries, found.debian, found.environment, found.outcomes)
+    assert set(parts) == {()}
+    assert [size.shared for size in found.sizes] == [True, True, True]

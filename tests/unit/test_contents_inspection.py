@@ -1,0 +1,236 @@
+"""What an image is and holds, from its labels, its evidence and its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from evidence import ON_GPU, said
+from images import PACKINGS, Packing, put_image, put_index
+from inventories import INVENTORY
+from registries import MemoryRegistry
+from signing import OURS, THEIRS
+from tfimg.contents.holdings import of_bill, of_inventory, of_layers
+from tfimg.contents.images import open_image
+from tfimg.contents.inspection import inspect_image
+from tfimg.errors import NotInRegistry
+from tfimg.evidence.attach import attach
+from tfimg.evidence.cosign_tags import tag_of
+from tfimg.evidence.sbom import sboms
+from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT, Subject
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.layout import DEVICE_PARTS, HOLDS, image_layers, wheel_layers
+from tfimg.registry.protocol import Manifest
+from tfimg.workspace import Workspace
+
+LABELS = {
+    "tfimg.identifier": "2.15.1-cpu-py3.11", "tfimg.device": "cpu", "tfimg.tensorflow": "2.15.1",
+    "org.opencontainers.image.title": "TensorFlow 2.15.1 for CPU on Python 3.11",
+}  # fmt: skip
+SITE = "opt/tensorflow/lib/python3/site-packages"
+STATUS = """\
+Package: libc6
+Status: install ok installed
+Version: 2.36-9+deb12u4
+
+Package: gone
+Status: deinstall ok config-files
+Version: 1.0
+
+Package: tini
+Status: install ok installed
+Version: 0.19.0-1
+"""
+LAYERS = (
+    {f"{SITE}/tensorflow/libtensorflow_cc.so.2": b"\x7fELF"},
+    {f"{SITE}/tensorflow-2.15.1.dist-info/METADATA": b"", f"{SITE}/tensorflow/__init__.py": b""},
+    {f"./{SITE}/absl_py-2.1.0.dist-info/METADATA": b"", f"{SITE}/ml_dtypes-0.3.2.dist-info/METADATA": b""},
+    {"var/lib/dpkg/status": STATUS.encode(), "usr/lib/python3/dist-packages/six-1.16.0.dist-info/METADATA": b""},
+    {f"{SITE}/__pycache__/x.pyc": b""}, {"opt/tfimg/facts.json": b"{}"}, {"home/tensorflow/": b""},
+)  # fmt: skip
+
+
+@pytest.fixture
+def registry() -> MemoryRegistry:
+    return MemoryRegistry()
+
+
+def put(
+    registry: MemoryRegistry, tag: str = "2.15", *, packing: Packing = "zstd", labels: object = LABELS
+) -> Manifest:
+    config = {"Labels": labels, "Env": ["PATH=/bin", "LANG=C.UTF-8"]}
+    return put_image(registry, tag, LAYERS, config=config, packing=packing)
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_without_a_bill_of_materials_the_layers_tell(registry: MemoryRegistry, packing: Packing) -> None:
+    put(registry, packing=packing)
+    found = inspect_image(registry, "2.15", ()).contents
+    assert found.source == "layers"
+    assert found.python == {"absl-py": "2.1.0", "ml-dtypes": "0.3.2", "six": "1.16.0", "tensorflow": "2.15.1"}
+    assert found.debian == {"libc6": "2.36-9+deb12u4", "tini": "0.19.0-1"}
+
+
+def test_layers_are_named_by_the_part_that_they_are(registry: MemoryRegistry) -> None:
+    put(registry)
+    layers = inspect_image(registry, "2.15", ()).layers
+    assert [layer.part for layer in layers] == [
+        "tensorflow", "tensorflow-python", "packages", "system", "bytecode", "selftest", "home",
+    ]  # fmt: skip
+    assert layers[0].holds == "TensorFlow's library, for every Python"
+
+
+def test_of_an_image_of_somebody_elses_the_history_tells(registry: MemoryRegistry) -> None:
+    history = [
+        {"created_by": "ADD a /"},
+        {"created_by": "ENV A=1", "empty_layer": True},
+        {"created_by": "RUN b"},
+    ]
+    put_image(registry, "1", [{"a": b"a"}, {"b": b"b"}], history=history)
+    layers = inspect_image(registry, "1", ()).layers
+    assert [(layer.part, layer.holds) for layer in layers] == [(None, "ADD a /"), (None, "RUN b")]
+
+
+def test_of_an_image_with_other_layers_than_ours_nothing_is_guessed(registry: MemoryRegistry) -> None:
+    put_image(registry, "1", [{"a": b"a"}], config={"Labels": LABELS})
+    assert [(layer.part, layer.holds) for layer in inspect_image(registry, "1", ()).layers] == [
+        (None, "not known")
+    ]
+
+
+def test_every_lock_has_the_parts_of_its_device(specs: Sequence[ImageSpec], workspace: Workspace) -> None:
+    seen = 0
+    for spec in specs:
+        if workspace.locks(spec.identifier).exists():
+            lock = workspace.read_lock(spec.identifier)
+            names = tuple(layer.name for layer in wheel_layers(lock))
+            assert image_layers(spec.device)[: len(names)] == names, spec.identifier
+            assert set(lock) == set(DEVICE_PARTS[spec.device])
+            seen += 1
+    assert seen > 100
+
+
+def test_every_layer_says_what_it_holds() -> None:
+    assert {name for device in DEVICE_PARTS for name in image_layers(device)} == set(HOLDS)
+
+
+def said_of(registry: MemoryRegistry, digest: str) -> None:
+    subject = Subject(name=registry.repository, digest=digest)
+    bills = sboms(INVENTORY, subject=subject, made=datetime(2026, 1, 2, tzinfo=UTC))
+    attach(registry, digest, (*said(ON_GPU, of=digest), *bills), key=OURS)
+
+
+def test_with_one_it_tells_and_no_layer_is_read(registry: MemoryRegistry) -> None:
+    image = put(registry)
+    said_of(registry, image.digest)
+    for layer in image.document["layers"]:
+        del registry.blobs[layer["digest"]]
+    found = inspect_image(registry, "2.15", [OURS.verifying]).contents
+    assert found.source == "bill of materials"
+    assert found.nvidia == {"nvidia-cudnn-cu12": "8.9.4.25"}
+    assert found.packages == {"numpy": "1.26.4", "odd": "1.0", "tensorflow": "2.15.1"}
+    assert found.debian == {"base-files": "12.4", "libc6": "2.36-9+deb12u4"}
+    assert found.libraries == {"libcuda.so.1": "", "libcudnn.so.8": "8.9.4.25"}
+    assert found.version("nvidia-cudnn-") == "8.9.4.25"
+
+
+def test_evidence_is_told_with_who_signed_it(registry: MemoryRegistry) -> None:
+    image = put(registry)
+    said_of(registry, image.digest)
+    for keys, signer in (
+        ((), None),
+        ([OURS.verifying], OURS.verifying.identifier),
+        ([THEIRS.verifying], None),
+    ):
+        found = inspect_image(registry, "2.15", keys)
+        assert {one.kind for one in found.evidence} >= {CYCLONEDX, REPORT, TEST_RESULT}
+        assert {one.signer for one in found.evidence} == {signer}
+        assert {one.claims for one in found.evidence} == {(OURS.verifying.identifier,)}
+    assert found.tested
+    assert found.tested["level"] == "validated"
+
+
+def test_of_two_reports_the_last_one_counts_and_one_that_we_know_before_others(
+    registry: MemoryRegistry,
+) -> None:
+    image = put(registry)
+    for key, seconds, date in (
+        (OURS, 1.0, "2026-01-02"),
+        (OURS, 2.0, "2026-01-03"),
+        (THEIRS, 3.0, "2026-01-04"),
+    ):
+        report = replace(ON_GPU, seconds=seconds, date=f"{date}T00:00:00+00:00")
+        attach(registry, image.digest, said(report, of=image.digest), key=key)
+    for keys, seconds in (([OURS.verifying], 2.0), ((), 3.0)):
+        report = inspect_image(registry, "2.15", keys).report
+        assert report
+        assert report["seconds"] == seconds
+
+
+def test_evidence_that_was_signed_for_another_image_is_a_problem_and_not_evidence(
+    registry: MemoryRegistry,
+) -> None:
+    image, other = put(registry), put_image(registry, "other")
+    attach(registry, image.digest, said(ON_GPU, of=other.digest), key=OURS)
+    found = inspect_image(registry, "2.15", [OURS.verifying])
+    assert found.evidence == ()
+    assert found.evidence_problem
+    assert "signed for another image" in found.evidence_problem
+
+
+def test_aliases_are_the_tags_that_lead_to_the_same_bytes(registry: MemoryRegistry) -> None:
+    image = put(registry)
+    for tag in ("2.15.1", "latest", "unlike", tag_of(image.digest, "att")):
+        registry.put(tag, image)
+    put_image(registry, "2.15.0")
+    assert inspect_image(registry, "2.15", ()).aliases == ("2.15.1", "latest")
+    assert inspect_image(registry, image.digest, ()).aliases == ("2.15", "2.15.1", "latest")
+
+
+def test_an_index_is_told_with_its_platforms(registry: MemoryRegistry) -> None:
+    amd64, arm64 = (
+        put_image(registry, None, platform=f"linux/{one}", config={"Labels": LABELS})
+        for one in ("amd64", "arm64")
+    )
+    index = put_index(registry, "2.15", {"linux/amd64": amd64, "linux/arm64": arm64})
+    found = inspect_image(registry, "2.15", ())
+    assert (found.digest, found.platforms) == (index.digest, ("linux/amd64", "linux/arm64"))
+    assert found.created == datetime(2026, 11, 1, tzinfo=UTC)
+    assert found.identifier == "2.15.1-cpu-py3.11"
+
+
+def test_what_is_no_image_is_told_as_well(registry: MemoryRegistry) -> None:
+    """An artifact without configuration and platform."""
+    document = b'{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","layers":[]}'
+    registry.put("x", Manifest(media_type="application/vnd.oci.image.manifest.v1+json", content=document))
+    found = inspect_image(registry, "x", ())
+    assert (found.platforms, found.layers, found.identifier, found.contents.python) == ((), (), None, {})
+
+
+def test_an_image_that_is_not_there_is_told(registry: MemoryRegistry) -> None:
+    with pytest.raises(NotInRegistry):
+        inspect_image(registry, "1", ())
+
+
+def test_an_inventory_says_the_same_as_the_bill_that_is_made_of_it() -> None:
+    subject = Subject(name="registry.test/x", digest="sha256:" + "0" * 64)
+    bill, _ = sboms(INVENTORY, subject=subject, made=datetime(2026, 1, 2, tzinfo=UTC))
+    import json
+
+    told = of_bill(json.loads(bill.content)["predicate"])
+    asked = of_inventory(INVENTORY)
+    assert (told.python, told.debian, told.libraries) == (asked.python, asked.debian, asked.libraries)
+
+
+def test_a_bill_with_what_nobody_knows_is_read_without_it() -> None:
+    bill = {"components": [{"purl": "no purl"}, {}, {"purl": "pkg:cargo/x@1"}, {"purl": "pkg:pypi/a@1"}]}
+    assert of_bill(bill).python == {"a": "1"}
+
+
+def test_a_later_layer_has_the_last_word(registry: MemoryRegistry) -> None:
+    upgraded = {f"{SITE}/absl_py-2.2.0.dist-info/METADATA": b""}
+    put_image(registry, "1", [LAYERS[2], upgraded])
+    assert of_layers(registry, open_image(registry, "1").images[0].layers).python["absl-py"] == "2.2.0"

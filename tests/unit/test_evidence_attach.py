@@ -1,0 +1,237 @@
+"""Evidence is put where others look for it, once, beside what others have put there."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from securesystemslib.dsse import Envelope
+from securesystemslib.signer import SSlibKey
+
+from registries import MemoryRegistry
+from signing import OURS, THEIRS
+from tfimg.errors import NotInRegistry, TagMoved, TamperedError
+from tfimg.evidence.attach import attach
+from tfimg.evidence.statement import Subject, statement
+from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
+
+IMAGE = Manifest(media_type=OCI_MANIFEST, content=b'{"schemaVersion":2,"config":{},"layers":[]}')
+SUBJECT = Subject(name="registry.test:5000/team/tensorflow", digest=IMAGE.digest)
+ONE = statement(SUBJECT, "https://slsa.dev/provenance/v1", {"of": "ß"})
+OTHER = statement(SUBJECT, "https://cyclonedx.org/bom", {"components": []})
+TAG = IMAGE.digest.replace(":", "-")
+
+
+@pytest.fixture
+def registry() -> MemoryRegistry:
+    """It has the image under a tag."""
+    made = MemoryRegistry()
+    made.put("2.15", IMAGE)
+    made.sent.clear()
+    return made
+
+
+def layers(registry: MemoryRegistry, tag: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = registry.manifests[registry.named[tag]].document["layers"]
+    return found
+
+
+def sealed(registry: MemoryRegistry, digest: str) -> dict[str, Any]:
+    envelope: dict[str, Any] = json.loads(registry.blobs[digest])
+    return envelope
+
+
+def test_each_statement_is_a_bundle_that_refers_to_the_image(registry: MemoryRegistry) -> None:
+    attached = attach(registry, IMAGE.digest, [ONE, OTHER], key=OURS)
+    assert [one.digest for one in attached.referrers] == [
+        one.digest for one in registry.referrers(IMAGE.digest)
+    ]
+    for said, referrer in zip((ONE, OTHER), attached.referrers, strict=True):
+        manifest = registry.manifests[referrer.digest].document
+        assert manifest["artifactType"] == "application/vnd.dev.sigstore.bundle.v0.3+json"
+        assert manifest["subject"] == {
+            "mediaType": OCI_MANIFEST, "digest": IMAGE.digest, "size": len(IMAGE.content)
+        }  # fmt: skip
+        assert manifest["annotations"]["dev.sigstore.bundle.predicateType"] == said.predicate_type
+        assert manifest["config"]["digest"] in registry.blobs
+        (layer,) = manifest["layers"]
+        bundle = sealed(registry, layer["digest"])
+        assert base64.b64decode(bundle["dsseEnvelope"]["payload"]) == said.content
+        assert bundle["verificationMaterial"] == {"publicKey": {"hint": OURS.verifying.hint}}
+
+
+def test_in_toto_s_own_library_verifies_what_is_under_cosign_s_tag(registry: MemoryRegistry) -> None:
+    attached = attach(registry, IMAGE.digest, [ONE, OTHER], key=OURS)
+    assert attached.tags == (f"{TAG}.att", f"{TAG}.sig")
+    key = SSlibKey.from_crypto(OURS.verifying.public, keyid=OURS.verifying.identifier)
+    for said, layer in zip((ONE, OTHER), layers(registry, f"{TAG}.att"), strict=True):
+        assert layer["annotations"] == {
+            "dev.cosignproject.cosign/signature": "", "predicateType": said.predicate_type
+        }  # fmt: skip
+        envelope = Envelope.from_dict(sealed(registry, layer["digest"]))
+        assert envelope.verify([key], 1)
+        assert (envelope.payload, envelope.payload_type) == (said.content, "application/vnd.in-toto+json")
+
+
+def test_the_image_itself_is_signed_as_cosign_signs(registry: MemoryRegistry) -> None:
+    attach(registry, IMAGE.digest, [], key=OURS)
+    (layer,) = layers(registry, f"{TAG}.sig")
+    payload = registry.blobs[layer["digest"]]
+    signature = base64.b64decode(layer["annotations"]["dev.cosignproject.cosign/signature"])
+    assert OURS.verifying.fits(signature, payload)
+    assert json.loads(payload)["critical"] == {
+        "identity": {"docker-reference": "registry.test:5000/team/tensorflow"},
+        "image": {"docker-manifest-digest": IMAGE.digest},
+        "type": "cosign container image signature",
+    }
+
+
+def test_what_is_there_is_not_sent_again(registry: MemoryRegistry) -> None:
+    first = attach(registry, IMAGE.digest, [ONE, OTHER], key=OURS)
+    assert registry.sent
+    registry.sent.clear()
+    assert attach(registry, IMAGE.digest, [ONE, OTHER], key=OURS).tags == first.tags
+    assert registry.sent == []
+
+
+def test_a_bundle_that_is_listed_is_not_referred_to_again(registry: MemoryRegistry) -> None:
+    attach(registry, IMAGE.digest, [ONE], key=OURS)
+
+    class Listed(MemoryRegistry):
+        def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
+            raise AssertionError((manifest, subject, artifact_type))
+
+    again = Listed(manifests=registry.manifests, blobs=registry.blobs, named=registry.named)
+    assert attach(again, IMAGE.digest, [ONE], key=OURS).referrers == tuple(again.referrers(IMAGE.digest))
+
+
+def test_a_later_statement_and_another_signer_leave_what_is_there(registry: MemoryRegistry) -> None:
+    attach(registry, IMAGE.digest, [ONE], key=OURS)
+    attach(registry, IMAGE.digest, [OTHER], key=THEIRS)
+    attach(registry, IMAGE.digest, [ONE], key=OURS)
+    assert [one["annotations"]["predicateType"] for one in layers(registry, f"{TAG}.att")] == [
+        ONE.predicate_type, OTHER.predicate_type
+    ]  # fmt: skip
+    assert len(layers(registry, f"{TAG}.sig")) == 2
+    assert len(registry.referrers(IMAGE.digest)) == 2
+
+
+def test_every_blob_that_a_manifest_names_is_there(registry: MemoryRegistry) -> None:
+    attach(registry, IMAGE.digest, [ONE, OTHER], key=OURS)
+    written = [one.document for one in registry.manifests.values() if one.digest != IMAGE.digest]
+    assert len(written) == 4
+    for document in written:
+        for one in (document["config"], *document["layers"]):
+            assert len(registry.blobs[one["digest"]]) == one["size"]
+
+
+class Killed(Exception):
+    """The process is gone."""
+
+
+@dataclass(kw_only=True)
+class Mortal(MemoryRegistry):
+    """Dies after a number of things have been sent."""
+
+    left: int = 0
+
+    def put(self, reference: str, manifest: Manifest) -> None:
+        self._spend()
+        super().put(reference, manifest)
+
+    def put_blob(self, content: bytes) -> Any:
+        self._spend()
+        return super().put_blob(content)
+
+    def _spend(self) -> None:
+        if self.left == 0:
+            raise Killed
+        self.left -= 1
+
+
+@pytest.mark.parametrize("left", range(12))
+def test_killed_at_any_step_it_is_called_again_and_all_is_there(left: int) -> None:
+    registry = Mortal(left=1)
+    registry.put("2.15", IMAGE)
+    registry.left = left
+    with pytest.raises(Killed):
+        attach(registry, IMAGE.digest, [ONE, OTHER], key=OURS)
+    registry.left = 1_000
+    attach(registry, IMAGE.digest, [ONE, OTHER], key=OURS)
+    assert len(registry.referrers(IMAGE.digest)) == 2
+    assert len(layers(registry, f"{TAG}.att")) == 2
+    assert len(layers(registry, f"{TAG}.sig")) == 1
+    once = [digest for digest in registry.sent if digest in registry.blobs]
+    assert len(once) == len(set(once))
+
+
+def test_nothing_is_said_of_an_image_that_is_not_there(registry: MemoryRegistry) -> None:
+    with pytest.raises(NotInRegistry, match="is not in the registry"):
+        attach(registry, f"sha256:{'0' * 64}", [ONE], key=OURS)
+    assert registry.sent == []
+
+
+@dataclass(kw_only=True)
+class Busy(MemoryRegistry):
+    """Somebody else writes a tag right after us, `times` times, from what they had read before."""
+
+    times: int = 0
+
+    def put(self, reference: str, manifest: Manifest) -> None:
+        before = self.named.get(reference)
+        super().put(reference, manifest)
+        if reference.endswith(".att") and self.times:
+            self.times -= 1
+            if before is None:
+                del self.named[reference]
+            else:
+                self.named[reference] = before
+            raise TagMoved("It was moved.", next_step="Look again.")
+
+
+def test_evidence_that_somebody_else_wrote_over_is_written_again() -> None:
+    registry = Busy(times=3)
+    registry.put("2.15", IMAGE)
+    attach(registry, IMAGE.digest, [ONE], key=OURS)
+    assert len(layers(registry, f"{TAG}.att")) == 1
+
+
+@dataclass(kw_only=True)
+class Late(MemoryRegistry):
+    """Somebody who read cosign's tag before we wrote it writes it while we are busy with the bundles."""
+
+    late: bool = False
+
+    def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
+        if not self.late:
+            self.late = True
+            theirs = json.dumps({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": {}, "layers": []})
+            self.put(f"{TAG}.att", Manifest(media_type=OCI_MANIFEST, content=theirs.encode()))
+        return super().refer(manifest, subject=subject, artifact_type=artifact_type)
+
+
+def test_what_somebody_else_wrote_over_meanwhile_is_written_again() -> None:
+    registry = Late()
+    registry.put("2.15", IMAGE)
+    attach(registry, IMAGE.digest, [ONE], key=OURS)
+    assert registry.late
+    assert len(layers(registry, f"{TAG}.att")) == 1
+
+
+def test_a_tag_that_somebody_else_writes_all_the_time_is_told() -> None:
+    registry = Busy(times=100)
+    registry.put("2.15", IMAGE)
+    with pytest.raises(TagMoved, match="all the time"):
+        attach(registry, IMAGE.digest, [ONE], key=OURS)
+
+
+@pytest.mark.parametrize("content", [b"{}", b'{"layers":7}', b'{"layers":[{}]}', b'{"layers":[3]}'])
+def test_what_is_not_cosign_s_is_not_written_over(registry: MemoryRegistry, content: bytes) -> None:
+    registry.put(f"{TAG}.att", Manifest(media_type=OCI_MANIFEST, content=content))
+    before = dict(registry.named)
+    with pytest.raises(TamperedError, match="not what cosign keeps"):
+        attach(registry, IMAGE.digest, [ONE], key=OURS)
+    assert registry.named == before

@@ -1,0 +1,145 @@
+"""Keys are made, written, read and refused; what they sign is always the same."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from nacl.secret import SecretBox
+
+from signing import OURS, PASSWORD, THEIRS
+from tfimg.errors import KeyRefused
+from tfimg.evidence.keys import generate, read_signing_key, read_verifying_key
+
+SALT, NONCE = b"s" * 32, b"n" * SecretBox.NONCE_SIZE
+
+
+def boxed(kind: str = "SIGSTORE", **others: Any) -> bytes:
+    """Our key as `cosign generate-key-pair` writes keys."""
+    der = OURS.private.private_bytes(
+        serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    # Less work than cosign's 2^16: the form is what is tested.
+    stretched = hashlib.scrypt(PASSWORD, salt=SALT, n=2**10, r=8, p=1, dklen=32)
+    box: dict[str, Any] = {
+        "kdf": {"name": "scrypt", "params": {"N": 2**10, "r": 8, "p": 1}, "salt": base64.b64encode(SALT).decode()},
+        "cipher": {"name": "nacl/secretbox", "nonce": base64.b64encode(NONCE).decode()},
+        "ciphertext": base64.b64encode(SecretBox(stretched).encrypt(der, NONCE).ciphertext).decode(),
+    }  # fmt: skip
+    body = base64.encodebytes(json.dumps(box | others).encode()).decode()
+    return f"-----BEGIN ENCRYPTED {kind} PRIVATE KEY-----\n{body}-----END ENCRYPTED {kind} PRIVATE KEY-----\n".encode()
+
+
+def test_a_new_pair_is_read_back_with_its_password() -> None:
+    made = generate()
+    pem = made.pem(PASSWORD)
+    assert pem.startswith(b"-----BEGIN ENCRYPTED PRIVATE KEY-----\n")
+    read = read_signing_key(pem, password=PASSWORD, source="tfimg.key")
+    assert read.verifying.identifier == made.verifying.identifier
+    assert read_verifying_key(made.verifying.pem, source="tfimg.pub").fits(read.sign(b"words"), b"words")
+    assert generate().verifying.identifier != made.verifying.identifier
+
+
+def test_the_same_bytes_get_the_same_signature_and_no_other_bytes_fit_it() -> None:
+    signature = OURS.sign(b"words")
+    assert signature == OURS.sign(b"words")
+    assert OURS.verifying.fits(signature, b"words")
+    assert not OURS.verifying.fits(signature, b"other words")
+    assert not THEIRS.verifying.fits(signature, b"words")
+    assert not OURS.verifying.fits(b"no signature at all", b"words")
+
+
+def test_a_key_is_named_as_ssh_names_it() -> None:
+    line = OURS.verifying.public.public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    digest = hashlib.sha256(base64.b64decode(line.split()[1])).digest()
+    assert OURS.verifying.identifier == f"SHA256:{base64.b64encode(digest).decode()[:-1]}"
+
+
+def test_a_private_key_does_not_show_itself() -> None:
+    assert str(OURS.private.private_numbers().private_value) not in repr(OURS)
+
+
+def test_a_private_key_is_not_written_without_a_password() -> None:
+    with pytest.raises(KeyRefused, match="not written without a password"):
+        OURS.pem(b"")
+
+
+@pytest.mark.parametrize("kind", ["SIGSTORE", "COSIGN"])
+def test_a_key_that_cosign_made_is_read(kind: str) -> None:
+    read = read_signing_key(boxed(kind), password=PASSWORD, source="cosign.key")
+    assert read.verifying.identifier == OURS.verifying.identifier
+
+
+UNLOCKED = OURS.private.private_bytes(
+    serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+)
+OTHER_CURVE = ec.derive_private_key(7, ec.SECP384R1())
+OTHER_KIND = rsa.generate_private_key(65537, 2048)
+
+
+def unlocked(key: Any) -> bytes:
+    written: bytes = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return written
+
+
+def public(key: Any) -> bytes:
+    written: bytes = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return written
+
+
+@pytest.mark.parametrize(
+    ("pem", "password", "says"),
+    [
+        (OURS.pem(PASSWORD), b"wrong", "no private key, or its password is another one"),
+        (OURS.pem(PASSWORD), None, "it has a password, and none was given"),
+        (OURS.pem(PASSWORD), b"", "it has a password, and none was given"),
+        (UNLOCKED, PASSWORD, "it has no password, and one was given"),
+        (boxed(), b"wrong", "its password is another one"),
+        (boxed(), None, "its password is another one"),
+        (boxed(kdf={"name": "bcrypt"}), PASSWORD, "no private key"),
+        (boxed(cipher={}), PASSWORD, "no private key"),
+        (boxed(ciphertext=1), PASSWORD, "no private key"),
+        (boxed().replace(b"\n", b"\n!", 2), PASSWORD, "no private key"),
+        (b"", None, "no private key"),
+        (b"-----BEGIN PRIVATE KEY-----\n", None, "no private key"),
+        (OURS.verifying.pem, None, "no private key"),
+        (unlocked(OTHER_CURVE), None, "a key of another kind"),
+        (unlocked(OTHER_KIND), None, "a key of another kind"),
+    ],
+)
+def test_what_is_no_private_key_of_ours_is_refused_with_the_reason(
+    pem: bytes, password: bytes | None, says: str
+) -> None:
+    with pytest.raises(KeyRefused, match=f"^some.key cannot be used as a key: .*{says}"):
+        read_signing_key(pem, password=password, source="some.key")
+
+
+@pytest.mark.parametrize(
+    ("pem", "says"),
+    [
+        (b"", "it is no public key"),
+        (UNLOCKED, "it is no public key"),
+        (public(OTHER_CURVE), "a key of another kind"),
+        (public(OTHER_KIND), "a key of another kind"),
+    ],
+)
+def test_what_is_no_public_key_of_ours_is_refused_with_the_reason(pem: bytes, says: str) -> None:
+    with pytest.raises(KeyRefused, match=f"^some.pub cannot be used as a key: .*{says}"):
+        read_verifying_key(pem, source="some.pub")
+
+
+def test_a_key_that_asks_for_all_memory_is_refused() -> None:
+    greedy = boxed(kdf={"name": "scrypt", "params": {"N": 2**24, "r": 8, "p": 1}, "salt": "c2FsdA=="})
+    with pytest.raises(KeyRefused, match="no private key"):
+        read_signing_key(greedy, password=PASSWORD, source="some.key")

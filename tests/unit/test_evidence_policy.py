@@ -1,0 +1,107 @@
+"""Policies: a line of words and a file say the same, and what cannot be understood is refused by its place."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from packaging.specifiers import SpecifierSet
+
+from tfimg.errors import FileError, UsageError
+from tfimg.evidence.policy import Policy, parse_requirements
+from tfimg.evidence.policy_file import parse_policy
+
+WORDS = "validated,gpu=sm_90,driver>=535,max-age=30d"
+FILE = """\
+version: 1
+require:
+  level: validated
+  gpu: sm_90
+  driver: ">=535"
+  max-age: 30d
+"""
+ALIASES = """\
+version: 1
+aliases:
+  "2.15-gpu": {level: built, reason: Nobody has a GPU that old.}
+  "*-gpu":
+    level: linked
+    reason: Our CI has no GPU until March.
+"""
+
+
+def test_a_line_and_a_file_say_the_same() -> None:
+    policy = parse_requirements(WORDS, policy=Policy())
+    assert policy == parse_policy(FILE, source="policy.yaml")
+    assert policy == Policy(
+        level="validated", gpu="sm_90", driver=SpecifierSet(">=535"), max_age=timedelta(days=30)
+    )
+
+
+def test_a_line_goes_over_a_file() -> None:
+    policy = parse_requirements("linked, max-age=12h", policy=parse_policy(FILE, source="policy.yaml"))
+    assert (policy.level, policy.gpu, policy.max_age) == ("linked", "sm_90", timedelta(hours=12))
+
+
+def test_a_driver_may_have_two_bounds() -> None:
+    assert parse_requirements("driver>=535,driver<600", policy=Policy()).driver == SpecifierSet(">=535,<600")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "", ",", "declared", "sm_90", "gpu", "gpu=", "gpu=90", "gpu=sm_x", "gpu=sm_90,gpu=sm_80", "driver",
+        "driver535", "driver>=", "driver>=x", "max-age", "max-age=", "max-age=30", "max-age=d", "max-age=0d",
+        "max-age=-1d", "max-age=30y", "max-age=1d,max-age=2d", "linked,validated", "level=linked", "validated;",
+    ],
+)  # fmt: skip
+def test_words_that_mean_nothing_are_refused_with_what_can_be_said(words: str) -> None:
+    with pytest.raises(UsageError, match=r"cannot be understood: .*gpu=sm_90, driver>=535"):
+        parse_requirements(words, policy=Policy())
+
+
+@pytest.mark.parametrize(
+    ("tag", "level"),
+    [
+        ("2.15-gpu", "validated"), ("2.15.1-gpu", "validated"), ("2.15-gpu-arm64", "validated"),
+        ("2.15", "linked"), ("latest", "linked"), ("2.15-tpu", "linked"), ("2.15.1-cuda12.2-py3.11", "linked"),
+    ],
+)  # fmt: skip
+def test_gpu_aliases_promise_that_a_gpu_was_there(tag: str, level: str) -> None:
+    assert Policy().alias_level(tag) == level
+
+
+def test_a_file_may_promise_less_in_writing() -> None:
+    policy = parse_policy(ALIASES, source="policy.yaml")
+    assert [policy.alias_level(tag) for tag in ("2.15-gpu", "2.16-gpu", "2.16-gpu-arm64", "2.16")] == [
+        "built", "linked", "validated", "linked"
+    ]  # fmt: skip
+    assert policy.promise("2.16-gpu").reason == "Our CI has no GPU until March."
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "the document: "),
+        ("version: 2", r"version: input should be 1"),
+        ("version: 1\nrequires: {}", r"requires: extra inputs"),
+        ("version: 1\nrequire: {level: declared}", r"require\.level: "),
+        ("version: 1\nrequire: {gpu: '9.0'}", r"require\.gpu: "),
+        ("version: 1\nrequire: {driver: 535}", r"require\.driver: 535 is a number"),
+        ("version: 1\nrequire: {driver: 'x'}", r"require\.driver: 'x' is not a version range"),
+        ("version: 1\nrequire: {max-age: 30}", r"require\.max-age: "),
+        ("version: 1\nrequire: {max-age: 30y}", r"require\.max-age: '30y' is no age"),
+        ("version: 1\naliases: {'*-gpu': {level: linked}}", r"aliases\.'?\*-gpu'?\.reason: field required"),
+        ("version: 1\naliases: {'*-gpu': {level: linked, reason: ''}}", r"aliases\.'?\*-gpu'?\.reason: "),
+        ("version: 1\nversion: 1", r"line 2, column 1: "),
+        ("version: &a 1", "is an anchor or alias"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_policy_is_refused_by_path(text: str, says: str) -> None:
+    with pytest.raises(FileError, match=f"(?s)^policy.yaml is no policy:\n.*{says}"):
+        parse_policy(text, source="policy.yaml")
+
+
+def test_all_problems_of_a_file_are_told_at_once() -> None:
+    with pytest.raises(FileError, match=r"(?s)require\.gpu.*require\.max-age"):
+        parse_policy("version: 1\nrequire: {gpu: x, max-age: x}", source="policy.yaml")

@@ -1,0 +1,172 @@
+"""Bills of materials: complete, valid to the libraries of both forms, and the same every time."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from uuid import UUID
+
+import pytest
+from cyclonedx.model.bom import Bom
+from spdx_tools.spdx.parser.jsonlikedict.json_like_dict_parser import JsonLikeDictParser
+from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
+
+from inventories import INVENTORY, NVIDIA
+from reports import DIGEST
+from tfimg.errors import ValidationBroken
+from tfimg.evidence.parts import Part, parts
+from tfimg.evidence.sbom import sboms
+from tfimg.evidence.spdx import spdx
+from tfimg.evidence.statement import Subject
+from tfimg.workspace import Workspace
+
+SUBJECT = Subject(name="registry.test:5000/team/tensorflow", digest=DIGEST)
+MADE = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
+IMAGE = f"pkg:oci/tensorflow@{DIGEST}?repository_url=registry.test:5000/team/tensorflow"
+CUDNN = "pkg:pypi/nvidia-cudnn-cu12@8.9.4.25"
+PURLS = {
+    "pkg:pypi/tensorflow@2.15.1", "pkg:pypi/numpy@1.26.4", CUDNN, "pkg:pypi/odd@1.0",
+    "pkg:deb/debian/libc6@2.36-9%2Bdeb12u4?arch=amd64&distro=debian-12&upstream=glibc",
+    "pkg:deb/debian/base-files@12.4?arch=amd64&distro=debian-12",
+    "pkg:generic/nvidia/libcudnn.so.8@8.9.4.25", "pkg:generic/nvidia/libcuda.so.1",
+}  # fmt: skip
+
+
+def documents() -> tuple[dict[str, Any], dict[str, Any]]:
+    one, other = (json.loads(said.content) for said in sboms(INVENTORY, subject=SUBJECT, made=MADE))
+    return one, other
+
+
+def test_both_are_statements_about_the_image() -> None:
+    for document, kind in zip(
+        documents(), ("https://cyclonedx.org/bom", "https://spdx.dev/Document"), strict=True
+    ):
+        assert document["_type"] == "https://in-toto.io/Statement/v1"
+        assert document["predicateType"] == kind
+        assert document["subject"] == [
+            {"name": SUBJECT.name, "digest": {"sha256": DIGEST.removeprefix("sha256:")}}
+        ]
+
+
+def test_the_same_inventory_gives_the_same_bytes() -> None:
+    assert sboms(INVENTORY, subject=SUBJECT, made=MADE) == sboms(INVENTORY, subject=SUBJECT, made=MADE)
+    turned = {**INVENTORY, "packages": dict(reversed(INVENTORY["packages"].items()))}
+    assert sboms(turned, subject=SUBJECT, made=MADE) == sboms(INVENTORY, subject=SUBJECT, made=MADE)
+
+
+def test_cyclonedx_has_every_part_and_what_came_with_what() -> None:
+    bom = documents()[0]["predicate"]
+    assert {one["purl"] for one in bom["components"]} == PURLS
+    assert bom["metadata"]["component"]["purl"] == IMAGE
+    assert bom["metadata"]["timestamp"] == "2026-01-02T03:04:05+00:00"
+    inside = {one["ref"]: set(one.get("dependsOn", ())) for one in bom["dependencies"]}
+    assert inside[CUDNN] == {"pkg:generic/nvidia/libcudnn.so.8@8.9.4.25"}
+    assert inside[IMAGE] == PURLS - inside[CUDNN]
+    licences = {one["name"]: one.get("licenses") for one in bom["components"]}
+    assert licences["numpy"] == [{"expression": "BSD-3-Clause AND MIT"}]
+    assert licences["nvidia-cudnn-cu12"] == [{"license": {"name": "NVIDIA Proprietary Software"}}]
+    cudnn = next(one for one in bom["components"] if one["name"] == "libcudnn.so.8")
+    assert {one["value"] for one in cudnn["properties"]} == {
+        f"{NVIDIA}/cudnn/{folder}/libcudnn.so.8" for folder in ("lib", "lib64")
+    }
+
+
+def test_cyclonedx_s_own_library_reads_it() -> None:
+    read = Bom.from_json(documents()[0]["predicate"])  # type: ignore[attr-defined]
+    assert len(read.components) == len(PURLS)
+
+
+def test_spdx_s_own_library_reads_it_and_has_nothing_to_say() -> None:
+    read = JsonLikeDictParser().parse(documents()[1]["predicate"])
+    assert validate_full_spdx_document(read) == []
+    found = {
+        reference.locator: package for package in read.packages for reference in package.external_references
+    }
+    assert found.keys() == PURLS | {IMAGE}
+    assert str(found["pkg:pypi/numpy@1.26.4"].license_declared) == "BSD-3-Clause AND MIT"
+    assert found[CUDNN].license_comment == "The package says: NVIDIA Proprietary Software"
+    contains = {
+        (one.spdx_element_id, one.related_spdx_element_id)
+        for one in read.relationships
+        if one.relationship_type.name == "CONTAINS"
+    }
+    assert (found[CUDNN].spdx_id, found["pkg:generic/nvidia/libcudnn.so.8@8.9.4.25"].spdx_id) in contains
+    assert len(contains) == len(PURLS)
+
+
+def test_a_document_that_spdx_s_rules_forbid_is_not_written() -> None:
+    part = Part(kind="python", name="numpy", version="1.26.4", purl="numpy, somewhere")
+    with pytest.raises(ValueError, match=r"is no SPDX: .*purl"):
+        spdx([part], subject=SUBJECT, image=IMAGE, made=MADE, serial=UUID(int=0), version="0.1.0")
+
+
+@pytest.mark.parametrize("lost", ["packages", "debian", "system", "libraries", "about"])
+def test_an_inventory_of_another_form_is_refused(lost: str) -> None:
+    told = {name: value for name, value in INVENTORY.items() if name != lost}
+    with pytest.raises(ValidationBroken, match=f"another form than this version reads: {lost}"):
+        sboms(told, subject=SUBJECT, made=MADE)
+
+
+@pytest.fixture(scope="module")
+def script(workspace: Workspace) -> ModuleType:
+    """images/inventory.py, as a module."""
+    spec = importlib.util.spec_from_file_location("inventory", workspace.images / "inventory.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+STATUS = """\
+Package: libc6
+Status: install ok installed
+Architecture: amd64
+Source: glibc (2.36-9)
+Version: 2.36-9+deb12u4
+Description: GNU C Library
+ Version: not this one
+
+Package: gone
+Status: deinstall ok config-files
+Architecture: amd64
+Version: 1
+
+Package: base-files
+Essential: yes
+Status: install ok installed
+Architecture: amd64
+Version: 12.4
+"""
+
+
+def test_the_image_tells_its_debian_packages(script: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "status").write_text(STATUS)
+    assert script.debian(str(tmp_path)) == INVENTORY["debian"]
+    assert script.debian(str(tmp_path / "absent")) == []
+
+
+def test_the_image_tells_which_linux_it_is(script: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "os-release").write_text(
+        'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_ID="12"\n'
+    )
+    assert script.system(str(tmp_path / "os-release")) == INVENTORY["system"]
+    assert script.system(str(tmp_path / "absent")) == {}
+
+
+def test_what_this_python_has_is_told_in_a_form_that_is_understood(script: ModuleType) -> None:
+    told = {
+        "packages": script.packages(),
+        "about": script.about(),
+        "libraries": {},
+        "debian": [],
+        "system": {},
+    }
+    found = {part.name: part for part in parts(told)}
+    assert found["pytest"].purl == f"pkg:pypi/pytest@{pytest.__version__}"
+    assert found["pytest"].licence == "MIT"
+    assert found["pytest"].homepage is None or found["pytest"].homepage.startswith("https://")

@@ -1,0 +1,420 @@
+"""Verifying believes what a key signed about these bytes, and refuses everything else in a sentence of its own."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies
+
+from evidence import FAILED, IMAGE, LINKED, NOW, ON_GPU, SUBJECT, published, said
+from registries import MemoryRegistry
+from reports import GREEN, PARTIAL, result
+from signing import OURS, THEIRS
+from tfimg.errors import (
+    NetworkError,
+    NotInRegistry,
+    PolicyUnmet,
+    StaleEvidence,
+    TamperedError,
+    TfimgError,
+    UnsignedError,
+)
+from tfimg.evidence.attach import attach, referrer
+from tfimg.evidence.bundle import BUNDLE, bundle, seal
+from tfimg.evidence.cosign_tags import tag_of
+from tfimg.evidence.dsse import sealed as dsse_sealed
+from tfimg.evidence.keys import SigningKey
+from tfimg.evidence.policy import Policy, Promise, parse_requirements
+from tfimg.evidence.statement import Statement, compact, statement
+from tfimg.evidence.verify import Verified, verify
+from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
+
+ANYTHING = Policy(level="built")
+ATT = tag_of(IMAGE.digest, "att")
+
+
+def verified(
+    registry: MemoryRegistry, reference: str = "2.15", *, require: str = "", policy: Policy | None = None
+) -> Verified:
+    asked = parse_requirements(require, policy=Policy()) if require else policy or Policy()
+    return verify(registry, reference, [OURS.verifying], asked, now=NOW)
+
+
+def refused(registry: MemoryRegistry, error: type[TfimgError], says: str, *args: Any, **kwargs: Any) -> None:
+    with pytest.raises(error, match=says) as caught:
+        verified(registry, *args, **kwargs)
+    assert type(caught.value) is error
+    assert caught.value.next_step
+
+
+def test_what_our_key_signed_about_these_bytes_is_believed() -> None:
+    found = verified(published(ON_GPU), "2.15-gpu", require="validated,gpu=sm_90,driver>=535,max-age=30d")
+    assert (found.digest, found.signer) == (IMAGE.digest, OURS.verifying.identifier)
+    assert found.image == "registry.test:5000/team/tensorflow:2.15-gpu"
+    assert (found.outcome.level, found.outcome.environment.driver) == ("validated", "535.104.05")
+    assert {one.predicate_type for one in found.statements} == {one.predicate_type for one in said(ON_GPU)}
+
+
+def test_a_digest_is_verified_like_a_tag() -> None:
+    assert (
+        verified(published(GREEN), IMAGE.digest).image == f"registry.test:5000/team/tensorflow@{IMAGE.digest}"
+    )
+
+
+def test_evidence_is_found_wherever_it_lies() -> None:
+    """Bundles in one registry, cosign's tag in another that has lost the bundles."""
+    only_bundles, only_tag = published(GREEN), published(GREEN)
+    only_bundles.untag(ATT)
+    only_tag.manifests = {
+        digest: one for digest, one in only_tag.manifests.items() if "subject" not in one.document
+    }
+    assert only_tag.referrers(IMAGE.digest) == []
+    assert verified(only_bundles).statements == verified(only_tag).statements
+
+
+def test_one_of_several_keys_is_enough() -> None:
+    found = verify(published(GREEN), "2.15", [THEIRS.verifying, OURS.verifying], ANYTHING, now=NOW)
+    assert found.signer == OURS.verifying.identifier
+
+
+def test_what_others_signed_is_passed_over() -> None:
+    registry = published(GREEN)
+    attach(registry, IMAGE.digest, said(FAILED), key=THEIRS)
+    assert len(verified(registry).statements) == 2
+
+
+def test_an_image_without_evidence_is_unsigned() -> None:
+    refused(published(), UnsignedError, "has no evidence attached")
+
+
+def test_an_image_with_evidence_of_another_key_is_unsigned_and_the_key_is_named() -> None:
+    theirs, ours = (re.escape(key.verifying.identifier) for key in (THEIRS, OURS))
+    says = f"another key signed by {theirs}, and none that {ours} signed"
+    refused(published(GREEN, key=THEIRS), UnsignedError, says)
+
+
+def test_an_image_that_is_not_there_is_told() -> None:
+    refused(published(GREEN), NotInRegistry, r"There is no \S+:9\.99", "9.99")
+    refused(published(GREEN), NotInRegistry, r"There is no \S+@sha256:0", f"sha256:{'0' * 64}")
+
+
+def test_signed_evidence_without_a_test_result_is_not_enough() -> None:
+    registry = published()
+    attach(registry, IMAGE.digest, [statement(SUBJECT, "https://cyclonedx.org/bom", {})], key=OURS)
+    refused(registry, PolicyUnmet, "no test result is among it")
+
+
+def sealed(statement: Statement, key: SigningKey = OURS) -> dict[str, Any]:
+    envelope: dict[str, Any] = json.loads(seal(statement, key))
+    return envelope
+
+
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def changed_words(envelope: dict[str, Any]) -> dict[str, Any]:
+    words = (
+        base64.b64decode(envelope["payload"])
+        .replace(b'"FAILED"', b'"PASSED"')
+        .replace(b"0.0 is not", b"it is")
+    )
+    return {**envelope, "payload": base64.b64encode(words).decode()}
+
+
+def changed_signature(envelope: dict[str, Any]) -> dict[str, Any]:
+    other = sealed(said(GREEN)[1])["signatures"][0]["sig"]
+    return {**envelope, "signatures": [{**envelope["signatures"][0], "sig": other}]}
+
+
+def resigned(envelope: dict[str, Any]) -> dict[str, Any]:
+    """With another key, in our name."""
+    theirs = sealed(Statement(predicate_type="", content=base64.b64decode(envelope["payload"])), THEIRS)
+    return {**envelope, "signatures": [{**theirs["signatures"][0], "keyid": OURS.verifying.identifier}]}
+
+
+def no_signature(envelope: dict[str, Any]) -> dict[str, Any]:
+    return {**envelope, "signatures": [{"keyid": OURS.verifying.identifier, "sig": ""}]}
+
+
+def with_envelopes(registry: MemoryRegistry, envelopes: Sequence[dict[str, Any]]) -> None:
+    """What an attacker who may write to the registry puts there, with all digests right."""
+    for envelope in envelopes:
+        content = bundle(compact(envelope), OURS.verifying)
+        registry.put_blob(content)
+        subject = Descriptor(media_type=OCI_MANIFEST, digest=IMAGE.digest, size=len(IMAGE.content))
+        manifest = referrer(Statement(predicate_type="any", content=b""), content, subject=subject)
+        registry.refer(manifest, subject=IMAGE.digest, artifact_type=BUNDLE)
+
+
+def under_the_tag(registry: MemoryRegistry, envelopes: Sequence[dict[str, Any]]) -> None:
+    put_under_the_tag(registry, [compact(envelope) for envelope in envelopes])
+
+
+def put_under_the_tag(registry: MemoryRegistry, contents: Sequence[bytes]) -> None:
+    layers = []
+    for content in contents:
+        described = registry.put_blob(content)
+        layers.append({**described.document(), "mediaType": "application/vnd.dsse.envelope.v1+json"})
+    document = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": {}, "layers": layers}
+    registry.put(ATT, Manifest(media_type=OCI_MANIFEST, content=compact(document)))
+
+
+@pytest.mark.parametrize("place", [with_envelopes, under_the_tag])
+@pytest.mark.parametrize("change", [changed_words, changed_signature, resigned, no_signature])
+def test_changed_evidence_in_our_name_is_refused_wherever_it_lies(
+    change: Change, place: Callable[[MemoryRegistry, Sequence[dict[str, Any]]], None]
+) -> None:
+    registry = published()
+    place(registry, [change(sealed(one)) for one in said(FAILED)])
+    refused(registry, TamperedError, "that key did not sign this", policy=ANYTHING)
+
+
+@pytest.mark.parametrize("change", [changed_words, changed_signature, resigned, no_signature])
+def test_changed_evidence_is_refused_beside_true_evidence_too(change: Change) -> None:
+    registry = published(GREEN)
+    with_envelopes(registry, [change(sealed(one)) for one in said(FAILED)])
+    refused(registry, TamperedError, "that key did not sign this", policy=ANYTHING)
+
+
+def test_where_the_true_half_is_attached_too_it_is_told_which_half_was_changed() -> None:
+    replaced, rewritten = published(GREEN), published(FAILED)
+    with_envelopes(replaced, [resigned(sealed(said(GREEN)[0]))])
+    refused(replaced, TamperedError, "its signature was replaced: the same words are attached")
+    with_envelopes(rewritten, [changed_words(sealed(said(FAILED)[0]))])
+    refused(rewritten, TamperedError, "its content was changed: the signature belongs to other words")
+
+
+def test_evidence_of_another_image_is_refused() -> None:
+    registry = published()
+    attach(registry, IMAGE.digest, said(GREEN, of=f"sha256:{'ab' * 32}"), key=OURS)
+    refused(
+        registry,
+        TamperedError,
+        rf"signed for another image: it is about sha256:abab\w+, and is attached to {IMAGE.digest}",
+    )
+
+
+def test_a_bundle_in_our_name_is_ours_to_refuse_also_where_its_envelope_names_nobody() -> None:
+    registry = published(GREEN)
+    nameless = {**sealed(said(FAILED)[0]), "signatures": [{"keyid": "", "sig": "MAA="}]}
+    with_envelopes(registry, [nameless])
+    refused(registry, TamperedError, "that key did not sign this")
+
+
+def test_what_we_signed_as_something_else_is_no_statement() -> None:
+    """A ledger's entry or a name on an invoice: the same key, another kind of words."""
+    registry = published()
+    words = said(ON_GPU)[0].content
+    put_under_the_tag(registry, [dsse_sealed(words, "application/vnd.test.other+json", OURS)])
+    refused(registry, PolicyUnmet, "no test result is among it", policy=ANYTHING)
+
+
+def test_a_statement_about_nothing_is_refused() -> None:
+    for content in (b"[]", b"{}", b"no", b'{"subject":[],"predicateType":"x","predicate":{}}'):
+        registry = published()
+        attach(registry, IMAGE.digest, [Statement(predicate_type="x", content=content)], key=OURS)
+        refused(registry, TamperedError, "no statement about an image|signed for another image")
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=strategies.data())
+def test_no_changed_byte_makes_anybody_believe_anything_else(data: strategies.DataObject) -> None:
+    """Whoever may write to the registry changes one byte of an envelope; all digests are right."""
+    true = verified(published(ON_GPU)).statements
+    contents = [seal(one, OURS) for one in said(ON_GPU)]
+    number = data.draw(strategies.integers(0, len(contents) - 1))
+    changed = bytearray(contents[number])
+    changed[data.draw(strategies.integers(0, len(changed) - 1))] = data.draw(strategies.integers(0, 255))
+    contents[number] = bytes(changed)
+    registry = published()
+    put_under_the_tag(registry, contents)
+    try:
+        found = verified(registry)
+    except (TamperedError, UnsignedError, PolicyUnmet):
+        return
+    assert all(one in true for one in found.statements)
+
+
+def test_a_blob_with_other_bytes_is_refused() -> None:
+    registry = published(GREEN)
+    registry.blobs = {digest: content[::-1] for digest, content in registry.blobs.items()}
+    refused(registry, TamperedError, "has other bytes")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"no",
+        b"[]",
+        b"{}",
+        b'{"dsseEnvelope":{}}',
+        b'{"verificationMaterial":{},"dsseEnvelope":{"payload":1}}',
+    ],
+)
+def test_a_bundle_that_is_none_is_refused_unless_it_is_of_another_kind(content: bytes) -> None:
+    registry = published(GREEN)
+    registry.put_blob(content)
+    subject = Descriptor(media_type=OCI_MANIFEST, digest=IMAGE.digest, size=len(IMAGE.content))
+    manifest = referrer(Statement(predicate_type="any", content=b""), content, subject=subject)
+    registry.refer(manifest, subject=IMAGE.digest, artifact_type=BUNDLE)
+    if content == b"{}":  # a bundle may hold a signature of bytes, which says nothing of tests
+        assert verified(registry)
+    else:
+        refused(registry, TamperedError, "cannot be read")
+
+
+@dataclass(kw_only=True)
+class Lying(MemoryRegistry):
+    """It lists a referrer, and has another manifest in its place, or none."""
+
+    instead: Manifest | None = None
+
+    def find(self, reference: str) -> Manifest | None:
+        found = super().find(reference)
+        return self.instead if found and "subject" in found.document else found
+
+
+@pytest.mark.parametrize("instead", [None, IMAGE])
+def test_a_listed_bundle_that_is_not_there_is_refused(instead: Manifest | None) -> None:
+    true = published(GREEN)
+    lying = Lying(manifests=true.manifests, blobs=true.blobs, named=true.named, instead=instead)
+    refused(lying, TamperedError, "it is listed, and is not what the list says")
+
+
+def test_a_registry_that_answers_a_digest_with_other_bytes_is_refused() -> None:
+    registry = published(GREEN)
+    registry.manifests[IMAGE.digest] = Manifest(media_type=OCI_INDEX, content=b"{}")
+    refused(registry, TamperedError, "The registry's answer", IMAGE.digest)
+
+
+def test_evidence_without_end_is_not_read_to_its_end() -> None:
+    class Endless(MemoryRegistry):
+        def blob(self, digest: str) -> Iterator[bytes]:  # noqa: ARG002
+            # Two pieces more than are read: where nobody stops it, the test fails, and not the machine.
+            yield from (b" " * 2**20 for _ in range(66))
+            raise AssertionError("it was read to its end")
+
+    true = published(GREEN)
+    endless = Endless(manifests=true.manifests, blobs=true.blobs, named=true.named)
+    refused(endless, TamperedError, "more than 64 MiB")
+
+
+def test_a_registry_that_cannot_be_reached_is_no_reason_to_believe() -> None:
+    class Gone(MemoryRegistry):
+        def blob(self, digest: str) -> Iterator[bytes]:  # noqa: ARG002
+            raise NetworkError("registry.test does not answer.", next_step="Try again.")
+
+    true = published(GREEN)
+    gone = Gone(manifests=true.manifests, blobs=true.blobs, named=true.named)
+    refused(gone, NetworkError, "does not answer")
+
+
+def test_a_required_check_that_was_skipped_is_told_by_name() -> None:
+    skipped = result("gpu.matmul", "skipped", "there is no GPU")
+    report = replace(ON_GPU, results=(*ON_GPU.results, skipped), required=(*ON_GPU.required, "gpu.matmul"))
+    says = r"no proof of gpu\.matmul, which it needs: the check was skipped on 2026-01-02 \(there is no GPU\)"
+    refused(published(report), PolicyUnmet, says, policy=ANYTHING)
+    refused(
+        published(PARTIAL),
+        PolicyUnmet,
+        r"the check was skipped .*\(it was left out\), and \d+ more",
+        policy=ANYTHING,
+    )
+
+
+def test_a_failure_is_told_by_name() -> None:
+    refused(published(FAILED), PolicyUnmet, r"failed its tests on 2026-01-02: gpu\.matmul", policy=ANYTHING)
+    broken = replace(GREEN, problem="the suite did not start", required=(), results=())
+    refused(
+        published(broken),
+        PolicyUnmet,
+        "failed its tests .*: the suite did not reach its end",
+        policy=ANYTHING,
+    )
+
+
+@pytest.mark.parametrize(
+    ("reference", "require", "says"),
+    [
+        ("2.15", "validated", "is linked, and has to be validated: that is required"),
+        ("2.15-gpu", "", "is linked, and has to be validated: the name promises it"),
+    ],
+)
+def test_a_level_that_is_too_low_is_told_with_who_asks_for_more(
+    reference: str, require: str, says: str
+) -> None:
+    refused(published(LINKED), PolicyUnmet, says, reference, require=require)
+    assert verified(published(LINKED), "2.15").outcome.level == "linked"
+    assert verified(published(LINKED), "2.15-gpu", require="linked")
+
+
+def test_a_file_may_let_an_alias_promise_less() -> None:
+    promise = Promise(tags="*-gpu", level="linked", reason="Our CI has no GPU.")
+    assert verified(published(LINKED), "2.15-gpu", policy=Policy(promises=(promise,)))
+
+
+def test_a_gpu_that_nobody_can_name_was_not_there() -> None:
+    nameless = replace(ON_GPU, results=GREEN.results, required=GREEN.required)
+    refused(published(nameless), PolicyUnmet, "is linked, and has to be validated", require="validated")
+
+
+@pytest.mark.parametrize(
+    ("report", "require", "says"),
+    [
+        (ON_GPU, "gpu=sm_80", r"was tested on NVIDIA H100 \(sm_90\), and a GPU of sm_80 is required"),
+        (GREEN, "gpu=sm_80", "was tested on no GPU at all, and a GPU of sm_80"),
+        (ON_GPU, "driver>=550", r"was tested with driver 535\.104\.05, and driver>=550 is required"),
+        (GREEN, "driver>=550", "was tested with no GPU driver, and driver>=550"),
+    ],
+)  # fmt: skip
+def test_another_gpu_or_driver_than_required_is_told(report: Any, require: str, says: str) -> None:
+    refused(published(report), PolicyUnmet, says, require=require)
+
+
+def test_a_driver_that_is_no_version_is_within_no_range() -> None:
+    odd = replace(ON_GPU.results[-1], evidence={**ON_GPU.results[-1].evidence, "driver": "unknown!"})
+    report = replace(ON_GPU, results=(*ON_GPU.results[:-1], odd))
+    refused(published(report), PolicyUnmet, "driver unknown!, and", require="driver>=1")
+
+
+def test_evidence_is_stale_after_its_time() -> None:
+    refused(
+        published(GREEN),
+        StaleEvidence,
+        "last tested on 2026-01-02, 9 days ago, and may be 9 days old",
+        require="max-age=9d",
+    )
+    assert verified(published(GREEN), require="max-age=10d")
+
+
+def test_evidence_from_the_future_has_no_age() -> None:
+    report = replace(GREEN, date=datetime(2026, 2, 1, tzinfo=UTC).isoformat())
+    refused(published(report), StaleEvidence, "in the future", require="max-age=30d")
+
+
+def test_the_newest_result_that_is_enough_counts() -> None:
+    later = replace(LINKED, date="2026-01-10T00:00:00+00:00")
+    registry = published(ON_GPU, later)
+    assert verified(registry, "2.15").outcome.ended == datetime(2026, 1, 10, tzinfo=UTC)
+    assert verified(registry, "2.15-gpu").outcome.ended == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def test_what_has_failed_since_is_not_saved_by_what_passed_before() -> None:
+    later = replace(FAILED, date="2026-01-10T00:00:00+00:00")
+    refused(published(ON_GPU, later), PolicyUnmet, "failed its tests on 2026-01-10")
+    assert verified(published(replace(ON_GPU, date="2026-01-11T00:00:00+00:00"), later))
+
+
+def test_a_test_result_of_another_form_is_refused() -> None:
+    registry = published()
+    kind = said(GREEN)[0].predicate_type
+    for predicate in ({}, {**json.loads(said(GREEN)[0].content)["predicate"], "level": "perfect"}):
+        attach(registry, IMAGE.digest, [statement(SUBJECT, kind, predicate)], key=OURS)
+        refused(registry, TamperedError, "another form than tfimg gives it")

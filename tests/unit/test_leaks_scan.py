@@ -1,0 +1,327 @@
+"""The leak scan: what is planted in any place of an image is found there, and nothing is told of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tarfile
+import threading
+from collections.abc import Iterator, Sequence
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from certificates import CORP, PUBLIC
+from images import PACKINGS, Packing, archive, packed, put_document, put_image, put_index
+from registries import MemoryRegistry
+from tfimg.cancellation import Cancellation
+from tfimg.errors import Interrupted, LeakFound, NotInRegistry, TamperedError
+from tfimg.leaks.rules import LONGEST, Rule
+from tfimg.leaks.scan import Finding, Scanned, document, require_clean, scan, scan_archive
+from tfimg.registry.protocol import OCI_MANIFEST, Manifest
+
+TOKEN = "ghp_" + "Ab1" * 12
+OWN = Rule(
+    kind="index", what="the host of UV_INDEX", pattern=rb"index\.corp\.test", whole=True, caseless=True
+)
+HOST = "index.corp.test"
+
+
+def traces(found: Sequence[Finding]) -> list[tuple[str, str, str]]:
+    return [(one.trace.place, one.trace.path, one.trace.kind) for one in found]
+
+
+@pytest.fixture
+def registry() -> MemoryRegistry:
+    return MemoryRegistry()
+
+
+def scanned(registry: MemoryRegistry, tag: str = "1", **more: object) -> tuple[Finding, ...]:
+    return scan(registry, tag, [OWN], **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_what_is_planted_in_a_file_is_found_there(registry: MemoryRegistry, packing: Packing) -> None:
+    files = {
+        "usr/bin/true": b"\x7fELF" + b"\0" * 100_000, "srv/a/notes.txt": f"it is {TOKEN}!".encode(),
+        "srv/config": f"url = https://{HOST.upper()}/simple\n".encode(), "etc/last": b"fine\n" * 9,
+    }  # fmt: skip
+    manifest = put_image(registry, "1", [{"etc/base": b"fine"}, files], packing=packing)
+    layer = manifest.document["layers"][1]["digest"]
+    found = scanned(registry)
+    assert traces(found) == [("layer", "srv/a/notes.txt", "token"), ("layer", "srv/config", "index")]
+    assert {finding.digest for finding in found} == {layer}
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_a_file_is_found_by_its_name_wherever_it_lies(registry: MemoryRegistry, packing: Packing) -> None:
+    put_image(
+        registry, "1", [{"./root/.netrc": b"x", "root/.ssh/": b"", "root/.pypirc": b""}], packing=packing
+    )
+    assert traces(scanned(registry)) == [("layer", "root/.netrc", "credential file")]
+
+
+def test_a_name_that_is_a_secret_is_found(registry: MemoryRegistry) -> None:
+    long = f"srv/{'d' * 90}/{TOKEN}/{'e' * 90}"
+    put_image(registry, "1", [{f"srv/{HOST}/index": b"", long: b""}])
+    assert [kind for _, _, kind in traces(scanned(registry))] == ["index", "token"]
+
+
+def test_what_a_later_layer_deletes_is_still_found(registry: MemoryRegistry) -> None:
+    put_image(registry, "1", [{"srv/key": TOKEN.encode()}, {"srv/.wh.key": b""}])
+    assert traces(scanned(registry)) == [("layer", "srv/key", "token")]
+
+
+def test_what_is_behind_the_archives_end_is_found(registry: MemoryRegistry) -> None:
+    put_image(registry, "1")
+    manifest = registry.find("1")
+    assert manifest
+    hidden = archive({"a": b"b"}) + bytes(20_000) + TOKEN.encode()
+    blob = registry.put_blob(packed(hidden, "zstd"))
+    told = manifest.document | {"layers": [{"mediaType": "x", "digest": blob.digest, "size": blob.size}]}
+    registry.put("1", Manifest(media_type=OCI_MANIFEST, content=json.dumps(told).encode()))
+    assert [kind for _, _, kind in traces(scanned(registry))] == ["token"]
+
+
+def test_what_spans_two_files_belongs_to_none(registry: MemoryRegistry) -> None:
+    put_image(registry, "1", [{"a": TOKEN[:20].encode(), "b": TOKEN[20:].encode()}])
+    assert scanned(registry) == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "trace"),
+    [
+        ({"Env": ["PATH=/bin", f"GIT={TOKEN}"]}, ("environment", "GIT", "token")),
+        ({"Env": ["http_proxy=http://10.0.0.1:3128"]}, ("environment", "http_proxy", "proxy")),
+        ({"Env": ["PIP_EXTRA_INDEX_URL=http://10.0.0.1/"]}, ("environment", "PIP_EXTRA_INDEX_URL", "index")),
+        ({"Env": ["CORP_API_KEY=short"]}, ("environment", "CORP_API_KEY", "credential")),
+        ({"Labels": {"source": f"https://{HOST}/x"}}, ("label", "source", "index")),
+        ({"Cmd": ["sh", "-c", f"curl {HOST}"]}, ("configuration", "config.Cmd.2", "index")),
+        ({"Labels": {"note": "https://ann:pw-7c1e-Qz@git.corp-7c1e.io"}}, ("label", "note", "credential")),
+    ],
+)
+def test_what_is_planted_in_the_configuration_is_found(
+    registry: MemoryRegistry, config: dict[str, object], trace: tuple[str, str, str]
+) -> None:
+    put_image(registry, "1", config=config)
+    assert trace in traces(scanned(registry))
+    assert {place for place, _, _ in traces(scanned(registry))} == {trace[0]}
+
+
+@pytest.mark.parametrize(
+    "step",
+    [f"RUN |1 SOURCE={HOST} /bin/sh -c true", f"ARG T={TOKEN}", "RUN |1 HTTP_PROXY=http://10.0.0.1:3128 sh"],
+)
+def test_what_a_step_of_the_history_says_is_found(registry: MemoryRegistry, step: str) -> None:
+    put_image(registry, "1", history=[{"created_by": "COPY / /"}, {"created_by": step}])
+    assert [(place, path) for place, path, _ in traces(scanned(registry))] == [("history", "1.created_by")]
+
+
+def test_what_a_step_mounts_and_names_is_none(registry: MemoryRegistry) -> None:
+    step = "RUN /bin/sh -c --mount=type=secret,id=netrc TOKEN=$TOKEN password=${PW} sh /build/with-network"
+    put_image(
+        registry,
+        "1",
+        history=[{"created_by": step}],
+        config={"Env": ["GPG_KEY=A035C8C19219BA821ECEA86B64E6"]},
+    )
+    assert scanned(registry) == ()
+
+
+def test_annotations_are_searched_of_manifests_indexes_and_what_they_refer_to(
+    registry: MemoryRegistry,
+) -> None:
+    inner = put_image(registry, None, annotations={"a": HOST})
+    index = put_index(registry, "1", {"linux/amd64": inner}, {"b": HOST})
+    told = index.document
+    told["manifests"][0]["annotations"] = {"c": HOST}
+    registry.put("1", Manifest(media_type=index.media_type, content=json.dumps(told).encode()))
+    assert [(place, path) for place, path, _ in traces(scanned(registry))] == [
+        ("annotation", "manifests.0.annotations.c"), ("annotation", "b"), ("annotation", "a"),
+    ]  # fmt: skip
+
+
+def test_every_platform_is_searched(registry: MemoryRegistry) -> None:
+    clean = put_image(registry, None, platform="linux/amd64")
+    leaking = put_image(registry, None, [{"srv/key": TOKEN.encode()}], platform="linux/arm64")
+    put_index(registry, "1", {"linux/amd64": clean, "linux/arm64": leaking})
+    assert traces(scanned(registry)) == [("layer", "srv/key", "token")]
+
+
+def test_buildkits_attestation_is_searched(registry: MemoryRegistry) -> None:
+    image = put_image(registry, None)
+    told = {"predicate": {"buildDefinition": {"args": {"build-arg:TOKEN": TOKEN}}}}
+    statement = {**put_document(registry, told), "mediaType": "application/vnd.in-toto+json"}
+    content = json.dumps({"config": put_document(registry, {}), "layers": [statement]}).encode()
+    attestation = Manifest(media_type=OCI_MANIFEST, content=content)
+    registry.put(attestation.digest, attestation)
+    put_index(registry, "1", {"linux/amd64": image, "unknown/unknown": attestation})
+    found = scanned(registry)
+    assert {finding.trace.path for finding in found} == {"predicate.buildDefinition.args.build-arg:TOKEN"}
+    assert {finding.trace.kind for finding in found} == {"token", "credential"}
+
+
+def test_public_certificates_and_keys_are_none(registry: MemoryRegistry) -> None:
+    files = {
+        "etc/ssl/certs/ca-certificates.crt": (PUBLIC + CORP).encode(),
+        "etc/key.pub": b"-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZI\n",
+        "root/.ssh/authorized_keys": b"ssh-rsa A",
+    }  # fmt: skip
+    put_image(registry, "1", [files])
+    assert scanned(registry) == ()
+
+
+def test_a_secret_is_not_told(registry: MemoryRegistry) -> None:
+    put_image(registry, "1", [{"srv/key": TOKEN.encode(), "root/.netrc": f"password {HOST}".encode()}])
+    told = " ".join(finding.text + json.dumps(document(finding)) for finding in scanned(registry))
+    assert TOKEN[:10] not in told
+    assert HOST not in told
+    assert "ghp_… (40 characters)" in told
+
+
+def test_a_files_name_cannot_write_to_a_terminal(registry: MemoryRegistry) -> None:
+    put_image(registry, "1", [{"srv/\x1b[2J\x07key": TOKEN.encode()}])
+    (finding,) = scanned(registry)
+    assert "srv/\\x07key: a token of GitHub" in finding.text
+
+
+def test_a_layer_is_read_once_for_the_same_secrets(registry: MemoryRegistry, tmp_path: Path) -> None:
+    put_image(registry, "1", [{"srv/key": TOKEN.encode()}, {"fine": b"fine"}])
+    put_image(registry, "2", [{"srv/key": TOKEN.encode()}], config={"User": "1000"})
+    told: list[Scanned] = []
+    first = scanned(registry, kept=tmp_path / "leaks", told=told.append)
+    assert [one.kept for one in told if one.ended] == [False, False]
+    told.clear()
+    assert traces(scanned(registry, "2", kept=tmp_path / "leaks", told=told.append)) == traces(first)
+    assert [one.kept for one in told if one.ended] == [True]
+    told.clear()
+    scan(registry, "2", [], kept=tmp_path / "leaks", told=told.append)
+    assert [one.kept for one in told if one.ended] == [False]
+    assert TOKEN not in "".join(file.read_text() for file in (tmp_path / "leaks").iterdir())
+
+
+def test_a_kept_result_that_is_torn_is_made_again(registry: MemoryRegistry, tmp_path: Path) -> None:
+    put_image(registry, "1", [{"srv/key": TOKEN.encode()}])
+    first = scanned(registry, kept=tmp_path)
+    for file in tmp_path.iterdir():
+        file.write_text('[{"place": "layer"')
+    assert scanned(registry, kept=tmp_path) == first
+
+
+@pytest.mark.parametrize("packing", ["zstd", "gzip"])
+def test_a_layer_that_cannot_be_unpacked_is_not_clean(
+    registry: MemoryRegistry, packing: Packing, tmp_path: Path
+) -> None:
+    manifest = put_image(registry, "1")
+    blob = registry.put_blob(
+        packed(archive({"a": b"".join(hashlib.sha256(b"%d" % n).digest() for n in range(20_000))}), packing)[
+            :-30_000
+        ]
+    )
+    told = manifest.document | {"layers": [{"mediaType": "x", "digest": blob.digest, "size": blob.size}]}
+    registry.put("1", Manifest(media_type=OCI_MANIFEST, content=json.dumps(told).encode()))
+    with pytest.raises(TamperedError, match="cannot be unpacked"):
+        scanned(registry, kept=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_layer_with_other_bytes_than_its_digest_is_not_clean(registry: MemoryRegistry) -> None:
+    manifest = put_image(registry, "1", [{"a": b"b"}])
+    digest = manifest.document["layers"][0]["digest"]
+    registry.blobs[digest] = packed(archive({"a": b"c"}), "zstd")
+    with pytest.raises(TamperedError):
+        scanned(registry)
+
+
+def test_an_image_that_is_not_there_is_told(registry: MemoryRegistry) -> None:
+    with pytest.raises(NotInRegistry, match="has no 1"):
+        scanned(registry)
+    image = put_image(registry, None)
+    put_index(registry, "1", {"linux/amd64": image})
+    del registry.manifests[image.digest]
+    with pytest.raises(NotInRegistry):
+        scanned(registry)
+
+
+def test_memory_does_not_grow_with_a_layer(registry: MemoryRegistry) -> None:
+    """64 MiB of one layer, in pieces as a registry would send them; a window is one."""
+    import tracemalloc
+
+    from tfimg.leaks.places import in_layer
+    from tfimg.leaks.search import Search
+
+    content = packed(archive({"big": bytes(64 << 20), "end": TOKEN.encode()}), "zstd")
+    pieces = (content[at : at + 65536] for at in range(0, len(content), 65536))
+    search = Search([OWN])
+    tracemalloc.start()
+    in_layer(pieces, search, lambda _: None)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 << 20
+
+
+def test_a_scan_ends_when_everything_is_to_end(registry: MemoryRegistry) -> None:
+    put_image(registry, "1", [{"a": b"b"}])
+    cancellation = Cancellation()
+    cancellation.cancel()
+    raised: list[BaseException] = []
+
+    def work() -> None:
+        with cancellation.covering(), pytest.raises(Interrupted) as caught:
+            scanned(registry)
+        raised.append(caught.value)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert raised
+
+
+def exported(registry: MemoryRegistry, manifest: Manifest) -> Iterator[bytes]:
+    """An image as an engine exports it."""
+    written = BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as tar:
+        files = {f"blobs/sha256/{digest[7:]}": content for digest, content in registry.blobs.items()}
+        files |= {
+            f"blobs/sha256/{manifest.digest[7:]}": manifest.content,
+            "oci-layout": b"{}",
+            "manifest.json": b"[]",
+        }
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, BytesIO(content))
+    content = written.getvalue()
+    return (content[at : at + 999] for at in range(0, len(content), 999))
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_what_an_engine_exports_is_searched_alike(registry: MemoryRegistry, packing: Packing) -> None:
+    manifest = put_image(
+        registry, "1", [{"srv/key": TOKEN.encode()}], config={"Env": [f"A={HOST}"]}, packing=packing,
+        annotations={"a": HOST},
+    )  # fmt: skip
+    found = scan_archive(exported(registry, manifest), [OWN])
+    assert set(found) == set(scanned(registry))
+    assert len(found) == 3
+
+
+def test_findings_end_a_publication(registry: MemoryRegistry) -> None:
+    put_image(registry, "1", [{"srv/key": TOKEN.encode()}], config={"Env": [f"A={HOST}"]})
+    require_clean("image", ())
+    with pytest.raises(
+        LeakFound, match=r"2 things that must not leave this machine:\n  environment .*A: .*\n"
+    ) as caught:
+        require_clean("image", scanned(registry))
+    assert len(caught.value.details["findings"]) == 2  # type: ignore[arg-type]
+
+
+def test_a_long_secret_is_found_by_its_beginning(registry: MemoryRegistry) -> None:
+    from tfimg.leaks.own import _word
+
+    secret = "s" * (2 * LONGEST)
+    put_image(registry, "1", [{"srv/key": secret.encode()}])
+    assert traces(scan(registry, "1", [_word("credential", "X", secret)])) == [
+        ("layer", "srv/key", "credential")
+    ]

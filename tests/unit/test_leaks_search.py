@@ -1,0 +1,177 @@
+"""A search over a stream: everything is found once, wherever the stream is cut."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfimg.leaks.rules import LONGEST, RULES, Rule, named_like_a_secret
+from tfimg.leaks.search import MOST, Passing, Search, masked
+
+TOKEN = b"ghp_" + b"Ab1" * 12
+SEARCH = Search(RULES)
+
+
+SMALL = 8 * LONGEST
+"""A window, so that a test need not search megabytes."""
+
+
+def found(stream: bytes, sizes: Sequence[int] = (SMALL,), search: Search = SEARCH) -> list[tuple[int, str]]:
+    passing, at = Passing(search, window=SMALL), 0
+    for size in itertools.cycle(sizes):
+        if at >= len(stream):
+            return [(match.offset, match.what) for match in passing.close()]
+        passing.feed(stream[at : at + size])
+        at += size
+    raise AssertionError("no sizes")
+
+
+@pytest.mark.parametrize(
+    "offset", [0, 1, SMALL - 2 * LONGEST, SMALL - 41, SMALL - 40, SMALL - 1, SMALL, 2 * SMALL - 7]
+)
+def test_a_token_is_found_wherever_windows_meet(offset: int) -> None:
+    stream = b"." * offset + TOKEN + b"." * 100
+    assert found(stream, (1000,)) == [(offset, "a token of GitHub")]
+    assert found(stream, (SMALL,)) == [(offset, "a token of GitHub")]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(1, SMALL + 5000), min_size=1, max_size=5), st.integers(0, SMALL))
+def test_however_a_stream_is_cut_the_same_is_found(sizes: list[int], offset: int) -> None:
+    stream = b"x " * offset + TOKEN + b" " + b"-" * LONGEST + TOKEN + b"Z " + b"y" * (2 * SMALL - offset)
+    assert found(stream, sizes) == [(2 * offset, "a token of GitHub")]
+
+
+@pytest.mark.parametrize("at", [SMALL - 2 * LONGEST - 1, SMALL - 2 * LONGEST, SMALL - 2 * LONGEST + 1])
+def test_a_letter_before_the_cut_still_makes_it_another_word(at: int) -> None:
+    assert found(b"." * at + b"Z" + TOKEN + b"." * 3 * LONGEST) == []
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(0, 3 * LONGEST), min_size=1, max_size=6))
+def test_neighbours_are_all_found(gaps: list[int]) -> None:
+    stream, offsets = b"", []
+    for gap in gaps:
+        stream += b" " * (gap + 1)
+        offsets.append(len(stream))
+        stream += TOKEN
+    assert [offset for offset, _ in found(stream)] == offsets
+
+
+def test_a_match_may_be_as_long_as_any_rule_allows() -> None:
+    long = b"ya29." + b"a" * 512
+    passing = Passing(SEARCH, window=SMALL)
+    passing.feed(b" " * (SMALL - 200) + long + b" ")
+    assert [match.shown for match in passing.close()] == ["ya29… (517 characters)"]
+
+
+def test_more_matches_than_anybody_reads_do_not_fill_the_memory() -> None:
+    assert len(found((TOKEN + b" ") * (3 * MOST))) == MOST
+
+
+def test_a_rule_for_any_case_finds_any() -> None:
+    search = Search([Rule(kind="index", what="host", pattern=rb"corp\.test", whole=True, caseless=True)])
+    assert [offset for offset, _ in found(b"a CORP.Test/ acorp.test corp.tests", search=search)] == [2]
+
+
+def test_another_rule_is_another_search() -> None:
+    assert Search(RULES).fingerprint == Search(RULES).fingerprint != Search(RULES[:-1]).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("secret", "shown"), [(b"abcdefgh", "ab… (8 characters)"), (b"abc", "… (3 characters)")]
+)
+def test_a_secret_is_not_told(secret: bytes, shown: str) -> None:
+    assert masked(secret) == shown
+
+
+def test_no_rule_repeats_without_a_bound() -> None:
+    assert [rule.what for rule in RULES if re.search(rb"(?<!\\)[*+](?![^\[]*\])", rule.pattern)] == []
+
+
+def key(name: str) -> bytes:
+    return f"-----BEGIN {name}PRIVATE KEY-----\n".encode() + b"MIIEvQIBADANBgkqhkiG9w0BAQEF\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (key(""), "a private key"),
+        (key("RSA "), "a private key"),
+        (key("OPENSSH "), "a private key"),
+        (key("ENCRYPTED ").replace(b"\n", b"\\n"), "a private key"),
+        (b"-----BEGIN PGP PRIVATE KEY BLOCK-----\r\n\r\nlQOYBGB4aBcDeFgHiJkLmN", "a private key"),
+        (b"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n", "a private key"),
+        (b"https://ci:pw-7c1e-Qz@git.corp-7c1e.io/x", "a password in an address"),
+        (b"postgres://app:s3cr3tQzzz@10.0.0.5/db", "a password in an address"),
+        (b"AKIA" + b"QWERTYUIOPASDFGH", "an access key of AWS"),
+        (b"AIza" + b"Sy0123456789-abcdefghij_ABCDEFGHIJK", "an API key of Google"),
+        (b"ya29." + b"a0AfH6SM" * 8, "an access token of Google"),
+        (b"AccountKey=" + b"Ab3/" * 21 + b"Ab==", "a storage key of Azure"),
+        (b"LTAI" + b"5tAbCdEfGhIjKlMnOpQr", "an access key of Alibaba Cloud"),
+        (b"dop_v1_" + b"0123abcd" * 8, "a token of DigitalOcean"),
+        (b"github_pat_" + b"A1_" * 27 + b"b", "a token of GitHub"),
+        (b"glpat-" + b"Ab1_" * 5, "a token of GitLab"),
+        (b"dckr_pat_" + b"Ab1" * 9, "a token of Docker Hub"),
+        (b"npm_" + b"Ab1" * 12, "a token of npm"),
+        (b"pypi-Ag" + b"EIcHlw" * 12, "a token of PyPI"),
+        (b"hf_" + b"AbCdEf" * 5 + b"GhIj", "a token of Hugging Face"),
+        (b"xoxb-" + b"123456789012-" + b"AbCdEfGhIjKlMnOp", "a token of Slack"),
+        (b'{"auths": {"r.io": {"auth": "dXNlcjpwYXNzd29yZA=="}}}', "a registry's password, as docker keeps it"),
+        (b"machine r.io\n login ci\n password Qz-7c1e\n", "a password, as netrc has it"),
+        (b"//npm.corp.io/:_authToken=0123456789abcdef", "a package index's password, as npm has it"),
+    ],
+)  # fmt: skip
+def test_each_form_is_found(text: bytes, what: str) -> None:
+    assert [name for _, name in found(b"before " + text + b" after")] == [what]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"-----BEGIN PUBLIC KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\n",
+        b"-----BEGIN CERTIFICATE-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\n",
+        b"-----BEGIN RSA PRIVATE KEY-----\0-----END RSA PRIVATE KEY-----",
+        b'PEM_BEGIN = "-----BEGIN PRIVATE KEY-----"\n',
+        b"https://user:password@host.com", b"https://username:password@h", b"http://ci:pw-7c1e@localhost:80/",
+        b"https://%s:%s@%s/", b"https://{user}:{password}@{host}", b"https://u:p4ssw@example.com/",
+        b"https://x:y@registry.example.org/", b"http://host:80/a@b", b"AKIAIOSFODNN7EXAMPLE", b"ghp_short",
+        b"XAKIAQWERTYUIOPASDFGH", b"machine HOST login USER password PASSWORD",
+    ],
+)  # fmt: skip
+def test_what_documentation_and_programs_write_is_not_found(text: bytes) -> None:
+    assert found(b" " + text + b" ") == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "root/.netrc", "home/x/_netrc", "root/.docker/config.json", "etc/pip.conf", "root/.pip/pip.conf",
+        "root/.config/pip/pip.conf", "root/.config/uv/uv.toml", "root/.ssh/config", "root/.ssh/id_ed25519", "id_rsa",
+        "home/t/.aws/credentials", "root/.config/gcloud/application_default_credentials.json", "root/.kube/config",
+        "root/.npmrc", "root/.pypirc", "root/.git-credentials", "etc/apt/auth.conf", "etc/apt/auth.conf.d/90corp.conf",
+        "etc/apt/apt.conf.d/80proxy", "run/secrets/netrc", "usr/local/share/ca-certificates/corp.crt",
+        "root/.bash_history", "srv/server.p12", "root/.huggingface/token",
+    ],
+)  # fmt: skip
+def test_a_file_that_holds_credentials_is_known_by_its_name(path: str) -> None:
+    assert named_like_a_secret(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/mozilla/ACCV.crt",
+        "etc/apt/apt.conf.d/01autoremove",
+        "opt/tensorflow/lib/python3/site-packages/pip/_internal/configuration.py", "usr/lib/python3.11/netrc.py",
+        "opt/tensorflow/lib/python3/site-packages/certifi/cacert.pem", "root/.ssh/known_hosts", "home/t/.bashrc",
+        "usr/share/keyrings/debian-archive-keyring.gpg", "etc/apt/sources.list", "root/.profile",
+    ],
+)  # fmt: skip
+def test_a_file_that_everybody_has_is_none(path: str) -> None:
+    assert named_like_a_secret(path) is None

@@ -1,0 +1,388 @@
+"""An image with its evidence in one file: whole or not there, gone on with after a cut, read as a registry."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from evidence import NOW, ON_GPU, said
+from fakes import FakeEngine
+from images import put_image, put_index
+from registries import MemoryRegistry
+from signing import OURS, THEIRS
+from tfimg.contents.images import open_image
+from tfimg.errors import (
+    DiskSpaceError,
+    FileError,
+    NetworkError,
+    NotInRegistry,
+    TamperedError,
+    UnsignedError,
+    UsageError,
+)
+from tfimg.evidence.attach import attach
+from tfimg.evidence.cosign_tags import tag_of
+from tfimg.evidence.policy import Policy
+from tfimg.evidence.verify import verify
+from tfimg.offline.archive import Archive, Entry, collect_image
+from tfimg.offline.layout import LayoutRegistry
+from tfimg.offline.load import load
+from tfimg.offline.write import archive_bytes, partial_of, stream, write
+from tfimg.registry.protocol import Registry
+
+TAG = "2.15-gpu"
+PLENTY = 10**12
+LABELS = {"Labels": {"tfimg.identifier": "2.15.1-cuda12.2-py3.11"}}
+
+
+@pytest.fixture
+def registry() -> MemoryRegistry:
+    """An image of two platforms, with evidence about its index."""
+    registry = MemoryRegistry()
+    amd64 = put_image(registry, None, [{"usr/a": b"a" * 5000}, {"usr/b": b"b"}], config=LABELS)
+    arm64 = put_image(registry, None, [{"usr/c": b"c"}], platform="linux/arm64", packing="gzip")
+    index = put_index(registry, TAG, {"linux/amd64": amd64, "linux/arm64": arm64})
+    attach(registry, index.digest, said(ON_GPU, of=index.digest), key=OURS)
+    put_image(registry, "somebody-elses", [{"x": b"x"}])
+    return registry
+
+
+def archive_of(registry: Registry, tag: str | None = TAG) -> Archive:
+    return collect_image(registry, TAG, tag=tag, keys=[OURS.verifying])
+
+
+@pytest.fixture
+def file(registry: MemoryRegistry, tmp_path: Path) -> Path:
+    write(archive_of(registry), tmp_path / "image.tar", free_bytes=PLENTY)
+    return tmp_path / "image.tar"
+
+
+def contents(file: Path) -> dict[str, bytes]:
+    with tarfile.open(file) as archive:
+        return {member.name: archive.extractfile(member).read() for member in archive}  # type: ignore[union-attr]
+
+
+def rewritten(file: Path, changes: dict[str, bytes | None]) -> Path:
+    """The file with other contents, as somebody else's program would write it."""
+    files = {name: content for name, content in {**contents(file), **changes}.items() if content is not None}
+    with tarfile.open(file, mode="w") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return file
+
+
+def test_the_file_is_an_image_layout_with_nothing_but_the_image_and_what_speaks_of_it(
+    registry: MemoryRegistry, file: Path
+) -> None:
+    found = contents(file)
+    assert json.loads(found["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
+    index = json.loads(found["index.json"])
+    assert index["manifests"][0]["annotations"] == {
+        "org.opencontainers.image.ref.name": TAG,
+        "io.containerd.image.name": f"{registry.repository}:{TAG}",
+    }
+    digest = registry.named[TAG]
+    assert [entry.get("annotations", {}).get("org.opencontainers.image.ref.name") for entry in index["manifests"]] == [
+        TAG, None, None, tag_of(digest, "att"), tag_of(digest, "sig"),
+    ]  # fmt: skip
+    elses = registry.named["somebody-elses"]
+    whole = {*registry.manifests, *registry.blobs} - {elses}
+    other = registry.manifests[elses].document
+    whole -= {other["config"]["digest"], *(layer["digest"] for layer in other["layers"])}
+    whole -= {
+        digest
+        for digest in whole
+        if digest.startswith("sha256:") and f"blobs/sha256/{digest[7:]}" not in found
+    }
+    assert {name for name in found if name.startswith("blobs/")} == {
+        f"blobs/sha256/{one[7:]}" for one in whole
+    }
+    assert [name for name in found if name.startswith("keys/")] == [
+        f"keys/{OURS.verifying.identifier.replace(':', '-').replace('/', '_')}.pub"
+    ]
+    assert elses[7:] not in " ".join(found)
+
+
+def test_an_image_and_its_evidence_are_read_from_it_as_from_the_registry(
+    registry: MemoryRegistry, file: Path
+) -> None:
+    layout = LayoutRegistry(file)
+    assert (layout.repository, layout.reference, layout.digest) == (
+        registry.repository,
+        TAG,
+        registry.named[TAG],
+    )
+    assert open_image(layout, TAG) == open_image(registry, TAG)
+    assert {one.digest for one in layout.referrers(layout.digest)} == {
+        one.digest for one in registry.referrers(layout.digest)
+    }
+    there, here = (verify(one, TAG, [OURS.verifying], Policy(), now=NOW) for one in (registry, layout))
+    assert there == here
+    for digest, content in registry.blobs.items():
+        if f"blobs/sha256/{digest[7:]}" in contents(file):
+            assert b"".join(layout.blob(digest)) == content
+
+
+def test_nothing_can_be_put_into_it(registry: MemoryRegistry, file: Path) -> None:
+    layout = LayoutRegistry(file)
+    manifest = registry.manifests[layout.digest]
+    before = file.read_bytes()
+    for put in (
+        lambda: layout.put("x", manifest), lambda: layout.put_blob(b""), lambda: layout.put_stream("sha256:x", 0, []),
+        lambda: layout.refer(manifest, subject=layout.digest, artifact_type="x"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match="only read"):
+            put()
+    assert not layout.untag(TAG)
+    assert file.read_bytes() == before
+
+
+def test_the_same_image_gives_the_same_bytes(registry: MemoryRegistry, file: Path) -> None:
+    assert b"".join(stream(archive_of(registry))) == file.read_bytes()
+    assert archive_bytes(archive_of(registry)) == file.stat().st_size
+
+
+@dataclass
+class Cut:
+    """A registry whose connection is lost when so many more bytes of blobs have come; `sent` counts them."""
+
+    registry: MemoryRegistry
+    left: float = float("inf")
+    sent: int = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.registry, name)
+
+    def blob(self, digest: str) -> Iterator[bytes]:
+        for piece in self.registry.blob(digest):
+            for at in range(0, len(piece), 100):
+                self.sent += 100
+                self.left -= 100
+                if self.left < 0:
+                    raise NetworkError("The line is dead.", next_step="Try again.")
+                yield piece[at : at + 100]
+
+
+def write_cut(registry: MemoryRegistry, file: Path, left: float) -> int:
+    """Write through a line that is cut; how many bytes of blobs came while writing."""
+    cut = Cut(registry)
+    archive = archive_of(cut)  # type: ignore[arg-type]
+    cut.sent, cut.left = 0, left
+    write(archive, file, free_bytes=PLENTY)
+    return cut.sent
+
+
+def test_what_a_cut_left_is_gone_on_with(registry: MemoryRegistry, file: Path, tmp_path: Path) -> None:
+    other, sizes = tmp_path / "other.tar", []
+    for _ in range(3):
+        with pytest.raises(NetworkError):
+            write_cut(registry, other, 1500)
+        assert not other.exists()
+        sizes.append(partial_of(other).stat().st_size)
+    assert sizes == sorted(set(sizes))
+    write_cut(registry, other, PLENTY)
+    assert other.read_bytes() == file.read_bytes()
+    assert not partial_of(other).exists()
+
+
+def test_entries_that_are_there_are_not_fetched_again(
+    registry: MemoryRegistry, file: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.tar"
+    everything = write_cut(registry, other, PLENTY)
+    partial_of(other).write_bytes(file.read_bytes()[:-3000])
+    assert 0 < write_cut(registry, other, PLENTY) < everything / 2
+    assert other.read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["torn", "longer", "changed", "of another image"])
+def test_a_beginning_that_is_wrong_is_written_anew(
+    registry: MemoryRegistry, file: Path, tmp_path: Path, damage: str
+) -> None:
+    content = file.read_bytes()
+    begun = {
+        "torn": content[: len(content) // 2 + 17],
+        "longer": content + b"more" * 1000,
+        "changed": content.replace(b"sha256", b"sha257", 5),
+        "of another image": b"".join(stream(archive_of(registry, tag=None))),
+    }[damage]
+    other = tmp_path / "other.tar"
+    partial_of(other).write_bytes(begun)
+    write(archive_of(registry), other, free_bytes=PLENTY)
+    assert other.read_bytes() == content
+
+
+def test_an_older_file_stays_until_the_new_one_is_whole(registry: MemoryRegistry, tmp_path: Path) -> None:
+    old = tmp_path / "image.tar"
+    old.write_bytes(b"old")
+    with pytest.raises(NetworkError):
+        write_cut(registry, old, 100)
+    assert old.read_bytes() == b"old"
+
+
+def test_a_disk_without_room_is_told_before_anything_is_written(
+    registry: MemoryRegistry, tmp_path: Path
+) -> None:
+    with pytest.raises(DiskSpaceError, match="needs 0 MB more than"):
+        write(archive_of(registry), tmp_path / "x.tar", free_bytes=10)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_leaves_a_beginning_and_nothing_under_the_name(
+    registry: MemoryRegistry, tmp_path: Path
+) -> None:
+    def full() -> Iterator[bytes]:
+        yield b"a"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    archive = archive_of(registry)
+    last = replace(archive.entries[-1], pieces=full)
+    with pytest.raises(DiskSpaceError, match=r"full.*is kept as .*x\.tar\.partial"):
+        write(replace(archive, entries=(*archive.entries[:-1], last)), tmp_path / "x.tar", free_bytes=PLENTY)
+    assert [file.name for file in tmp_path.iterdir()] == ["x.tar.partial"]
+
+
+@pytest.mark.parametrize("size", [1, 1_000_000])
+def test_a_blob_of_another_size_than_the_image_says_is_refused(
+    registry: MemoryRegistry, tmp_path: Path, size: int
+) -> None:
+    archive = archive_of(registry)
+    wrong = replace(archive.entries[-1], size=size)
+    with pytest.raises(TamperedError, match="has not the"):
+        write(replace(archive, entries=(*archive.entries[:-1], wrong)), tmp_path / "x.tar", free_bytes=PLENTY)
+
+
+def test_a_file_of_more_than_eight_gibibytes_has_one_header(tmp_path: Path) -> None:
+    entry = Entry(
+        name="blobs/sha256/" + "0" * 64, size=20 << 30, digest="sha256:" + "0" * 64, pieces=lambda: iter(())
+    )
+    archive = Archive(digest="", entries=(entry,), evidence=0)
+    assert archive_bytes(archive) == 512 + (20 << 30) + 1024
+    header = next(stream(archive))
+    assert tarfile.TarInfo.frombuf(header, "utf-8", "strict").size == 20 << 30
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "not a whole one"),
+        (b"\x28\xb5\x2f\xfd" + b"x" * 600, "no uncompressed tar"),
+        (b"x" * 600, "no uncompressed"),
+    ],
+)
+def test_another_file_is_no_layout(tmp_path: Path, content: bytes, why: str) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(FileError, match=f"is no image layout.*{why}"):
+        LayoutRegistry(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"oci-layout": None}, "no oci-layout"), ({"index.json": None}, r"no index\.json"),
+        ({"index.json": b"{"}, "cannot be understood"), ({"index.json": b'{"manifests": [1]}'}, "cannot be understood"),
+        ({"index.json": b'{"manifests": []}'}, "lists no image"),
+    ],
+)  # fmt: skip
+def test_a_layout_without_what_makes_it_one_is_refused(
+    file: Path, changes: dict[str, bytes | None], why: str
+) -> None:
+    with pytest.raises(FileError, match=why):
+        _ = LayoutRegistry(rewritten(file, changes)).digest
+
+
+def test_an_archive_that_breaks_off_is_refused(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-3000])
+    with pytest.raises(FileError, match="not a whole one"):
+        LayoutRegistry(file)
+
+
+def layer_of(file: Path) -> str:
+    return open_image(LayoutRegistry(file), TAG).images[0].layers[0].digest
+
+
+def test_it_is_loaded_by_the_digest_that_was_verified(registry: MemoryRegistry, file: Path) -> None:
+    engine, told = FakeEngine(), []
+    name = load(LayoutRegistry(file), registry.named[TAG], engine, told=lambda *at: told.append(at))
+    assert name == f"{registry.repository}:{TAG}"
+    assert engine.digest(name) == registry.named[TAG]
+    assert list(engine.names) == [name]
+    assert told[-1][0] == told[-1][1] > 0
+
+
+def test_an_image_without_a_tag_is_named_by_its_label(registry: MemoryRegistry, tmp_path: Path) -> None:
+    write(archive_of(registry, tag=None), tmp_path / "x.tar", free_bytes=PLENTY)
+    name = load(LayoutRegistry(tmp_path / "x.tar"), registry.named[TAG], FakeEngine())
+    assert name.endswith(":2.15.1-cuda12.2-py3.11")
+
+
+def test_of_a_changed_layer_nothing_reaches_the_engine(registry: MemoryRegistry, file: Path) -> None:
+    place = f"blobs/sha256/{layer_of(file)[7:]}"
+    content = contents(file)[place]
+    rewritten(file, {place: content[:-1] + b"!"})
+    engine = FakeEngine()
+    with pytest.raises(TamperedError, match="damaged, or was changed"):
+        load(LayoutRegistry(file), registry.named[TAG], engine)
+    assert engine.names == {}
+
+
+def test_a_layer_that_is_missing_is_told(registry: MemoryRegistry, file: Path) -> None:
+    rewritten(file, {f"blobs/sha256/{layer_of(file)[7:]}": None})
+    with pytest.raises(NotInRegistry, match="lacks sha256"):
+        load(LayoutRegistry(file), registry.named[TAG], FakeEngine())
+
+
+def test_a_changed_manifest_is_not_the_image(file: Path) -> None:
+    digest = LayoutRegistry(file).digest
+    place = f"blobs/sha256/{digest[7:]}"
+    rewritten(file, {place: contents(file)[place].replace(b"amd64", b"amd65")})
+    with pytest.raises(TamperedError):
+        verify(LayoutRegistry(file), TAG, [OURS.verifying], Policy(), now=NOW)
+
+
+def test_another_image_under_the_same_name_has_no_evidence(registry: MemoryRegistry, file: Path) -> None:
+    """Whoever puts their own image first in the index, with everything that was signed for ours behind it."""
+    other = put_image(registry, None, [{"evil": b"!"}])
+    index = json.loads(contents(file)["index.json"])
+    index["manifests"][0] |= {
+        "digest": other.digest, "size": len(other.content), "mediaType": "application/vnd.oci.image.manifest.v1+json",
+    }  # fmt: skip
+    rewritten(
+        file, {"index.json": json.dumps(index).encode(), f"blobs/sha256/{other.digest[7:]}": other.content}
+    )
+    with pytest.raises(UnsignedError):
+        verify(LayoutRegistry(file), TAG, [OURS.verifying], Policy(), now=NOW)
+
+
+def test_evidence_of_another_key_does_not_count(file: Path) -> None:
+    with pytest.raises(UnsignedError, match="another key signed"):
+        verify(LayoutRegistry(file), TAG, [THEIRS.verifying], Policy(), now=NOW)
+
+
+def test_an_engine_that_has_something_else_afterwards_is_told(registry: MemoryRegistry, file: Path) -> None:
+    class Lying(FakeEngine):
+        def digest(self, name: str) -> str | None:
+            return f"sha256:{name[:4]}"
+
+    with pytest.raises(TamperedError, match="the engine has sha256:regi"):
+        load(LayoutRegistry(file), registry.named[TAG], Lying())
+
+
+@pytest.mark.parametrize("name", ["registry.test/x:-rm", "host/X:1", "x y:1"])
+def test_a_name_that_is_none_is_refused(registry: MemoryRegistry, file: Path, name: str) -> None:
+    index = json.loads(contents(file)["index.json"])
+    index["manifests"][0]["annotations"] = {
+        "io.containerd.image.name": name, "org.opencontainers.image.ref.name": name.rpartition(":")[2]
+    }  # fmt: skip
+    rewritten(file, {"index.json": json.dumps(index).encode()})
+    with pytest.raises(UsageError):
+        load(LayoutRegistry(file), registry.named[TAG], FakeEngine())

@@ -1,0 +1,295 @@
+"""Publishing: the engine's images end in the registry with evidence, under the tags that they may have, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from publisher import ALIASES, CPU, GPU, Killed, Machine, visible
+from publishing import Call, Line, put_image
+from registries import MemoryRegistry
+from reports import RED
+from tfimg.errors import (
+    LeakFound,
+    NetworkError,
+    PublicationIncomplete,
+    TagMoved,
+    ValidationFailed,
+)
+from tfimg.evidence.policy import Policy, Promise
+from tfimg.publishing.ledger_store import read
+from tfimg.publishing.publish import Publication, planned, publish
+from tfimg.publishing.runs import folder_of, opened_run
+from tfimg.recipe.tags import build_tag
+from tfimg.registry.protocol import Manifest
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path / "here")
+
+
+def verdicts(publication: Publication, identifier: str) -> dict[str, str]:
+    (image,) = [one for one in publication.images if one.identifier == identifier]
+    return {decision.tag: decision.verdict for decision in image.decisions}
+
+
+def test_an_image_is_searched_pushed_validated_vouched_for_and_then_named(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    (image,) = machine.publish(registry).images
+    assert [what for what, _ in machine.done] == ["search", "push", "validate", "scan", "attach"]
+    assert (image.status, image.level, image.failure) == ("published", "validated", None)
+    assert image.digest
+    own = build_tag(CPU, image.digest)
+    assert visible(registry.named) == dict.fromkeys((own, CPU, "2.15.1", "2.15"), image.digest), (
+        "no candidate is left"
+    )
+    moved = [step.tag for entry in read(registry).entries for step in entry.draft.steps]
+    assert moved == [own, CPU, "2.15.1", "2.15"]
+
+
+def test_what_is_there_with_its_evidence_is_not_sent_again(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    machine.publish(registry)
+    sent, entries = list(registry.sent), len(read(registry).entries)
+    machine.done.clear()
+    (image,) = machine.publish(registry).images
+    assert (image.status, machine.done, registry.sent) == ("there", [], sent)
+    assert len(read(registry).entries) == entries
+
+
+def test_what_an_engine_calls_by_its_configuration_is_known_too(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    source = machine.source(CPU)
+    config = machine.engine[source.name].document["config"]["digest"]
+    for _ in range(2):
+        with machine.desk(registry) as desk:
+            publish([replace(source, digest=config)], desk, machine.hands(registry), Policy())
+    assert [what for what, _ in machine.done].count("push") == 1
+
+
+def test_a_gpu_image_that_no_gpu_has_seen_has_its_exact_tags_and_no_alias(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    publication = machine.publish(registry, CPU, GPU)
+    found = verdicts(publication, GPU)
+    assert found == {
+        build_tag(GPU, publication.images[1].digest or ""): "move", GPU: "move", "2.15.1-gpu": "refuse",
+        "2.15-gpu": "refuse",
+    }  # fmt: skip
+    assert publication.images[1].level == "linked"
+    assert "2.15-gpu" not in visible(registry.named)
+    assert visible(registry.named)["2.15"] == publication.images[0].digest
+
+
+def test_a_policy_may_let_an_alias_promise_less_in_writing(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    machine.policy = Policy(promises=(Promise(tags="*-gpu", level="linked", reason="nobody has a GPU"),))
+    machine.publish(registry, GPU)
+    assert "2.15-gpu" in visible(registry.named)
+
+
+def test_an_image_that_fails_has_no_tag_and_the_others_have_theirs(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    machine.reports[CPU] = RED
+    publication = machine.publish(registry, CPU, "2.16.1-cpu-py3.11")
+    assert [image.status for image in publication.images] == ["failed", "published"]
+    assert isinstance(publication.images[0].failure, ValidationFailed)
+    assert {tag.partition("-")[0] for tag in visible(registry.named)} == {"2.16.1"}
+
+
+def test_what_holds_a_secret_is_never_pushed(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    machine.leaks.add(CPU)
+    (image,) = machine.publish(registry).images
+    assert isinstance(image.failure, LeakFound)
+    assert registry.manifests == {}
+    assert registry.blobs == {}
+
+
+def test_without_a_key_aliases_stay_where_they_are(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    machine.key = None
+    found = verdicts(machine.publish(registry), CPU)
+    assert [found["2.15"], found["2.15.1"], found[CPU]] == ["refuse", "refuse", "move"]
+    assert all(entry.envelope is None for entry in read(registry).entries)
+
+
+def test_an_older_release_is_published_and_takes_no_alias_away(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    ALIASES["2.15.0-cpu-py3.11"] = ("2.15",)
+    machine.publish(registry)
+    found = verdicts(machine.publish(registry, "2.15.0-cpu-py3.11"), "2.15.0-cpu-py3.11")
+    assert (found["2.15.0-cpu-py3.11"], found["2.15"]) == ("move", "refuse")
+
+
+def test_a_rebuild_replaces_what_was_there_and_the_old_digest_keeps_its_own_tag(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    machine.ages[CPU] = 5
+    old = machine.publish(registry).images[0].digest
+    machine.ages[CPU] = 0
+    new = machine.publish(registry).images[0].digest
+    assert old
+    assert new != old
+    assert visible(registry.named)[build_tag(CPU, old)] == old
+    assert visible(registry.named)["2.15"] == new
+    machine.ages[CPU] = 5
+    again = machine.publish(registry)
+    assert verdicts(again, CPU)["2.15"] == "refuse"
+    assert visible(registry.named)["2.15"] == new
+
+
+def test_a_plan_says_the_same_before_as_what_is_done_after(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    sources = [machine.source(identifier) for identifier in (CPU, GPU)]
+    before = planned(sources, registry, Policy(), signed=True)
+    assert registry.named == {}
+    done = machine.publish(registry, CPU, GPU).images
+    for plan, image in zip(before, done, strict=True):
+        told = {decision.tag: (decision.verdict, decision.why) for decision in image.decisions}
+        foretold = {decision.tag: (decision.verdict, decision.why) for decision in plan.decisions}
+        assert foretold.items() <= told.items()
+        assert len(told) - len(foretold) == 1, "a build's own tag has its digest, which is not known before"
+
+
+def test_tags_that_vanish_are_missed_in_the_end(machine: Machine) -> None:
+    shared = MemoryRegistry()
+
+    def vanish(call: Call) -> None:
+        if call[0] == "tags":
+            shared.named.pop("2.15", None)
+
+    with pytest.raises(PublicationIncomplete, match=r"does not have what was published: 2\.15 is missing"):
+        machine.publish(Line(shared, before=vanish))
+
+
+def faults(
+    shared: MemoryRegistry, machine: Machine, point: int, when: str
+) -> tuple[Line, Callable[[], bool]]:
+    """A line to a registry on which the run is killed at a point; and whether it was."""
+    line, notes = Line(shared), 0
+
+    def kill(now: bool) -> None:
+        machine.dead = machine.dead or now
+        if machine.dead:
+            raise Killed
+
+    def at_note() -> None:
+        nonlocal notes
+        notes += 1
+        kill(when == "note" and notes == point)
+
+    machine.on_note = at_note
+    line.before = lambda _: kill(when == "before" and len(line.calls) == point)
+    line.after = lambda _: kill(when == "after" and len(line.calls) == point)
+    return line, lambda: machine.dead
+
+
+@pytest.mark.parametrize("when", ["before", "after", "note"])
+def test_killed_at_any_step_and_run_again_everything_is_there_once(tmp_path: Path, when: str) -> None:
+    step = 1 if when == "note" else 4
+    for point in range(1, 400, step):
+        shared, machine = MemoryRegistry(), Machine(tmp_path / f"{point}")
+        old = put_image(shared, "2.14.1-cpu-py3.11", age=99)
+        for tag in ("2.15.1", "2.15"):
+            shared.put(tag, old)
+        line, killed = faults(shared, machine, point, when)
+        with suppress(Killed):
+            machine.publish(line, CPU, GPU)
+        if not killed():
+            assert point > 20
+            break
+        evidence_of_new(shared, machine, old)
+        machine.dead, machine.on_note = False, lambda: None
+        images = machine.publish(shared, CPU, GPU).images
+        assert [image.failure for image in images] == [None, None]
+        found = visible(shared.named)
+        assert not [tag for tag in found if tag.startswith("candidate-")]
+        assert found["2.15"] == found["2.15.1"] == images[0].digest
+        assert [what for what, _ in machine.done].count("push") <= 2 + (when != "note")
+        moves = [step.tag for entry in read(shared).entries for step in entry.draft.steps]
+        assert sorted(moves) == sorted(set(moves)), "nothing is written twice"
+
+
+def evidence_of_new(shared: MemoryRegistry, machine: Machine, old: Manifest) -> None:
+    """No tag that people see leads to a new image without evidence."""
+    for tag, digest in visible(shared.named).items():
+        if digest != old.digest and not tag.startswith("candidate-"):
+            machine.prove(shared, digest, "linked")
+
+
+def test_a_registry_that_goes_away_midway_ends_the_run_and_the_next_one_goes_on(machine: Machine) -> None:
+    shared = MemoryRegistry()
+
+    def gone(call: Call) -> None:
+        if call == ("put", "2.15"):
+            raise NetworkError("The registry is gone.", next_step="Try again.")
+
+    with pytest.raises(NetworkError):
+        machine.publish(Line(shared, before=gone))
+    assert "2.15.1" not in visible(shared.named), "all or none"
+    machine.done.clear()
+    machine.publish(shared)
+    assert machine.done == [], "nothing is sent or validated twice"
+    assert {"2.15", "2.15.1"} <= visible(shared.named).keys()
+
+
+def test_an_alias_that_somebody_moves_at_the_same_time_is_his(machine: Machine) -> None:
+    shared = MemoryRegistry()
+    machine.ages[CPU] = 9
+    machine.publish(shared)
+    old = visible(shared.named)["2.15"]
+    theirs = put_image(shared, "2.16.1-cpu-py3.11")
+    machine.ages[CPU] = 0
+
+    def move(call: Call) -> None:
+        if call == ("put", "2.15"):
+            shared.put("2.15", theirs)
+
+    with pytest.raises(TagMoved):
+        machine.publish(Line(shared, after=move))
+    assert visible(shared.named)["2.15"] == theirs.digest
+    assert visible(shared.named)["2.15.1"] == old
+
+
+def test_a_run_that_goes_on_with_another_build_writes_that_down_too(machine: Machine) -> None:
+    shared = MemoryRegistry()
+    machine.ages[CPU] = 5
+
+    def end(call: Call) -> None:
+        if call[0] == "tags" and "2.15" in shared.named and len(read(shared).entries) == 2:
+            raise NetworkError("The registry is gone.", next_step="Try again.")
+
+    with pytest.raises(NetworkError):
+        machine.publish(Line(shared, before=end))
+    old = visible(shared.named)["2.15"]
+    machine.ages[CPU] = 0
+    machine.publish(shared)
+    new = visible(shared.named)["2.15"]
+    assert new != old
+    assert [step.after for _, step in read(shared).of("2.15")] == [old, new]
+
+
+def test_repositories_that_look_alike_have_journals_of_their_own(tmp_path: Path) -> None:
+    names = ["host/a/b", "host/a_b", "host:1/a", "host_1/a", "host/a.b", "host/a-b"]
+    assert len({folder_of(tmp_path, name) for name in names}) == len(names)
+    assert all(folder_of(tmp_path, name).parent == tmp_path / "publish" for name in names)
+
+
+def test_runs_that_were_killed_are_each_found_by_one_other(tmp_path: Path) -> None:
+    with opened_run(tmp_path) as (first, _, others):
+        assert others == []
+        with opened_run(tmp_path) as (second, _, _):
+            assert first != second
+    with opened_run(tmp_path) as (run, journal, others):
+        assert {run, *(other.path.stem for other in others)} == {first, second}
+        with opened_run(tmp_path) as (third, _, none):
+            assert third not in (first, second)
+            assert none == []
+        journal.note("finished")
+        others[0].note("finished")
+    with opened_run(tmp_path) as (fourth, _, _):
+        assert fourth == third

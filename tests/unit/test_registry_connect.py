@@ -1,0 +1,56 @@
+"""From this machine's settings to the client of a registry. Nothing is asked of one here."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from pathlib import Path
+
+from tfimg.cli.edge import Edge
+from tfimg.engine.network import HostNetwork
+from tfimg.registry.client import HttpRegistry
+from tfimg.registry.connect import connect
+from tfimg.registry.connection import Way
+from tfimg.registry.reference import parse_repository
+
+REFERENCE = parse_repository("registry.example:5000/team/tf")
+
+
+def test_the_authority_that_docker_knows_for_a_registry_is_trusted(tmp_path: Path) -> None:
+    own = tmp_path / "registry.example:5000" / "ca.crt"
+    own.parent.mkdir()
+    own.touch()
+    for reference, trusted in ((REFERENCE, str(own)), (parse_repository("other.example/x"), "usual.crt")):
+        there = connect(reference, {}, tmp_path, way=Way(ca="usual.crt"), certificates=tmp_path)
+        assert there._connection._session.verify == trusted
+
+
+def test_who_logged_in_is_known(tmp_path: Path) -> None:
+    auths = {"registry.example:5000": {"auth": b64encode(b"ann:secret").decode()}}
+    (tmp_path / "config.json").write_text(json.dumps({"auths": auths}))
+    for environ, known in (({"DOCKER_CONFIG": str(tmp_path)}, True), ({"HOME": str(tmp_path)}, False)):
+        assert connect(REFERENCE, environ, tmp_path, way=Way())._connection._authorization.known is known
+
+
+def test_the_settings_of_this_machine_are_those_of_its_registries(tmp_path: Path) -> None:
+    variables = {"https_proxy": "http://proxy.example:3128", "no_proxy": "localhost", "UV_DEFAULT_INDEX": "x"}
+    network = HostNetwork(ca=Path("/own.crt"), netrc=None, variables=variables, left_out=())
+    there = Edge().registry(REFERENCE, {"HOME": str(tmp_path)}, tmp_path, network)
+    assert isinstance(there, HttpRegistry)
+    assert there.repository == "registry.example:5000/team/tf"
+    session = there._connection._session
+    assert session.proxies == {"https": "http://proxy.example:3128", "no_proxy": "localhost"}
+    assert (session.verify, session.trust_env) == ("/own.crt", False)
+    assert there._connection.base == "https://registry.example:5000/v2/team/tf/"
+
+
+def test_a_registry_without_tls_is_one_that_is_said_to_be(tmp_path: Path) -> None:
+    network = HostNetwork(ca=None, netrc=None, variables={}, left_out=())
+    there = Edge().registry(REFERENCE, {"HOME": str(tmp_path)}, tmp_path, network, plain=True)
+    assert isinstance(there, HttpRegistry)
+    assert there._connection.base == "http://registry.example:5000/v2/team/tf/"
+
+
+def test_the_hub_answers_elsewhere_than_its_name_says(tmp_path: Path) -> None:
+    there = connect(parse_repository("tfimg/tensorflow"), {}, tmp_path, way=Way())
+    assert there._connection.base == "https://registry-1.docker.io/v2/tfimg/tensorflow/"
