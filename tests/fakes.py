@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
-import tarfile
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfimg.engine.protocol import (
@@ -84,8 +82,6 @@ class FakeEngine:
     asked: list[str] = field(default_factory=list)
     known: Mapping[str, LocalImage] = field(default_factory=dict)
     exports: list[bytes] = field(default_factory=list)
-    loaded: list[dict[str, bytes]] = field(default_factory=list)
-    held: Sequence[Sequence[str]] = ()
 
     def capabilities(self) -> Capabilities:
         return self.found
@@ -131,14 +127,6 @@ class FakeEngine:
     def export(self, name: str) -> Iterator[bytes]:
         self.asked.append(name)
         yield self.exports.pop(0)
-
-    def load(self, archive: Iterable[bytes]) -> None:
-        with tarfile.open(fileobj=io.BytesIO(b"".join(archive))) as opened:
-            self.loaded.append({one.name: opened.extractfile(one).read() for one in opened})  # type: ignore[union-attr]
-
-    def chains(self, repository: str) -> Sequence[Sequence[str]]:
-        self.asked.append(f"chains of {repository}")
-        return self.held
 
     def digest(self, name: str) -> str | None:
         return self.names[name].digest if name in self.names else None

@@ -7,7 +7,7 @@ import re
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -45,7 +45,7 @@ from tfimg.engine.protocol import (
     StoredLayer,
     Toolkit,
 )
-from tfimg.errors import DiskSpaceError, EngineRefused, EngineTooOld, EngineUnavailable, NetworkError
+from tfimg.errors import EngineRefused, EngineTooOld, EngineUnavailable, NetworkError
 from tfimg.process import CommandFailed, run
 
 OLDEST_ENGINE = Version("23.0")
@@ -329,29 +329,6 @@ class DockerEngine:
     def export(self, name: str) -> Iterator[bytes]:
         """See `Engine`."""
         return cast("Iterator[bytes]", self._client.api.get_image(name))
-
-    @_reachable
-    def load(self, archive: Iterable[bytes]) -> None:
-        """See `Engine`. It answers before it begins: that it failed is but a line of its stream."""
-        stream: Iterator[dict[str, Any]] = self._client.api.load_image(archive, quiet=True)  # type: ignore[no-untyped-call]
-        for line in stream:
-            if "error" in line:
-                if "no space left" in line["error"]:
-                    raise DiskSpaceError(
-                        f"The engine's disk is full: {line['error']}.",
-                        next_step="`docker builder prune` removes build cache; or use an engine with more space.",
-                    )
-                raise EngineRefused(
-                    f"The engine at {self.host} does not take layers: {line['error']}.",
-                    next_step="Its own log may say more; `docker builder prune` and the same command start anew.",
-                )
-
-    @_reachable
-    def chains(self, repository: str) -> Sequence[Sequence[str]]:
-        """See `Engine`."""
-        return [
-            image.attrs["RootFS"].get("Layers", []) for image in self._client.images.list(name=repository)
-        ]
 
     @_reachable
     def inventory(self, known: Mapping[str, LocalImage] = NOTHING) -> Sequence[LocalImage]:
