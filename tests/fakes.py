@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
 import tarfile
@@ -88,8 +87,6 @@ class FakeEngine:
     asked: list[str] = field(default_factory=list)
     known: Mapping[str, LocalImage] = field(default_factory=dict)
     exports: list[bytes] = field(default_factory=list)
-    loaded: list[dict[str, bytes]] = field(default_factory=list)
-    held: Sequence[Sequence[str]] = ()
 
     def capabilities(self) -> Capabilities:
         return self.found
@@ -139,14 +136,9 @@ class FakeEngine:
     def load(self, pieces: Iterable[bytes]) -> None:
         with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
             files = {one.name: archive.extractfile(one).read() for one in archive}  # type: ignore[union-attr]
-        self.loaded.append(files)
         for image in json.loads(files.get("index.json", b'{"manifests": []}'))["manifests"]:
             name = image["annotations"]["io.containerd.image.name"]
             self.names[name] = StoredImage(digest=image["digest"], layers=(), unpacked_bytes=0, labels={})
-
-    def chains(self, repository: str) -> Sequence[Sequence[str]]:
-        self.asked.append(f"chains of {repository}")
-        return self.held
 
     def digest(self, name: str) -> str | None:
         return self.names[name].digest if name in self.names else None

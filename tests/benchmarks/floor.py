@@ -113,7 +113,7 @@ def measure(context: Context, identifier: str, folder: Path) -> tuple[Floor, flo
     )  # fmt: skip
     making = timed(
         lambda: make(
-            lock, LayerStore(folder=folder / "store"), source=Source(indexes=[index]), packing="fast",
+            lock, LayerStore(folder=folder / "store"), source=Source(indexes=[index]), compression="fast",
             on_event=lambda *_: None,
         )
     )  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import random
 import shutil
 import subprocess
@@ -19,17 +18,14 @@ from typing import Any, get_args
 import pytest
 import zstandard
 
-from fakes import FakeEngine
 from tfimg.cancellation import Cancellation
 from tfimg.cli.parser.images import COMPRESSIONS
-from tfimg.engine.protocol import StoredImage
 from tfimg.errors import HashMismatchError, Interrupted, LockError
 from tfimg.layers.blob import Blob, BlobWriter
-from tfimg.layers.handover import hand_over, packing
-from tfimg.layers.make import MadeLayer, Source, make
+from tfimg.layers.make import MadeLayer, Source, make, stages
 from tfimg.layers.store import LayerStore
 from tfimg.layers.wheel import unpack
-from tfimg.recipe.layout import SITE, ZSTD_LEVELS, Compression, Packing, parts, wheel_layers
+from tfimg.recipe.layout import SITE, ZSTD_LEVELS, Compression, parts, wheel_layers
 
 Wheel = Callable[..., Path]
 PYTHONS = ("cp39", "cp311")
@@ -240,11 +236,9 @@ def images(wheel: Wheel, tmp_path: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def made(
-    image: dict[str, Any], store: LayerStore, events: list[Any] | None = None, how: Packing = "fast"
-) -> tuple[MadeLayer, ...]:
+def made(image: dict[str, Any], store: LayerStore, events: list[Any] | None = None) -> tuple[MadeLayer, ...]:
     return make(
-        image["lock"], store, source=Source(indexes=[], supplied=image["wheels"]), packing=how,
+        image["lock"], store, source=Source(indexes=[], supplied=image["wheels"]), compression="fast",
         on_event=lambda *event: events.append(event[:2]) if events is not None else None,
     )  # fmt: skip
 
@@ -289,9 +283,11 @@ def test_what_another_python_s_wheel_gave_is_taken(images: dict[str, dict[str, A
 
 
 def test_the_stages_are_images_of_an_oci_layout(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    import json
+
     store = LayerStore(folder=tmp_path / "store")
     layers = made(images["cp39"], store)
-    found = hand_over(layers, store, FakeEngine(), "containerd", on_event=unheard)
+    found = stages(layers, store)
     assert set(found) == {"wheels", "code"}
     for stage, expected in (("wheels", layers), ("code", layers[2:])):
         place, _, digest = found[stage].partition("@sha256:")
@@ -300,70 +296,6 @@ def test_the_stages_are_images_of_an_oci_layout(images: dict[str, dict[str, Any]
         assert [one["digest"] for one in manifest["layers"]] == [one.blob.digest for one in expected]
         config = json.loads((store.blobs / manifest["config"]["digest"][7:]).read_text())
         assert config["rootfs"]["diff_ids"] == [one.blob.diff_id for one in expected]
-
-
-def unheard(*_: object) -> None:
-    """Nobody listens."""
-
-
-def given(images: dict[str, Any], engine: FakeEngine, folder: Path) -> dict[str, Any]:
-    """What a classic store is given: each stage's layers by diff id, with its files, None for one left out."""
-    store, events = LayerStore(folder=folder), list[Any]()
-    layers = made(images, store, how=packing("classic", "fast"))
-    places = hand_over(layers, store, engine, "classic", on_event=lambda *event: events.append(event[:2]))
-    assert events == [("handed over", "started"), ("handed over", "done")]
-    (files,) = engine.loaded
-    found = {}
-    for one in json.loads(files["manifest.json"]):
-        (name,) = one["RepoTags"]
-        (stage,) = (stage for stage, place in places.items() if place == f"docker-image://{name}")
-        diff_ids = json.loads(files[one["Config"]])["rootfs"]["diff_ids"]
-        found[stage] = {
-            diff_id: _unpacked(files.get(file), diff_id)
-            for diff_id, file in zip(diff_ids, one["Layers"], strict=True)
-        }
-    return found
-
-
-def _unpacked(layer: bytes | None, diff_id: str) -> list[str] | None:
-    if layer is None:
-        return None
-    assert diff_id == f"sha256:{hashlib.sha256(layer).hexdigest()}"
-    with tarfile.open(fileobj=io.BytesIO(layer)) as opened:
-        return [one.name.removeprefix(f"{SITE[1:]}/") for one in opened if one.isfile()]
-
-
-def test_a_classic_store_is_given_images_of_layers_as_they_lie_in_it(
-    images: dict[str, dict[str, Any]], tmp_path: Path
-) -> None:
-    found = given(images["cp39"], FakeEngine(), tmp_path / "store")
-    shared, own = list(found["wheels"].values())[1:3]
-    assert (shared, "tensorflow/own.cp39.so" in (own or [])) == ([LIBRARY], True)
-    assert list(found["code"].items()) == list(found["wheels"].items())[2:]
-
-
-def test_a_classic_store_is_not_given_the_lowest_layers_that_it_has(
-    images: dict[str, dict[str, Any]], tmp_path: Path
-) -> None:
-    first = given(images["cp39"], FakeEngine(), tmp_path / "first")["wheels"]
-    engine = FakeEngine(held=[list(first), ["sha256:other"], []])
-    second = given(images["cp311"], engine, tmp_path / "second")
-    left_out = [diff_id for diff_id, files in second["wheels"].items() if files is None]
-    assert left_out == list(first)[:2], "what is the same for both Pythons"
-    assert None not in second["code"].values()
-
-
-def test_a_classic_store_that_has_everything_is_given_nothing(
-    images: dict[str, dict[str, Any]], tmp_path: Path
-) -> None:
-    store, events = LayerStore(folder=tmp_path / "store"), list[Any]()
-    layers = made(images["cp39"], store, how="none")
-    engine = FakeEngine()
-    places = hand_over(layers, store, engine, "classic", on_event=unheard)
-    have = StoredImage(digest="sha256:1", layers=(), unpacked_bytes=0, labels={})
-    engine.names = {place.removeprefix("docker-image://"): have for place in places.values()}
-    again = hand_over(layers, store, engine, "classic", on_event=lambda *event: events.append(event))
-    assert (again, len(engine.loaded), events) == (places, 1, [])
 
 
 def test_a_wheel_that_nobody_has_stops_everything(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
@@ -397,7 +329,7 @@ def test_a_wheel_that_two_images_need_is_taken_from_neither(wheel: Wheel, tmp_pa
             done.extend(made(images[1], store))
 
     source = Source(indexes=[], supplied=images[0]["wheels"])
-    first = make(images[0]["lock"], store, source=source, packing="fast", on_event=meanwhile)
+    first = make(images[0]["lock"], store, source=source, compression="fast", on_event=meanwhile)
     assert len(first) == len(done) == 1
     assert first[0].blob.files == done[0].blob.files > 2
     assert not list((store.folder / "wheels").glob("*/*"))

@@ -70,7 +70,7 @@ class Work:
 class Means:
     """What every image of a run is made with. `fresh` forgets cached steps; `reuse` believes kept reports.
 
-    `hand_in` makes the stages of a plan that an engine of such capabilities need not build, and hands them over.
+    `hand_in` makes the stages of a plan that an engine of such capabilities need not build.
     """
 
     network: HostNetwork
@@ -83,7 +83,7 @@ class Means:
     reuse: bool
     cache: Cache
     compression: Compression
-    hand_in: Callable[[Plan, Engine, Capabilities, Callable[[BuildEvent], None]], Mapping[str, str]]
+    hand_in: Callable[[Plan, Capabilities, Callable[[BuildEvent], None]], Mapping[str, str]]
 
     def subject(self, trial: Trial, content: str) -> Subject:
         """What a report on an image's content would be about."""
@@ -123,7 +123,7 @@ def make(
     built = building.build(
         work.plan, name=name, base=work.base, engine=engine, capabilities=capabilities, network=means.network,
         context=means.context, labels=work.labels, fresh=means.fresh, cache=means.cache,
-        compression=means.compression, stages=means.hand_in(work.plan, engine, capabilities, progress.build),
+        compression=means.compression, stages=means.hand_in(work.plan, capabilities, progress.build),
         on_event=progress.build,
     )  # fmt: skip
     try:

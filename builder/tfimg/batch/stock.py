@@ -15,7 +15,6 @@ from tfimg.batch.schedule import Worker
 from tfimg.engine.protocol import LocalImage
 from tfimg.errors import EngineRefused
 from tfimg.journal import Journal
-from tfimg.layers.handover import IMAGES as LAYERS
 from tfimg.recipe.labels import IDENTIFIER, RECIPE
 from tfimg.workspace import write_atomically
 
@@ -78,16 +77,12 @@ def sweep(worker: Worker, journal: Journal, images: Iterable[LocalImage]) -> Seq
 
 
 def prune(worker: Worker, journal: Journal) -> None:
-    """Make room with what is ours alone.
-
-    Left candidates, images of ours without a name, layers that were handed over, our own engine's cache.
-    """
+    """Make room with what is ours alone: left candidates, images of ours without a name, our own engine's cache."""
     images = worker.engine.inventory()
     sweep(worker, journal, images)
-    nameless = [image.digest for image in images if not image.names and IDENTIFIER in image.labels]
-    layers = [name for image in images for name in image.names if name.startswith(f"{LAYERS}:")]
-    for left in (*nameless, *layers):
-        with suppress(EngineRefused):  # a container still needs it
-            worker.engine.remove(left)
+    for image in images:
+        if not image.names and IDENTIFIER in image.labels:
+            with suppress(EngineRefused):  # a container still needs it
+                worker.engine.remove(image.digest)
     if worker.own:
         worker.engine.prune_cache()

@@ -14,7 +14,7 @@ from tfimg.errors import UsageError
 
 if TYPE_CHECKING:
     from tfimg.engine.network import HostNetwork
-    from tfimg.engine.protocol import Engine, Store
+    from tfimg.engine.protocol import Engine
     from tfimg.host.survey import Host
     from tfimg.layers.make import Told
     from tfimg.leaks.rules import Rule
@@ -75,20 +75,17 @@ class Edge:
         return pip_settings()
 
     def stages(
-        self, lock: Layers, folder: Path, network: HostNetwork, *, engine: Engine, kind: Store,
+        self, lock: Layers, folder: Path, network: HostNetwork, *,
         supplied: Sequence[Path], compression: Compression, fresh: bool, on_event: Told,
     ) -> dict[str, str]:  # fmt: skip
-        """Stages of a Dockerfile, made of wheels and kept in `folder`; see `tfimg.layers`."""
-        from tfimg.layers.handover import hand_over, packing
-        from tfimg.layers.make import Source, make
+        """Stages of a Dockerfile, made of wheels and kept in `folder`; see `tfimg.layers.make`."""
+        from tfimg.layers.make import Source, make, stages
         from tfimg.layers.store import LayerStore
 
         store = LayerStore(folder=folder)
         source = Source(indexes=self._indexes(network), supplied=supplied)
-        made = make(
-            lock, store, source=source, packing=packing(kind, compression), fresh=fresh, on_event=on_event
-        )
-        return hand_over(made, store, engine, kind, on_event=on_event)
+        made = make(lock, store, source=source, compression=compression, fresh=fresh, on_event=on_event)
+        return stages(made, store)
 
     def registry(
         self, reference: Reference, environ: Mapping[str, str], state: Path, network: HostNetwork, *,

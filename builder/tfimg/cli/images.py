@@ -87,7 +87,7 @@ def _build_one(context: Context) -> ImageSpec:
     with (
         explaining(context),
         follow(context) as progress,
-        ahead(partial(means.hand_in, planned, engine, capabilities, progress.build)) as stages,
+        ahead(partial(means.hand_in, planned, capabilities, progress.build)) as stages,
     ):
         base = prepare_base(context, planned.spec, mirrors, fresh=context.arguments.renew_base)
         work = Work(
@@ -147,7 +147,6 @@ def hand_in(
     context: Context,
     folder: Path,
     planned: Plan,
-    engine: Engine,
     capabilities: Capabilities,
     tell: Callable[[BuildEvent], None],
 ) -> dict[str, str]:
@@ -159,7 +158,7 @@ def hand_in(
         tell(StageEvent(step=f"layer {layer}", state=state, seconds=round(seconds, 3)))
 
     return context.edge.stages(
-        planned.lock, folder, context.network, engine=engine, kind=capabilities.store,
+        planned.lock, folder, context.network,
         supplied=planned.wheels, compression=context.arguments.compression,
         fresh=context.arguments.no_cache, on_event=told,
     )  # fmt: skip

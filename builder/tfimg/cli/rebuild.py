@@ -49,7 +49,7 @@ def _built(
     built = building.build(
         planned, name=name, base=base, engine=context.engine, capabilities=capabilities, network=context.network,
         context=means.context, labels=labels_of(context, planned, base, capabilities), fresh=True,
-        compression=means.compression, stages=means.hand_in(planned, context.engine, capabilities, tell), on_event=tell,
+        compression=means.compression, stages=means.hand_in(planned, capabilities, tell), on_event=tell,
     )  # fmt: skip
     try:
         yield built.name

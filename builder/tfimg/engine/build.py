@@ -27,8 +27,8 @@ NEEDED_BYTES: dict[Device, int] = {"cpu": 7_000_000_000, "gpu": 20_000_000_000, 
 wheels are up to a fifth larger; libtpu adds what its wheel has."""
 
 PACKED_BYTES: dict[Device, int] = {"cpu": 5_000_000_000, "gpu": 13_000_000_000, "tpu": 6_000_000_000}
-"""The same of a build that is handed its layers as its store keeps them: 3.0 GB at most for 2.15.1 on CPU and 9.7 GB
-with CUDA 12.2, with the layers that are kept, and 0.6 GB for the base."""
+"""The same of a build that is handed its layers: 3.0 GB at most for 2.15.1 on CPU and 9.7 GB with CUDA 12.2, with the
+layers that are kept, and 0.6 GB for the base."""
 
 
 CANDIDATE = "tfimg/candidate"
@@ -81,7 +81,7 @@ def choose_output(capabilities: Capabilities, name: str, compression: Compressio
 
 def check_space(capabilities: Capabilities, device: Device) -> None:
     """Raises `DiskSpaceError` when the engine's disk is known to be too full to start."""
-    free, needed = capabilities.free_bytes, needed_bytes(device, packed=capabilities.keeps_packed)
+    free, needed = capabilities.free_bytes, needed_bytes(device, packed=capabilities.takes_layers)
     if free is not None and free < needed:
         raise DiskSpaceError(
             f"The engine's disk has {free / 1e9:.1f} GB free below {capabilities.data_root}, and a build needs "
@@ -92,7 +92,7 @@ def check_space(capabilities: Capabilities, device: Device) -> None:
 
 
 def needed_bytes(device: Device, *, packed: bool) -> int:
-    """Free disk that a build is not started without. `packed`: it is handed layers as its store keeps them."""
+    """Free disk that a build is not started without. `packed`: it is handed its layers."""
     return (PACKED_BYTES if packed else NEEDED_BYTES)[device]
 
 

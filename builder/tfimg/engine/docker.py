@@ -385,13 +385,6 @@ class DockerEngine:
         )
 
     @_reachable
-    def chains(self, repository: str) -> Sequence[Sequence[str]]:
-        """See `Engine`."""
-        return [
-            image.attrs["RootFS"].get("Layers", []) for image in self._client.images.list(name=repository)
-        ]
-
-    @_reachable
     def inventory(self, known: Mapping[str, LocalImage] = NOTHING) -> Sequence[LocalImage]:
         """See `Engine`. The list has no layers, so each image is asked for them, several at once."""
         listed: list[dict[str, Any]] = self._client.api.images()

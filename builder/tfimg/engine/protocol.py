@@ -30,16 +30,8 @@ class Capabilities:
 
     @property
     def takes_layers(self) -> bool:
-        """Can it be handed layers? One on another machine fetches wheels faster than layers from here.
-
-        A builder of its own has no classic store.
-        """
-        return self.free_bytes is not None and (self.store == "containerd" or self.builder is None)
-
-    @property
-    def keeps_packed(self) -> bool:
-        """Is it handed layers as its store keeps them?"""
-        return self.takes_layers and self.store == "containerd"
+        """Can it be handed layers as they are? One on another machine fetches wheels faster than layers from here."""
+        return self.store == "containerd" and self.free_bytes is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -274,10 +266,6 @@ class Engine(Protocol):
 
     def registry_digest(self, reference: str) -> str:
         """Digest that a registry has for a reference. Raises `NetworkError` when it cannot be asked or has none."""
-        ...
-
-    def chains(self, repository: str) -> Sequence[Sequence[str]]:
-        """The diff ids of the layers of each image of a repository's, lowest first."""
         ...
 
     def push(self, name: str, on_event: Callable[[ProgressEvent], None]) -> str:

@@ -170,7 +170,7 @@ def disk(case: Case) -> Found:
         return Found("absent", "the engine's disk cannot be seen")
     device = case.spec.device if case.spec else "cpu"
     found = f"{case.builder.free_bytes / 1e9:.1f} GB free below {case.builder.data_root}"
-    least = needed_bytes(device, packed=case.builder.keeps_packed)
+    least = needed_bytes(device, packed=case.builder.takes_layers)
     if case.builder.free_bytes < least:
         needed = f"a build for a {DEVICE_NAMES[device]} needs {least / 1e9:.0f} GB"
         step = "`docker builder prune` removes build cache, `docker image prune` unnamed images."

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import zstandard
 from isal import isal_zlib
 
-from tfimg.recipe.layout import ZSTD_LEVELS, Packing
+from tfimg.recipe.layout import ZSTD_LEVELS, Compression
 from tfimg.recipe.render import EPOCH
 
 GZIP_LEVEL = 3
@@ -47,13 +47,14 @@ class BlobWriter:
     `go_on` is called for each piece, and raises where the layer is not wanted any more.
     """
 
-    def __init__(self, sink: BinaryIO, packing: Packing, go_on: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, sink: BinaryIO, compression: Compression, go_on: Callable[[], None] = lambda: None
+    ) -> None:
         self._go_on = go_on
-        self._kind = {"gzip": "+gzip", "none": ""}.get(packing, "+zstd")
-        self._compressor = _compressor(packing)
+        self._kind = "gzip" if compression == "gzip" else "zstd"
+        self._compressor = _compressor(compression)
         self._sink = sink
-        self._inner = hashlib.sha256()
-        self._outer = hashlib.sha256() if self._compressor else self._inner
+        self._inner, self._outer = hashlib.sha256(), hashlib.sha256()
         self._unpacked = self._size = self._files = 0
         self._seen: set[PurePosixPath] = set()
 
@@ -83,10 +84,9 @@ class BlobWriter:
     def close(self) -> Blob:
         """End the layer."""
         self._write(bytes(2 * tarfile.BLOCKSIZE))
-        if self._compressor:
-            self._out(self._compressor.flush())
+        self._out(self._compressor.flush())
         return Blob(
-            media_type=f"application/vnd.oci.image.layer.v1.tar{self._kind}",
+            media_type=f"application/vnd.oci.image.layer.v1.tar+{self._kind}",
             digest=f"sha256:{self._outer.hexdigest()}", diff_id=f"sha256:{self._inner.hexdigest()}",
             size=self._size, unpacked=self._unpacked, files=self._files,
         )  # fmt: skip
@@ -99,24 +99,20 @@ class BlobWriter:
     def _write(self, data: bytes) -> None:
         self._inner.update(data)
         self._unpacked += len(data)
-        self._out(self._compressor.compress(data) if self._compressor else data)
+        self._out(self._compressor.compress(data))
 
     def _out(self, data: bytes) -> None:
         if data:
-            if self._compressor:  # else it is hashed already
-                self._outer.update(data)
+            self._outer.update(data)
             self._sink.write(data)
             self._size += len(data)
 
 
-def _compressor(packing: Packing) -> Any:
-    """What packs a layer, None where it stays as it is."""
-    if packing == "none":
-        return None
-    if packing == "gzip":
+def _compressor(compression: Compression) -> Any:
+    if compression == "gzip":
         # 31: a header of gzip's, which has no time in it, and a window of 32 KiB.
         return isal_zlib.compressobj(GZIP_LEVEL, wbits=31)
     parameters = zstandard.ZstdCompressionParameters.from_level(
-        ZSTD_LEVELS[packing], window_log=WINDOW_LOG, enable_ldm=True, threads=THREADS
+        ZSTD_LEVELS[compression], window_log=WINDOW_LOG, enable_ldm=True, threads=THREADS
     )
     return zstandard.ZstdCompressor(compression_params=parameters).compressobj()

@@ -20,7 +20,7 @@ from tfimg.layers.fetch import fetch
 from tfimg.layers.pack import Packer, key, layers_of
 from tfimg.layers.store import LayerStore
 from tfimg.proof.index import Index
-from tfimg.recipe.layout import Packing, Part, WheelLayer, parts, wheel_layers
+from tfimg.recipe.layout import Compression, Part, WheelLayer, parts, wheel_layers
 from tfimg.recipe.lockfile import Layers, LockedPackage, read_packages
 
 DOWNLOADS = 8
@@ -55,7 +55,7 @@ def make(
     store: LayerStore,
     *,
     source: Source,
-    packing: Packing,
+    compression: Compression,
     on_event: Told,
     fresh: bool = False,
 ) -> tuple[MadeLayer, ...]:
@@ -70,7 +70,7 @@ def make(
         if stopped.is_set():
             raise _Stopped
 
-    packer = Packer(store=store, packing=packing, fresh=fresh, go_on=go_on)
+    packer = Packer(store=store, compression=compression, fresh=fresh, go_on=go_on)
     made: dict[WheelLayer, MadeLayer] = {}
     missing = []
     for part in parts(lock):
@@ -84,6 +84,17 @@ def make(
         made |= _packed(missing, packer, source, told, stopped)
         store.prune()
     return tuple(made[layer] for layer in wheel_layers(lock))
+
+
+def stages(made: Sequence[MadeLayer], store: LayerStore) -> dict[str, str]:
+    """The stages of the Dockerfile that these layers are, and where BuildKit finds them."""
+    full = [one for one in made if one.blob.files]
+    code = [one.blob for one in full if not one.layer.shared]
+    blobs = [one.blob for one in full]
+    return {
+        "wheels": store.stage(blobs, architecture="amd64"),
+        "code": store.stage(code, architecture="amd64"),
+    }
 
 
 def _cached(found: Mapping[WheelLayer, Blob]) -> dict[WheelLayer, MadeLayer]:
@@ -108,7 +119,7 @@ def _packed(
 
     def packed(part: Part, wheels: Sequence[Future[Path | None]]) -> dict[WheelLayer, MadeLayer]:
         files = [file for wheel in wheels if (file := wheel.result())]
-        with store.exclusive(key(layers_of(part)[0], packer.packing), go_on):
+        with store.exclusive(key(layers_of(part)[0], packer.compression), go_on):
             if found := packer.found(part):
                 return _cached(found)
             for layer in layers_of(part):

@@ -13,7 +13,7 @@ from typing import BinaryIO
 from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.store import LayerStore
 from tfimg.layers.wheel import contents, unpack
-from tfimg.recipe.layout import Packing, Part, WheelLayer, wheel_layers
+from tfimg.recipe.layout import Compression, Part, WheelLayer, wheel_layers
 from tfimg.recipe.lockfile import read_packages
 
 FORMAT = "2"
@@ -25,9 +25,9 @@ def layers_of(part: Part) -> tuple[WheelLayer, ...]:
     return tuple(wheel_layers({part.name: part.lock}))
 
 
-def key(layer: WheelLayer, packing: Packing) -> str:
+def key(layer: WheelLayer, compression: Compression) -> str:
     """What a layer is found by in the store: all that its bytes depend on."""
-    words = [FORMAT, packing, str(layer.shared), *layer.part.shared]
+    words = [FORMAT, compression, str(layer.shared), *layer.part.shared]
     words += [package.sha256 for package in read_packages({layer.part.name: layer.part.lock})]
     return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
@@ -37,7 +37,7 @@ class Packer:
     """Packs layers into a store. `fresh` believes nothing that is there; `go_on` raises where it is to stop."""
 
     store: LayerStore
-    packing: Packing
+    compression: Compression
     fresh: bool
     go_on: Callable[[], None]
 
@@ -63,9 +63,9 @@ class Packer:
             for layer, one in pending.items():
                 made[layer] = one.writer.close()
                 one.sink.flush()
-                self.store.keep(key(layer, self.packing), made[layer], one.path)
+                self.store.keep(key(layer, self.compression), made[layer], one.path)
         for layer, blob in made.items():
-            self.store.remember(key(layer, self.packing), blob)
+            self.store.remember(key(layer, self.compression), blob)
             if layer.shared and not part.whole:
                 self.store.remember(self._content_key(part, wheels), blob)
         for wheel in wheels:
@@ -73,7 +73,7 @@ class Packer:
         return made
 
     def _kept(self, layer: WheelLayer) -> Blob | None:
-        return self.store.find(key(layer, self.packing))
+        return self.store.find(key(layer, self.compression))
 
     def _of_another_python(self, part: Part, wheels: Sequence[Path]) -> dict[WheelLayer, Blob]:
         if part.whole or not part.shared or self.fresh:
@@ -84,14 +84,14 @@ class Packer:
     def _content_key(self, part: Part, wheels: Sequence[Path]) -> str:
         """What is the same for every Python has, in its wheels' own words, the same hashes."""
         listed = [line for wheel in wheels for line in contents(wheel, part.shared)]
-        return hashlib.sha256("\n".join([FORMAT, self.packing, *listed]).encode()).hexdigest()
+        return hashlib.sha256("\n".join([FORMAT, self.compression, *listed]).encode()).hexdigest()
 
     @contextmanager
     def _pending(self) -> Iterator[_Pending]:
         path = self.store.folder / f"layer-{token_hex(8)}"
         try:
             with path.open("wb") as sink:
-                yield _Pending(path, sink, BlobWriter(sink, self.packing, self.go_on))
+                yield _Pending(path, sink, BlobWriter(sink, self.compression, self.go_on))
         finally:
             path.unlink(missing_ok=True)
 

@@ -61,11 +61,10 @@ class LayerStore:
 
     def stage(self, blobs: Sequence[Blob], *, architecture: str) -> str:
         """Write an image of layers, lowest first, and return where BuildKit finds it."""
-        return f"oci-layout://{self.folder}@{self.image(blobs, architecture=architecture)}"
+        return f"oci-layout://{self.folder}@{self._image(blobs, architecture)}"
 
-    def config(self, blobs: Sequence[Blob], *, architecture: str) -> bytes:
-        """The configuration of an image of layers, lowest first."""
-        return _text(
+    def _image(self, blobs: Sequence[Blob], architecture: str) -> str:
+        config = self._put(
             {
                 "architecture": architecture,
                 "os": "linux",
@@ -73,16 +72,6 @@ class LayerStore:
                 "rootfs": {"type": "layers", "diff_ids": [blob.diff_id for blob in blobs]},
             }
         )
-
-    def read(self, blob: Blob, piece: int) -> Iterator[bytes]:
-        """A layer's bytes, `piece` at a time."""
-        with self._path(blob.digest).open("rb") as content:
-            while data := content.read(piece):
-                yield data
-
-    def image(self, blobs: Sequence[Blob], *, architecture: str) -> str:
-        """Write an image of layers, lowest first, and return its digest."""
-        config = self._put(self.config(blobs, architecture=architecture))
         layers = [{"mediaType": blob.media_type, "digest": blob.digest, "size": blob.size} for blob in blobs]
         kind = "application/vnd.oci.image.manifest.v1+json"
         manifest = {
@@ -91,7 +80,7 @@ class LayerStore:
             "config": {"mediaType": "application/vnd.oci.image.config.v1+json", **config},
             "layers": layers,
         }
-        return str(self._put(_text(manifest))["digest"])
+        return str(self._put(manifest)["digest"])
 
     @contextmanager
     def exclusive(self, name: str, go_on: Callable[[], None]) -> Iterator[None]:
@@ -114,14 +103,11 @@ class LayerStore:
             if kept > limit:
                 file.unlink(missing_ok=True)
 
-    def _put(self, text: bytes) -> dict[str, Any]:
-        digest = f"sha256:{hashlib.sha256(text).hexdigest()}"
-        write_atomically(self._path(digest), text.decode())
+    def _put(self, document: dict[str, Any]) -> dict[str, Any]:
+        text = json.dumps(document, sort_keys=True)
+        digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+        write_atomically(self._path(digest), text)
         return {"digest": digest, "size": len(text)}
 
     def _path(self, digest: str) -> Path:
         return self.blobs / digest.removeprefix("sha256:")
-
-
-def _text(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, sort_keys=True).encode()

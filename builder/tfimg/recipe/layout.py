@@ -13,10 +13,7 @@ Compression = Literal["fast", "small", "gzip"]
 """How layers are packed: with zstd, to run where they were built, or to be kept and pulled by many; or with gzip, for
 machines that do not know zstd (Docker before 23.0)."""
 
-Packing = Literal["fast", "small", "gzip", "none"]
-"""How a layer is packed on its way: compressed for a store that keeps it so, or not at all."""
-
-ZSTD_LEVELS: Mapping[Packing, int] = {"fast": 3, "small": 9}
+ZSTD_LEVELS: Mapping[Compression, int] = {"fast": 3, "small": 9}
 
 SITE = "/opt/tensorflow/lib/python3/site-packages"
 """Where wheels are installed: a path without Python's version."""
