@@ -98,7 +98,7 @@ def registry(engine: DockerEngine, folder: Path, behaviour: Behaviour = OPEN) ->
             container = DockerContainer(name).with_exposed_ports(5000)
             container.with_volume_mapping(str(place / "auth"), "/auth", "ro")
             if behaviour.megabytes:
-                container.with_kwargs(tmpfs={"/registry": f"size={behaviour.megabytes}m"})
+                container.with_tmpfs_mount("/registry", f"size={behaviour.megabytes}m")
             with container as running:
                 address = f"127.0.0.1:{running.get_exposed_port(5000)}"
                 wait_for(f"{'https' if behaviour.certificate else 'http'}://{address}/v2/")
