@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from tfimg.batch.pipeline import Means, Work
 from tfimg.cli.context import Context
@@ -65,10 +64,10 @@ def stand_in(work: Work) -> None:
 
 def keep_reports(works: Sequence[Work], means: Means, context: Context) -> None:
     """Put a file where each image's report would be kept; that it is there is all that is asked."""
-    content = {name: image.content for image in context.engine.inventory({}) for name in image.names}
+    content = {name: image.content for image in context.engine.inventory() for name in image.names}
     means.kept.folder.mkdir(parents=True)
     for work in works:
-        Path(means.kept.folder / means.subject(work, content[work.plan.tags[0]]).name).touch()
+        (means.kept.folder / means.subject(work, content[work.plan.tags[0]]).name).touch()
 
 
 def timed(argv: Sequence[str], environ: Mapping[str, str]) -> float:

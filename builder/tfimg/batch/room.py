@@ -19,7 +19,8 @@ GROWTH: dict[Device, float] = {"cpu": 3.5, "gpu": 2.4, "tpu": 3.5}
 caches besides the image itself. 5.9 GB for 1.7 GB of 2.15.1 on CPU, 16 GB for 6.9 GB with CUDA 12.2."""
 
 PACKED_GROWTH: dict[Device, float] = {"cpu": 2.1, "gpu": 1.6, "tpu": 2.1}
-"""The same of a build that is handed its layers: 3.6 GB for 1.7 GB of 2.15.1 on CPU, 10.3 GB for 6.5 GB with CUDA."""
+"""The same of a build that is handed its layers: 3.6 GB for 1.7 GB of 2.15.1 on CPU, 10.3 GB for 6.5 GB with CUDA;
+TPU as CPU, not measured."""
 
 MEMORY_BYTES = 2_000_000_000
 """Memory that one image is given while it is made. The standard profile took 1.1 GB at most in 2.15.1 on CPU (its

@@ -28,7 +28,8 @@ wheels are up to a fifth larger; libtpu adds what its wheel has."""
 
 PACKED_BYTES: dict[Device, int] = {"cpu": 5_000_000_000, "gpu": 13_000_000_000, "tpu": 6_000_000_000}
 """The same of a build that is handed its layers: 3.0 GB at most for 2.15.1 on CPU and 9.7 GB with CUDA 12.2, with the
-layers that are kept, and 0.6 GB for the base."""
+layers that are kept, and 0.6 GB for the base, rounded up as those above. Not measured for
+TPUs: what libtpu adds to CPU."""
 
 
 CANDIDATE = "tfimg/candidate"

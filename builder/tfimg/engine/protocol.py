@@ -123,7 +123,10 @@ BuildEvent = StageEvent | LogEvent | ProgressEvent
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredLayer:
-    """A layer as the engine's store holds it. `size` is bytes of the blob, compressed if its media type says so."""
+    """A layer as the engine's store holds it.
+
+    `size` is bytes of the blob, compressed if its media type says so, or of the files in a classic store.
+    """
 
     digest: str
     media_type: str
