@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING
 from checks import CHECKS
 from contract import PROFILES, Facts, FactsError, parse_facts
 from explained import with_explanation
+from machine import gpus, machine
 from screen import Screen
 from selection import Selection, select
 from stream import claim_stdout
 from supervisor import Order, supervise
 from verdict import BAD_USAGE, Tally
-
-from machine import gpus, machine
 
 if TYPE_CHECKING:
     from typing import Any

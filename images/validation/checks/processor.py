@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed, CheckSkipped
-
 from machine import processor_name
 
 if TYPE_CHECKING:
