@@ -62,6 +62,10 @@ KINDS = {
 """What `cosign verify-attestation --type` calls each kind."""
 
 
+TRUSTED_ROOT = "application/vnd.dev.sigstore.trustedroot+json;version=0.1"
+"""cosign 2.5 asks the network for whom Sigstore trusts, also where a key is all it needs; a file that names nobody does."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tools:
     """Debian 13's cosign and oras, in containers on this machine's network, with one folder of ours."""
@@ -98,12 +102,12 @@ def made(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """A small image on Debian 13, built and validated; yields its report."""
     folder = tmp_path_factory.mktemp("small")
     small(folder / "workspace")
-    report = folder / "report.json"
-    ended = tfimg(
-        "build", IDENTIFIER, "--base", "bootstrap", "--repository", LOCAL, "--report", str(report), "--json",
-        env={"TFIMG_WORKSPACE": str(folder / "workspace")},
-    )  # fmt: skip
+    environ = {"TFIMG_WORKSPACE": str(folder / "workspace")}
+    ended = tfimg("build", IDENTIFIER, "--base", "bootstrap", "--repository", LOCAL, "--json", env=environ)
     assert ended.code == 0, ended.stderr
+    report = folder / "report.json"
+    validated = tfimg("validate", f"{LOCAL}:{IDENTIFIER}", "--report", str(report), env=environ)
+    assert validated.code == 0, validated.stderr
     yield report
     for tag in ended.documents[-1].get("tags", ()):
         engine.remove(tag)
@@ -114,6 +118,7 @@ def tools(engine: DockerEngine, made: Path, tmp_path_factory: pytest.TempPathFac
     assert made.exists()
     folder = tmp_path_factory.mktemp("tools")
     (folder / "Dockerfile").write_text(DOCKERFILE)
+    (folder / "nobody.json").write_text(json.dumps({"mediaType": TRUSTED_ROOT}))
     docker("build", f"--tag={TOOLS}", str(folder), host=engine.host)
     yield Tools(host=engine.host, folder=folder)
     engine.remove(TOOLS)
@@ -188,6 +193,9 @@ def verify(tools: Tools, image: str, *options: str, key: str = "ours.pub") -> En
     return tools("cosign", "verify", f"--key={key}", "--insecure-ignore-tlog=true", *options, image)
 
 
+BUNDLES = ("--new-bundle-format", "--trusted-root=nobody.json")
+
+
 def attestation(tools: Tools, image: str, kind: str, *options: str, key: str = "ours.pub") -> Ended:
     return tools(
         "cosign", "verify-attestation", f"--key={key}", "--insecure-ignore-tlog=true", f"--type={kind}", *options, image
@@ -212,13 +220,14 @@ def test_cosign_accepts_each_statement(tools: Tools, published: Published, kind:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_cosign_accepts_each_bundle(tools: Tools, published: Published, kind: str) -> None:
-    ended = attestation(tools, published.image, KINDS[kind], "--new-bundle-format")
+    ended = attestation(tools, published.image, KINDS[kind], *BUNDLES)
     assert ended.code == 0, ended.stderr
 
 
 def test_cosign_refuses_another_key(tools: Tools, published: Published) -> None:
     assert verify(tools, published.image, key="theirs.pub").code != 0
     assert attestation(tools, published.image, TEST_RESULT, key="theirs.pub").code != 0
+    assert attestation(tools, published.image, TEST_RESULT, *BUNDLES, key="theirs.pub").code != 0
 
 
 def under(published: Published, ending: str) -> list[dict[str, Any]]:
