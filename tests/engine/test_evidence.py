@@ -63,7 +63,7 @@ KINDS = {
 
 
 TRUSTED_ROOT = "application/vnd.dev.sigstore.trustedroot+json;version=0.1"
-"""cosign 2.5 asks the network for whom Sigstore trusts, also where a key is all it needs; a file that names nobody does."""
+"""cosign 2.5 asks the network whom Sigstore trusts even where a key is given; a file that names nobody will do."""
 
 
 @dataclass(frozen=True, kw_only=True)

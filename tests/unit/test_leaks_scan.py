@@ -172,6 +172,18 @@ def test_public_certificates_and_keys_are_none(registry: MemoryRegistry) -> None
     assert scanned(registry) == ()
 
 
+def test_what_everybody_has_is_none_and_the_same_elsewhere_is_one(registry: MemoryRegistry) -> None:
+    """Debian's libgnutls has the keys of its own tests in it."""
+    key = b"-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIPAKWV7+pZe9c5EubMNf\n" + TOKEN.encode()
+    files = {"usr/lib/x86_64-linux-gnu/libgnutls.so.30.40.3": key, "srv/libgnutls.so.30": key}
+    put_image(registry, "1", [files])
+    assert traces(scanned(registry)) == [
+        ("layer", "usr/lib/x86_64-linux-gnu/libgnutls.so.30.40.3", "token"),
+        ("layer", "srv/libgnutls.so.30", "private key"),
+        ("layer", "srv/libgnutls.so.30", "token"),
+    ]
+
+
 def test_a_secret_is_not_told(registry: MemoryRegistry) -> None:
     put_image(registry, "1", [{"srv/key": TOKEN.encode(), "root/.netrc": f"password {HOST}".encode()}])
     told = " ".join(finding.text + json.dumps(document(finding)) for finding in scanned(registry))

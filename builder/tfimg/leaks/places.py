@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tfimg.contents.unpack import Places, unpacked, walk
-from tfimg.leaks.rules import Kind, named_like_a_secret
+from tfimg.leaks.rules import Kind, named_like_a_secret, public
 from tfimg.leaks.search import MOST, Passing, Search
 
 Place = Literal["layer", "environment", "label", "history", "annotation", "configuration", "document"]
@@ -51,7 +51,7 @@ def in_layer(pieces: Iterator[bytes], search: Search, on_bytes: Callable[[int], 
         Trace(place="layer", path=places.at(one.offset), kind=one.kind, what=one.what, shown=one.shown)
         for one in passing.close()
     )
-    return tuple(dict.fromkeys([*named, *found]))
+    return tuple(one for one in dict.fromkeys([*named, *found]) if not public(one.path, one.kind))
 
 
 def _named(path: str, what: str, size: int) -> Trace:

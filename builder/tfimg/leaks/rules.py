@@ -155,6 +155,12 @@ FILES: tuple[tuple[str, str], ...] = (
 )  # fmt: skip
 """Names of files that hold secrets where they hold anything: whole paths, or, without a slash, their last parts."""
 
+PUBLIC: tuple[tuple[str, Kind], ...] = (
+    # GnuTLS carries the keys of its own power-on tests (lib/crypto-selftests-pk.c).
+    (r"usr/lib/[\w-]+/libgnutls\.so\.[\d.]+", "private key"),
+)
+"""Files that a distribution ships to everybody with something that looks like a secret in them, and what that is."""
+
 _BY_NAME = tuple((re.compile(form), "/" in form, what) for form, what in FILES)
 
 
@@ -165,3 +171,8 @@ def named_like_a_secret(path: str) -> str | None:
         if form.fullmatch(path if whole else last):
             return what
     return None
+
+
+def public(path: str, kind: Kind) -> bool:
+    """Whether everybody has that file, and a thing of that kind in it; `path` as in a layer."""
+    return any(known == kind and re.fullmatch(form, path) for form, known in PUBLIC)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import hyperscan
 
-from tfimg.leaks.rules import FILES, LONGEST, Kind, Rule
+from tfimg.leaks.rules import FILES, LONGEST, PUBLIC, Kind, Rule
 
 WINDOW = 1 << 20
 """Bytes that are looked at together."""
@@ -51,7 +51,7 @@ class Search:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of all that decides what is found."""
-        told = repr((WINDOW, FILES, self._rules))
+        told = repr((WINDOW, FILES, PUBLIC, self._rules))
         return hashlib.sha256(told.encode()).hexdigest()
 
     def matches(self, window: bytes) -> Iterator[Match]:
