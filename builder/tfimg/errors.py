@@ -199,6 +199,10 @@ class EngineRefused(TfimgError):
     exit_code = 18
 
 
+class ImageGone(EngineRefused):
+    """The engine has no image of that name, or has it no more."""
+
+
 class ValidationFailed(TfimgError):
     """The image was built, and a check failed inside it; no tag was given."""
 

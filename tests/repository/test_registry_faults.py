@@ -53,6 +53,16 @@ def test_what_passed_leaves_no_trace(
     assert proxy.faults[0].times <= 2
 
 
+def test_a_blob_that_another_sends_too_is_known_in_a_moment(
+    client: HttpRegistry, proxy: Faulty, slept: Slept
+) -> None:
+    """distribution says so while it writes the same blob's note for somebody else."""
+    unready = error(400, "MANIFEST_BLOB_UNKNOWN", "blob unknown to registry")[2]
+    proxy.faults.append(Fault(method="PUT", path="/manifests/", status=400, body=unready, times=2))
+    client.put("1", manifest())
+    assert (client.find("1"), slept) == (manifest(), [1, 2])
+
+
 @pytest.mark.parametrize("status", [400, 401, 403])
 @pytest.mark.parametrize("deed", WRITES)
 def test_what_is_refused_is_not_tried_again(

@@ -12,6 +12,7 @@ from tfimg.engine.transfer import Deed, failure, transferred
 from tfimg.errors import (
     DiskSpaceError,
     EngineRefused,
+    ImageGone,
     Interrupted,
     NetworkError,
     NotInRegistry,
@@ -87,7 +88,11 @@ def test_what_is_to_end_ends_between_two_lines() -> None:
 @pytest.mark.parametrize(
     ("deed", "said", "error", "says"),
     [
-        ("push", "An image does not exist locally with the tag: x", EngineRefused, "has no image registry.example"),
+        ("push", "An image does not exist locally with the tag: x", ImageGone, "has no image registry.example"),
+        (
+            "push", "errors:\ndigest invalid: provided digest did not match\nmanifest blob unknown: blob unknown",
+            NetworkError, "does not have all of registry.example:5000/.* yet",
+        ),
         ("push", "no basic auth credentials", RegistryRefused, "registry.example:5000 does not take .*docker login"),
         ("push", "unauthorized: authentication required", RegistryRefused, "does not take the engine's credentials"),
         (

@@ -17,8 +17,9 @@ from tfimg.cli.desk import Signer
 from tfimg.cli.explain import explained
 from tfimg.cli.images import means_of
 from tfimg.cli.transfers import SECONDS
+from tfimg.engine.build import CANDIDATE
 from tfimg.engine.protocol import LocalImage, ProgressEvent, StageEvent
-from tfimg.errors import EngineRefused, LockError, TamperedError, TfimgError
+from tfimg.errors import EngineRefused, ImageGone, LockError, TamperedError, TfimgError
 from tfimg.evidence.attach import attach
 from tfimg.evidence.provenance import Making, provenance
 from tfimg.evidence.sbom import sboms
@@ -107,9 +108,12 @@ class Machine:
             )
 
     def _push(self, source: Source, reference: str) -> str:
-        self._engine.tag(source.name, [reference])
+        def attempt() -> str:
+            self._engine.tag(source.name, [reference])
+            return self._engine.push(reference, self._moved)
+
         try:
-            return self._patience.over_network(lambda: self._engine.push(reference, self._moved))
+            return self._patience.over_network(attempt, also=(ImageGone,))
         finally:
             self._drop(reference)
 
@@ -117,16 +121,32 @@ class Machine:
         with suppress(EngineRefused):  # it is gone already
             self._engine.remove(name)
 
-    def _abandon(self, name: str) -> None:
-        with suppress(EngineRefused):
-            self._engine.abandon(name)
+    def _abandon(self, reference: str) -> None:
+        for name in (reference, _passing(reference)):
+            with suppress(EngineRefused):
+                self._engine.abandon(name)
 
-    def _validate(self, progress: Progress, source: Source, image: str, name: str) -> tuple[Report, bool]:
+    def _pull(self, source: Source, image: str, name: str) -> None:
+        """Pull by digest, and give what came a name of our own."""
         known = self._engine.digest(image) is not None  # somebody has pulled it: the name is his
-        self._patience.over_network(lambda: self._engine.pull(image, self._moved))
-        try:
+
+        def attempt() -> None:
+            self._engine.pull(image, self._moved)
             self._require_same(source, image)
             self._engine.tag(image, [name])
+
+        try:
+            self._patience.over_network(attempt, also=(ImageGone,))
+        finally:
+            if not known:
+                self._drop(image)
+
+    def _validate(
+        self, progress: Progress, source: Source, image: str, reference: str
+    ) -> tuple[Report, bool]:
+        name = _passing(reference)
+        try:
+            self._pull(source, image, name)
             spec = self._specs[source.identifier]
             aimed = aim(spec, self.surroundings, self._context.arguments.level)
             trial = Trial(
@@ -148,12 +168,12 @@ class Machine:
             return report, reused
         finally:
             self._drop(name)
-            if not known:
-                self._drop(image)
 
     def _require_same(self, source: Source, image: str) -> None:
         """Raises `TamperedError` where the registry gave another image back than it got."""
         found = self._engine.digest(image)
+        if found is None:
+            raise ImageGone(f"{image} was pulled, and the engine has it no more.", next_step="Run it again.")
         if found != source.digest:
             raise TamperedError(
                 f"{image} is {found} in the engine, and {source.name}, which was pushed, is {source.digest}.",
@@ -236,3 +256,12 @@ class Machine:
             step = f"{identifier}: {WORDS[stage]}" if identifier else WORDS[stage]
             self._stage = step, time.monotonic()
             self._progress.build(StageEvent(step=step, state="started"))
+
+
+def _passing(reference: str) -> str:
+    """The name under which a candidate is validated here, in another repository than its own.
+
+    Where an engine forgets REPOSITORY@DIGEST, as somebody who publishes the same image beside us may have it do, it
+    forgets tags of that repository with it.
+    """
+    return f"{CANDIDATE}:{reference.rpartition(':')[2]}"

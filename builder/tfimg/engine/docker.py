@@ -52,6 +52,7 @@ from tfimg.errors import (
     EngineRefused,
     EngineTooOld,
     EngineUnavailable,
+    ImageGone,
     NetworkError,
     RegistryRefused,
     TfimgError,
@@ -170,7 +171,8 @@ class DockerEngine:
         )
 
     def _refused(self, error: APIError) -> EngineRefused:
-        return EngineRefused(
+        kind = ImageGone if isinstance(error, ImageNotFound) else EngineRefused
+        return kind(
             f"The engine at {self.host} refused: {error.explanation or error}",
             next_step="Its own log may say more; `tfimg engine status` says where it runs.",
         )

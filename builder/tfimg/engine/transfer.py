@@ -11,6 +11,7 @@ from tfimg.engine.protocol import ProgressEvent
 from tfimg.errors import (
     DiskSpaceError,
     EngineRefused,
+    ImageGone,
     NetworkError,
     NotInRegistry,
     RegistryRefused,
@@ -86,7 +87,7 @@ Sentence = tuple[type[TfimgError], str, str]
 SIGNS: tuple[tuple[str, Sentence], ...] = (
     (
         r"does not exist locally|tag does not exist|No such image|reference does not exist",
-        (EngineRefused, "The engine has no image {name}", "Give it that name first."),
+        (ImageGone, "The engine has no image {name}", "Give it that name first."),
     ),
     (
         r"content digest \S+: not found",
@@ -110,6 +111,11 @@ SIGNS: tuple[tuple[str, Sentence], ...] = (
     (
         r"denied|forbidden|insufficient_scope|\b403\b",
         (RegistryRefused, "The registry {host} does not let the engine {deed} {name}", LOGIN),
+    ),
+    (
+        # Somebody else sends the same blob: see `tfimg.registry.refusals.UNREADY`.
+        r"manifest[ _]blob[ _]unknown",
+        (NetworkError, "The registry {host} does not have all of {name} yet", LATER),
     ),
     (
         r"manifest unknown|name unknown|(resolve reference|repository) .*not found|not found: not found|\b404\b",

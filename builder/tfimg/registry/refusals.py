@@ -18,6 +18,10 @@ from tfimg.registry.retry import Passing, Patience
 PASSING_STATUSES = frozenset({408, 425, 429, *range(500, 600)}) - {501, 505, 507, 511}
 """What another try may mend (RFC 9110, 6585, 8470). The four taken out say what no wait changes."""
 
+UNREADY = "MANIFEST_BLOB_UNKNOWN"
+"""Of a manifest whose blobs were all sent, it passes: while somebody else sends one of them, distribution's own note of
+that blob is empty for a moment, and the manifest is refused (`registry/storage/linkedblobstore.go`)."""
+
 FULL = re.compile(
     r"no space left|insufficient storage|quota|storage limit|\"?Err\"?: ?28\b|disk (?:is )?full",
     re.IGNORECASE,
@@ -85,6 +89,8 @@ def of_answer(answer: Answer, asked: Asked, patience: Patience) -> Passing | Tfi
         return Passing(
             _failing(answer, asked, told), after=patience.retry_after(answer.headers.get("Retry-After"))
         )
+    if answer.status == 400 and UNREADY in (code for code, _ in answer.errors):
+        return Passing(_refused(answer, asked, told))
     if answer.status in (401, 403):
         return _no_entry(answer, asked, told)
     if answer.status == 407:

@@ -72,13 +72,18 @@ class Patience:
         except Passing as passing:
             raise passing.error from None
 
-    def over_network(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` returns: something that raises `NetworkError` and may be done again, such as a push."""
+    def over_network(self, attempt: Callable[[], T], *, also: tuple[type[TfimgError], ...] = ()) -> T:
+        """What `attempt` returns: something that raises `NetworkError` and may be done again, such as a push.
+
+        `also`: what else is worth another try.
+        """
+
+        passing: tuple[type[TfimgError], ...] = (NetworkError, *also)
 
         def once() -> T:
             try:
                 return attempt()
-            except NetworkError as error:
+            except passing as error:
                 raise Passing(error) from None
 
         return self.keep_trying(once)
