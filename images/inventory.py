@@ -150,17 +150,18 @@ def cuda_version(number):
 
 def main():
     """Collect and print."""
+    # Before TensorFlow: it imports setuptools, which puts the packages that it brings inside itself on the path.
+    installed, told, paths = packages(), about(), libraries()
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow
 
-    paths = libraries()
     found = {
         "tensorflow": tensorflow.__version__,
         "python": ".".join(platform.python_version_tuple()[:2]),
         "machine": platform.machine(),
         "build": dict(tensorflow.sysconfig.get_build_info()),
-        "packages": packages(),
-        "about": about(),
+        "packages": installed,
+        "about": told,
         "debian": debian(),
         "system": system(),
         "libraries": paths,

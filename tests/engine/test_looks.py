@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -161,7 +162,7 @@ def test_inspect_shows_the_image_and_whose_word_is_what(published: Published) ->
     assert {one["signer"] for one in told["evidence"]} == {published.key.verifying.identifier}
     assert sum(layer["size"] for layer in told["layers"]) == told["compressed_bytes"] > 200_000_000
     text = tfimg("inspect", published.name, "--key", str(published.public)).stdout
-    assert "row        2.15.1-cpu-py3.11 (rows[8] of the matrix)" in text
+    assert re.search(r"^row +2\.15\.1-cpu-py3\.11 \(rows\[8\] of the matrix\)$", text, re.MULTILINE), text
 
 
 def test_the_layers_tell_the_same_as_the_image_itself(
