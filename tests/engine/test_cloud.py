@@ -244,7 +244,7 @@ def test_cloud_init_shellcheck_and_systemd_find_what_is_wrong(
     (tmp_path / "wrong.yaml").write_text(user_data(machine()).text.replace("runcmd:", "runcmd: 1\nnext:"))
     lay_out(tmp_path, machine())
     with (tmp_path / "steps/usr/local/lib/tfimg/stop").open("a") as step:
-        step.write("rm -r $state\n")
+        step.write("rm -r $1\n")
     unit = tmp_path / "steps/etc/systemd/system/tfimg.service"
     unit.write_text(unit.read_text().replace("Restart=on-failure", "Restart=sometimes"))
     said = check(engine.host, blank, tmp_path)

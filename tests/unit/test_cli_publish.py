@@ -284,6 +284,33 @@ def test_without_a_key_nothing_is_published_unless_that_is_meant(
     assert (found[CPU], found["2.15"]) == ("move", "refuse")
 
 
+def test_a_jobs_identity_signs_beside_the_key(
+    publish: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace, tmp_path: Path
+) -> None:
+    """sigstore's services are not asked here: a program in cosign's place writes down what it was to do."""
+    engine.has(CPU, workspace)
+    cosign = tmp_path / "cosign"
+    cosign.write_text(f'#!/bin/sh\necho "$1 $(for last; do :; done; echo "$last")" >>{tmp_path}/asked\n')
+    cosign.chmod(0o755)
+    job = {"SIGSTORE_ID_TOKEN": "secret", "PATH": f"{tmp_path}:{os.defpath}"}
+    ended = publish("--keyless", **job)
+    assert ended.code == 0, ended.stderr
+    assert "Unproven: cosign signs with this job's identity too" in ended.stderr
+    image = f"{REPOSITORY}@{registry.named[CPU]}"
+    assert (tmp_path / "asked").read_text().splitlines() == [f"attest {image}"] * 5 + [f"sign {image}"]
+
+
+def test_an_identity_that_nobody_offers_ends_before_anything_is_done(
+    publish: Run, tfimg: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+) -> None:
+    engine.has(CPU, workspace)
+    ended = publish("--keyless")
+    assert (ended.code, registry.named, engine.did) == (2, {}, [])
+    assert "id-token: write" in ended.stderr
+    ended = tfimg("publish", REPOSITORY, "--keyless", "--unsigned", SIGSTORE_ID_TOKEN="secret")
+    assert (ended.code, engine.did) == (2, [])
+
+
 def test_what_is_not_built_here_is_told(publish: Run, engine: PushingEngine, workspace: Workspace) -> None:
     assert publish().code == 4
     engine.has(CPU, workspace)
@@ -396,7 +423,7 @@ def test_a_key_that_is_none_is_refused_before_anything_is_done(
     assert (ended.code, registry.named, engine.did) == (69, {}, [])
 
 
-@pytest.mark.parametrize("option", ["--unsigned", "--key=k", "--publisher=me"])
+@pytest.mark.parametrize("option", ["--unsigned", "--key=k", "--keyless", "--publisher=me"])
 def test_options_of_publishing_need_push(option: str, tfimg: Run) -> None:
     ended = tfimg("build", "--tf", "2.15", option)
     assert ended.code == 2

@@ -9,6 +9,7 @@ from tfimg import __version__
 from tfimg.cli.context import Context
 from tfimg.cli.keys import signing_key
 from tfimg.errors import TagMoved, UsageError
+from tfimg.evidence.keyless import UNPROVEN, offered
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.policy import REQUIRED, Policy, Required
 from tfimg.evidence.unsigned import level_unsigned
@@ -22,19 +23,33 @@ from tfimg.registry.reference import Reference
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signer:
-    """Who publishes: the key, None where he signs nothing, and what he calls himself."""
+    """Who publishes: the key, None where he signs nothing, and what he calls himself.
+
+    `keyless`: the identity that his CI gives him says the same beside the key.
+    """
 
     key: SigningKey | None
     name: str
+    keyless: bool = False
 
 
 def signer_of(context: Context) -> Signer:
     """What --key, --unsigned and --publisher say. Raises `UsageError` where neither of the first two does."""
     arguments = context.arguments
-    unsigned = getattr(arguments, "unsigned", False)
+    unsigned, keyless = (getattr(arguments, name, False) for name in ("unsigned", "keyless"))
     name = arguments.publisher or os.uname().nodename
     if unsigned and arguments.key:
         raise UsageError("--key and --unsigned contradict each other.", next_step="Leave one of them out.")
+    if keyless and unsigned:
+        raise UsageError(
+            "--keyless and --unsigned contradict each other.", next_step="Leave one of them out."
+        )
+    if keyless and offered(context.environ) is None:
+        raise UsageError(
+            "--keyless needs a CI job that has an identity, and none is offered here.",
+            next_step="On GitHub let the job have `id-token: write`, on GitLab the id token SIGSTORE_ID_TOKEN; "
+            "anywhere else leave --keyless out.",
+        )
     if unsigned:
         context.say("Unsigned: nobody can tell this evidence from a forged one, and no alias is moved.")
         return Signer(key=None, name=name)
@@ -44,7 +59,9 @@ def signer_of(context: Context) -> Signer:
             next_step="Make a pair with `tfimg keys DIR` and name --key DIR/tfimg.key; --unsigned publishes without, "
             "and moves no alias.",
         )
-    return Signer(key=signing_key(context, arguments.key), name=name)
+    if keyless:
+        context.say(UNPROVEN)
+    return Signer(key=signing_key(context, arguments.key), name=name, keyless=keyless)
 
 
 def desk_of(

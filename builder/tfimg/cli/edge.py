@@ -15,6 +15,7 @@ from tfimg.errors import UsageError
 if TYPE_CHECKING:
     from tfimg.engine.network import HostNetwork
     from tfimg.engine.protocol import Engine
+    from tfimg.evidence.keyless import Run
     from tfimg.host.survey import Host
     from tfimg.layers.make import Told
     from tfimg.leaks.rules import Rule
@@ -141,6 +142,12 @@ class Edge:
                 next_step="Install it beside tfimg: pip install 'tfimg[audit]'.",
             )
         return [sys.executable, "-m", "pip_audit"]
+
+    def cosign(self, environ: Mapping[str, str]) -> Run:
+        """Starts cosign, the program that speaks to sigstore's services."""
+        from tfimg.process import run
+
+        return lambda argv, seconds: run(argv, env=environ, timeout=seconds)
 
     def uv(self) -> str:
         """The program that resolves locks: the one that was installed with tfimg."""

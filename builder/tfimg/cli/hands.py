@@ -21,6 +21,7 @@ from tfimg.engine.build import CANDIDATE
 from tfimg.engine.protocol import LocalImage, ProgressEvent, StageEvent
 from tfimg.errors import EngineRefused, ImageGone, LockError, TamperedError, TfimgError
 from tfimg.evidence.attach import attach
+from tfimg.evidence.keyless import attach_keyless
 from tfimg.evidence.provenance import Making, provenance
 from tfimg.evidence.sbom import sboms
 from tfimg.evidence.statement import Statement, Subject
@@ -197,6 +198,9 @@ class Machine:
         said = self._statements(registry, signer, source, digest, report)
         if signer.key:
             attach(registry, digest, said, key=signer.key)
+            if signer.keyless:
+                cosign = self._context.edge.cosign(self._context.environ)
+                attach_keyless(f"{registry.repository}@{digest}", said, run=cosign)
         else:
             attach_unsigned(registry, digest, said)
 

@@ -52,7 +52,11 @@ def build(context: Context) -> int:
 
 def check_push(context: Context) -> None:
     """Raises where what --push needs is not there: a build is too long to find out then. `UsageError`, `KeyRefused`."""
-    given = [name for name in ("key", "unsigned", "policy", "publisher") if getattr(context.arguments, name)]
+    given = [
+        name
+        for name in ("key", "keyless", "unsigned", "policy", "publisher")
+        if getattr(context.arguments, name)
+    ]
     if context.arguments.target:
         from tfimg.cli.publish import require_publishable
 

@@ -16,7 +16,7 @@ from tfimg.errors import KeyRefused
 from tfimg.evidence.statement import Statement
 from tfimg.process import CommandFailed, Completed
 
-UNPROVEN = "Signed through cosign by this job's identity; tfimg itself has not read that signature back."
+UNPROVEN = "Unproven: cosign signs with this job's identity too, and tfimg does not read that signature back."
 """What has to be told beside it."""
 
 SECONDS = 300.0

@@ -80,6 +80,10 @@ def signing_options(parser: argparse._ActionsContainer, *, unsigned: bool = True
         parser.add_argument(
             "--unsigned", action="store_true", help="attach evidence that nobody signed; no alias is moved"
         )
+        parser.add_argument(
+            "--keyless", action="store_true",
+            help="let cosign sign the evidence with this CI job's identity too, beside the key",
+        )  # fmt: skip
     parser.add_argument(
         "--publisher", metavar="NAME", help="what evidence and ledger call this machine (default: its name)"
     )
