@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -163,36 +164,48 @@ def test_what_is_there_is_not_sent_again(here: Here) -> None:
         assert proxy.count(r"^(PUT|POST|PATCH) ") == 0
 
 
+def killed(here: Here, number: int) -> subprocess.CompletedProcess[str]:
+    """A publication that is killed once so many notes are in its journal."""
+    line = [sys.executable, str(KILLED), str(number), "publish", *here.words(CPU)]
+    env = {**os.environ, **here.env}
+    return subprocess.run(line, capture_output=True, text=True, check=False, env=env)
+
+
+def notes(here: Here) -> list[dict[str, Any]]:
+    """What the journals of this place's publications say."""
+    files = Path(here.env["TFIMG_STATE"]).glob("publish/*/*.jsonl")
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
 def test_killed_at_each_step_and_run_again_everything_is_there_once(here: Here) -> None:
-    number = 0
-    while True:
-        number += 1
-        mine = Here(
-            target=f"{here.target}-{number}", key=here.key,
-            env={**here.env, "TFIMG_STATE": f"{here.env['TFIMG_STATE']}-{number}"},
-        )  # fmt: skip
-        killed = subprocess.run(
-            [sys.executable, str(KILLED), str(number), "publish", *mine.words(CPU)], capture_output=True,
-            text=True, check=False, env={**os.environ, **mine.env},
-        )  # fmt: skip
-        if killed.returncode == 0:
-            break
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    def place(number: int) -> Here:
+        state = f"{here.env['TFIMG_STATE']}-{number}"
+        return Here(target=f"{here.target}-{number}", key=here.key, env={**here.env, "TFIMG_STATE": state})
+
+    def round_of(number: int) -> None:
+        mine = place(number)
+        ended = killed(mine, number)
+        assert ended.returncode == -signal.SIGKILL, (number, ended.stderr)
         for tag in mine.tags():
             if not tag.startswith("candidate-"):
                 verified = mine.ask("verify", f"{mine.target}:{tag}", "--key", f"{mine.key}/tfimg.pub")
                 assert verified.code == 0, (number, tag, verified.stderr)
-        ended = mine.publish(CPU)
-        assert ended.code == 0, (number, ended.stderr)
+        again = mine.publish(CPU)
+        assert again.code == 0, (number, again.stderr)
         tags = mine.tags()
         assert {tags[tag] for tag in (CPU, "2.15", "2.15.1", "2.15-py3.11")} == {tags[CPU]}
         assert not [tag for tag in tags if tag.startswith("candidate-")]
         assert len(moves(mine, "2.15")) == 1
-        pushes = [json.loads(line) for file in (Path(mine.env["TFIMG_STATE"])).glob("publish/*/*.jsonl")
-                  for line in file.read_text().splitlines()]  # fmt: skip
-        again = [one for one in pushes if one["event"] == "push"]
-        assert len(again) <= 2
-    assert number > 12
+        assert [one["event"] for one in notes(mine)].count("push") <= 2
+
+    whole = place(0)
+    assert killed(whole, sys.maxsize).returncode == 0
+    steps = len(notes(whole))
+    assert steps > 12
+    with ThreadPoolExecutor(
+        3
+    ) as pool:  # each in a place of its own
+        list(pool.map(round_of, range(1, steps + 1)))
 
 
 def test_two_publishers_at_once_end_with_all_aliases_at_one_image(here: Here) -> None:
