@@ -202,9 +202,7 @@ def test_killed_at_each_step_and_run_again_everything_is_there_once(here: Here) 
     assert killed(whole, sys.maxsize).returncode == 0
     steps = len(notes(whole))
     assert steps > 12
-    with ThreadPoolExecutor(
-        3
-    ) as pool:  # each in a place of its own
+    with ThreadPoolExecutor(3) as pool:  # each in a place of its own
         list(pool.map(round_of, range(1, steps + 1)))
 
 
