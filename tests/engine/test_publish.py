@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from ended import Ended
 from faulty import Fault, faulty
@@ -25,7 +27,7 @@ from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import parse_repository
 
 from .conftest import names, tfimg
-from .registry import Behaviour, registry
+from .registry import Behaviour, docker, registry
 from .small import small
 
 CPU, GPU, OLD = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.15.0-cpu-py3.11"
@@ -273,3 +275,33 @@ def test_a_newer_build_is_rolled_back_with_evidence_and_history_says_so(
         for name in names(engine):
             if name.startswith(f"{LOCAL}-newer:"):
                 engine.remove(name)
+
+
+def test_a_registry_with_tls_and_a_password_takes_what_somebody_logged_in_publishes(
+    engine: DockerEngine, here: Here, tmp_path: Path
+) -> None:
+    """Wrong credentials leave nothing behind, and the same command finishes once they are right."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    behaviour = Behaviour(
+        users={"ann": "secret"}, certificate=authority.issue_cert("127.0.0.1"), deletes=True
+    )
+    logins = tmp_path / "docker/config.json"
+    logins.parent.mkdir()
+    with registry(engine, tmp_path, behaviour) as address:
+        env = {**here.env, "DOCKER_CONFIG": str(logins.parent), "SSL_CERT_FILE": str(tmp_path / "ca.pem")}
+        mine = Here(target=f"{address}/team/tensorflow", key=here.key, env=env)
+        for words, says in (("", "wants to know who asks"), ("ann:wrong", "does not take our credentials")):
+            auth = base64.b64encode(words.encode()).decode()
+            logins.write_text(json.dumps({"auths": {address: {"auth": auth}} if words else {}}))
+            ended = mine.publish(CPU)
+            assert (ended.code, says in ended.stderr) == (60, True), ended.stderr
+        env_of_docker = {"DOCKER_CONFIG": str(logins.parent)}
+        docker("login", "--username=ann", "--password=secret", address, host=engine.host, env=env_of_docker)
+        ended = mine.publish(CPU)
+        assert ended.code == 0, ended.stderr
+        image = f"{mine.target}:2.15"
+        verified = mine.ask("verify", image, "--key", f"{mine.key}/tfimg.pub")
+        assert verified.code == 0, verified.stderr
+        stranger = tfimg("verify", image, "--key", f"{mine.key}/tfimg.pub", env=here.env)
+        assert (stranger.code, "not to be trusted" in stranger.stderr) == (14, True), stranger.stderr
