@@ -15,7 +15,7 @@ from tfimg.errors import UnsignedError, UsageError
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.publishing.ledger import Entry, Ledger, Step
 from tfimg.publishing.ledger_store import read
-from tfimg.publishing.rollback import rolled_back
+from tfimg.publishing.rollback import resumed, rolled_back
 from tfimg.publishing.runs import folder_of, opened_run
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import Reference, parse, parse_repository
@@ -53,12 +53,15 @@ def rollback(context: Context) -> int:
     signer, policy = signer_of(context), policy_of(context)
     folder = folder_of(context.state, reference.repository)
     with opened_run(folder, new=True) as (run, journal, others):
+        done = None
         for other in others:  # to go on with the rest of it is for `publish`
-            finish_killed(
-                context, desk_of(context, reference, signer, policy, run=other.path.stem, journal=other)
-            )
+            left = desk_of(context, reference, signer, policy, run=other.path.stem, journal=other)
+            finish_killed(context, left)
+            if step := resumed(left, reference.tag, to=context.arguments.to):
+                done = step
+                other.note("finished")
         desk = desk_of(context, reference, signer, policy, run=run, journal=journal)
-        step = rolled_back(desk, reference.tag, policy, to=context.arguments.to)
+        step = done or rolled_back(desk, reference.tag, policy, to=context.arguments.to)
         journal.note("finished")
     if context.arguments.json:
         context.emit({"event": "rollback", "repository": reference.repository, **asdict(step)})
