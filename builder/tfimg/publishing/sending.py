@@ -107,9 +107,11 @@ def clear(desk: Desk, hands: Hands) -> tuple[str, ...]:
     In the engine too, with the containers that a kill left of them.
     """
     left = []
-    for candidate in _candidates(desk):
+    candidates = _candidates(desk)
+    listed = set(desk.registry.tags()) if candidates else set()
+    for candidate in candidates:
         hands.drop(f"{desk.registry.repository}:{candidate}")
-        if desk.registry.find(candidate) is not None and not desk.registry.untag(candidate):
+        if candidate in listed and not desk.registry.untag(candidate):
             left.append(candidate)
     return tuple(left)
 
