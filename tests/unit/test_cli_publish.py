@@ -373,6 +373,18 @@ def test_history_refuses_what_another_signed_and_names_what_nobody_wrote(
     assert "which no entry says: somebody moved it without tfimg." in ended.stdout
 
 
+def test_history_of_a_tag_says_where_it_leads_though_no_entry_is_about_it(
+    tfimg: Run, twice: tuple[str, str], registry: MemoryRegistry
+) -> None:
+    there = put_image(registry, CPU, tag="2.15-gpu").digest
+    ended = tfimg("history", REPOSITORY, "2.15-gpu")
+    assert f"2.15-gpu leads to {there}, which no entry says" in ended.stdout
+    ended = tfimg("history", REPOSITORY, "2.15-gpu", "--json")
+    assert ended.documents == [
+        {"event": "moved-elsewhere", "tag": "2.15-gpu", "ledger": None, "registry": there}
+    ]
+
+
 def test_rollback_leads_a_tag_back_and_publishing_does_not_undo_that(
     tfimg: Run, publish: Run, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry
 ) -> None:

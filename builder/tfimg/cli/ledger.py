@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -37,7 +37,7 @@ def history(context: Context) -> int:
         (entry, step) for entry in ledger.entries for step in entry.draft.steps if tag in (None, step.tag)
     ]
     _show(context, moves, keys)
-    _show_now(context, registry, ledger, moves)
+    _show_now(context, registry, ledger, {step.tag for _, step in moves} | {tag for tag in (tag,) if tag})
     if not keys:
         context.say("The chain is whole. Whose entries these are was not looked at: --key FILE.pub does.")
     _require_signed(moves, keys)
@@ -106,15 +106,15 @@ def _show(context: Context, moves: Moves, keys: Sequence[VerifyingKey]) -> None:
     print_table(table)
 
 
-def _show_now(context: Context, registry: Registry, ledger: Ledger, moves: Moves) -> None:
+def _show_now(context: Context, registry: Registry, ledger: Ledger, tags: Iterable[str]) -> None:
     """Where the tags lead at this moment, where that is not what the ledger says."""
-    for tag in sorted({step.tag for _, step in moves}):
+    for tag in sorted(tags):
         found, last = registry.find(tag), ledger.last(tag)
-        digest = found.digest if found else None
-        if last is None or digest == last.after:
+        digest, told = found.digest if found else None, last.after if last else None
+        if digest == told:
             continue
         if context.arguments.json:
-            context.emit({"event": "moved-elsewhere", "tag": tag, "ledger": last.after, "registry": digest})
+            context.emit({"event": "moved-elsewhere", "tag": tag, "ledger": told, "registry": digest})
         else:
             print(
                 f"{tag} leads to {digest or 'nowhere'}, which no entry says: somebody moved it without tfimg."
