@@ -28,7 +28,7 @@ from tfimg.errors import (
 )
 from tfimg.evidence.attach import attach, referrer
 from tfimg.evidence.bundle import BUNDLE, bundle, seal
-from tfimg.evidence.cosign_tags import tag_of
+from tfimg.evidence.cosign_tags import ATTESTATIONS, add, attestation, tag_of
 from tfimg.evidence.dsse import sealed as dsse_sealed
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.policy import Policy, Promise, parse_requirements
@@ -199,6 +199,13 @@ def test_evidence_of_another_image_is_refused() -> None:
         TamperedError,
         rf"signed for another image: it is about sha256:abab\w+, and is attached to {IMAGE.digest}",
     )
+
+
+def test_an_envelope_of_a_kind_that_no_text_names_is_refused() -> None:
+    registry = published(ON_GPU)
+    envelope = json.dumps({"payload": "", "payloadType": "\ud800", "signatures": [{"sig": ""}]}).encode()
+    add(registry, IMAGE.digest, ATTESTATIONS, [attestation(envelope, "x")])
+    refused(registry, TamperedError, "it is no envelope")
 
 
 def test_a_bundle_in_our_name_is_ours_to_refuse_also_where_its_envelope_names_nobody() -> None:
