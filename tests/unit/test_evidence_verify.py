@@ -362,6 +362,24 @@ def test_a_level_that_is_too_low_is_told_with_who_asks_for_more(
     assert verified(published(LINKED), "2.15-gpu", require="linked")
 
 
+@pytest.mark.parametrize("tag", ["2.15-gpu", "2.15-gpu-py3.11", "latest-gpu-arm64", "2.15-tpu"])
+@pytest.mark.parametrize("require", ["", "validated"])
+def test_a_tag_that_names_a_device_is_not_kept_by_an_image_for_another(tag: str, require: str) -> None:
+    registry = published(GREEN)
+    registry.put(tag, IMAGE)
+    device = tag.split("-")[1]
+    says = rf"{tag} is 2\.15\.1-cpu-py3\.11, which is for a CPU, and its name says {device.upper()}"
+    refused(registry, PolicyUnmet, says, tag, require=require)
+    assert verified(registry, IMAGE.digest, require=require)
+
+
+def test_a_tag_beside_a_digest_is_kept_to_what_it_promises() -> None:
+    registry = published(LINKED)
+    with pytest.raises(PolicyUnmet, match="is linked, and has to be validated: the name promises it"):
+        verify(registry, IMAGE.digest, [OURS.verifying], Policy(), now=NOW, tag="2.15-gpu")
+    assert verify(registry, IMAGE.digest, [OURS.verifying], Policy(), now=NOW, tag="2.15")
+
+
 def test_a_file_may_let_an_alias_promise_less() -> None:
     promise = Promise(tags="*-gpu", level="linked", reason="Our CI has no GPU.")
     assert verified(published(LINKED), "2.15-gpu", policy=Policy(promises=(promise,)))
@@ -417,6 +435,17 @@ def test_what_has_failed_since_is_not_saved_by_what_passed_before() -> None:
     later = replace(FAILED, date="2026-01-10T00:00:00+00:00")
     refused(published(ON_GPU, later), PolicyUnmet, "failed its tests on 2026-01-10")
     assert verified(published(replace(ON_GPU, date="2026-01-11T00:00:00+00:00"), later))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_a_pass_and_a_failure_at_the_same_second_the_failure_counts(order: int) -> None:
+    refused(published(*(ON_GPU, FAILED)[::order]), PolicyUnmet, "failed its tests")
+
+
+def test_a_pass_in_the_future_hides_no_failure() -> None:
+    ahead = replace(ON_GPU, date="2027-01-10T00:00:00+00:00")
+    later = replace(FAILED, date="2026-01-10T00:00:00+00:00")
+    refused(published(ahead, later), PolicyUnmet, "failed its tests on 2026-01-10")
 
 
 def test_a_test_result_of_another_form_is_refused() -> None:
