@@ -385,6 +385,17 @@ def test_history_of_a_tag_says_where_it_leads_though_no_entry_is_about_it(
     ]
 
 
+def test_history_shows_names_as_they_are_whoever_wrote_them(
+    tfimg: Run, keys: dict[str, str], engine: PushingEngine, workspace: Workspace
+) -> None:
+    engine.has(CPU, workspace)
+    options = ("--key", keys["ours.key"], "--publisher", "ci [eu] [/]\x1b[2K")
+    assert tfimg("publish", REPOSITORY, *options).code == 0
+    ended = tfimg("history", REPOSITORY, "2.15")
+    assert ended.code == 0, ended.stderr
+    assert "ci [eu] [/], tfimg" in ended.stdout
+
+
 def test_rollback_leads_a_tag_back_and_publishing_does_not_undo_that(
     tfimg: Run, publish: Run, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry
 ) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rich.markup import escape
+
 from tfimg.cli.context import Context
 from tfimg.cli.desk import desk_of, finish_killed, signer_of
 from tfimg.cli.keys import verifying_keys
@@ -19,6 +21,7 @@ from tfimg.publishing.rollback import resumed, rolled_back
 from tfimg.publishing.runs import folder_of, opened_run
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import Reference, parse, parse_repository
+from tfimg.validation.text import plain
 
 Moves = Sequence[tuple[Entry, Step]]
 
@@ -99,10 +102,12 @@ def _show(context: Context, moves: Moves, keys: Sequence[VerifyingKey]) -> None:
     table = plain_table("TIME", "TAG", "FROM", "TO", "IMAGE", "LEVEL", "WHY", "BY", "SIGNED")
     for entry, step in moves:
         draft = entry.draft
-        table.add_row(
+        cells = (
             draft.time, step.tag, _short(step.before), _short(step.after), step.identifier, step.level, draft.reason,
             f"{draft.publisher}, tfimg {draft.version}", _signed(entry, keys),
         )  # fmt: skip
+        # Whoever may write to the registry can have written any of it.
+        table.add_row(*(escape(" ".join(plain(str(cell)).split())) for cell in cells))
     print_table(table)
 
 
