@@ -96,7 +96,7 @@ def test_an_image_without_evidence_is_unsigned() -> None:
 
 def test_an_image_with_evidence_of_another_key_is_unsigned_and_the_key_is_named() -> None:
     theirs, ours = (re.escape(key.verifying.identifier) for key in (THEIRS, OURS))
-    says = f"another key signed by {theirs}, and none that {ours} signed"
+    says = rf"another key signed \({theirs}\), and none that {ours} signed"
     refused(published(GREEN, key=THEIRS), UnsignedError, says)
 
 
@@ -206,6 +206,14 @@ def test_an_envelope_of_a_kind_that_no_text_names_is_refused() -> None:
     envelope = json.dumps({"payload": "", "payloadType": "\ud800", "signatures": [{"sig": ""}]}).encode()
     add(registry, IMAGE.digest, ATTESTATIONS, [attestation(envelope, "x")])
     refused(registry, TamperedError, "it is no envelope")
+
+
+def test_whoever_names_his_key_cannot_write_on_the_terminal() -> None:
+    registry = published()
+    signatures = [{"keyid": "\x1b[2K\nverified", "sig": ""}]
+    envelope = json.dumps({"payload": "", "payloadType": "x", "signatures": signatures}).encode()
+    add(registry, IMAGE.digest, ATTESTATIONS, [attestation(envelope, "x")])
+    refused(registry, UnsignedError, r"another key signed \(verified\), and none")
 
 
 def test_a_bundle_in_our_name_is_ours_to_refuse_also_where_its_envelope_names_nobody() -> None:
