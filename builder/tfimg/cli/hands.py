@@ -20,7 +20,7 @@ from tfimg.cli.transfers import SECONDS
 from tfimg.engine.build import CANDIDATE
 from tfimg.engine.protocol import LocalImage, ProgressEvent, StageEvent
 from tfimg.errors import EngineRefused, ImageGone, LockError, TamperedError, TfimgError
-from tfimg.evidence.attach import attach
+from tfimg.evidence.attach import attach, mend
 from tfimg.evidence.keyless import attach_keyless
 from tfimg.evidence.provenance import Making, provenance
 from tfimg.evidence.sbom import sboms
@@ -85,7 +85,8 @@ class Machine:
         self._progress = progress
         return Hands(
             search=self._search, push=self._push, drop=self._abandon, validate=partial(self._validate, progress),
-            scan=partial(self._scan, registry), attach=partial(self._attach, registry, signer), tell=self._tell,
+            scan=partial(self._scan, registry), attach=partial(self._attach, registry, signer),
+            mend=partial(_mend, registry, signer), tell=self._tell,
             revalidate=self._context.arguments.revalidate,
         )  # fmt: skip
 
@@ -260,6 +261,11 @@ class Machine:
             step = f"{identifier}: {WORDS[stage]}" if identifier else WORDS[stage]
             self._stage = step, time.monotonic()
             self._progress.build(StageEvent(step=step, state="started"))
+
+
+def _mend(registry: Registry, signer: Signer, digest: str) -> None:
+    if signer.key:  # what nobody signed lies in one place alone
+        mend(registry, digest, key=signer.key)
 
 
 def _passing(reference: str) -> str:
