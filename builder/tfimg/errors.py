@@ -202,6 +202,8 @@ class EngineRefused(TfimgError):
 class ImageGone(EngineRefused):
     """The engine has no image of that name, or has it no more."""
 
+    exit_code = 19
+
 
 class ValidationFailed(TfimgError):
     """The image was built, and a check failed inside it; no tag was given."""
