@@ -29,7 +29,6 @@ from tfimg.evidence.tested import Ran, test_result, validation_report
 from tfimg.evidence.unsigned import attach_unsigned
 from tfimg.host.accelerators import Surroundings
 from tfimg.host.aim import aim
-from tfimg.leaks.rules import Rule
 from tfimg.leaks.scan import Scanned, require_clean, scan, scan_archive
 from tfimg.matrix.spec import ImageSpec
 from tfimg.publishing.release import held
@@ -76,10 +75,6 @@ class Machine:
         """This machine, and the engine."""
         return self._context.surroundings(self._engine)
 
-    @cached_property
-    def _secrets(self) -> Sequence[Rule]:
-        return self._context.edge.secrets(self._context.environ, self._context.network)
-
     def hands(self, registry: Registry, signer: Signer, progress: Progress) -> Hands:
         """The hands with which images go into a registry."""
         self._progress = progress
@@ -96,7 +91,8 @@ class Machine:
     def _search(self, source: Source) -> None:
         self._require_lock(source)
         require_clean(
-            source.name, scan_archive(self._engine.export(source.name), self._secrets, told=self._searched)
+            source.name,
+            scan_archive(self._engine.export(source.name), self._context.secrets, told=self._searched),
         )
 
     def _require_lock(self, source: Source) -> None:
@@ -155,7 +151,9 @@ class Machine:
                 aim=aimed,
                 accelerator=accelerator(aimed, self.surroundings.host),
             )
-            means = means_of(self._context, reuse=not self._context.arguments.revalidate)
+            means = means_of(
+                self._context, reuse=not self._context.arguments.revalidate, network=self._context.reach
+            )
             local = self.images[source.identifier]
             report, reused = shown(
                 trial, means, image=name, digest=image.partition("@")[2], content=local.content,
@@ -189,7 +187,7 @@ class Machine:
 
     def _scan(self, registry: Registry, source: Source, digest: str) -> None:
         kept = self._context.state / "registry" / "leaks"
-        found = scan(registry, digest, self._secrets, kept=kept, told=self._searched)
+        found = scan(registry, digest, self._context.secrets, kept=kept, told=self._searched)
         require_clean(f"{registry.repository}@{digest} ({source.identifier})", found)
 
     def _attach(

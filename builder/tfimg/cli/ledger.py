@@ -22,8 +22,8 @@ from tfimg.registry.reference import Reference, parse, parse_repository
 
 Moves = Sequence[tuple[Entry, Step]]
 
-SHOWN = 19
-"""Characters of a digest in a table: `sha256:` and twelve digits, as in a build's own tag."""
+SHOWN = 12
+"""Digits of a digest in a table, as in a build's own tag; `rollback --to` takes them."""
 
 
 def history(context: Context) -> int:
@@ -38,7 +38,9 @@ def history(context: Context) -> int:
     ]
     _show(context, moves, keys)
     _show_now(context, registry, ledger, moves)
-    if not keys:
+    if not moves:
+        context.say(f"No entry of {target.repository}'s ledger is about {tag or 'any tag'}: check the name.")
+    elif not keys:
         context.say("The chain is whole. Whose entries these are was not looked at: --key FILE.pub does.")
     _require_signed(moves, keys)
     return 0
@@ -152,4 +154,4 @@ def _signed(entry: Entry, keys: Sequence[VerifyingKey]) -> str:
 
 
 def _short(digest: str | None) -> str:
-    return digest[:SHOWN] if digest else "-"
+    return digest.partition(":")[2][:SHOWN] if digest else "-"

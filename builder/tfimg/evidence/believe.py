@@ -90,8 +90,8 @@ def _unsigned(evidence: Sequence[Found], keys: Sequence[VerifyingKey], image: st
             next_step="Publish it with `tfimg publish`, or ask its publisher for signed evidence.",
         )
     others = sorted({key for one in evidence for key in one.envelope.signers if key})
-    by = f" by {', '.join(others)}" if others else ""
+    by = f", {', '.join(others)}," if others else ""
     return UnsignedError(
-        f"{image} has evidence that another key signed{by}, and none that {told(keys)} signed.",
+        f"{image} has evidence that another key{by} signed, and none that {told(keys)} signed.",
         next_step="Check whose key you were given, and name the publisher's with --key.",
     )
