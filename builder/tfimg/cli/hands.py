@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
+from typing import Literal, ParamSpec, TypeVar
 
 from tfimg import __version__
 from tfimg.batch.kept import accelerator
@@ -49,6 +50,9 @@ WORDS: Mapping[Stage, str] = {
 """Stages, for people."""
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 PATIENT = Patience()
 """Pushes and pulls are tried again as often as requests are: layers that are there are not sent twice."""
 
@@ -77,16 +81,34 @@ class Machine:
 
     def hands(self, registry: Registry, signer: Signer, progress: Progress) -> Hands:
         """The hands with which images go into a registry."""
+        noting = self._noting
         self._progress = progress
         return Hands(
-            search=self._search, push=self._push, drop=self._abandon, validate=partial(self._validate, progress),
-            scan=partial(self._scan, registry), attach=partial(self._attach, registry, signer), tell=self._tell,
+            search=noting(self._search), push=noting(self._push), drop=self._abandon,
+            validate=noting(partial(self._validate, progress)), scan=noting(partial(self._scan, registry)),
+            attach=noting(partial(self._attach, registry, signer)), tell=self._tell,
             revalidate=self._context.arguments.revalidate,
         )  # fmt: skip
 
-    def ended(self) -> None:
-        """The last stage has come to its end."""
-        self._tell("", None, "")
+    def ended(self, state: Literal["done", "failed"] = "done") -> None:
+        """The stage has come to its end, a good one or not."""
+        if self._stage and self._progress:
+            step, began = self._stage
+            seconds = round(time.monotonic() - began, 3)
+            self._progress.build(StageEvent(step=step, state=state, seconds=seconds))
+        self._stage = None
+
+    def _noting(self, act: Callable[P, T]) -> Callable[P, T]:
+        """The same, and where it fails or is interrupted nobody is told that it is done."""
+
+        def noted(*arguments: P.args, **named: P.kwargs) -> T:
+            try:
+                return act(*arguments, **named)
+            except BaseException:
+                self.ended("failed")
+                raise
+
+        return noted
 
     def _search(self, source: Source) -> None:
         self._require_lock(source)
@@ -249,11 +271,7 @@ class Machine:
     def _tell(self, identifier: str, stage: Stage | None, _: str) -> None:
         if self._progress is None:
             return
-        if self._stage:
-            step, began = self._stage
-            seconds = round(time.monotonic() - began, 3)
-            self._progress.build(StageEvent(step=step, state="done", seconds=seconds))
-        self._stage = None
+        self.ended()
         if stage:
             step = f"{identifier}: {WORDS[stage]}" if identifier else WORDS[stage]
             self._stage = step, time.monotonic()

@@ -115,9 +115,12 @@ def _published(
             other.note("finished")
         finish_killed(context, desk)
         try:
-            return publish_all(sources, desk, hands, policy)
-        finally:
-            machine.ended()
+            publication = publish_all(sources, desk, hands, policy)
+        except BaseException:
+            machine.ended("failed")
+            raise
+        machine.ended()
+        return publication
 
 
 def _show(context: Context, images: Sequence[Published], *, event: str) -> None:
