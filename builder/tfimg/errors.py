@@ -366,7 +366,7 @@ class InternalError(TfimgError):
 
 
 class Interrupted(TfimgError):
-    """Interrupted; nothing is left half done."""
+    """Interrupted; nothing half done is taken for whole, and the same command goes on."""
 
     exit_code = 130
 
