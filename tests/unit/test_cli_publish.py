@@ -393,6 +393,7 @@ def test_a_digest_of_the_history_is_one_that_rollback_takes(
     tfimg: Run, twice: tuple[str, str], keys: dict[str, str]
 ) -> None:
     row = tfimg("history", REPOSITORY, "2.15").stdout.splitlines()[2].split()
+    assert row[0].endswith("Z")
     assert row[2:4] == [digest.removeprefix("sha256:")[:12] for digest in twice]
     ended = tfimg("rollback", f"{REPOSITORY}:2.15", "--to", row[2], "--key", keys["ours.key"])
     assert (ended.code, twice[0] in ended.stdout) == (0, True), ended.stderr

@@ -99,7 +99,7 @@ def _show(context: Context, moves: Moves, keys: Sequence[VerifyingKey]) -> None:
     for entry, step in moves:
         draft = entry.draft
         table.add_row(
-            draft.time, step.tag, _short(step.before), _short(step.after), step.identifier, step.level, draft.reason,
+            _moment(draft.time), step.tag, _short(step.before), _short(step.after), step.identifier, step.level, draft.reason,
             f"{draft.publisher}, tfimg {draft.version}", _signed(entry, keys),
         )  # fmt: skip
     print_table(table)
@@ -151,6 +151,11 @@ def _signed(entry: Entry, keys: Sequence[VerifyingKey]) -> str:
     if not keys:
         return "not looked at"
     return "yes" if entry.signed_by(keys) else "by somebody else"
+
+
+def _moment(time: str) -> str:
+    """A time of the ledger, which is in UTC, as `verify` shows it."""
+    return time.replace("+00:00", "Z")
 
 
 def _short(digest: str | None) -> str:
