@@ -99,8 +99,8 @@ def _show(context: Context, moves: Moves, keys: Sequence[VerifyingKey]) -> None:
     for entry, step in moves:
         draft = entry.draft
         table.add_row(
-            _moment(draft.time), step.tag, _short(step.before), _short(step.after), step.identifier, step.level, draft.reason,
-            f"{draft.publisher}, tfimg {draft.version}", _signed(entry, keys),
+            _moment(draft.time), step.tag, _short(step.before), _short(step.after), step.identifier, step.level,
+            draft.reason, f"{draft.publisher}, tfimg {draft.version}", _signed(entry, keys),
         )  # fmt: skip
     print_table(table)
 
@@ -122,8 +122,10 @@ def _show_now(context: Context, registry: Registry, ledger: Ledger, moves: Moves
 
 def _require_signed(moves: Moves, keys: Sequence[VerifyingKey]) -> None:
     if keys and (others := [entry.digest for entry, _ in moves if not entry.signed_by(keys)]):
+        count = len(set(others))
         raise UnsignedError(
-            f"{len(set(others))} of these entries are not signed by your keys, the first of them {others[0]}.",
+            f"{count} of these entries {'is' if count == 1 else 'are'} not signed by your keys: {others[0]}"
+            f"{' is the first' if count > 1 else ''}.",
             next_step="Whoever may write to the registry can have written them. Name the other publishers' keys, too, "
             "if you trust them.",
         )
