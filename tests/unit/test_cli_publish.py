@@ -405,7 +405,9 @@ def test_history_refuses_what_another_signed_and_names_what_nobody_wrote(
     ended = tfimg("history", REPOSITORY, "2.15", "--key", keys["theirs.pub"])
     assert ended.code == 65
     assert "by somebody else" in ended.stdout
-    assert re.search(r"2 of these entries are not signed by your keys: sha256:\w+ is the first\.", ended.stderr)
+    assert re.search(
+        r"2 of these entries are not signed by your keys: sha256:\w+ is the first\.", ended.stderr
+    )
     put_image(registry, "2.16.1-cpu-py3.11", tag="2.15")
     ended = tfimg("history", REPOSITORY, "2.15")
     assert "2.15 leads to sha256:" in ended.stdout
