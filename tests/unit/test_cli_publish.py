@@ -264,6 +264,7 @@ def test_an_image_that_fails_or_holds_a_secret_gets_no_tag(
         "was pulled by digest, and 1 of 1 checks did not pass. a failed: 1 is not 2. No tag leads to it."
         in (ended.stderr)
     )
+    assert f"`tfimg validate tfimg/tensorflow:{CPU} --report FILE` keeps" in ended.stderr
     assert re.search(r"failed +2\S+: validate by digest", ended.stderr), ended.stderr
     assert [tag for tag in registry.named if not tag.startswith("sha256-")] == []
     engine.story, engine.content = STORY, archive({"etc/hello": b"password=hunter2hunter2\n"})

@@ -203,7 +203,10 @@ class Machine:
 
     def _demand(self, report: Report, source: Source) -> None:
         try:
-            demand(report, of=f"{source.identifier} was pulled by digest", end="No tag leads to it.")
+            demand(
+                report, of=f"{source.identifier} was pulled by digest", end="No tag leads to it.",
+                evidence=f"`tfimg validate {source.name} --report FILE` keeps the whole evidence.",
+            )  # fmt: skip
         except TfimgError as error:
             raise explained(error, self._context.workspace.validation) from None
 
