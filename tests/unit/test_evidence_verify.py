@@ -96,7 +96,7 @@ def test_an_image_without_evidence_is_unsigned() -> None:
 
 def test_an_image_with_evidence_of_another_key_is_unsigned_and_the_key_is_named() -> None:
     theirs, ours = (re.escape(key.verifying.identifier) for key in (THEIRS, OURS))
-    says = f"another key signed by {theirs}, and none that {ours} signed"
+    says = f"another key, {theirs}, signed, and none that {ours} signed"
     refused(published(GREEN, key=THEIRS), UnsignedError, says)
 
 
