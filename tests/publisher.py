@@ -14,7 +14,7 @@ from registries import MemoryRegistry
 from reports import GREEN
 from signing import OURS
 from tfimg.errors import LeakFound, ValidationFailed
-from tfimg.evidence.attach import attach
+from tfimg.evidence.attach import attach, mend
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.statement import Subject
@@ -101,6 +101,7 @@ class Machine:
             search=self._search, push=partial(self._push, registry), drop=lambda name: self.engine.pop(name, None),
             validate=partial(self._validate, registry), scan=lambda source, _: self._do("scan", source),
             attach=partial(self._attach, registry), tell=lambda *_: None,
+            mend=lambda digest: mend(registry, digest, key=self.key) if self.key else None,
         )  # fmt: skip
 
     def _do(self, what: str, source: Source) -> None:

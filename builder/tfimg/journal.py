@@ -37,11 +37,17 @@ class Journal:
         return read(self.path.read_bytes())
 
     def note(self, event: str, **fields: object) -> None:
-        """Append a record. Returns when it is on the disk."""
+        """Append a record. Returns when it is on the disk; else raises `OSError`, and leaves none of it there."""
         record = {"time": self.now().isoformat(timespec="milliseconds"), "event": event, **fields}
         line = f"{json.dumps(record)}\n".encode()
         with self._lock:
-            os.write(self.descriptor, line)
+            there = os.fstat(self.descriptor).st_size
+            try:
+                while line:  # a disk that becomes full takes a part, and says so at the next one alone
+                    line = line[os.write(self.descriptor, line) :]
+            except OSError:
+                os.ftruncate(self.descriptor, there)
+                raise
             os.fsync(self.descriptor)
 
 

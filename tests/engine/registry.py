@@ -107,13 +107,14 @@ def registry(engine: DockerEngine, folder: Path, behaviour: Behaviour = OPEN) ->
         engine.remove(name)
 
 
-def docker(*arguments: str, host: str, env: Mapping[str, str] | None = None) -> None:
-    """Plain docker, as a person would use it."""
+def docker(*arguments: str, host: str, env: Mapping[str, str] | None = None) -> str:
+    """Plain docker, as a person would use it: what it says."""
     line = ["docker", "--host", host, *arguments]
     done = subprocess.run(
         line, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})}
     )
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def wait_for(url: str, seconds: float = 30) -> None:

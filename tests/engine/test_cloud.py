@@ -160,12 +160,12 @@ class Place:
         }
         return machine(**{**given, "tfimg": self.wheel, "program": TRAIN, **changes})
 
-    def boot(self, name: str, image: str, **changes: Any) -> AbstractContextManager[Machine]:
-        """A machine with the user data of an order."""
+    def boot(self, name: str, disk: str, **changes: Any) -> AbstractContextManager[Machine]:
+        """A machine with the user data of an order, and an image of a machine as its disk."""
         made = user_data(self.order(**changes))
         return vm.machine(
             self.store.engine.host, self.folder / name, made.text, network=self.store.inside, shown=self.shown,
-            image=image,
+            image=disk,
         )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from tfimg.offline.layout import LayoutRegistry
 from tfimg.validation.built import take_inventory
 from tfimg.validation.schema import read_report
 
-from .conftest import ROOT, Built, daemon, tfimg
+from .conftest import ROOT, Built, daemon, names, tfimg
 from .offline import Published, publish
 from .registry import docker, registry
 from .test_faults import dockerd
@@ -208,16 +208,26 @@ def test_diff_tells_what_one_layer_more_brings(
 
 
 @contextmanager
-def apart(folder: Path, *, containerd: bool, disk: str | None = None) -> Iterator[DockerEngine]:
-    """An engine in a network namespace that has not even loopback; with `disk`, on a file system of that size."""
+def apart(
+    folder: Path, *, containerd: bool, disk: str | None = None, network: str | None = None
+) -> Iterator[DockerEngine]:
+    """An engine in a network namespace that has not even loopback; with `disk`, on a file system of that size.
+
+    `network` is the file of another namespace to be in.
+    """
     # Not below pytest's own folder: the path of a socket has 104 characters at most.
     with tempfile.TemporaryDirectory(prefix="tfimg-", dir=folder) as name:
         if disk:
             subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={disk}", "tmpfs", name], check=True)
+        program = dockerd()
+        if network:
+            program = f"{name}/dockerd"
+            Path(program).write_text(f'#!/bin/sh\nexec nsenter --net={network} {dockerd()} "$@"\n')
+            Path(program).chmod(0o755)
         settings = Path(name, "daemon.json")
         settings.write_text(json.dumps({"features": {"containerd-snapshotter": containerd}}))
         try:
-            with daemon(Path(name), dockerd(), f"--config-file={settings}") as host:
+            with daemon(Path(name), program, f"--config-file={settings}") as host:
                 yield DockerEngine(host=host, environ=os.environ)
         finally:
             if disk:
@@ -300,6 +310,26 @@ def test_a_full_disk_of_the_engine_is_told_and_leaves_no_image(published: Publis
         ended = without_network("load", str(bundle), "--key", str(published.public), host=engine.host)
         assert ended.code == 13, ended.stderr
         assert engine.digest(published.name) is None
+
+
+def test_a_disk_that_fills_up_while_pulling_is_told_and_leaves_no_image(
+    engine: DockerEngine, published: Published
+) -> None:
+    """The image is verified, and there is no room for it: an engine of 150 MB in the registry's own network."""
+    port = published.name.partition("/")[0].rpartition(":")[2]
+    container = docker("ps", "--quiet", f"--filter=publish={port}", host=engine.host).strip()
+    process = docker("inspect", "--format={{.State.Pid}}", container, host=engine.host).strip()
+    network = f"/proc/{process}/ns/net"
+    image = published.name.replace(f":{port}/", ":5000/")
+    with apart(Path("/var/tmp"), containerd=True, disk="150m", network=network) as small:  # noqa: S108
+        line = ["nsenter", f"--net={network}", sys.executable, "-m", "tfimg", "pull", image]
+        done = subprocess.run(
+            [*line, "--key", str(published.public)], capture_output=True, text=True, check=False,
+            env={**os.environ, "DOCKER_HOST": small.host},
+        )  # fmt: skip
+        assert done.returncode == 13, done.stderr
+        assert "no space left" in done.stderr
+        assert list(names(small)) == []
 
 
 @pytest.fixture

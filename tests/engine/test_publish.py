@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -9,11 +10,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from ended import Ended
 from faulty import Fault, faulty
@@ -24,7 +27,7 @@ from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import parse_repository
 
 from .conftest import names, tfimg
-from .registry import Behaviour, registry
+from .registry import Behaviour, docker, registry
 from .small import small
 
 CPU, GPU, OLD = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.15.0-cpu-py3.11"
@@ -163,36 +166,46 @@ def test_what_is_there_is_not_sent_again(here: Here) -> None:
         assert proxy.count(r"^(PUT|POST|PATCH) ") == 0
 
 
+def killed(here: Here, number: int) -> subprocess.CompletedProcess[str]:
+    """A publication that is killed once so many notes are in its journal."""
+    line = [sys.executable, str(KILLED), str(number), "publish", *here.words(CPU)]
+    env = {**os.environ, **here.env}
+    return subprocess.run(line, capture_output=True, text=True, check=False, env=env)
+
+
+def notes(here: Here) -> list[dict[str, Any]]:
+    """What the journals of this place's publications say."""
+    files = Path(here.env["TFIMG_STATE"]).glob("publish/*/*.jsonl")
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
 def test_killed_at_each_step_and_run_again_everything_is_there_once(here: Here) -> None:
-    number = 0
-    while True:
-        number += 1
-        mine = Here(
-            target=f"{here.target}-{number}", key=here.key,
-            env={**here.env, "TFIMG_STATE": f"{here.env['TFIMG_STATE']}-{number}"},
-        )  # fmt: skip
-        killed = subprocess.run(
-            [sys.executable, str(KILLED), str(number), "publish", *mine.words(CPU)], capture_output=True,
-            text=True, check=False, env={**os.environ, **mine.env},
-        )  # fmt: skip
-        if killed.returncode == 0:
-            break
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    def place(number: int) -> Here:
+        state = f"{here.env['TFIMG_STATE']}-{number}"
+        return Here(target=f"{here.target}-{number}", key=here.key, env={**here.env, "TFIMG_STATE": state})
+
+    def round_of(number: int) -> None:
+        mine = place(number)
+        ended = killed(mine, number)
+        assert ended.returncode == -signal.SIGKILL, (number, ended.stderr)
         for tag in mine.tags():
             if not tag.startswith("candidate-"):
                 verified = mine.ask("verify", f"{mine.target}:{tag}", "--key", f"{mine.key}/tfimg.pub")
                 assert verified.code == 0, (number, tag, verified.stderr)
-        ended = mine.publish(CPU)
-        assert ended.code == 0, (number, ended.stderr)
+        again = mine.publish(CPU)
+        assert again.code == 0, (number, again.stderr)
         tags = mine.tags()
         assert {tags[tag] for tag in (CPU, "2.15", "2.15.1", "2.15-py3.11")} == {tags[CPU]}
         assert not [tag for tag in tags if tag.startswith("candidate-")]
         assert len(moves(mine, "2.15")) == 1
-        pushes = [json.loads(line) for file in (Path(mine.env["TFIMG_STATE"])).glob("publish/*/*.jsonl")
-                  for line in file.read_text().splitlines()]  # fmt: skip
-        again = [one for one in pushes if one["event"] == "push"]
-        assert len(again) <= 2
-    assert number > 12
+        assert [one["event"] for one in notes(mine)].count("push") <= 2
+
+    whole = place(0)
+    assert killed(whole, sys.maxsize).returncode == 0
+    steps = len(notes(whole))
+    assert steps > 12
+    with ThreadPoolExecutor(3) as pool:  # each in a place of its own
+        list(pool.map(round_of, range(1, steps + 1)))
 
 
 def test_two_publishers_at_once_end_with_all_aliases_at_one_image(here: Here) -> None:
@@ -262,3 +275,33 @@ def test_a_newer_build_is_rolled_back_with_evidence_and_history_says_so(
         for name in names(engine):
             if name.startswith(f"{LOCAL}-newer:"):
                 engine.remove(name)
+
+
+def test_a_registry_with_tls_and_a_password_takes_what_somebody_logged_in_publishes(
+    engine: DockerEngine, here: Here, tmp_path: Path
+) -> None:
+    """Wrong credentials leave nothing behind, and the same command finishes once they are right."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    behaviour = Behaviour(
+        users={"ann": "secret"}, certificate=authority.issue_cert("127.0.0.1"), deletes=True
+    )
+    logins = tmp_path / "docker/config.json"
+    logins.parent.mkdir()
+    with registry(engine, tmp_path, behaviour) as address:
+        env = {**here.env, "DOCKER_CONFIG": str(logins.parent), "SSL_CERT_FILE": str(tmp_path / "ca.pem")}
+        mine = Here(target=f"{address}/team/tensorflow", key=here.key, env=env)
+        for words, says in (("", "wants to know who asks"), ("ann:wrong", "does not take our credentials")):
+            auth = base64.b64encode(words.encode()).decode()
+            logins.write_text(json.dumps({"auths": {address: {"auth": auth}} if words else {}}))
+            ended = mine.publish(CPU)
+            assert (ended.code, says in ended.stderr) == (60, True), ended.stderr
+        env_of_docker = {"DOCKER_CONFIG": str(logins.parent)}
+        docker("login", "--username=ann", "--password=secret", address, host=engine.host, env=env_of_docker)
+        ended = mine.publish(CPU)
+        assert ended.code == 0, ended.stderr
+        image = f"{mine.target}:2.15"
+        verified = mine.ask("verify", image, "--key", f"{mine.key}/tfimg.pub")
+        assert verified.code == 0, verified.stderr
+        stranger = tfimg("verify", image, "--key", f"{mine.key}/tfimg.pub", env=here.env)
+        assert (stranger.code, "not to be trusted" in stranger.stderr) == (14, True), stranger.stderr

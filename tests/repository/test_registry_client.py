@@ -114,6 +114,23 @@ def test_where_manifests_alone_can_be_deleted_a_tag_is_and_its_manifest_with_its
     assert client.untag("1") is True
 
 
+def test_a_tag_that_was_being_taken_away_when_the_registry_failed_leads_nowhere(
+    client: HttpRegistry, here: Loopback, proxy: Faulty
+) -> None:
+    here.deletes_tags, here.deletes_digests = False, True
+    for tag in "12":
+        client.put(tag, manifest())
+        proxy.faults[:] = [Fault(method="DELETE", path="sha256:", status=500, times=-1)]
+        with pytest.raises(NetworkError):
+            client.untag(tag)
+        assert client.find(tag) is None, "what stands there in the meantime is no image"
+    proxy.faults.clear()
+    client.put("1", manifest())
+    assert client.find("1") == manifest()
+    assert client.untag("2") is True
+    assert client.tags() == ("1",)
+
+
 def test_a_small_blob_is_sent_once(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:
     for _ in range(2):
         descriptor = client.put_blob(b"{}")

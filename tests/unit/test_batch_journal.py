@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from tfimg.batch.journal import candidates, open_journal, unfinished
 from tfimg.errors import BatchRunning
-from tfimg.journal import read
+from tfimg.journal import opened, read
 
 NOTES = [
     ("run", {"images": 2}),
@@ -24,6 +25,20 @@ NOTES = [
     ("start", {"identifier": "b", "candidate": "c:b-1", "engine": "e"}),
     ("start", {"identifier": "c", "candidate": "c:c-1", "engine": "f"}),
 ]
+
+
+def test_a_record_for_which_the_disk_has_no_room_is_an_error_and_not_half_a_record(tmp_path: Path) -> None:
+    with opened(tmp_path / "journal.jsonl") as journal:
+        journal.note("run")
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (journal.path.stat().st_size + 20, limits[1]))
+        try:
+            with pytest.raises(OSError, match="too large"):
+                journal.note("moving", tags=["2.15"])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        journal.note("moved-back")
+        assert [record["event"] for record in journal.everything()] == ["run", "moved-back"]
 
 
 def write(folder: Path, *more: tuple[str, dict[str, str]]) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ended import Ended
-from evidence import NOW, ON_GPU, said
+from evidence import LINKED, NOW, ON_GPU, said
 from fakes import FakeEngine
 from images import put_image
 from registries import MemoryRegistry
@@ -18,16 +18,17 @@ from signing import OURS, THEIRS
 from tfimg.cli import main
 from tfimg.cli.edge import Edge
 from tfimg.evidence.attach import attach
+from tfimg.validation.report import Report
 
 NAME = "registry.test:5000/team/tensorflow"
 TAG = "2.15-gpu"
 
 
-def with_image(*, evidence: bool = True) -> MemoryRegistry:
+def with_image(*, evidence: bool = True, report: Report = ON_GPU) -> MemoryRegistry:
     registry = MemoryRegistry()
     image = put_image(registry, TAG, config={"Labels": {"tfimg.identifier": "2.15.1-cuda12.2-py3.11"}})
     if evidence:
-        attach(registry, image.digest, said(ON_GPU, of=image.digest), key=OURS)
+        attach(registry, image.digest, said(report, of=image.digest), key=OURS)
     return registry
 
 
@@ -103,6 +104,24 @@ def test_bundle_without_a_key_says_that_nothing_was_verified(tfimg: Run, tmp_pat
     assert ended.code == 0
     assert "Not verified: no key is named" in ended.stderr
     assert "verified  no: no key was named" in ended.stdout
+
+
+@pytest.mark.parametrize("option", ["--require", "--policy"])
+def test_bundle_does_not_pass_over_what_is_required_for_want_of_a_key(
+    tfimg: Run, tmp_path: Path, option: str
+) -> None:
+    ended = tfimg("bundle", f"{NAME}:{TAG}", str(tmp_path / "image.tar"), option, "gpu=sm_80")
+    assert (ended.code, list(tmp_path.glob("image.tar*"))) == (2, [])
+    assert "No key is named" in ended.stderr
+
+
+def test_bundle_of_a_digest_keeps_its_tag_to_what_it_promises(
+    tfimg: Run, edge: OfflineEdge, key: str, tmp_path: Path
+) -> None:
+    edge.answers = with_image(report=LINKED)
+    name = f"{NAME}:{TAG}@{edge.answers.named[TAG]}"
+    ended = tfimg("bundle", name, str(tmp_path / "image.tar"), "--key", key)
+    assert (ended.code, list(tmp_path.glob("image.tar*"))) == (67, [])
 
 
 def test_bundle_of_an_image_without_evidence_says_that_it_will_be_refused(

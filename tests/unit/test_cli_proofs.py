@@ -199,6 +199,18 @@ def test_pull_takes_the_digest_that_was_verified(tfimg: Run, edge: ProofEdge, ke
     assert f"The engine has it now, as {IMAGE_NAME}:2.15." in ended.stderr
 
 
+def test_a_digest_does_not_give_a_name_what_it_promises_and_is_not_shown(
+    tfimg: Run, edge: ProofEdge, key: str
+) -> None:
+    offered(edge)
+    edge.answers = published(LINKED)
+    name = f"{IMAGE_NAME}:2.15-gpu@{IMAGE.digest}"
+    for command in ("verify", "pull"):
+        ended = tfimg(command, name, "--key", key)
+        assert (ended.code, edge.runs.names) == (67, {})
+        assert "the name promises it" in ended.stderr
+
+
 def test_pull_tells_programs_how_far_it_is(tfimg: Run, edge: ProofEdge, key: str) -> None:
     offered(edge)
     ended = tfimg("pull", NAME, "--key", key, "--json")

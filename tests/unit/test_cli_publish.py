@@ -28,7 +28,7 @@ from tfimg.host.survey import Host
 from tfimg.leaks.rules import Rule
 from tfimg.recipe.lockfile import digest as lock_digest
 from tfimg.recipe.tags import build_tag
-from tfimg.registry.protocol import Registry
+from tfimg.registry.protocol import Manifest, Registry
 from tfimg.workspace import Workspace
 
 REPOSITORY = "registry.test:5000/team/tensorflow"
@@ -415,6 +415,29 @@ def test_history_refuses_what_another_signed_and_names_what_nobody_wrote(
     assert "which no entry says: somebody moved it without tfimg." in ended.stdout
 
 
+def test_history_of_a_tag_says_where_it_leads_though_no_entry_is_about_it(
+    tfimg: Run, twice: tuple[str, str], registry: MemoryRegistry
+) -> None:
+    there = put_image(registry, CPU, tag="2.15-gpu").digest
+    ended = tfimg("history", REPOSITORY, "2.15-gpu")
+    assert f"2.15-gpu leads to {there}, which no entry says" in ended.stdout
+    ended = tfimg("history", REPOSITORY, "2.15-gpu", "--json")
+    assert ended.documents == [
+        {"event": "moved-elsewhere", "tag": "2.15-gpu", "ledger": None, "registry": there}
+    ]
+
+
+def test_history_shows_names_as_they_are_whoever_wrote_them(
+    tfimg: Run, keys: dict[str, str], engine: PushingEngine, workspace: Workspace
+) -> None:
+    engine.has(CPU, workspace)
+    options = ("--key", keys["ours.key"], "--publisher", "ci [eu] [/]\x1b[2K")
+    assert tfimg("publish", REPOSITORY, *options).code == 0
+    ended = tfimg("history", REPOSITORY, "2.15")
+    assert ended.code == 0, ended.stderr
+    assert "ci [eu] [/], tfimg" in ended.stdout
+
+
 def test_rollback_leads_a_tag_back_and_publishing_does_not_undo_that(
     tfimg: Run, publish: Run, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry
 ) -> None:
@@ -430,6 +453,42 @@ def test_rollback_leads_a_tag_back_and_publishing_does_not_undo_that(
     assert [(reason, after) for _, reason, after, _ in moves(told)] == [
         ("publish", old), ("publish", new), ("rollback", old), ("rollback", new),
     ]  # fmt: skip
+
+
+class Killed(BaseException):
+    """What no code catches."""
+
+
+@pytest.mark.parametrize(("at", "named"), [("2.15", False), ("2.15", True), ("tfimg-ledger", False)])
+def test_a_rollback_that_was_killed_is_finished_by_the_same_command_and_not_undone(
+    at: str, named: bool, tfimg: Run, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    old, new = twice
+    to = ["--to", old[:19]] if named else []
+    command = ["rollback", f"{REPOSITORY}:2.15", "--key", keys["ours.key"], *to]
+    put, dead = registry.put, False
+
+    def die(reference: str, manifest: Manifest) -> None:
+        nonlocal dead
+        if not dead:  # the dead write nothing, though Python still runs their `except`
+            put(reference, manifest)
+        dead = dead or reference == at
+        if dead:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(registry, "put", die)
+        with pytest.raises(Killed):
+            tfimg(*command)
+    assert registry.named["2.15"] == old
+    ended = tfimg(*command)
+    assert (ended.code, registry.named["2.15"]) == (0, old), ended.stderr
+    assert ended.stdout == f"{REPOSITORY}:2.15 leads to {CPU} {old} again; it led to {new}.\n"
+    told = tfimg("history", REPOSITORY, "2.15", "--key", keys["ours.pub"], "--json")
+    assert [after for _, _, after, _ in moves(told)] == [old, new, old]
+    assert tfimg("rollback", f"{REPOSITORY}:2.15", "--key", keys["ours.key"]).code == 0
+    assert registry.named["2.15"] == new, "asked for once more, it goes back once more"
 
 
 @pytest.mark.parametrize(

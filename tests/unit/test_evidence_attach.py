@@ -14,7 +14,7 @@ from securesystemslib.signer import SSlibKey
 from registries import MemoryRegistry
 from signing import OURS, THEIRS
 from tfimg.errors import NotInRegistry, TagMoved, TamperedError
-from tfimg.evidence.attach import attach
+from tfimg.evidence.attach import attach, mend
 from tfimg.evidence.statement import Subject, statement
 from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
 
@@ -166,6 +166,30 @@ def test_killed_at_any_step_it_is_called_again_and_all_is_there(left: int) -> No
     assert len(layers(registry, f"{TAG}.sig")) == 1
     once = [digest for digest in registry.sent if digest in registry.blobs]
     assert len(once) == len(set(once))
+
+
+@pytest.mark.parametrize("lost", [("att",), ("sig",), ("sig", "bundles")])
+def test_what_a_kill_left_out_is_put_there_from_what_is(
+    registry: MemoryRegistry, lost: tuple[str, ...]
+) -> None:
+    attach(registry, IMAGE.digest, [ONE, OTHER], key=OURS)
+    attach(registry, IMAGE.digest, [ONE], key=THEIRS)
+    mend(registry, IMAGE.digest, key=OURS)
+    whole = dict(registry.manifests)
+    for name in lost:
+        registry.named.pop(f"{TAG}.{name}", None)
+    if "bundles" in lost:
+        for one in registry.referrers(IMAGE.digest):
+            del registry.manifests[one.digest]
+    mend(registry, IMAGE.digest, key=OURS)
+    assert len(registry.referrers(IMAGE.digest)) == (2 if "bundles" in lost else 3), (
+        "theirs is theirs to mend"
+    )
+    assert {f"{TAG}.att", f"{TAG}.sig"} <= registry.named.keys()
+    registry.sent.clear()
+    mend(registry, IMAGE.digest, key=OURS)
+    assert registry.sent == []
+    assert whole.keys() >= {one.digest for one in registry.referrers(IMAGE.digest)}
 
 
 def test_nothing_is_said_of_an_image_that_is_not_there(registry: MemoryRegistry) -> None:

@@ -28,7 +28,7 @@ from tfimg.errors import (
 )
 from tfimg.evidence.attach import attach, referrer
 from tfimg.evidence.bundle import BUNDLE, bundle, seal
-from tfimg.evidence.cosign_tags import tag_of
+from tfimg.evidence.cosign_tags import ATTESTATIONS, add, attestation, tag_of
 from tfimg.evidence.dsse import sealed as dsse_sealed
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.policy import Policy, Promise, parse_requirements
@@ -96,7 +96,7 @@ def test_an_image_without_evidence_is_unsigned() -> None:
 
 def test_an_image_with_evidence_of_another_key_is_unsigned_and_the_key_is_named() -> None:
     theirs, ours = (re.escape(key.verifying.identifier) for key in (THEIRS, OURS))
-    says = f"another key, {theirs}, signed, and none that {ours} signed"
+    says = rf"another key signed \({theirs}\), and none that {ours} signed"
     refused(published(GREEN, key=THEIRS), UnsignedError, says)
 
 
@@ -199,6 +199,21 @@ def test_evidence_of_another_image_is_refused() -> None:
         TamperedError,
         rf"signed for another image: it is about sha256:abab\w+, and is attached to {IMAGE.digest}",
     )
+
+
+def test_an_envelope_of_a_kind_that_no_text_names_is_refused() -> None:
+    registry = published(ON_GPU)
+    envelope = json.dumps({"payload": "", "payloadType": "\ud800", "signatures": [{"sig": ""}]}).encode()
+    add(registry, IMAGE.digest, ATTESTATIONS, [attestation(envelope, "x")])
+    refused(registry, TamperedError, "it is no envelope")
+
+
+def test_whoever_names_his_key_cannot_write_on_the_terminal() -> None:
+    registry = published()
+    signatures = [{"keyid": "\x1b[2K\nverified", "sig": ""}]
+    envelope = json.dumps({"payload": "", "payloadType": "x", "signatures": signatures}).encode()
+    add(registry, IMAGE.digest, ATTESTATIONS, [attestation(envelope, "x")])
+    refused(registry, UnsignedError, r"another key signed \(verified\), and none")
 
 
 def test_a_bundle_in_our_name_is_ours_to_refuse_also_where_its_envelope_names_nobody() -> None:
@@ -355,6 +370,24 @@ def test_a_level_that_is_too_low_is_told_with_who_asks_for_more(
     assert verified(published(LINKED), "2.15-gpu", require="linked")
 
 
+@pytest.mark.parametrize("tag", ["2.15-gpu", "2.15-gpu-py3.11", "latest-gpu-arm64", "2.15-tpu"])
+@pytest.mark.parametrize("require", ["", "validated"])
+def test_a_tag_that_names_a_device_is_not_kept_by_an_image_for_another(tag: str, require: str) -> None:
+    registry = published(GREEN)
+    registry.put(tag, IMAGE)
+    device = tag.split("-")[1]
+    says = rf"{tag} is 2\.15\.1-cpu-py3\.11, which is for a CPU, and its name says {device.upper()}"
+    refused(registry, PolicyUnmet, says, tag, require=require)
+    assert verified(registry, IMAGE.digest, require=require)
+
+
+def test_a_tag_beside_a_digest_is_kept_to_what_it_promises() -> None:
+    registry = published(LINKED)
+    with pytest.raises(PolicyUnmet, match="is linked, and has to be validated: the name promises it"):
+        verify(registry, IMAGE.digest, [OURS.verifying], Policy(), now=NOW, tag="2.15-gpu")
+    assert verify(registry, IMAGE.digest, [OURS.verifying], Policy(), now=NOW, tag="2.15")
+
+
 def test_a_file_may_let_an_alias_promise_less() -> None:
     promise = Promise(tags="*-gpu", level="linked", reason="Our CI has no GPU.")
     assert verified(published(LINKED), "2.15-gpu", policy=Policy(promises=(promise,)))
@@ -410,6 +443,17 @@ def test_what_has_failed_since_is_not_saved_by_what_passed_before() -> None:
     later = replace(FAILED, date="2026-01-10T00:00:00+00:00")
     refused(published(ON_GPU, later), PolicyUnmet, "failed its tests on 2026-01-10")
     assert verified(published(replace(ON_GPU, date="2026-01-11T00:00:00+00:00"), later))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_a_pass_and_a_failure_at_the_same_second_the_failure_counts(order: int) -> None:
+    refused(published(*(ON_GPU, FAILED)[::order]), PolicyUnmet, "failed its tests")
+
+
+def test_a_pass_in_the_future_hides_no_failure() -> None:
+    ahead = replace(ON_GPU, date="2027-01-10T00:00:00+00:00")
+    later = replace(FAILED, date="2026-01-10T00:00:00+00:00")
+    refused(published(ahead, later), PolicyUnmet, "failed its tests on 2026-01-10")
 
 
 def test_a_test_result_of_another_form_is_refused() -> None:

@@ -320,9 +320,10 @@ def test_it_is_loaded_by_the_digest_that_was_verified(registry: MemoryRegistry, 
 
 
 def test_an_image_without_a_tag_is_named_by_its_label(registry: MemoryRegistry, tmp_path: Path) -> None:
-    write(archive_of(registry, tag=None), tmp_path / "x.tar", free_bytes=PLENTY)
-    name = load(LayoutRegistry(tmp_path / "x.tar"), registry.named[TAG], FakeEngine())
-    assert name.endswith(":2.15.1-cuda12.2-py3.11")
+    for file in (tmp_path / "x.tar", tmp_path / "My Image.tar"):
+        write(archive_of(registry, tag=None), file, free_bytes=PLENTY)
+        name = load(LayoutRegistry(file), registry.named[TAG], FakeEngine())
+        assert name == f"{registry.repository}:2.15.1-cuda12.2-py3.11"
 
 
 def test_of_a_changed_layer_nothing_reaches_the_engine(registry: MemoryRegistry, file: Path) -> None:
@@ -364,7 +365,7 @@ def test_another_image_under_the_same_name_has_no_evidence(registry: MemoryRegis
 
 
 def test_evidence_of_another_key_does_not_count(file: Path) -> None:
-    with pytest.raises(UnsignedError, match="another key, .*, signed"):
+    with pytest.raises(UnsignedError, match="another key signed"):
         verify(LayoutRegistry(file), TAG, [THEIRS.verifying], Policy(), now=NOW)
 
 

@@ -74,6 +74,7 @@ def test_a_run_that_writes_again_writes_nothing() -> None:
     registry = MemoryRegistry()
     once = write(registry, draft("a"))
     assert write(registry, draft("a")) == once
+    assert write(registry, replace(draft("a"), publisher="me, elsewhere", version="0.1")) == once
 
 
 def test_an_entry_is_signed_by_whoever_wrote_it_and_by_nobody_without_a_key() -> None:

@@ -300,6 +300,25 @@ def test_tags_whose_evidence_has_gone_since_the_kill_are_led_back(at: At) -> Non
     assert where(shared) == [new.digest] * 3
 
 
+@pytest.mark.parametrize("written", [False, True])
+def test_tags_that_were_all_moved_are_led_back_if_their_evidence_went_before_it_was_written(
+    tmp_path: Path, written: bool
+) -> None:
+    for point in range(100):
+        shared, at = MemoryRegistry(), At(tmp_path / f"{point}")
+        old, new = images(shared)
+        assert was_killed(at, shared, new, old, point, "before")
+        with opened(at.folder / "journal.jsonl") as journal:
+            left = left_over(journal.records)
+        if left and left[1] and bool(read(shared).entries) == written:
+            break
+    assert where(shared) == [new.digest] * 3
+    at.proven = set()
+    at.promote(shared, new, old)
+    assert where(shared) == [new.digest if written else old.digest] * 3, "the ledger is not made to lie"
+    assert len(read(shared).entries) == written
+
+
 def test_two_on_one_machine_take_turns(tmp_path: Path) -> None:
     registry = MemoryRegistry()
     here = At(tmp_path / "one")

@@ -20,6 +20,8 @@ from tfimg.errors import (
     TagMoved,
     ValidationFailed,
 )
+from tfimg.evidence.bundle import BUNDLE
+from tfimg.evidence.cosign_tags import ATTESTATIONS, SIGNATURES, layers_under, tag_of
 from tfimg.evidence.policy import Policy, Promise
 from tfimg.publishing.ledger_store import read
 from tfimg.publishing.publish import Publication, planned, publish
@@ -206,12 +208,24 @@ def test_killed_at_any_step_and_run_again_everything_is_there_once(tmp_path: Pat
         machine.dead, machine.on_note = False, lambda: None
         images = machine.publish(shared, CPU, GPU).images
         assert [image.failure for image in images] == [None, None]
+        for image in images:
+            assert_all_evidence(shared, image.digest)
         found = visible(shared.named)
         assert not [tag for tag in found if tag.startswith("candidate-")]
         assert found["2.15"] == found["2.15.1"] == images[0].digest
         assert [what for what, _ in machine.done].count("push") <= 2 + (when != "note")
         moves = [step.tag for entry in read(shared).entries for step in entry.draft.steps]
         assert sorted(moves) == sorted(set(moves)), "nothing is written twice"
+
+
+def assert_all_evidence(shared: MemoryRegistry, digest: str | None) -> None:
+    """All that attaching leaves is there: under both of cosign's tags, and as a bundle that refers to the image."""
+    assert digest
+    assert [len(layers_under(shared, tag_of(digest, ending))) for ending in (ATTESTATIONS, SIGNATURES)] == [
+        1,
+        1,
+    ]
+    assert [one.artifact_type for one in shared.referrers(digest)] == [BUNDLE]
 
 
 def evidence_of_new(shared: MemoryRegistry, machine: Machine, old: Manifest) -> None:

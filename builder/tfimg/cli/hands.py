@@ -21,7 +21,7 @@ from tfimg.cli.transfers import SECONDS
 from tfimg.engine.build import CANDIDATE
 from tfimg.engine.protocol import LocalImage, ProgressEvent, StageEvent
 from tfimg.errors import EngineRefused, ImageGone, LockError, TamperedError, TfimgError
-from tfimg.evidence.attach import attach
+from tfimg.evidence.attach import attach, mend
 from tfimg.evidence.keyless import attach_keyless
 from tfimg.evidence.provenance import Making, provenance
 from tfimg.evidence.sbom import sboms
@@ -86,7 +86,8 @@ class Machine:
         return Hands(
             search=noting(self._search), push=noting(self._push), drop=self._abandon,
             validate=noting(partial(self._validate, progress)), scan=noting(partial(self._scan, registry)),
-            attach=noting(partial(self._attach, registry, signer)), tell=self._tell,
+            attach=noting(partial(self._attach, registry, signer)), mend=partial(_mend, registry, signer),
+            tell=self._tell,
             revalidate=self._context.arguments.revalidate,
         )  # fmt: skip
 
@@ -279,6 +280,11 @@ class Machine:
             step = f"{identifier}: {WORDS[stage]}" if identifier else WORDS[stage]
             self._stage = step, time.monotonic()
             self._progress.build(StageEvent(step=step, state="started"))
+
+
+def _mend(registry: Registry, signer: Signer, digest: str) -> None:
+    if signer.key:  # what nobody signed lies in one place alone
+        mend(registry, digest, key=signer.key)
 
 
 def _passing(reference: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
+
+from rich.markup import escape
 
 from tfimg.cli.context import Context
 from tfimg.cli.desk import desk_of, finish_killed, signer_of
@@ -15,10 +17,11 @@ from tfimg.errors import UnsignedError, UsageError
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.publishing.ledger import Entry, Ledger, Step
 from tfimg.publishing.ledger_store import read
-from tfimg.publishing.rollback import rolled_back
+from tfimg.publishing.rollback import resumed, rolled_back
 from tfimg.publishing.runs import folder_of, opened_run
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import Reference, parse, parse_repository
+from tfimg.validation.text import plain
 
 Moves = Sequence[tuple[Entry, Step]]
 
@@ -37,7 +40,7 @@ def history(context: Context) -> int:
         (entry, step) for entry in ledger.entries for step in entry.draft.steps if tag in (None, step.tag)
     ]
     _show(context, moves, keys)
-    _show_now(context, registry, ledger, moves)
+    _show_now(context, registry, ledger, {step.tag for _, step in moves} | {tag for tag in (tag,) if tag})
     if not moves:
         context.say(f"No entry of {target.repository}'s ledger is about {tag or 'any tag'}: check the name.")
     elif not keys:
@@ -55,12 +58,15 @@ def rollback(context: Context) -> int:
     signer, policy = signer_of(context), policy_of(context)
     folder = folder_of(context.state, reference.repository)
     with opened_run(folder, new=True) as (run, journal, others):
+        done = None
         for other in others:  # to go on with the rest of it is for `publish`
-            finish_killed(
-                context, desk_of(context, reference, signer, policy, run=other.path.stem, journal=other)
-            )
+            left = desk_of(context, reference, signer, policy, run=other.path.stem, journal=other)
+            finish_killed(context, left)
+            if step := resumed(left, reference.tag, to=context.arguments.to):
+                done = step
+                other.note("finished")
         desk = desk_of(context, reference, signer, policy, run=run, journal=journal)
-        step = rolled_back(desk, reference.tag, policy, to=context.arguments.to)
+        step = done or rolled_back(desk, reference.tag, policy, to=context.arguments.to)
         journal.note("finished")
     if context.arguments.json:
         context.emit({"event": "rollback", "repository": reference.repository, **asdict(step)})
@@ -98,22 +104,24 @@ def _show(context: Context, moves: Moves, keys: Sequence[VerifyingKey]) -> None:
     table = plain_table("TIME", "TAG", "FROM", "TO", "IMAGE", "LEVEL", "WHY", "BY", "SIGNED")
     for entry, step in moves:
         draft = entry.draft
-        table.add_row(
+        cells = (
             _moment(draft.time), step.tag, _short(step.before), _short(step.after), step.identifier, step.level,
             draft.reason, f"{draft.publisher}, tfimg {draft.version}", _signed(entry, keys),
         )  # fmt: skip
+        # Whoever may write to the registry can have written any of it.
+        table.add_row(*(escape(" ".join(plain(str(cell)).split())) for cell in cells))
     print_table(table)
 
 
-def _show_now(context: Context, registry: Registry, ledger: Ledger, moves: Moves) -> None:
+def _show_now(context: Context, registry: Registry, ledger: Ledger, tags: Iterable[str]) -> None:
     """Where the tags lead at this moment, where that is not what the ledger says."""
-    for tag in sorted({step.tag for _, step in moves}):
+    for tag in sorted(tags):
         found, last = registry.find(tag), ledger.last(tag)
-        digest = found.digest if found else None
-        if last is None or digest == last.after:
+        digest, told = found.digest if found else None, last.after if last else None
+        if digest == told:
             continue
         if context.arguments.json:
-            context.emit({"event": "moved-elsewhere", "tag": tag, "ledger": last.after, "registry": digest})
+            context.emit({"event": "moved-elsewhere", "tag": tag, "ledger": told, "registry": digest})
         else:
             print(
                 f"{tag} leads to {digest or 'nowhere'}, which no entry says: somebody moved it without tfimg."

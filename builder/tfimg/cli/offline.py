@@ -29,10 +29,12 @@ def bundle(context: Context) -> int:
     """`tfimg bundle IMAGE FILE`: verify it if a key is named, find all that speaks of it, write it."""
     reference, file = parse(context.arguments.image), _target(context.arguments.file)
     registry = context.registry(reference)
-    keys = verifying_keys(context) if context.arguments.key or context.environ.get("TFIMG_KEY") else ()
+    arguments = context.arguments
+    asked = arguments.key or arguments.require is not None or arguments.policy
+    keys = verifying_keys(context) if asked or context.environ.get("TFIMG_KEY") else ()
     target = reference.target
     if keys:
-        target = verify(registry, target, keys, policy(context), now=context.now).digest
+        target = verify(registry, target, keys, policy(context), now=context.now, tag=reference.tag).digest
     else:
         context.say("Not verified: no key is named. Whoever loads the file has to have one.")
     archive = collect_image(registry, target, tag=reference.tag, keys=keys)

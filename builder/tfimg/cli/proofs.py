@@ -54,7 +54,8 @@ def pull(context: Context) -> int:
 
 def _proven(context: Context, reference: Reference) -> Verified:
     keys, required = verifying_keys(context), policy(context)
-    return prove(context.registry(reference), reference.target, keys, required, now=context.now)
+    registry = context.registry(reference)
+    return prove(registry, reference.target, keys, required, now=context.now, tag=reference.tag)
 
 
 def policy(context: Context) -> Policy:

@@ -6,11 +6,13 @@ that cosign 2 looks at. Everything has one form for one input, so that doing it 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfimg.errors import NotInRegistry
-from tfimg.evidence.bundle import BUNDLE, bundle, seal
+from tfimg.evidence.bundle import BUNDLE, IN_TOTO, bundle, seal
+from tfimg.evidence.collect import collect
 from tfimg.evidence.cosign_tags import ATTESTATIONS, SIGNATURES, add, attestation, signature
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.statement import Statement, compact
@@ -52,6 +54,23 @@ def attach(registry: Registry, digest: str, statements: Sequence[Statement], *, 
     )
     # Once more: who read a tag before we wrote it has written it by now, without what is ours.
     return Attached(referrers=referrers, tags=tagged(), signer=key.verifying.identifier)
+
+
+def mend(registry: Registry, digest: str, *, key: SigningKey) -> Attached:
+    """Put what the key signed into every place where `attach` puts it, from whichever has it: a kill leaves some out.
+
+    Where all is there, nothing is sent. Raises as `attach` does, and `TamperedError` for what cannot be read.
+    """
+    signed = [
+        one.envelope.payload
+        for one in collect(registry, digest)
+        if one.envelope.payload_type == IN_TOTO and one.envelope.signed_by([key.verifying])
+    ]
+    statements = [
+        Statement(predicate_type=str(json.loads(payload)["predicateType"]), content=payload)
+        for payload in dict.fromkeys(signed)
+    ]
+    return attach(registry, digest, statements, key=key)
 
 
 def _subject(registry: Registry, digest: str) -> Descriptor:

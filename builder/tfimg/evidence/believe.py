@@ -12,6 +12,7 @@ from tfimg.evidence.bundle import IN_TOTO
 from tfimg.evidence.collect import Found
 from tfimg.evidence.keys import VerifyingKey, told
 from tfimg.evidence.statement import digests
+from tfimg.validation.text import plain
 
 DO_NOT_USE = "Do not use the image until you know who changed its evidence."
 
@@ -89,9 +90,10 @@ def _unsigned(evidence: Sequence[Found], keys: Sequence[VerifyingKey], image: st
             f"{image} has no evidence attached.",
             next_step="Publish it with `tfimg publish`, or ask its publisher for signed evidence.",
         )
-    others = sorted({key for one in evidence for key in one.envelope.signers if key})
-    by = f", {', '.join(others)}," if others else ""
+    # Anybody may have written these, and anything.
+    others = sorted({" ".join(plain(key).split()) for one in evidence for key in one.envelope.signers if key})
+    by = f" ({', '.join(others)})" if others else ""
     return UnsignedError(
-        f"{image} has evidence that another key{by} signed, and none that {told(keys)} signed.",
+        f"{image} has evidence that another key signed{by}, and none that {told(keys)} signed.",
         next_step="Check whose key you were given, and name the publisher's with --key.",
     )

@@ -55,6 +55,7 @@ def opened(content: bytes) -> Envelope:
     """An envelope's JSON → the envelope. Raises `TamperedError` for bytes that are none."""
     try:
         told = json.loads(content)
+        str(told["payloadType"]).encode()  # JSON has texts that are none, and no signature is over those
         return Envelope(
             payload=base64.b64decode(told["payload"]),
             payload_type=str(told["payloadType"]),

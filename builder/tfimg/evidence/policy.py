@@ -11,12 +11,15 @@ from typing import Literal
 from packaging.specifiers import SpecifierSet
 
 from tfimg.errors import UsageError
+from tfimg.matrix.schema import Device
 from tfimg.recipe.describe import Level
 
 Required = Literal["built", "linked", "validated"]
 """Levels that evidence can show: `declared` is nothing but a line of the matrix."""
 
 REQUIRED: tuple[Required, ...] = ("built", "linked", "validated")
+
+ACCELERATORS: tuple[Device, ...] = ("gpu", "tpu")
 
 UNITS: Mapping[str, str] = {"h": "hours", "d": "days", "w": "weeks"}
 
@@ -59,6 +62,11 @@ class Policy:
     def alias_level(self, alias: str) -> Level:
         """The lowest level that an image may have to be given a tag."""
         return self.promise(alias).level
+
+
+def named_device(tag: str) -> Device | None:
+    """The accelerator that a tag names, as `2.15-gpu-py3.11` does; None where it names none."""
+    return next((device for device in ACCELERATORS if device in tag.split("-")[1:]), None)
 
 
 def parse_requirements(text: str, *, policy: Policy) -> Policy:

@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from tfimg.errors import PolicyUnmet, StaleEvidence, TfimgError
 from tfimg.evidence.outcome import Outcome, Skipped
-from tfimg.evidence.policy import REQUIRED, Policy, Required
+from tfimg.evidence.policy import REQUIRED, Policy, Required, named_device
 
 CLOCKS = timedelta(minutes=10)
 """How far two machines' clocks may be apart before a test that ends in the future is no mistake of a clock."""
@@ -18,17 +18,32 @@ CLOCKS = timedelta(minutes=10)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Demand:
-    """What is asked of a test result: the policy, the level with the reason for it, the time."""
+    """What is asked of a test result: the policy, the level with the reason for it, the time.
+
+    `tag` is the image's name; empty where it has none but its digest.
+    """
 
     policy: Policy
     level: Required
     why: str
     now: datetime
+    tag: str
 
 
 def unmet(outcome: Outcome, demand: Demand, *, image: str) -> TfimgError | None:
     """Why a test result is not enough, the gravest reason first; None where it is enough."""
     return next((error for rule in RULES for error in rule(outcome, demand, image)), None)
+
+
+def _other_device(outcome: Outcome, demand: Demand, image: str) -> Iterator[TfimgError]:
+    # A CPU image is validated wherever it ran: its level alone does not keep what `-gpu` promises.
+    device = named_device(demand.tag)
+    if device and outcome.device != device:
+        yield PolicyUnmet(
+            f"{image} is {outcome.identifier}, which is for a {outcome.device.upper()}, and its name says "
+            f"{device.upper()}: {demand.tag}.",
+            next_step="Somebody moved the tag to another image: ask its publisher, or see `tfimg history`.",
+        )
 
 
 def _failed(outcome: Outcome, _: Demand, image: str) -> Iterator[TfimgError]:
@@ -103,7 +118,7 @@ def _old(outcome: Outcome, demand: Demand, image: str) -> Iterator[TfimgError]:
 
 
 RULES: tuple[Callable[[Outcome, Demand, str], Iterator[TfimgError]], ...] = (
-    _failed, _skips, _level, _gpu, _driver, _old,
+    _other_device, _failed, _skips, _level, _gpu, _driver, _old,
 )  # fmt: skip
 """What a test result is held against, in this order."""
 

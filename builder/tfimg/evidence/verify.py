@@ -13,7 +13,7 @@ from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.outcome import Outcome, read_outcome
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.statement import TEST_RESULT
-from tfimg.evidence.unmet import Demand, unmet
+from tfimg.evidence.unmet import CLOCKS, Demand, unmet
 from tfimg.registry.protocol import Manifest, Registry
 
 
@@ -33,11 +33,18 @@ class Verified:
 
 
 def verify(
-    registry: Registry, reference: str, keys: Sequence[VerifyingKey], policy: Policy, *, now: datetime
+    registry: Registry,
+    reference: str,
+    keys: Sequence[VerifyingKey],
+    policy: Policy,
+    *,
+    now: datetime,
+    tag: str | None = None,
 ) -> Verified:
     """Resolve a tag or digest, read all evidence about it, believe what the keys signed, hold it against the policy.
 
-    Of several test results the newest that is enough counts, unless the newest of all is a failure. Fails closed:
+    `tag` is a name that the image is to have though `reference` is its digest: what that promises counts.
+    Of several test results the newest that is enough counts, unless one that failed is newer. Fails closed:
     `NotInRegistry`, `NetworkError`, `UnsignedError` (no evidence, or another key's), `TamperedError`, `PolicyUnmet`,
     `StaleEvidence`.
     """
@@ -45,14 +52,14 @@ def verify(
     image = f"{registry.repository}{'@' if by_digest else ':'}{reference}"
     manifest = _found(registry, reference, image)
     statements = believe(collect(registry, manifest.digest), keys, image=image, digest=manifest.digest)
-    demand = _demand(policy, "" if by_digest else reference, now)
+    demand = _demand(policy, tag or ("" if by_digest else reference), now)
     outcomes = sorted(
         (
             (read_outcome(one.predicate, image=image), one.signer)
             for one in statements
             if one.predicate_type == TEST_RESULT
         ),
-        key=lambda pair: pair[0].ended,
+        key=lambda pair: _order(pair[0], now),
         reverse=True,
     )
     outcome, signer = _enough(outcomes, demand, image)
@@ -73,12 +80,18 @@ def _found(registry: Registry, reference: str, image: str) -> Manifest:
     return manifest
 
 
+def _order(outcome: Outcome, now: datetime) -> tuple[bool, datetime, bool]:
+    """The newest result has the highest, of two at once the failure; no pass hides others with a time to come."""
+    failed = bool(outcome.failed)
+    return failed or outcome.ended <= now + CLOCKS, outcome.ended, failed
+
+
 def _demand(policy: Policy, tag: str, now: datetime) -> Demand:
     if policy.level:
-        return Demand(policy=policy, level=policy.level, why="that is required", now=now)
+        return Demand(policy=policy, level=policy.level, why="that is required", now=now, tag=tag)
     promise = policy.promise(tag)
     why = f"the name promises it ({promise.reason})" if tag else "less is no proof"
-    return Demand(policy=policy, level=promise.level, why=why, now=now)
+    return Demand(policy=policy, level=promise.level, why=why, now=now, tag=tag)
 
 
 def _enough(outcomes: Sequence[tuple[Outcome, str]], demand: Demand, image: str) -> tuple[Outcome, str]:

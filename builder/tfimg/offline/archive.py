@@ -108,8 +108,12 @@ def _frame(
 
 
 def _root(image: RegistryImage, repository: str, tag: str | None) -> Descriptor:
-    names = {REF_NAME: tag, FULL_NAME: f"{repository}:{tag}"} if tag else {}
     root = image.root
+    names = (
+        {REF_NAME: tag, FULL_NAME: f"{repository}:{tag}"}
+        if tag
+        else {FULL_NAME: f"{repository}@{root.digest}"}
+    )
     return Descriptor(
         media_type=root.media_type, digest=root.digest, size=len(root.content), annotations=names
     )

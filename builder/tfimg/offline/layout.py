@@ -51,7 +51,8 @@ class LayoutRegistry:
     @property
     def repository(self) -> str:
         """HOST[:PORT]/PATH that the image had, as the archive tells it; else the archive's own name."""
-        return self._named.rpartition(":")[0] or self.path.name
+        name, at, _ = self._named.partition("@")
+        return (name if at else name.rpartition(":")[0]) or self.path.name
 
     @property
     def reference(self) -> str:

@@ -91,8 +91,12 @@ class Ledger:
         return found[-1] if found else None
 
     def has(self, draft: Draft) -> bool:
-        """Whether a draft is written: a run that was killed may have done that. It has the same time then, too."""
-        return any(entry.draft == draft for entry in self.entries)
+        """Whether a draft is written: a run that was killed may have done that. It has the same time then, too.
+
+        Who finishes it may call himself otherwise, or have a newer tfimg by now.
+        """
+        asked = draft.run, draft.time, draft.steps
+        return any((entry.draft.run, entry.draft.time, entry.draft.steps) == asked for entry in self.entries)
 
     def since(self, ends: Sequence[str]) -> tuple[Entry, ...]:
         """The entries that were written since these were the ends: all that they do not follow."""

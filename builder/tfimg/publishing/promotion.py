@@ -83,10 +83,7 @@ def promote(desk: Desk, promotion: Promotion, *, moved: bool = False) -> Ledger:
     """
     if not moved:
         _move(desk, promotion)
-    draft = Draft(
-        run=f"{desk.run}/{promotion.name}", reason=promotion.reason, time=promotion.time, steps=promotion.steps,
-        publisher=desk.publisher, version=desk.version,
-    )  # fmt: skip
+    draft = _draft(desk, promotion)
     ledger = append(desk.registry, draft, key=desk.key, now=desk.now(), known=desk.entries)
     desk.journal.note("written", name=promotion.name)
     try:
@@ -109,6 +106,8 @@ def finish(desk: Desk) -> bool:
     promotion, moved = found
     with desk.having([step.tag for step in promotion.steps]):
         try:
+            if moved and not desk.ledger().has(_draft(desk, promotion)):
+                _prove(desk, promotion)
             promote(desk, promotion, moved=moved)
         except UNPROVEN as error:
             moves = [Move(tag=step.tag, before=step.before, after=step.after) for step in promotion.steps]
@@ -116,9 +115,20 @@ def finish(desk: Desk) -> bool:
     return True
 
 
-def _move(desk: Desk, promotion: Promotion) -> None:
+def _draft(desk: Desk, promotion: Promotion) -> Draft:
+    return Draft(
+        run=f"{desk.run}/{promotion.name}", reason=promotion.reason, time=promotion.time, steps=promotion.steps,
+        publisher=desk.publisher, version=desk.version,
+    )  # fmt: skip
+
+
+def _prove(desk: Desk, promotion: Promotion) -> None:
     for digest, level in sorted({(step.after, step.level) for step in promotion.steps}):
         desk.prove(digest, level)
+
+
+def _move(desk: Desk, promotion: Promotion) -> None:
+    _prove(desk, promotion)
     desk.journal.note("moving", **asdict(promotion))
     moves = [Move(tag=step.tag, before=step.before, after=step.after) for step in promotion.steps]
     try:

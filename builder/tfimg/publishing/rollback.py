@@ -8,6 +8,9 @@ from tfimg.publishing.ledger import Ledger, Step
 from tfimg.publishing.promotion import Desk, Promotion, promote
 from tfimg.publishing.release import held
 
+NAME = "rollback"
+"""Of the one promotion of a run that leads a tag back."""
+
 
 def rolled_back(desk: Desk, tag: str, policy: Policy, *, to: str | None) -> Step:
     """Lead a tag back to the image that it led to before, or to the one that `to` is the beginning of.
@@ -33,10 +36,23 @@ def rolled_back(desk: Desk, tag: str, policy: Policy, *, to: str | None) -> Step
         identifier = there.release.identifier if there.release else "unknown"
         step = Step(tag=tag, before=found.digest, after=after, identifier=identifier, level=level)
         time = desk.now().isoformat(timespec="seconds")
-        promote(
-            desk, Promotion(name="rollback", reason="rollback", time=time, ends=ledger.ends, steps=(step,))
-        )
+        promote(desk, Promotion(name=NAME, reason="rollback", time=time, ends=ledger.ends, steps=(step,)))
     return step
+
+
+def resumed(desk: Desk, tag: str, *, to: str | None) -> Step | None:
+    """What a rollback of the tag wrote down that was killed before it could say so, if the tag leads there still.
+
+    `desk` is the killed run's, once `finish` has finished what there was. To lead the tag back once more would undo it.
+    """
+    ledger, found = desk.ledger(), desk.registry.find(tag)
+    entry, step = next(reversed(ledger.of(tag)), (None, None))
+    if entry is None or step is None or entry.draft.run != f"{desk.run}/{NAME}":
+        return None
+    if any(record.get("candidate") for record in desk.journal.everything()):
+        return None  # `publish` goes on as that run, and has told of the rollback
+    asked = to is None or _begins(step.after, to)
+    return step if asked and found and found.digest == step.after else None
 
 
 def back(ledger: Ledger, tag: str, now: str, *, to: str | None) -> str:
@@ -44,9 +60,7 @@ def back(ledger: Ledger, tag: str, now: str, *, to: str | None) -> str:
     moves = [step for _, step in ledger.of(tag)]
     known = dict.fromkeys(digest for step in moves for digest in (step.before, step.after) if digest)
     if to is not None:
-        found = [
-            digest for digest in known if digest.startswith(to) or digest.partition(":")[2].startswith(to)
-        ]
+        found = [digest for digest in known if _begins(digest, to)]
         if len(found) == 1 and found[0] != now:
             return found[0]
         count = f"{len(found)} images" if found else "no image"
@@ -61,3 +75,7 @@ def back(ledger: Ledger, tag: str, now: str, *, to: str | None) -> str:
             next_step=f"`tfimg history` shows where {tag} led; a tag that is new has nothing to go back to.",
         )
     return before
+
+
+def _begins(digest: str, to: str) -> bool:
+    return digest.startswith(to) or digest.partition(":")[2].startswith(to)

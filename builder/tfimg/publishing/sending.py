@@ -43,7 +43,7 @@ class Hands:
     `search` looks through what the engine has, `scan` through what the registry has of a digest. `push` sends an image
     under a reference and returns its digest, and `drop` takes a name away in the engine, with its
     containers. `validate` pulls a reference by digest and runs the suite in it, under a name that nobody else has, or
-    finds that an earlier run did. `attach` puts the evidence beside a digest.
+    finds that an earlier run did. `attach` puts the evidence beside a digest, and `mend` what a kill left out of it.
     `revalidate`: evidence that is there is not enough.
     """
 
@@ -53,6 +53,7 @@ class Hands:
     validate: Callable[[Source, str, str], tuple[Report, bool]]
     scan: Callable[[Source, str], object]
     attach: Callable[[Source, str, Report], object]
+    mend: Callable[[str], object]
     tell: Callable[[str, Stage, str], object]
     revalidate: bool = False
 
@@ -84,6 +85,7 @@ def send(source: Source, desk: Desk, hands: Hands) -> Sent:
     manifest, pushed = (there, False) if there else _pushed(source, desk, hands, candidate)
     proven = None if hands.revalidate else _proven(desk, manifest, source)
     if proven:
+        hands.mend(manifest.digest)  # one place is enough for proof, and other programs look into the others
         return _sent(source, manifest, desk, level=proven, pushed=pushed, reused=True)
     image = f"{desk.registry.repository}@{manifest.digest}"
     hands.tell(source.identifier, "validate", image)
@@ -105,9 +107,11 @@ def clear(desk: Desk, hands: Hands) -> tuple[str, ...]:
     In the engine too, with the containers that a kill left of them.
     """
     left = []
-    for candidate in _candidates(desk):
+    candidates = _candidates(desk)
+    listed = set(desk.registry.tags()) if candidates else set()
+    for candidate in candidates:
         hands.drop(f"{desk.registry.repository}:{candidate}")
-        if desk.registry.find(candidate) is not None and not desk.registry.untag(candidate):
+        if candidate in listed and not desk.registry.untag(candidate):
             left.append(candidate)
     return tuple(left)
 

@@ -42,6 +42,9 @@ KNOWS_DIGESTS = frozenset({400, 405})
 NO_LIST = (400, 404, 405, 501)
 """How registries without a list of referrers say so; the specification has 404."""
 
+NOTHING = "application/vnd.tfimg.nothing.v1"
+"""The kind of artifact to which a tag leads while it is taken away."""
+
 Moved = Callable[[str, int, int], None]
 """Is told a blob's digest, how many of its bytes have been moved, and of how many; 0 where that is not known."""
 
@@ -64,7 +67,11 @@ class HttpRegistry:
         return self._connection.repository
 
     def find(self, reference: str) -> Manifest | None:
-        """See `Registry`."""
+        """See `Registry`. A tag whose taking away was cut off leads nowhere, whatever stands there in the meantime."""
+        found = self._find(reference)
+        return None if found and _is_nothing(found) else found
+
+    def _find(self, reference: str) -> Manifest | None:
         answer = self._connection.ask(
             "GET", f"manifests/{reference}", expected=(200, 404), headers={"Accept": ACCEPT}
         )
@@ -92,7 +99,7 @@ class HttpRegistry:
             "PUT", f"manifests/{reference}", expected=(201, 202), content=manifest.content,
             headers={"Content-Type": manifest.media_type},
         )  # fmt: skip
-        there = self.find(reference)
+        there = self._find(reference)
         if there is None:
             raise RegistryRefused(
                 f"The registry {self._connection.host} took {reference} of {self.repository}, and does not have it.",
@@ -122,19 +129,21 @@ class HttpRegistry:
 
     def _untag_by_digest(self, tag: str) -> bool:
         """Where manifests can be deleted and tags cannot: the tag goes with a manifest that it alone leads to."""
-        before = self.find(tag)
+        before = self._find(tag)
         if before is None:
             return True
-        nobodys = _nothing(f"{self.repository}:{tag} {secrets.token_hex(8)}")
-        self.put_blob(b"{}")
-        self.put(tag, nobodys)
+        nobodys = before
+        if not _is_nothing(before):
+            nobodys = _nothing(f"{self.repository}:{tag} {secrets.token_hex(8)}")
+            self.put_blob(b"{}")
+            self.put(tag, nobodys)
         answer = self._connection.ask(
             "DELETE", f"manifests/{nobodys.digest}", expected=(200, 202, 204, 404, *CANNOT_UNTAG)
         )
         if answer.status in CANNOT_UNTAG:
             self.put(tag, before)
             return False
-        return self.find(tag) is None
+        return self._find(tag) is None
 
     def blob(self, digest: str) -> Iterator[bytes]:
         """See `Registry`."""
@@ -202,12 +211,16 @@ def _next(answer: Answer) -> str | None:
     return next((urljoin(answer.url, link["url"]) for link in links if link.get("rel") == "next"), None)
 
 
+def _is_nothing(manifest: Manifest) -> bool:
+    return NOTHING.encode() in manifest.content and manifest.document.get("artifactType") == NOTHING
+
+
 def _nothing(about: str) -> Manifest:
     """A manifest of nothing that nobody else has."""
     told = {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
-        "artifactType": "application/vnd.tfimg.nothing.v1",
+        "artifactType": NOTHING,
         "config": Descriptor(media_type=EMPTY, digest=digest_of(b"{}"), size=2).document(),
         "layers": [Descriptor(media_type=EMPTY, digest=digest_of(b"{}"), size=2).document()],
         "annotations": {"org.opencontainers.image.description": about},
