@@ -79,7 +79,7 @@ def check() -> None:
     """Raises `Interrupted` where this thread's work is to end."""
     current = _CURRENT.get()
     if current is not None and current.cancelled:
-        raise Interrupted("Interrupted.", next_step="Nothing was left half done; run it again.")
+        raise Interrupted("Interrupted.", next_step="Nothing half done is taken for whole; run it again.")
 
 
 @contextmanager

@@ -368,7 +368,7 @@ class InternalError(TfimgError):
 
 
 class Interrupted(TfimgError):
-    """Interrupted; nothing is left half done."""
+    """Interrupted; nothing half done is taken for whole, and the same command goes on."""
 
     exit_code = 130
 
@@ -395,10 +395,11 @@ def of_a_defect(error: Exception) -> TfimgError:
 
 
 def family() -> tuple[type[TfimgError], ...]:
-    """Every member, by exit code: what the README's table is checked against."""
+    """Every member that has an exit code of its own, by that: what the README's table is checked against."""
 
     def members(root: type[TfimgError]) -> Iterator[type[TfimgError]]:
-        yield root
+        if "exit_code" in vars(root):  # the others are told as what they are a kind of
+            yield root
         for child in root.__subclasses__():
             yield from members(child)
 

@@ -136,6 +136,13 @@ def test_what_is_no_time_is_refused(cloud_init: Run, time: str) -> None:
     assert cloud_init("--max-time", time).code == 2
 
 
+@pytest.mark.parametrize("words", ["validatd", ",", "max-age=30"])
+def test_what_cannot_be_required_is_refused_here_and_not_by_the_machine(cloud_init: Run, words: str) -> None:
+    ended = cloud_init("--require", words)
+    assert (ended.code, ended.stdout) == (2, "")
+    assert "cannot be understood" in ended.stderr
+
+
 def test_it_is_written_to_a_file_and_the_command_that_takes_it_is_told(
     cloud_init: Run, tmp_path: Path
 ) -> None:

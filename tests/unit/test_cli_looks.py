@@ -19,7 +19,9 @@ from inventories import INVENTORY
 from registries import MemoryRegistry
 from signing import OURS
 from tfimg.cli import main
+from tfimg.cli.difference_text import _change
 from tfimg.cli.edge import Edge
+from tfimg.contents.difference import PartSize
 from tfimg.engine.protocol import Exit, Line, StoredImage, StoredLayer
 from tfimg.evidence.attach import attach
 from tfimg.evidence.sbom import sboms
@@ -123,6 +125,7 @@ def test_inspect_shows_row_versions_layers_evidence_and_packages(tfimg: Run, key
 def test_inspect_without_a_key_says_that_nobody_was_believed(tfimg: Run) -> None:
     text = tfimg("inspect", f"{NAME}:2.15.1").stdout
     assert "no: no key was named" in text
+    assert "validated, as a test result says that is not verified" in text
     assert "as its bill of materials says, which is not verified" in text
 
 
@@ -189,6 +192,13 @@ def test_diff_shows_what_is_another(tfimg: Run) -> None:
         assert line in lines
     assert sum(line.endswith("the same layer") for line in lines) == 7
     assert not [line for line in lines if line.startswith("Debian packages")]
+
+
+def test_a_part_that_is_as_large_as_before_has_no_sign_of_its_own() -> None:
+    assert (
+        _change(PartSize(part="tensorflow", before=100_000_100, after=100_000_000, shared=False))
+        == "+0.0 MB (+0.0%)"
+    )
 
 
 def test_diff_as_markdown_is_an_entry_of_a_changelog(tfimg: Run) -> None:

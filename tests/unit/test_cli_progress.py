@@ -12,11 +12,13 @@ from rich.console import Console
 from rich.spinner import SPINNERS
 
 from reports import ENDS, RED, result
+from tfimg.cli import show
 from tfimg.cli.context import Context
 from tfimg.cli.edge import Edge
 from tfimg.cli.live import Running
 from tfimg.cli.progress import follow
 from tfimg.cli.results import result_table
+from tfimg.cli.show import plain_table, print_table
 from tfimg.cli.steps import dull, short
 from tfimg.engine.protocol import LogEvent, ProgressEvent, StageEvent
 from tfimg.validation.report import CheckResult
@@ -151,6 +153,37 @@ def test_an_outcome_is_a_word_and_a_colour() -> None:
         assert f"\x1b[{colour}m{word}" in text
     # What the container wrote moves no cursor and changes no colour.
     assert r"red \x00" in text
+
+
+@pytest.mark.parametrize("width", [50, 80])
+def test_on_a_narrow_terminal_neither_clock_nor_amount_is_cut(width: int) -> None:
+    now, console = [100.0], terminal(width)
+    running = Running(console.print, clock=lambda: now[0])
+    running.build(StageEvent(step="2.15.1-cpu: push", state="started"))
+    running.build(ProgressEvent(step="2.15.1-cpu: push", what="0" * 64, current=5_000_000, total=20_000_000))
+    now[0] += 14.25
+    console.print(running)
+    (line,) = shown(console).splitlines()
+    assert "  14.2 s  2.15.1-cpu: push 5 of 20 MB " in line
+    assert line.endswith("…")
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_a_table_loses_nothing_on_a_narrow_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, words = (
+        plain_table("IMAGE", "", "TAG", "WHY"),
+        ("2.15.1-cpu", "stay", "x" * 40, "it leads there already"),
+    )
+    table.add_row(*words)
+    console = Console(file=StringIO(), width=width, force_terminal=True, color_system=None)
+    monkeypatch.setattr(show, "Console", lambda: console)
+    print_table(table)
+    _, *lines = shown(console).splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in "".join(lines)
+    assert lines[0].startswith("2.15.1-cpu  stay  x")
+    assert "".join(lines).count("x") == 40
+    assert len(lines) == (1 if width == 200 else 3)
 
 
 def test_while_it_runs_it_says_how_far_it_is() -> None:

@@ -196,6 +196,7 @@ def test_pull_takes_the_digest_that_was_verified(tfimg: Run, edge: ProofEdge, ke
     assert ended.code == 0, ended.stderr
     assert set(edge.runs.names) == {NAME, f"{IMAGE_NAME}:2.15"}
     assert IMAGE.digest in ended.stdout
+    assert f"The engine has it now, as {IMAGE_NAME}:2.15." in ended.stderr
 
 
 def test_a_digest_does_not_give_a_name_what_it_promises_and_is_not_shown(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -263,6 +264,8 @@ def test_an_image_that_fails_or_holds_a_secret_gets_no_tag(
         "was pulled by digest, and 1 of 1 checks did not pass. a failed: 1 is not 2. No tag leads to it."
         in (ended.stderr)
     )
+    assert f"`tfimg validate tfimg/tensorflow:{CPU} --report FILE` keeps" in ended.stderr
+    assert re.search(r"failed +2\S+: validate by digest", ended.stderr), ended.stderr
     assert [tag for tag in registry.named if not tag.startswith("sha256-")] == []
     engine.story, engine.content = STORY, archive({"etc/hello": b"password=hunter2hunter2\n"})
     ended = publish()
@@ -317,6 +320,24 @@ def test_what_is_not_built_here_is_told(publish: Run, engine: PushingEngine, wor
     ended = publish("2.15.1-cpu-py3.1?")
     assert "Not built here, and so not published: 2.15.1-cpu-py3.10" in ended.stderr
     assert publish("--from", "somebody/else").code == 4
+    said = next(line for line in publish("*", "--plan").stderr.splitlines() if "Not built here" in line)
+    assert said.count(",") < 12, "hundreds of names say nothing"
+    assert re.search(r" and \d+ more$", said)
+
+
+def test_patterns_may_follow_the_options(tfimg: Run, engine: PushingEngine, workspace: Workspace) -> None:
+    engine.has(CPU, workspace)
+    ended = tfimg("publish", REPOSITORY, "--plan", CPU)
+    assert (ended.code, CPU in ended.stdout) == (0, True), ended.stderr
+
+
+def test_of_settings_that_only_a_package_index_needs_nothing_is_said(
+    publish: Run, engine: PushingEngine, workspace: Workspace
+) -> None:
+    engine.has(CPU, workspace)
+    ended = publish(UV_EXTRA_INDEX_URL="file:///somewhere")
+    assert ended.code == 0
+    assert "Not used" not in ended.stderr
 
 
 def test_an_image_of_another_lock_is_not_published(
@@ -350,7 +371,7 @@ def test_history_tells_every_move_and_whose_it_was(
     ended = tfimg("history", REPOSITORY, "2.15", "--key", keys["ours.pub"], "--json")
     ours = OURS.verifying.identifier
     assert moves(ended) == [("2.15", "publish", digest, ours) for digest in twice]
-    for words in ([f"{REPOSITORY}:2.15"], [REPOSITORY, "2.15"]):
+    for words in ([f"{REPOSITORY}:2.15"], [REPOSITORY, "2.15"], [REPOSITORY, "--plain-http", "2.15"]):
         ended = tfimg("history", *words)
         assert ended.code == 0
         assert [line.split()[1] for line in ended.stdout.splitlines()] == ["TAG", "2.15", "2.15"]
@@ -361,12 +382,33 @@ def test_history_tells_every_move_and_whose_it_was(
     assert len(tfimg("history", REPOSITORY, "--json").documents) == 10
 
 
+def test_history_of_a_tag_that_never_was_does_not_speak_of_a_whole_chain(
+    tfimg: Run, twice: tuple[str, str]
+) -> None:
+    ended = tfimg("history", REPOSITORY, "2.99")
+    assert f"No entry of {REPOSITORY}'s ledger is about 2.99" in ended.stderr
+    assert "whole" not in ended.stderr
+
+
+def test_a_digest_of_the_history_is_one_that_rollback_takes(
+    tfimg: Run, twice: tuple[str, str], keys: dict[str, str]
+) -> None:
+    row = tfimg("history", REPOSITORY, "2.15").stdout.splitlines()[2].split()
+    assert row[0].endswith("Z")
+    assert row[2:4] == [digest.removeprefix("sha256:")[:12] for digest in twice]
+    ended = tfimg("rollback", f"{REPOSITORY}:2.15", "--to", row[2], "--key", keys["ours.key"])
+    assert (ended.code, twice[0] in ended.stdout) == (0, True), ended.stderr
+
+
 def test_history_refuses_what_another_signed_and_names_what_nobody_wrote(
     tfimg: Run, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry
 ) -> None:
     ended = tfimg("history", REPOSITORY, "2.15", "--key", keys["theirs.pub"])
     assert ended.code == 65
     assert "by somebody else" in ended.stdout
+    assert re.search(
+        r"2 of these entries are not signed by your keys: sha256:\w+ is the first\.", ended.stderr
+    )
     put_image(registry, "2.16.1-cpu-py3.11", tag="2.15")
     ended = tfimg("history", REPOSITORY, "2.15")
     assert "2.15 leads to sha256:" in ended.stdout
@@ -453,7 +495,7 @@ def test_a_rollback_that_was_killed_is_finished_by_the_same_command_and_not_undo
     ("words", "code", "says"),
     [
         ([f"{REPOSITORY}:2.16"], 61, "There is no"),
-        ([f"{REPOSITORY}:{CPU}", "--to", "sha256:ff"], 2, "led to 0 images that begin so"),
+        ([f"{REPOSITORY}:{CPU}", "--to", "sha256:ff"], 2, "led to no image whose digest begins so"),
         ([f"{REPOSITORY}@sha256:{'0' * 64}"], 2, "names no tag alone"),
     ],
 )

@@ -94,6 +94,7 @@ def test_a_file_may_promise_less_in_writing() -> None:
         ("version: 1\naliases: {'*-gpu': {level: linked}}", r"aliases\.'?\*-gpu'?\.reason: field required"),
         ("version: 1\naliases: {'*-gpu': {level: linked, reason: ''}}", r"aliases\.'?\*-gpu'?\.reason: "),
         ("version: 1\nversion: 1", r"line 2, column 1: "),
+        ("", r"the document: input should be a valid dictionary\n"),
         ("version: &a 1", "is an anchor or alias"),
     ],
 )  # fmt: skip

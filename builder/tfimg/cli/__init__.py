@@ -100,7 +100,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None = No
 
 
 def _interruption() -> TfimgError:
-    return Interrupted("Interrupted.", next_step="Nothing was left half done; run it again.")
+    return Interrupted("Interrupted.", next_step="Nothing half done is taken for whole; run it again.")
 
 
 def _leave_stdout() -> None:

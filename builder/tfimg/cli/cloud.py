@@ -10,6 +10,7 @@ from tfimg import __version__
 from tfimg.cli.context import Context
 from tfimg.errors import KeyRefused, UsageError, WrongDevice
 from tfimg.evidence.keys import read_verifying_key
+from tfimg.evidence.policy import Policy, parse_requirements
 from tfimg.host.cloud.clouds import CLOUDS
 from tfimg.host.cloud.order import MachineOrder
 from tfimg.host.cloud.user_data import UserData, user_data
@@ -53,6 +54,8 @@ def _document(made: UserData, output: str | None) -> dict[str, object]:
 def _order(context: Context) -> MachineOrder:
     given = context.arguments
     image = parse(given.image)
+    if given.require is not None:
+        parse_requirements(given.require, policy=Policy())  # a typo is told here, not by the machine
     spec = _spec(context, image)
     return MachineOrder(
         cloud=CLOUDS[given.cloud],

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tfimg.engine.network import HostNetwork
     from tfimg.engine.protocol import Engine
     from tfimg.host.accelerators import Surroundings
+    from tfimg.leaks.rules import Rule
     from tfimg.recipe.plan import Plan
     from tfimg.registry.protocol import Registry
     from tfimg.registry.reference import Reference
@@ -187,21 +188,26 @@ class Context:
     @cached_property
     def network(self) -> HostNetwork:
         """How this machine reaches package indexes."""
+        for setting in self.reach.left_out:
+            self.say(f"Not used: {setting}")
+        return self.reach
+
+    @cached_property
+    def reach(self) -> HostNetwork:
+        """The same, for those who use no package index: nobody is told which settings of one are left out."""
         from tfimg.engine.network import host_network
 
-        network = host_network(self.environ, self.edge.pip_settings())
-        for setting in network.left_out:
-            self.say(f"Not used: {setting}")
-        return network
+        return host_network(self.environ, self.edge.pip_settings())
+
+    @cached_property
+    def secrets(self) -> Sequence[Rule]:
+        """What must not leave this machine."""
+        return self.edge.secrets(self.environ, self.reach)
 
     def registry(self, reference: Reference) -> Registry:
         """The repository of an image, spoken to as the machine's settings and --plain-http say."""
-        from tfimg.engine.network import host_network
-
-        # Settings that only package indexes need are not told here.
-        network = host_network(self.environ, self.edge.pip_settings())
         return self.edge.registry(
-            reference, self.environ, self.state, network, plain=self.arguments.plain_http
+            reference, self.environ, self.state, self.reach, plain=self.arguments.plain_http
         )
 
     @property

@@ -81,11 +81,11 @@ def _change(size: PartSize) -> str:
         return "the same layer"
     if size.before is None or size.after is None:
         return "new" if size.before is None else "gone"
-    return f"{(size.after - size.before) / 1e6:+,.1f} MB ({_percent(size.before, size.after)})"
+    return f"{(size.after - size.before) / 1e6:+z,.1f} MB ({_percent(size.before, size.after)})"
 
 
 def _percent(before: float, after: float) -> str:
-    return f"{(after - before) / before:+.1%}" if before else "-"
+    return f"{(after - before) / before:+z.1%}" if before else "-"
 
 
 def _total(found: Difference) -> str:

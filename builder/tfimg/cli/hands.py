@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
+from typing import Literal, ParamSpec, TypeVar
 
 from tfimg import __version__
 from tfimg.batch.kept import accelerator
@@ -29,7 +30,6 @@ from tfimg.evidence.tested import Ran, test_result, validation_report
 from tfimg.evidence.unsigned import attach_unsigned
 from tfimg.host.accelerators import Surroundings
 from tfimg.host.aim import aim
-from tfimg.leaks.rules import Rule
 from tfimg.leaks.scan import Scanned, require_clean, scan, scan_archive
 from tfimg.matrix.spec import ImageSpec
 from tfimg.publishing.release import held
@@ -49,6 +49,9 @@ WORDS: Mapping[Stage, str] = {
 }  # fmt: skip
 """Stages, for people."""
 
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 PATIENT = Patience()
 """Pushes and pulls are tried again as often as requests are: layers that are there are not sent twice."""
@@ -76,28 +79,43 @@ class Machine:
         """This machine, and the engine."""
         return self._context.surroundings(self._engine)
 
-    @cached_property
-    def _secrets(self) -> Sequence[Rule]:
-        return self._context.edge.secrets(self._context.environ, self._context.network)
-
     def hands(self, registry: Registry, signer: Signer, progress: Progress) -> Hands:
         """The hands with which images go into a registry."""
+        noting = self._noting
         self._progress = progress
         return Hands(
-            search=self._search, push=self._push, drop=self._abandon, validate=partial(self._validate, progress),
-            scan=partial(self._scan, registry), attach=partial(self._attach, registry, signer),
-            mend=partial(_mend, registry, signer), tell=self._tell,
+            search=noting(self._search), push=noting(self._push), drop=self._abandon,
+            validate=noting(partial(self._validate, progress)), scan=noting(partial(self._scan, registry)),
+            attach=noting(partial(self._attach, registry, signer)), mend=partial(_mend, registry, signer),
+            tell=self._tell,
             revalidate=self._context.arguments.revalidate,
         )  # fmt: skip
 
-    def ended(self) -> None:
-        """The last stage has come to its end."""
-        self._tell("", None, "")
+    def ended(self, state: Literal["done", "failed"] = "done") -> None:
+        """The stage has come to its end, a good one or not."""
+        if self._stage and self._progress:
+            step, began = self._stage
+            seconds = round(time.monotonic() - began, 3)
+            self._progress.build(StageEvent(step=step, state=state, seconds=seconds))
+        self._stage = None
+
+    def _noting(self, act: Callable[P, T]) -> Callable[P, T]:
+        """The same, and where it fails or is interrupted nobody is told that it is done."""
+
+        def noted(*arguments: P.args, **named: P.kwargs) -> T:
+            try:
+                return act(*arguments, **named)
+            except BaseException:
+                self.ended("failed")
+                raise
+
+        return noted
 
     def _search(self, source: Source) -> None:
         self._require_lock(source)
         require_clean(
-            source.name, scan_archive(self._engine.export(source.name), self._secrets, told=self._searched)
+            source.name,
+            scan_archive(self._engine.export(source.name), self._context.secrets, told=self._searched),
         )
 
     def _require_lock(self, source: Source) -> None:
@@ -156,7 +174,9 @@ class Machine:
                 aim=aimed,
                 accelerator=accelerator(aimed, self.surroundings.host),
             )
-            means = means_of(self._context, reuse=not self._context.arguments.revalidate)
+            means = means_of(
+                self._context, reuse=not self._context.arguments.revalidate, network=self._context.reach
+            )
             local = self.images[source.identifier]
             report, reused = shown(
                 trial, means, image=name, digest=image.partition("@")[2], content=local.content,
@@ -184,13 +204,16 @@ class Machine:
 
     def _demand(self, report: Report, source: Source) -> None:
         try:
-            demand(report, of=f"{source.identifier} was pulled by digest", end="No tag leads to it.")
+            demand(
+                report, of=f"{source.identifier} was pulled by digest", end="No tag leads to it.",
+                evidence=f"`tfimg validate {source.name} --report FILE` keeps the whole evidence.",
+            )  # fmt: skip
         except TfimgError as error:
             raise explained(error, self._context.workspace.validation) from None
 
     def _scan(self, registry: Registry, source: Source, digest: str) -> None:
         kept = self._context.state / "registry" / "leaks"
-        found = scan(registry, digest, self._secrets, kept=kept, told=self._searched)
+        found = scan(registry, digest, self._context.secrets, kept=kept, told=self._searched)
         require_clean(f"{registry.repository}@{digest} ({source.identifier})", found)
 
     def _attach(
@@ -252,11 +275,7 @@ class Machine:
     def _tell(self, identifier: str, stage: Stage | None, _: str) -> None:
         if self._progress is None:
             return
-        if self._stage:
-            step, began = self._stage
-            seconds = round(time.monotonic() - began, 3)
-            self._progress.build(StageEvent(step=step, state="done", seconds=seconds))
-        self._stage = None
+        self.ended()
         if stage:
             step = f"{identifier}: {WORDS[stage]}" if identifier else WORDS[stage]
             self._stage = step, time.monotonic()

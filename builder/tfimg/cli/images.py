@@ -20,6 +20,7 @@ from tfimg.engine import build as building
 from tfimg.engine.bases import Base, Bootstrap, choose_base
 from tfimg.engine.cache import read_cache, require_export
 from tfimg.engine.debian import find_mirrors, snapshot_mirrors
+from tfimg.engine.network import HostNetwork
 from tfimg.engine.protocol import BuildEvent, Capabilities, Engine, StageEvent
 from tfimg.errors import ForeignImage, UsageError
 from tfimg.host.accelerators import Surroundings
@@ -106,12 +107,16 @@ def _build_one(context: Context) -> ImageSpec:
     return planned.spec
 
 
-def means_of(context: Context, *, reuse: bool) -> Means:
-    """What the arguments say of how images are made. `reuse`: kept reports are believed."""
+def means_of(context: Context, *, reuse: bool, network: HostNetwork | None = None) -> Means:
+    """What the arguments say of how images are made. `reuse`: kept reports are believed.
+
+    Without a `network` it is this machine's, and what a build cannot use of it is said.
+    """
     arguments = context.arguments
     suite = suite_files(context.workspace.validation)
     return Means(
-        network=context.network, context=context.workspace.images, suite=suite, suite_digest=suite_digest(suite),
+        network=network or context.network, context=context.workspace.images,
+        suite=suite, suite_digest=suite_digest(suite),
         asking=_asking(context), kept=Kept(folder=context.state / "reports"), fresh=arguments.no_cache,
         reuse=reuse, cache=read_cache(arguments.cache_from, arguments.cache_to),
         compression=arguments.compression, hand_in=partial(hand_in, context, context.state / "layers"),

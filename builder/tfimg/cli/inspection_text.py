@@ -14,6 +14,7 @@ from tfimg.cli.fields import print_fields
 from tfimg.cli.proofs import KINDS
 from tfimg.cli.show import plain_table, print_table, size
 from tfimg.contents.inspection import Evidence, Inspection
+from tfimg.evidence.statement import TEST_RESULT
 from tfimg.recipe.labels import PREFIX
 from tfimg.validation.text import plain
 
@@ -69,13 +70,22 @@ def _fields(found: Inspection, facts: Facts) -> dict[str, Any]:
         "size": f"{size(found.compressed_bytes)} in {len(found.layers)} layers, as they are sent",
         "built": _age(found.created, facts.now),
         "tested": _age(_moment(tested.get("finishedOn")), facts.now),
-        "level": tested.get("level"),
+        "level": _level(found),
         "base": labels.get("org.opencontainers.image.base.name"),
         "revision": labels.get("org.opencontainers.image.revision"),
         "aliases": ", ".join(found.aliases) or None,
         "contents": _source(found),
         "evidence": f"cannot be read: {found.evidence_problem}" if found.evidence_problem else None,
     }
+
+
+def _level(found: Inspection) -> str | None:
+    """What the last test result shows, and whether that is anybody's word whose key was named."""
+    result = found.newest(TEST_RESULT, "finishedOn")
+    if result is None:
+        return None
+    level = result.predicate.get("level")
+    return level if result.signer else f"{level}, as a test result says that is not verified"
 
 
 def _source(found: Inspection) -> str:

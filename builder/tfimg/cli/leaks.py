@@ -15,7 +15,7 @@ from tfimg.registry.reference import parse
 def scan_command(context: Context) -> int:
     """`tfimg scan IMAGE`: find what this machine would not tell, search for it, raise with what was found."""
     image = context.arguments.image
-    secrets = context.edge.secrets(context.environ, context.network)
+    secrets = context.secrets
     with transfer(context, f"searching {image}") as follow:
         if context.arguments.local:
             engine = context.edge.runner(context.environ, context.state)

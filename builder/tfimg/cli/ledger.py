@@ -25,8 +25,8 @@ from tfimg.validation.text import plain
 
 Moves = Sequence[tuple[Entry, Step]]
 
-SHOWN = 19
-"""Characters of a digest in a table: `sha256:` and twelve digits, as in a build's own tag."""
+SHOWN = 12
+"""Digits of a digest in a table, as in a build's own tag; `rollback --to` takes them."""
 
 
 def history(context: Context) -> int:
@@ -41,7 +41,9 @@ def history(context: Context) -> int:
     ]
     _show(context, moves, keys)
     _show_now(context, registry, ledger, {step.tag for _, step in moves} | {tag for tag in (tag,) if tag})
-    if not keys:
+    if not moves:
+        context.say(f"No entry of {target.repository}'s ledger is about {tag or 'any tag'}: check the name.")
+    elif not keys:
         context.say("The chain is whole. Whose entries these are was not looked at: --key FILE.pub does.")
     _require_signed(moves, keys)
     return 0
@@ -103,8 +105,8 @@ def _show(context: Context, moves: Moves, keys: Sequence[VerifyingKey]) -> None:
     for entry, step in moves:
         draft = entry.draft
         cells = (
-            draft.time, step.tag, _short(step.before), _short(step.after), step.identifier, step.level, draft.reason,
-            f"{draft.publisher}, tfimg {draft.version}", _signed(entry, keys),
+            _moment(draft.time), step.tag, _short(step.before), _short(step.after), step.identifier, step.level,
+            draft.reason, f"{draft.publisher}, tfimg {draft.version}", _signed(entry, keys),
         )  # fmt: skip
         # Whoever may write to the registry can have written any of it.
         table.add_row(*(escape(" ".join(plain(str(cell)).split())) for cell in cells))
@@ -128,8 +130,10 @@ def _show_now(context: Context, registry: Registry, ledger: Ledger, tags: Iterab
 
 def _require_signed(moves: Moves, keys: Sequence[VerifyingKey]) -> None:
     if keys and (others := [entry.digest for entry, _ in moves if not entry.signed_by(keys)]):
+        count = len(set(others))
         raise UnsignedError(
-            f"{len(set(others))} of these entries are not signed by your keys, the first of them {others[0]}.",
+            f"{count} of these entries {'is' if count == 1 else 'are'} not signed by your keys: {others[0]}"
+            f"{' is the first' if count > 1 else ''}.",
             next_step="Whoever may write to the registry can have written them. Name the other publishers' keys, too, "
             "if you trust them.",
         )
@@ -159,5 +163,10 @@ def _signed(entry: Entry, keys: Sequence[VerifyingKey]) -> str:
     return "yes" if entry.signed_by(keys) else "by somebody else"
 
 
+def _moment(time: str) -> str:
+    """A time of the ledger, which is in UTC, as `verify` shows it."""
+    return time.replace("+00:00", "Z")
+
+
 def _short(digest: str | None) -> str:
-    return digest[:SHOWN] if digest else "-"
+    return digest.partition(":")[2][:SHOWN] if digest else "-"

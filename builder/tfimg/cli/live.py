@@ -44,7 +44,7 @@ class Running:
             if not dull(event):
                 self._keep(step_row(event))
         elif event.total:
-            self._say(name, f"{event.what} {event.current / 1e6:.0f} of {event.total / 1e6:.0f} MB")
+            self._say(name, f"{event.current / 1e6:.0f} of {event.total / 1e6:.0f} MB {event.what}")
 
     def planned(self, checks: Sequence[str]) -> None:  # noqa: D102
         self._began, self._total = self._clock(), len(checks)
@@ -66,9 +66,9 @@ class Running:
         clocks = Table.grid(padding=(0, 2, 0, 0))
         clocks.add_column(width=WIDTH, justify="right")
         clocks.add_column(width=8, justify="right", no_wrap=True)
-        clocks.add_column(no_wrap=True, overflow="ellipsis")
+        clocks.add_column()  # the only one that may shrink: of columns that do not wrap, rich cuts each a little
         for name, (start, text) in self._running.items():
-            told = Text.assemble(plain(name), " ", (plain(text), "dim"))
+            told = Text.assemble(plain(name), " ", (plain(text), "dim"), no_wrap=True, overflow="ellipsis")
             clocks.add_row(Spinner("dots"), f"{self._clock() - start:.1f} s", told)
         return Group(clocks, *([self._bar(self._began)] if self._began is not None else []))
 

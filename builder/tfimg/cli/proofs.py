@@ -38,7 +38,7 @@ def pull(context: Context) -> int:
     proven = _proven(context, reference)
     engine = context.edge.runner(context.environ, context.state)
     name = f"{reference.repository}@{proven.digest}"
-    with transfer(context, f"pulling {name}") as told:
+    with transfer(context, f"pulling {context.arguments.image}") as told:
         pulled = engine.pull(name, told)
     if pulled != proven.digest:
         raise TamperedError(
@@ -48,6 +48,7 @@ def pull(context: Context) -> int:
     if reference.tag:
         engine.tag(name, [f"{reference.repository}:{reference.tag}"])
     _tell(context, proven)
+    context.say(f"The engine has it now, as {context.arguments.image}.")
     return 0
 
 

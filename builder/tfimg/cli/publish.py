@@ -34,7 +34,7 @@ VERDICTS: Mapping[Verdict, str] = {
 }  # fmt: skip
 
 MOST = 10
-"""Images that the last message names; each has been told when it ended."""
+"""Images that a message names at most. Of those that failed, each has been told when it ended."""
 
 
 def publish(context: Context) -> int:
@@ -59,7 +59,8 @@ def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool)
     target, policy = parse_repository(context.arguments.target), policy_of(context)
     images = _built(context, specs)
     if named and (missing := [spec.identifier for spec in specs if spec.identifier not in images]):
-        context.say(f"Not built here, and so not published: {', '.join(missing)}")
+        more = f" and {len(missing) - MOST} more" if len(missing) > MOST else ""
+        context.say(f"Not built here, and so not published: {', '.join(missing[:MOST])}{more}")
     if not images:
         raise ResolutionError(
             f"The engine has none of these images under {context.repository}.",
@@ -114,9 +115,12 @@ def _published(
             other.note("finished")
         finish_killed(context, desk)
         try:
-            return publish_all(sources, desk, hands, policy)
-        finally:
-            machine.ended()
+            publication = publish_all(sources, desk, hands, policy)
+        except BaseException:
+            machine.ended("failed")
+            raise
+        machine.ended()
+        return publication
 
 
 def _show(context: Context, images: Sequence[Published], *, event: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from tfimg.recipe.describe import LEVELS
@@ -20,6 +21,9 @@ COLOURS = {
     "validated": "green", "linked": "cyan", "built": "yellow", "declared": "dim",
 }  # fmt: skip
 
+UNCUT = 1000
+"""Columns that every table fits into."""
+
 
 def coloured(word: str) -> str:
     """A status word in its colour."""
@@ -27,9 +31,12 @@ def coloured(word: str) -> str:
 
 
 def print_table(table: Table) -> None:
-    """Print a table on standard output; never cut where nobody looks at a terminal."""
+    """Print a table on standard output; nothing of it is cut: on a narrow terminal, cells fold."""
     console = Console()
     if console.is_terminal:
+        if Measurement.get(console, console.options.update(max_width=UNCUT), table).maximum > console.width:
+            for column in table.columns:
+                column.no_wrap, column.overflow = False, "fold"
         console.print(table)
     else:
         print(table_text(table), end="")
@@ -37,7 +44,7 @@ def print_table(table: Table) -> None:
 
 def table_text(table: Table) -> str:
     """A table as plain text, uncut and without blanks at the ends of lines."""
-    console = Console(file=StringIO(), width=1000, color_system=None)
+    console = Console(file=StringIO(), width=UNCUT, color_system=None)
     with console.capture() as captured:
         console.print(table)
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())

@@ -108,7 +108,7 @@ def shape_problems(error: ValidationError) -> Iterator[str]:
             other["loc"][: len(item["loc"])] == item["loc"] for other in items if other is not item
         ):
             continue  # pydantic counts only the items without problems, which are named already
-        message = item["msg"].removeprefix("Value error, ")
+        message = item["msg"].removeprefix("Value error, ").partition(" or instance of ")[0]
         yield f"{path(item['loc']) or 'the document'}: {message[0].lower()}{message[1:]}"
 
 

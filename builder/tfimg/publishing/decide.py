@@ -105,7 +105,8 @@ def _older_release(question: Question) -> str | None:
 def _been_there(question: Question) -> str | None:
     # A build that was taken back is not to come again by the next run.
     if question.digest and question.digest in {step.after for _, step in question.ledger.of(question.tag)}:
-        return f"it led there before, and was moved on or taken back: `tfimg rollback --to {question.digest}` says so"
+        command = f"`tfimg rollback --to {question.digest[:19]}`"
+        return f"it led there before, and was moved on or taken back: {command} goes there"
     return None
 
 

@@ -63,7 +63,8 @@ def back(ledger: Ledger, tag: str, now: str, *, to: str | None) -> str:
         found = [digest for digest in known if _begins(digest, to)]
         if len(found) == 1 and found[0] != now:
             return found[0]
-        why = "leads there now" if found == [now] else f"led to {len(found)} images that begin so"
+        count = f"{len(found)} images" if found else "no image"
+        why = "leads there now" if found == [now] else f"led to {count} whose digest begins so"
         raise UsageError(f"--to {to}: {tag} {why}.", next_step=f"`tfimg history` shows where {tag} led.")
     if now not in known and moves:  # somebody moved it who writes no ledger
         return moves[-1].after

@@ -44,9 +44,21 @@ Every command takes --json. Exit codes are listed in the README.
 
 
 class _Parser(argparse.ArgumentParser):
-    """Keeps what follows `--` as it is for a command that has a `program`: argparse would look for options in it."""
+    """Keeps what follows `--` as it is for a command that has a `program`: argparse would look for options in it.
+
+    Lets options stand before the last words of a command that is `intermixed`: where a second kind of word may be
+    missing, argparse takes it as missing at the first option.
+    """
+
+    _second_look = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self.get_default("intermixed") and not self._second_look:
+            self._second_look = True  # it calls this method again
+            try:
+                return self.parse_known_intermixed_args(args, namespace)
+            finally:
+                self._second_look = False
         if not args or self.get_default("program") is None or "--" not in args:
             return super().parse_known_args(args, namespace)
         cut = args.index("--")

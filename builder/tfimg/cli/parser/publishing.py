@@ -34,7 +34,7 @@ def add_publishing(commands: Any) -> None:
     signing_options(publish)
     publish.set_defaults(
         only=[], skip=[], profile="standard", no_cache=False, cache_from=[], cache_to=[], compression="fast",
-        find_links=None,
+        find_links=None, intermixed=True,
     )  # fmt: skip
     history = command(
         commands, "history", "ledger:history", "say what tags of a repository were, and who moved them when",
@@ -53,6 +53,7 @@ def add_publishing(commands: Any) -> None:
         help="public key of a publisher whom you trust: others' entries are refused (default: TFIMG_KEY)",
     )  # fmt: skip
     plain_option(history)
+    history.set_defaults(intermixed=True)
     rollback = command(
         commands, "rollback", "ledger:rollback", "lead a tag back to the image that it led to before",
         "tfimg rollback registry.example/team/tensorflow:2.15 --key tfimg.key\n"
