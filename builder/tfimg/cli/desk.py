@@ -56,8 +56,12 @@ def signer_of(context: Context) -> Signer:
     if not arguments.key:
         raise UsageError(
             "No key is named that would sign the evidence.",
-            next_step="Make a pair with `tfimg keys DIR` and name --key DIR/tfimg.key; --unsigned publishes without, "
-            "and moves no alias.",
+            next_step="Make a pair with `tfimg keys DIR` and name --key DIR/tfimg.key"
+            + (
+                "; --unsigned publishes without, and moves no alias."
+                if hasattr(arguments, "unsigned")
+                else "."
+            ),
         )
     if keyless:
         context.say(UNPROVEN)

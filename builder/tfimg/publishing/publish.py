@@ -36,7 +36,7 @@ OF_THE_IMAGE = (
 )  # fmt: skip
 """What stops one image, and no other: of anything else the others would die too."""
 
-Status = Literal["published", "there", "failed"]
+Status = Literal["planned", "published", "there", "failed"]
 """`there`: nothing had to be sent, and its own tags led to it."""
 
 
@@ -222,6 +222,6 @@ def _planned(source: Source, table: Table) -> Published:
         table.decide(kind, tag, digest=digest, release=release, level=source.level) for kind, tag in tags
     )
     return Published(
-        identifier=source.identifier, status="there" if same else "published", decisions=decisions,
+        identifier=source.identifier, status="there" if same else "planned", decisions=decisions,
         digest=digest, level=source.level,
     )  # fmt: skip

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tfimg.errors import NotInRegistry, UsageError
 from tfimg.evidence.policy import Policy
 from tfimg.publishing.ledger import Ledger, Step
 from tfimg.publishing.promotion import Desk, Promotion, promote
 from tfimg.publishing.release import held
 
-NAME = "rollback"
-"""Of the one promotion of a run that leads a tag back."""
+NAME: Final = "rollback"
+"""Of the one promotion of a run that leads a tag back, and why it does."""
 
 
 def rolled_back(desk: Desk, tag: str, policy: Policy, *, to: str | None) -> Step:
@@ -36,7 +38,7 @@ def rolled_back(desk: Desk, tag: str, policy: Policy, *, to: str | None) -> Step
         identifier = there.release.identifier if there.release else "unknown"
         step = Step(tag=tag, before=found.digest, after=after, identifier=identifier, level=level)
         time = desk.now().isoformat(timespec="seconds")
-        promote(desk, Promotion(name=NAME, reason="rollback", time=time, ends=ledger.ends, steps=(step,)))
+        promote(desk, Promotion(name=NAME, reason=NAME, time=time, ends=ledger.ends, steps=(step,)))
     return step
 
 
@@ -68,7 +70,9 @@ def back(ledger: Ledger, tag: str, now: str, *, to: str | None) -> str:
         raise UsageError(f"--to {to}: {tag} {why}.", next_step=f"`tfimg history` shows where {tag} led.")
     if now not in known and moves:  # somebody moved it who writes no ledger
         return moves[-1].after
-    before = next((step.before for step in reversed(moves) if step.after == now), None)
+    # Not by a rollback: what that left was taken back, and a second one goes a step further.
+    published = [step for entry, step in ledger.of(tag) if entry.draft.reason != NAME]
+    before = next((step.before for step in reversed(published) if step.after == now), None)
     if before is None:
         raise UsageError(
             f"The ledger does not say where {tag} led before it led to {now}.",
