@@ -212,7 +212,7 @@ def test_an_image_that_is_there_is_not_sent_or_validated_again(
     assert set(verdicts(ended).values()) == {"stay"}
 
 
-def test_a_report_on_the_same_content_is_believed_and_that_is_said(
+def test_a_report_on_the_same_bytes_is_believed_and_that_is_said(
     publish: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
 ) -> None:
     engine.has(CPU, workspace)
@@ -223,9 +223,24 @@ def test_a_report_on_the_same_content_is_believed_and_that_is_said(
     ended = publish()
     assert "suite" not in engine.did
     assert f"{CPU}: a report of " in ended.stderr
-    assert "on the same content is believed" in ended.stderr
+    assert "on these very bytes is believed" in ended.stderr
     publish("--revalidate")
     assert engine.did == ["push", "pull", "pull", "suite"]
+
+
+def test_a_report_on_the_same_content_in_other_bytes_is_not_believed(
+    publish: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace, tmp_path: Path
+) -> None:
+    """As another compression gives: evidence is of what was tested, not of its like."""
+    engine.has(CPU, workspace)
+    publish()
+    (kept,) = (tmp_path / "state/reports").glob("*.json")
+    kept.write_text(kept.read_text().replace(registry.named[CPU], f"sha256:{'0' * 64}"))
+    registry.named.clear()
+    registry.manifests.clear()
+    engine.did.clear()
+    assert publish().code == 0
+    assert engine.did == ["push", "pull", "suite"]
 
 
 def test_a_plan_changes_nothing_and_says_what_a_gpu_image_lacks(

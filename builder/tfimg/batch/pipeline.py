@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -154,13 +154,15 @@ def shown(
     content: str | None,
     engine: Engine,
     progress: Progress,
+    of: Collection[str] = (),
 ) -> tuple[Report, bool]:
     """The report on an image in an engine, and whether it is an earlier run's; `content` is as in `LocalImage`.
 
+    `of`: digests, one of which an earlier report must be about; without any, one on the same content counts too.
     Green or not. Raises `Interrupted` where the work was cancelled.
     """
     subject = means.subject(trial, content) if content else None
-    if subject and means.reuse and (earlier := means.kept.read(subject)):
+    if subject and means.reuse and (earlier := means.kept.read(subject)) and (not of or earlier.digest in of):
         return replace(earlier, digest=digest), True
     report = examine(
         trial.plan, image=image, digest=digest, engine=engine, suite=means.suite, asking=means.asking,

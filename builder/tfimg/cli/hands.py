@@ -178,14 +178,15 @@ class Machine:
                 self._context, reuse=not self._context.arguments.revalidate, network=self._context.reach
             )
             local = self.images[source.identifier]
+            digest = image.partition("@")[2]
             report, reused = shown(
-                trial, means, image=name, digest=image.partition("@")[2], content=local.content,
-                engine=self._engine, progress=progress,
+                trial, means, image=name, digest=digest, content=local.content, engine=self._engine,
+                progress=progress, of=(local.digest, digest),
             )  # fmt: skip
             self._demand(report, source)
             if reused:
                 self._context.say(
-                    f"{source.identifier}: a report of {report.date} on the same content is believed"
+                    f"{source.identifier}: a report of {report.date} on these very bytes is believed"
                 )
             return report, reused
         finally:
