@@ -298,6 +298,7 @@ def test_without_a_key_nothing_is_published_unless_that_is_meant(
     assert "`tfimg keys DIR`" in ended.stderr
     ended = tfimg("publish", REPOSITORY, "--unsigned", "--json")
     assert ended.code == 0
+    assert [one["text"][:9] for one in ended.documents if one["event"] == "note"] == ["Unsigned:"]
     found = verdicts(ended)
     assert (found[CPU], found["2.15"]) == ("move", "refuse")
 

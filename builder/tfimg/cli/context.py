@@ -256,6 +256,13 @@ class Context:
         """Print one JSON document on a line of its own."""
         print(json.dumps(document), flush=True)
 
+    def note(self, text: str) -> None:
+        """Tell what must not be missed, under --json too."""
+        if self.arguments.json:
+            self.emit({"event": "note", "text": text})
+        else:
+            self.say(text)
+
     def say(self, text: str) -> None:
         """Tell people what is going on; silent under --json."""
         if not self.arguments.json:

@@ -51,7 +51,7 @@ def signer_of(context: Context) -> Signer:
             "anywhere else leave --keyless out.",
         )
     if unsigned:
-        context.say("Unsigned: nobody can tell this evidence from a forged one, and no alias is moved.")
+        context.note("Unsigned: nobody can tell this evidence from a forged one, and no alias is moved.")
         return Signer(key=None, name=name)
     if not arguments.key:
         raise UsageError(
@@ -64,7 +64,7 @@ def signer_of(context: Context) -> Signer:
             ),
         )
     if keyless:
-        context.say(UNPROVEN)
+        context.note(UNPROVEN)
     return Signer(key=signing_key(context, arguments.key), name=name, keyless=keyless)
 
 

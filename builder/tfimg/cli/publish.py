@@ -60,7 +60,7 @@ def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool)
     images = _built(context, specs)
     if named and (missing := [spec.identifier for spec in specs if spec.identifier not in images]):
         more = f" and {len(missing) - MOST} more" if len(missing) > MOST else ""
-        context.say(f"Not built here, and so not published: {', '.join(missing[:MOST])}{more}")
+        context.note(f"Not built here, and so not published: {', '.join(missing[:MOST])}{more}")
     if not images:
         raise ResolutionError(
             f"The engine has none of these images under {context.repository}.",
@@ -76,7 +76,7 @@ def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool)
     publication = _published(context, target, sources, machine, policy, signer_of(context))
     _show(context, publication.images, event="published")
     for candidate in publication.candidates:
-        context.say(f"{target.repository}:{candidate} stays: the registry lets no tag be taken away.")
+        context.note(f"{target.repository}:{candidate} stays: the registry lets no tag be taken away.")
     conclude(publication.images)
 
 
