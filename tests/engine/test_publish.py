@@ -175,10 +175,10 @@ def killed(here: Here, number: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, capture_output=True, text=True, check=False, env=env)
 
 
-def notes(here: Here) -> list[dict[str, Any]]:
-    """What the journals of this place's publications say."""
+def events(here: Here) -> list[str]:
+    """What the journals of this place's publications note, one after the other."""
     files = Path(here.env["TFIMG_STATE"]).glob("publish/*/*.jsonl")
-    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [json.loads(line)["event"] for file in files for line in file.read_text().splitlines()]
 
 
 def test_killed_at_each_step_and_run_again_everything_is_there_once(here: Here) -> None:
@@ -200,14 +200,15 @@ def test_killed_at_each_step_and_run_again_everything_is_there_once(here: Here) 
         assert {tags[tag] for tag in (CPU, "2.15", "2.15.1", "2.15-py3.11")} == {tags[CPU]}
         assert not [tag for tag in tags if tag.startswith("candidate-")]
         assert len(moves(mine, "2.15")) == 1
-        assert [one["event"] for one in notes(mine)].count("push") <= 2
+        assert events(mine).count("push") <= 2
 
     whole = place(0)
     assert killed(whole, sys.maxsize).returncode == 0
-    steps = len(notes(whole))
-    assert steps > 12
+    # The last of each kind, where aliases move; `tests/repository/test_publish_faults.py` kills at every single one, without an engine.
+    steps = {event: number for number, event in enumerate(events(whole), start=1)}
+    assert len(steps) > 8, steps
     with ThreadPoolExecutor(3) as pool:  # each in a place of its own
-        list(pool.map(round_of, range(1, steps + 1)))
+        list(pool.map(round_of, steps.values()))
 
 
 def test_two_publishers_at_once_end_with_all_aliases_at_one_image(here: Here) -> None:
