@@ -204,7 +204,7 @@ def test_killed_at_each_step_and_run_again_everything_is_there_once(here: Here) 
 
     whole = place(0)
     assert killed(whole, sys.maxsize).returncode == 0
-    # The last of each kind, where aliases move; `tests/repository/test_publish_faults.py` kills at every single one, without an engine.
+    # The last of each kind, where aliases move: `tests/repository/test_publish_faults.py` kills at every single one.
     steps = {event: number for number, event in enumerate(events(whole), start=1)}
     assert len(steps) > 8, steps
     with ThreadPoolExecutor(3) as pool:  # each in a place of its own
