@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -134,32 +136,44 @@ machine.publish(HttpRegistry(connection, locks=folder / "locks"))
 """
 
 
+ROUNDS = 32
+"""More than a publication has notes."""
+
+
 def test_killed_with_kill_9_before_each_note_it_goes_on_and_no_tag_is_without_evidence(
     tmp_path: Path,
 ) -> None:
-    number = 0
-    while True:
-        number += 1
-        folder = tmp_path / f"{number}"
-        folder.mkdir()
-        with loopback() as here:
-            line = [sys.executable, "-c", SCRIPT, here.address, str(folder)]
-            env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-            ended = subprocess.run([*line, str(number)], capture_output=True, text=True, check=False, env=env)
-            if ended.returncode == 0:
-                break
-            assert ended.returncode == -signal.SIGKILL, ended.stderr
-            machine, client = Machine(folder / "machine"), opened(here.address, folder)
-            for tag, digest in visible(here.tags).items():
-                if not tag.startswith("candidate-"):
-                    machine.prove(client, digest, "validated")
-            machine.publish(client)
-            found = visible(here.tags)
-            assert len({found[tag] for tag in (CPU, *ALIASES)}) == 1
-            assert not [tag for tag in found if tag.startswith("candidate-")]
-            moves = [step.tag for entry in read(client).entries for step in entry.draft.steps]
-            assert sorted(moves) == sorted(set(moves))
-    assert number > 15
+    with ThreadPoolExecutor(
+        6
+    ) as pool:  # most of a round is waiting for what others may write at the same time
+        killed = list(pool.map(partial(_killed_before, tmp_path), range(1, ROUNDS + 1)))
+    count = sum(killed)
+    assert 15 < count < ROUNDS, "the last rounds come to their end"
+    assert killed == [number < count for number in range(ROUNDS)]
+
+
+def _killed_before(folder: Path, number: int) -> bool:
+    """Kill a publication before a note, and publish again; whether there was such a note."""
+    place = folder / f"{number}"
+    place.mkdir()
+    with loopback() as here:
+        line = [sys.executable, "-c", SCRIPT, here.address, str(place), str(number)]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        ended = subprocess.run(line, capture_output=True, text=True, check=False, env=env)
+        if ended.returncode == 0:
+            return False
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        machine, client = Machine(place / "machine"), opened(here.address, place)
+        for tag, digest in visible(here.tags).items():
+            if not tag.startswith("candidate-"):
+                machine.prove(client, digest, "validated")
+        machine.publish(client)
+        found = visible(here.tags)
+        assert len({found[tag] for tag in (CPU, *ALIASES)}) == 1
+        assert not [tag for tag in found if tag.startswith("candidate-")]
+        moves = [step.tag for entry in read(client).entries for step in entry.draft.steps]
+        assert sorted(moves) == sorted(set(moves))
+    return True
 
 
 def opened(address: str, folder: Path) -> HttpRegistry:
