@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TypeVar
 
-from tfimg.errors import Interrupted
+from tfimg.errors import of_an_interruption
 
 Act = Callable[[], object]
 
@@ -79,7 +79,7 @@ def check() -> None:
     """Raises `Interrupted` where this thread's work is to end."""
     current = _CURRENT.get()
     if current is not None and current.cancelled:
-        raise Interrupted("Interrupted.", next_step="Nothing half done is taken for whole; run it again.")
+        raise of_an_interruption()
 
 
 @contextmanager

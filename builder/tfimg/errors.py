@@ -386,6 +386,11 @@ def of_the_system(error: OSError) -> TfimgError:
     )
 
 
+def of_an_interruption() -> Interrupted:
+    """Somebody wanted it to end: a signal, or whoever started the work."""
+    return Interrupted("Interrupted.", next_step="Nothing half done is taken for whole; run it again.")
+
+
 def of_a_defect(error: Exception) -> TfimgError:
     """An exception that nobody foresaw."""
     return InternalError(

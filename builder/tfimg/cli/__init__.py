@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from tfimg import __version__
-from tfimg.errors import FileError, Interrupted, TfimgError, of_a_defect, of_the_system
+from tfimg.errors import FileError, TfimgError, of_a_defect, of_an_interruption, of_the_system
 
 if TYPE_CHECKING:
     from tfimg.cli.edge import Edge
@@ -64,7 +64,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None = No
 
         arguments = build_parser().parse_args(argv)
     except KeyboardInterrupt:
-        return _report(_interruption(), as_json=False)
+        return _report(of_an_interruption(), as_json=False)
     try:
         from tfimg.cli.context import Context
         from tfimg.cli.edge import Edge
@@ -74,9 +74,9 @@ def main(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None = No
         code: int = command(Context(arguments, environ, edge or Edge()))
         return code
     except TfimgError as error:
-        return _report(_interruption() if _interrupted else error, arguments.json)
+        return _report(of_an_interruption() if _interrupted else error, arguments.json)
     except KeyboardInterrupt:
-        return _report(_interruption(), arguments.json)
+        return _report(of_an_interruption(), arguments.json)
     except BrokenPipeError:
         # Whoever read our output has left, as `head` does; nothing is left to say, to nobody.
         _leave_stdout()
@@ -93,14 +93,10 @@ def main(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None = No
         return _report(of_the_system(error), arguments.json)
     except Exception as error:
         if _interrupted:
-            return _report(_interruption(), arguments.json)
+            return _report(of_an_interruption(), arguments.json)
         if environ.get("TFIMG_DEBUG"):
             raise
         return _report(of_a_defect(error), arguments.json)
-
-
-def _interruption() -> TfimgError:
-    return Interrupted("Interrupted.", next_step="Nothing half done is taken for whole; run it again.")
 
 
 def _leave_stdout() -> None:
