@@ -9,7 +9,7 @@ from tfimg import __version__
 from tfimg.cli.context import Context
 from tfimg.cli.keys import signing_key
 from tfimg.errors import TagMoved, UsageError
-from tfimg.evidence.keyless import UNPROVEN, offered
+from tfimg.evidence.keyless import offered
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.policy import REQUIRED, Policy, Required
 from tfimg.evidence.unsigned import level_unsigned
@@ -51,7 +51,6 @@ def signer_of(context: Context) -> Signer:
             "anywhere else leave --keyless out.",
         )
     if unsigned:
-        context.note("Unsigned: nobody can tell this evidence from a forged one, and no alias is moved.")
         return Signer(key=None, name=name)
     if not arguments.key:
         raise UsageError(
@@ -63,8 +62,6 @@ def signer_of(context: Context) -> Signer:
                 else "."
             ),
         )
-    if keyless:
-        context.note(UNPROVEN)
     return Signer(key=signing_key(context, arguments.key), name=name, keyless=keyless)
 
 

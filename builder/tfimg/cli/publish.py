@@ -15,6 +15,7 @@ from tfimg.cli.proofs import policy as policy_of
 from tfimg.cli.show import plain_table, print_table
 from tfimg.engine.protocol import LocalImage
 from tfimg.errors import PublicationIncomplete, ResolutionError, TfimgError
+from tfimg.evidence.keyless import UNPROVEN
 from tfimg.evidence.policy import Policy
 from tfimg.host.aim import aim
 from tfimg.matrix.spec import ImageSpec
@@ -73,7 +74,12 @@ def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool)
         found = planned(sources, context.registry(target), policy, signed=signed)
         _show(context, found, event="planned")
         return
-    publication = _published(context, target, sources, machine, policy, signer_of(context))
+    signer = signer_of(context)
+    if signer.key is None:
+        context.note("Unsigned: nobody can tell this evidence from a forged one, and no alias is moved.")
+    if signer.keyless:
+        context.note(UNPROVEN)
+    publication = _published(context, target, sources, machine, policy, signer)
     _show(context, publication.images, event="published")
     for candidate in publication.candidates:
         context.note(f"{target.repository}:{candidate} stays: the registry lets no tag be taken away.")
