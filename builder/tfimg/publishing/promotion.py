@@ -110,8 +110,7 @@ def finish(desk: Desk) -> bool:
                 _prove(desk, promotion)
             promote(desk, promotion, moved=moved)
         except UNPROVEN as error:
-            moves = [Move(tag=step.tag, before=step.before, after=step.after) for step in promotion.steps]
-            lead_back(desk.registry, moves, note=desk.journal.note, why=error)
+            lead_back(desk.registry, _moves(promotion), note=desk.journal.note, why=error)
     return True
 
 
@@ -122,6 +121,10 @@ def _draft(desk: Desk, promotion: Promotion) -> Draft:
     )  # fmt: skip
 
 
+def _moves(promotion: Promotion) -> Sequence[Move]:
+    return [Move(tag=step.tag, before=step.before, after=step.after) for step in promotion.steps]
+
+
 def _prove(desk: Desk, promotion: Promotion) -> None:
     for digest, level in sorted({(step.after, step.level) for step in promotion.steps}):
         desk.prove(digest, level)
@@ -130,9 +133,8 @@ def _prove(desk: Desk, promotion: Promotion) -> None:
 def _move(desk: Desk, promotion: Promotion) -> None:
     _prove(desk, promotion)
     desk.journal.note("moving", **asdict(promotion))
-    moves = [Move(tag=step.tag, before=step.before, after=step.after) for step in promotion.steps]
     try:
-        move_all(desk.registry, moves, note=desk.journal.note)
+        move_all(desk.registry, _moves(promotion), note=desk.journal.note)
     except TfimgError:  # the tags are back; nobody else's move may be undone by that
         with suppress(TfimgError):
             give_way(desk.registry, promotion.steps, desk.ledger(), ends=promotion.ends)
