@@ -173,7 +173,7 @@ def publish(engine: DockerEngine, name: str, report: Path, key: SigningKey, stat
 def published(
     engine: DockerEngine, made: Path, address: str, tools: Tools, tmp_path_factory: pytest.TempPathFactory
 ) -> Published:
-    """An image whose evidence nobody has touched, and whose key the tools have as /work/ours.pub."""
+    """An image whose evidence nobody has touched, and whose key the tools have as ours.pub."""
     key, state = generate(), tmp_path_factory.mktemp("state")
     (tools.folder / "ours.pub").write_bytes(key.verifying.pem)
     (tools.folder / "theirs.pub").write_bytes(generate().verifying.pem)
