@@ -17,13 +17,12 @@ from typing import Any
 
 import pytest
 
-from ended import Ended
+from support.cli_result import Ended
+from support.small_workspace import small
 from tfimg.engine.connect import connect
 from tfimg.engine.docker import DockerEngine
 from tfimg.process import start_daemon
 from tfimg.workspace import state_folder
-
-from .small import small
 
 ROOT = Path(__file__).parents[2]
 IDENTIFIER = "2.15.1-cpu-py3.11"

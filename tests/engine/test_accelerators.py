@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from support.planted_faults import red, selftest, spec_of, with_fault, with_packages
 from tfimg.engine.docker import DockerEngine
 
 from .conftest import REPOSITORY, Ended, tfimg
-from .planted import red, selftest, spec_of, with_fault, with_packages
 
 GPU = spec_of("2.15.1-cuda12.2-py3.11")
 TPU = spec_of("2.20.0-tpu-py3.11")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from support.small_workspace import small
 from tfimg.batch.journal import open_journal
 from tfimg.batch.pipeline import Work
 from tfimg.batch.schedule import Worker
@@ -22,7 +23,6 @@ from tfimg.engine.docker import DockerEngine
 from tfimg.recipe.plan import Plan
 
 from .conftest import IDENTIFIER, REPOSITORY, Built, Ended, daemon, names, started, tfimg
-from .small import small
 
 FIRST, SECOND, THIRD = "2.13.1-cpu-py3.11", "2.14.1-cpu-py3.11", "2.15.1-cpu-py3.11"
 THREE = (FIRST, SECOND, THIRD)

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from support.buildkit_bridge import bridge
 from tfimg.engine.build import choose_output
 from tfimg.engine.connect import engines
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import BuildOrder, Exit, Line, RunOrder
 from tfimg.workspace import state_folder
 
-from .bridge import bridge
 from .conftest import daemon, tfimg
 from .test_faults import assert_refused, dockerd
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from support.network_namespace import machine
+from support.registry_container import registry
 from tfimg.engine.cache import read_cache
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import BuildOrder, StageEvent
 
 from .conftest import daemon, tfimg
-from .netns import machine
-from .registry import registry
 from .test_faults import assert_refused, dockerd
 
 NAME = "tfimg-test/cached:1"

@@ -21,8 +21,11 @@ import pytest
 from ruamel.yaml import YAML
 
 from conftest import Installed
-from machines import every_machine, machine
-from reports import GREEN
+from support import cloud_machine as vm
+from support.cloud_machine import Machine, docker, wait
+from support.machine_orders import every_machine, machine
+from support.registry_container import registry
+from support.reports import GREEN
 from tfimg.cli.context import Context
 from tfimg.cli.edge import Edge
 from tfimg.cli.images import prepare_base
@@ -41,10 +44,6 @@ from tfimg.host.cloud.user_data import user_data
 from tfimg.registry.reference import parse
 from tfimg.resolution.request import Request
 from tfimg.resolution.resolve import resolve
-
-from . import vm
-from .registry import registry
-from .vm import Machine, docker, wait
 
 BASE = "tfimg/base:trixie-py3.13"
 

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
-from ended import Ended
-from inventories import INVENTORY
+from support.cli_result import Ended
+from support.inventories import INVENTORY
+from support.registry_container import docker, registry
+from support.small_workspace import small
 from tfimg.engine.docker import DockerEngine
 from tfimg.evidence.attach import attach
 from tfimg.evidence.cosign_tags import layers_under, tag_of
@@ -41,8 +43,6 @@ from tfimg.registry.reference import parse
 from tfimg.validation.schema import read_report
 
 from .conftest import tfimg
-from .registry import docker, registry
-from .small import small
 
 IDENTIFIER = "2.20.0-cpu-py3.13"
 LOCAL = "tfimg-test/evidence"

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from support.network_namespace import Machine, machine
 from tfimg.engine.build import discard
 from tfimg.engine.connect import engines
 from tfimg.engine.docker import DockerEngine
@@ -25,7 +26,6 @@ from tfimg.engine.protocol import BuildOrder, RunOrder, StageEvent
 from tfimg.errors import EngineUnavailable
 
 from .conftest import daemon, tfimg
-from .netns import Machine, machine
 from .test_faults import assert_refused
 
 BASE = "tfimg/base:bookworm-py3.11"

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from ended import Ended
+from support.attached_evidence import Published, publish
+from support.cli_result import Ended
+from support.registry_container import docker, registry
 from tfimg.cli.edge import Edge
 from tfimg.contents.holdings import of_inventory, of_layers
 from tfimg.contents.images import open_image
@@ -28,8 +30,6 @@ from tfimg.validation.built import take_inventory
 from tfimg.validation.schema import read_report
 
 from .conftest import ROOT, Built, daemon, names, tfimg
-from .offline import Published, publish
-from .registry import docker, registry
 from .test_faults import dockerd
 
 MARK = "tfimg-planted-9b4d"

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from support.planted_faults import Results, selftest, spec_of, with_fault
 from tfimg.engine.docker import DockerEngine
 
 from .conftest import IDENTIFIER, Built, tfimg
-from .planted import Results, selftest, spec_of, with_fault
 
 IMPORT = "environment.import_tensorflow"
 SITE = "/opt/tensorflow/lib/python3.11/site-packages"

@@ -18,22 +18,22 @@ from typing import Any
 import pytest
 import trustme
 
-from ended import Ended
-from faulty import Fault, faulty
+from support.cli_result import Ended
+from support.faulty_proxy import Fault, faulty
+from support.registry_container import Behaviour, docker, registry
+from support.small_workspace import small
 from tfimg.engine.docker import DockerEngine
 from tfimg.registry.connect import connect
 from tfimg.registry.connection import Way
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import parse_repository
 
-from .conftest import names, tfimg
-from .registry import Behaviour, docker, registry
-from .small import small
+from .conftest import ROOT, names, tfimg
 
 CPU, GPU, OLD = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.15.0-cpu-py3.11"
 LOCAL = "tfimg-test/publish"
 PASSWORD = "correct horse battery staple"
-KILLED = Path(__file__).with_name("killed.py")
+KILLED = ROOT / "tests/support/kill_after_note.py"
 
 
 @dataclass(frozen=True, kw_only=True)

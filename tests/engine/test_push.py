@@ -10,8 +10,9 @@ from typing import Protocol
 
 import pytest
 
-from faulty import Fault, faulty
-from manifests import Slept
+from support.faulty_proxy import Fault, faulty
+from support.manifests import Slept
+from support.registry_container import Behaviour, docker, registry
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import ProgressEvent
 from tfimg.errors import EngineRefused, NetworkError, NotInRegistry, RegistryRefused
@@ -19,8 +20,6 @@ from tfimg.registry.connect import connect
 from tfimg.registry.connection import Way
 from tfimg.registry.reference import parse_repository
 from tfimg.registry.retry import Patience
-
-from .registry import Behaviour, docker, registry
 
 
 class Made(Protocol):

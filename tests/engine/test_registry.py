@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from support.registry_container import docker, registry
 from tfimg.engine.docker import DockerEngine
 
 from .conftest import Built, tfimg
-from .registry import docker, registry
 from .test_faults import assert_refused
 
 OFFICIAL = """\

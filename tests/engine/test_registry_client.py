@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 import trustme
 
-from faulty import Fault, Faulty, faulty
-from manifests import ANN, Slept, evidence, image
+from support.faulty_proxy import Fault, Faulty, faulty
+from support.manifests import ANN, Slept, evidence, image
+from support.registry_container import Behaviour, docker, registry
+from support.token_server import token_server
 from tfimg.engine.docker import DockerEngine
 from tfimg.errors import NetworkError, NotInRegistry, RegistryRefused
 from tfimg.registry.client import HttpRegistry
@@ -25,9 +27,6 @@ from tfimg.registry.reference import parse_repository
 from tfimg.registry.referrers import fallback_tag
 from tfimg.registry.retry import Patience, pause
 from tfimg.registry.upload import upload
-from tokens import token_server
-
-from .registry import Behaviour, docker, registry
 
 BOB = Credentials(username="bob", password="other")
 KIND = "application/x-test"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from faulty import Faulty, faulty
-from loopback import Loopback, loopback
-from manifests import PLAIN, Open, Slept
+from support.faulty_proxy import Faulty, faulty
+from support.loopback_registry import Loopback, loopback
+from support.manifests import PLAIN, Open, Slept
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import Connection, Way
 from tfimg.registry.credentials import Credentials

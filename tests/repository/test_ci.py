@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from actions import ACTION, JOB, ROOT, read, run_action, run_job
-from machines import KEY
+from support.ci_steps import ACTION, JOB, ROOT, read, run_action, run_job
+from support.machine_orders import KEY
 
 BLOCK = re.compile(r"^```yaml\n# (?P<title>.+?)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 SECTION = "\n## Images as bases of CI jobs\n"

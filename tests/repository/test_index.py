@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from ended import Ended
-from surveys import agreeing
+from support.cli_result import Ended
+from support.surveys import agreeing
 from tfimg.cli import main
 from tfimg.errors import NetworkError
 from tfimg.matrix.load import parse_matrix

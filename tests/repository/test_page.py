@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from chromium import Browser, browser, program
-from reports import BROKEN, ENDS, GREEN, NAMES, PARTIAL, RED
+from support.chromium import Browser, browser, program
+from support.reports import BROKEN, ENDS, GREEN, NAMES, PARTIAL, RED
 from tfimg.validation.page import page
 
 pytestmark = pytest.mark.timeout(600)  # the first may have to install Chromium

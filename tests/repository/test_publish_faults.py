@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from faulty import Fault, Faulty
-from loopback import Loopback, loopback
-from publisher import CPU, Machine, visible
-from publishing import put_image
+from support.faulty_proxy import Fault, Faulty
+from support.loopback_registry import Loopback, loopback
+from support.published_images import put_image
+from support.publisher import CPU, Machine, visible
 from tfimg.errors import NetworkError, PublicationIncomplete, RegistryRefused, TagMoved
 from tfimg.publishing.ledger_store import read
 from tfimg.registry.client import HttpRegistry
@@ -113,7 +113,7 @@ def test_an_alias_that_somebody_moves_while_it_is_written_is_his_and_the_others_
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-from publisher import Machine
+from support.publisher import Machine
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import Connection, Way
 from tfimg.registry.reference import parse_repository

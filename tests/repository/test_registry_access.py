@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import trustme
 
-from faulty import Fault, faulty
-from loopback import Loopback, loopback
-from manifests import ANN, CONTENT, PLAIN, Open, Slept, manifest, send
+from support.faulty_proxy import Fault, faulty
+from support.loopback_registry import Loopback, loopback
+from support.manifests import ANN, CONTENT, PLAIN, Open, Slept, manifest, send
 from tfimg.errors import NetworkError, RegistryRefused
 from tfimg.registry.connection import Way
 from tfimg.registry.credentials import Credentials

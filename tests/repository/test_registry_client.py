@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from faulty import Fault, Faulty
-from loopback import Loopback
-from manifests import CHUNK, CONTENT, Open, Slept, manifest, send
+from support.faulty_proxy import Fault, Faulty
+from support.loopback_registry import Loopback
+from support.manifests import CHUNK, CONTENT, Open, Slept, manifest, send
 from tfimg.errors import NetworkError, NotInRegistry, RegistryRefused, TagMoved, TamperedError
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.protocol import OCI_MANIFEST, digest_of

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from faulty import Fault, Faulty, faulty
-from loopback import Loopback, error
-from manifests import CONTENT, PLAIN, Open, Slept, about, manifest
+from support.faulty_proxy import Fault, Faulty, faulty
+from support.loopback_registry import Loopback, error
+from support.manifests import CONTENT, PLAIN, Open, Slept, about, manifest
 from tfimg.errors import NetworkError, RegistryRefused
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.protocol import digest_of

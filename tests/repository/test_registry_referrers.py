@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
-from faulty import Fault, Faulty
-from loopback import Loopback
-from manifests import Open, Slept, about, manifest
+from support.faulty_proxy import Fault, Faulty
+from support.loopback_registry import Loopback
+from support.manifests import Open, Slept, about, manifest
 from tfimg.errors import NetworkError, RegistryRefused
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of

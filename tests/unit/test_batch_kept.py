@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hosts import PLAIN
-from reports import BROKEN, GREEN, PARTIAL, RED
+from support.hosts import PLAIN
+from support.reports import BROKEN, GREEN, PARTIAL, RED
 from tfimg.batch.kept import Kept, Subject, accelerator
 from tfimg.host.aim import Aim
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from fakes import FakeEngine
+from support.memory_engine import FakeEngine
 from tfimg.batch.pipeline import Progress, Work
 from tfimg.batch.results import Result
 from tfimg.batch.room import Need

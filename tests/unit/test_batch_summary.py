@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 from junitparser import JUnitXml, TestSuite
 
-from reports import ATTACK, CONTROLS
+from support.reports import ATTACK, CONTROLS
 from tfimg.batch.results import Result, Status, conclude, counts, told_counts
 from tfimg.batch.summary import SIGNS, Summary, json_text, junit, page, written
 from tfimg.errors import BatchFailed, BuildError, Interrupted, UnsupportedPlatform, ValidationFailed

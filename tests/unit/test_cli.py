@@ -15,10 +15,10 @@ from typing import Any, cast
 
 import pytest
 
-from ended import Ended
-from fakes import FakeEngine, capabilities
-from hosts import PLAIN
-from stories import EXPLAINED, done, end, said, start, suite
+from support.cli_result import Ended
+from support.hosts import PLAIN
+from support.memory_engine import FakeEngine, capabilities
+from support.suite_events import EXPLAINED, done, end, said, start, suite
 from tfimg import __version__
 from tfimg.cli import main
 from tfimg.cli.edge import Edge

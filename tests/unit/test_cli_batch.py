@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-import ended
-from fakes import FakeEngine
-from hosts import PLAIN
-from stories import done, end, said, start, suite
+from support import cli_result as ended
+from support.hosts import PLAIN
+from support.memory_engine import FakeEngine
+from support.suite_events import done, end, said, start, suite
 from tfimg.batch.journal import open_journal
 from tfimg.cancellation import on_cancel
 from tfimg.cli import main

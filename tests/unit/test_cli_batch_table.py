@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from rich.spinner import SPINNERS
 
-from reports import CONTROLS, result
+from support.reports import CONTROLS, result
 from tfimg.batch.results import Result
 from tfimg.cli.batch_table import Table, elapsed
 from tfimg.engine.protocol import LogEvent, ProgressEvent, Resources, StageEvent

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from ended import Ended
-from machines import KEY
+from support.cli_result import Ended
+from support.machine_orders import KEY
 from tfimg import __version__
 from tfimg.cli import main
 from tfimg.cli.parser import build_parser

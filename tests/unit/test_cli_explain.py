@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from fakes import capabilities, toolkit
-from hosts import plain
+from support.hosts import plain
+from support.memory_engine import capabilities, toolkit
 from tfimg.cli import main
 from tfimg.cli.context import Context
 from tfimg.cli.edge import Edge

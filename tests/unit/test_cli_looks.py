@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from ended import Ended
-from evidence import ON_GPU, said
-from fakes import FakeEngine
-from images import put_image
-from inventories import INVENTORY
-from registries import MemoryRegistry
-from signing import OURS
+from support.cli_result import Ended
+from support.inventories import INVENTORY
+from support.memory_engine import FakeEngine
+from support.memory_registry import MemoryRegistry
+from support.oci_images import put_image
+from support.signing import OURS
+from support.statements import ON_GPU, said
 from tfimg.cli import main
 from tfimg.cli.difference_text import _change
 from tfimg.cli.edge import Edge

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from ended import Ended
-from evidence import LINKED, NOW, ON_GPU, said
-from fakes import FakeEngine
-from images import put_image
-from registries import MemoryRegistry
-from signing import OURS, THEIRS
+from support.cli_result import Ended
+from support.memory_engine import FakeEngine
+from support.memory_registry import MemoryRegistry
+from support.oci_images import put_image
+from support.signing import OURS, THEIRS
+from support.statements import LINKED, NOW, ON_GPU, said
 from tfimg.cli import main
 from tfimg.cli.edge import Edge
 from tfimg.evidence.attach import attach

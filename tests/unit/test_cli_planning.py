@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ended import Ended
-from fakes import FakeEngine
+from support.cli_result import Ended
+from support.memory_engine import FakeEngine
 from tfimg import __version__
 from tfimg.cli import main
 from tfimg.cli.edge import Edge

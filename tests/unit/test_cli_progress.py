@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from rich.spinner import SPINNERS
 
-from reports import ENDS, RED, result
+from support.reports import ENDS, RED, result
 from tfimg.cli import show
 from tfimg.cli.context import Context
 from tfimg.cli.edge import Edge

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from ended import Ended
-from evidence import IMAGE, LINKED, ON_GPU, published
-from fakes import FakeEngine
-from registries import MemoryRegistry
-from signing import OURS, PASSWORD, THEIRS
+from support.cli_result import Ended
+from support.memory_engine import FakeEngine
+from support.memory_registry import MemoryRegistry
+from support.signing import OURS, PASSWORD, THEIRS
+from support.statements import IMAGE, LINKED, ON_GPU, published
 from tfimg.cli import main
 from tfimg.cli.edge import Edge
 from tfimg.engine.protocol import StoredImage

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from ended import Ended
-from fakes import FakeEngine
-from hosts import PLAIN
-from images import archive
-from inventories import INVENTORY
-from publishing import put_image
-from registries import MemoryRegistry
-from signing import OURS, PASSWORD, THEIRS
-from stories import done, end, said, start, suite
+from support.cli_result import Ended
+from support.hosts import PLAIN
+from support.inventories import INVENTORY
+from support.memory_engine import FakeEngine
+from support.memory_registry import MemoryRegistry
+from support.oci_images import archive
+from support.published_images import put_image
+from support.signing import OURS, PASSWORD, THEIRS
+from support.suite_events import done, end, said, start, suite
 from tfimg.cli import main
 from tfimg.cli.edge import Edge
 from tfimg.engine.protocol import Engine, Exit, Line, ProgressEvent, RunOrder, StoredImage, StoredLayer

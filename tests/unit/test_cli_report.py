@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from junitparser import JUnitXml
 
-from reports import GREEN, NAMES, RED
+from support.reports import GREEN, NAMES, RED
 from tfimg.cli import main
 from tfimg.cli.parser import build_parser
 from tfimg.validation.forms import json_text, written

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from evidence import ON_GPU, said
-from images import PACKINGS, Packing, put_image, put_index
-from inventories import INVENTORY
-from registries import MemoryRegistry
-from signing import OURS, THEIRS
+from support.inventories import INVENTORY
+from support.memory_registry import MemoryRegistry
+from support.oci_images import PACKINGS, Packing, put_image, put_index
+from support.signing import OURS, THEIRS
+from support.statements import ON_GPU, said
 from tfimg.contents.holdings import of_bill, of_inventory, of_layers
 from tfimg.contents.images import open_image
 from tfimg.contents.inspection import inspect_image

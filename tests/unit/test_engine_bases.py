@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes import FakeEngine
+from support.memory_engine import FakeEngine
 from tfimg.engine.bases import RECIPE_LABEL, Base, Bootstrap, Choice, choose_base, mirrored, sources
 from tfimg.engine.debian import Mirrors
 from tfimg.errors import BaseError, BuildError, NetworkError

@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from fakes import FakeEngine, capabilities
+from support.memory_engine import FakeEngine, capabilities
 from tfimg.engine.bases import Base
 from tfimg.engine.build import BuiltImage, Output, build, candidate, check_space, choose_output, needed_bytes
 from tfimg.engine.network import HostNetwork

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes import capabilities
+from support.memory_engine import capabilities
 from tfimg.engine import connect
 from tfimg.engine.builders import Builder, find_builder, read_builder, read_context
 from tfimg.engine.cache import Cache, read_cache, require_export

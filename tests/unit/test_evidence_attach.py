@@ -11,8 +11,8 @@ import pytest
 from securesystemslib.dsse import Envelope
 from securesystemslib.signer import SSlibKey
 
-from registries import MemoryRegistry
-from signing import OURS, THEIRS
+from support.memory_registry import MemoryRegistry
+from support.signing import OURS, THEIRS
 from tfimg.errors import NotInRegistry, TagMoved, TamperedError
 from tfimg.evidence.attach import attach, mend
 from tfimg.evidence.statement import Subject, statement

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from evidence import IMAGE, SUBJECT, said
-from reports import GREEN
+from support.reports import GREEN
+from support.statements import IMAGE, SUBJECT, said
 from tfimg.errors import KeyRefused
 from tfimg.evidence.keyless import Identity, attach_keyless, offered
 from tfimg.process import CommandFailed, Completed

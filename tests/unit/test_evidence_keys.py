@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from nacl.secret import SecretBox
 
-from signing import OURS, PASSWORD, THEIRS
+from support.signing import OURS, PASSWORD, THEIRS
 from tfimg.errors import KeyRefused
 from tfimg.evidence.keys import generate, read_signing_key, read_verifying_key
 

@@ -15,8 +15,8 @@ from cyclonedx.model.bom import Bom
 from spdx_tools.spdx.parser.jsonlikedict.json_like_dict_parser import JsonLikeDictParser
 from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
 
-from inventories import INVENTORY, NVIDIA
-from reports import DIGEST
+from support.inventories import INVENTORY, NVIDIA
+from support.reports import DIGEST
 from tfimg.errors import ValidationBroken
 from tfimg.evidence.parts import Part, parts
 from tfimg.evidence.sbom import sboms

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reports import BROKEN, DIGEST, GREEN, NAMES, PARTIAL, RED, result
+from support.reports import BROKEN, DIGEST, GREEN, NAMES, PARTIAL, RED, result
 from tfimg.evidence.provenance import SELF_SIGNED, Making, provenance
 from tfimg.evidence.statement import Statement, Subject
 from tfimg.evidence.tested import Ran, validation_report

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies
 
-from evidence import FAILED, IMAGE, LINKED, NOW, ON_GPU, SUBJECT, published, said
-from registries import MemoryRegistry
-from reports import GREEN, PARTIAL, result
-from signing import OURS, THEIRS
+from support.memory_registry import MemoryRegistry
+from support.reports import GREEN, PARTIAL, result
+from support.signing import OURS, THEIRS
+from support.statements import FAILED, IMAGE, LINKED, NOW, ON_GPU, SUBJECT, published, said
 from tfimg.errors import (
     NetworkError,
     NotInRegistry,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from fakes import toolkit
-from hosts import T4, plain, with_gpus
+from support.hosts import T4, plain, with_gpus
+from support.memory_engine import toolkit
 from tfimg.engine.protocol import Toolkit
 from tfimg.errors import NoAccelerator, NoToolkit, TfimgError, UnavailableDriver
 from tfimg.host.accelerators import Surroundings

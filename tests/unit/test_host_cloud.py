@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from machines import AWKWARD, KEY, every_machine, machine
+from support.machine_orders import AWKWARD, KEY, every_machine, machine
 from tfimg.errors import UsageError
 from tfimg.host.cloud.clouds import CLOUDS
 from tfimg.host.cloud.files import machine_files

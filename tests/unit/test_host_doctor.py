@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fakes import capabilities, toolkit
-from hosts import B200, H100, PLAIN, T4, HostEdge, holding, plain, with_gpus
+from support.hosts import B200, H100, PLAIN, T4, HostEdge, holding, plain, with_gpus
+from support.memory_engine import capabilities, toolkit
 from tfimg.cli import main
 from tfimg.cli.hosts import print_findings
 from tfimg.engine.network import HostNetwork

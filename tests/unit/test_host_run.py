@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fakes import toolkit
-from hosts import B200, H100, T4, HostEdge, holding, plain, with_gpus
+from support.hosts import B200, H100, T4, HostEdge, holding, plain, with_gpus
+from support.memory_engine import toolkit
 from tfimg.cli import main
 from tfimg.engine.protocol import Toolkit
 from tfimg.errors import (

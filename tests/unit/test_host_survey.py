@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hosts import NO_SMI
+from support.hosts import NO_SMI
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
 from tfimg.host.survey import Host, survey
 

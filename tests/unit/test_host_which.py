@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hosts import HostEdge, plain, with_gpus
+from support.hosts import HostEdge, plain, with_gpus
 from tfimg.cli import main
 from tfimg.errors import ResolutionError, TfimgError, UnavailableDriver, UnavailableGpu, UsageError
 from tfimg.host.names import capability_of, known_as

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from certificates import CORP, PUBLIC
+from support.tls import CORP, PUBLIC
 from tfimg.engine.debian import Mirrors
 from tfimg.engine.network import HostNetwork, host_network
 from tfimg.leaks.own import machine_secrets, read_surroundings

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from certificates import CORP, PUBLIC
-from images import PACKINGS, Packing, archive, packed, put_document, put_image, put_index
-from registries import MemoryRegistry
+from support.memory_registry import MemoryRegistry
+from support.oci_images import PACKINGS, Packing, archive, packed, put_document, put_image, put_index
+from support.tls import CORP, PUBLIC
 from tfimg.cancellation import Cancellation
 from tfimg.errors import Interrupted, LeakFound, NotInRegistry, TamperedError
 from tfimg.leaks.rules import LONGEST, Rule

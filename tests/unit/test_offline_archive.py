@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from evidence import NOW, ON_GPU, said
-from fakes import FakeEngine
-from images import put_image, put_index
-from registries import MemoryRegistry
-from signing import OURS, THEIRS
+from support.memory_engine import FakeEngine
+from support.memory_registry import MemoryRegistry
+from support.oci_images import put_image, put_index
+from support.signing import OURS, THEIRS
+from support.statements import NOW, ON_GPU, said
 from tfimg.contents.images import open_image
 from tfimg.errors import (
     DiskSpaceError,

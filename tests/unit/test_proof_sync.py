@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from surveys import agreeing
+from support.surveys import agreeing
 from tfimg.errors import MatrixError
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix, Release

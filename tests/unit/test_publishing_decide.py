@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from publishing import EPOCH
-from registries import MemoryRegistry
+from support.memory_registry import MemoryRegistry
+from support.published_images import EPOCH
 from tfimg.evidence.policy import Promise
 from tfimg.publishing.decide import Decision, Question, decide
 from tfimg.publishing.ledger import Draft, Entry, Ledger, Step

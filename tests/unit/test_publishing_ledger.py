@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from publishing import EPOCH, Call, Line, Rounds
-from registries import MemoryRegistry
-from signing import OURS, THEIRS
+from support.memory_registry import MemoryRegistry
+from support.published_images import EPOCH, Call, Line, Rounds
+from support.signing import OURS, THEIRS
 from tfimg.errors import NetworkError, PublicationIncomplete, TamperedError
 from tfimg.publishing.ledger import Draft, Ledger, Step
 from tfimg.publishing.ledger_store import GRACE, TAG, append, is_ours, read

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from publishing import EPOCH, Call, Line, Rounds, put_image
-from registries import MemoryRegistry
-from signing import OURS
+from support.memory_registry import MemoryRegistry
+from support.published_images import EPOCH, Call, Line, Rounds, put_image
+from support.signing import OURS
 from tfimg.errors import NetworkError, NotInRegistry, PublicationIncomplete, TagMoved, UnsignedError
 from tfimg.journal import Journal, opened
 from tfimg.publishing.ledger import Reason, Step

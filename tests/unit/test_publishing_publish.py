@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from publisher import ALIASES, CPU, GPU, Killed, Machine, visible
-from publishing import Call, Line, put_image
-from registries import MemoryRegistry
-from reports import RED
+from support.memory_registry import MemoryRegistry
+from support.published_images import Call, Line, put_image
+from support.publisher import ALIASES, CPU, GPU, Killed, Machine, visible
+from support.reports import RED
 from tfimg.errors import (
     LeakFound,
     NetworkError,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from asking import OPTIONS, asked
+from support.cli_options import OPTIONS, asked
 from tfimg import errors
 from tfimg.errors import ResolutionError, UnavailableCuda, UsageError
 from tfimg.matrix.schema import Matrix

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from asking import asked
+from support.cli_options import asked
 from tfimg.errors import ResolutionError
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec

@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
-
 import selection
 from checks import CHECKS
 from contract import Check, Facts, FactsError, parse_facts

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
-
 from checks import cluster, distribution, exports
 from contract import CheckFailed
 

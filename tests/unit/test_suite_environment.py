@@ -5,15 +5,11 @@ from __future__ import annotations
 import compileall
 import os
 import py_compile
-import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
-
 from checks import byte_code, files, imports, modules
 from contract import CheckFailed, CheckSkipped, Facts
 

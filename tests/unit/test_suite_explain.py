@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from pathlib import Path
 from typing import get_args
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
-
 import explain as suite
+import pytest
 from explain import PATTERNS, PROOF_LINES, PROOF_WIDTH, explain
 from explained import with_explanation
 from signatures import SIGNATURES

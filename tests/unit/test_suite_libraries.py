@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
-
 from checks import compiler, libraries, nvidia_files
 from checks.nvidia_files import Wheel
 from contract import CheckFailed, CheckSkipped, Facts

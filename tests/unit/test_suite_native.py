@@ -16,14 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
-
 import abi
 import child
 import forks
 import native
+import pytest
 from contract import CheckFailed
 
 LONG = "/usr/local/cuda/bin/ptxas, which is longer than what a std::string keeps in itself"

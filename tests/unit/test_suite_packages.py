@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
-
 from checks.packages import locked
 from contract import CheckFailed, CheckSkipped, Facts
 

@@ -12,11 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
-
 import peers
+import pytest
 from contract import CheckFailed
 
 SUITE = Path(peers.__file__).parent

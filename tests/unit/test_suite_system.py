@@ -5,13 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
-
 from checks import certificates, listening, locality, system
 from contract import CheckFailed, Facts
 

@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "validation"))
-
 from checks import checkpoints, scripts
 from contract import CheckFailed
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fakes import FakeEngine
+from support.memory_engine import FakeEngine
 from tfimg.cli import main
 from tfimg.cli.edge import Edge
 from tfimg.engine.protocol import Engine, Exit, Line, StoredImage

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from reports import ATTACK, BROKEN, DIGEST, ENDS, GREEN, NAMES, PARTIAL, RED, result
+from support.reports import ATTACK, BROKEN, DIGEST, ENDS, GREEN, NAMES, PARTIAL, RED, result
 from tfimg.validation.page import SIGNS, light, page, rows, summary
 from tfimg.validation.report import Report
 from tfimg.validation.text import plain, pretty

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import stories
-from fakes import FakeEngine
+from support import suite_events as stories
+from support.memory_engine import FakeEngine
 from tfimg.engine.protocol import Exit, Line
 from tfimg.errors import EngineRefused, EngineUnavailable, ValidationBroken
 from tfimg.matrix.spec import ImageSpec

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from reports import BROKEN, GREEN, PARTIAL, RED, result
+from support.reports import BROKEN, GREEN, PARTIAL, RED, result
 from tfimg.errors import FileError
 from tfimg.validation.forms import json_text
 from tfimg.validation.report import SCHEMA, Report

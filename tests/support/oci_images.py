@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import zstandard
 
-from registries import MemoryRegistry
+from support.memory_registry import MemoryRegistry
 from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of
 
 Packing = Literal["zstd", "gzip", "plain"]

@@ -1,4 +1,4 @@
-"""tfimg, killed with kill -9 right after a note of its journal is on the disk: `killed.py NUMBER ARGUMENTS…`."""
+"""Run tfimg and kill it with SIGKILL after a journal note is on disk: `kill_after_note.py NUMBER ARGUMENTS…`."""
 
 from __future__ import annotations
 

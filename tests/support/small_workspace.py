@@ -9,7 +9,7 @@ import json
 import shutil
 from pathlib import Path
 
-from inventories import INVENTORY
+from support.inventories import INVENTORY
 from tfimg.recipe.lockfile import HEADER
 from tfimg.workspace import Workspace
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fakes import FakeEngine
+from support.memory_engine import FakeEngine
 from tfimg.cli.edge import Edge
 from tfimg.engine.protocol import Engine, StoredImage
 from tfimg.errors import NoAccelerator, TfimgError

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from engine.conftest import ROOT
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.network import host_network, pip_settings
 from tfimg.engine.protocol import Line, RunOrder
@@ -19,8 +20,6 @@ from tfimg.recipe.facts import facts
 from tfimg.validation.report import Provable
 from tfimg.validation.run import suite_files
 from tfimg.workspace import find_workspace
-
-from .conftest import ROOT
 
 Results = dict[str, dict[str, Any]]
 """Check → its last event."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import cast
 
-from serving import AnyMethod, Server, serving
+from support.http_server import AnyMethod, Server, serving
 
 PIECE = 1 << 14
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
-from serving import AnyMethod, Server, serving
+from support.http_server import AnyMethod, Server, serving
 from tfimg.registry.protocol import OCI_INDEX
 
 Answer = tuple[int, dict[str, str], bytes]

@@ -18,7 +18,7 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from serving import AnyMethod, Server, serving
+from support.http_server import AnyMethod, Server, serving
 
 ISSUER = "tfimg-test"
 SERVICE = "registry.test"

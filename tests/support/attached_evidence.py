@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from engine.conftest import ROOT
+from support.registry_container import docker
 from tfimg.engine.docker import DockerEngine
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, generate
@@ -21,9 +23,6 @@ from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import parse
 from tfimg.validation.built import take_inventory
 from tfimg.validation.report import Report
-
-from .conftest import ROOT
-from .registry import docker
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from publishing import put_image
-from registries import MemoryRegistry
-from reports import GREEN
-from signing import OURS
+from support.memory_registry import MemoryRegistry
+from support.published_images import put_image
+from support.reports import GREEN
+from support.signing import OURS
 from tfimg.errors import LeakFound, ValidationFailed
 from tfimg.evidence.attach import attach, mend
 from tfimg.evidence.keys import SigningKey

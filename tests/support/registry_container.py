@@ -27,8 +27,8 @@ import trustme
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
+from support.token_server import Tokens
 from tfimg.engine.docker import DockerEngine
-from tokens import Tokens
 
 DOCKERFILE = """\
 FROM tfimg/base:bookworm-py3.11

@@ -12,9 +12,9 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from ended import Ended
+from support.cli_result import Ended
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ACTION = ROOT / ".github/actions/verify/action.yml"
 JOB = ROOT / ".gitlab/verify.yml"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from registries import MemoryRegistry
-from reports import GREEN, result
-from signing import OURS
+from support.memory_registry import MemoryRegistry
+from support.reports import GREEN, result
+from support.signing import OURS
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.statement import Statement, Subject
