@@ -10,12 +10,23 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from support.paths import ROOT
+from support.session import Session
+
+SESSION = pytest.StashKey[Session]()
 
 
-def pytest_configure() -> None:
-    """Ctrl-C works for us and for what we start, also where the tests were started in the background."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C reach what tests start, also in the background, and start the session once."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not hasattr(config, "workerinput"):
+        config.stash[SESSION] = Session()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove what the tests left in the engine."""
+    if session := config.stash.get(SESSION, None):
+        session.end()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from support.cli import CliResult, run_tfimg
 from support.planted_faults import red, selftest, spec_of, with_fault, with_packages
 from tfimg.engine.docker import DockerEngine
 
-from .conftest import REPOSITORY, Ended, tfimg
+from .conftest import REPOSITORY
 
 GPU = spec_of("2.15.1-cuda12.2-py3.11")
 TPU = spec_of("2.20.0-tpu-py3.11")
@@ -20,27 +21,27 @@ NVIDIA = "N=/opt/tensorflow/lib/python3.11/site-packages/nvidia"
 
 
 @pytest.fixture(scope="session")
-def gpu(engine: DockerEngine) -> Ended:
+def gpu(engine: DockerEngine) -> CliResult:
     """The GPU image of the README, really built."""
     assert engine
     return _built("--tf", "2.15", "--cuda", "12")
 
 
 @pytest.fixture(scope="session")
-def tpu(engine: DockerEngine) -> Ended:
+def tpu(engine: DockerEngine) -> CliResult:
     assert engine
     return _built("--tf", "2.20", "--device", "tpu")
 
 
-def _built(*request: str) -> Ended:
-    ended = tfimg(
+def _built(*request: str) -> CliResult:
+    ended = run_tfimg(
         "build", *request, "--base", "bootstrap", "--repository", REPOSITORY, "--level", "linked", "--json"
     )
     assert ended.code == 0, ended.stderr
     return ended
 
 
-def test_a_gpu_image_is_linked(gpu: Ended) -> None:
+def test_a_gpu_image_is_linked(gpu: CliResult) -> None:
     report = gpu.documents[-1]["report"]
     assert (report["passed"], report["level"], report["problem"]) == (True, "linked", None)
     assert {one["outcome"] for one in report["results"]} == {"passed"}
@@ -48,7 +49,7 @@ def test_a_gpu_image_is_linked(gpu: Ended) -> None:
     assert "gpu.visible" in report["unproven"]
 
 
-def test_a_gpu_image_has_its_layers_and_variables(gpu: Ended, engine: DockerEngine) -> None:
+def test_a_gpu_image_has_its_layers_and_variables(gpu: CliResult, engine: DockerEngine) -> None:
     document = gpu.documents[-1]
     sizes = sorted((layer["size"] for layer in document["layers"]), reverse=True)
     # TensorFlow, cuDNN, cuBLAS, the solvers and the rest of CUDA, each by itself.
@@ -76,7 +77,7 @@ REMOVED = {
 
 
 @pytest.mark.parametrize("fault", REMOVED)
-def test_what_was_removed_is_missed(gpu: Ended, engine: DockerEngine, fault: str) -> None:
+def test_what_was_removed_is_missed(gpu: CliResult, engine: DockerEngine, fault: str) -> None:
     path, check = REMOVED[fault]
     results = with_fault(engine, gpu.documents[-1]["tags"][0], GPU, f"{NVIDIA}; rm $N/{path}", LINKED)
     assert {check, "libraries.complete"} <= red(results), results
@@ -105,17 +106,19 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("fault", PLANTED)
-def test_what_was_planted_is_found(gpu: Ended, engine: DockerEngine, fault: str) -> None:
+def test_what_was_planted_is_found(gpu: CliResult, engine: DockerEngine, fault: str) -> None:
     script, check = PLANTED[fault]
     results = with_fault(engine, gpu.documents[-1]["tags"][0], GPU, f"{NVIDIA}; {script}", LINKED)
     assert check in red(results), results
 
 
-def test_nothing_is_red_where_nothing_was_planted(gpu: Ended, engine: DockerEngine) -> None:
+def test_nothing_is_red_where_nothing_was_planted(gpu: CliResult, engine: DockerEngine) -> None:
     assert red(with_fault(engine, gpu.documents[-1]["tags"][0], GPU, "", LINKED)) == set()
 
 
-def test_a_gpu_that_is_hidden_is_a_failure_where_one_is_required(gpu: Ended, engine: DockerEngine) -> None:
+def test_a_gpu_that_is_hidden_is_a_failure_where_one_is_required(
+    gpu: CliResult, engine: DockerEngine
+) -> None:
     """There is none on this machine, and CUDA_VISIBLE_DEVICES hides one where there is."""
     image = gpu.documents[-1]["tags"][0]
     checks = ("devices.listing", "gpu.visible")
@@ -130,7 +133,7 @@ def test_a_gpu_that_is_hidden_is_a_failure_where_one_is_required(gpu: Ended, eng
     ("options", "signature"), [([], "no-gpu"), (["--device=/dev/null:/dev/nvidia0"], "no-toolkit")]
 )
 def test_the_self_test_says_why_this_machine_has_no_gpu(
-    gpu: Ended, engine: DockerEngine, options: list[str], signature: str
+    gpu: CliResult, engine: DockerEngine, options: list[str], signature: str
 ) -> None:
     done = selftest(engine, gpu.documents[-1]["tags"][0], *options)
     events = [json.loads(line) for line in done.stdout.splitlines()]
@@ -160,7 +163,7 @@ PACKAGES = {
 }  # fmt: skip
 
 
-def test_packages_that_do_not_fit_are_found(gpu: Ended, engine: DockerEngine, tmp_path: Path) -> None:
+def test_packages_that_do_not_fit_are_found(gpu: CliResult, engine: DockerEngine, tmp_path: Path) -> None:
     found = with_packages(
         engine, gpu.documents[-1]["tags"][0], GPU, {name: script for name, (script, _) in PACKAGES.items()},
         ("environment.*", *LINKED), tmp_path,
@@ -174,7 +177,7 @@ def test_packages_that_do_not_fit_are_found(gpu: Ended, engine: DockerEngine, tm
     assert found["cpu-wheel"]["libraries.gate"]["outcome"] in {"failed", "skipped"}
 
 
-def test_a_tpu_image_is_linked(tpu: Ended) -> None:
+def test_a_tpu_image_is_linked(tpu: CliResult) -> None:
     report = tpu.documents[-1]["report"]
     assert (report["passed"], report["level"], report["problem"]) == (True, "linked", None)
     evidence = {one["check"]: one["evidence"] for one in report["results"]}
@@ -182,7 +185,7 @@ def test_a_tpu_image_is_linked(tpu: Ended) -> None:
     assert not [name for name in evidence["devices.listing"]["logical"] if ":TPU:" in name]
 
 
-def test_a_libtpu_that_is_no_pair_is_found(tpu: Ended, engine: DockerEngine, tmp_path: Path) -> None:
+def test_a_libtpu_that_is_no_pair_is_found(tpu: CliResult, engine: DockerEngine, tmp_path: Path) -> None:
     """pip accepts it: tensorflow-tpu 2.20.0 asks for any 0.0.x from 0.0.14 on."""
     faults = {"libtpu": f"{INSTALL} libtpu==0.0.23"}
     found = with_packages(
@@ -212,15 +215,15 @@ def test_a_libtpu_that_was_supplied_is_installed_and_judged(engine: DockerEngine
     """Upstream's own cannot be had from a package index, so this one must fail, and at the right check."""
     assert engine
     request = ("build", "--tf", "2.17", "--device", "tpu", "--base", "bootstrap", "--repository", REPOSITORY)
-    refused = tfimg(*request)
+    refused = run_tfimg(*request)
     assert (refused.code, "--find-links DIR supplies it" in refused.stderr) == (41, True), refused.stderr
-    empty = tfimg(*request, "--find-links", str(wheels.parent))
+    empty = run_tfimg(*request, "--find-links", str(wheels.parent))
     assert (empty.code, "has no libtpu-2.17.1-" in empty.stderr) == (5, True), empty.stderr
-    ended = tfimg(*request, "--find-links", str(wheels))
+    ended = run_tfimg(*request, "--find-links", str(wheels))
     assert (ended.code, "tpu.library failed" in ended.stderr) == (20, True), ended.stderr
     assert "tpu.pair failed" not in ended.stderr
 
 
-def test_a_tpu_image_without_its_library(tpu: Ended, engine: DockerEngine) -> None:
+def test_a_tpu_image_without_its_library(tpu: CliResult, engine: DockerEngine) -> None:
     script = "rm /opt/tensorflow/lib/python3.11/site-packages/libtpu/libtpu.so"
     assert "tpu.library" in red(with_fault(engine, tpu.documents[-1]["tags"][0], TPU, script, ("tpu.*",)))

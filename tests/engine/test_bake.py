@@ -9,14 +9,14 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from support.cli import run_tfimg
+from support.paths import ROOT
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import Exit, Line, RunOrder
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.recipe.bake import Target, bake
 from tfimg.recipe.plan import Plan
-
-from .conftest import ROOT, tfimg
 
 REPOSITORY = "tfimg-test/baked"
 BASE = "tfimg/base:bookworm-py3.11"
@@ -45,7 +45,7 @@ def buildx_bake(*arguments: str, engine: DockerEngine, folder: Path) -> str:
 
 def test_bake_reads_what_is_printed_of_the_whole_matrix(engine: DockerEngine, tmp_path: Path) -> None:
     file = tmp_path / "docker-bake.json"
-    ended = tfimg("bake", "--base", "registry", "--secrets", "--output", str(file))
+    ended = run_tfimg("bake", "--base", "registry", "--secrets", "--output", str(file))
     assert ended.code == 0, ended.stderr
     written = json.loads(file.read_text())
     read = json.loads(buildx_bake("-f", str(file), "--print", engine=engine, folder=ROOT))

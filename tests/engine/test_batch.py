@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from support.cli import CliResult, run_tfimg, start_tfimg
+from support.docker_daemon import daemon, image_tags
 from support.small_workspace import small
 from tfimg.batch.journal import open_journal
 from tfimg.batch.pipeline import Work
@@ -22,7 +24,7 @@ from tfimg.batch.stock import prune
 from tfimg.engine.docker import DockerEngine
 from tfimg.recipe.plan import Plan
 
-from .conftest import IDENTIFIER, REPOSITORY, Built, Ended, daemon, names, started, tfimg
+from .conftest import IDENTIFIER, REPOSITORY, Built
 
 FIRST, SECOND, THIRD = "2.13.1-cpu-py3.11", "2.14.1-cpu-py3.11", "2.15.1-cpu-py3.11"
 THREE = (FIRST, SECOND, THIRD)
@@ -44,11 +46,11 @@ def here(engine: DockerEngine, tmp_path: Path) -> Iterator[dict[str, str]]:
         for one in journal({"TFIMG_STATE": str(run)})
         if one.get("digest")
     }
-    for name in [*(name for name in names(engine) if name.startswith(f"{SMALL}:")), *made]:
+    for name in [*(name for name in image_tags(engine) if name.startswith(f"{SMALL}:")), *made]:
         engine.remove(name)
 
 
-def status(ended: Ended) -> dict[str, str]:
+def status(ended: CliResult) -> dict[str, str]:
     return {one["identifier"]: one["status"] for one in ended.documents if one["event"] == "result"}
 
 
@@ -71,7 +73,7 @@ def is_at(here: dict[str, str], identifier: str) -> bool:
 
 def candidates(engine: DockerEngine, here: dict[str, str]) -> list[str]:
     """What is left of these runs in the engine."""
-    return [name for name in names(engine) if name in begun(here)]
+    return [name for name in image_tags(engine) if name in begun(here)]
 
 
 def left_running(engine: DockerEngine, here: dict[str, str]) -> list[str]:
@@ -89,7 +91,7 @@ def begun(here: dict[str, str]) -> set[str]:
 
 def test_the_shared_image_is_unchanged_to_a_run_over_many(built: Built, engine: DockerEngine) -> None:
     began = time.monotonic()
-    ended = tfimg("build", IDENTIFIER, "--base", "bootstrap", "--repository", REPOSITORY, "--json")
+    ended = run_tfimg("build", IDENTIFIER, "--base", "bootstrap", "--repository", REPOSITORY, "--json")
     assert (ended.code, status(ended)) == (0, {IDENTIFIER: "unchanged"}), ended.stderr
     assert time.monotonic() - began < 10
     (one,) = ended.documents[-1]["images"]
@@ -103,20 +105,20 @@ def test_the_shared_image_is_unchanged_to_a_run_over_many(built: Built, engine: 
 
 
 def test_images_are_built_and_then_unchanged(here: dict[str, str], engine: DockerEngine) -> None:
-    first = tfimg("build", *THREE, *OPTIONS, env=here)
+    first = run_tfimg("build", *THREE, *OPTIONS, env=here)
     assert (first.code, status(first)) == (0, dict.fromkeys(THREE, "built")), first.stderr
-    assert {f"{SMALL}:{name}" for name in THREE} < set(names(engine))
+    assert {f"{SMALL}:{name}" for name in THREE} < set(image_tags(engine))
     assert candidates(engine, here) == []
-    again = tfimg("build", *THREE, *OPTIONS, env=here)
+    again = run_tfimg("build", *THREE, *OPTIONS, env=here)
     assert (again.code, status(again)) == (0, dict.fromkeys(THREE, "unchanged"))
 
 
 def test_a_failing_image_stops_no_other(here: dict[str, str], engine: DockerEngine, tmp_path: Path) -> None:
     small(tmp_path / "workspace", failing=(SECOND,))
-    ended = tfimg("build", *THREE, *OPTIONS, env=here)
+    ended = run_tfimg("build", *THREE, *OPTIONS, env=here)
     assert (ended.code, status(ended)) == (20, dict(zip(THREE, ["built", "failed", "built"], strict=True)))
     assert "as it was told" in ended.stderr
-    assert f"{SMALL}:{SECOND}" not in names(engine)
+    assert f"{SMALL}:{SECOND}" not in image_tags(engine)
     assert candidates(engine, here) == []
 
 
@@ -126,7 +128,7 @@ def test_a_signal_ends_builds_and_checks_and_leaves_nothing(
     stage: str, number: signal.Signals, here: dict[str, str], engine: DockerEngine, tmp_path: Path
 ) -> None:
     small(tmp_path / "workspace", **{stage: (SECOND,)})
-    with started("build", FIRST, SECOND, *OPTIONS, "--jobs", "1", env=here) as child:
+    with start_tfimg("build", FIRST, SECOND, *OPTIONS, "--jobs", "1", env=here) as child:
         assert child.stdout
         sign = "slowly" if stage == "slow" else "check-started"
         heard = (line for line in child.stdout if SECOND in line and sign in line)
@@ -141,7 +143,7 @@ def test_a_signal_ends_builds_and_checks_and_leaves_nothing(
     assert journal(here)[-1]["event"] == "interrupted"
     assert (candidates(engine, here), left_running(engine, here)) == ([], [])
     small(tmp_path / "workspace")
-    again = tfimg("build", FIRST, SECOND, *OPTIONS, env=here)
+    again = run_tfimg("build", FIRST, SECOND, *OPTIONS, env=here)
     assert again.code == 0, again.stderr
 
 
@@ -150,11 +152,11 @@ def test_after_a_kill_the_same_command_goes_on(
     stage: str, here: dict[str, str], engine: DockerEngine, tmp_path: Path
 ) -> None:
     small(tmp_path / "workspace", **{stage: (SECOND,)})
-    with started("build", FIRST, SECOND, *OPTIONS, "--jobs", "1", env=here) as child:
+    with start_tfimg("build", FIRST, SECOND, *OPTIONS, "--jobs", "1", env=here) as child:
         assert child.stdout
         sign = "slowly" if stage == "slow" else "check-started"
         assert next(line for line in child.stdout if SECOND in line and sign in line)
-        other = tfimg("build", THIRD, *OPTIONS, env=here)
+        other = run_tfimg("build", THIRD, *OPTIONS, env=here)
         assert (other.code, str(child.pid) in other.stderr) == (27, True), (
             "a second run does not disturb the first"
         )
@@ -165,7 +167,7 @@ def test_after_a_kill_the_same_command_goes_on(
         assert left_running(engine, here) != []
     small(tmp_path / "workspace")
     began = time.monotonic()
-    again = tfimg("build", FIRST, SECOND, THIRD, *OPTIONS[:-1], env=here)
+    again = run_tfimg("build", FIRST, SECOND, THIRD, *OPTIONS[:-1], env=here)
     assert again.code == 0, again.stderr
     assert time.monotonic() - began < 60
     assert f"Going on where a run was killed, at {SECOND}" in again.stderr
@@ -173,16 +175,16 @@ def test_after_a_kill_the_same_command_goes_on(
 
 
 def test_what_is_done_is_not_done_again_after_a_kill(here: dict[str, str], tmp_path: Path) -> None:
-    with started("build", *THREE, *OPTIONS, "--jobs", "1", env=here) as child:
+    with start_tfimg("build", *THREE, *OPTIONS, "--jobs", "1", env=here) as child:
         wait_for(lambda: is_at(here, SECOND))
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
-    again = tfimg("build", *THREE, *OPTIONS, env=here)
+    again = run_tfimg("build", *THREE, *OPTIONS, env=here)
     assert (again.code, status(again)) == (0, dict(zip(THREE, ["unchanged", "built", "built"], strict=True)))
 
 
 def test_an_inventory_tells_what_an_inspection_tells(here: dict[str, str], engine: DockerEngine) -> None:
-    assert tfimg("build", FIRST, *OPTIONS, env=here).code == 0
+    assert run_tfimg("build", FIRST, *OPTIONS, env=here).code == 0
     name = f"{SMALL}:{FIRST}"
     found = {image.digest: image for image in engine.inventory()}
     image = found[str(engine.digest(name))]
@@ -218,7 +220,7 @@ def test_room_is_made_with_what_is_ours_alone(tmp_path: Path) -> None:
             with open_journal(tmp_path / "batch") as journal:
                 prune(worker, journal)
             assert (_cache(host) == "0B") is cache
-        assert names(engine) == [ours, theirs, live]
+        assert image_tags(engine) == [ours, theirs, live]
         assert {image.digest for image in engine.inventory()} & set(old.values()) == {old[theirs]}
 
 

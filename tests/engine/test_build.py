@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from support.cli import run_tfimg
+from support.docker_daemon import image_tags
+from support.paths import ROOT
 from tfimg.cli.context import Context
 from tfimg.cli.edge import Edge
 from tfimg.cli.images import prepare_base
@@ -21,7 +24,7 @@ from tfimg.resolution.request import Request
 from tfimg.resolution.resolve import resolve
 from tfimg.workspace import find_workspace, state_folder
 
-from .conftest import IDENTIFIER, REPOSITORY, ROOT, Built, names, tfimg
+from .conftest import IDENTIFIER, REPOSITORY, Built
 
 SUITE = [sys.executable, str(ROOT / "images/validation"), "--list", "--device", "cpu", "--level", "validated"]
 CHECKS = subprocess.run(SUITE, capture_output=True, text=True, check=True).stdout.split()
@@ -64,7 +67,7 @@ def test_all_tags_name_the_same_image(built: Built, engine: DockerEngine) -> Non
 
 def test_no_candidate_is_left(built: Built, engine: DockerEngine) -> None:
     assert built.document["digest"]
-    assert not [name for name in names(engine) if "candidate" in name]
+    assert not [name for name in image_tags(engine) if "candidate" in name]
 
 
 def test_labels_say_what_it_is_made_of(built: Built, engine: DockerEngine) -> None:
@@ -134,23 +137,23 @@ if rm -f /opt/tensorflow/bin/pip 2>/dev/null; then echo spoiled; fi
 
 
 def test_events_tell_the_steps(built: Built) -> None:
-    steps = [event for event in built.ended.documents if event["event"] == "step"]
+    steps = [event for event in built.result.documents if event["event"] == "step"]
     ended = {event["step"] for event in steps if event["state"] in {"done", "cached"}}
     assert ended >= {event["step"] for event in steps if event["state"] == "started"}
     assert any("--from=bytecode" in step for step in ended)
     if connect(os.environ, state_folder(os.environ)).capabilities().takes_layers:
         assert {f"layer {name}" for name in ("tensorflow", "tensorflow-python", "packages")} <= ended
-    assert [event["check"] for event in built.ended.documents if event["event"] == "check"] == CHECKS
+    assert [event["check"] for event in built.result.documents if event["event"] == "check"] == CHECKS
 
 
 def test_an_unchanged_build_gives_the_same_image(built: Built) -> None:
-    again = tfimg("build", "--tf", "2.15.1", "--base", "bootstrap", "--repository", REPOSITORY, "--json")
+    again = run_tfimg("build", "--tf", "2.15.1", "--base", "bootstrap", "--repository", REPOSITORY, "--json")
     assert again.code == 0, again.stderr
     assert again.documents[-1]["digest"] == built.document["digest"]
 
 
 def test_for_people_the_result_is_a_few_lines(built: Built) -> None:
-    ended = tfimg("build", "--tf", "2.15.1", "--base", "bootstrap", "--repository", REPOSITORY)
+    ended = run_tfimg("build", "--tf", "2.15.1", "--base", "bootstrap", "--repository", REPOSITORY)
     assert ended.code == 0
     assert built.document["digest"] in ended.stdout
     assert f"{len(CHECKS)} passed" in ended.stdout

@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 
 from support.buildkit_bridge import bridge
+from support.cli import assert_refused, run_tfimg
+from support.docker_daemon import daemon, find_dockerd
 from tfimg.engine.build import choose_output
 from tfimg.engine.connect import engines
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import BuildOrder, Exit, Line, RunOrder
 from tfimg.workspace import state_folder
-
-from .conftest import daemon, tfimg
-from .test_faults import assert_refused, dockerd
 
 NAME = "tfimg-test/elsewhere:1"
 BASE = "tfimg/base:bookworm-py3.11"
@@ -48,7 +47,7 @@ def elsewhere(engine: DockerEngine) -> Iterator[Elsewhere]:
         settings.write_text(json.dumps({"features": {"containerd-snapshotter": True}}))
         environ = {**os.environ, "DOCKER_HOST": engine.host, "DOCKER_CONFIG": f"{folder}/config"}
         with (
-            daemon(Path(folder), dockerd(), f"--config-file={settings}") as host,
+            daemon(Path(folder), find_dockerd(), f"--config-file={settings}") as host,
             bridge(Path(folder, "docker.sock"), socket),
         ):
             create = ["docker", "buildx", "create", "--name", "pod", "--driver", "remote", f"unix://{socket}"]
@@ -98,9 +97,9 @@ def test_the_engine_at_hand_builds_whatever_buildx_has_as_its_default(
 def test_one_that_ended_is_told_before_anything_is_built(elsewhere: Elsewhere, tmp_path: Path) -> None:
     gone = ["docker", "buildx", "create", "--name", "gone", "--driver", "remote", f"unix://{tmp_path}/none"]
     subprocess.run(gone, env=elsewhere.environ, check=True, capture_output=True)
-    ended = tfimg("build", "--tf", "2.15", "--builder", "gone", env=elsewhere.environ)
+    ended = run_tfimg("build", "--tf", "2.15", "--builder", "gone", env=elsewhere.environ)
     assert_refused(
         ended, code=10, says="The builder gone does not answer: .* name another --builder, or none"
     )
-    plan = tfimg("plan", "--tf", "2.15", "--builder", "pod", "--json", env=elsewhere.environ)
+    plan = run_tfimg("plan", "--tf", "2.15", "--builder", "pod", "--json", env=elsewhere.environ)
     assert plan.documents[-1]["builder"] == "pod"

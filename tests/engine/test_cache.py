@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from support.cli import assert_refused, run_tfimg
+from support.docker_daemon import daemon, find_dockerd
 from support.network_namespace import machine
 from support.registry_container import registry
 from tfimg.engine.cache import read_cache
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import BuildOrder, StageEvent
-
-from .conftest import daemon, tfimg
-from .test_faults import assert_refused, dockerd
 
 NAME = "tfimg-test/cached:1"
 TWO_STAGES = "FROM scratch AS one\nCOPY Dockerfile /one\nFROM scratch\nCOPY --from=one /one /two\n"
@@ -59,7 +58,7 @@ def places(engine: DockerEngine, tmp_path: Path) -> Iterator[Places]:
         settings.write_text(
             json.dumps({"features": {"containerd-snapshotter": True}, "insecure-registries": [network]})
         )
-        program = apart.program(dockerd(), Path(folder))
+        program = apart.program(find_dockerd(), Path(folder))
         with daemon(Path(folder), program, f"--config-file={settings}") as host:
             port = address.rpartition(":")[2]
             yield Places(
@@ -113,6 +112,6 @@ def test_a_cache_that_cannot_be_read_or_written_is_told_and_fails_no_build(
 
 @pytest.mark.usefixtures("engine")
 def test_a_classic_store_is_not_asked_to_export_cache(tmp_path: Path) -> None:
-    with daemon(tmp_path, dockerd(), "--storage-driver=vfs") as host:
-        ended = tfimg("build", "--tf", "2.15", "--cache-to", NOBODY, env={"DOCKER_HOST": host})
+    with daemon(tmp_path, find_dockerd(), "--storage-driver=vfs") as host:
+        ended = run_tfimg("build", "--tf", "2.15", "--cache-to", NOBODY, env={"DOCKER_HOST": host})
     assert_refused(ended, code=18, says="cannot export build cache: its image store is the classic one")

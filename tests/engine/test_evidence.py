@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support.cli_result import Ended
+from support.cli import CliResult, run_tfimg
 from support.inventories import INVENTORY
 from support.registry_container import docker, registry
 from support.small_workspace import small
@@ -41,8 +41,6 @@ from tfimg.registry.connection import Way
 from tfimg.registry.protocol import OCI_MANIFEST, Manifest, Registry
 from tfimg.registry.reference import parse
 from tfimg.validation.schema import read_report
-
-from .conftest import tfimg
 
 IDENTIFIER = "2.20.0-cpu-py3.13"
 LOCAL = "tfimg-test/evidence"
@@ -73,12 +71,12 @@ class Tools:
     host: str
     folder: Path
 
-    def __call__(self, *argv: str, **environ: str) -> Ended:
+    def __call__(self, *argv: str, **environ: str) -> CliResult:
         options = ["--rm", "--network=host", f"--volume={self.folder}:/work", "--workdir=/work", "--user=0"]
         options += [f"--env={name}={value}" for name, value in environ.items()]
         line = ["docker", "--host", self.host, "run", *options, TOOLS, *argv]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
-        return Ended(code=done.returncode, stdout=done.stdout, stderr=done.stderr)
+        return CliResult(code=done.returncode, stdout=done.stdout, stderr=done.stderr)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +101,12 @@ def made(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iter
     folder = tmp_path_factory.mktemp("small")
     small(folder / "workspace")
     environ = {"TFIMG_WORKSPACE": str(folder / "workspace")}
-    ended = tfimg("build", IDENTIFIER, "--base", "bootstrap", "--repository", LOCAL, "--json", env=environ)
+    ended = run_tfimg(
+        "build", IDENTIFIER, "--base", "bootstrap", "--repository", LOCAL, "--json", env=environ
+    )
     assert ended.code == 0, ended.stderr
     report = folder / "report.json"
-    validated = tfimg("validate", f"{LOCAL}:{IDENTIFIER}", "--report", str(report), env=environ)
+    validated = run_tfimg("validate", f"{LOCAL}:{IDENTIFIER}", "--report", str(report), env=environ)
     assert validated.code == 0, validated.stderr
     yield report
     for tag in ended.documents[-1].get("tags", ()):
@@ -189,14 +189,14 @@ def spoiled(
     return publish(engine, name, made, published.key, tmp_path)
 
 
-def verify(tools: Tools, image: str, *options: str, key: str = "ours.pub") -> Ended:
+def verify(tools: Tools, image: str, *options: str, key: str = "ours.pub") -> CliResult:
     return tools("cosign", "verify", f"--key={key}", "--insecure-ignore-tlog=true", *options, image)
 
 
 BUNDLES = ("--new-bundle-format", "--trusted-root=nobody.json")
 
 
-def attestation(tools: Tools, image: str, kind: str, *options: str, key: str = "ours.pub") -> Ended:
+def attestation(tools: Tools, image: str, kind: str, *options: str, key: str = "ours.pub") -> CliResult:
     return tools(
         "cosign", "verify-attestation", f"--key={key}", "--insecure-ignore-tlog=true", f"--type={kind}", *options, image
     )  # fmt: skip
@@ -286,7 +286,7 @@ def test_evidence_of_another_image_is_refused_by_cosign_and_by_us(
 
 
 def refused(tools: Tools, published: Published, *, code: int, says: str) -> None:
-    ended = tfimg("verify", published.image, "--key", str(tools.folder / "ours.pub"))
+    ended = run_tfimg("verify", published.image, "--key", str(tools.folder / "ours.pub"))
     assert ended.code == code, ended.stderr
     assert says in ended.stderr
 
@@ -346,7 +346,7 @@ def test_what_cosign_attached_before_stays_and_is_read(
     )
     for kind in ("https://x.test/kind", TEST_RESULT):
         assert attestation(tools, image, kind, key="cosign.pub").code == 0
-    ended = tfimg("verify", image, "--key", str(tools.folder / "cosign.pub"), "--json")
+    ended = run_tfimg("verify", image, "--key", str(tools.folder / "cosign.pub"), "--json")
     assert ended.code == 0, ended.stderr
     assert ended.json["evidence"] == sorted([*KINDS, "https://x.test/kind"])
 
@@ -364,21 +364,21 @@ def test_verify_and_pull_as_a_person_runs_them(
     engine: DockerEngine, tools: Tools, published: Published
 ) -> None:
     key, name = str(tools.folder / "ours.pub"), f"{published.name}:2.20"
-    ended = tfimg("verify", name, "--key", key, "--require", "validated,max-age=1h", "--json")
+    ended = run_tfimg("verify", name, "--key", key, "--require", "validated,max-age=1h", "--json")
     assert ended.code == 0, ended.stderr
     assert (ended.json["digest"], ended.json["level"]) == (published.digest, "validated")
-    ended = tfimg("pull", name, "--key", key)
+    ended = run_tfimg("pull", name, "--key", key)
     try:
         assert ended.code == 0, ended.stderr
         assert engine.digest(name) is not None
     finally:
         engine.remove(name)
-    other = tfimg("pull", name, "--key", str(tools.folder / "theirs.pub"), "--json")
+    other = run_tfimg("pull", name, "--key", str(tools.folder / "theirs.pub"), "--json")
     assert (other.code, other.json["error"]) == (65, "UnsignedError")
     assert engine.digest(name) is None
 
 
 def test_a_registry_that_is_gone_proves_nothing(tools: Tools, published: Published) -> None:
     assert published.digest
-    ended = tfimg("verify", "127.0.0.1:9/team/true:2.20", "--key", str(tools.folder / "ours.pub"))
+    ended = run_tfimg("verify", "127.0.0.1:9/team/true:2.20", "--key", str(tools.folder / "ours.pub"))
     assert ended.code == 14, ended.stderr

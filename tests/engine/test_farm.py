@@ -18,15 +18,14 @@ from pathlib import Path
 
 import pytest
 
+from support.cli import assert_refused, run_tfimg
+from support.docker_daemon import daemon
 from support.network_namespace import Machine, machine
 from tfimg.engine.build import discard
 from tfimg.engine.connect import engines
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import BuildOrder, RunOrder, StageEvent
 from tfimg.errors import EngineUnavailable
-
-from .conftest import daemon, tfimg
-from .test_faults import assert_refused
 
 BASE = "tfimg/base:bookworm-py3.11"
 NAME = "tfimg-test/farm:1"
@@ -191,15 +190,15 @@ def test_one_of_two_engines_is_lost_in_the_middle_of_a_build(farm: Farm, tmp_pat
     # Whoever comes next is told so before anything is built, and the other still serves.
     gone, there = (one.name for one in farm.machines)
     assert_refused(
-        tfimg("build", "--tf", "2.15", "--builder", gone, env=farm.environ),
+        run_tfimg("build", "--tf", "2.15", "--builder", gone, env=farm.environ),
         code=10, says=rf"The builder {gone} does not answer: .* name another --builder, or none\.",
     )  # fmt: skip
-    plan = tfimg("plan", "--tf", "2.15", "--builder", there, "--json", env=farm.environ)
+    plan = run_tfimg("plan", "--tf", "2.15", "--builder", there, "--json", env=farm.environ)
     assert plan.documents[-1]["engine"] == kept.engine.host
 
 
 def test_a_builder_that_there_is_not(engine: DockerEngine) -> None:
-    ended = tfimg("build", "--tf", "2.15", "--builder", "nonesuch", env={"DOCKER_HOST": engine.host})
+    ended = run_tfimg("build", "--tf", "2.15", "--builder", "nonesuch", env={"DOCKER_HOST": engine.host})
     assert_refused(
         ended, code=2, says="--builder nonesuch: buildx has no builder .*`docker buildx ls` shows all"
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,29 +13,23 @@ from pathlib import Path
 
 import pytest
 
+from support.cli import assert_refused, run_tfimg, start_tfimg
+from support.docker_daemon import container_ids, daemon, find_dockerd, image_tags
 from tfimg.engine.build import choose_output
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import BuildOrder
 
-from .conftest import IDENTIFIER, REPOSITORY, Built, Ended, containers, daemon, names, started, tfimg
+from .conftest import IDENTIFIER, REPOSITORY, Built
 
 BUILD = ("build", "--tf", "2.15.1", "--base", "bootstrap", "--repository", "tfimg-test/spoiled")
-
-
-def assert_refused(ended: Ended, *, code: int, says: str) -> None:
-    """One paragraph with the cause and a next step, no traceback, the expected code."""
-    assert (ended.code, "Traceback" in ended.stderr) == (code, False), ended.stderr
-    message = ended.stderr[ended.stderr.index("tfimg: ") :].strip()
-    assert re.search(says, message), message
-    assert message.count("\n") == 0, message
 
 
 @pytest.fixture
 def untouched(engine: DockerEngine, built: Built) -> Iterator[None]:
     """After the test, the engine has the names and containers that it had before."""
-    before = names(engine), containers(engine)
+    before = image_tags(engine), container_ids(engine)
     yield
-    assert (names(engine), containers(engine)) == before, built.name
+    assert (image_tags(engine), container_ids(engine)) == before, built.name
 
 
 def spoil_lock(workspace: Path, layer: str, pattern: str, replacement: str) -> None:
@@ -50,7 +43,7 @@ def spoil_lock(workspace: Path, layer: str, pattern: str, replacement: str) -> N
 @pytest.mark.usefixtures("untouched")
 def test_a_wheel_with_another_hash_stops_the_build(workspace: Path) -> None:
     spoil_lock(workspace, "packages", r"(six==\S+ --hash=sha256:)\w{8}", r"\g<1>00000000")
-    ended = tfimg(*BUILD, env={"TFIMG_WORKSPACE": str(workspace)})
+    ended = run_tfimg(*BUILD, env={"TFIMG_WORKSPACE": str(workspace)})
     assert_refused(ended, code=17, says=r"is not the one that was locked: .*six")
 
 
@@ -58,7 +51,7 @@ def test_a_wheel_with_another_hash_stops_the_build(workspace: Path) -> None:
 def test_an_index_out_of_reach_stops_the_build(workspace: Path) -> None:
     """Port 9 of the loopback: nobody answers there."""
     index = "http://127.0.0.1:9/simple"
-    ended = tfimg(
+    ended = run_tfimg(
         *BUILD, "--no-cache",
         env={"TFIMG_WORKSPACE": str(workspace), "UV_DEFAULT_INDEX": index, "PIP_INDEX_URL": index},
     )  # fmt: skip
@@ -70,7 +63,7 @@ def test_an_image_that_fails_a_check_gets_no_tag(workspace: Path, tmp_path: Path
     """Without `six`, pip finds an unmet dependency; the report is kept all the same."""
     spoil_lock(workspace, "packages", r"six==.*\n", "")
     report = tmp_path / "report.json"
-    ended = tfimg(*BUILD, "--report", str(report), env={"TFIMG_WORKSPACE": str(workspace)})
+    ended = run_tfimg(*BUILD, "--report", str(report), env={"TFIMG_WORKSPACE": str(workspace)})
     assert_refused(
         ended, code=20, says=r"and \d+ of \d+ checks did not pass\..*environment\.pip_check failed"
     )
@@ -79,12 +72,12 @@ def test_an_image_that_fails_a_check_gets_no_tag(workspace: Path, tmp_path: Path
 
 @pytest.mark.usefixtures("untouched")
 def test_an_image_that_is_not_what_it_is_said_to_be_fails(built: Built) -> None:
-    ended = tfimg("validate", built.name, "--as", "2.16.2-cpu-py3.11")
+    ended = run_tfimg("validate", built.name, "--as", "2.16.2-cpu-py3.11")
     assert_refused(ended, code=20, says=r"environment\.tensorflow_version failed")
 
 
 def test_an_image_validates_as_what_its_label_says(built: Built) -> None:
-    ended = tfimg("validate", built.name, "--json")
+    ended = run_tfimg("validate", built.name, "--json")
     assert ended.code == 0, ended.stderr
     report = ended.documents[-1]
     assert (report["event"], report["passed"], report["digest"]) == ("report", True, built.document["digest"])
@@ -93,7 +86,7 @@ def test_an_image_validates_as_what_its_label_says(built: Built) -> None:
 @pytest.mark.usefixtures("engine")
 def test_an_image_that_is_not_there_cannot_be_validated() -> None:
     assert_refused(
-        tfimg("validate", "tfimg-test/none:1"), code=2, says="The engine has no image tfimg-test/none:1"
+        run_tfimg("validate", "tfimg-test/none:1"), code=2, says="The engine has no image tfimg-test/none:1"
     )
 
 
@@ -103,7 +96,7 @@ def test_an_image_without_python_cannot_be_validated(engine: DockerEngine, tmp_p
     line = ["docker", "--host", engine.host, "buildx", "build", "--tag=tfimg-test/empty:1", str(tmp_path)]
     subprocess.run(line, capture_output=True, check=True)
     try:
-        ended = tfimg("validate", "tfimg-test/empty:1", "--as", IDENTIFIER)
+        ended = run_tfimg("validate", "tfimg-test/empty:1", "--as", IDENTIFIER)
         assert_refused(ended, code=21, says="was to be validated, but it has no sh to start the suite with")
     finally:
         engine.remove("tfimg-test/empty:1")
@@ -112,7 +105,7 @@ def test_an_image_without_python_cannot_be_validated(engine: DockerEngine, tmp_p
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.usefixtures("untouched")
 def test_interrupted_while_building(workspace: Path, number: signal.Signals) -> None:
-    with started(*BUILD, "--no-cache", env={"TFIMG_WORKSPACE": str(workspace)}) as child:
+    with start_tfimg(*BUILD, "--no-cache", env={"TFIMG_WORKSPACE": str(workspace)}) as child:
         assert child.stderr is not None
         while "Base: " not in (line := child.stderr.readline()):
             assert line, "the build ended before it could be interrupted"
@@ -124,18 +117,18 @@ def test_interrupted_while_building(workspace: Path, number: signal.Signals) -> 
 
 @pytest.mark.usefixtures("untouched")
 def test_interrupted_while_validating(built: Built, engine: DockerEngine) -> None:
-    with started(*BUILD, env={}) as child:
+    with start_tfimg(*BUILD, env={}) as child:
         assert child.stderr is not None
         while "environment.pip_check" not in (line := child.stderr.readline()):
             assert line, "the suite ended before it could be interrupted"
-        assert containers(engine), built.name
+        assert container_ids(engine), built.name
         child.send_signal(signal.SIGINT)
         output = child.communicate(timeout=60)
     assert (child.returncode, "tfimg: Interrupted." in output[1]) == (130, True), output
 
 
 def test_no_engine(tmp_path: Path) -> None:
-    ended = tfimg("build", "--tf", "2.15", env={"DOCKER_HOST": f"unix://{tmp_path}/none.sock"})
+    ended = run_tfimg("build", "--tf", "2.15", env={"DOCKER_HOST": f"unix://{tmp_path}/none.sock"})
     assert_refused(ended, code=10, says="No container engine answers at unix://.*`tfimg engine up --install`")
 
 
@@ -160,7 +153,7 @@ def old_dockerd(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.usefixtures("engine")
 def test_an_engine_that_is_too_old(old_dockerd: str, tmp_path: Path) -> None:
     with daemon(tmp_path, old_dockerd, "--storage-driver=vfs") as host:
-        ended = tfimg("build", "--tf", "2.15", env={"DOCKER_HOST": host})
+        ended = run_tfimg("build", "--tf", "2.15", env={"DOCKER_HOST": host})
     assert_refused(ended, code=11, says=r"is Docker 20\.10\.\S+, and builds need 23\.0 or newer")
 
 
@@ -174,17 +167,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def dockerd() -> str:
-    """The installed daemon."""
-    found = shutil.which("dockerd", path=f"{os.environ['PATH']}:/usr/sbin")
-    assert found
-    return found
-
-
 @pytest.mark.usefixtures("engine")
 def test_no_space(small_disk: Path) -> None:
-    with daemon(small_disk, dockerd(), "--storage-driver=vfs") as host:
-        ended = tfimg("build", "--tf", "2.15", env={"DOCKER_HOST": host})
+    with daemon(small_disk, find_dockerd(), "--storage-driver=vfs") as host:
+        ended = run_tfimg("build", "--tf", "2.15", env={"DOCKER_HOST": host})
     assert_refused(ended, code=13, says=r"has 0\.\d GB free below \S+, and a build needs 7 GB")
 
 
@@ -194,7 +180,7 @@ def test_the_classic_store_is_not_said_to_do_what_it_ignores(tmp_path: Path) -> 
     context = tmp_path / "context"
     context.mkdir()
     (context / "Dockerfile").write_text("FROM scratch\nCOPY Dockerfile /\n")
-    with daemon(tmp_path, dockerd(), "--storage-driver=vfs") as host:
+    with daemon(tmp_path, find_dockerd(), "--storage-driver=vfs") as host:
         engine = DockerEngine(host=host, environ=os.environ)
         capabilities = engine.capabilities()
         output = choose_output(capabilities, "small:1")
@@ -210,12 +196,12 @@ def test_the_classic_store_is_not_said_to_do_what_it_ignores(tmp_path: Path) -> 
 
 
 def test_the_private_engine_stops_and_starts_again(engine: DockerEngine, built: Built) -> None:
-    if not tfimg("engine", "status", "--json").documents[0]["private"]:
+    if not run_tfimg("engine", "status", "--json").documents[0]["private"]:
         pytest.skip("the engine that runs is not tfimg's own to stop")
-    assert tfimg("engine", "down", "--json").documents[0]["stopped"] is True
-    assert tfimg("engine", "down", "--json").documents[0]["stopped"] is False
+    assert run_tfimg("engine", "down", "--json").documents[0]["stopped"] is True
+    assert run_tfimg("engine", "down", "--json").documents[0]["stopped"] is False
     assert not Path(engine.host.removeprefix("unix://")).exists()
-    up = tfimg("engine", "up", "--json")
+    up = run_tfimg("engine", "up", "--json")
     assert (up.code, up.documents[0]["started"]) == (0, True), up.stderr
     assert engine.digest(f"{REPOSITORY}:2.15") == built.document["digest"]
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from support.cli import run_tfimg, start_tfimg
 from tfimg.cli.context import Context
 from tfimg.cli.edge import Edge
 from tfimg.cli.parser import build_parser
@@ -29,7 +30,7 @@ from tfimg.recipe.render import render_base
 from tfimg.resolution.request import Request
 from tfimg.resolution.resolve import resolve
 
-from .conftest import Built, started, tfimg
+from .conftest import Built
 
 MARK = "tfimg-planted-7c1e"
 """Part of every planted secret; stands nowhere else."""
@@ -84,7 +85,7 @@ def test_secrets_leave_no_trace(engine: DockerEngine, built: Built, tmp_path: Pa
     """Every step runs again, with secrets that carry a mark."""
     assert built.name
     repository = "tfimg-test/company"
-    ended = tfimg(
+    ended = run_tfimg(
         "build", "--tf", "2.15.1", "--base", "bootstrap", "--repository", repository, "--no-cache", "--json",
         env=planted(tmp_path),
     )  # fmt: skip
@@ -151,7 +152,7 @@ def test_an_interrupted_bootstrap_leaves_nothing(engine: DockerEngine, tmp_path:
     state = tmp_path / "state"
     environ = {"DOCKER_HOST": engine.host, "TFIMG_STATE": str(state), "TMPDIR": str(tmp_path)}
     arguments = ("build", "--tf", "2.20", "--python", "3.13", "--base", "bootstrap", "--renew-base")
-    with started(*arguments, env=environ) as child:
+    with start_tfimg(*arguments, env=environ) as child:
         assert child.stderr is not None
         while "Bootstrapping" not in (line := child.stderr.readline()):
             assert line, "it ended before it could be interrupted"

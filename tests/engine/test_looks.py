@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 
 from support.attached_evidence import Published, publish
-from support.cli_result import Ended
+from support.cli import CliResult, run_tfimg
+from support.docker_daemon import daemon, find_dockerd, image_tags
+from support.paths import ROOT
 from support.registry_container import docker, registry
 from tfimg.cli.edge import Edge
 from tfimg.contents.holdings import of_inventory, of_layers
@@ -29,8 +31,7 @@ from tfimg.offline.layout import LayoutRegistry
 from tfimg.validation.built import take_inventory
 from tfimg.validation.schema import read_report
 
-from .conftest import ROOT, Built, daemon, names, tfimg
-from .test_faults import dockerd
+from .conftest import Built
 
 MARK = "tfimg-planted-9b4d"
 TOKEN = "ghp_" + "Zz9" * 12
@@ -87,7 +88,7 @@ def test_an_image_of_ours_holds_nothing_that_must_not_leave_this_machine(
 ) -> None:
     """All of this machine's own values, and every general form, in the registry and in the engine."""
     for argv in (("scan", published.name), ("scan", "--local", built.name)):
-        ended = tfimg(*argv, "--json")
+        ended = run_tfimg(*argv, "--json")
         assert ended.code == 0, ended.stdout
         assert ended.documents[-1]["findings"] == []
 
@@ -119,7 +120,7 @@ def test_what_is_planted_in_an_image_is_found_where_it_is(
     try:
         docker("push", "--quiet", name, host=engine.host)
         for argv in (("scan", name), ("scan", "--local", name)):
-            ended = tfimg(*argv, "--json", env=environ)
+            ended = run_tfimg(*argv, "--json", env=environ)
             assert ended.code == 63, ended.stderr
             found = ended.documents[-1]["findings"]
             assert {(one["place"], one["path"], one["kind"]) for one in found} >= FOUND
@@ -147,7 +148,7 @@ def test_a_layer_that_was_searched_is_not_read_again(published: Published, tmp_p
 
 
 def test_inspect_shows_the_image_and_whose_word_is_what(published: Published) -> None:
-    ended = tfimg("inspect", published.name, "--key", str(published.public), "--json")
+    ended = run_tfimg("inspect", published.name, "--key", str(published.public), "--json")
     assert ended.code == 0, ended.stderr
     told = ended.documents[-1]
     assert told["row"]["identifier"] == "2.15.1-cpu-py3.11"
@@ -161,7 +162,7 @@ def test_inspect_shows_the_image_and_whose_word_is_what(published: Published) ->
     ]
     assert {one["signer"] for one in told["evidence"]} == {published.key.verifying.identifier}
     assert sum(layer["size"] for layer in told["layers"]) == told["compressed_bytes"] > 200_000_000
-    text = tfimg("inspect", published.name, "--key", str(published.public)).stdout
+    text = run_tfimg("inspect", published.name, "--key", str(published.public)).stdout
     assert re.search(r"^row +2\.15\.1-cpu-py3\.11 \(rows\[8\] of the matrix\)$", text, re.MULTILINE), text
 
 
@@ -179,7 +180,7 @@ def test_the_layers_tell_the_same_as_the_image_itself(
 
 
 def test_an_image_in_the_engine_is_inspected_too(built: Built) -> None:
-    ended = tfimg("inspect", "--local", built.name, "--json")
+    ended = run_tfimg("inspect", "--local", built.name, "--json")
     assert ended.code == 0, ended.stderr
     assert ended.documents[-1]["contents"]["python"]["tensorflow-cpu"] == "2.15.1"
     assert ended.documents[-1]["layers"][0]["part"] == "tensorflow"
@@ -197,11 +198,11 @@ def test_diff_tells_what_one_layer_more_brings(
     docker("buildx", "build", "--quiet", f"--tag={name}", str(tmp_path), host=engine.host)
     try:
         docker("push", "--quiet", name, host=engine.host)
-        told = tfimg("diff", published.name, name, "--json").documents[-1]
+        told = run_tfimg("diff", published.name, name, "--json").documents[-1]
         assert {"name": "more", "before": None, "after": "1.0"} in told["packages"]
         assert told["environment"] == [{"name": "ADDED", "before": None, "after": "1"}]
         assert told["debian"] == []
-        text = tfimg("diff", published.name, name, "--markdown").stdout
+        text = run_tfimg("diff", published.name, name, "--markdown").stdout
         assert "- **ADDED**: new, `1`" in text
     finally:
         engine.remove(name)
@@ -219,10 +220,10 @@ def apart(
     with tempfile.TemporaryDirectory(prefix="tfimg-", dir=folder) as name:
         if disk:
             subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={disk}", "tmpfs", name], check=True)
-        program = dockerd()
+        program = find_dockerd()
         if network:
             program = f"{name}/dockerd"
-            Path(program).write_text(f'#!/bin/sh\nexec nsenter --net={network} {dockerd()} "$@"\n')
+            Path(program).write_text(f'#!/bin/sh\nexec nsenter --net={network} {find_dockerd()} "$@"\n')
             Path(program).chmod(0o755)
         settings = Path(name, "daemon.json")
         settings.write_text(json.dumps({"features": {"containerd-snapshotter": containerd}}))
@@ -234,7 +235,7 @@ def apart(
                 subprocess.run(["umount", "--lazy", name], check=True)
 
 
-def without_network(*arguments: str, host: str) -> Ended:
+def without_network(*arguments: str, host: str) -> CliResult:
     """The real program in a namespace of its own: no route, no loopback."""
     routes = subprocess.run(["unshare", "--net", "ip", "route"], capture_output=True, text=True, check=True)
     assert routes.stdout == ""
@@ -242,13 +243,13 @@ def without_network(*arguments: str, host: str) -> Ended:
         ["unshare", "--net", sys.executable, "-m", "tfimg", *arguments], capture_output=True, text=True, check=False,
         env={**os.environ, "DOCKER_HOST": host},
     )  # fmt: skip
-    return Ended(code=done.returncode, stdout=done.stdout, stderr=done.stderr)
+    return CliResult(code=done.returncode, stdout=done.stdout, stderr=done.stderr)
 
 
 @pytest.fixture(scope="module")
 def bundle(published: Published, tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("bundle") / "image.tar"
-    ended = tfimg("bundle", published.name, str(file), "--key", str(published.public), "--json")
+    ended = run_tfimg("bundle", published.name, str(file), "--key", str(published.public), "--json")
     assert ended.code == 0, ended.stderr
     told = ended.documents[-1]
     assert (told["digest"], told["bytes"], told["verified"]) == (published.digest, file.stat().st_size, True)
@@ -329,7 +330,7 @@ def test_a_disk_that_fills_up_while_pulling_is_told_and_leaves_no_image(
         )  # fmt: skip
         assert done.returncode == 13, done.stderr
         assert "no space left" in done.stderr
-        assert list(names(small)) == []
+        assert list(image_tags(small)) == []
 
 
 @pytest.fixture
@@ -343,7 +344,7 @@ def little(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_disk_without_room_for_a_bundle_is_told_before(published: Published, little: Path) -> None:
-    ended = tfimg("bundle", published.name, str(little / "image.tar"))
+    ended = run_tfimg("bundle", published.name, str(little / "image.tar"))
     assert (ended.code, list(little.iterdir())) == (13, []), ended.stderr
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from support.cli import run_tfimg
 from support.planted_faults import Results, selftest, spec_of, with_fault
 from tfimg.engine.docker import DockerEngine
 
-from .conftest import IDENTIFIER, Built, tfimg
+from .conftest import IDENTIFIER, Built
 
 IMPORT = "environment.import_tensorflow"
 SITE = "/opt/tensorflow/lib/python3.11/site-packages"
@@ -220,13 +221,15 @@ def foreign(engine: DockerEngine, built: Built, tmp_path: Path) -> Iterator[str]
 def test_an_image_of_somebody_else_is_validated_as_what_it_is_said_to_be(
     foreign: str, tmp_path: Path
 ) -> None:
-    refused = tfimg("validate", foreign)
+    refused = run_tfimg("validate", foreign)
     assert (refused.code, "has no label" in refused.stderr) == (53, True)
     report = tmp_path / "report.json"
-    ended = tfimg("validate", foreign, "--as", "2.15-cpu", "--profile", "standard", "--report", str(report))
+    ended = run_tfimg(
+        "validate", foreign, "--as", "2.15-cpu", "--profile", "standard", "--report", str(report)
+    )
     assert ended.code == 0, ended.stderr
     found = json.loads(report.read_text())
     assert (found["identifier"], found["level"]) == (IDENTIFIER, "validated")
     assert {"environment.packages", "environment.user", "environment.setuid"} <= set(found["waived"])
-    wrong = tfimg("validate", foreign, "--as", "2.18-cpu", "--profile", "smoke")
+    wrong = run_tfimg("validate", foreign, "--as", "2.18-cpu", "--profile", "smoke")
     assert (wrong.code, "environment.tensorflow_version failed" in wrong.stderr) == (20, True), wrong.stderr

@@ -18,8 +18,10 @@ from typing import Any
 import pytest
 import trustme
 
-from support.cli_result import Ended
+from support.cli import CliResult, run_tfimg
+from support.docker_daemon import image_tags
 from support.faulty_proxy import Fault, faulty
+from support.paths import ROOT
 from support.registry_container import Behaviour, docker, registry
 from support.small_workspace import small
 from tfimg.engine.docker import DockerEngine
@@ -27,8 +29,6 @@ from tfimg.registry.connect import connect
 from tfimg.registry.connection import Way
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import parse_repository
-
-from .conftest import ROOT, names, tfimg
 
 CPU, GPU, OLD = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.15.0-cpu-py3.11"
 LOCAL = "tfimg-test/publish"
@@ -44,8 +44,8 @@ class Here:
     key: Path
     env: dict[str, str] = field(default_factory=dict)
 
-    def publish(self, *argv: str, **env: str) -> Ended:
-        return tfimg("publish", *self.words(*argv), env={**self.env, **env})
+    def publish(self, *argv: str, **env: str) -> CliResult:
+        return run_tfimg("publish", *self.words(*argv), env={**self.env, **env})
 
     def words(self, *argv: str) -> list[str]:
         return [
@@ -60,8 +60,8 @@ class Here:
             "--json",
         ]
 
-    def ask(self, command: str, *argv: str) -> Ended:
-        return tfimg(command, *argv, "--json", env=self.env)
+    def ask(self, command: str, *argv: str) -> CliResult:
+        return run_tfimg(command, *argv, "--json", env=self.env)
 
     @property
     def registry(self) -> Registry:
@@ -87,10 +87,10 @@ def made(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iter
     folder = tmp_path_factory.mktemp("small")
     small(folder / "workspace")
     env = {"TFIMG_WORKSPACE": str(folder / "workspace"), "TFIMG_STATE": str(folder / "state")}
-    ended = tfimg("build", CPU, GPU, OLD, "--base", "bootstrap", "--repository", LOCAL, "--json", env=env)
+    ended = run_tfimg("build", CPU, GPU, OLD, "--base", "bootstrap", "--repository", LOCAL, "--json", env=env)
     assert ended.code == 0, ended.stderr
     yield folder / "workspace"
-    for name in names(engine):
+    for name in image_tags(engine):
         if name.startswith(f"{LOCAL}:"):
             engine.remove(name)
 
@@ -103,8 +103,8 @@ def here(
         "TFIMG_WORKSPACE": str(made), "TFIMG_STATE": str(tmp_path / "state"), "DOCKER_HOST": engine.host,
         "TFIMG_KEY_PASSWORD": PASSWORD,
     }  # fmt: skip
-    before = set(names(engine))
-    ended = tfimg("keys", str(tmp_path / "keys"), env=env)
+    before = set(image_tags(engine))
+    ended = run_tfimg("keys", str(tmp_path / "keys"), env=env)
     assert ended.code == 0, ended.stderr
     repository = "".join(letter if letter.isalnum() else "-" for letter in request.node.name.lower()).strip(
         "-"
@@ -112,10 +112,10 @@ def here(
     yield Here(
         target=f"{address}/{repository.replace('--', '-')[:60].strip('-')}", key=tmp_path / "keys", env=env
     )
-    assert set(names(engine)) <= before, "no name is left in the engine"
+    assert set(image_tags(engine)) <= before, "no name is left in the engine"
 
 
-def published(ended: Ended) -> dict[str, dict[str, str]]:
+def published(ended: CliResult) -> dict[str, dict[str, str]]:
     return {
         one["identifier"]: {tag["tag"]: tag["verdict"] for tag in one["tags"]}
         for one in ended.documents
@@ -259,7 +259,7 @@ def test_a_newer_build_is_rolled_back_with_evidence_and_history_says_so(
     newer = Here(
         target=here.target, key=here.key, env={**here.env, "TFIMG_WORKSPACE": str(tmp_path / "newer")}
     )
-    built = tfimg(
+    built = run_tfimg(
         "build", CPU, "--base", "bootstrap", "--repository", f"{LOCAL}-newer", "--push", here.target,
         "--key", f"{here.key}/tfimg.key", "--json", env=newer.env,
     )  # fmt: skip
@@ -275,7 +275,7 @@ def test_a_newer_build_is_rolled_back_with_evidence_and_history_says_so(
             ("publish", old), ("publish", new), ("rollback", old),
         ]  # fmt: skip
     finally:
-        for name in names(engine):
+        for name in image_tags(engine):
             if name.startswith(f"{LOCAL}-newer:"):
                 engine.remove(name)
 
@@ -306,5 +306,5 @@ def test_a_registry_with_tls_and_a_password_takes_what_somebody_logged_in_publis
         image = f"{mine.target}:2.15"
         verified = mine.ask("verify", image, "--key", f"{mine.key}/tfimg.pub")
         assert verified.code == 0, verified.stderr
-        stranger = tfimg("verify", image, "--key", f"{mine.key}/tfimg.pub", env=here.env)
+        stranger = run_tfimg("verify", image, "--key", f"{mine.key}/tfimg.pub", env=here.env)
         assert (stranger.code, "not to be trusted" in stranger.stderr) == (14, True), stranger.stderr

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import tfimg
+from support.cli import run_tfimg
 
 
 @pytest.mark.usefixtures("built")  # its base
 def test_an_image_is_built_twice_to_the_same_bytes() -> None:
-    ended = tfimg("rebuild-check", "--tf", "2.15", "--base", "bootstrap", "--json")
+    ended = run_tfimg("rebuild-check", "--tf", "2.15", "--base", "bootstrap", "--json")
     assert ended.code == 0, ended.stderr
     layers = ended.documents[-1]["layers"]
     assert len(layers) == 7

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from support.cli import assert_refused, run_tfimg
 from support.registry_container import docker, registry
 from tfimg.engine.docker import DockerEngine
 
-from .conftest import Built, tfimg
-from .test_faults import assert_refused
+from .conftest import Built
 
 OFFICIAL = """\
 FROM tfimg/base:bookworm-py3.11
@@ -41,7 +41,7 @@ def build(*arguments: str) -> list[str]:
 
 @pytest.mark.parametrize("choice", ["registry", "auto"])
 def test_the_base_comes_from_the_mirror(engine: DockerEngine, mirror: str, choice: str) -> None:
-    ended = tfimg(*build("--base", choice, "--mirror", f"docker.io={mirror}"))
+    ended = run_tfimg(*build("--base", choice, "--mirror", f"docker.io={mirror}"))
     assert ended.code == 0, ended.stderr
     try:
         base = ended.documents[-1]["base"]
@@ -56,7 +56,7 @@ def test_the_base_comes_from_the_mirror(engine: DockerEngine, mirror: str, choic
 
 
 def test_a_registry_without_the_image_is_said_aloud(mirror: str) -> None:
-    ended = tfimg(
+    ended = run_tfimg(
         "build", "--tf", "2.15.1", "--python", "3.9", "--base", "registry", "--mirror", f"docker.io={mirror}"
     )
     assert_refused(
@@ -65,7 +65,7 @@ def test_a_registry_without_the_image_is_said_aloud(mirror: str) -> None:
 
 
 def test_a_python_that_neither_has_is_refused(mirror: str) -> None:
-    ended = tfimg("build", "--tf", "2.15.1", "--python", "3.10", "--mirror", f"docker.io={mirror}")
+    ended = run_tfimg("build", "--tf", "2.15.1", "--python", "3.10", "--mirror", f"docker.io={mirror}")
     assert_refused(
         ended, code=15, says=r"Debian has no Python 3\.10 of its own, and the registry's image was not taken"
     )
@@ -76,7 +76,7 @@ def test_without_a_registry_auto_bootstraps_and_says_why(
 ) -> None:
     """Port 9 of loopback: nobody answers there."""
     assert built.name
-    ended = tfimg(
+    ended = run_tfimg(
         "build", "--tf", "2.15.1", "--repository", "tfimg-test/mirrored", "--mirror", "docker.io=127.0.0.1:9"
     )
     try:

@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from support.cli import run_tfimg, start_tfimg
+from support.docker_daemon import container_ids, wait_until
 from tfimg.engine.docker import DockerEngine
 
-from .conftest import IDENTIFIER, Built, containers, started, tfimg, wait_until
+from .conftest import IDENTIFIER, Built
 
 FOREIGN = "tfimg-test/tensorflow:foreign"
 
 
 def test_the_status_of_the_program_is_ours(built: Built) -> None:
-    ended = tfimg("run", built.name, "--", "python", "-c", "print('out'); raise SystemExit(42)")
+    ended = run_tfimg("run", built.name, "--", "python", "-c", "print('out'); raise SystemExit(42)")
     assert (ended.code, ended.stdout) == (42, "out\n"), ended.stderr
 
 
@@ -34,7 +36,7 @@ def test_options_reach_the_container(built: Built, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("shown")
     tmp_path.chmod(0o755)
     program = "import os; print(os.getcwd(), open('file').read(), os.environ['X'], os.getuid())"
-    ended = tfimg(
+    ended = run_tfimg(
         "run", built.name, "-v", f"{tmp_path}:/work:ro", "-w", "/work", "-e", "X=-y", "-u", "4321:4321",
         "--shm-size", "128m", "--", "python", "-c", program,
     )  # fmt: skip
@@ -42,18 +44,18 @@ def test_options_reach_the_container(built: Built, tmp_path: Path) -> None:
 
 
 def test_an_interrupt_leaves_no_container(built: Built, engine: DockerEngine, tmp_path: Path) -> None:
-    before = containers(engine)
+    before = container_ids(engine)
     program = "import time; print('up', flush=True); time.sleep(600)"
-    with started("run", built.name, "--", "python", "-c", program, env=dict(os.environ)) as child:
+    with start_tfimg("run", built.name, "--", "python", "-c", program, env=dict(os.environ)) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "up\n"
-        assert len(containers(engine)) == len(before) + 1
+        assert len(container_ids(engine)) == len(before) + 1
         child.send_signal(signal.SIGINT)
         # What Python does at an interrupt, and tini passes on.
         assert child.wait(60) == 130
     log = tmp_path / "log"
     log.touch()
-    wait_until(lambda: containers(engine) == before, log)
+    wait_until(lambda: container_ids(engine) == before, log)
 
 
 @pytest.fixture
@@ -75,19 +77,19 @@ def foreign(engine: DockerEngine, built: Built) -> str:
 
 
 def test_an_image_that_does_not_say_what_it_is_is_foreign(foreign: str) -> None:
-    assert tfimg("run", foreign).code == 53
-    ended = tfimg("run", foreign, "--as", IDENTIFIER, "--", "python", "-c", "print(1)")
+    assert run_tfimg("run", foreign).code == 53
+    ended = run_tfimg("run", foreign, "--as", IDENTIFIER, "--", "python", "-c", "print(1)")
     assert (ended.code, ended.stdout) == (0, "1\n"), ended.stderr
 
 
 def test_gpus_are_of_no_use_to_a_cpu_image(built: Built) -> None:
-    ended = tfimg("run", built.name, "--gpus", "all")
+    ended = run_tfimg("run", built.name, "--gpus", "all")
     assert ended.code == 52
     assert "2.15.1-cuda12.2-py3.11" in ended.stderr
 
 
 def test_doctor_knows_the_image(built: Built) -> None:
-    ended = tfimg("doctor", built.name, "--json")
+    ended = run_tfimg("doctor", built.name, "--json")
     (document,) = ended.documents
     assert document["image"] == IDENTIFIER
     assert {one["name"]: one["state"] for one in document["findings"]}["engine"] == "ok"

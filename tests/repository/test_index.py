@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from support.cli_result import Ended
+from support.cli import CliResult
 from support.surveys import agreeing
 from tfimg.cli import main
 from tfimg.errors import NetworkError
@@ -411,8 +411,8 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tfimg(served: Served, workspace: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    def run(*argv: str) -> Ended:
+def tfimg(served: Served, workspace: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., CliResult]:
+    def run(*argv: str) -> CliResult:
         environ = {
             "PATH": os.defpath,
             "HOME": str(workspace),
@@ -420,7 +420,7 @@ def tfimg(served: Served, workspace: Path, capsys: pytest.CaptureFixture[str]) -
             "TFIMG_WORKSPACE": str(workspace),
         }
         code = main(argv, environ)
-        return Ended(code, *capsys.readouterr())
+        return CliResult(code, *capsys.readouterr())
 
     return run
 
@@ -447,7 +447,7 @@ def _file(wheel: Wheel) -> File:
     return File(wheel.filename, b"", uploaded, metadata=metadata(wheel.requires))
 
 
-def test_check_agrees_with_an_index_that_agrees(served: Served, tfimg: Callable[..., Ended]) -> None:
+def test_check_agrees_with_an_index_that_agrees(served: Served, tfimg: Callable[..., CliResult]) -> None:
     publish(served, agreeing(small()))
     ended = tfimg("matrix", "check")
     assert ended.code == 0, ended.stderr
@@ -462,7 +462,7 @@ def test_check_agrees_with_an_index_that_agrees(served: Served, tfimg: Callable[
 
 
 def test_check_names_row_and_field_of_a_disagreement(
-    served: Served, tfimg: Callable[..., Ended], workspace: Path
+    served: Served, tfimg: Callable[..., CliResult], workspace: Path
 ) -> None:
     publish(served, agreeing(small()))
     (workspace / "matrix.yaml").write_text(MATRIX.replace('cuda: "12.2"', 'cuda: "12.1"', 1))
@@ -503,7 +503,9 @@ def test_the_index_is_reached_as_the_environment_says(
     assert main(["matrix", "check", "2.16"], environ) == 0, capsys.readouterr().err
 
 
-def test_check_of_one_release_reads_its_row_as_a_whole(served: Served, tfimg: Callable[..., Ended]) -> None:
+def test_check_of_one_release_reads_its_row_as_a_whole(
+    served: Served, tfimg: Callable[..., CliResult]
+) -> None:
     publish(served, agreeing(small()))
     ended = tfimg("matrix", "check", "2.15.1", "--json")
     (found,) = ended.documents
@@ -512,7 +514,7 @@ def test_check_of_one_release_reads_its_row_as_a_whole(served: Served, tfimg: Ca
 
 
 def test_check_of_an_index_without_days_says_so_and_agrees(
-    served: Served, tfimg: Callable[..., Ended]
+    served: Served, tfimg: Callable[..., CliResult]
 ) -> None:
     publish(served, agreeing(small()))
     served.form = HTML
@@ -539,7 +541,7 @@ def behind(served: Served) -> None:
     publish(served, replace(survey, wheels=(*survey.wheels, *newer)))
 
 
-def test_check_names_a_release_that_the_matrix_lacks(behind: None, tfimg: Callable[..., Ended]) -> None:
+def test_check_names_a_release_that_the_matrix_lacks(behind: None, tfimg: Callable[..., CliResult]) -> None:
     ended = tfimg("matrix", "check", "2.16")
     assert ended.code == 30
     assert ended.stderr.endswith(
@@ -552,7 +554,7 @@ def test_check_names_a_release_that_the_matrix_lacks(behind: None, tfimg: Callab
     assert (found["missing"], found["rows"], error["exit_code"]) == (["2.16.2"], [], 30)
 
 
-def test_a_release_that_neither_has_is_told(served: Served, tfimg: Callable[..., Ended]) -> None:
+def test_a_release_that_neither_has_is_told(served: Served, tfimg: Callable[..., CliResult]) -> None:
     publish(served, agreeing(small()))
     ended = tfimg("matrix", "check", "2.15", "2.99")
     assert (ended.code, ended.stderr.splitlines()[-1]) == (
@@ -564,7 +566,7 @@ def test_a_release_that_neither_has_is_told(served: Served, tfimg: Callable[...,
 
 @pytest.mark.parametrize("command", ["check", "sync"])
 def test_an_index_without_tensorflow_is_told(
-    command: str, served: Served, tfimg: Callable[..., Ended]
+    command: str, served: Served, tfimg: Callable[..., CliResult]
 ) -> None:
     """A wrong address answers 404 to everything: no fact would be right."""
     ended = tfimg("matrix", command)
@@ -578,7 +580,7 @@ def test_an_index_without_tensorflow_is_told(
 
 
 def test_sync_finds_nothing_to_do_where_nothing_is_missing(
-    served: Served, tfimg: Callable[..., Ended], workspace: Path
+    served: Served, tfimg: Callable[..., CliResult], workspace: Path
 ) -> None:
     publish(served, agreeing(small()))
     for options in ((), ("--check",)):
@@ -589,7 +591,7 @@ def test_sync_finds_nothing_to_do_where_nothing_is_missing(
 
 
 def test_sync_shows_what_it_would_add_and_with_check_writes_nothing(
-    behind: None, tfimg: Callable[..., Ended], workspace: Path
+    behind: None, tfimg: Callable[..., CliResult], workspace: Path
 ) -> None:
     ended = tfimg("matrix", "sync", "--check")
     assert ended.code == 7
@@ -608,7 +610,7 @@ def test_sync_shows_what_it_would_add_and_with_check_writes_nothing(
 
 
 def test_what_sync_writes_is_complete_and_agrees(
-    behind: None, tfimg: Callable[..., Ended], workspace: Path
+    behind: None, tfimg: Callable[..., CliResult], workspace: Path
 ) -> None:
     ended = tfimg("matrix", "sync", "--json")
     assert (ended.code, ended.stderr) == (0, "")
@@ -621,7 +623,7 @@ def test_what_sync_writes_is_complete_and_agrees(
 
 
 def test_sync_says_what_is_to_be_done_with_what_it_wrote(
-    behind: None, tfimg: Callable[..., Ended], workspace: Path
+    behind: None, tfimg: Callable[..., CliResult], workspace: Path
 ) -> None:
     ended = tfimg("matrix", "sync")
     assert ended.code == 0
@@ -629,7 +631,7 @@ def test_sync_says_what_is_to_be_done_with_what_it_wrote(
 
 
 def test_what_sync_cannot_complete_is_told_by_path(
-    served: Served, tfimg: Callable[..., Ended], workspace: Path
+    served: Served, tfimg: Callable[..., CliResult], workspace: Path
 ) -> None:
     """A release whose only wheel stands for one that is not there."""
     survey = agreeing(small())

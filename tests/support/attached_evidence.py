@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from engine.conftest import ROOT
+from support.paths import ROOT
 from support.registry_container import docker
 from tfimg.engine.docker import DockerEngine
 from tfimg.evidence.attach import attach

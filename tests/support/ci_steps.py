@@ -12,7 +12,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from support.cli_result import Ended
+from support.cli import CliResult
 
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / ".github/actions/verify/action.yml"
@@ -26,7 +26,7 @@ BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail")
 class Ran:
     """How the steps ended, and what the action's outputs are."""
 
-    ended: Ended
+    ended: CliResult
     outputs: Mapping[str, str]
 
 
@@ -48,7 +48,7 @@ def run_action(folder: Path, inputs: Mapping[str, str], environ: Mapping[str, st
         "RUNNER_TEMP": str(folder), "GITHUB_OUTPUT": str(output), "GITHUB_ACTION_PATH": str(ACTION.parent),
         **(environ or {}),
     }  # fmt: skip
-    ended = Ended(0, "", "")
+    ended = CliResult(0, "", "")
     for step in action["runs"]["steps"]:
         assert step["shell"] == "bash"
         variables = {name: _filled(value, given) for name, value in step.get("env", {}).items()}
@@ -62,13 +62,13 @@ def run_action(folder: Path, inputs: Mapping[str, str], environ: Mapping[str, st
     )
 
 
-def run_job(folder: Path, variables: Mapping[str, str]) -> Ended:
+def run_job(folder: Path, variables: Mapping[str, str]) -> CliResult:
     """Run the script of GitLab's job in a folder; GitLab's runner starts each line where the one before has ended."""
     job = read(JOB)[".tfimg-verify"]
     return bash("\n".join(job["script"]), folder, {**job["variables"], **variables})
 
 
-def bash(script: str, folder: Path, variables: Mapping[str, str]) -> Ended:
+def bash(script: str, folder: Path, variables: Mapping[str, str]) -> CliResult:
     file = folder / "script.sh"
     file.write_text(script)
     done = subprocess.run(
@@ -79,7 +79,7 @@ def bash(script: str, folder: Path, variables: Mapping[str, str]) -> Ended:
         text=True,
         check=False,
     )
-    return Ended(done.returncode, done.stdout, done.stderr)
+    return CliResult(done.returncode, done.stdout, done.stderr)
 
 
 def _filled(value: str, inputs: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from engine.conftest import ROOT
+from support.paths import ROOT
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.network import host_network, pip_settings
 from tfimg.engine.protocol import Line, RunOrder

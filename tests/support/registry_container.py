@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import subprocess
 import tempfile
 import time
@@ -22,11 +21,10 @@ from ssl import CERT_NONE, create_default_context
 from typing import Any
 
 import bcrypt
-import pytest
 import trustme
-from testcontainers.core.config import testcontainers_config
-from testcontainers.core.container import DockerContainer
 
+from support.containers import container
+from support.session import once
 from support.token_server import Tokens
 from tfimg.engine.docker import DockerEngine
 
@@ -35,7 +33,9 @@ FROM tfimg/base:bookworm-py3.11
 RUN apt-get -q update && apt-get -q install -y --no-install-recommends docker-registry
 ENTRYPOINT ["docker-registry", "serve", "/auth/config.json"]
 """
-"""No registry is needed to have one."""
+"""Built on the bootstrapped base: it needs no registry itself."""
+
+IMAGE = "tfimg-test/registry:1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,29 +82,31 @@ def _hashed(password: str) -> str:
 OPEN = Behaviour()
 
 
+def registry_image(engine: DockerEngine) -> str:
+    """Return the name of the registry's image, built once for the whole run."""
+    return str(once("registry-image", lambda: _build_image(engine)))
+
+
+def _build_image(engine: DockerEngine) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "Dockerfile").write_text(DOCKERFILE)
+        docker("build", f"--tag={IMAGE}", folder, host=engine.host)
+    return IMAGE
+
+
 @contextmanager
 def registry(engine: DockerEngine, folder: Path, behaviour: Behaviour = OPEN) -> Iterator[str]:
-    """HOST:PORT of an empty registry, for as long as the block lasts. Several may run at once."""
-    place = Path(tempfile.mkdtemp(prefix="registry-", dir=folder))
-    (place / "Dockerfile").write_text(DOCKERFILE)
-    (place / "auth").mkdir()
-    (place / "auth/config.json").write_text(json.dumps(behaviour.config(place / "auth")))
-    name = f"tfimg-test/registry:{secrets.token_hex(8)}"
-    docker("build", f"--tag={name}", str(place), host=engine.host)
-    testcontainers_config.ryuk_disabled = True  # its image would have to be pulled
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("DOCKER_HOST", engine.host)
-            container = DockerContainer(name).with_exposed_ports(5000)
-            container.with_volume_mapping(str(place / "auth"), "/auth", "ro")
-            if behaviour.megabytes:
-                container.with_tmpfs_mount("/registry", f"size={behaviour.megabytes}m")
-            with container as running:
-                address = f"127.0.0.1:{running.get_exposed_port(5000)}"
-                wait_for(f"{'https' if behaviour.certificate else 'http'}://{address}/v2/")
-                yield address
-    finally:
-        engine.remove(name)
+    """Start an empty registry for as long as the block lasts; yield HOST:PORT. Several may run at once."""
+    settings = Path(tempfile.mkdtemp(prefix="registry-", dir=folder))
+    (settings / "config.json").write_text(json.dumps(behaviour.config(settings)))
+    with container(engine, registry_image(engine)) as prepared:
+        prepared.with_exposed_ports(5000).with_volume_mapping(str(settings), "/auth", "ro")
+        if behaviour.megabytes:
+            prepared.with_tmpfs_mount("/registry", f"size={behaviour.megabytes}m")
+        prepared.start()
+        address = f"127.0.0.1:{prepared.get_exposed_port(5000)}"
+        wait_for(f"{'https' if behaviour.certificate else 'http'}://{address}/v2/")
+        yield address
 
 
 def docker(*arguments: str, host: str, env: Mapping[str, str] | None = None) -> str:

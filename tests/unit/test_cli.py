@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import pytest
 
-from support.cli_result import Ended
+from support.cli import CliResult
 from support.hosts import PLAIN
 from support.memory_engine import FakeEngine, capabilities
 from support.suite_events import EXPLAINED, done, end, said, start, suite
@@ -29,7 +29,7 @@ from tfimg.host.survey import Host
 from tfimg.recipe.lockfile import digest
 from tfimg.workspace import Workspace
 
-Run = Callable[..., Ended]
+Run = Callable[..., CliResult]
 
 
 class FakeEdge(Edge):
@@ -63,14 +63,14 @@ def edge() -> FakeEdge:
 def tfimg(capsys: pytest.CaptureFixture[str], tmp_path: Path, edge: FakeEdge) -> Run:
     """Runs a command with an environment of its own: no engine can be reached from it, but the edge's."""
 
-    def run(*argv: str, **environ: str) -> Ended:
+    def run(*argv: str, **environ: str) -> CliResult:
         nowhere = {"PATH": os.defpath, "HOME": str(tmp_path), "DOCKER_HOST": "tcp://127.0.0.1:1"}
         try:
             code = main(argv, {**nowhere, "TFIMG_STATE": str(tmp_path / "state"), **environ}, edge)
         except SystemExit as end:  # argparse
             code = int(end.code or 0)
         out, err = capsys.readouterr()
-        return Ended(code, out, err)
+        return CliResult(code, out, err)
 
     return run
 
@@ -88,7 +88,7 @@ def copy(workspace: Workspace, tmp_path: Path) -> Workspace:
 
 
 def test_the_version(tfimg: Run) -> None:
-    assert tfimg("--version") == Ended(0, f"tfimg {__version__}\n", "")
+    assert tfimg("--version") == CliResult(0, f"tfimg {__version__}\n", "")
 
 
 def test_resolve_says_everything_about_an_image(tfimg: Run, workspace: Workspace) -> None:
@@ -212,7 +212,7 @@ def test_a_file_that_cannot_be_read_is_told_by_its_name(tfimg: Run, copy: Worksp
 def test_render_prints_a_dockerfile(tfimg: Run, workspace: Workspace) -> None:
     identifier = "2.15.1-cpu-py3.11"
     committed = workspace.rendered(identifier).read_text()
-    assert tfimg("render", identifier) == Ended(0, committed, "")
+    assert tfimg("render", identifier) == CliResult(0, committed, "")
     assert tfimg("render", identifier, "--json").json == {"identifier": identifier, "dockerfile": committed}
 
 
@@ -223,7 +223,7 @@ def test_what_is_committed_is_fresh(tfimg: Run) -> None:
 
 
 def test_the_schema_is_the_committed_one(tfimg: Run, workspace: Workspace) -> None:
-    assert tfimg("schema") == Ended(0, workspace.schema.read_text(), "")
+    assert tfimg("schema") == CliResult(0, workspace.schema.read_text(), "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
@@ -238,7 +238,7 @@ def test_completion_is_a_script_that_knows_the_commands(shell: str, tfimg: Run) 
 # Refusals
 
 
-def refused(ended: Ended, code: int) -> str:
+def refused(ended: CliResult, code: int) -> str:
     """The paragraph that a refusal is told in."""
     assert ended.code == code
     assert "Traceback" not in ended.stderr

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from support import cli_result as ended
+from support import cli
 from support.hosts import PLAIN
 from support.memory_engine import FakeEngine
 from support.suite_events import done, end, said, start, suite
@@ -39,7 +39,7 @@ THREE = ["2.15.1-cpu-py3.9", "2.15.1-cpu-py3.10", "2.15.1-cpu-py3.11"]
 MANY = ["build", "2.15.1-cpu-py3.?", "2.15.1-cpu-py3.1?"]
 
 
-class Ended(ended.Ended):
+class CliResult(cli.CliResult):
     def told(self, event: str) -> list[dict[str, Any]]:
         return [one for one in self.documents if one["event"] == event]
 
@@ -48,7 +48,7 @@ class Ended(ended.Ended):
         return {one["identifier"]: one["status"] for one in self.told("result")}
 
 
-Run = Callable[..., Ended]
+Run = Callable[..., CliResult]
 
 
 class FakeEdge(Edge):
@@ -105,11 +105,11 @@ def copy(workspace: Workspace, tmp_path: Path) -> Workspace:
 
 @pytest.fixture
 def tfimg(capsys: pytest.CaptureFixture[str], tmp_path: Path, state: Path, edge: FakeEdge) -> Run:
-    def run(*argv: str, **environ: str) -> Ended:
+    def run(*argv: str, **environ: str) -> CliResult:
         surroundings = {"PATH": os.defpath, "HOME": str(tmp_path), "TFIMG_STATE": str(state), **environ}
         code = main(argv, surroundings, edge)
         out, err = capsys.readouterr()
-        return Ended(code, out, err)
+        return CliResult(code, out, err)
 
     return run
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from support.cli_result import Ended
+from support.cli import CliResult
 from support.machine_orders import KEY
 from tfimg import __version__
 from tfimg.cli import main
@@ -16,7 +16,7 @@ from tfimg.cli.parser import build_parser
 from tfimg.cli.parser.cloud import NAMES
 from tfimg.host.cloud.clouds import CLOUDS
 
-Run = Callable[..., Ended]
+Run = Callable[..., CliResult]
 GPU = "registry.example:5000/team/tensorflow:2.15-gpu"
 
 
@@ -25,14 +25,14 @@ def cloud_init(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     """Runs the command for AWS, with a key."""
     (tmp_path / "tfimg.pub").write_text(KEY)
 
-    def run(*argv: str, image: str = GPU, what: tuple[str, ...] = ("--jupyter",)) -> Ended:
+    def run(*argv: str, image: str = GPU, what: tuple[str, ...] = ("--jupyter",)) -> CliResult:
         key = ["--key", str(tmp_path / "tfimg.pub")]
         try:
             code = main(["cloud-init", "--cloud", "aws", "--image", image, *key, *what, *argv], {})
         except SystemExit as end:  # argparse
             code = int(end.code or 0)
         out, err = capsys.readouterr()
-        return Ended(code, out, err)
+        return CliResult(code, out, err)
 
     return run
 

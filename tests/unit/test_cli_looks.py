@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.cli_result import Ended
+from support.cli import CliResult
 from support.inventories import INVENTORY
 from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
@@ -83,16 +83,16 @@ def edge() -> LookEdge:
     return edge
 
 
-Run = Callable[..., Ended]
+Run = Callable[..., CliResult]
 
 
 @pytest.fixture
 def tfimg(edge: LookEdge, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     """Run a command in this process."""
 
-    def run(*argv: str, **environ: str) -> Ended:
+    def run(*argv: str, **environ: str) -> CliResult:
         code = main(argv, {"TFIMG_STATE": str(tmp_path / "state"), **environ}, edge)
-        return Ended(code, *capsys.readouterr())
+        return CliResult(code, *capsys.readouterr())
 
     return run
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.cli_result import Ended
+from support.cli import CliResult
 from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
@@ -54,16 +54,16 @@ def edge() -> OfflineEdge:
     return OfflineEdge()
 
 
-Run = Callable[..., Ended]
+Run = Callable[..., CliResult]
 
 
 @pytest.fixture
 def tfimg(edge: OfflineEdge, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     """Run a command in this process."""
 
-    def run(*argv: str, **environ: str) -> Ended:
+    def run(*argv: str, **environ: str) -> CliResult:
         code = main(argv, {"TFIMG_STATE": str(tmp_path / "state"), **environ}, edge)
-        return Ended(code, *capsys.readouterr())
+        return CliResult(code, *capsys.readouterr())
 
     return run
 

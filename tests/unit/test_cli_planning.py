@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.cli_result import Ended
+from support.cli import CliResult
 from support.memory_engine import FakeEngine
 from tfimg import __version__
 from tfimg.cli import main
@@ -33,7 +33,7 @@ class FakeEdge(Edge):
         return {"index-url": "https://user:hunter2@index.example.test/simple"}
 
 
-Run = Callable[..., Ended]
+Run = Callable[..., CliResult]
 
 
 @pytest.fixture
@@ -43,12 +43,12 @@ def edge() -> FakeEdge:
 
 @pytest.fixture
 def tfimg(capsys: pytest.CaptureFixture[str], tmp_path: Path, edge: FakeEdge) -> Run:
-    def run(*argv: str, **environ: str) -> Ended:
+    def run(*argv: str, **environ: str) -> CliResult:
         try:
             code = main(argv, {"PATH": os.defpath, "HOME": str(tmp_path), **environ}, edge)
         except SystemExit as end:  # argparse
             code = int(end.code or 0)
-        return Ended(code, *capsys.readouterr())
+        return CliResult(code, *capsys.readouterr())
 
     return run
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.cli_result import Ended
+from support.cli import CliResult
 from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
 from support.signing import OURS, PASSWORD, THEIRS
@@ -49,17 +49,17 @@ def edge() -> ProofEdge:
     return ProofEdge()
 
 
-Run = Callable[..., Ended]
+Run = Callable[..., CliResult]
 
 
 @pytest.fixture
 def tfimg(edge: ProofEdge, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     """Run a command in this process."""
 
-    def run(*argv: str, **environ: str) -> Ended:
+    def run(*argv: str, **environ: str) -> CliResult:
         given = {"TFIMG_STATE": str(tmp_path / "state"), **environ}
         code = main(argv, given, edge)
-        return Ended(code, *capsys.readouterr())
+        return CliResult(code, *capsys.readouterr())
 
     return run
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.cli_result import Ended
+from support.cli import CliResult
 from support.hosts import PLAIN
 from support.inventories import INVENTORY
 from support.memory_engine import FakeEngine
@@ -130,39 +130,39 @@ def keys(tmp_path: Path) -> dict[str, str]:
     return {name: str(tmp_path / name) for name in ("ours.key", "ours.pub", "theirs.key", "theirs.pub")}
 
 
-Run = Callable[..., Ended]
+Run = Callable[..., CliResult]
 
 
 @pytest.fixture
 def tfimg(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, engine: PushingEngine, registry: MemoryRegistry
 ) -> Run:
-    def run(*argv: str, **environ: str) -> Ended:
+    def run(*argv: str, **environ: str) -> CliResult:
         surroundings = {
             "PATH": os.defpath, "HOME": str(tmp_path), "TFIMG_STATE": str(tmp_path / "state"),
             "TFIMG_KEY_PASSWORD": PASSWORD.decode(), **environ,
         }  # fmt: skip
         code = main(argv, surroundings, FakeEdge(engine, registry))
         out, err = capsys.readouterr()
-        return Ended(code, out, err)
+        return CliResult(code, out, err)
 
     return run
 
 
 @pytest.fixture
 def publish(tfimg: Run, keys: dict[str, str]) -> Run:
-    def run(*argv: str, **environ: str) -> Ended:
+    def run(*argv: str, **environ: str) -> CliResult:
         return tfimg("publish", REPOSITORY, *argv, "--key", keys["ours.key"], "--publisher", "me", **environ)
 
     return run
 
 
-def verdicts(ended: Ended, event: str = "published") -> dict[str, str]:
+def verdicts(ended: CliResult, event: str = "published") -> dict[str, str]:
     (image,) = [one for one in ended.documents if one["event"] == event]
     return {one["tag"]: one["verdict"] for one in image["tags"]}
 
 
-def moves(ended: Ended) -> list[tuple[str, str, str, Any]]:
+def moves(ended: CliResult) -> list[tuple[str, str, str, Any]]:
     return [
         (one["tag"], one["reason"], one["after"], one["verified"])
         for one in ended.documents

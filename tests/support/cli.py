@@ -1,0 +1,106 @@
+"""Run `tfimg`: in this process with a given environment, or as the installed program in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfimg.cli import main
+from tfimg.cli.edge import Edge
+
+
+@dataclass(frozen=True)
+class CliResult:
+    """The exit code of a command, and what it printed."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        """All of standard output, parsed as one JSON document."""
+        return json.loads(self.stdout)
+
+    @property
+    def documents(self) -> list[Any]:
+        """Every line of standard output, parsed as JSON."""
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Return the JSON events of one kind, in order."""
+        return [document for document in self.documents if document["event"] == name]
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        """The status of each image of a batch, by identifier."""
+        return {result["identifier"]: result["status"] for result in self.events("result")}
+
+
+@dataclass(kw_only=True)
+class CliRunner:
+    """Run commands in this process; `edge` replaces what they would reach outside, `environ` all variables.
+
+    `prefix` is put before the arguments of every call.
+    """
+
+    capsys: pytest.CaptureFixture[str]
+    home: Path
+    edge: Edge
+    environ: Mapping[str, str] = field(default_factory=dict)
+    prefix: tuple[str, ...] = ()
+
+    def __call__(self, *argv: str, **environ: str) -> CliResult:
+        """Run one command. No engine answers at the address in its environment."""
+        isolated = {
+            "PATH": os.defpath, "HOME": str(self.home), "DOCKER_HOST": "tcp://127.0.0.1:1",
+            "TFIMG_STATE": str(self.home / "state"),
+        }  # fmt: skip
+        try:
+            code = main((*self.prefix, *argv), {**isolated, **self.environ, **environ}, self.edge)
+        except SystemExit as error:  # argparse
+            code = int(error.code or 0)
+        out, err = self.capsys.readouterr()
+        return CliResult(code, out, err)
+
+
+def run_tfimg(*arguments: str, env: Mapping[str, str] | None = None) -> CliResult:
+    """Run the real program in a process of its own and wait for its end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tfimg", *arguments], capture_output=True, text=True, check=False,
+        env={**os.environ, **(env or {})},
+    )  # fmt: skip
+    return CliResult(code=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+
+@contextmanager
+def start_tfimg(*arguments: str, env: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """Start the real program; kill it when the block leaves it running."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tfimg", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **env},
+    )  # fmt: skip
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            child.kill()
+        child.communicate()
+
+
+def assert_refused(result: CliResult, *, code: int, says: str) -> None:
+    """Require an error of one paragraph that matches `says`, this exit code, and no traceback."""
+    assert (result.code, "Traceback" in result.stderr) == (code, False), result.stderr
+    message = result.stderr[result.stderr.index("tfimg: ") :].strip()
+    assert re.search(says, message), message
+    assert message.count("\n") == 0, message
