@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.cli import CliResult, run_tfimg
+from support.docker_daemon import image_tags
 from support.paths import ROOT
 from support.session import once, session_folder
 from tfimg.cli.context import Context
