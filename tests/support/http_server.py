@@ -15,6 +15,8 @@ class AnyMethod(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     timeout = 60
+    disable_nagle_algorithm = True
+    """A response in several writes would wait 40 ms for the acknowledgement of the first."""
 
     def handle_one_request(self) -> None:
         if self.rfile.peek(1)[:1] == b"\x16":  # type: ignore[attr-defined]

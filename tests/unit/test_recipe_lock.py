@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -361,32 +362,43 @@ def test_a_bound_on_a_package_that_nothing_needs_is_no_problem(spec: ImageSpec) 
 # The committed locks
 
 
-@pytest.mark.parametrize("identifier", COMMITTED)
-def test_a_committed_lock_fits_its_row(
-    identifier: str, named: Named, matrix: Matrix, workspace: Workspace
-) -> None:
-    assert list(problems(named(identifier), matrix.newer, workspace.read_lock(identifier))) == []
+def test_committed_locks_fit_their_rows(named: Named, matrix: Matrix, workspace: Workspace) -> None:
+    found = {
+        identifier: list(problems(named(identifier), matrix.newer, workspace.read_lock(identifier)))
+        for identifier in COMMITTED
+    }
+    assert {identifier: wrong for identifier, wrong in found.items() if wrong} == {}
 
 
-@pytest.mark.parametrize("identifier", COMMITTED)
-def test_a_committed_lock_has_one_wheel_per_package_and_names_no_index(
-    identifier: str, named: Named, workspace: Workspace
+LINE = re.compile(r"[a-z0-9-]+==[0-9][0-9a-z.+]* --hash=sha256:[0-9a-f]{64}  # \d{4}-\d\d-\d\d")
+DEVICE_LAYERS = {"cpu": [], "gpu": ["cudnn", "cublas", "solvers", "cuda"], "tpu": ["libtpu"]}
+
+
+def form_problems(spec: ImageSpec, layers: Mapping[str, str]) -> Iterator[str]:
+    """Say where a lock has not the form that `tfimg lock` writes."""
+    if list(layers) != sorted(["tensorflow", "packages", *DEVICE_LAYERS[spec.device]]):
+        yield f"its files are {list(layers)}"
+    for name, text in layers.items():
+        if not text.startswith(HEADER):
+            yield f"{name} has another header"
+        if "://" in text:
+            yield f"{name} names an index"
+        wrong = [line for line in text.removeprefix(HEADER).splitlines() if not LINE.fullmatch(line)]
+        yield from (f"{name} has the line {line!r}" for line in wrong)
+    names = Counter(package.name for package in read_packages(layers))
+    yield from (f"{name} is locked {times} times" for name, times in names.items() if times > 1)
+    if [package.name for package in read_packages({"": layers["tensorflow"]})] != [spec.package]:
+        yield f"its TensorFlow layer has more or less than {spec.package}"
+
+
+def test_committed_locks_have_one_wheel_per_package_and_name_no_index(
+    named: Named, workspace: Workspace
 ) -> None:
-    layers = workspace.read_lock(identifier)
-    line = re.compile(r"[a-z0-9-]+==[0-9][0-9a-z.+]* --hash=sha256:[0-9a-f]{64}  # \d{4}-\d\d-\d\d")
-    own = {"cpu": [], "gpu": ["cudnn", "cublas", "solvers", "cuda"], "tpu": ["libtpu"]}[
-        named(identifier).device
-    ]
-    assert list(layers) == sorted(["tensorflow", "packages", *own])
-    for text in layers.values():
-        assert text.startswith(HEADER)
-        assert "://" not in text
-        assert [one for one in text.removeprefix(HEADER).splitlines() if not line.fullmatch(one)] == []
-    names = [package.name for package in read_packages(layers)]
-    assert sorted(set(names)) == sorted(names)
-    assert [package.name for package in read_packages({"": layers["tensorflow"]})] == [
-        named(identifier).package
-    ]
+    found = {
+        identifier: list(form_problems(named(identifier), workspace.read_lock(identifier)))
+        for identifier in COMMITTED
+    }
+    assert {identifier: wrong for identifier, wrong in found.items() if wrong} == {}
 
 
 def test_every_image_has_a_lock_and_no_other_folder_is_there(specs: Sequence[ImageSpec]) -> None:
