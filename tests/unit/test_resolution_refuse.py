@@ -1,24 +1,24 @@
-"""Requests that no image meets, or that cannot be read → the whole message, and what holds for all of them."""
+"""Requests that no image meets, or that cannot be read → the whole message.
+
+What holds for all refusals is in test_resolution_oracle.py.
+"""
 
 from __future__ import annotations
 
-import random
-import re
 from collections.abc import Iterator, Sequence
-from itertools import combinations, product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
-from support.cli_options import OPTIONS, asked
+from support.cli_options import asked
 from tfimg import errors
 from tfimg.errors import ResolutionError, UnavailableCuda, UsageError
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 from tfimg.resolution.refuse import listed
-from tfimg.resolution.request import Request, conditions
-from tfimg.resolution.resolve import Resolution, resolve
+from tfimg.resolution.request import Request
+from tfimg.resolution.resolve import resolve
 
 REFUSALS = Path(__file__).parents[1] / "data" / "refusals.txt"
 
@@ -126,116 +126,6 @@ def test_what_cannot_be_read_is_refused_with_an_example(
     with pytest.raises(UsageError) as caught:
         resolve(matrix, specs, request_)
     assert (str(caught.value), caught.value.exit_code) == (message, 2)
-
-
-VALUES: dict[str, tuple[str | None, ...]] = {
-    "tensorflow": (
-        None, "latest", "2.9", "2.11.1", "2.12", "2.15", "2.15.0.post1", "<2.13", ">=2.16,<2.20", "2.21",
-        "x",
-    ),
-    "cuda": (None, "11", "12.2", "12.4", ">=12.3"),
-    "cudnn": (None, "8.9", "9", "8.8"),
-    "python": (None, "3.8", "3.12", "3.14", ">=3.10"),
-    "platform": (None, "aarch64", "amd64"),
-    "driver": (None, "400", "450.80.02", "525.60.13", "535.104"),
-    "gpu": (None, "T4", "K80", "M40", "H100", "B200"),
-    "device": (None, "cpu", "gpu", "tpu"),
-}  # fmt: skip
-
-
-def many() -> Iterator[Request]:
-    """Every pair of values, and of all combinations as many as there is time for."""
-    for one, other in combinations(OPTIONS, 2):
-        for values in product(VALUES[one], VALUES[other]):
-            yield Request(**dict(zip((one, other), values, strict=True)))  # type: ignore[arg-type]
-    everything = list(product(*(VALUES[option] for option in OPTIONS)))
-    for values in random.Random(215).sample(everything, 150):  # noqa: S311
-        yield Request(**dict(zip(OPTIONS, values, strict=True)))  # type: ignore[arg-type]
-
-
-Answer = Resolution | ResolutionError | UsageError
-
-
-@pytest.fixture(scope="module")
-def answers(matrix: Matrix, specs: Sequence[ImageSpec]) -> dict[Request, Answer]:
-    """Every request is answered by an image or by one of two kinds of error, never by another exception."""
-
-    def answer(request: Request) -> Answer:
-        try:
-            return resolve(matrix, specs, request)
-        except (ResolutionError, UsageError) as error:
-            return error
-
-    return {request: answer(request) for request in many()}
-
-
-@pytest.fixture(scope="module")
-def refused(answers: dict[Request, Answer]) -> dict[Request, Any]:
-    """What is said of the requests that no image meets."""
-    return {request: one.details for request, one in answers.items() if isinstance(one, ResolutionError)}
-
-
-def test_requests_are_met_and_refused_and_misread_in_great_number(answers: dict[Request, Answer]) -> None:
-    kinds = [isinstance(answer, Resolution) for answer in answers.values()]
-    usage = [isinstance(answer, UsageError) for answer in answers.values()]
-    assert min(sum(kinds), len(kinds) - sum(kinds) - sum(usage), sum(usage)) > 30
-
-
-def test_an_answer_is_the_newest_image_that_meets_every_condition(
-    answers: dict[Request, Answer], matrix: Matrix, specs: Sequence[ImageSpec]
-) -> None:
-    position = {spec.identifier: number for number, spec in enumerate(specs)}  # oldest release first
-    for request, answer in answers.items():
-        if isinstance(answer, Resolution):
-            wanted = conditions(matrix, request)
-            met = [spec for spec in specs if all(condition.meets(spec) for condition in wanted)]
-            assert answer.spec in met
-            assert answer.spec.tensorflow == max(met, key=lambda spec: position[spec.identifier]).tensorflow
-
-
-def test_a_refusal_is_given_only_where_no_image_meets_every_condition(
-    refused: dict[Request, Any], matrix: Matrix, specs: Sequence[ImageSpec]
-) -> None:
-    for request in refused:
-        wanted = conditions(matrix, request)
-        assert not any(all(condition.meets(spec) for condition in wanted) for spec in specs), request
-
-
-def test_every_request_that_a_refusal_names_means_the_image_that_it_names(
-    refused: dict[Request, Any], matrix: Matrix, specs: Sequence[ImageSpec]
-) -> None:
-    named = {one["request"]: one["identifier"] for details in refused.values() for one in details["nearest"]}
-    assert {text: resolve(matrix, specs, asked(text)).spec.identifier for text in named} == named
-
-
-def test_a_refusal_names_two_or_three_requests_for_different_images(refused: dict[Request, Any]) -> None:
-    for request, details in refused.items():
-        for part in ("request", "identifier"):
-            different = {one[part] for one in details["nearest"]}
-            assert len(different) == len(details["nearest"]) in (2, 3), request
-
-
-def meetable(options: Sequence[str], matrix: Matrix, specs: Sequence[ImageSpec]) -> bool:
-    """Does an image meet these options, without what else they would imply?"""
-    wanted = [one for one in conditions(matrix, asked(" ".join(options))) if one.asked in options]
-    return any(all(condition.meets(spec) for condition in wanted) for spec in specs)
-
-
-def test_what_clashes_clashes_and_no_part_of_it_does(
-    refused: dict[Request, Any], matrix: Matrix, specs: Sequence[ImageSpec]
-) -> None:
-    for clash in {tuple(details["clash"]) for details in refused.values()}:
-        assert not meetable(clash, matrix, specs), clash
-        for left_out in clash:
-            assert meetable([option for option in clash if option != left_out], matrix, specs), clash
-
-
-def test_sentences_have_words_and_lists_have_values(answers: dict[Request, Answer]) -> None:
-    for answer in answers.values():
-        told = answer.explanation + answer.notes if isinstance(answer, Resolution) else (str(answer),)
-        for sentence in told:
-            assert len(sentence) > 15
-            assert not re.search(r"None|\bnone\b(?! that)|  \(matrix| ,|: \)|\(\)", sentence), sentence
 
 
 def test_a_long_run_of_values_is_told_by_its_ends_unless_one_between_them_is_left_out() -> None:
