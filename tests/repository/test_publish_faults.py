@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -111,30 +112,47 @@ def test_an_alias_that_somebody_moves_while_it_is_written_is_his_and_the_others_
 
 
 SCRIPT = """
-import os, signal, sys
+import json, os, signal, sys, traceback
 from pathlib import Path
+from repository.test_publish_faults import opened
 from support.publisher import Machine
-from tfimg.registry.client import HttpRegistry
-from tfimg.registry.connection import Connection, Way
-from tfimg.registry.reference import parse_repository
-from tfimg.registry.retry import Patience
 
-address, folder, last = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-machine, notes = Machine(folder / "machine"), 0
+def publish(address, folder, last):
+    notes = 0
 
-def noted():
-    global notes
-    notes += 1
-    if notes == last:
-        os.kill(os.getpid(), signal.SIGKILL)
+    def noted():
+        nonlocal notes
+        notes += 1
+        if notes == last:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-machine.on_note = noted
-connection = Connection(
-    parse_repository(f"{address}/team/tf"), credentials=None, way=Way(ca=None, proxies={}), patience=Patience()
-)
-machine.publish(HttpRegistry(connection, locks=folder / "locks"))
+    machine = Machine(folder / "machine")
+    machine.on_note = noted
+    machine.publish(opened(address, folder))
+
+running, codes = {}, {}
+
+def reap():
+    pid, status = os.wait()
+    codes[running.pop(pid)] = os.waitstatus_to_exitcode(status)
+
+for number, (address, folder) in enumerate(json.loads(sys.stdin.read())):
+    if len(running) == 6:  # most of a run is waiting for what others may write at the same time
+        reap()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            publish(address, Path(folder), number + 1)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    running[pid] = number
+while running:
+    reap()
+print(json.dumps([codes[number] for number in sorted(codes)]))
 """
-
+"""Publishes in forks, so that the program is imported once; the n-th is killed before its n-th note."""
 
 ROUNDS = 32
 """More than a publication has notes."""
@@ -143,37 +161,35 @@ ROUNDS = 32
 def test_killed_with_kill_9_before_each_note_it_goes_on_and_no_tag_is_without_evidence(
     tmp_path: Path,
 ) -> None:
-    with ThreadPoolExecutor(
-        6
-    ) as pool:  # most of a round is waiting for what others may write at the same time
-        killed = list(pool.map(partial(_killed_before, tmp_path), range(1, ROUNDS + 1)))
-    count = sum(killed)
-    assert 15 < count < ROUNDS, "the last rounds come to their end"
-    assert killed == [number < count for number in range(ROUNDS)]
+    with ExitStack() as registries, ThreadPoolExecutor(6) as pool:
+        places = [tmp_path / f"{number}" for number in range(ROUNDS)]
+        for place in places:
+            place.mkdir()
+        here = [registries.enter_context(loopback()) for _ in places]
+        jobs = [(one.address, str(place)) for one, place in zip(here, places, strict=True)]
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT], input=json.dumps(jobs), capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
+        codes = json.loads(done.stdout)
+        count = codes.index(0)
+        assert 15 < count < ROUNDS, "the last rounds come to their end"
+        assert codes == [-signal.SIGKILL] * count + [0] * (ROUNDS - count), done.stderr
+        list(pool.map(_publish_again, here[:count], places[:count]))
 
 
-def _killed_before(folder: Path, number: int) -> bool:
-    """Kill a publication before a note, and publish again; whether there was such a note."""
-    place = folder / f"{number}"
-    place.mkdir()
-    with loopback() as here:
-        line = [sys.executable, "-c", SCRIPT, here.address, str(place), str(number)]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        ended = subprocess.run(line, capture_output=True, text=True, check=False, env=env)
-        if ended.returncode == 0:
-            return False
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
-        machine, client = Machine(place / "machine"), opened(here.address, place)
-        for tag, digest in visible(here.tags).items():
-            if not tag.startswith("candidate-"):
-                machine.prove(client, digest, "validated")
-        machine.publish(client)
-        found = visible(here.tags)
-        assert len({found[tag] for tag in (CPU, *ALIASES)}) == 1
-        assert not [tag for tag in found if tag.startswith("candidate-")]
-        moves = [step.tag for entry in read(client).entries for step in entry.draft.steps]
-        assert sorted(moves) == sorted(set(moves))
-    return True
+def _publish_again(here: Loopback, place: Path) -> None:
+    """Publish after a kill: no tag was without evidence, and everything is there once."""
+    machine, client = Machine(place / "machine"), opened(here.address, place)
+    for tag, digest in visible(here.tags).items():
+        if not tag.startswith("candidate-"):
+            machine.prove(client, digest, "validated")
+    machine.publish(client)
+    found = visible(here.tags)
+    assert len({found[tag] for tag in (CPU, *ALIASES)}) == 1
+    assert not [tag for tag in found if tag.startswith("candidate-")]
+    moves = [step.tag for entry in read(client).entries for step in entry.draft.steps]
+    assert sorted(moves) == sorted(set(moves))
 
 
 def opened(address: str, folder: Path) -> HttpRegistry:
