@@ -11,13 +11,17 @@ from tfimg.registry.protocol import OCI_INDEX, Descriptor, Manifest, digest_of
 
 @dataclass(kw_only=True)
 class MemoryRegistry:
-    """A `Registry` whose content tests may look at and change; `sent` are the digests that went over the line."""
+    """A `Registry` whose content tests may look at and change; `sent` are the digests that went over the line.
+
+    `deletes` is whether it lets tags be deleted: not all registries do.
+    """
 
     repository: str = "registry.test:5000/team/tensorflow"
     manifests: dict[str, Manifest] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)
     named: dict[str, str] = field(default_factory=dict)
     sent: list[str] = field(default_factory=list)
+    deletes: bool = True
 
     def find(self, reference: str) -> Manifest | None:
         return self.manifests.get(self.named.get(reference, reference))
@@ -32,8 +36,9 @@ class MemoryRegistry:
         return sorted(self.named)
 
     def untag(self, tag: str) -> bool:
-        self.named.pop(tag, None)
-        return True
+        if self.deletes:
+            self.named.pop(tag, None)
+        return self.deletes
 
     def blob(self, digest: str) -> Iterator[bytes]:
         content = self.blobs[digest]

@@ -52,6 +52,7 @@ class Machine:
     ages: dict[str, int] = field(default_factory=dict)
     reports: dict[str, Report] = field(default_factory=dict)
     leaks: set[str] = field(default_factory=set)
+    aliases: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict(ALIASES))
     key: SigningKey | None = OURS
     policy: Policy = field(default_factory=Policy)
     done: list[tuple[str, str]] = field(default_factory=list)
@@ -65,7 +66,7 @@ class Machine:
         level: Level = "linked" if "cuda" in identifier else "validated"
         return Source(
             identifier=identifier, tensorflow=identifier.partition("-")[0], name=f"tf:{identifier}",
-            digest=manifest.digest, aliases=ALIASES.get(identifier, ()), level=level,
+            digest=manifest.digest, aliases=self.aliases.get(identifier, ()), level=level,
         )  # fmt: skip
 
     def publish(self, registry: Registry, *identifiers: str) -> Publication:

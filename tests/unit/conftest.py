@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,14 @@ from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.workspace import Workspace, find_workspace
+
+
+@pytest.fixture
+def memory_folder(tmp_path: Path) -> Iterator[Path]:
+    """An empty folder in memory, if the machine has one: for hundreds of runs whose journals sync to the disk."""
+    shared = Path("/dev/shm")  # noqa: S108
+    with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else tmp_path) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

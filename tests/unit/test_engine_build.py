@@ -6,13 +6,12 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from support.memory_engine import FakeEngine, capabilities
 from tfimg.engine.bases import Base
-from tfimg.engine.build import BuiltImage, Output, build, candidate, check_space, choose_output, needed_bytes
+from tfimg.engine.build import BuiltImage, Output, build, candidate, check_space, choose_output
 from tfimg.engine.network import HostNetwork
 from tfimg.engine.protocol import BuildEvent, LogEvent, StageEvent, Store, StoredImage, StoredLayer
 from tfimg.errors import BuildError, DiskSpaceError, HashMismatchError
@@ -187,12 +186,24 @@ def test_an_output_is_only_what_the_store_really_performs(store: Store, output: 
     assert choose_output(capabilities(store=store), "x:1") == output
 
 
-@pytest.mark.parametrize("device", get_args(Device))
-@pytest.mark.parametrize("store", get_args(Store))
-def test_enough_space_or_an_unknown_disk_is_no_obstacle(device: Device, store: Store) -> None:
-    needed = needed_bytes(device, packed=store == "containerd")
+@pytest.mark.parametrize(
+    ("device", "store", "needed"),
+    [
+        ("cpu", "classic", 7_000_000_000),
+        ("cpu", "containerd", 5_000_000_000),
+        ("gpu", "classic", 20_000_000_000),
+        ("gpu", "containerd", 13_000_000_000),
+        ("tpu", "classic", 9_000_000_000),
+        ("tpu", "containerd", 6_000_000_000),
+    ],
+)
+def test_a_build_starts_with_just_enough_space_or_an_unknown_disk_and_not_with_less(
+    device: Device, store: Store, needed: int
+) -> None:
     for free in (None, needed, needed * 10):
         check_space(capabilities(free_bytes=free, store=store), device)
+    with pytest.raises(DiskSpaceError):
+        check_space(capabilities(free_bytes=needed - 1, store=store), device)
 
 
 @pytest.mark.parametrize(

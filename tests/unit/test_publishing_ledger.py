@@ -109,6 +109,14 @@ def test_an_entry_s_own_tag_goes_when_it_is_a_day_old() -> None:
     assert runs(read(registry)) == ["a", "b"]
 
 
+def test_an_entry_s_own_tag_may_stay_where_the_registry_deletes_none() -> None:
+    registry = MemoryRegistry(deletes=False)
+    write(registry, draft("a"))
+    append(registry, draft("b", hours=48), key=KEY, now=EPOCH + timedelta(hours=47))
+    assert len(registry.tags()) == 3
+    assert runs(read(registry)) == ["a", "b"]
+
+
 def test_an_entry_whose_write_was_undone_is_there_and_comes_back() -> None:
     registry = MemoryRegistry()
     write(registry, draft("a"))

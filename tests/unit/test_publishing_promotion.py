@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -119,6 +121,32 @@ def test_a_registry_that_stays_away_is_told_with_the_tags_that_are_left() -> Non
     assert where(shared) == [new.digest, old.digest, old.digest]
 
 
+def full(call: Call) -> None:
+    if call == ("put", "latest"):
+        raise NetworkError("The registry is full.", next_step="Try again.")
+
+
+def test_a_registry_that_deletes_no_tags_keeps_the_new_ones_and_that_is_told() -> None:
+    shared = MemoryRegistry(deletes=False)
+    _, new = images(shared)
+    shared.named.clear()
+    noted = Noted()
+    with pytest.raises(PublicationIncomplete, match=r"^2\.15, 2\.15\.1 of .* could not be led back"):
+        move_all(Line(shared, before=full), moves(new, None), note=noted)
+    assert where(shared) == [new.digest, new.digest, None]
+    assert "moved-back" not in noted.events, "the next run knows them"
+
+
+def test_tags_that_no_registry_could_undo_are_moved_last() -> None:
+    shared = MemoryRegistry(deletes=False)
+    old, new = images(shared)
+    del shared.named["2.15.1"]
+    wanted = [replace(move, before=shared.named.get(move.tag)) for move in moves(new, old)]
+    with pytest.raises(NetworkError, match="is full"):
+        move_all(Line(shared, before=full), wanted, note=Noted())
+    assert where(shared) == [None, old.digest, old.digest]
+
+
 def test_a_tag_that_somebody_moves_between_reading_and_writing_stays_his() -> None:
     shared = MemoryRegistry()
     old, new = images(shared)
@@ -146,13 +174,8 @@ def test_what_a_killed_run_moved_goes_back_with_the_rest() -> None:
     shared = MemoryRegistry()
     old, new = images(shared)
     shared.put("2.15.1", new)
-
-    def gone(call: Call) -> None:
-        if call == ("put", "latest"):
-            raise NetworkError("The registry is full.", next_step="Try again.")
-
     with pytest.raises(NetworkError):
-        move_all(Line(shared, before=gone), moves(new, old), note=Noted())
+        move_all(Line(shared, before=full), moves(new, old), note=Noted())
     assert where(shared) == [old.digest] * 3
 
 
@@ -273,11 +296,11 @@ def was_killed(at: At, shared: MemoryRegistry, new: Manifest, old: Manifest, poi
 
 
 @pytest.mark.parametrize("when", ["before", "after", "note"])
-def test_killed_anywhere_and_run_again_all_is_done_once(tmp_path: Path, when: str) -> None:
+def test_killed_anywhere_and_run_again_all_is_done_once(memory_folder: Path, when: str) -> None:
     for point in range(100):
         shared = MemoryRegistry()
         old, new = images(shared)
-        at = At(tmp_path / f"{when}{point}")
+        at = At(memory_folder / f"{when}{point}")
         if not was_killed(at, shared, new, old, point + (when == "after"), when):
             assert point > 5
             break
@@ -302,10 +325,10 @@ def test_tags_whose_evidence_has_gone_since_the_kill_are_led_back(at: At) -> Non
 
 @pytest.mark.parametrize("written", [False, True])
 def test_tags_that_were_all_moved_are_led_back_if_their_evidence_went_before_it_was_written(
-    tmp_path: Path, written: bool
+    memory_folder: Path, written: bool
 ) -> None:
     for point in range(100):
-        shared, at = MemoryRegistry(), At(tmp_path / f"{point}")
+        shared, at = MemoryRegistry(), At(memory_folder / f"{point}")
         old, new = images(shared)
         assert was_killed(at, shared, new, old, point, "before")
         with opened(at.folder / "journal.jsonl") as journal:
@@ -347,9 +370,9 @@ def test_two_on_one_machine_take_turns(tmp_path: Path) -> None:
     newer=st.integers(min_value=0, max_value=1),
 )
 def test_two_on_two_machines_leave_all_tags_to_one_of_them_however_their_calls_fall(
-    tmp_path_factory: pytest.TempPathFactory, turns: Sequence[int], newer: int
+    memory_folder: Path, turns: Sequence[int], newer: int
 ) -> None:
-    shared, folder = MemoryRegistry(), tmp_path_factory.mktemp("two")
+    shared, folder = MemoryRegistry(), Path(tempfile.mkdtemp(dir=memory_folder))
     old = put_image(shared, "2.15.0-cpu-py3.11", age=9)
     for tag in TAGS:
         shared.put(tag, old)

@@ -11,7 +11,7 @@ import pytest
 
 from support.memory_registry import MemoryRegistry
 from support.published_images import Call, Line, put_image
-from support.publisher import ALIASES, CPU, GPU, Killed, Machine, visible
+from support.publisher import CPU, GPU, Killed, Machine, visible
 from support.reports import RED
 from tfimg.errors import (
     LeakFound,
@@ -122,7 +122,7 @@ def test_without_a_key_aliases_stay_where_they_are(machine: Machine) -> None:
 
 def test_an_older_release_is_published_and_takes_no_alias_away(machine: Machine) -> None:
     registry = MemoryRegistry()
-    ALIASES["2.15.0-cpu-py3.11"] = ("2.15",)
+    machine.aliases["2.15.0-cpu-py3.11"] = ("2.15",)
     machine.publish(registry)
     found = verdicts(machine.publish(registry, "2.15.0-cpu-py3.11"), "2.15.0-cpu-py3.11")
     assert (found["2.15.0-cpu-py3.11"], found["2.15"]) == ("move", "refuse")
@@ -191,10 +191,9 @@ def faults(
 
 
 @pytest.mark.parametrize("when", ["before", "after", "note"])
-def test_killed_at_any_step_and_run_again_everything_is_there_once(tmp_path: Path, when: str) -> None:
-    step = 1 if when == "note" else 4
-    for point in range(1, 400, step):
-        shared, machine = MemoryRegistry(), Machine(tmp_path / f"{point}")
+def test_killed_at_any_step_and_run_again_everything_is_there_once(memory_folder: Path, when: str) -> None:
+    for point in range(1, 400):
+        shared, machine = MemoryRegistry(), Machine(memory_folder / f"{point}")
         old = put_image(shared, "2.14.1-cpu-py3.11", age=99)
         for tag in ("2.15.1", "2.15"):
             shared.put(tag, old)
@@ -285,6 +284,18 @@ def test_a_run_that_goes_on_with_another_build_writes_that_down_too(machine: Mac
     new = visible(shared.named)["2.15"]
     assert new != old
     assert [step.after for _, step in read(shared).of("2.15")] == [old, new]
+
+
+def test_candidates_that_the_registry_does_not_delete_are_named(machine: Machine) -> None:
+    registry = MemoryRegistry(deletes=False)
+    publication = machine.publish(registry)
+    (left,) = publication.candidates
+    assert left.startswith("candidate-")
+    assert registry.named[left] == registry.named["2.15"] == publication.images[0].digest
+    registry.deletes = True
+    (image,) = machine.publish(registry).images
+    assert image.status == "there"
+    assert machine.publish(registry).candidates == ()
 
 
 def test_repositories_that_look_alike_have_journals_of_their_own(tmp_path: Path) -> None:
