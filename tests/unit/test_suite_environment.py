@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import compileall
-import os
 import py_compile
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import cache_from_source
@@ -13,7 +12,7 @@ import pytest
 from checks import byte_code, files, imports, modules
 from contract import CheckFailed, CheckSkipped, Facts
 
-as_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+from support.processes import without_root
 
 
 def write(folder: Path, *names: str, text: str = "") -> Path:
@@ -125,19 +124,17 @@ def test_a_walk_names_what_is_dangling_and_what_is_privileged(tmp_path: Path) ->
     assert (seen.dangling, seen.unreadable, seen.closed) == ([str(tmp_path / "site/gone")], [], [])
 
 
-@as_user
-def test_a_walk_names_what_is_not_readable(tmp_path: Path) -> None:
-    write(tmp_path, "site/a.py", "site/closed/b.py", "root/secret")
-    (tmp_path / "site/a.py").chmod(0)
-    for folder in ("site/closed", "root"):
-        (tmp_path / folder).chmod(0)
-    try:
-        seen = files.walk(str(tmp_path), [str(tmp_path / "site")])
-    finally:
+def test_a_walk_names_what_is_not_readable() -> None:
+    with without_root() as top:
+        write(top, "site/a.py", "site/closed/b.py", "root/secret")
+        (top / "site/a.py").chmod(0)
         for folder in ("site/closed", "root"):
-            (tmp_path / folder).chmod(0o700)
-    assert sorted(seen.unreadable) == [str(tmp_path / "site/a.py"), str(tmp_path / "site/closed")]
-    assert seen.closed == [str(tmp_path / "root")]
+            (top / folder).chmod(0)
+        seen = files.walk(str(top), [str(top / "site")])
+        for folder in ("site/closed", "root"):
+            (top / folder).chmod(0o700)
+    assert sorted(seen.unreadable) == [str(top / "site/a.py"), str(top / "site/closed")]
+    assert seen.closed == [str(top / "root")]
 
 
 def test_setuid_is_asked_where_the_user_is_claimed_to_be_somebody() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -28,7 +29,7 @@ def crashes(facts):
     ctypes.string_at(0)
 def aborts(facts): os.abort()
 def hangs(facts):
-    subprocess.Popen(["sleep", "300"])
+    subprocess.Popen(["sleep", os.environ["TFIMG_TEST_SLEEP"]])
     time.sleep(300)
 def noisy(facts):
     print("from Python")
@@ -55,6 +56,8 @@ def imports(facts):
     return {}
 CHECKS["environment.import_tensorflow"] = Check(imports)
 """
+SLEEP = f"300.{os.getpid()}"
+"""Seconds that nobody else's process sleeps."""
 TENSORFLOW = "__version__ = '2.99'\n"
 
 
@@ -85,6 +88,7 @@ class Run:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("TFIMG_TEST_SLEEP", SLEEP)
     return Run(tmp_path)
 
 
@@ -136,7 +140,7 @@ def test_a_hang_costs_only_its_check_and_leaves_nobody_behind(run: Run, check: s
     assert ends[check]["reason"].startswith("expected an end within 1 s, found none")
     assert any("in hangs" in line for line in ends[check]["output"])
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert "sleep 300" not in running.splitlines()
+    assert f"sleep {SLEEP}" not in running.splitlines()
 
 
 def test_a_check_that_exits_fails_alone(run: Run) -> None:
