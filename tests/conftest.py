@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from uv import find_uv_bin
 
 from support.paths import ROOT
-from support.session import Session
+from support.session import Session, once, session_folder
+from tfimg.engine.network import host_network, pip_settings
 
 SESSION = pytest.StashKey[Session]()
 
@@ -31,24 +34,38 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Installed:
-    """tfimg in an environment of its own."""
+    """tfimg's wheel, a virtual environment that has nothing but it, and an empty folder to run it in."""
 
     wheel: Path
-    program: Path
+    environment: Path
     elsewhere: Path
+
+    @property
+    def program(self) -> Path:
+        return self.environment / "bin/tfimg"
 
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """Build the wheel, make an empty environment, install nothing but the wheel."""
-    folder = tmp_path_factory.mktemp("wheel")
+    """Build the wheel and install it into an empty environment: once in a run, for all workers."""
+    wheel, environment = once("installed", _install)
+    return Installed(
+        wheel=Path(wheel), environment=Path(environment), elsewhere=tmp_path_factory.mktemp("elsewhere")
+    )
+
+
+def _install() -> tuple[str, str]:
+    folder = session_folder() / "installed"
     build = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     subprocess.run([sys.executable, *build], check=True, capture_output=True)
-    wheel = next(folder.glob("tfimg-*.whl"))
+    (wheel,) = folder.glob("tfimg-*.whl")
     environment = folder / "environment"
-    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-    pip = [str(environment / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, str(wheel)], check=True)
-    elsewhere = folder / "elsewhere"
-    elsewhere.mkdir()
-    return Installed(wheel=wheel, program=environment / "bin/tfimg", elsewhere=elsewhere)
+    # uv installs in seconds what takes pip half a minute; it needs pip's settings as variables.
+    env = host_network(os.environ, pip_settings()).environment(os.environ)
+    for arguments in (
+        ["venv", "--python", sys.executable, str(environment)],
+        ["pip", "install", "--python", str(environment), str(wheel)],
+    ):
+        done = subprocess.run([find_uv_bin(), *arguments], env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    return str(wheel), str(environment)

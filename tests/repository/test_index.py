@@ -645,6 +645,7 @@ def test_what_sync_cannot_complete_is_told_by_path(
     assert "matrix.yaml has 1 problem:\n  rows[2].wheels: " in ended.stderr
 
 
+@pytest.mark.facts
 def test_the_projects_matrix_agrees_with_the_package_index(capsys: pytest.CaptureFixture[str]) -> None:
     """Every fact of every row, against the index of this machine: about 40 seconds."""
     code = main(["matrix", "check", "--json"], os.environ)

@@ -1,4 +1,4 @@
-"""Locks against the package index itself: the only tests that ask it for more than wheels."""
+"""Locks against the package index itself, and without one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from uv import find_uv_bin
 
 from conftest import ROOT
@@ -14,6 +15,7 @@ from tfimg.engine.network import host_network, pip_settings
 from tfimg.recipe.lock import Question, resolve_packages
 
 
+@pytest.mark.facts
 def test_the_index_still_gives_the_committed_lock() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tfimg", "lock", "2.15.1-cpu-py3.11", "--check"],
@@ -22,6 +24,7 @@ def test_the_index_still_gives_the_committed_lock() -> None:
     assert (done.returncode, done.stdout) == (0, "3 files, all fresh\n"), done.stderr
 
 
+@pytest.mark.facts
 def test_a_release_that_the_index_does_not_have_cannot_be_locked(capsys, tmp_path) -> None:
     """A matrix with an invented release of today."""
     (tmp_path / "images").mkdir()
@@ -35,12 +38,14 @@ def test_a_release_that_the_index_does_not_have_cannot_be_locked(capsys, tmp_pat
 
 
 def test_an_index_out_of_reach_is_told_from_one_without_the_package(capsys, tmp_path) -> None:
-    environ = {**os.environ, "UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_CACHE_DIR": str(tmp_path)}
+    index = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_CACHE_DIR": str(tmp_path)}
+    environ = {**os.environ, **index, "UV_HTTP_RETRIES": "0"}
     code = main(["lock", "2.15.1-cpu-py3.11", "--check"], environ)
     told = capsys.readouterr().err
     assert (code, "The package index did not answer while uv==" in told) == (14, True), told
 
 
+@pytest.mark.facts
 def test_without_a_cutoff_tensorboard_would_not_import() -> None:
     """Why locks are resolved as of the release's time: what the index gives today for the same requirements."""
     asked = Question(

@@ -29,7 +29,8 @@ def without_root() -> Iterator[Path]:
     """Give up root's rights for as long as the block lasts, and yield a folder of the user that remains.
 
     The whole process has another user and no capabilities, and keeps root as its saved user to come back
-    (credentials(7)); a user other than root stays who they are. Without it, tests of missing permissions could not run in a container, where everybody is root.
+    (credentials(7)); a user other than root stays who they are. Without it, tests of missing permissions could not run
+    in a container, where everybody is root.
     """
     with _rights_of_nobody(), tempfile.TemporaryDirectory(prefix="tfimg-test-") as folder:
         yield Path(folder)
