@@ -23,6 +23,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let Ctrl-C reach what tests start, also in the background, and start the session once."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
+        # Rewriting the asserts of all tests takes seconds in each worker; the next run finds what this one has cached.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         config.stash[SESSION] = Session()
 
 

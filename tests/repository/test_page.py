@@ -15,7 +15,8 @@ from support.chromium import Browser, browser, program
 from support.reports import BROKEN, ENDS, GREEN, NAMES, PARTIAL, RED
 from tfimg.validation.page import page
 
-pytestmark = pytest.mark.timeout(600)  # the first may have to install Chromium
+# The first may have to install Chromium, which is what makes them part of the full tier.
+pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 
 Colour = tuple[int, int, int]
 
