@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from check_jsonschema import main as check_jsonschema
 from click.testing import CliRunner
 
 from conftest import Installed
@@ -23,8 +22,10 @@ SCHEMAS = {"GitHub": "vendor.github-workflows", "GitLab": "vendor.gitlab-ci"}
 
 def problems(schema: str, *files: Path) -> str:
     """What the schema has against files; the schemas come with the program."""
-    # In this process: a start takes a second, and there are eight.
-    done = CliRunner().invoke(check_jsonschema, ["--builtin-schema", schema, *map(str, files)])
+    # In this process, because a start takes a second; here, because each worker would need that to collect the tests.
+    from check_jsonschema import main
+
+    done = CliRunner().invoke(main, ["--builtin-schema", schema, *map(str, files)])
     return "" if done.exit_code == 0 else done.output
 
 

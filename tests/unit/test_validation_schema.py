@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 
 from support.reports import BROKEN, GREEN, PARTIAL, RED, result
 from tfimg.errors import FileError
@@ -19,7 +19,6 @@ from tfimg.validation.report import SCHEMA, Report
 from tfimg.validation.schema import MEANINGS, OPTIONAL, read_report, schema_text
 from tfimg.workspace import Workspace
 
-VALIDATOR = Draft202012Validator(json.loads(schema_text()))
 ON_A_GPU = replace(
     RED, results=(replace(result("gpu.visible"), evidence={"gpu": "NVIDIA T4", "driver": "535.104.05"}),)
 )
@@ -28,17 +27,25 @@ ALL = {"green": GREEN, "red": RED, "broken": BROKEN, "partial": PARTIAL, "on a G
 Spoil = Callable[[dict[str, Any]], object]
 
 
+@cache
+def validator() -> Any:
+    # Its import takes a second, which each worker would need to collect the tests.
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(json.loads(schema_text()))
+
+
 def document(report: Report) -> Any:
     return json.loads(json_text(report))
 
 
 def test_the_schema_is_a_schema_and_the_committed_one(workspace: Workspace) -> None:
-    Draft202012Validator.check_schema(VALIDATOR.schema)
+    validator().check_schema(validator().schema)
     assert workspace.report_schema.read_text() == schema_text()
 
 
 def test_it_says_what_every_field_means_and_which_version_it_is() -> None:
-    fields = VALIDATOR.schema["properties"]
+    fields = validator().schema["properties"]
     assert set(fields) == {*MEANINGS, *OPTIONAL}
     assert all("description" in field for field in fields.values())
     assert fields["schema"]["const"] == SCHEMA
@@ -46,7 +53,7 @@ def test_it_says_what_every_field_means_and_which_version_it_is() -> None:
 
 @pytest.mark.parametrize("report", ALL.values(), ids=ALL)
 def test_a_real_report_is_of_the_schema(report: Report) -> None:
-    VALIDATOR.validate(document(report))
+    validator().validate(document(report))
 
 
 SPOILT: dict[str, Spoil] = {
@@ -66,7 +73,7 @@ SPOILT: dict[str, Spoil] = {
 def test_what_is_no_report_is_refused_by_the_schema_and_where_it_is_read(spoil: Spoil) -> None:
     told = document(RED)
     spoil(told)
-    assert not VALIDATOR.is_valid(told)
+    assert not validator().is_valid(told)
     with pytest.raises(FileError):
         read_report(json.dumps(told), source="report.json")
 
@@ -134,5 +141,5 @@ VALUES = st.recursive(
 def test_any_evidence_can_be_kept_and_read_again(value: Any) -> None:
     report = replace(GREEN, results=(replace(result("a.b"), evidence={"value": value}),))
     text = json_text(report)
-    VALIDATOR.validate(json.loads(text))
+    validator().validate(json.loads(text))
     assert json_text(read_report(text, source="report.json")) == text
