@@ -75,6 +75,15 @@ class Line:
         return answered
 
 
+def at_once(act: Callable[[int], None], count: int) -> None:
+    """Run an act in several threads, each with its number, and wait for all."""
+    threads = [threading.Thread(target=act, args=[number]) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 class Rounds:
     """Lets several threads take turns, one call at a time, in an order that a test draws: every overlap there is."""
 

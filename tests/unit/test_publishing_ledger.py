@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -13,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.memory_registry import MemoryRegistry
-from support.published_images import EPOCH, Call, Line, Rounds
+from support.published_images import EPOCH, Call, Line, Rounds, at_once
 from support.signing import OURS, THEIRS
 from tfimg.errors import NetworkError, PublicationIncomplete, TamperedError
 from tfimg.publishing.ledger import Draft, Ledger, Step
@@ -216,11 +215,7 @@ def test_writers_at_the_same_time_lose_nothing_however_their_calls_fall(turns: S
         finally:
             rounds.leave(number)
 
-    threads = [threading.Thread(target=writer, args=[number]) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(writer, 3)
     assert [error for error in failed if not isinstance(error, PublicationIncomplete)] == []
     assert sorted(runs(read(shared))) == ["0", "1", "2"]
     last = write(shared, draft("last"))

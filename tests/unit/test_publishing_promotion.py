@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.memory_registry import MemoryRegistry
-from support.published_images import EPOCH, Call, Line, Rounds, put_image
+from support.published_images import EPOCH, Call, Line, Rounds, at_once, put_image
 from support.signing import OURS
 from tfimg.errors import NetworkError, NotInRegistry, PublicationIncomplete, TagMoved, UnsignedError
 from tfimg.journal import Journal, opened
@@ -347,7 +347,7 @@ def test_two_on_one_machine_take_turns(tmp_path: Path) -> None:
     here = At(tmp_path / "one")
     inside, most = 0, 0
 
-    def work() -> None:
+    def work(_: int) -> None:
         nonlocal inside, most
         file = tmp_path / f"{threading.get_ident()}.jsonl"
         with opened(file) as journal, here.desk(registry, journal).having(["b", "a"]):
@@ -356,11 +356,7 @@ def test_two_on_one_machine_take_turns(tmp_path: Path) -> None:
             time.sleep(0.01)
             inside -= 1
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, 4)
     assert most == 1
 
 
@@ -390,11 +386,7 @@ def test_two_on_two_machines_leave_all_tags_to_one_of_them_however_their_calls_f
         finally:
             rounds.leave(number)
 
-    threads = [threading.Thread(target=publisher, args=[number]) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(publisher, 2)
     assert [one for one in failed if one and not isinstance(one, TagMoved)] == []
     found = set(where(shared))
     ledger = read(shared)

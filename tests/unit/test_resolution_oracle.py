@@ -141,7 +141,7 @@ def test_what_an_image_meets_is_answered_with_the_best_image_that_meets_it(ask: 
     assert_readable(*found.explanation, *found.notes)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(asked=requests())
 def test_any_request_is_answered_or_refused_like_a_trial_of_every_image(ask: Ask, asked: Asked) -> None:
     found, expected = ask(asked), answer(asked)
