@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 
+from support.http_server import AnyMethod, serving
 from tfimg.cli import main
 
 IMAGE = "2.21.0-cpu-py3.11"
 
 
-class Service(BaseHTTPRequestHandler):
+class Service(AnyMethod):
     """Speaks OSV's API, and knows one vulnerability: of every Werkzeug before 99."""
 
-    def do_POST(self) -> None:
+    def answer(self) -> None:
         query = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         known = query["package"]["name"] == "werkzeug"
         body = json.dumps({"vulns": [VULNERABILITY]} if known else {}).encode()
@@ -28,9 +26,6 @@ class Service(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing on the terminal."""
 
 
 VULNERABILITY = {
@@ -49,13 +44,8 @@ VULNERABILITY = {
 
 @pytest.fixture
 def service() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/v1/query"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Service, None) as address:
+        yield f"http://{address}/v1/query"
 
 
 def test_an_advisory_is_told_with_its_fix_and_its_images(service: str, capsys) -> None:

@@ -6,20 +6,19 @@ import hashlib
 import json
 import os
 import re
-import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from packaging.version import Version
 
 from support.cli import CliResult
+from support.http_server import AnyMethod, Server, serving
 from support.surveys import agreeing
 from tfimg.cli import main
 from tfimg.errors import NetworkError
@@ -139,50 +138,38 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+class _Handler(AnyMethod):
+    def answer(self) -> None:
+        here: Served = cast("Server", self.server).subject
+        here.asked.append(self.path)
+        status, kind, content = here.answer(self.path)
+        span = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        partial = status == 200 and span is not None and here.ranges
+        whole = len(content)
+        if partial and span:
+            first, last = _bounds(span, whole)
+            status, content = 206, content[first : last + 1]
+        self.send_response(status)
+        if partial:
+            self.send_header("Content-Range", f"bytes {first}-{last}/{whole}")
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        here.sent += len(content)
+        try:
+            if self.command != "HEAD":
+                self.wfile.write(content)
+        except OSError:
+            self.close_connection = True  # the client has seen enough
+
+
 @pytest.fixture
 def served() -> Iterator[Served]:
     """An index that listens on loopback as long as the test lasts."""
     here = Served()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        timeout = 20
-
-        def do_GET(self) -> None:
-            here.asked.append(self.path)
-            status, kind, content = here.answer(self.path)
-            span = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-            partial = status == 200 and span is not None and here.ranges
-            whole = len(content)
-            if partial and span:
-                first, last = _bounds(span, whole)
-                status, content = 206, content[first : last + 1]
-            self.send_response(status)
-            if partial:
-                self.send_header("Content-Range", f"bytes {first}-{last}/{whole}")
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            here.sent += len(content)
-            try:
-                self.wfile.write(content)
-            except OSError:
-                self.close_connection = True  # who asked has seen enough
-
-        def log_message(self, *arguments: object) -> None:
-            """Be silent."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    here.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
+    with serving(_Handler, here) as address:
+        here.url = f"http://{address}"
         yield here
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
 
 
 def _bounds(span: re.Match[str], whole: int) -> tuple[int, int]:
