@@ -54,10 +54,7 @@ def toolkit(
     cdi_devices: Sequence[str] = (),
 ) -> Toolkit:
     return Toolkit(
-        host=host,
-        runtimes=tuple(runtimes),
-        cdi_folders=tuple(cdi_folders),
-        cdi_devices=tuple(cdi_devices),
+        host=host, runtimes=tuple(runtimes), cdi_folders=tuple(cdi_folders), cdi_devices=tuple(cdi_devices)
     )
 
 

@@ -413,11 +413,7 @@ def test_a_build_for_machines_is_a_line_of_json_per_event(tfimg: CliRunner, engi
     ended = tfimg(*BUILD, "--json")
     events = ended.documents
     assert (ended.code, ended.stderr) == (0, "")
-    assert [event["event"] for event in events] == [
-        *["step"] * 5,
-        *["check-started", "check"] * 2,
-        "built",
-    ]
+    assert [event["event"] for event in events] == [*["step"] * 5, *["check-started", "check"] * 2, "built"]
     assert events[2] == {"event": "step", "step": INSTALL, "state": "done", "seconds": 12.34, "error": None}
     built = events[-1]
     assert (built["tags"], built["base"]["digest"], built["report"]["passed"]) == (TAGS, "sha256:r", True)
@@ -430,72 +426,49 @@ def test_no_cache_is_passed_on(tfimg: CliRunner, engine: FakeEngine) -> None:
     assert [order.fresh for order in engine.built] == [True, False]
 
 
-NOT_GREEN = [
-    (
-        said(SUITE, START_A, end("a", "failed", "1 is not 2"), START_B, end("b"), done(1), status=1),
-        20,
-        "2.15.1-cpu-py3.11 was built, and 1 of 2 checks did not pass. a failed: 1 is not 2. No tag was given. "
-        "--report FILE keeps the whole evidence.",
+RED = "2 checks did not pass. {} No tag was given. "
+KEEP = "--report FILE keeps the whole evidence."
+TRY_AGAIN = "No tag was given. Try again; if it breaks at the same check, the image is at fault."
+SILENT = "the process ended with status {}: it said nothing"
+NOT_GREEN = {
+    "failed": (
+        said(SUITE, START_A, end("a", "failed", "1 is not 2"), START_B, end("b"), done(1), status=1), 20,
+        f"and 1 of {RED.format('a failed: 1 is not 2.')}{KEEP}",
     ),
-    (
-        said(SUITE, START_A, end("a"), START_B, end("b", "skipped", "no such device"), done(5), status=5),
-        25,
-        "2.15.1-cpu-py3.11 was built, and 1 of 2 checks did not pass. b skipped: no such device. No tag was given. "
-        "--report FILE keeps the whole evidence.",
+    "skipped": (
+        said(SUITE, START_A, end("a"), START_B, end("b", "skipped", "no such device"), done(5), status=5), 25,
+        f"and 1 of {RED.format('b skipped: no such device.')}{KEEP}",
     ),
-    (
-        said(SUITE, START_A, end("a", "crashed", "signal 11"), START_B, end("b"), done(3), status=3),
-        23,
-        "2.15.1-cpu-py3.11 was built, and 1 of 2 checks did not pass. a crashed: signal 11. No tag was given. "
-        "--report FILE keeps the whole evidence.",
+    "crashed": (
+        said(SUITE, START_A, end("a", "crashed", "signal 11"), START_B, end("b"), done(3), status=3), 23,
+        f"and 1 of {RED.format('a crashed: signal 11.')}{KEEP}",
     ),
-    (
-        said(SUITE, START_A, end("a", "timed-out", "it hangs"), START_B, end("b"), done(4), status=4),
-        24,
-        "2.15.1-cpu-py3.11 was built, and 1 of 2 checks did not pass. a timed-out: it hangs. No tag was given. "
-        "--report FILE keeps the whole evidence.",
+    "timed-out": (
+        said(SUITE, START_A, end("a", "timed-out", "it hangs"), START_B, end("b"), done(4), status=4), 24,
+        f"and 1 of {RED.format('a timed-out: it hangs.')}{KEEP}",
     ),
-    (
-        said(
-            SUITE,
-            START_A,
-            end("a", "failed", "no", explained=[EXPLAINED]),
-            START_B,
-            end("b"),
-            done(6),
-            status=6,
-        ),
-        54,
-        "2.15.1-cpu-py3.11 was built, and 1 of 2 checks did not pass. a failed: no Known cause (host): c. No tag was "
-        "given. r",
+    "host": (
+        said(SUITE, START_A, end("a", "failed", "no", explained=[EXPLAINED]), START_B, end("b"), done(6), status=6), 54,
+        f"and 1 of {RED.format('a failed: no Known cause (host): c.')}r",
     ),
-    (
-        said(SUITE, START_A, status=139),
-        21,
-        "2.15.1-cpu-py3.11 was built, but the suite did not reach its end: the process ended with status 139: it said "
-        "nothing. a crashed: the process ended with status 139: it said nothing; b skipped: the suite ended before "
-        "it. No tag was given. Try again; if it breaks at the same check, the image is at fault.",
+    "broken": (
+        said(SUITE, START_A, status=139), 21,
+        f"but the suite did not reach its end: {SILENT.format(139)}. a crashed: {SILENT.format(139)}; "
+        f"b skipped: the suite ended before it. {TRY_AGAIN}",
     ),
-    (
-        said(SUITE, START_A, end("a"), START_B, end("b"), DONE, status=139),
-        21,
-        "2.15.1-cpu-py3.11 was built, but the suite told its end, and then the process ended with status 139: it said "
-        "nothing. No tag was given. Try again; if it breaks at the same check, the image is at fault.",
+    "late": (
+        said(SUITE, START_A, end("a"), START_B, end("b"), DONE, status=139), 21,
+        f"but the suite told its end, and then {SILENT.format(139)}. {TRY_AGAIN}",
     ),
-    (
-        said(status=2),
-        21,
-        "2.15.1-cpu-py3.11 was built, but the suite did not start: the process ended with status 2: it said nothing. "
-        "No tag was given. Look inside with `docker run --rm -it --entrypoint sh IMAGE`.",
+    "silent": (
+        said(status=2), 21,
+        f"but the suite did not start: {SILENT.format(2)}. No tag was given. "
+        "Look inside with `docker run --rm -it --entrypoint sh IMAGE`.",
     ),
-]
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("story", "code", "sentence"),
-    NOT_GREEN,
-    ids=["failed", "skipped", "crashed", "timed-out", "host", "broken", "late", "silent"],
-)
+@pytest.mark.parametrize(("story", "code", "sentence"), NOT_GREEN.values(), ids=NOT_GREEN)
 def test_a_build_that_is_not_green_gets_no_tag_and_keeps_its_report(
     story: list[Line | Exit], code: int, sentence: str, tfimg: CliRunner, engine: FakeEngine, tmp_path: Path
 ) -> None:
@@ -503,7 +476,7 @@ def test_a_build_that_is_not_green_gets_no_tag_and_keeps_its_report(
     file = tmp_path / "report.json"
     ended = tfimg(*BUILD, "--report", str(file))
     assert (ended.code, ended.stdout, engine.names) == (code, "", {})
-    assert ended.stderr.splitlines()[-1] == f"tfimg: {sentence}"
+    assert ended.stderr.splitlines()[-1] == f"tfimg: 2.15.1-cpu-py3.11 was built, {sentence}"
     report = json.loads(file.read_text())
     assert (report["identifier"], report["passed"], report["level"]) == ("2.15.1-cpu-py3.11", False, "built")
 

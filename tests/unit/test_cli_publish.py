@@ -40,19 +40,20 @@ BROKEN = said(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done(1),
 class PushingEngine(FakeEngine):
     """Its images are in the classic store, known by their configurations; it pushes into a registry in memory."""
 
-    def __init__(self, registry: MemoryRegistry) -> None:
+    def __init__(self, workspace: Workspace) -> None:
         super().__init__(story=STORY)
-        self.registry = registry
+        self.workspace = workspace
+        self.registry = MemoryRegistry()
         self.builds: dict[str, tuple[str, int]] = {}
         self.content = archive({"etc/hello": b"hello\n"})
         self.did: list[str] = []
 
-    def has(self, identifier: str, workspace: Workspace, *, age: int = 0) -> str:
+    def has(self, identifier: str, *, age: int = 0) -> str:
         """Have an image of an identifier, built so many hours ago, under its own tag; returns its digest there."""
         manifest = put_image(MemoryRegistry(), identifier, age=age)
         config: str = manifest.document["config"]["digest"]
         labels = {
-            "tfimg.identifier": identifier, "tfimg.lock": lock_digest(workspace.read_lock(identifier)),
+            "tfimg.identifier": identifier, "tfimg.lock": lock_digest(self.workspace.read_lock(identifier)),
             "org.opencontainers.image.base.name": "docker.io/library/python:3.11-slim-bookworm",
         }  # fmt: skip
         layer = StoredLayer(digest="sha256:layer", media_type="tar", size=1)
@@ -91,13 +92,13 @@ class PushingEngine(FakeEngine):
 
 
 @pytest.fixture
-def registry() -> MemoryRegistry:
-    return MemoryRegistry()
+def engine(workspace: Workspace) -> PushingEngine:
+    return PushingEngine(workspace)
 
 
 @pytest.fixture
-def engine(registry: MemoryRegistry) -> PushingEngine:
-    return PushingEngine(registry)
+def registry(engine: PushingEngine) -> MemoryRegistry:
+    return engine.registry
 
 
 @pytest.fixture(scope="module")
@@ -149,9 +150,9 @@ def moves(ended: CliResult) -> list[tuple[str, str, str, Any]]:
 
 
 def test_an_image_is_published_step_by_step(
-    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
-    digest = engine.has(CPU, workspace)
+    digest = engine.has(CPU)
     ended = publish()
     assert ended.code == 0, ended.stderr
     assert engine.did == ["push", "pull", "suite"]
@@ -167,9 +168,9 @@ def test_an_image_is_published_step_by_step(
 
 
 def test_what_is_published_verifies_and_has_all_evidence(
-    publish: CliRunner, tfimg: CliRunner, engine: PushingEngine, workspace: Workspace, keys: dict[str, str]
+    publish: CliRunner, tfimg: CliRunner, engine: PushingEngine, keys: dict[str, str]
 ) -> None:
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     publish()
     ended = tfimg(
         "verify", f"{REPOSITORY}:2.15", "--key", keys["ours.pub"], "--require", "validated", "--json"
@@ -180,9 +181,9 @@ def test_what_is_published_verifies_and_has_all_evidence(
 
 
 def test_an_image_that_is_there_is_not_sent_or_validated_again(
-    publish: CliRunner, engine: PushingEngine, workspace: Workspace
+    publish: CliRunner, engine: PushingEngine
 ) -> None:
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     publish()
     engine.did.clear()
     ended = publish("--json")
@@ -191,9 +192,9 @@ def test_an_image_that_is_there_is_not_sent_or_validated_again(
 
 
 def test_a_report_on_the_same_bytes_is_believed_and_that_is_said(
-    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     publish()
     registry.named.clear()
     registry.manifests.clear()
@@ -207,10 +208,10 @@ def test_a_report_on_the_same_bytes_is_believed_and_that_is_said(
 
 
 def test_a_report_on_the_same_content_in_other_bytes_is_not_believed(
-    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace, tmp_path: Path
+    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, tmp_path: Path
 ) -> None:
     """As another compression gives: evidence is of what was tested, not of its like."""
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     publish()
     (kept,) = (tmp_path / "state/reports").glob("*.json")
     kept.write_text(kept.read_text().replace(registry.named[CPU], f"sha256:{'0' * 64}"))
@@ -222,9 +223,9 @@ def test_a_report_on_the_same_content_in_other_bytes_is_not_believed(
 
 
 def test_a_plan_changes_nothing_and_says_what_a_gpu_image_lacks(
-    tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+    tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
-    engine.has(GPU, workspace)
+    engine.has(GPU)
     ended = tfimg("publish", REPOSITORY, "2.15.1-cuda*", "--plan")
     assert ended.code == 0, ended.stderr
     assert (registry.named, engine.did) == ({}, [])
@@ -234,9 +235,9 @@ def test_a_plan_changes_nothing_and_says_what_a_gpu_image_lacks(
 
 
 def test_a_gpu_image_that_no_gpu_saw_is_published_under_its_exact_tags(
-    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
-    digest = engine.has(GPU, workspace)
+    digest = engine.has(GPU)
     ended = publish("--json")
     assert ended.code == 0, ended.stderr
     assert verdicts(ended) == {
@@ -247,9 +248,9 @@ def test_a_gpu_image_that_no_gpu_saw_is_published_under_its_exact_tags(
 
 
 def test_an_image_that_fails_or_holds_a_secret_gets_no_tag(
-    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     engine.story = BROKEN
     ended = publish()
     assert ended.code == 20
@@ -268,9 +269,9 @@ def test_an_image_that_fails_or_holds_a_secret_gets_no_tag(
 
 
 def test_without_a_key_nothing_is_published_unless_that_is_meant(
-    tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+    tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     ended = tfimg("publish", REPOSITORY)
     assert (ended.code, registry.named) == (2, {})
     assert "`tfimg keys DIR`" in ended.stderr
@@ -282,10 +283,10 @@ def test_without_a_key_nothing_is_published_unless_that_is_meant(
 
 
 def test_a_jobs_identity_signs_beside_the_key(
-    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace, tmp_path: Path
+    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, tmp_path: Path
 ) -> None:
     """sigstore's services are not asked here: a program in cosign's place writes down what it was to do."""
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     cosign = tmp_path / "cosign"
     cosign.write_text(f'#!/bin/sh\necho "$1 $(for last; do :; done; echo "$last")" >>{tmp_path}/asked\n')
     cosign.chmod(0o755)
@@ -298,13 +299,9 @@ def test_a_jobs_identity_signs_beside_the_key(
 
 
 def test_an_identity_that_nobody_offers_ends_before_anything_is_done(
-    publish: CliRunner,
-    tfimg: CliRunner,
-    engine: PushingEngine,
-    registry: MemoryRegistry,
-    workspace: Workspace,
+    publish: CliRunner, tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     ended = publish("--keyless")
     assert (ended.code, registry.named, engine.did) == (2, {}, [])
     assert "id-token: write" in ended.stderr
@@ -312,11 +309,9 @@ def test_an_identity_that_nobody_offers_ends_before_anything_is_done(
     assert (ended.code, engine.did) == (2, [])
 
 
-def test_what_is_not_built_here_is_told(
-    publish: CliRunner, engine: PushingEngine, workspace: Workspace
-) -> None:
+def test_what_is_not_built_here_is_told(publish: CliRunner, engine: PushingEngine) -> None:
     assert publish().code == 4
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     ended = publish("2.15.1-cpu-py3.1?")
     assert "Not built here, and so not published: 2.15.1-cpu-py3.10" in ended.stderr
     assert publish("--from", "somebody/else").code == 4
@@ -325,27 +320,23 @@ def test_what_is_not_built_here_is_told(
     assert re.search(r" and \d+ more$", said)
 
 
-def test_patterns_may_follow_the_options(
-    tfimg: CliRunner, engine: PushingEngine, workspace: Workspace
-) -> None:
-    engine.has(CPU, workspace)
+def test_patterns_may_follow_the_options(tfimg: CliRunner, engine: PushingEngine) -> None:
+    engine.has(CPU)
     ended = tfimg("publish", REPOSITORY, "--plan", CPU)
     assert (ended.code, CPU in ended.stdout) == (0, True), ended.stderr
 
 
 def test_of_settings_that_only_a_package_index_needs_nothing_is_said(
-    publish: CliRunner, engine: PushingEngine, workspace: Workspace
+    publish: CliRunner, engine: PushingEngine
 ) -> None:
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     ended = publish(UV_EXTRA_INDEX_URL="file:///somewhere")
     assert ended.code == 0
     assert "Not used" not in ended.stderr
 
 
-def test_an_image_of_another_lock_is_not_published(
-    publish: CliRunner, engine: PushingEngine, workspace: Workspace
-) -> None:
-    engine.has(CPU, workspace)
+def test_an_image_of_another_lock_is_not_published(publish: CliRunner, engine: PushingEngine) -> None:
+    engine.has(CPU)
     name = f"tfimg/tensorflow:{CPU}"
     image = engine.names[name]
     engine.names[name] = replace(image, labels={**image.labels, "tfimg.lock": "sha256:old"})
@@ -358,10 +349,10 @@ def test_an_image_of_another_lock_is_not_published(
 def published(
     tmp_path_factory: pytest.TempPathFactory, keys: dict[str, str], workspace: Workspace
 ) -> Published:
-    tfimg = run_in(tmp_path_factory.mktemp("published"), engine := PushingEngine(MemoryRegistry()))
+    tfimg = run_in(tmp_path_factory.mktemp("published"), engine := PushingEngine(workspace))
     digests = []
     for age in (5, 0):
-        digests.append(engine.has(CPU, workspace, age=age))
+        digests.append(engine.has(CPU, age=age))
         assert publish_with(tfimg, keys)().code == 0
     return Published(digests=(digests[0], digests[1]), engine=engine, state=tfimg.state)
 
@@ -441,9 +432,9 @@ def test_history_of_a_tag_says_where_it_leads_though_no_entry_is_about_it(
 
 
 def test_history_shows_names_as_they_are_whoever_wrote_them(
-    tfimg: CliRunner, keys: dict[str, str], engine: PushingEngine, workspace: Workspace
+    tfimg: CliRunner, keys: dict[str, str], engine: PushingEngine
 ) -> None:
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     options = ("--key", keys["ours.key"], "--publisher", "ci [eu] [/]\x1b[2K")
     assert tfimg("publish", REPOSITORY, *options).code == 0
     ended = tfimg("history", REPOSITORY, "2.15")
@@ -535,9 +526,9 @@ def test_a_rollback_to_what_another_key_vouched_for_is_refused(
 
 
 def test_a_key_that_is_none_is_refused_before_anything_is_done(
-    tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace, tmp_path: Path
+    tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry, tmp_path: Path
 ) -> None:
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     (tmp_path / "k").write_bytes(generate().verifying.pem)
     ended = tfimg("publish", REPOSITORY, "--key", str(tmp_path / "k"))
     assert (ended.code, registry.named, engine.did) == (69, {}, [])

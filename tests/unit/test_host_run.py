@@ -13,14 +13,7 @@ from support.environment import TestEnvironment
 from support.hosts import B200, H100, T4, plain, with_gpus
 from support.memory_engine import FakeEngine, stored_image, toolkit
 from tfimg.engine.protocol import Toolkit
-from tfimg.errors import (
-    NoAccelerator,
-    NoToolkit,
-    UnavailableDriver,
-    UnavailableGpu,
-    UsageError,
-    WrongDevice,
-)
+from tfimg.errors import NoAccelerator, NoToolkit, UnavailableDriver, UnavailableGpu, UsageError, WrongDevice
 from tfimg.host.accelerators import Surroundings
 from tfimg.host.run import Order, Wishes, order
 from tfimg.host.survey import Host

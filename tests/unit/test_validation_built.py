@@ -210,9 +210,7 @@ def test_a_cpu_image_that_is_something_else_is_told(
             "nvidia-cublas-cu12",
             "12.2.5.6",
             wrong(
-                "gpu.libraries (nvidia-cublas-cu12)",
-                "libraries",
-                "the matrix has none, the image 12.2.5.6",
+                "gpu.libraries (nvidia-cublas-cu12)", "libraries", "the matrix has none, the image 12.2.5.6"
             ),
         ),
         ("libtpu", "0.1", wrong("gpu.libraries (libtpu)", "libraries", "the matrix has none, the image 0.1")),
@@ -252,10 +250,7 @@ def test_a_constraint_finds_its_package_however_it_is_spelt(cpu: ImageSpec) -> N
                 "the matrix has sm_50, sm_60, sm_70, sm_75, compute_80, the image sm_80, compute_90",
             ),
         ),
-        (
-            {"is_cuda_build": False},
-            wrong("gpu", "cuda", "the matrix has a build for CUDA, the image none"),
-        ),
+        ({"is_cuda_build": False}, wrong("gpu", "cuda", "the matrix has a build for CUDA, the image none")),
     ],
     ids=["cuda", "cudnn", "architectures", "not-cuda"],
 )
