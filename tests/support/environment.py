@@ -47,6 +47,7 @@ class TestEnvironment(Edge):
         return self._docker() or super().engine({**environ, "DOCKER_HOST": NO_ENGINE}, state)
 
     def engines(self, _environ: object, _state: object, names: Sequence[str]) -> Sequence[Engine]:
+        self.engine_searches += 1
         return [self.builders[name] for name in names]
 
     def runner(self, environ: Mapping[str, str], state: Path) -> Engine:
