@@ -149,6 +149,30 @@ def moves(ended: CliResult) -> list[tuple[str, str, str, Any]]:
     return [(one["tag"], one["reason"], one["after"], one["verified"]) for one in ended.events("move")]
 
 
+@pytest.fixture(scope="module")
+def published(
+    tmp_path_factory: pytest.TempPathFactory, keys: dict[str, str], workspace: Workspace
+) -> Published:
+    tfimg = run_in(tmp_path_factory.mktemp("published"), engine := PushingEngine(workspace))
+    digests = []
+    for age in (5, 0):
+        digests.append(engine.has(CPU, age=age))
+        assert publish_with(tfimg, keys)().code == 0
+    return Published(digests=(digests[0], digests[1]), engine=engine, state=tfimg.state)
+
+
+@pytest.fixture
+def twice(
+    published: Published, tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry
+) -> tuple[str, str]:
+    """An older build and a newer one, both published: once for all tests, of which each has its copy."""
+    shutil.copytree(published.state, tfimg.state)
+    vars(registry).update(deepcopy(vars(published.engine.registry)))
+    engine.names.update(published.engine.names)
+    engine.builds.update(published.engine.builds)
+    return published.digests
+
+
 def test_an_image_is_published_step_by_step(
     publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
@@ -168,10 +192,8 @@ def test_an_image_is_published_step_by_step(
 
 
 def test_what_is_published_verifies_and_has_all_evidence(
-    publish: CliRunner, tfimg: CliRunner, engine: PushingEngine, keys: dict[str, str]
+    tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str]
 ) -> None:
-    engine.has(CPU)
-    publish()
     ended = tfimg(
         "verify", f"{REPOSITORY}:2.15", "--key", keys["ours.pub"], "--require", "validated", "--json"
     )
@@ -181,24 +203,18 @@ def test_what_is_published_verifies_and_has_all_evidence(
 
 
 def test_an_image_that_is_there_is_not_sent_or_validated_again(
-    publish: CliRunner, engine: PushingEngine
+    publish: CliRunner, engine: PushingEngine, twice: tuple[str, str]
 ) -> None:
-    engine.has(CPU)
-    publish()
-    engine.did.clear()
     ended = publish("--json")
     assert (ended.code, engine.did) == (0, [])
     assert set(verdicts(ended).values()) == {"stay"}
 
 
 def test_a_report_on_the_same_bytes_is_believed_and_that_is_said(
-    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry
+    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, twice: tuple[str, str]
 ) -> None:
-    engine.has(CPU)
-    publish()
     registry.named.clear()
     registry.manifests.clear()
-    engine.did.clear()
     ended = publish()
     assert "suite" not in engine.did
     assert f"{CPU}: a report of " in ended.stderr
@@ -208,16 +224,15 @@ def test_a_report_on_the_same_bytes_is_believed_and_that_is_said(
 
 
 def test_a_report_on_the_same_content_in_other_bytes_is_not_believed(
-    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, tmp_path: Path
+    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, twice: tuple[str, str]
 ) -> None:
     """As another compression gives: evidence is of what was tested, not of its like."""
-    engine.has(CPU)
-    publish()
-    (kept,) = (tmp_path / "state/reports").glob("*.json")
-    kept.write_text(kept.read_text().replace(registry.named[CPU], f"sha256:{'0' * 64}"))
+    reports = [*(publish.state / "reports").glob("*.json")]
+    assert any(twice[1] in report.read_text() for report in reports)
+    for report in reports:
+        report.write_text(report.read_text().replace(twice[1], f"sha256:{'0' * 64}"))
     registry.named.clear()
     registry.manifests.clear()
-    engine.did.clear()
     assert publish().code == 0
     assert engine.did == ["push", "pull", "suite"]
 
@@ -343,30 +358,6 @@ def test_an_image_of_another_lock_is_not_published(publish: CliRunner, engine: P
     ended = publish()
     assert ended.code == 5
     assert "was built from another lock" in ended.stderr
-
-
-@pytest.fixture(scope="module")
-def published(
-    tmp_path_factory: pytest.TempPathFactory, keys: dict[str, str], workspace: Workspace
-) -> Published:
-    tfimg = run_in(tmp_path_factory.mktemp("published"), engine := PushingEngine(workspace))
-    digests = []
-    for age in (5, 0):
-        digests.append(engine.has(CPU, age=age))
-        assert publish_with(tfimg, keys)().code == 0
-    return Published(digests=(digests[0], digests[1]), engine=engine, state=tfimg.state)
-
-
-@pytest.fixture
-def twice(
-    published: Published, tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry
-) -> tuple[str, str]:
-    """An older build and a newer one, both published: once for all tests, of which each has its copy."""
-    shutil.copytree(published.state, tfimg.state)
-    vars(registry).update(deepcopy(vars(published.engine.registry)))
-    engine.names.update(published.engine.names)
-    engine.builds.update(published.engine.builds)
-    return published.digests
 
 
 def test_history_tells_every_move_and_whose_it_was(
