@@ -1,4 +1,4 @@
-"""The environment of a command, as a test defines it: nothing of this machine unless a field gives it."""
+"""The double of a command's environment: nothing of this machine, unless a test gives it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tfimg.registry.reference import Reference
 
 @dataclass(kw_only=True)
 class TestEnvironment(Edge):
-    """What each part of the environment answers, and what commands asked of it.
+    """Answer commands from fields, and record what they asked for.
 
     `docker` is the engine, or the error of looking for one; without it, the real search finds nothing at its address.
-    `registries` is one registry for every name. `docker_status` is how the program ends that a command becomes; with
-    None that program is not installed. Signing with cosign starts what the test's own PATH names.
+    `registries` is one registry for every name. `docker_status` is the exit status of the `docker` program that a
+    command hands over to; None means that it is not installed. cosign is what the variable PATH of a test names.
     """
 
     __test__ = False  # not a test, in spite of its name
@@ -40,7 +40,7 @@ class TestEnvironment(Edge):
 
     engine_searches: int = 0
     connections: list[tuple[str, bool]] = field(default_factory=list)
-    """Of each repository that was opened: its name, and whether plain HTTP was asked for."""
+    """Name of each repository that was opened, and whether plain HTTP was asked for."""
     handed_over: list[tuple[Sequence[str], Mapping[str, str]]] = field(default_factory=list)
 
     def engine(self, environ: Mapping[str, str], state: Path) -> Engine:

@@ -59,7 +59,7 @@ def toolkit(
 
 
 def stored_image(digest: str = "sha256:1", *, identifier: str | None = None, **fields: Any) -> StoredImage:
-    """An image without layers; its label names the identifier, if there is one."""
+    """Return an image without layers, with a label for its identifier if one is given."""
     labels = {IDENTIFIER: identifier} if identifier else {}
     return StoredImage(**{"digest": digest, "layers": (), "unpacked_bytes": 1, "labels": labels, **fields})
 

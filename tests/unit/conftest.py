@@ -43,7 +43,7 @@ def named(specs: Sequence[ImageSpec]) -> Callable[[str], ImageSpec]:
 
 @pytest.fixture
 def environment() -> TestEnvironment:
-    """What the commands of a test can reach: nothing, until the test gives it."""
+    """Give commands nothing to reach; a test adds what it needs."""
     return TestEnvironment()
 
 
@@ -55,7 +55,7 @@ def tfimg(tmp_path: Path, environment: TestEnvironment) -> CliRunner:
 
 @pytest.fixture
 def key(tmp_path: Path) -> str:
-    """The file of our public key."""
+    """Write our public key to a file."""
     file = tmp_path / "tfimg.pub"
     file.write_bytes(OURS.verifying.pem)
     return str(file)
@@ -66,7 +66,7 @@ CPU_IMAGES = ("2.15.1-cpu-py3.9", "2.15.1-cpu-py3.10", "2.15.1-cpu-py3.11")
 
 @pytest.fixture
 def workspace_copy(workspace: Workspace, tmp_path: Path) -> Workspace:
-    """A copy of the workspace that a test may change, with locks and evidence of three images alone."""
+    """Copy the workspace for a test that changes it, with locks and evidence of three images alone."""
     root = tmp_path / "workspace"
     other_images = shutil.ignore_patterns("2.[0-9]*.[0-9]*-*", "rendered", "__pycache__")
     shutil.copytree(workspace.images, root / "images", ignore=other_images)
