@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tfimg.cli import main
 from tfimg.cli.edge import Edge
+
+NO_ENGINE = "tcp://127.0.0.1:1"
+"""An address at which no engine answers."""
 
 
 @dataclass(frozen=True)
@@ -49,29 +51,45 @@ class CliResult:
 
 @dataclass(kw_only=True)
 class CliRunner:
-    """Run commands in this process; `edge` replaces what they would reach outside, `environ` all variables.
+    """Run commands in this process; `edge` replaces what they would reach outside.
 
-    `prefix` is put before the arguments of every call.
+    `environ` are variables of every call. `prefix` is put before the arguments of every call.
     """
 
-    capsys: pytest.CaptureFixture[str]
     home: Path
     edge: Edge
     environ: Mapping[str, str] = field(default_factory=dict)
     prefix: tuple[str, ...] = ()
 
+    @property
+    def state(self) -> Path:
+        """The folder in which these commands keep their state."""
+        return self.home / "state"
+
     def __call__(self, *argv: str, **environ: str) -> CliResult:
         """Run one command. No engine answers at the address in its environment."""
         isolated = {
-            "PATH": os.defpath, "HOME": str(self.home), "DOCKER_HOST": "tcp://127.0.0.1:1",
-            "TFIMG_STATE": str(self.home / "state"),
+            "PATH": os.defpath, "HOME": str(self.home), "DOCKER_HOST": NO_ENGINE, "TFIMG_STATE": str(self.state),
         }  # fmt: skip
-        try:
-            code = main((*self.prefix, *argv), {**isolated, **self.environ, **environ}, self.edge)
-        except SystemExit as error:  # argparse
-            code = int(error.code or 0)
-        out, err = self.capsys.readouterr()
-        return CliResult(code, out, err)
+        stdout, stderr = _TextStream(), _TextStream()
+        with redirect_stdout(stdout), redirect_stderr(stderr):
+            try:
+                code = main((*self.prefix, *argv), {**isolated, **self.environ, **environ}, self.edge)
+            except SystemExit as error:  # argparse
+                code = int(error.code or 0)
+        return CliResult(code, stdout.content, stderr.content)
+
+
+class _TextStream(io.TextIOWrapper):
+    """A standard stream that keeps what is written to it."""
+
+    def __init__(self) -> None:
+        self._bytes = io.BytesIO()
+        super().__init__(self._bytes, encoding="utf-8", newline="", write_through=True)
+
+    @property
+    def content(self) -> str:
+        return self._bytes.getvalue().decode()
 
 
 def run_tfimg(*arguments: str, env: Mapping[str, str] | None = None) -> CliResult:

@@ -9,6 +9,7 @@ import re
 import tarfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tfimg.engine.protocol import (
     NOTHING,
@@ -27,6 +28,7 @@ from tfimg.engine.protocol import (
     Toolkit,
 )
 from tfimg.errors import EngineRefused, NetworkError, NotInRegistry
+from tfimg.recipe.labels import IDENTIFIER
 
 
 def capabilities(
@@ -52,11 +54,14 @@ def toolkit(
     cdi_devices: Sequence[str] = (),
 ) -> Toolkit:
     return Toolkit(
-        host=host,
-        runtimes=tuple(runtimes),
-        cdi_folders=tuple(cdi_folders),
-        cdi_devices=tuple(cdi_devices),
+        host=host, runtimes=tuple(runtimes), cdi_folders=tuple(cdi_folders), cdi_devices=tuple(cdi_devices)
     )
+
+
+def stored_image(digest: str = "sha256:1", *, identifier: str | None = None, **fields: Any) -> StoredImage:
+    """Return an image without layers, with a label for its identifier if one is given."""
+    labels = {IDENTIFIER: identifier} if identifier else {}
+    return StoredImage(**{"digest": digest, "layers": (), "unpacked_bytes": 1, "labels": labels, **fields})
 
 
 @dataclass
@@ -139,7 +144,7 @@ class FakeEngine:
             files = {one.name: archive.extractfile(one).read() for one in archive}  # type: ignore[union-attr]
         for image in json.loads(files.get("index.json", b'{"manifests": []}'))["manifests"]:
             name = image["annotations"]["io.containerd.image.name"]
-            self.names[name] = StoredImage(digest=image["digest"], layers=(), unpacked_bytes=0, labels={})
+            self.names[name] = stored_image(image["digest"])
 
     def digest(self, name: str) -> str | None:
         return self.names[name].digest if name in self.names else None

@@ -1,8 +1,9 @@
-"""What unit tests share: the project's own matrix, and its images by identifier."""
+"""What unit tests share: the project's own matrix, its images by identifier, and commands run in this process."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from support.cli import CliRunner
+from support.environment import TestEnvironment
+from support.signing import OURS
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand
@@ -45,3 +49,41 @@ def named(specs: Sequence[ImageSpec]) -> Callable[[str], ImageSpec]:
     """An image of the project's matrix by its identifier."""
     by_identifier = {spec.identifier: spec for spec in specs}
     return by_identifier.__getitem__
+
+
+@pytest.fixture
+def environment() -> TestEnvironment:
+    """Give commands nothing to reach; a test adds what it needs."""
+    return TestEnvironment()
+
+
+@pytest.fixture
+def tfimg(tmp_path: Path, environment: TestEnvironment) -> CliRunner:
+    """Run commands in this process, in the test's environment."""
+    return CliRunner(home=tmp_path, edge=environment)
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> str:
+    """Write our public key to a file."""
+    file = tmp_path / "tfimg.pub"
+    file.write_bytes(OURS.verifying.pem)
+    return str(file)
+
+
+CPU_IMAGES = ("2.15.1-cpu-py3.9", "2.15.1-cpu-py3.10", "2.15.1-cpu-py3.11")
+
+
+@pytest.fixture
+def workspace_copy(workspace: Workspace, tmp_path: Path) -> Workspace:
+    """Copy the workspace for a test that changes it, with locks and evidence of three images alone."""
+    root = tmp_path / "workspace"
+    other_images = shutil.ignore_patterns("2.[0-9]*.[0-9]*-*", "rendered", "__pycache__")
+    shutil.copytree(workspace.images, root / "images", ignore=other_images)
+    shutil.copy(workspace.matrix, root)
+    copy = Workspace(root=root)
+    for identifier in CPU_IMAGES:
+        shutil.copytree(workspace.locks(identifier), copy.locks(identifier))
+        if workspace.evidence(identifier).exists():
+            shutil.copy(workspace.evidence(identifier), copy.evidence(identifier))
+    return copy

@@ -5,93 +5,31 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from support.cli import CliResult
-from support.hosts import PLAIN
-from support.memory_engine import FakeEngine, capabilities
+from support.cli import CliResult, CliRunner
+from support.environment import TestEnvironment
+from support.memory_engine import FakeEngine, capabilities, stored_image
 from support.suite_events import EXPLAINED, done, end, said, start, suite
 from tfimg import __version__
-from tfimg.cli import main
-from tfimg.cli.edge import Edge
 from tfimg.cli.parser import build_parser
-from tfimg.engine.protocol import Engine, Exit, Line, StageEvent, StoredImage
+from tfimg.engine.protocol import Exit, Line, StageEvent
 from tfimg.errors import BuildError
-from tfimg.host.survey import Host
 from tfimg.recipe.lockfile import digest
 from tfimg.workspace import Workspace
 
-Run = Callable[..., CliResult]
 
-
-class FakeEdge(Edge):
-    """Nothing of this machine: its engine if it is given one, no accelerator or settings, a resolver that fails."""
-
-    answers: FakeEngine | None = None
-
-    def engine(self, environ: Mapping[str, str], state: Path) -> Engine:
-        return self.answers or super().engine(environ, state)
-
-    def survey(self, *_: object) -> Host:
-        return PLAIN
-
-    def pip_settings(self) -> dict[str, str]:
-        return {}
-
-    def uv(self) -> str:
-        return "false"
-
-    def stages(self, *_: object, **__: object) -> dict[str, str]:
-        return {}
-
-
-@pytest.fixture
-def edge() -> FakeEdge:
-    """Where the commands of a test touch the world."""
-    return FakeEdge()
-
-
-@pytest.fixture
-def tfimg(capsys: pytest.CaptureFixture[str], tmp_path: Path, edge: FakeEdge) -> Run:
-    """Runs a command with an environment of its own: no engine can be reached from it, but the edge's."""
-
-    def run(*argv: str, **environ: str) -> CliResult:
-        nowhere = {"PATH": os.defpath, "HOME": str(tmp_path), "DOCKER_HOST": "tcp://127.0.0.1:1"}
-        try:
-            code = main(argv, {**nowhere, "TFIMG_STATE": str(tmp_path / "state"), **environ}, edge)
-        except SystemExit as end:  # argparse
-            code = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return CliResult(code, out, err)
-
-    return run
-
-
-@pytest.fixture
-def copy(workspace: Workspace, tmp_path: Path) -> Workspace:
-    """A workspace that a test may spoil."""
-    root = tmp_path / "workspace"
-    root.mkdir()
-    shutil.copy(workspace.matrix, root)
-    # Without the locks that are many, and whose images are not rendered.
-    needless = shutil.ignore_patterns("*-cuda*-py3.[78]", "*-cuda*-py3.1[023]", "*-arm64", "__pycache__")
-    shutil.copytree(workspace.images, root / "images", ignore=needless)
-    return Workspace(root=root)
-
-
-def test_the_version(tfimg: Run) -> None:
+def test_the_version(tfimg: CliRunner) -> None:
     assert tfimg("--version") == CliResult(0, f"tfimg {__version__}\n", "")
 
 
-def test_resolve_says_everything_about_an_image(tfimg: Run, workspace: Workspace) -> None:
+def test_resolve_says_everything_about_an_image(tfimg: CliRunner, workspace: Workspace) -> None:
     ended = tfimg("resolve", "--tf", "2.15", "--cuda", "12", "--json")
     assert (ended.code, ended.stderr) == (0, "")
     document = ended.json
@@ -135,7 +73,7 @@ def test_resolve_says_everything_about_an_image(tfimg: Run, workspace: Workspace
     }
 
 
-def test_resolve_explains_its_choice_when_asked(tfimg: Run) -> None:
+def test_resolve_explains_its_choice_when_asked(tfimg: CliRunner) -> None:
     ended = tfimg("resolve", "--tf", "2.15", "--gpu", "H100", "--explain", "--json")
     first, *_, last = ended.json["explanation"]
     assert (first, last) == (
@@ -150,7 +88,7 @@ def test_resolve_explains_its_choice_when_asked(tfimg: Run) -> None:
     assert all(sentence in plain for sentence in ended.json["explanation"])
 
 
-def test_resolve_for_people_leaves_out_what_an_image_does_not_have(tfimg: Run) -> None:
+def test_resolve_for_people_leaves_out_what_an_image_does_not_have(tfimg: CliRunner) -> None:
     ended = tfimg("resolve", "--tf", "2.20.0", "--python", "3.12")
     fields = [line.split(None, 1) for line in ended.stdout.splitlines()]
     assert (ended.code, ended.stderr) == (0, "")
@@ -158,25 +96,27 @@ def test_resolve_for_people_leaves_out_what_an_image_does_not_have(tfimg: Run) -
     assert not {"cuda", "cudnn", "libtpu"} & {field[0] for field in fields}
 
 
-def test_list_prints_an_array_of_what_resolve_prints(tfimg: Run) -> None:
+def test_list_prints_an_array_of_what_resolve_prints(tfimg: CliRunner) -> None:
     (only,) = tfimg("list", "2.15.1-cpu-py3.11", "--json").json
     assert {**only, "notes": []} == tfimg("resolve", "--tf", "2.15.1", "--json").json
 
 
-def test_list_shows_every_image_on_a_line(tfimg: Run, specs: list[Any]) -> None:
+def test_list_shows_every_image_on_a_line(tfimg: CliRunner, specs: list[Any]) -> None:
     ended = tfimg("list")
     head, *rows = ended.stdout.splitlines()
     assert head.split() == ["IDENTIFIER", "CUDA", "CUDNN", "LIBTPU", "LEVEL", "TAGS"]
     assert [row.split()[0] for row in rows] == [spec.identifier for spec in specs]
 
 
-def test_another_repository_is_in_every_tag(tfimg: Run) -> None:
+def test_another_repository_is_in_every_tag(tfimg: CliRunner) -> None:
     rows = tfimg("list", "2.15.1", "--json", "--repository", "registry.example.test/tf").json
     assert {tag.rpartition(":")[0] for row in rows for tag in row["tags"]} == {"registry.example.test/tf"}
 
 
 @pytest.mark.parametrize("name", ["Bad Name", "UPPER/case", "tag/ged:1.0", "/leading", "a//b", "-a"])
-def test_a_repository_that_cannot_be_a_tag_is_refused_before_anything_is_built(name: str, tfimg: Run) -> None:
+def test_a_repository_that_cannot_be_a_tag_is_refused_before_anything_is_built(
+    name: str, tfimg: CliRunner
+) -> None:
     message = refused(tfimg("build", "--tf", "2.15", f"--repository={name}"), 2)
     assert message == (
         f"--repository {name!r} is not the name of a repository. Write for example tfimg/tensorflow or "
@@ -186,7 +126,7 @@ def test_a_repository_that_cannot_be_a_tag_is_refused_before_anything_is_built(n
 
 @pytest.mark.parametrize("where", ["missing/report.json", "."])
 def test_a_report_that_could_not_be_written_is_refused_before_the_build(
-    where: str, tfimg: Run, tmp_path: Path
+    where: str, tfimg: CliRunner, tmp_path: Path
 ) -> None:
     message = refused(tfimg("build", "--tf", "2.15", "--report", f"{tmp_path}/{where}"), 9)
     assert message == (
@@ -195,39 +135,41 @@ def test_a_report_that_could_not_be_written_is_refused_before_the_build(
     )
 
 
-def test_a_file_that_cannot_be_read_is_told_by_its_name(tfimg: Run, copy: Workspace) -> None:
-    copy.matrix.unlink()
-    copy.matrix.mkdir()
-    message = refused(tfimg("list", TFIMG_WORKSPACE=str(copy.root)), 2)
-    assert message.startswith(f"TFIMG_WORKSPACE is {copy.root}, which does not hold matrix.yaml and images/.")
-    lock = copy.locks("2.15.1-cpu-py3.11") / "packages.txt"
-    copy.matrix.rmdir()
-    shutil.copy(Path("matrix.yaml").resolve(), copy.matrix)
+def test_a_file_that_cannot_be_read_is_told_by_its_name(tfimg: CliRunner, workspace_copy: Workspace) -> None:
+    workspace_copy.matrix.unlink()
+    workspace_copy.matrix.mkdir()
+    message = refused(tfimg("list", TFIMG_WORKSPACE=str(workspace_copy.root)), 2)
+    assert message.startswith(
+        f"TFIMG_WORKSPACE is {workspace_copy.root}, which does not hold matrix.yaml and images/."
+    )
+    lock = workspace_copy.locks("2.15.1-cpu-py3.11") / "packages.txt"
+    workspace_copy.matrix.rmdir()
+    shutil.copy(Path("matrix.yaml").resolve(), workspace_copy.matrix)
     lock.unlink()
     lock.mkdir()
-    message = refused(tfimg("render", "2.15.1-cpu-py3.11", TFIMG_WORKSPACE=str(copy.root)), 9)
+    message = refused(tfimg("render", "2.15.1-cpu-py3.11", TFIMG_WORKSPACE=str(workspace_copy.root)), 9)
     assert message == f"{lock}: is a directory. Check the path and its permissions, and try again."
 
 
-def test_render_prints_a_dockerfile(tfimg: Run, workspace: Workspace) -> None:
+def test_render_prints_a_dockerfile(tfimg: CliRunner, workspace: Workspace) -> None:
     identifier = "2.15.1-cpu-py3.11"
     committed = workspace.rendered(identifier).read_text()
     assert tfimg("render", identifier) == CliResult(0, committed, "")
     assert tfimg("render", identifier, "--json").json == {"identifier": identifier, "dockerfile": committed}
 
 
-def test_what_is_committed_is_fresh(tfimg: Run) -> None:
+def test_what_is_committed_is_fresh(tfimg: CliRunner) -> None:
     ended = tfimg("render", "--check")
     assert (ended.code, ended.stderr) == (0, "")
     assert ended.stdout.endswith(" files, all fresh\n")
 
 
-def test_the_schema_is_the_committed_one(tfimg: Run, workspace: Workspace) -> None:
+def test_the_schema_is_the_committed_one(tfimg: CliRunner, workspace: Workspace) -> None:
     assert tfimg("schema") == CliResult(0, workspace.schema.read_text(), "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_completion_is_a_script_that_knows_the_commands(shell: str, tfimg: Run) -> None:
+def test_completion_is_a_script_that_knows_the_commands(shell: str, tfimg: CliRunner) -> None:
     ended = tfimg("completion", shell)
     assert (ended.code, ended.stderr) == (0, "")
     assert all(command in ended.stdout for command in ("resolve", "build", "--device"))
@@ -271,7 +213,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("argv", "code", "kind"), REFUSALS, ids=[" ".join(case[0]) for case in REFUSALS])
 def test_a_refusal_is_a_paragraph_on_stderr_and_its_own_code(
-    argv: list[str], code: int, kind: str, tfimg: Run
+    argv: list[str], code: int, kind: str, tfimg: CliRunner
 ) -> None:
     plain = tfimg(*argv)
     message = refused(plain, code)
@@ -299,7 +241,7 @@ CLASHES = [
 
 @pytest.mark.parametrize(("argv", "code", "kind"), CLASHES, ids=[" ".join(case[0]) for case in CLASHES])
 def test_a_clash_names_its_reasons_and_what_would_work_for_people_and_programs(
-    argv: list[str], code: int, kind: str, tfimg: Run
+    argv: list[str], code: int, kind: str, tfimg: CliRunner
 ) -> None:
     told = tfimg(*argv, "--json")
     assert (told.json["error"], told.json["exit_code"]) == (kind, code)
@@ -326,17 +268,19 @@ def test_a_clash_names_its_reasons_and_what_would_work_for_people_and_programs(
         ["run", ""],
     ],
 )
-def test_a_wrong_command_line_is_told_with_its_usage(argv: list[str], tfimg: Run) -> None:
+def test_a_wrong_command_line_is_told_with_its_usage(argv: list[str], tfimg: CliRunner) -> None:
     ended = tfimg(*argv)
     assert (ended.code, ended.stdout) == (2, "")
     assert ended.stderr.startswith("usage: tfimg")
     assert "Traceback" not in ended.stderr
 
 
-def test_a_malformed_matrix_is_told_by_its_paths(tfimg: Run, copy: Workspace) -> None:
-    text = copy.matrix.read_text()
-    copy.matrix.write_text(text.replace('cuda: "12.2"', "cuda: 12.20").replace("2023-11-28", "2023-11-01"))
-    message = refused(tfimg("list", TFIMG_WORKSPACE=str(copy.root)), 3)
+def test_a_malformed_matrix_is_told_by_its_paths(tfimg: CliRunner, workspace_copy: Workspace) -> None:
+    text = workspace_copy.matrix.read_text()
+    workspace_copy.matrix.write_text(
+        text.replace('cuda: "12.2"', "cuda: 12.20").replace("2023-11-28", "2023-11-01")
+    )
+    message = refused(tfimg("list", TFIMG_WORKSPACE=str(workspace_copy.root)), 3)
     assert message.splitlines() == [
         "matrix.yaml has 1 problem:",
         "  rows[8].gpu.cuda: 12.2 is a number to YAML; write the version in quotes",
@@ -344,106 +288,72 @@ def test_a_malformed_matrix_is_told_by_its_paths(tfimg: Run, copy: Workspace) ->
     ]
 
 
-def test_text_that_is_no_yaml_is_told_by_its_line(tfimg: Run, copy: Workspace) -> None:
-    copy.matrix.write_text("version: 2\nrows: [\n")
-    message = refused(tfimg("list", TFIMG_WORKSPACE=str(copy.root)), 3)
+def test_text_that_is_no_yaml_is_told_by_its_line(tfimg: CliRunner, workspace_copy: Workspace) -> None:
+    workspace_copy.matrix.write_text("version: 2\nrows: [\n")
+    message = refused(tfimg("list", TFIMG_WORKSPACE=str(workspace_copy.root)), 3)
     assert "\n  line 3, column 1: " in message
 
 
-def test_a_matrix_that_is_no_text_is_a_bad_matrix(tfimg: Run, copy: Workspace) -> None:
-    copy.matrix.write_bytes(b"version: \xff\n")
-    message = refused(tfimg("list", TFIMG_WORKSPACE=str(copy.root)), 3)
+def test_a_matrix_that_is_no_text_is_a_bad_matrix(tfimg: CliRunner, workspace_copy: Workspace) -> None:
+    workspace_copy.matrix.write_bytes(b"version: \xff\n")
+    message = refused(tfimg("list", TFIMG_WORKSPACE=str(workspace_copy.root)), 3)
     assert message == "matrix.yaml has 1 problem:\n  byte 9: not UTF-8\nCorrect each path named above."
 
 
-def test_a_missing_template_variable_is_told(tfimg: Run, copy: Workspace) -> None:
-    (copy.templates / "Dockerfile.j2").write_text("FROM {{ nothing }}\n")
-    message = refused(tfimg("render", "2.15.1-cpu-py3.11", TFIMG_WORKSPACE=str(copy.root)), 6)
+def test_a_missing_template_variable_is_told(tfimg: CliRunner, workspace_copy: Workspace) -> None:
+    (workspace_copy.templates / "Dockerfile.j2").write_text("FROM {{ nothing }}\n")
+    message = refused(tfimg("render", "2.15.1-cpu-py3.11", TFIMG_WORKSPACE=str(workspace_copy.root)), 6)
     assert message == (
         "The template Dockerfile.j2 cannot be rendered: 'nothing' is undefined. Correct images/templates, or pass the "
         "missing value in recipe/render.py."
     )
 
 
-def test_a_missing_lock_is_told(tfimg: Run, copy: Workspace) -> None:
+def test_a_missing_lock_is_told(tfimg: CliRunner, workspace_copy: Workspace) -> None:
     identifier = "2.15.1-cpu-py3.11"
-    shutil.rmtree(copy.locks(identifier))
-    message = refused(tfimg("render", identifier, TFIMG_WORKSPACE=str(copy.root)), 5)
+    shutil.rmtree(workspace_copy.locks(identifier))
+    message = refused(tfimg("render", identifier, TFIMG_WORKSPACE=str(workspace_copy.root)), 5)
     assert message.endswith(f"Write it with `tfimg lock {identifier}`.")
 
 
-def test_a_workspace_that_is_none_is_told(tfimg: Run, tmp_path: Path) -> None:
+def test_a_workspace_that_is_none_is_told(tfimg: CliRunner, tmp_path: Path) -> None:
     refused(tfimg("list", TFIMG_WORKSPACE=str(tmp_path)), 2)
 
 
-def test_check_names_what_is_not_fresh_and_writes_nothing(tfimg: Run, copy: Workspace) -> None:
-    changed, missing = copy.rendered("2.15.1-cpu-py3.11"), copy.rendered("2.15.0-cpu-py3.11")
-    changed.write_text("FROM scratch\n")
-    missing.unlink()
-    copy.rendered("2.9.0-cpu-py3.11").parent.mkdir()
-    copy.rendered("2.9.0-cpu-py3.11").write_text("FROM scratch\n")
-    count = len(list(copy.images.glob("rendered/*/Dockerfile"))) + len(
-        list(copy.images.glob("*.schema.json"))
-    )
-    message = refused(tfimg("render", "--check", TFIMG_WORKSPACE=str(copy.root)), 7)
-    assert message == (
-        f"3 of {count} generated files are not fresh: images/rendered/2.15.0-cpu-py3.11/Dockerfile is missing; "
-        "images/rendered/2.15.1-cpu-py3.11/Dockerfile differs; images/rendered/2.9.0-cpu-py3.11/Dockerfile is "
-        "written by nothing. Run `tfimg render` and commit what it writes."
-    )
-    assert changed.read_text() == "FROM scratch\n"
-    assert not missing.exists()
-
-
-def test_render_writes_what_check_missed_and_takes_away_what_nothing_writes(
-    tfimg: Run, copy: Workspace
+def test_a_defect_is_one_paragraph_and_says_how_to_report_it(
+    tfimg: CliRunner, environment: TestEnvironment
 ) -> None:
-    changed = copy.rendered("2.15.1-cpu-py3.11")
-    fresh = changed.read_text()
-    changed.write_text("FROM scratch\n")
-    stray = copy.rendered("2.9.0-cpu-py3.11")
-    stray.parent.mkdir()
-    stray.write_text("FROM scratch\n")
-    ended = tfimg("render", "--json", TFIMG_WORKSPACE=str(copy.root))
-    assert ended.json["changed"] == [
-        "images/rendered/2.15.1-cpu-py3.11/Dockerfile",
-        "images/rendered/2.9.0-cpu-py3.11/Dockerfile",
-    ]
-    assert changed.read_text() == fresh
-    assert not stray.exists()
-    assert tfimg("render", "--check", TFIMG_WORKSPACE=str(copy.root)).code == 0
-
-
-def test_a_defect_is_one_paragraph_and_says_how_to_report_it(tfimg: Run, edge: FakeEdge) -> None:
-    edge.answers = cast("FakeEngine", "no engine")
+    environment.docker = cast("FakeEngine", "no engine")
     assert refused(tfimg("plan", "--tf", "2.15"), 70) == (
         "tfimg has a defect: AttributeError: 'str' object has no attribute 'capabilities'. "
         "Please report it with the output of the same command under TFIMG_DEBUG=1."
     )
 
 
-def test_a_defect_is_shown_whole_on_demand(tfimg: Run, edge: FakeEdge) -> None:
-    edge.answers = cast("FakeEngine", "no engine")
+def test_a_defect_is_shown_whole_on_demand(tfimg: CliRunner, environment: TestEnvironment) -> None:
+    environment.docker = cast("FakeEngine", "no engine")
     with pytest.raises(AttributeError):
         tfimg("plan", "--tf", "2.15", TFIMG_DEBUG="1")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"lock": "a", "passed": true, "level": "superb"}', "\xff"])
-def test_evidence_that_is_no_report_is_told_by_its_name(text: str, tfimg: Run, copy: Workspace) -> None:
-    evidence = copy.evidence("2.15.1-cpu-py3.11")
+def test_evidence_that_is_no_report_is_told_by_its_name(
+    text: str, tfimg: CliRunner, workspace_copy: Workspace
+) -> None:
+    evidence = workspace_copy.evidence("2.15.1-cpu-py3.11")
     evidence.write_text(text)
-    message = refused(tfimg("resolve", "--tf", "2.15", TFIMG_WORKSPACE=str(copy.root)), 9)
+    message = refused(tfimg("resolve", "--tf", "2.15", TFIMG_WORKSPACE=str(workspace_copy.root)), 9)
     assert message == f"{evidence} is no validation report. Write it anew with `tfimg build --record`."
 
 
-def test_a_lock_that_is_no_text_is_told(tfimg: Run, copy: Workspace) -> None:
-    (copy.locks("2.15.1-cpu-py3.11") / "packages.txt").write_bytes(b"six\xff")
-    message = refused(tfimg("render", "2.15.1-cpu-py3.11", TFIMG_WORKSPACE=str(copy.root)), 9)
+def test_a_lock_that_is_no_text_is_told(tfimg: CliRunner, workspace_copy: Workspace) -> None:
+    (workspace_copy.locks("2.15.1-cpu-py3.11") / "packages.txt").write_bytes(b"six\xff")
+    message = refused(tfimg("render", "2.15.1-cpu-py3.11", TFIMG_WORKSPACE=str(workspace_copy.root)), 9)
     assert message == "A file is not UTF-8 at byte 3: b'six'…. Write it anew as UTF-8."
 
 
 @pytest.mark.parametrize("option", ["tf", "python", "cuda", "cudnn", "platform", "driver", "gpu"])
-def test_an_empty_version_is_no_version(option: str, tfimg: Run) -> None:
+def test_an_empty_version_is_no_version(option: str, tfimg: CliRunner) -> None:
     message = refused(tfimg("resolve", f"--{option}="), 2)
     assert message == f"--{option} is empty. Name a value, or leave it out."
 
@@ -460,7 +370,7 @@ START_A, START_B, DONE = start("a"), start("b"), done()
 
 
 @pytest.fixture
-def engine(edge: FakeEdge) -> FakeEngine:
+def engine(environment: TestEnvironment) -> FakeEngine:
     """Every command meets this engine; its builds work and its checks pass."""
     engine = FakeEngine(
         script=[
@@ -471,14 +381,14 @@ def engine(edge: FakeEdge) -> FakeEngine:
         story=said(SUITE, START_A, end("a"), START_B, end("b"), DONE),
         remote={OFFICIAL: "sha256:r"},
     )
-    edge.answers = engine
+    environment.docker = engine
     return engine
 
 
 BUILD = ["build", "--tf", "2.15"]
 
 
-def test_a_build_that_passes_is_tagged_and_told(tfimg: Run, engine: FakeEngine) -> None:
+def test_a_build_that_passes_is_tagged_and_told(tfimg: CliRunner, engine: FakeEngine) -> None:
     ended = tfimg(*BUILD)
     assert (ended.code, list(engine.names)) == (0, TAGS)
     assert ended.stderr.splitlines() == [
@@ -499,106 +409,79 @@ def test_a_build_that_passes_is_tagged_and_told(tfimg: Run, engine: FakeEngine) 
     }
 
 
-def test_a_build_for_machines_is_a_line_of_json_per_event(tfimg: Run, engine: FakeEngine) -> None:
+def test_a_build_for_machines_is_a_line_of_json_per_event(tfimg: CliRunner, engine: FakeEngine) -> None:
     ended = tfimg(*BUILD, "--json")
-    events = [json.loads(line) for line in ended.stdout.splitlines()]
+    events = ended.documents
     assert (ended.code, ended.stderr) == (0, "")
-    assert [event["event"] for event in events] == [
-        *["step"] * 5,
-        *["check-started", "check"] * 2,
-        "built",
-    ]
+    assert [event["event"] for event in events] == [*["step"] * 5, *["check-started", "check"] * 2, "built"]
     assert events[2] == {"event": "step", "step": INSTALL, "state": "done", "seconds": 12.34, "error": None}
     built = events[-1]
     assert (built["tags"], built["base"]["digest"], built["report"]["passed"]) == (TAGS, "sha256:r", True)
     assert built["compression"] == {"asked": "zstd", "found": "zstd"}
 
 
-def test_no_cache_is_passed_on(tfimg: Run, engine: FakeEngine) -> None:
+def test_no_cache_is_passed_on(tfimg: CliRunner, engine: FakeEngine) -> None:
     tfimg(*BUILD, "--no-cache")
     tfimg(*BUILD)
     assert [order.fresh for order in engine.built] == [True, False]
 
 
-NOT_GREEN = [
-    (
-        said(SUITE, START_A, end("a", "failed", "1 is not 2"), START_B, end("b"), done(1), status=1),
-        20,
-        "2.15.1-cpu-py3.11 was built, and 1 of 2 checks did not pass. a failed: 1 is not 2. No tag was given. "
-        "--report FILE keeps the whole evidence.",
+RED = "2 checks did not pass. {} No tag was given. "
+KEEP = "--report FILE keeps the whole evidence."
+TRY_AGAIN = "No tag was given. Try again; if it breaks at the same check, the image is at fault."
+SILENT = "the process ended with status {}: it said nothing"
+NOT_GREEN = {
+    "failed": (
+        said(SUITE, START_A, end("a", "failed", "1 is not 2"), START_B, end("b"), done(1), status=1), 20,
+        f"and 1 of {RED.format('a failed: 1 is not 2.')}{KEEP}",
     ),
-    (
-        said(SUITE, START_A, end("a"), START_B, end("b", "skipped", "no such device"), done(5), status=5),
-        25,
-        "2.15.1-cpu-py3.11 was built, and 1 of 2 checks did not pass. b skipped: no such device. No tag was given. "
-        "--report FILE keeps the whole evidence.",
+    "skipped": (
+        said(SUITE, START_A, end("a"), START_B, end("b", "skipped", "no such device"), done(5), status=5), 25,
+        f"and 1 of {RED.format('b skipped: no such device.')}{KEEP}",
     ),
-    (
-        said(SUITE, START_A, end("a", "crashed", "signal 11"), START_B, end("b"), done(3), status=3),
-        23,
-        "2.15.1-cpu-py3.11 was built, and 1 of 2 checks did not pass. a crashed: signal 11. No tag was given. "
-        "--report FILE keeps the whole evidence.",
+    "crashed": (
+        said(SUITE, START_A, end("a", "crashed", "signal 11"), START_B, end("b"), done(3), status=3), 23,
+        f"and 1 of {RED.format('a crashed: signal 11.')}{KEEP}",
     ),
-    (
-        said(SUITE, START_A, end("a", "timed-out", "it hangs"), START_B, end("b"), done(4), status=4),
-        24,
-        "2.15.1-cpu-py3.11 was built, and 1 of 2 checks did not pass. a timed-out: it hangs. No tag was given. "
-        "--report FILE keeps the whole evidence.",
+    "timed-out": (
+        said(SUITE, START_A, end("a", "timed-out", "it hangs"), START_B, end("b"), done(4), status=4), 24,
+        f"and 1 of {RED.format('a timed-out: it hangs.')}{KEEP}",
     ),
-    (
-        said(
-            SUITE,
-            START_A,
-            end("a", "failed", "no", explained=[EXPLAINED]),
-            START_B,
-            end("b"),
-            done(6),
-            status=6,
-        ),
-        54,
-        "2.15.1-cpu-py3.11 was built, and 1 of 2 checks did not pass. a failed: no Known cause (host): c. No tag was "
-        "given. r",
+    "host": (
+        said(SUITE, START_A, end("a", "failed", "no", explained=[EXPLAINED]), START_B, end("b"), done(6), status=6), 54,
+        f"and 1 of {RED.format('a failed: no Known cause (host): c.')}r",
     ),
-    (
-        said(SUITE, START_A, status=139),
-        21,
-        "2.15.1-cpu-py3.11 was built, but the suite did not reach its end: the process ended with status 139: it said "
-        "nothing. a crashed: the process ended with status 139: it said nothing; b skipped: the suite ended before "
-        "it. No tag was given. Try again; if it breaks at the same check, the image is at fault.",
+    "broken": (
+        said(SUITE, START_A, status=139), 21,
+        f"but the suite did not reach its end: {SILENT.format(139)}. a crashed: {SILENT.format(139)}; "
+        f"b skipped: the suite ended before it. {TRY_AGAIN}",
     ),
-    (
-        said(SUITE, START_A, end("a"), START_B, end("b"), DONE, status=139),
-        21,
-        "2.15.1-cpu-py3.11 was built, but the suite told its end, and then the process ended with status 139: it said "
-        "nothing. No tag was given. Try again; if it breaks at the same check, the image is at fault.",
+    "late": (
+        said(SUITE, START_A, end("a"), START_B, end("b"), DONE, status=139), 21,
+        f"but the suite told its end, and then {SILENT.format(139)}. {TRY_AGAIN}",
     ),
-    (
-        said(status=2),
-        21,
-        "2.15.1-cpu-py3.11 was built, but the suite did not start: the process ended with status 2: it said nothing. "
-        "No tag was given. Look inside with `docker run --rm -it --entrypoint sh IMAGE`.",
+    "silent": (
+        said(status=2), 21,
+        f"but the suite did not start: {SILENT.format(2)}. No tag was given. "
+        "Look inside with `docker run --rm -it --entrypoint sh IMAGE`.",
     ),
-]
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("story", "code", "sentence"),
-    NOT_GREEN,
-    ids=["failed", "skipped", "crashed", "timed-out", "host", "broken", "late", "silent"],
-)
+@pytest.mark.parametrize(("story", "code", "sentence"), NOT_GREEN.values(), ids=NOT_GREEN)
 def test_a_build_that_is_not_green_gets_no_tag_and_keeps_its_report(
-    story: list[Line | Exit], code: int, sentence: str, tfimg: Run, engine: FakeEngine, tmp_path: Path
+    story: list[Line | Exit], code: int, sentence: str, tfimg: CliRunner, engine: FakeEngine, tmp_path: Path
 ) -> None:
     engine.story = story
     file = tmp_path / "report.json"
     ended = tfimg(*BUILD, "--report", str(file))
     assert (ended.code, ended.stdout, engine.names) == (code, "", {})
-    assert ended.stderr.splitlines()[-1] == f"tfimg: {sentence}"
+    assert ended.stderr.splitlines()[-1] == f"tfimg: 2.15.1-cpu-py3.11 was built, {sentence}"
     report = json.loads(file.read_text())
     assert (report["identifier"], report["passed"], report["level"]) == ("2.15.1-cpu-py3.11", False, "built")
 
 
-def test_a_build_that_fails_or_is_interrupted_gets_no_tag(tfimg: Run, engine: FakeEngine) -> None:
+def test_a_build_that_fails_or_is_interrupted_gets_no_tag(tfimg: CliRunner, engine: FakeEngine) -> None:
     for error, code, sentence in [
         (BuildError("The build failed.", next_step="Try."), 16, "The build failed. Try."),
         (KeyboardInterrupt(), 130, "Interrupted. Nothing half done is taken for whole; run it again."),
@@ -609,22 +492,24 @@ def test_a_build_that_fails_or_is_interrupted_gets_no_tag(tfimg: Run, engine: Fa
         assert ended.stderr.splitlines()[-1] == f"tfimg: {sentence}"
 
 
-def test_evidence_is_kept_in_the_checkout_on_demand(tfimg: Run, engine: FakeEngine, copy: Workspace) -> None:
-    evidence = copy.evidence("2.15.1-cpu-py3.11")
+def test_evidence_is_kept_in_the_checkout_on_demand(
+    tfimg: CliRunner, engine: FakeEngine, workspace_copy: Workspace
+) -> None:
+    evidence = workspace_copy.evidence("2.15.1-cpu-py3.11")
     evidence.unlink(missing_ok=True)
-    tfimg(*BUILD, TFIMG_WORKSPACE=str(copy.root))
+    tfimg(*BUILD, TFIMG_WORKSPACE=str(workspace_copy.root))
     assert not evidence.exists()
-    tfimg(*BUILD, "--record", TFIMG_WORKSPACE=str(copy.root))
+    tfimg(*BUILD, "--record", TFIMG_WORKSPACE=str(workspace_copy.root))
     assert json.loads(evidence.read_text())["level"] == "validated"
     assert (
-        tfimg("resolve", "--tf", "2.15", "--json", TFIMG_WORKSPACE=str(copy.root)).json["level"]
+        tfimg("resolve", "--tf", "2.15", "--json", TFIMG_WORKSPACE=str(workspace_copy.root)).json["level"]
         == "validated"
     )
 
 
 @pytest.mark.parametrize("mirror", ["nonsense", "docker.io=", "=mirror.example.test"])
 def test_a_mirror_that_is_none_is_told_before_anything_is_built(
-    mirror: str, tfimg: Run, engine: FakeEngine
+    mirror: str, tfimg: CliRunner, engine: FakeEngine
 ) -> None:
     message = refused(tfimg(*BUILD, "--mirror", mirror), 2)
     assert message == (
@@ -633,21 +518,21 @@ def test_a_mirror_that_is_none_is_told_before_anything_is_built(
     assert engine.built == []
 
 
-def test_a_mirror_is_asked_in_the_registry_s_place(tfimg: Run, engine: FakeEngine) -> None:
+def test_a_mirror_is_asked_in_the_registry_s_place(tfimg: CliRunner, engine: FakeEngine) -> None:
     engine.remote = {"mirror.example.test:5000/library/python:3.11-slim-bookworm": "sha256:m"}
     tfimg(*BUILD, "--base", "registry", "--mirror", "docker.io=mirror.example.test:5000")
     (order,) = engine.built
     assert order.build_args == {"BASE": "mirror.example.test:5000/library/python:3.11-slim-bookworm@sha256:m"}
 
 
-def test_a_full_disk_is_told_before_anything_is_built(tfimg: Run, engine: FakeEngine) -> None:
+def test_a_full_disk_is_told_before_anything_is_built(tfimg: CliRunner, engine: FakeEngine) -> None:
     engine.found = capabilities(free_bytes=10**9)
     message = refused(tfimg(*BUILD), 13)
     assert message.startswith("The engine's disk has 1.0 GB free below /var/lib/fake, and a build needs ")
     assert engine.built == []
 
 
-def test_a_plan_says_what_a_build_would_do_and_does_nothing(tfimg: Run, engine: FakeEngine) -> None:
+def test_a_plan_says_what_a_build_would_do_and_does_nothing(tfimg: CliRunner, engine: FakeEngine) -> None:
     assert tfimg("plan", "--tf", "2.15", "--json").json == {
         "identifier": "2.15.1-cpu-py3.11",
         "engine": "unix:///run/fake.sock",
@@ -672,7 +557,7 @@ def test_a_plan_says_what_a_build_would_do_and_does_nothing(tfimg: Run, engine: 
     ids=["gpu", "tpu"],
 )  # fmt: skip
 def test_an_image_for_an_accelerator_is_built_with_the_layers_of_its_device(
-    request_: list[str], identifier: str, layers: list[str], tfimg: Run, engine: FakeEngine
+    request_: list[str], identifier: str, layers: list[str], tfimg: CliRunner, engine: FakeEngine
 ) -> None:
     plan = tfimg("plan", *request_, "--json").json
     assert (plan["identifier"], sorted(plan["layers"])) == (identifier, layers)
@@ -680,7 +565,6 @@ def test_an_image_for_an_accelerator_is_built_with_the_layers_of_its_device(
     assert engine.dockerfiles == [tfimg("render", identifier).stdout]
 
 
-IMAGE = StoredImage(digest="sha256:i", layers=(), unpacked_bytes=0, labels={})
 CLAIM = {"tfimg.identifier": "2.15.1-cpu-py3.11"}
 
 
@@ -688,9 +572,9 @@ CLAIM = {"tfimg.identifier": "2.15.1-cpu-py3.11"}
     ("labels", "claim"), [(CLAIM, []), ({}, ["--as", "2.15.1-cpu-py3.11"])], ids=["label", "as"]
 )
 def test_an_image_is_validated_as_what_it_claims_to_be(
-    labels: dict[str, str], claim: list[str], tfimg: Run, engine: FakeEngine
+    labels: dict[str, str], claim: list[str], tfimg: CliRunner, engine: FakeEngine
 ) -> None:
-    engine.names = {"tf:x": replace(IMAGE, labels=labels)}
+    engine.names = {"tf:x": stored_image(labels=labels)}
     ended = tfimg("validate", "tf:x", *claim)
     assert (ended.code, ended.stdout) == (0, "tf:x: 2 checks passed, level validated\n")
     assert [order.image for order in engine.ran] == ["tf:x"]
@@ -716,29 +600,29 @@ def test_an_image_is_validated_as_what_it_claims_to_be(
     ids=["no-image", "no-label", "no-such-identifier"],
 )
 def test_an_image_that_cannot_be_judged_is_told(
-    argv: list[str], code: int, sentence: str, tfimg: Run, engine: FakeEngine
+    argv: list[str], code: int, sentence: str, tfimg: CliRunner, engine: FakeEngine
 ) -> None:
-    engine.names = {"tf:x": IMAGE}
+    engine.names = {"tf:x": stored_image()}
     assert refused(tfimg("validate", *argv), code) == sentence
     assert engine.ran == []
 
 
 def test_a_validation_is_recorded_for_an_image_of_the_lock_alone(
-    tfimg: Run, engine: FakeEngine, copy: Workspace
+    tfimg: CliRunner, engine: FakeEngine, workspace_copy: Workspace
 ) -> None:
     identifier = CLAIM["tfimg.identifier"]
-    evidence = copy.evidence(identifier)
+    evidence = workspace_copy.evidence(identifier)
     evidence.unlink()
-    engine.names = {"tf:x": replace(IMAGE, labels={**CLAIM, "tfimg.lock": "sha256:other"})}
+    engine.names = {"tf:x": stored_image(labels={**CLAIM, "tfimg.lock": "sha256:other"})}
     recorded = ("validate", "tf:x", "--record")
-    assert refused(tfimg(*recorded, TFIMG_WORKSPACE=str(copy.root)), 2) == (
+    assert refused(tfimg(*recorded, TFIMG_WORKSPACE=str(workspace_copy.root)), 2) == (
         f"tf:x was not built from the lock of {identifier}; its label says sha256:other. Build it anew with --record, "
         "or leave --record out."
     )
     assert (engine.ran, evidence.exists()) == ([], False)
-    lock = digest(copy.read_lock(identifier))
-    engine.names = {"tf:x": replace(IMAGE, labels={**CLAIM, "tfimg.lock": lock})}
-    assert tfimg(*recorded, TFIMG_WORKSPACE=str(copy.root)).code == 0
+    lock = digest(workspace_copy.read_lock(identifier))
+    engine.names = {"tf:x": stored_image(labels={**CLAIM, "tfimg.lock": lock})}
+    assert tfimg(*recorded, TFIMG_WORKSPACE=str(workspace_copy.root)).code == 0
     assert json.loads(evidence.read_text())["lock"] == lock
 
 
@@ -750,14 +634,14 @@ def test_a_validation_is_recorded_for_an_image_of_the_lock_alone(
     ],
 )
 def test_wheels_that_were_to_be_supplied_and_are_not_there_are_missed_before_an_engine_is_looked_for(
-    name: str, code: int, says: str, tfimg: Run, tmp_path: Path
+    name: str, code: int, says: str, tfimg: CliRunner, tmp_path: Path
 ) -> None:
     request = ("--tf", "2.17", "--device", "tpu", "--find-links", str(tmp_path / name))
     assert says in refused(tfimg("build", *request), code)
 
 
 def test_wheels_are_supplied_only_where_the_index_has_none(
-    tfimg: Run, tmp_path: Path, engine: FakeEngine
+    tfimg: CliRunner, tmp_path: Path, engine: FakeEngine
 ) -> None:
     ended = tfimg("build", "--tf", "2.20", "--device", "tpu", "--find-links", str(tmp_path))
     assert (ended.code, engine.dockerfiles) == (0, [tfimg("render", "2.20.0-tpu-py3.11").stdout])
@@ -765,7 +649,7 @@ def test_wheels_are_supplied_only_where_the_index_has_none(
 
 @pytest.mark.parametrize("level", ["linked", "validated"])
 def test_a_level_that_cannot_be_shown_here_is_refused_before_the_build(
-    level: str, tfimg: Run, engine: FakeEngine
+    level: str, tfimg: CliRunner, engine: FakeEngine
 ) -> None:
     ended = tfimg("build", "--tf", "2.15", "--cuda", "12", "--level", level)
     assert (ended.code, len(engine.built)) == ((0, 1) if level == "linked" else (50, 0))
@@ -778,7 +662,9 @@ NO_ARM64 = (
 )
 
 
-def test_a_platform_that_cannot_be_built_for_yet_is_told_before_an_engine_is_looked_for(tfimg: Run) -> None:
+def test_a_platform_that_cannot_be_built_for_yet_is_told_before_an_engine_is_looked_for(
+    tfimg: CliRunner,
+) -> None:
     for argv in (BUILD, ["plan", "--tf", "2.15"]):
         assert refused(tfimg(*argv, "--platform", "arm64"), 8) == NO_ARM64
 

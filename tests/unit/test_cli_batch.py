@@ -11,21 +11,17 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support import cli
-from support.hosts import PLAIN
-from support.memory_engine import FakeEngine
+from support.cli import CliRunner
+from support.environment import TestEnvironment
+from support.memory_engine import FakeEngine, stored_image
 from support.suite_events import done, end, said, start, suite
 from tfimg.batch.journal import open_journal
 from tfimg.cancellation import on_cancel
-from tfimg.cli import main
-from tfimg.cli.edge import Edge
-from tfimg.engine.protocol import BuildEvent, BuildOrder, Engine, Resources, StoredImage
+from tfimg.engine.protocol import BuildEvent, BuildOrder, Resources
 from tfimg.errors import BuildError, EngineUnavailable
-from tfimg.host.survey import Host
 from tfimg.matrix.spec import ImageSpec
 from tfimg.workspace import Workspace
 
@@ -39,87 +35,27 @@ THREE = ["2.15.1-cpu-py3.9", "2.15.1-cpu-py3.10", "2.15.1-cpu-py3.11"]
 MANY = ["build", "2.15.1-cpu-py3.?", "2.15.1-cpu-py3.1?"]
 
 
-class CliResult(cli.CliResult):
-    def told(self, event: str) -> list[dict[str, Any]]:
-        return [one for one in self.documents if one["event"] == event]
-
-    @property
-    def status(self) -> dict[str, str]:
-        return {one["identifier"]: one["status"] for one in self.told("result")}
-
-
-Run = Callable[..., CliResult]
-
-
-class FakeEdge(Edge):
-    """One engine in memory, no accelerator, no settings."""
-
-    def __init__(self, engine: FakeEngine) -> None:
-        self.answers = engine
-        self.builders: dict[str, FakeEngine] = {}
-
-    def engine(self, *_: object) -> Engine:
-        return self.answers
-
-    def engines(self, _environ: object, _state: object, names: Sequence[str]) -> Sequence[Engine]:
-        return [self.builders[name] for name in names]
-
-    def stages(self, *_: object, **__: object) -> dict[str, str]:
-        return {}
-
-    def survey(self, *_: object) -> Host:
-        return PLAIN
-
-    def pip_settings(self) -> dict[str, str]:
-        return {}
-
-
 @pytest.fixture
 def engine() -> FakeEngine:
     return FakeEngine(story=STORY, remote=OFFICIAL)
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Path:
-    return tmp_path / "state"
+def environment(engine: FakeEngine) -> TestEnvironment:
+    return TestEnvironment(docker=engine)
 
 
 @pytest.fixture
-def edge(engine: FakeEngine) -> FakeEdge:
-    return FakeEdge(engine)
-
-
-@pytest.fixture
-def copy(workspace: Workspace, tmp_path: Path) -> Workspace:
-    """A workspace that a test may spoil, with the locks of one release alone."""
-    root = tmp_path / "workspace"
-    root.mkdir()
-    shutil.copy(workspace.matrix, root)
-    needless = shutil.ignore_patterns("2.[0-9]*.[0-9]*-*-py3.[0-9]*", "__pycache__")
-    shutil.copytree(workspace.images, root / "images", ignore=needless)
-    for name in THREE:
-        shutil.copytree(workspace.locks(name), root / "images/locks" / name)
-    (root / "images/evidence").mkdir(exist_ok=True)
-    return Workspace(root=root)
-
-
-@pytest.fixture
-def tfimg(capsys: pytest.CaptureFixture[str], tmp_path: Path, state: Path, edge: FakeEdge) -> Run:
-    def run(*argv: str, **environ: str) -> CliResult:
-        surroundings = {"PATH": os.defpath, "HOME": str(tmp_path), "TFIMG_STATE": str(state), **environ}
-        code = main(argv, surroundings, edge)
-        out, err = capsys.readouterr()
-        return CliResult(code, out, err)
-
-    return run
+def journal_folder(tfimg: CliRunner) -> Path:
+    return tfimg.state / "batch"
 
 
 def test_the_images_of_a_pattern_are_made_and_told_in_the_matrix_s_order(
-    tfimg: Run, engine: FakeEngine
+    tfimg: CliRunner, engine: FakeEngine
 ) -> None:
     ended = tfimg("build", "2.15.1-cpu-py3.9", "2.15.1-cpu-py3.1[01]", "--json")
     assert (ended.code, ended.stderr) == (0, "")
-    assert ended.status == dict.fromkeys(THREE, "built")
+    assert ended.statuses == dict.fromkeys(THREE, "built")
     aliases = ["2.15.1", "2.15", "2.15-py3.9", "2.15-py3.10", "2.15-py3.11"]
     assert {f"tfimg/tensorflow:{name}" for name in (*THREE, *aliases)} == set(engine.names)
     summary = ended.documents[-1]
@@ -145,81 +81,82 @@ class Picky(FakeEngine):
         yield from super().build(order)
 
 
-def spoil(edge: FakeEdge, *identifiers: str) -> Picky:
-    edge.answers = Picky({one: BuildError(f"No {one}.", next_step="Try.") for one in identifiers})
-    return edge.answers
+def spoil(environment: TestEnvironment, *identifiers: str) -> Picky:
+    engine = Picky({one: BuildError(f"No {one}.", next_step="Try.") for one in identifiers})
+    environment.docker = engine
+    return engine
 
 
-def test_what_is_there_and_unchanged_is_left_alone(tfimg: Run, engine: FakeEngine) -> None:
+def test_what_is_there_and_unchanged_is_left_alone(tfimg: CliRunner, engine: FakeEngine) -> None:
     tfimg(*MANY)
     before = dict(engine.names)
     engine.asked.clear()
     ended = tfimg(*MANY, "--json")
-    assert (ended.code, ended.status) == (0, dict.fromkeys(THREE, "unchanged"))
+    assert (ended.code, ended.statuses) == (0, dict.fromkeys(THREE, "unchanged"))
     assert (len(engine.built), len(engine.ran), engine.names) == (3, 3, before)
     assert engine.asked == ["inventory"], "one question for all images"
-    one = ended.told("result")[0]
+    one = ended.events("result")[0]
     assert (one["level"], one["reused"], one["digest"]) == ("validated", True, before[one["tags"][0]].digest)
 
 
-def test_a_single_build_counts_too(tfimg: Run, engine: FakeEngine) -> None:
+def test_a_single_build_counts_too(tfimg: CliRunner, engine: FakeEngine) -> None:
     assert tfimg("build", "--tf", "2.15").code == 0
-    assert tfimg("build", "2.15.1-cpu-py3.11", "--json").status == {"2.15.1-cpu-py3.11": "unchanged"}
+    assert tfimg("build", "2.15.1-cpu-py3.11", "--json").statuses == {"2.15.1-cpu-py3.11": "unchanged"}
 
 
 @pytest.mark.parametrize("what", ["lock", "script", "suite"])
-def test_what_has_changed_is_made_again(what: str, tfimg: Run, copy: Workspace) -> None:
-    here = {"TFIMG_WORKSPACE": str(copy.root)}
+def test_what_has_changed_is_made_again(what: str, tfimg: CliRunner, workspace_copy: Workspace) -> None:
+    here = {"TFIMG_WORKSPACE": str(workspace_copy.root)}
     tfimg(*MANY, **here)
     file = {
-        "lock": copy.lock(THREE[0], "packages"),
-        "script": copy.images / "build/install",
-        "suite": copy.validation / "judge.py",
+        "lock": workspace_copy.lock(THREE[0], "packages"),
+        "script": workspace_copy.images / "build/install",
+        "suite": workspace_copy.validation / "judge.py",
     }[what]
     file.write_text(f"{file.read_text()}# changed\n")
     changed = THREE[:1] if what == "lock" else THREE
-    again = tfimg(*MANY, "--json", **here).status
+    again = tfimg(*MANY, "--json", **here).statuses
     assert again == {name: "built" if name in changed else "unchanged" for name in THREE}
 
 
-def test_another_base_is_a_change(tfimg: Run, engine: FakeEngine) -> None:
+def test_another_base_is_a_change(tfimg: CliRunner, engine: FakeEngine) -> None:
     tfimg(*MANY)
     engine.remote = {name: f"{digest}{'-newer' * (':3.9-' in name)}" for name, digest in OFFICIAL.items()}
-    assert tfimg(*MANY, "--json").status == {
+    assert tfimg(*MANY, "--json").statuses == {
         name: "built" if name == THREE[0] else "unchanged" for name in THREE
     }
 
 
 def test_a_tag_that_was_taken_away_is_given_again_and_nothing_is_checked_twice(
-    tfimg: Run, engine: FakeEngine
+    tfimg: CliRunner, engine: FakeEngine
 ) -> None:
     tfimg(*MANY)
     del engine.names["tfimg/tensorflow:2.15"]
     ended = tfimg(*MANY, "--json")
-    assert ended.status == dict(zip(THREE, ["unchanged", "unchanged", "built"], strict=True))
-    assert ended.told("result")[-1]["reused"] is True
+    assert ended.statuses == dict(zip(THREE, ["unchanged", "unchanged", "built"], strict=True))
+    assert ended.events("result")[-1]["reused"] is True
     assert (len(engine.built), len(engine.ran)) == (4, 3)
     assert "tfimg/tensorflow:2.15" in engine.names
 
 
 @pytest.mark.parametrize("option", ["--no-cache", "--revalidate"])
-def test_what_was_shown_is_forgotten_on_demand(option: str, tfimg: Run, engine: FakeEngine) -> None:
+def test_what_was_shown_is_forgotten_on_demand(option: str, tfimg: CliRunner, engine: FakeEngine) -> None:
     tfimg(*MANY)
-    assert tfimg(*MANY, option, "--json").status == dict.fromkeys(THREE, "built")
+    assert tfimg(*MANY, option, "--json").statuses == dict.fromkeys(THREE, "built")
     assert len(engine.ran) == 6
     assert {order.fresh for order in engine.built[3:]} == {option == "--no-cache"}
 
 
-def test_a_report_of_another_aim_shows_nothing(tfimg: Run, engine: FakeEngine) -> None:
+def test_a_report_of_another_aim_shows_nothing(tfimg: CliRunner, engine: FakeEngine) -> None:
     tfimg(*MANY)
-    assert tfimg(*MANY, "--profile", "full", "--json").status == dict.fromkeys(THREE, "built")
+    assert tfimg(*MANY, "--profile", "full", "--json").statuses == dict.fromkeys(THREE, "built")
     assert len(engine.ran) == 6
 
 
 def test_one_failure_leaves_the_others_alone_and_ends_the_command_with_its_code(
-    tfimg: Run, edge: FakeEdge
+    tfimg: CliRunner, environment: TestEnvironment
 ) -> None:
-    engine = spoil(edge, THREE[1])
+    engine = spoil(environment, THREE[1])
     ended = tfimg(*MANY)
     assert (ended.code, ended.stdout.partition(" in ")[0]) == (16, "3 images: 2 built, 1 failed")
     assert ended.stderr.splitlines()[-1] == f"tfimg: No {THREE[1]}. Try."
@@ -227,54 +164,56 @@ def test_one_failure_leaves_the_others_alone_and_ends_the_command_with_its_code(
     assert f"tfimg/tensorflow:{THREE[2]}" in engine.names
 
 
-def test_several_failures_are_told_together(tfimg: Run, edge: FakeEdge) -> None:
-    spoil(edge, *THREE[:2])
+def test_several_failures_are_told_together(tfimg: CliRunner, environment: TestEnvironment) -> None:
+    spoil(environment, *THREE[:2])
     ended = tfimg(*MANY, "--json")
     assert (ended.code, ended.documents[-1]["error"]) == (26, "BatchFailed")
     assert ended.stderr == (
         f"tfimg: 2 of 3 images are not there:\n  {THREE[0]}: No {THREE[0]}.\n  {THREE[1]}: No {THREE[1]}.\n"
         "The same command again makes only these; --report FILE.html keeps every reason.\n"
     )
-    failed = next(one for one in ended.told("result") if one["identifier"] == THREE[0])
+    failed = next(one for one in ended.events("result") if one["identifier"] == THREE[0])
     assert (failed["status"], failed["error"], failed["exit_code"]) == ("failed", "BuildError", 16)
     assert failed["reason"] == f"No {THREE[0]}. Try."
 
 
-def test_a_defect_is_a_result_too(tfimg: Run, edge: FakeEdge) -> None:
-    edge.answers = Picky({THREE[0]: ZeroDivisionError("oh")})
+def test_a_defect_is_a_result_too(tfimg: CliRunner, environment: TestEnvironment) -> None:
+    environment.docker = Picky({THREE[0]: ZeroDivisionError("oh")})
     ended = tfimg(*MANY)
     assert (ended.code, ended.stdout.partition(" in ")[0]) == (70, "3 images: 2 built, 1 failed")
     assert "tfimg has a defect: ZeroDivisionError: oh." in ended.stderr
 
 
 def test_an_image_whose_checks_fail_gets_no_tag_and_its_report_is_kept(
-    tfimg: Run, engine: FakeEngine, state: Path
+    tfimg: CliRunner, engine: FakeEngine, journal_folder: Path
 ) -> None:
     engine.story = said(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done(1), status=1)
     ended = tfimg("build", THREE[0])
     assert (ended.code, engine.names) == (20, {})
-    report = state / f"batch/reports/{THREE[0]}.json"
+    report = journal_folder / f"reports/{THREE[0]}.json"
     assert "a failed: 1 is not 2. No tag was given. " in ended.stderr
     assert ended.stderr.endswith(f"`tfimg report {report}` shows the whole evidence.\n")
     assert json.loads(report.read_text())["verdict"] == "failed"
     engine.story = STORY
-    assert tfimg("build", THREE[0], "--json").status == {THREE[0]: "built"}, "a red report is not kept"
+    assert tfimg("build", THREE[0], "--json").statuses == {THREE[0]: "built"}, "a red report is not kept"
 
 
 def test_what_cannot_be_built_is_told_and_stops_nothing(
-    tfimg: Run, copy: Workspace, engine: FakeEngine
+    tfimg: CliRunner, workspace_copy: Workspace, engine: FakeEngine
 ) -> None:
-    shutil.rmtree(copy.locks(THREE[1]))
-    ended = tfimg("build", "2.15.1-cpu-*", "--json", TFIMG_WORKSPACE=str(copy.root))
+    shutil.rmtree(workspace_copy.locks(THREE[1]))
+    ended = tfimg("build", "2.15.1-cpu-*", "--json", TFIMG_WORKSPACE=str(workspace_copy.root))
     assert ended.code == 5, "its own code: it is the only one"
     errors = {
-        one["identifier"]: one["error"] for one in ended.told("result") if one["status"] == "unbuildable"
+        one["identifier"]: one["error"] for one in ended.events("result") if one["status"] == "unbuildable"
     }
     assert errors == {THREE[1]: "LockError"}
     assert len(engine.built) == 2
 
 
-def test_images_for_another_platform_are_left_out_and_it_is_said(tfimg: Run, engine: FakeEngine) -> None:
+def test_images_for_another_platform_are_left_out_and_it_is_said(
+    tfimg: CliRunner, engine: FakeEngine
+) -> None:
     ended = tfimg("build", "2.15.1-cpu-*")
     assert ended.code == 0
     assert "Left out: 3 images that this version cannot build.\n" in ended.stderr
@@ -282,11 +221,11 @@ def test_images_for_another_platform_are_left_out_and_it_is_said(tfimg: Run, eng
     assert tfimg("build", "2.15.1-cpu-py3.11-arm64").code == 8, "its own code where it is alone"
 
 
-def test_a_base_that_cannot_be_had_is_looked_for_once(tfimg: Run, engine: FakeEngine) -> None:
+def test_a_base_that_cannot_be_had_is_looked_for_once(tfimg: CliRunner, engine: FakeEngine) -> None:
     engine.remote = {}
     ended = tfimg("build", "2.1[56].*-cpu-py3.10", "--json")
-    assert (ended.code, {one["error"] for one in ended.told("result")}) == (26, {"BaseError"})
-    assert len(ended.told("result")) == 5
+    assert (ended.code, {one["error"] for one in ended.events("result")}) == (26, {"BaseError"})
+    assert len(ended.events("result")) == 5
 
 
 @pytest.mark.parametrize(
@@ -305,18 +244,20 @@ def test_a_base_that_cannot_be_had_is_looked_for_once(tfimg: Run, engine: FakeEn
     ids=["request", "all", "one", "mirror"],
 )  # fmt: skip
 def test_what_does_not_go_together_is_refused(
-    argv: list[str], sentence: str, tfimg: Run, engine: FakeEngine
+    argv: list[str], sentence: str, tfimg: CliRunner, engine: FakeEngine
 ) -> None:
     ended = tfimg("build", *argv)
     assert (ended.code, ended.stderr, engine.asked) == (2, f"tfimg: {sentence}\n", [])
 
 
-def test_a_pattern_that_matches_nothing_is_refused(tfimg: Run) -> None:
+def test_a_pattern_that_matches_nothing_is_refused(tfimg: CliRunner) -> None:
     assert tfimg("build", "2.9").code == 4
 
 
-def test_a_summary_is_written_in_three_forms(tfimg: Run, edge: FakeEdge, tmp_path: Path) -> None:
-    spoil(edge, THREE[1])
+def test_a_summary_is_written_in_three_forms(
+    tfimg: CliRunner, environment: TestEnvironment, tmp_path: Path
+) -> None:
+    spoil(environment, THREE[1])
     files = [tmp_path / f"summary{suffix}" for suffix in (".json", ".xml", ".html")]
     tfimg(*MANY, *(word for file in files for word in ("--report", str(file))))
     document = json.loads(files[0].read_text())
@@ -327,21 +268,21 @@ def test_a_summary_is_written_in_three_forms(tfimg: Run, edge: FakeEdge, tmp_pat
 
 
 def test_evidence_is_recorded_for_each_image_also_for_an_unchanged_one(
-    tfimg: Run, copy: Workspace, engine: FakeEngine
+    tfimg: CliRunner, workspace_copy: Workspace, engine: FakeEngine
 ) -> None:
-    here = {"TFIMG_WORKSPACE": str(copy.root)}
+    here = {"TFIMG_WORKSPACE": str(workspace_copy.root)}
     for name in THREE:
-        copy.evidence(name).unlink(missing_ok=True)
+        workspace_copy.evidence(name).unlink(missing_ok=True)
     tfimg(*MANY, **here)
-    assert not copy.evidence(THREE[0]).exists()
-    assert tfimg(*MANY, "--record", "--json", **here).status == dict.fromkeys(THREE, "unchanged")
+    assert not workspace_copy.evidence(THREE[0]).exists()
+    assert tfimg(*MANY, "--record", "--json", **here).statuses == dict.fromkeys(THREE, "unchanged")
     for name in THREE:
-        report = json.loads(copy.evidence(name).read_text())
+        report = json.loads(workspace_copy.evidence(name).read_text())
         tag = f"tfimg/tensorflow:{name}"
         assert (report["level"], report["digest"]) == ("validated", engine.names[tag].digest)
 
 
-def test_lines_tell_the_turns(tfimg: Run) -> None:
+def test_lines_tell_the_turns(tfimg: CliRunner) -> None:
     lines = tfimg("build", THREE[2]).stderr.splitlines()
     assert lines[0] == f"{'':8}  started      {THREE[2]}"
     assert lines[1].startswith("Base: registry docker.io/library/python:3.11-slim-bookworm")
@@ -352,15 +293,15 @@ def test_lines_tell_the_turns(tfimg: Run) -> None:
 
 
 def test_what_a_killed_run_left_is_removed_and_what_others_make_is_not(
-    tfimg: Run, engine: FakeEngine, state: Path
+    tfimg: CliRunner, engine: FakeEngine, journal_folder: Path
 ) -> None:
     ours, theirs = "tfimg/candidate:2.15.1-cpu-py3.9-00000001", "tfimg/candidate:2.15.1-cpu-py3.9-00000002"
-    with open_journal(state / "batch") as journal:
+    with open_journal(journal_folder) as journal:
         journal.note("run")
         journal.note("start", identifier=THREE[0], candidate=ours, engine=engine.host)
-    with (state / "batch/journal.jsonl").open("a") as file:
+    with (journal_folder / "journal.jsonl").open("a") as file:
         file.write('{"event": "start", "identifier": "torn", "candi')
-    left = StoredImage(digest="sha256:left", layers=(), unpacked_bytes=0, labels={})
+    left = stored_image("sha256:left")
     engine.names = {ours: left, theirs: replace(left, digest="sha256:others")}
     ended = tfimg(*MANY)
     assert ended.code == 0
@@ -370,8 +311,10 @@ def test_what_a_killed_run_left_is_removed_and_what_others_make_is_not(
     assert "Going on" not in tfimg(*MANY).stderr
 
 
-def test_a_second_run_says_that_there_is_a_first(tfimg: Run, engine: FakeEngine, state: Path) -> None:
-    with open_journal(state / "batch"):
+def test_a_second_run_says_that_there_is_a_first(
+    tfimg: CliRunner, engine: FakeEngine, journal_folder: Path
+) -> None:
+    with open_journal(journal_folder):
         ended = tfimg(*MANY)
     assert (ended.code, engine.built) == (27, [])
     assert ended.stderr.startswith(
@@ -380,7 +323,9 @@ def test_a_second_run_says_that_there_is_a_first(tfimg: Run, engine: FakeEngine,
     assert tfimg(*MANY).code == 0
 
 
-def test_ctrl_c_ends_what_runs_and_the_next_run_goes_on(tfimg: Run, edge: FakeEdge, state: Path) -> None:
+def test_ctrl_c_ends_what_runs_and_the_next_run_goes_on(
+    tfimg: CliRunner, environment: TestEnvironment, journal_folder: Path
+) -> None:
     """A real signal, while one build waits for its end; another has ended already, and a third has not begun."""
     waiting, ended = threading.Event(), threading.Event()
 
@@ -391,19 +336,19 @@ def test_ctrl_c_ends_what_runs_and_the_next_run_goes_on(tfimg: Run, edge: FakeEd
                 assert ended.wait(30)
 
     engine = Picky({THREE[1]: BuildError("It was ended.", next_step="")}, during)
-    edge.answers = engine
+    environment.docker = engine
     sender = threading.Thread(target=lambda: (waiting.wait(), os.kill(os.getpid(), signal.SIGINT)))
     sender.start()
     stopped = tfimg(*MANY, "--jobs", "1", "--json")
     sender.join()
     assert (stopped.code, ended.is_set()) == (130, True)
-    assert stopped.status == dict(zip(THREE, ["built", "interrupted", "interrupted"], strict=True))
+    assert stopped.statuses == dict(zip(THREE, ["built", "interrupted", "interrupted"], strict=True))
     assert stopped.documents[-2]["event"] == "summary"
     assert not any("candidate" in name for name in engine.names)
-    *_, last = (json.loads(line) for line in (state / "batch/journal.jsonl").read_text().splitlines())
+    *_, last = (json.loads(line) for line in (journal_folder / "journal.jsonl").read_text().splitlines())
     assert last["event"] == "interrupted"
-    edge.answers = FakeEngine(story=STORY, remote=OFFICIAL, names=engine.names)
-    assert tfimg(*MANY, "--json").status == dict(zip(THREE, ["unchanged", "built", "built"], strict=True))
+    environment.docker = FakeEngine(story=STORY, remote=OFFICIAL, names=engine.names)
+    assert tfimg(*MANY, "--json").statuses == dict(zip(THREE, ["unchanged", "built", "built"], strict=True))
 
 
 # Several engines
@@ -414,34 +359,40 @@ def elsewhere(name: str, engine: FakeEngine) -> FakeEngine:
     return engine
 
 
-def test_builders_share_the_images_and_one_makes_what_another_loses(tfimg: Run, edge: FakeEdge) -> None:
+def test_builders_share_the_images_and_one_makes_what_another_loses(
+    tfimg: CliRunner, environment: TestEnvironment
+) -> None:
     gone = EngineUnavailable("It is gone.", next_step="Start it.")
-    edge.builders = {
+    environment.builders = {
         "a": elsewhere("a", Picky(dict.fromkeys(THREE, gone))),
         "b": elsewhere("b", FakeEngine(story=STORY, remote=OFFICIAL)),
     }
     ended = tfimg(*MANY, "--builder", "a", "--builder", "b", "--json")
-    assert (ended.code, ended.status) == (0, dict.fromkeys(THREE, "built"))
-    assert {one["engine"] for one in ended.told("result")} == {"unix:///b"}
-    assert 1 <= len(ended.told("requeued")) <= 3
-    assert len(edge.builders["b"].names) == 8
+    assert (ended.code, ended.statuses) == (0, dict.fromkeys(THREE, "built"))
+    assert {one["engine"] for one in ended.events("result")} == {"unix:///b"}
+    assert 1 <= len(ended.events("requeued")) <= 3
+    assert len(environment.builders["b"].names) == 8
     again = tfimg(*MANY, "--builder", "a", "--builder", "b", "--json")
-    assert again.status == dict.fromkeys(THREE, "unchanged")
+    assert again.statuses == dict.fromkeys(THREE, "unchanged")
 
 
-def test_without_any_builder_left_the_images_fail_with_that_reason(tfimg: Run, edge: FakeEdge) -> None:
+def test_without_any_builder_left_the_images_fail_with_that_reason(
+    tfimg: CliRunner, environment: TestEnvironment
+) -> None:
     gone = EngineUnavailable("It is gone.", next_step="Start it.")
-    edge.builders = {"a": Picky(dict.fromkeys(THREE, gone))}
+    environment.builders = {"a": Picky(dict.fromkeys(THREE, gone))}
     ended = tfimg(*MANY, "--builder", "a", "--json")
-    assert (ended.code, ended.status) == (26, dict.fromkeys(THREE, "failed"))
-    assert {one["reason"] for one in ended.told("result")} == {"It is gone. Start it."}
+    assert (ended.code, ended.statuses) == (26, dict.fromkeys(THREE, "failed"))
+    assert {one["reason"] for one in ended.events("result")} == {"It is gone. Start it."}
 
 
 # Room
 
 
-def test_a_disk_without_room_is_cleared_of_what_is_ours_and_then_told(tfimg: Run, engine: FakeEngine) -> None:
-    nameless = StoredImage(digest="sha256:old", layers=(), unpacked_bytes=0, labels={"tfimg.identifier": "x"})
+def test_a_disk_without_room_is_cleared_of_what_is_ours_and_then_told(
+    tfimg: CliRunner, engine: FakeEngine
+) -> None:
+    nameless = stored_image("sha256:old", identifier="x")
     foreign = replace(nameless, digest="sha256:theirs", labels={})
     engine.names = {image.digest: image for image in (nameless, foreign)}
     engine.left = Resources(cpus=4, memory_bytes=10**11, disk_bytes=10**9)
@@ -452,31 +403,31 @@ def test_a_disk_without_room_is_cleared_of_what_is_ours_and_then_told(tfimg: Run
     assert "prune_cache" not in engine.asked, "the cache is everybody's"
 
 
-def test_the_cache_of_tfimg_s_own_engine_is_cleared_too(tfimg: Run, engine: FakeEngine, state: Path) -> None:
-    engine.found = replace(engine.found, host=f"unix://{state}/engine/docker.sock")
+def test_the_cache_of_tfimg_s_own_engine_is_cleared_too(tfimg: CliRunner, engine: FakeEngine) -> None:
+    engine.found = replace(engine.found, host=f"unix://{tfimg.state}/engine/docker.sock")
     engine.left = Resources(cpus=4, memory_bytes=10**11, disk_bytes=10**9)
     assert tfimg("build", THREE[0]).code == 13
     assert "prune_cache" in engine.asked
 
 
-def test_a_run_over_everything_that_changes_nothing_is_over_at_once(
-    tfimg: Run, engine: FakeEngine, specs: Sequence[ImageSpec]
+def test_a_run_over_many_images_that_changes_nothing_is_over_at_once(
+    tfimg: CliRunner, engine: FakeEngine, specs: Sequence[ImageSpec]
 ) -> None:
     """The bound of 2 s is for 90 images, and of this process's own time, since the machine may be busy."""
-    many = ("build", "*-cpu-py3.?", "*-cpu-py3.1?", "--json")
-    count = sum((spec.platform, spec.device) == ("linux/amd64", "cpu") for spec in specs)
+    many = ("build", "*-cpu-py3.11", "--json")
+    count = sum(spec.identifier.endswith("-cpu-py3.11") for spec in specs)
     assert tfimg(*many, "--jobs", "8").code == 0
     engine.asked.clear()
     began = time.process_time()
     ended = tfimg(*many)
     seconds = time.process_time() - began
-    assert list(ended.status.values()) == ["unchanged"] * count
+    assert list(ended.statuses.values()) == ["unchanged"] * count
     assert engine.asked == ["inventory"]
     assert seconds < 2.0 * count / 90
 
 
-def test_all_are_all(tfimg: Run, engine: FakeEngine, specs: Sequence[ImageSpec]) -> None:
+def test_all_are_all(tfimg: CliRunner, engine: FakeEngine, specs: Sequence[ImageSpec]) -> None:
     engine.remote = {}  # no base can be had, and so nothing is built
     ended = tfimg("build", "--all", "--base", "registry", "--json")
     assert (ended.code, engine.built) == (26, [])
-    assert set(ended.status) == {spec.identifier for spec in specs if spec.platform == "linux/amd64"}
+    assert set(ended.statuses) == {spec.identifier for spec in specs if spec.platform == "linux/amd64"}

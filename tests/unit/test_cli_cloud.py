@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from support.cli import CliResult
+from support.cli import CliResult, CliRunner
 from support.machine_orders import KEY
 from tfimg import __version__
-from tfimg.cli import main
 from tfimg.cli.parser import build_parser
 from tfimg.cli.parser.cloud import NAMES
 from tfimg.host.cloud.clouds import CLOUDS
@@ -21,18 +20,13 @@ GPU = "registry.example:5000/team/tensorflow:2.15-gpu"
 
 
 @pytest.fixture
-def cloud_init(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+def cloud_init(tfimg: CliRunner, tmp_path: Path) -> Run:
     """Runs the command for AWS, with a key."""
     (tmp_path / "tfimg.pub").write_text(KEY)
 
     def run(*argv: str, image: str = GPU, what: tuple[str, ...] = ("--jupyter",)) -> CliResult:
         key = ["--key", str(tmp_path / "tfimg.pub")]
-        try:
-            code = main(["cloud-init", "--cloud", "aws", "--image", image, *key, *what, *argv], {})
-        except SystemExit as end:  # argparse
-            code = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return CliResult(code, out, err)
+        return tfimg("cloud-init", "--cloud", "aws", "--image", image, *key, *what, *argv)
 
     return run
 
@@ -103,10 +97,10 @@ def test_a_key_that_is_not_there_is_told(cloud_init: Run) -> None:
     assert "/nowhere/tfimg.pub: no such file" in ended.stderr
 
 
-def test_no_key_means_no_user_data(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["cloud-init", "--cloud", "aws", "--image", GPU, "--jupyter"], {})
-    assert "--key" in capsys.readouterr().err
+def test_no_key_means_no_user_data(tfimg: CliRunner) -> None:
+    ended = tfimg("cloud-init", "--cloud", "aws", "--image", GPU, "--jupyter")
+    assert (ended.code, ended.stdout) == (2, "")
+    assert "--key" in ended.stderr
 
 
 def test_it_is_either_jupyter_or_a_command(cloud_init: Run) -> None:

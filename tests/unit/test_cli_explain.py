@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from support.cli import CliRunner
+from support.environment import TestEnvironment
 from support.hosts import plain
 from support.memory_engine import capabilities, toolkit
-from tfimg.cli import main
 from tfimg.cli.context import Context
-from tfimg.cli.edge import Edge
 from tfimg.cli.explain import MOST, explaining
 from tfimg.engine.network import HostNetwork
 from tfimg.errors import BuildError, EngineRefused, NoAccelerator, TfimgError, Unexplained
@@ -29,18 +28,10 @@ from tfimg.workspace import Workspace
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 
-Run = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture
-def explain(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command, without a workspace of its own."""
-
-    def run(*argv: str) -> tuple[int, str, str]:
-        code = main(("explain", *argv), {"PATH": os.defpath})
-        return (code, *capsys.readouterr())
-
-    return run
+def explain(tfimg: CliRunner) -> CliRunner:
+    return replace(tfimg, prefix=("explain",))
 
 
 @pytest.fixture
@@ -49,10 +40,10 @@ def piped(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
     return lambda given: monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
 
 
-def test_people_read_cause_proof_remedy_and_whose_fault_it_is(explain: Run) -> None:
-    code, out, err = explain(str(LOGS / "stub-libcuda.log"))
-    assert (code, err) == (0, "")
-    first, second = out.split("\n\n")
+def test_people_read_cause_proof_remedy_and_whose_fault_it_is(explain: CliRunner) -> None:
+    ended = explain(str(LOGS / "stub-libcuda.log"))
+    assert (ended.code, ended.stderr) == (0, "")
+    first, second = ended.stdout.split("\n\n")
     assert [line.partition(" ")[0] for line in first.splitlines()] == [
         "found",
         "fault",
@@ -65,10 +56,10 @@ def test_people_read_cause_proof_remedy_and_whose_fault_it_is(explain: Run) -> N
     assert "found   factory-registered\nfault   nothing: it is harmless\n" in second
 
 
-def test_programs_read_one_object(explain: Run) -> None:
-    code, out, err = explain(str(LOGS / "pkg-resources.log"), "--json")
-    assert (code, err) == (0, "")
-    (one,) = json.loads(out)["explanations"]
+def test_programs_read_one_object(explain: CliRunner) -> None:
+    ended = explain(str(LOGS / "pkg-resources.log"), "--json")
+    assert (ended.code, ended.stderr) == (0, "")
+    (one,) = ended.json["explanations"]
     assert list(one) == ["signature", "fault", "cause", "proof", "remedy"]
     assert (one["signature"], one["fault"]) == ("pkg-resources", "image")
     assert one["proof"] == "ModuleNotFoundError: No module named 'pkg_resources'"
@@ -77,18 +68,18 @@ def test_programs_read_one_object(explain: Run) -> None:
 @pytest.mark.parametrize("argv", [(), ("-",)])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 def test_a_log_comes_through_a_pipe(
-    explain: Run, piped: Callable[[bytes], None], argv: tuple[str, ...], encoding: str
+    explain: CliRunner, piped: Callable[[bytes], None], argv: tuple[str, ...], encoding: str
 ) -> None:
     piped("Bus error (core dumped)\n".encode(encoding))
-    code, out, _ = explain(*argv)
-    assert (code, out.partition("\n")[0]) == (0, "found   bus-error")
+    ended = explain(*argv)
+    assert (ended.code, ended.stdout.partition("\n")[0]) == (0, "found   bus-error")
 
 
-def test_bytes_that_are_no_text_do_no_harm(explain: Run, piped: Callable[[bytes], None]) -> None:
+def test_bytes_that_are_no_text_do_no_harm(explain: CliRunner, piped: Callable[[bytes], None]) -> None:
     piped(b"\xff\xfe\xff\x00\x80" * 100 + b"\n")
-    assert explain()[0] == Unexplained.exit_code
+    assert explain().code == Unexplained.exit_code
     piped(b"\x80\x81 No module named 'pkg_resources'\n")
-    assert explain()[0] == 0
+    assert explain().code == 0
 
 
 @pytest.mark.parametrize(
@@ -100,36 +91,36 @@ def test_bytes_that_are_no_text_do_no_harm(explain: Run, piped: Callable[[bytes]
     ],
 )
 def test_what_is_not_known_is_said(
-    explain: Run, piped: Callable[[bytes], None], given: bytes, words: str
+    explain: CliRunner, piped: Callable[[bytes], None], given: bytes, words: str
 ) -> None:
     piped(given)
-    code, out, err = explain()
-    assert code == 22
-    assert words in err
-    assert ("harmless" in out) == ("harmless" in err)
+    ended = explain()
+    assert ended.code == 22
+    assert words in ended.stderr
+    assert ("harmless" in ended.stdout) == ("harmless" in ended.stderr)
 
 
-def test_a_program_is_told_too(explain: Run, piped: Callable[[bytes], None]) -> None:
+def test_a_program_is_told_too(explain: CliRunner, piped: Callable[[bytes], None]) -> None:
     piped(b"all is well\n")
-    code, out, _ = explain("--json")
-    found, error = map(json.loads, out.splitlines())
-    assert (code, found) == (22, {"explanations": []})
+    ended = explain("--json")
+    found, error = ended.documents
+    assert (ended.code, found) == (22, {"explanations": []})
     assert error["error"] == "Unexplained"
 
 
-def test_a_terminal_is_not_waited_for(explain: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_is_not_waited_for(explain: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = os.openpty()
     with os.fdopen(there) as terminal, os.fdopen(here):
         monkeypatch.setattr("sys.stdin", terminal)
-        code, _, err = explain()
-    assert code == 2
-    assert "standard input is a terminal" in err
-    assert "docker logs NAME 2>&1 | tfimg explain" in err
+        ended = explain()
+    assert ended.code == 2
+    assert "standard input is a terminal" in ended.stderr
+    assert "docker logs NAME 2>&1 | tfimg explain" in ended.stderr
 
 
-def test_a_closed_standard_input_is_an_empty_log(explain: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_standard_input_is_an_empty_log(explain: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
-    assert explain()[0] == 22
+    assert explain().code == 22
 
 
 @pytest.mark.parametrize(
@@ -141,16 +132,16 @@ def test_a_closed_standard_input_is_an_empty_log(explain: Run, monkeypatch: pyte
         ("/", 9, "directory"),
     ],
 )
-def test_a_file_that_is_no_log(explain: Run, file: str, code: int, words: str) -> None:
-    ended, out, err = explain(file)
-    assert (ended, out) == (code, "")
-    assert words in err
+def test_a_file_that_is_no_log(explain: CliRunner, file: str, code: int, words: str) -> None:
+    ended = explain(file)
+    assert (ended.code, ended.stdout) == (code, "")
+    assert words in ended.stderr
 
 
 def failing(error: TfimgError) -> TfimgError:
     """What becomes of an error of the build or the engine."""
     arguments: Any = argparse.Namespace(json=False)
-    with pytest.raises(TfimgError) as caught, explaining(Context(arguments, {}, Edge())):
+    with pytest.raises(TfimgError) as caught, explaining(Context(arguments, {}, TestEnvironment())):
         raise error
     return caught.value
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from copy import deepcopy
+from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.cli import CliResult
+from support.cli import CliRunner
+from support.environment import TestEnvironment
 from support.inventories import INVENTORY
 from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.signing import OURS
 from support.statements import ON_GPU, said
-from tfimg.cli import main
 from tfimg.cli.difference_text import _change
-from tfimg.cli.edge import Edge
 from tfimg.contents.difference import PartSize
 from tfimg.engine.protocol import Exit, Line, StoredImage, StoredLayer
 from tfimg.evidence.attach import attach
@@ -54,57 +51,34 @@ def add(
     return image.digest
 
 
-@dataclass
-class LookEdge(Edge):
-    """One registry for every name, an engine that knows one image, a machine with one secret."""
-
-    answers: MemoryRegistry = field(default_factory=MemoryRegistry)
-    runs: FakeEngine = field(default_factory=FakeEngine)
-
-    def registry(self, *_: Any, **__: Any) -> MemoryRegistry:
-        return self.answers
-
-    def runner(self, *_: object) -> FakeEngine:
-        return self.runs
-
-    def pip_settings(self) -> dict[str, str]:
-        return {}
-
-    def secrets(self, *_: object) -> tuple[Rule, ...]:
-        return (Rule(kind="index", what="the host of UV_INDEX", pattern=rb"index\.corp\.test"),)
+@pytest.fixture(scope="module")
+def two_releases() -> MemoryRegistry:
+    registry = MemoryRegistry()
+    add(registry, "2.15.0", "2.15.0", numpy="1.26.3")
+    add(registry, "2.15.1", "2.15.1", seconds=20.0)
+    registry.named["2.15"] = registry.named["2.15.1"]
+    return registry
 
 
 @pytest.fixture
-def edge() -> LookEdge:
-    edge = LookEdge()
-    add(edge.answers, "2.15.0", "2.15.0", numpy="1.26.3")
-    add(edge.answers, "2.15.1", "2.15.1", seconds=20.0)
-    edge.answers.named["2.15"] = edge.answers.named["2.15.1"]
-    return edge
-
-
-Run = Callable[..., CliResult]
+def registry(two_releases: MemoryRegistry) -> MemoryRegistry:
+    """A registry of two releases; a test may add to it."""
+    return deepcopy(two_releases)
 
 
 @pytest.fixture
-def tfimg(edge: LookEdge, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Run a command in this process."""
-
-    def run(*argv: str, **environ: str) -> CliResult:
-        code = main(argv, {"TFIMG_STATE": str(tmp_path / "state"), **environ}, edge)
-        return CliResult(code, *capsys.readouterr())
-
-    return run
+def engine() -> FakeEngine:
+    return FakeEngine()
 
 
 @pytest.fixture
-def key(tmp_path: Path) -> str:
-    file = tmp_path / "tfimg.pub"
-    file.write_bytes(OURS.verifying.pem)
-    return str(file)
+def environment(registry: MemoryRegistry, engine: FakeEngine) -> TestEnvironment:
+    """One registry for every name, and one secret."""
+    rule = Rule(kind="index", what="the host of UV_INDEX", pattern=rb"index\.corp\.test")
+    return TestEnvironment(docker=engine, registries=registry, secret_rules=(rule,))
 
 
-def test_inspect_shows_row_versions_layers_evidence_and_packages(tfimg: Run, key: str) -> None:
+def test_inspect_shows_row_versions_layers_evidence_and_packages(tfimg: CliRunner, key: str) -> None:
     ended = tfimg("inspect", f"{NAME}:2.15.1", "--key", key)
     assert ended.code == 0, ended.stderr
     lines = [" ".join(line.split()) for line in ended.stdout.splitlines()]
@@ -122,16 +96,16 @@ def test_inspect_shows_row_versions_layers_evidence_and_packages(tfimg: Run, key
         assert line in lines
 
 
-def test_inspect_without_a_key_says_that_nobody_was_believed(tfimg: Run) -> None:
+def test_inspect_without_a_key_says_that_nobody_was_believed(tfimg: CliRunner) -> None:
     text = tfimg("inspect", f"{NAME}:2.15.1").stdout
     assert "no: no key was named" in text
     assert "validated, as a test result says that is not verified" in text
     assert "as its bill of materials says, which is not verified" in text
 
 
-def test_inspect_tells_programs_everything(tfimg: Run, edge: LookEdge, key: str) -> None:
+def test_inspect_tells_programs_everything(tfimg: CliRunner, registry: MemoryRegistry, key: str) -> None:
     told = tfimg("inspect", f"{NAME}:2.15", "--key", key, "--json").documents[-1]
-    assert told["digest"] == edge.answers.named["2.15.1"]
+    assert told["digest"] == registry.named["2.15.1"]
     assert told["row"]["identifier"] == "2.15.1-cuda12.2-py3.11"
     assert told["contents"]["libraries"] == {"nvidia-cudnn-cu12": "8.9.4.25"}
     assert told["environment"] == {"RELEASE": "2.15.1"}
@@ -140,22 +114,22 @@ def test_inspect_tells_programs_everything(tfimg: Run, edge: LookEdge, key: str)
     assert told["tested"]["level"] == "validated"
 
 
-def test_inspect_of_an_image_that_the_matrix_does_not_know_says_so(tfimg: Run, edge: LookEdge) -> None:
-    put_image(edge.answers, "1", config={"Labels": {"tfimg.identifier": "9.9-cpu"}})
-    put_image(edge.answers, "2")
+def test_inspect_of_an_image_that_the_matrix_does_not_know_says_so(
+    tfimg: CliRunner, registry: MemoryRegistry
+) -> None:
+    put_image(registry, "1", config={"Labels": {"tfimg.identifier": "9.9-cpu"}})
+    put_image(registry, "2")
     assert "none: this matrix has no 9.9-cpu" in tfimg("inspect", f"{NAME}:1").stdout
     assert "none: the image does not say what it is" in tfimg("inspect", f"{NAME}:2").stdout
     assert "Evidence: none is attached" in tfimg("inspect", f"{NAME}:2").stdout
 
 
-def test_inspect_makes_what_an_image_says_harmless(tfimg: Run, edge: LookEdge) -> None:
-    put_image(
-        edge.answers, "1", config={"Labels": {"org.opencontainers.image.title": "\x1b[31m[bold]evil\x07"}}
-    )
+def test_inspect_makes_what_an_image_says_harmless(tfimg: CliRunner, registry: MemoryRegistry) -> None:
+    put_image(registry, "1", config={"Labels": {"org.opencontainers.image.title": "\x1b[31m[bold]evil\x07"}})
     assert "[bold]evil\\x07" in tfimg("inspect", f"{NAME}:1").stdout
 
 
-def test_inspect_asks_an_image_in_the_engine_what_it_holds(tfimg: Run, edge: LookEdge) -> None:
+def test_inspect_asks_an_image_in_the_engine_what_it_holds(tfimg: CliRunner, engine: FakeEngine) -> None:
     layer = StoredLayer(digest="sha256:" + "a" * 64, media_type="tar+zstd", size=5_000_000)
     image = StoredImage(
         digest="sha256:" + "b" * 64,
@@ -164,8 +138,8 @@ def test_inspect_asks_an_image_in_the_engine_what_it_holds(tfimg: Run, edge: Loo
         labels=labels("2.15.1"),
         content="c",
     )
-    edge.runs.names |= {"tfimg/tensorflow:2.15": image, "tfimg/tensorflow:other": image}
-    edge.runs.story = [Line(stream="stdout", text=json.dumps(INVENTORY)), Exit(status=0, out_of_memory=False)]
+    engine.names |= {"tfimg/tensorflow:2.15": image, "tfimg/tensorflow:other": image}
+    engine.story = [Line(stream="stdout", text=json.dumps(INVENTORY)), Exit(status=0, out_of_memory=False)]
     ended = tfimg("inspect", "--local", "tfimg/tensorflow:2.15")
     assert ended.code == 0, ended.stderr
     lines = [" ".join(line.split()) for line in ended.stdout.splitlines()]
@@ -176,12 +150,12 @@ def test_inspect_asks_an_image_in_the_engine_what_it_holds(tfimg: Run, edge: Loo
 
 
 @pytest.mark.parametrize("command", ["inspect", "scan"])
-def test_an_image_that_the_engine_lacks_is_told(tfimg: Run, command: str) -> None:
+def test_an_image_that_the_engine_lacks_is_told(tfimg: CliRunner, command: str) -> None:
     ended = tfimg(command, "--local", "none:1")
     assert (ended.code, "The engine has no image none:1" in ended.stderr) == (2, True)
 
 
-def test_diff_shows_what_is_another(tfimg: Run) -> None:
+def test_diff_shows_what_is_another(tfimg: CliRunner) -> None:
     ended = tfimg("diff", f"{NAME}:2.15.0", f"{NAME}:2.15.1")
     assert ended.code == 0, ended.stderr
     lines = [" ".join(line.split()) for line in ended.stdout.splitlines()]
@@ -201,7 +175,7 @@ def test_a_part_that_is_as_large_as_before_has_no_sign_of_its_own() -> None:
     )
 
 
-def test_diff_as_markdown_is_an_entry_of_a_changelog(tfimg: Run) -> None:
+def test_diff_as_markdown_is_an_entry_of_a_changelog(tfimg: CliRunner) -> None:
     text = tfimg("diff", f"{NAME}:2.15.0", f"{NAME}:2.15.1", "--markdown").stdout
     assert text.startswith("## 2.15.1-cuda12.2-py3.11\n\n`sha256:")
     assert (
@@ -212,14 +186,14 @@ def test_diff_as_markdown_is_an_entry_of_a_changelog(tfimg: Run) -> None:
     assert "### Timings\n\n- the whole suite: 14.2 s → 20.0 s (+40.4%)\n" in text
 
 
-def test_markdown_is_not_broken_by_what_an_image_says(tfimg: Run, edge: LookEdge) -> None:
+def test_markdown_is_not_broken_by_what_an_image_says(tfimg: CliRunner, registry: MemoryRegistry) -> None:
     for tag, value in (("1", "a"), ("2", "`|<b>\n# x\x1b[31m")):
-        put_image(edge.answers, tag, config={"Env": [f"A_B|={value}"]})
+        put_image(registry, tag, config={"Env": [f"A_B|={value}"]})
     text = tfimg("diff", f"{NAME}:1", f"{NAME}:2", "--markdown").stdout
     assert "- **A\\_B\\|**: `a` → `'|<b> # x`\n" in text
 
 
-def test_diff_tells_programs_the_same(tfimg: Run) -> None:
+def test_diff_tells_programs_the_same(tfimg: CliRunner) -> None:
     told = tfimg("diff", f"{NAME}:2.15.0", f"{NAME}:2.15.1", "--json").documents[-1]
     assert told["packages"][0] == {"name": "numpy", "before": "1.26.3", "after": "1.26.4"}
     assert told["seconds"] == {"check": "the whole suite", "before": 14.25, "after": 20.0}
@@ -227,27 +201,27 @@ def test_diff_tells_programs_the_same(tfimg: Run) -> None:
     assert told["same"] is False
 
 
-def test_diff_of_an_image_with_itself_says_so(tfimg: Run) -> None:
+def test_diff_of_an_image_with_itself_says_so(tfimg: CliRunner) -> None:
     assert "They are the same image." in tfimg("diff", f"{NAME}:2.15", f"{NAME}:2.15.1").stdout
 
 
-def test_diff_says_what_could_not_be_compared(tfimg: Run, edge: LookEdge) -> None:
-    put_image(edge.answers, "plain")
+def test_diff_says_what_could_not_be_compared(tfimg: CliRunner, registry: MemoryRegistry) -> None:
+    put_image(registry, "plain")
     text = tfimg("diff", f"{NAME}:plain", f"{NAME}:2.15.1").stdout
     assert "has no validation report: checks and timings are not compared." in text
     assert "learnt in two ways: bill of materials and layers" in text
 
 
-def test_scan_of_a_clean_image_says_what_was_looked_for(tfimg: Run) -> None:
+def test_scan_of_a_clean_image_says_what_was_looked_for(tfimg: CliRunner) -> None:
     ended = tfimg("scan", f"{NAME}:2.15.1")
     assert ended.code == 0, ended.stderr
     assert "holds none of this machine's own values, and nothing that looks like a key" in ended.stdout
     assert tfimg("scan", f"{NAME}:2.15.1", "--json").documents[-1]["findings"] == []
 
 
-def test_scan_names_what_it_finds_and_shows_none_of_it(tfimg: Run, edge: LookEdge) -> None:
+def test_scan_names_what_it_finds_and_shows_none_of_it(tfimg: CliRunner, registry: MemoryRegistry) -> None:
     files = {"srv/key": TOKEN.encode(), "etc/index": b"http://index.corp.test/"}
-    put_image(edge.answers, "leak", [files])
+    put_image(registry, "leak", [files])
     ended = tfimg("scan", f"{NAME}:leak", "--json")
     assert ended.code == 63
     assert [(one["path"], one["kind"]) for one in ended.documents[-1]["findings"]] == [

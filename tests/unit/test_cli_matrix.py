@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tfimg.cli import main
+from support.cli import CliResult, CliRunner
 from tfimg.cli.parser import build_parser
 from tfimg.cli.recipes import default_specs
 from tfimg.cli.show import print_support
@@ -41,16 +39,6 @@ SIX = f"six==1.16.0 --hash=sha256:{'0' * 64}\n"
 """A lock."""
 
 
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Ended]
-
-
 @pytest.fixture
 def small(tmp_path: Path) -> Workspace:
     """A workspace with the small matrix, and evidence of one image."""
@@ -70,19 +58,9 @@ def small(tmp_path: Path) -> Workspace:
 
 
 @pytest.fixture
-def tfimg(capsys: pytest.CaptureFixture[str], small: Workspace) -> Run:
-    """Runs a command in the small workspace."""
-
-    def run(*argv: str, **environ: str) -> Ended:
-        nowhere = {"PATH": os.defpath, "HOME": str(small.root), "TFIMG_WORKSPACE": str(small.root)}
-        try:
-            code = main(argv, {**nowhere, **environ})
-        except SystemExit as end:  # argparse
-            code = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return Ended(code, out, err)
-
-    return run
+def tfimg(tfimg: CliRunner, small: Workspace) -> CliRunner:
+    """Run commands in the small workspace."""
+    return replace(tfimg, environ={"TFIMG_WORKSPACE": str(small.root)})
 
 
 class Page(HTMLParser):
@@ -116,8 +94,8 @@ class Page(HTMLParser):
         ]
 
 
-def test_the_table_is_plain_and_uncut_where_nobody_looks_at_a_terminal(tfimg: Run) -> None:
-    assert tfimg("matrix") == Ended(
+def test_the_table_is_plain_and_uncut_where_nobody_looks_at_a_terminal(tfimg: CliRunner) -> None:
+    assert tfimg("matrix") == CliResult(
         0,
         "TENSORFLOW     PYTHON    ARM64                 CUDA CUDNN      DRIVER     GPUS (CODE FOR) TPU          NUMPY"
         "               KERAS          PROVEN\n"
@@ -150,7 +128,7 @@ def test_a_terminal_is_given_as_much_as_it_has_room_for(
     assert max(map(len, text)) <= width
 
 
-def test_markdown_is_the_support_table(tfimg: Run) -> None:
+def test_markdown_is_the_support_table(tfimg: CliRunner) -> None:
     ended = tfimg("matrix", "--markdown")
     assert (ended.code, ended.stderr) == (0, "")
     assert [line.split(" | ")[0] for line in ended.stdout.splitlines()[2:]] == [
@@ -160,10 +138,10 @@ def test_markdown_is_the_support_table(tfimg: Run) -> None:
 
 
 @pytest.mark.parametrize("argv", [["matrix", "--json"], ["matrix", "--json", "--repository", "other/name"]])
-def test_json_has_every_row_and_every_image(argv: list[str], tfimg: Run) -> None:
+def test_json_has_every_row_and_every_image(argv: list[str], tfimg: CliRunner) -> None:
     ended = tfimg(*argv)
     assert (ended.code, ended.stderr) == (0, "")
-    told = json.loads(ended.stdout)
+    told = ended.json
     assert [row["releases"] for row in told["rows"]] == [["2.15.0", "2.15.1"], ["2.16.1"]]
     assert [image["identifier"] for image in told["images"]] == IDENTIFIERS
     assert {tag.partition(":")[0] for image in told["images"] for tag in image["tags"]} == {
@@ -175,19 +153,19 @@ def test_json_has_every_row_and_every_image(argv: list[str], tfimg: Run) -> None
     assert told["left_out"][0]["packages"] == ["tensorrt"]
 
 
-def test_json_says_of_an_image_what_list_says(tfimg: Run) -> None:
-    listed = json.loads(tfimg("list", "--json").stdout)
-    told = json.loads(tfimg("matrix", "--json").stdout)["images"]
+def test_json_says_of_an_image_what_list_says(tfimg: CliRunner) -> None:
+    listed = tfimg("list", "--json").json
+    told = tfimg("matrix", "--json").json["images"]
     assert [{key: image[key] for key in row} for image, row in zip(told, listed, strict=True)] == listed
 
 
-def page(tfimg: Run) -> Page:
+def page(tfimg: CliRunner) -> Page:
     ended = tfimg("matrix", "--html")
     assert (ended.code, ended.stderr) == (0, "")
     return Page(ended.stdout)
 
 
-def test_the_page_has_every_image_and_is_closed(tfimg: Run) -> None:
+def test_the_page_has_every_image_and_is_closed(tfimg: CliRunner) -> None:
     found = page(tfimg)
     assert found.open == []
     ids = [name for tag, name in found.having("id") if tag == "tr"]
@@ -197,12 +175,14 @@ def test_the_page_has_every_image_and_is_closed(tfimg: Run) -> None:
     assert "tfimg resolve --tf 2.15.0 --python 3.9 --platform linux/arm64" in found.text
 
 
-def test_the_project_s_page_has_every_image(specs: list[ImageSpec], workspace: Workspace, tfimg: Run) -> None:
+def test_the_project_s_page_has_every_image(
+    specs: list[ImageSpec], workspace: Workspace, tfimg: CliRunner
+) -> None:
     found = Page(tfimg("matrix", "--html", TFIMG_WORKSPACE=str(workspace.root)).stdout)
     assert {spec.identifier for spec in specs} <= {name for _, name in found.having("id")}
 
 
-def test_the_page_loads_nothing_and_links_to_issues_only(tfimg: Run) -> None:
+def test_the_page_loads_nothing_and_links_to_issues_only(tfimg: CliRunner) -> None:
     found = page(tfimg)
     assert found.having("src") == []
     assert {tag for tag, _ in found.tags} & {"link", "img", "iframe", "object", "embed", "base"} == set()
@@ -216,7 +196,7 @@ def test_the_page_loads_nothing_and_links_to_issues_only(tfimg: Run) -> None:
     assert policy == ["default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"]
 
 
-def test_the_page_can_be_used_without_eyes_or_mouse(tfimg: Run) -> None:
+def test_the_page_can_be_used_without_eyes_or_mouse(tfimg: CliRunner) -> None:
     found = page(tfimg)
     ids = [name for _, name in found.having("id")]
     assert len(ids) == len(set(ids))
@@ -232,7 +212,7 @@ def test_the_page_can_be_used_without_eyes_or_mouse(tfimg: Run) -> None:
     assert [one.get("aria-live") for _, one in found.tags if one.get("id") == "count"] == ["polite"]
 
 
-def test_each_level_is_told_in_words(tfimg: Run) -> None:
+def test_each_level_is_told_in_words(tfimg: CliRunner) -> None:
     found = page(tfimg)
     levels = [one["class"] for tag, one in found.tags if (one.get("class") or "").startswith("level ")]
     assert levels.count("level validated") == 2  # of the image, and of its row
@@ -245,7 +225,7 @@ def facts(found: Page) -> Any:
     return json.loads(found.scripts[0])
 
 
-def test_the_filters_know_what_each_wheel_runs_on(tfimg: Run) -> None:
+def test_the_filters_know_what_each_wheel_runs_on(tfimg: CliRunner) -> None:
     told = facts(page(tfimg))
     assert told["rows"][1] is None
     assert told["rows"][0]["driver"] == "525.60.13"
@@ -259,7 +239,7 @@ def test_the_filters_know_what_each_wheel_runs_on(tfimg: Run) -> None:
     "kept",
     ["compiled against NumPy 1", "no wheel runs on Blackwell", "A100", "the release has no aarch64 wheel"],
 )
-def test_what_the_matrix_says_is_text_and_never_markup(kept: str, tfimg: Run, small: Workspace) -> None:
+def test_what_the_matrix_says_is_text_and_never_markup(kept: str, tfimg: CliRunner, small: Workspace) -> None:
     nasty = json.dumps(NASTY)  # JSON's strings are YAML's
     small.matrix.write_text(BASE.read_text().replace(kept, nasty, 1))
     before = [tag for tag, _ in page_of(tfimg, small, kept).tags]
@@ -270,7 +250,7 @@ def test_what_the_matrix_says_is_text_and_never_markup(kept: str, tfimg: Run, sm
     facts(found)
 
 
-def page_of(tfimg: Run, small: Workspace, kept: str) -> Page:
+def page_of(tfimg: CliRunner, small: Workspace, kept: str) -> Page:
     """The page of the same matrix with a harmless word in the same place."""
     changed = small.matrix.read_text()
     small.matrix.write_text(BASE.read_text().replace(kept, "word", 1))
@@ -280,7 +260,7 @@ def page_of(tfimg: Run, small: Workspace, kept: str) -> Page:
 
 
 @pytest.mark.parametrize("form", ["--json", "--markdown", "--html", None])
-def test_a_file_gets_what_standard_output_would(form: str | None, tfimg: Run, tmp_path: Path) -> None:
+def test_a_file_gets_what_standard_output_would(form: str | None, tfimg: CliRunner, tmp_path: Path) -> None:
     argv = ["matrix", *([form] if form else [])]
     printed = tfimg(*argv).stdout
     ended = tfimg(*argv, "--output", f"{tmp_path}/file")
@@ -298,18 +278,18 @@ def test_a_file_gets_what_standard_output_would(form: str | None, tfimg: Run, tm
         (["--html", "--markdown"], "not allowed with argument"),
     ],
 )
-def test_a_contradiction_is_a_wrong_command_line(argv: list[str], message: str, tfimg: Run) -> None:
+def test_a_contradiction_is_a_wrong_command_line(argv: list[str], message: str, tfimg: CliRunner) -> None:
     ended = tfimg("matrix", *argv)
     assert ended.code == 2
     assert message in ended.stderr
 
 
-def test_a_folder_is_no_file_to_write_to(tfimg: Run, tmp_path: Path) -> None:
+def test_a_folder_is_no_file_to_write_to(tfimg: CliRunner, tmp_path: Path) -> None:
     ended = tfimg("matrix", "--html", "--output", str(tmp_path))
     assert (ended.code, ended.stdout) == (9, "")
 
 
-def test_render_writes_the_table_into_a_readme_with_markers(renderable: Workspace, tfimg: Run) -> None:
+def test_render_writes_the_table_into_a_readme_with_markers(renderable: Workspace, tfimg: CliRunner) -> None:
     renderable.readme.write_text(f"# Mine\n\n{BEGIN}{END}\n")
     stale = tfimg("render", "--check")
     assert stale.code == 7
@@ -320,11 +300,39 @@ def test_render_writes_the_table_into_a_readme_with_markers(renderable: Workspac
     assert tfimg("render", "--check").stdout.endswith("all fresh\n")
 
 
-def test_render_leaves_a_readme_without_markers_alone(renderable: Workspace, tfimg: Run) -> None:
+def test_render_leaves_a_readme_without_markers_alone(renderable: Workspace, tfimg: CliRunner) -> None:
     renderable.readme.write_text("# Mine\n")
     assert tfimg("render").code == 0
     assert renderable.readme.read_text() == "# Mine\n"
     renderable.readme.unlink()
+    assert tfimg("render", "--check").code == 0
+
+
+def test_check_names_what_is_not_fresh_and_render_corrects_it(
+    renderable: Workspace, tfimg: CliRunner
+) -> None:
+    assert tfimg("render").code == 0
+    changed, missing, stray = map(
+        renderable.rendered, ("2.15.1-cpu-py3.11", "2.15.0-cpu-py3.11", "2.9.0-cpu-py3.11")
+    )
+    fresh = changed.read_text(), missing.read_text()
+    changed.write_text("FROM scratch\n")
+    missing.unlink()
+    stray.parent.mkdir()
+    stray.write_text("FROM scratch\n")
+    files = [
+        f"images/rendered/{identifier}-cpu-py3.11/Dockerfile" for identifier in ("2.15.0", "2.15.1", "2.9.0")
+    ]
+    count = len([*renderable.images.glob("rendered/*/Dockerfile"), *renderable.images.glob("*.schema.json")])
+    ended = tfimg("render", "--check")
+    assert (ended.code, ended.stderr) == (
+        7,
+        f"tfimg: 3 of {count} generated files are not fresh: {files[0]} is missing; {files[1]} differs; "
+        f"{files[2]} is written by nothing. Run `tfimg render` and commit what it writes.\n",
+    )
+    assert (changed.read_text(), missing.exists(), stray.exists()) == ("FROM scratch\n", False, True)
+    assert tfimg("render", "--json").json["changed"] == files
+    assert (changed.read_text(), missing.read_text(), stray.exists()) == (*fresh, False)
     assert tfimg("render", "--check").code == 0
 
 

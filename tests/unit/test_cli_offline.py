@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.cli import CliResult
+from support.cli import CliRunner
+from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.signing import OURS, THEIRS
 from support.statements import LINKED, NOW, ON_GPU, said
-from tfimg.cli import main
-from tfimg.cli.edge import Edge
 from tfimg.evidence.attach import attach
 from tfimg.validation.report import Report
 
@@ -32,55 +28,26 @@ def with_image(*, evidence: bool = True, report: Report = ON_GPU) -> MemoryRegis
     return registry
 
 
-@dataclass
-class OfflineEdge(Edge):
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture
+def environment(engine: FakeEngine) -> TestEnvironment:
     """One registry for every name, and an engine that loads."""
-
-    answers: MemoryRegistry = field(default_factory=with_image)
-    runs: FakeEngine = field(default_factory=FakeEngine)
-
-    def registry(self, *_: Any, **__: Any) -> MemoryRegistry:
-        return self.answers
-
-    def runner(self, *_: object) -> FakeEngine:
-        return self.runs
-
-    def pip_settings(self) -> dict[str, str]:
-        return {}
+    return TestEnvironment(docker=engine, registries=with_image())
 
 
 @pytest.fixture
-def edge() -> OfflineEdge:
-    return OfflineEdge()
-
-
-Run = Callable[..., CliResult]
-
-
-@pytest.fixture
-def tfimg(edge: OfflineEdge, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Run a command in this process."""
-
-    def run(*argv: str, **environ: str) -> CliResult:
-        code = main(argv, {"TFIMG_STATE": str(tmp_path / "state"), **environ}, edge)
-        return CliResult(code, *capsys.readouterr())
-
-    return run
-
-
-def key_file(folder: Path, *, theirs: bool = False) -> str:
-    file = folder / ("theirs.pub" if theirs else "tfimg.pub")
-    file.write_bytes((THEIRS if theirs else OURS).verifying.pem)
+def their_key(tmp_path: Path) -> str:
+    file = tmp_path / "theirs.pub"
+    file.write_bytes(THEIRS.verifying.pem)
     return str(file)
 
 
 @pytest.fixture
-def key(tmp_path: Path) -> str:
-    return key_file(tmp_path)
-
-
-@pytest.fixture
-def file(tfimg: Run, key: str, tmp_path: Path) -> str:
+def file(tfimg: CliRunner, key: str, tmp_path: Path) -> str:
     """A bundle that brings our key."""
     ended = tfimg("bundle", f"{NAME}:{TAG}", str(tmp_path / "image.tar"), "--key", key)
     assert ended.code == 0, ended.stderr
@@ -88,18 +55,18 @@ def file(tfimg: Run, key: str, tmp_path: Path) -> str:
 
 
 def test_bundle_verifies_writes_and_says_what_went_in(
-    tfimg: Run, edge: OfflineEdge, key: str, tmp_path: Path
+    tfimg: CliRunner, environment: TestEnvironment, key: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "image.tar"
     ended = tfimg("bundle", f"{NAME}:{TAG}", str(target), "--key", key, "--json")
     assert ended.code == 0, ended.stderr
     assert ended.documents[-1] == {
-        "event": "bundled", "image": f"{NAME}:{TAG}", "digest": edge.answers.named[TAG], "file": str(target),
+        "event": "bundled", "image": f"{NAME}:{TAG}", "digest": environment.registries.named[TAG], "file": str(target),
         "bytes": target.stat().st_size, "evidence": 4, "keys": [OURS.verifying.identifier], "verified": True,
     }  # fmt: skip
 
 
-def test_bundle_without_a_key_says_that_nothing_was_verified(tfimg: Run, tmp_path: Path) -> None:
+def test_bundle_without_a_key_says_that_nothing_was_verified(tfimg: CliRunner, tmp_path: Path) -> None:
     ended = tfimg("bundle", f"{NAME}:{TAG}", str(tmp_path / "image.tar"))
     assert ended.code == 0
     assert "Not verified: no key is named" in ended.stderr
@@ -108,7 +75,7 @@ def test_bundle_without_a_key_says_that_nothing_was_verified(tfimg: Run, tmp_pat
 
 @pytest.mark.parametrize("option", ["--require", "--policy"])
 def test_bundle_does_not_pass_over_what_is_required_for_want_of_a_key(
-    tfimg: Run, tmp_path: Path, option: str
+    tfimg: CliRunner, tmp_path: Path, option: str
 ) -> None:
     ended = tfimg("bundle", f"{NAME}:{TAG}", str(tmp_path / "image.tar"), option, "gpu=sm_80")
     assert (ended.code, list(tmp_path.glob("image.tar*"))) == (2, [])
@@ -116,97 +83,103 @@ def test_bundle_does_not_pass_over_what_is_required_for_want_of_a_key(
 
 
 def test_bundle_of_a_digest_keeps_its_tag_to_what_it_promises(
-    tfimg: Run, edge: OfflineEdge, key: str, tmp_path: Path
+    tfimg: CliRunner, environment: TestEnvironment, key: str, tmp_path: Path
 ) -> None:
-    edge.answers = with_image(report=LINKED)
-    name = f"{NAME}:{TAG}@{edge.answers.named[TAG]}"
+    environment.registries = with_image(report=LINKED)
+    name = f"{NAME}:{TAG}@{environment.registries.named[TAG]}"
     ended = tfimg("bundle", name, str(tmp_path / "image.tar"), "--key", key)
     assert (ended.code, list(tmp_path.glob("image.tar*"))) == (67, [])
 
 
 def test_bundle_of_an_image_without_evidence_says_that_it_will_be_refused(
-    tfimg: Run, edge: OfflineEdge, tmp_path: Path
+    tfimg: CliRunner, environment: TestEnvironment, tmp_path: Path
 ) -> None:
-    edge.answers = with_image(evidence=False)
+    environment.registries = with_image(evidence=False)
     ended = tfimg("bundle", f"{NAME}:{TAG}", str(tmp_path / "image.tar"))
     assert (ended.code, "no evidence: `tfimg load` will refuse it" in ended.stderr) == (0, True)
 
 
-def test_bundle_writes_nothing_of_what_is_not_proven(tfimg: Run, tmp_path: Path) -> None:
-    ended = tfimg(
-        "bundle", f"{NAME}:{TAG}", str(tmp_path / "image.tar"), "--key", key_file(tmp_path, theirs=True)
-    )
+def test_bundle_writes_nothing_of_what_is_not_proven(
+    tfimg: CliRunner, their_key: str, tmp_path: Path
+) -> None:
+    ended = tfimg("bundle", f"{NAME}:{TAG}", str(tmp_path / "image.tar"), "--key", their_key)
     assert ended.code == 65
     assert list(tmp_path.glob("image.tar*")) == []
 
 
 @pytest.mark.parametrize("name", ["", "no/such/folder/image.tar"])
-def test_bundle_says_where_it_cannot_write(tfimg: Run, tmp_path: Path, name: str) -> None:
+def test_bundle_says_where_it_cannot_write(tfimg: CliRunner, tmp_path: Path, name: str) -> None:
     ended = tfimg("bundle", f"{NAME}:{TAG}", str(tmp_path / name))
     assert (ended.code, "cannot be written" in ended.stderr) == (9, True)
 
 
 def test_load_verifies_loads_and_says_whose_word_is_what(
-    tfimg: Run, edge: OfflineEdge, key: str, file: str
+    tfimg: CliRunner, environment: TestEnvironment, engine: FakeEngine, key: str, file: str
 ) -> None:
     ended = tfimg("load", file, "--key", key)
     assert ended.code == 0, ended.stderr
-    assert edge.runs.digest(f"{NAME}:{TAG}") == edge.answers.named[TAG]
+    assert engine.digest(f"{NAME}:{TAG}") == environment.registries.named[TAG]
     assert "identifier  2.15.1-cuda12.2-py3.11" in ended.stdout
     assert "The name is the file's word" in ended.stderr
 
 
-def test_load_tells_programs_the_same(tfimg: Run, edge: OfflineEdge, key: str, file: str) -> None:
+def test_load_tells_programs_the_same(
+    tfimg: CliRunner, environment: TestEnvironment, key: str, file: str
+) -> None:
     ended = tfimg("load", file, "--json", TFIMG_KEY=key)
     assert ended.documents[-1] == {
-        "event": "loaded", "image": f"{NAME}:{TAG}", "digest": edge.answers.named[TAG], "level": "validated",
+        "event": "loaded", "image": f"{NAME}:{TAG}", "digest": environment.registries.named[TAG], "level": "validated",
         "identifier": "2.15.1-cuda12.2-py3.11", "tested": "2026-01-02T03:04:05Z", "signer": OURS.verifying.identifier,
     }  # fmt: skip
 
 
-def test_the_key_that_came_along_is_not_believed(tfimg: Run, edge: OfflineEdge, file: str) -> None:
+def test_the_key_that_came_along_is_not_believed(tfimg: CliRunner, engine: FakeEngine, file: str) -> None:
     ended = tfimg("load", file)
     assert ended.code == 2
     assert f"brings {OURS.verifying.identifier}, and that proves nothing" in ended.stderr
     assert "in another way" in ended.stderr
-    assert edge.runs.names == {}
+    assert engine.names == {}
 
 
-def test_the_key_that_came_along_counts_by_its_fingerprint(tfimg: Run, edge: OfflineEdge, file: str) -> None:
+def test_the_key_that_came_along_counts_by_its_fingerprint(
+    tfimg: CliRunner, engine: FakeEngine, file: str
+) -> None:
     ended = tfimg("load", file, "--fingerprint", OURS.verifying.identifier)
     assert ended.code == 0, ended.stderr
-    assert f"{NAME}:{TAG}" in edge.runs.names
+    assert f"{NAME}:{TAG}" in engine.names
 
 
-def test_another_fingerprint_than_the_keys_is_refused(tfimg: Run, edge: OfflineEdge, file: str) -> None:
+def test_another_fingerprint_than_the_keys_is_refused(
+    tfimg: CliRunner, engine: FakeEngine, file: str
+) -> None:
     ended = tfimg("load", file, "--fingerprint", THEIRS.verifying.identifier)
     assert ended.code == 69
     assert (
         f"brings no key {THEIRS.verifying.identifier}; it brings {OURS.verifying.identifier}" in ended.stderr
     )
-    assert edge.runs.names == {}
+    assert engine.names == {}
 
 
 def test_a_key_beside_the_file_counts_and_not_the_one_in_it(
-    tfimg: Run, edge: OfflineEdge, file: str, tmp_path: Path
+    tfimg: CliRunner, engine: FakeEngine, file: str, their_key: str
 ) -> None:
-    ended = tfimg("load", file, "--key", key_file(tmp_path, theirs=True))
-    assert (ended.code, edge.runs.names) == (65, {})
+    ended = tfimg("load", file, "--key", their_key)
+    assert (ended.code, engine.names) == (65, {})
 
 
 @pytest.mark.parametrize(
     ("words", "code"), [("gpu=sm_100", 67), ("max-age=1h", 68), ("validated,gpu=sm_90", 0)]
 )
-def test_load_requires_what_verify_does(tfimg: Run, key: str, file: str, words: str, code: int) -> None:
+def test_load_requires_what_verify_does(tfimg: CliRunner, key: str, file: str, words: str, code: int) -> None:
     assert NOW  # evidence is of January, whenever this runs
     assert tfimg("load", file, "--key", key, "--require", words).code == code
 
 
-def test_load_without_a_key_anywhere_asks_for_one(tfimg: Run, edge: OfflineEdge, tmp_path: Path) -> None:
+def test_load_without_a_key_anywhere_asks_for_one(tfimg: CliRunner, tmp_path: Path) -> None:
     tfimg("bundle", f"{NAME}:{TAG}", str(tmp_path / "image.tar"))
     ended = tfimg("load", str(tmp_path / "image.tar"))
     assert (ended.code, "No key is named" in ended.stderr) == (2, True)
 
 
-def test_load_of_no_file_is_told(tfimg: Run, tmp_path: Path) -> None:
+def test_load_of_no_file_is_told(tfimg: CliRunner, tmp_path: Path) -> None:
     assert tfimg("load", str(tmp_path / "none.tar")).code == 9

@@ -3,57 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from support.cli import CliResult
+from support.cli import CliRunner
+from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine
 from tfimg import __version__
-from tfimg.cli import main
-from tfimg.cli.edge import Edge
-from tfimg.engine.protocol import Engine
 from tfimg.workspace import Workspace
 
 OFFICIAL = "docker.io/library/python:3.11-slim-bookworm"
 
 
-class FakeEdge(Edge):
-    def __init__(self, engine: FakeEngine) -> None:
-        self.answers = engine
-        self.asked = False
-
-    def engine(self, *_: object) -> Engine:
-        self.asked = True
-        return self.answers
-
-    def pip_settings(self) -> dict[str, str]:
-        return {"index-url": "https://user:hunter2@index.example.test/simple"}
-
-
-Run = Callable[..., CliResult]
-
-
 @pytest.fixture
-def edge() -> FakeEdge:
-    return FakeEdge(FakeEngine(remote={OFFICIAL: "sha256:remote"}))
+def environment() -> TestEnvironment:
+    index = "https://user:hunter2@index.example.test/simple"
+    return TestEnvironment(docker=FakeEngine(remote={OFFICIAL: "sha256:remote"}), pip={"index-url": index})
 
 
-@pytest.fixture
-def tfimg(capsys: pytest.CaptureFixture[str], tmp_path: Path, edge: FakeEdge) -> Run:
-    def run(*argv: str, **environ: str) -> CliResult:
-        try:
-            code = main(argv, {"PATH": os.defpath, "HOME": str(tmp_path), **environ}, edge)
-        except SystemExit as end:  # argparse
-            code = int(end.code or 0)
-        return CliResult(code, *capsys.readouterr())
-
-    return run
-
-
-def test_a_bake_file_builds_what_a_build_would(tfimg: Run, workspace: Workspace) -> None:
+def test_a_bake_file_builds_what_a_build_would(tfimg: CliRunner, workspace: Workspace) -> None:
     ended = tfimg(
         "bake", "2.15.1-cpu-py3.11", "2.15.1-cpu-py3.9", "--base", "registry", "--repository", "a/b"
     )
@@ -91,23 +60,23 @@ def test_a_bake_file_builds_what_a_build_would(tfimg: Run, workspace: Workspace)
 
 
 def test_the_base_is_asked_of_the_engine_as_a_build_does_and_of_none_when_it_is_named(
-    tfimg: Run, edge: FakeEdge
+    tfimg: CliRunner, environment: TestEnvironment
 ) -> None:
     (target,) = tfimg("bake", "2.15.1-cpu-py3.11", "--base", "registry").json["target"].values()
     assert target["args"] == {"BASE": OFFICIAL}
-    assert edge.asked is False
+    assert environment.engine_searches == 0
     (target,) = tfimg("bake", "2.15.1-cpu-py3.11").json["target"].values()
     assert target["args"] == {"BASE": f"{OFFICIAL}@sha256:remote"}
     assert target["labels"]["org.opencontainers.image.base.digest"] == "sha256:remote"
 
 
-def test_a_mirror_is_named_in_the_registry_s_place(tfimg: Run) -> None:
+def test_a_mirror_is_named_in_the_registry_s_place(tfimg: CliRunner) -> None:
     mirror = ["--base", "registry", "--mirror", "docker.io=mirror.example.test:5000"]
     (target,) = tfimg("bake", "2.15.1-cpu-py3.11", *mirror).json["target"].values()
     assert target["args"] == {"BASE": "mirror.example.test:5000/library/python:3.11-slim-bookworm"}
 
 
-def test_secrets_are_left_out_or_named_and_never_told(tfimg: Run, tmp_path: Path) -> None:
+def test_secrets_are_left_out_or_named_and_never_told(tfimg: CliRunner, tmp_path: Path) -> None:
     (tmp_path / ".netrc").write_text("machine index.example.test login user password swordfish\n")
     (tmp_path / "ca.pem").write_text("certificates\n")
     bake = ["bake", "2.15.1-cpu-py3.11", "--base", "registry"]
@@ -126,7 +95,7 @@ def test_secrets_are_left_out_or_named_and_never_told(tfimg: Run, tmp_path: Path
     assert not [word for word in ("hunter2", "swordfish", "xyzzy") if word in ended.stdout + ended.stderr]
 
 
-def test_a_bake_file_is_written_where_it_is_wanted(tfimg: Run, tmp_path: Path) -> None:
+def test_a_bake_file_is_written_where_it_is_wanted(tfimg: CliRunner, tmp_path: Path) -> None:
     file = tmp_path / "docker-bake.json"
     ended = tfimg("bake", "2.15.1", "--base", "registry", "--output", str(file))
     assert (ended.code, ended.stdout) == (0, "")
@@ -135,13 +104,15 @@ def test_a_bake_file_is_written_where_it_is_wanted(tfimg: Run, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("command", ["bake", "plan"])
-def test_images_that_cannot_be_built_are_refused_where_there_is_no_other(tfimg: Run, command: str) -> None:
+def test_images_that_cannot_be_built_are_refused_where_there_is_no_other(
+    tfimg: CliRunner, command: str
+) -> None:
     ended = tfimg(command, "2.15.1-*-arm64")
     assert ended.code == 8
     assert "for linux/arm64, and this version of tfimg builds for linux/amd64 only" in ended.stderr
 
 
-def test_a_ci_gets_its_jobs_and_no_engine_is_asked(tfimg: Run, edge: FakeEdge) -> None:
+def test_a_ci_gets_its_jobs_and_no_engine_is_asked(tfimg: CliRunner, environment: TestEnvironment) -> None:
     ended = tfimg("plan", "2.15.1-c*3.11", "--format", "github", "--builder", "far", "--repository", "a/b")
     job = "tfimg build {} --builder=far --repository=a/b"
     cpu, gpu = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11"
@@ -152,10 +123,10 @@ def test_a_ci_gets_its_jobs_and_no_engine_is_asked(tfimg: Run, edge: FakeEdge) -
             {"name": gpu, "images": [gpu], "command": job.format(gpu), "bytes": 4_643_000_000},
         ]
     }
-    assert edge.asked is False
+    assert environment.engine_searches == 0
 
 
-def test_shards_of_a_child_pipeline(tfimg: Run) -> None:
+def test_shards_of_a_child_pipeline(tfimg: CliRunner) -> None:
     ended = tfimg("plan", "2.15.1-cpu*", "--format", "gitlab", "--shards", "1")
     images = "2.15.1-cpu-py3.9 2.15.1-cpu-py3.10 2.15.1-cpu-py3.11"
     assert ended.json == {
@@ -167,7 +138,7 @@ def test_shards_of_a_child_pipeline(tfimg: Run) -> None:
     }
 
 
-def test_for_people_a_line_for_each_image(tfimg: Run) -> None:
+def test_for_people_a_line_for_each_image(tfimg: CliRunner) -> None:
     assert tfimg("plan", "2.15.1-cpu*", "--shards", "1").stdout.splitlines() == [
         "SHARD    GB   IMAGE",
         "shard-1  2.3  2.15.1-cpu-py3.9",
@@ -188,7 +159,7 @@ def test_for_people_a_line_for_each_image(tfimg: Run) -> None:
         (["plan", "--shards", "-1"], "'-1' is no number of jobs"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(argv: list[str], says: str, tfimg: Run) -> None:
+def test_what_cannot_be_meant_is_refused(argv: list[str], says: str, tfimg: CliRunner) -> None:
     ended = tfimg(*argv)
     assert (ended.code, ended.stdout) == (2, "")
     assert says in ended.stderr

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 from rich.spinner import SPINNERS
 
+from support.environment import TestEnvironment
 from support.reports import ENDS, RED, result
 from tfimg.cli import show
 from tfimg.cli.context import Context
-from tfimg.cli.edge import Edge
 from tfimg.cli.live import Running
 from tfimg.cli.progress import follow
 from tfimg.cli.results import result_table
@@ -94,7 +94,7 @@ def terminal(width: int, *, colours: bool = False) -> Console:
 
 
 def context(*, as_json: bool) -> Context:
-    return Context(argparse.Namespace(json=as_json), {}, Edge())
+    return Context(argparse.Namespace(json=as_json), {}, TestEnvironment())
 
 
 def named(check: str) -> CheckResult:

@@ -4,75 +4,32 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.cli import CliResult
-from support.memory_engine import FakeEngine
-from support.memory_registry import MemoryRegistry
+from support.cli import CliRunner
+from support.environment import TestEnvironment
+from support.memory_engine import FakeEngine, stored_image
 from support.signing import OURS, PASSWORD, THEIRS
 from support.statements import IMAGE, LINKED, ON_GPU, published
-from tfimg.cli import main
-from tfimg.cli.edge import Edge
-from tfimg.engine.protocol import StoredImage
 from tfimg.evidence.keys import read_signing_key, read_verifying_key
-from tfimg.registry.reference import Reference
 
 IMAGE_NAME = "registry.test:5000/team/tensorflow"
 
 
-@dataclass
-class ProofEdge(Edge):
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture
+def environment(engine: FakeEngine) -> TestEnvironment:
     """One registry for every name, and an engine that pulls from nowhere."""
-
-    answers: MemoryRegistry = field(default_factory=lambda: published(ON_GPU))
-    runs: FakeEngine = field(default_factory=FakeEngine)
-    asked: list[tuple[str, bool]] = field(default_factory=list)
-
-    def registry(self, reference: Reference, *_: Any, plain: bool = False, **__: Any) -> MemoryRegistry:
-        self.asked.append((reference.repository, plain))
-        return self.answers
-
-    def runner(self, *_: object) -> FakeEngine:
-        return self.runs
-
-    def pip_settings(self) -> dict[str, str]:
-        return {}
+    return TestEnvironment(docker=engine, registries=published(ON_GPU))
 
 
-@pytest.fixture
-def edge() -> ProofEdge:
-    return ProofEdge()
-
-
-Run = Callable[..., CliResult]
-
-
-@pytest.fixture
-def tfimg(edge: ProofEdge, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Run a command in this process."""
-
-    def run(*argv: str, **environ: str) -> CliResult:
-        given = {"TFIMG_STATE": str(tmp_path / "state"), **environ}
-        code = main(argv, given, edge)
-        return CliResult(code, *capsys.readouterr())
-
-    return run
-
-
-@pytest.fixture
-def key(tmp_path: Path) -> str:
-    """Our public key in a file."""
-    file = tmp_path / "tfimg.pub"
-    file.write_bytes(OURS.verifying.pem)
-    return str(file)
-
-
-def test_keys_writes_a_pair_that_only_its_owner_may_read(tfimg: Run, tmp_path: Path) -> None:
+def test_keys_writes_a_pair_that_only_its_owner_may_read(tfimg: CliRunner, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "keys"
     ended = tfimg("keys", str(folder), "--json", TFIMG_KEY_PASSWORD=PASSWORD.decode())
     assert ended.code == 0, ended.stderr
@@ -91,14 +48,14 @@ def test_keys_writes_a_pair_that_only_its_owner_may_read(tfimg: Run, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["tfimg.key", "tfimg.pub"])
-def test_keys_never_writes_over_a_key(tfimg: Run, tmp_path: Path, name: str) -> None:
+def test_keys_never_writes_over_a_key(tfimg: CliRunner, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("somebody's")
     ended = tfimg("keys", str(tmp_path), COSIGN_PASSWORD="x")
     assert (ended.code, (tmp_path / name).read_text()) == (9, "somebody's")
     assert "is there already" in ended.stderr
 
 
-def test_the_password_comes_from_a_file_before_the_environment(tfimg: Run, tmp_path: Path) -> None:
+def test_the_password_comes_from_a_file_before_the_environment(tfimg: CliRunner, tmp_path: Path) -> None:
     (tmp_path / "password").write_text("from the file\nand no more")
     ended = tfimg(
         "keys", str(tmp_path / "keys"), "--password-file", str(tmp_path / "password"), COSIGN_PASSWORD="x"
@@ -108,7 +65,7 @@ def test_the_password_comes_from_a_file_before_the_environment(tfimg: Run, tmp_p
 
 
 def test_without_a_password_and_a_terminal_there_is_no_key(
-    tfimg: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tfimg: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (tmp_path / "nothing").open("w+") as nothing:
         monkeypatch.setattr("sys.stdin", nothing)
@@ -119,7 +76,7 @@ def test_without_a_password_and_a_terminal_there_is_no_key(
     assert tfimg("keys", str(tmp_path / "keys"), TFIMG_KEY_PASSWORD="").code == 69
 
 
-def test_verify_tells_what_is_proven(tfimg: Run, edge: ProofEdge, key: str) -> None:
+def test_verify_tells_what_is_proven(tfimg: CliRunner, environment: TestEnvironment, key: str) -> None:
     ended = tfimg("verify", f"{IMAGE_NAME}:2.15-gpu", "--key", key)
     assert ended.code == 0, ended.stderr
     told = dict(line.split("  ", 1) for line in ended.stdout.splitlines() if not line.startswith(" "))
@@ -127,17 +84,17 @@ def test_verify_tells_what_is_proven(tfimg: Run, edge: ProofEdge, key: str) -> N
     assert told["level"].strip() == "validated"
     assert told["gpu"].strip() == "NVIDIA H100 (sm_90), driver 535.104.05"
     assert told["tested"].strip() == "2026-01-02T03:04:05Z on gpu-runner-3, Docker 26.1.5, Linux 6.1.0"
-    assert edge.asked == [(IMAGE_NAME, False)]
+    assert environment.connections == [(IMAGE_NAME, False)]
 
 
-def test_verify_in_json_is_one_object(tfimg: Run, edge: ProofEdge, key: str) -> None:
-    edge.answers = published(LINKED)
+def test_verify_in_json_is_one_object(tfimg: CliRunner, environment: TestEnvironment, key: str) -> None:
+    environment.registries = published(LINKED)
     ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--plain-http", "--json", TFIMG_KEY=key)
     (told,) = ended.documents
     assert (told["event"], told["digest"], told["level"]) == ("verified", IMAGE.digest, "linked")
     assert told["tested"]["unproven"] == [{"name": "gpu.visible", "reason": "it needs a GPU"}]
     assert told["signer"] == OURS.verifying.identifier
-    assert edge.asked == [(IMAGE_NAME, True)]
+    assert environment.connections == [(IMAGE_NAME, True)]
 
 
 @pytest.mark.parametrize(
@@ -151,20 +108,20 @@ def test_verify_in_json_is_one_object(tfimg: Run, edge: ProofEdge, key: str) -> 
     ],
 )
 def test_verify_ends_with_the_code_of_what_is_wrong(
-    tfimg: Run, key: str, options: tuple[str, ...], code: int, says: str
+    tfimg: CliRunner, key: str, options: tuple[str, ...], code: int, says: str
 ) -> None:
     ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", key, *options)
     assert (ended.code, ended.stdout) == (code, "")
     assert says in ended.stderr
 
 
-def test_verify_needs_a_key(tfimg: Run) -> None:
+def test_verify_needs_a_key(tfimg: CliRunner) -> None:
     ended = tfimg("verify", f"{IMAGE_NAME}:2.15")
     assert ended.code == 2
     assert "without one nobody's word counts" in ended.stderr
 
 
-def test_a_policy_file_counts_and_words_go_over_it(tfimg: Run, key: str, tmp_path: Path) -> None:
+def test_a_policy_file_counts_and_words_go_over_it(tfimg: CliRunner, key: str, tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text("version: 1\nrequire: {gpu: sm_80, level: built}\n")
     assert tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", key, "--policy", str(file)).code == 67
@@ -174,7 +131,7 @@ def test_a_policy_file_counts_and_words_go_over_it(tfimg: Run, key: str, tmp_pat
     assert over.code == 0
 
 
-def test_another_key_is_told_in_json_too(tfimg: Run, tmp_path: Path) -> None:
+def test_another_key_is_told_in_json_too(tfimg: CliRunner, tmp_path: Path) -> None:
     (tmp_path / "their.pub").write_bytes(THEIRS.verifying.pem)
     ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", str(tmp_path / "their.pub"), "--json")
     assert ended.code == 65
@@ -185,34 +142,34 @@ def test_another_key_is_told_in_json_too(tfimg: Run, tmp_path: Path) -> None:
 NAME = f"{IMAGE_NAME}@{IMAGE.digest}"
 
 
-def offered(edge: ProofEdge, digest: str = IMAGE.digest) -> None:
+def offered(engine: FakeEngine, digest: str = IMAGE.digest) -> None:
     """The engine is given these bytes for the digest that was verified."""
-    edge.runs.pushed[NAME] = StoredImage(digest=digest, layers=(), unpacked_bytes=0, labels={})
+    engine.pushed[NAME] = stored_image(digest)
 
 
-def test_pull_takes_the_digest_that_was_verified(tfimg: Run, edge: ProofEdge, key: str) -> None:
-    offered(edge)
+def test_pull_takes_the_digest_that_was_verified(tfimg: CliRunner, engine: FakeEngine, key: str) -> None:
+    offered(engine)
     ended = tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key)
     assert ended.code == 0, ended.stderr
-    assert set(edge.runs.names) == {NAME, f"{IMAGE_NAME}:2.15"}
+    assert set(engine.names) == {NAME, f"{IMAGE_NAME}:2.15"}
     assert IMAGE.digest in ended.stdout
     assert f"The engine has it now, as {IMAGE_NAME}:2.15." in ended.stderr
 
 
 def test_a_digest_does_not_give_a_name_what_it_promises_and_is_not_shown(
-    tfimg: Run, edge: ProofEdge, key: str
+    tfimg: CliRunner, environment: TestEnvironment, engine: FakeEngine, key: str
 ) -> None:
-    offered(edge)
-    edge.answers = published(LINKED)
+    offered(engine)
+    environment.registries = published(LINKED)
     name = f"{IMAGE_NAME}:2.15-gpu@{IMAGE.digest}"
     for command in ("verify", "pull"):
         ended = tfimg(command, name, "--key", key)
-        assert (ended.code, edge.runs.names) == (67, {})
+        assert (ended.code, engine.names) == (67, {})
         assert "the name promises it" in ended.stderr
 
 
-def test_pull_tells_programs_how_far_it_is(tfimg: Run, edge: ProofEdge, key: str) -> None:
-    offered(edge)
+def test_pull_tells_programs_how_far_it_is(tfimg: CliRunner, engine: FakeEngine, key: str) -> None:
+    offered(engine)
     ended = tfimg("pull", NAME, "--key", key, "--json")
     assert [told["event"] for told in ended.documents] == ["progress", "verified"]
     assert ended.documents[0] == {
@@ -221,19 +178,23 @@ def test_pull_tells_programs_how_far_it_is(tfimg: Run, edge: ProofEdge, key: str
         "current": 100,
         "total": 100,
     }
-    assert set(edge.runs.names) == {NAME}, "no tag was asked for"
+    assert set(engine.names) == {NAME}, "no tag was asked for"
 
 
-def test_pull_takes_nothing_that_is_not_proven(tfimg: Run, edge: ProofEdge, key: str) -> None:
-    offered(edge)
-    edge.answers = published()
+def test_pull_takes_nothing_that_is_not_proven(
+    tfimg: CliRunner, environment: TestEnvironment, engine: FakeEngine, key: str
+) -> None:
+    offered(engine)
+    environment.registries = published()
     assert tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key).code == 65
-    assert edge.runs.names == {}
+    assert engine.names == {}
 
 
-def test_other_bytes_for_the_engine_than_for_us_get_no_name(tfimg: Run, edge: ProofEdge, key: str) -> None:
-    offered(edge, digest=f"sha256:{'0' * 64}")
+def test_other_bytes_for_the_engine_than_for_us_get_no_name(
+    tfimg: CliRunner, engine: FakeEngine, key: str
+) -> None:
+    offered(engine, digest=f"sha256:{'0' * 64}")
     ended = tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key)
     assert ended.code == 66
     assert "which is not what was verified" in ended.stderr
-    assert f"{IMAGE_NAME}:2.15" not in edge.runs.names
+    assert f"{IMAGE_NAME}:2.15" not in engine.names

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.cli import CliResult
-from support.hosts import PLAIN
+from support.cli import CliResult, CliRunner
+from support.environment import TestEnvironment
 from support.inventories import INVENTORY
 from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
@@ -20,15 +23,12 @@ from support.oci_images import archive
 from support.published_images import put_image
 from support.signing import OURS, PASSWORD, THEIRS
 from support.suite_events import done, end, said, start, suite
-from tfimg.cli import main
-from tfimg.cli.edge import Edge
-from tfimg.engine.protocol import Engine, Exit, Line, ProgressEvent, RunOrder, StoredImage, StoredLayer
+from tfimg.engine.protocol import Exit, Line, ProgressEvent, RunOrder, StoredImage, StoredLayer
 from tfimg.evidence.keys import generate
-from tfimg.host.survey import Host
 from tfimg.leaks.rules import Rule
 from tfimg.recipe.lockfile import digest as lock_digest
 from tfimg.recipe.tags import build_tag
-from tfimg.registry.protocol import Manifest, Registry
+from tfimg.registry.protocol import Manifest
 from tfimg.workspace import Workspace
 
 REPOSITORY = "registry.test:5000/team/tensorflow"
@@ -40,23 +40,24 @@ BROKEN = said(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done(1),
 class PushingEngine(FakeEngine):
     """Its images are in the classic store, known by their configurations; it pushes into a registry in memory."""
 
-    def __init__(self, registry: MemoryRegistry) -> None:
+    def __init__(self, workspace: Workspace) -> None:
         super().__init__(story=STORY)
-        self._registry = registry
-        self._known: dict[str, tuple[str, int]] = {}
+        self.workspace = workspace
+        self.registry = MemoryRegistry()
+        self.builds: dict[str, tuple[str, int]] = {}
         self.content = archive({"etc/hello": b"hello\n"})
         self.did: list[str] = []
 
-    def has(self, identifier: str, workspace: Workspace, *, age: int = 0) -> str:
+    def has(self, identifier: str, *, age: int = 0) -> str:
         """Have an image of an identifier, built so many hours ago, under its own tag; returns its digest there."""
         manifest = put_image(MemoryRegistry(), identifier, age=age)
         config: str = manifest.document["config"]["digest"]
         labels = {
-            "tfimg.identifier": identifier, "tfimg.lock": lock_digest(workspace.read_lock(identifier)),
+            "tfimg.identifier": identifier, "tfimg.lock": lock_digest(self.workspace.read_lock(identifier)),
             "org.opencontainers.image.base.name": "docker.io/library/python:3.11-slim-bookworm",
         }  # fmt: skip
         layer = StoredLayer(digest="sha256:layer", media_type="tar", size=1)
-        self._known[config] = identifier, age
+        self.builds[config] = identifier, age
         self.names[f"tfimg/tensorflow:{identifier}"] = StoredImage(
             digest=config, layers=(layer,), unpacked_bytes=1, labels=labels, content=config
         )
@@ -67,13 +68,13 @@ class PushingEngine(FakeEngine):
 
     def push(self, name: str, _: Callable[[ProgressEvent], None]) -> str:
         self.did.append("push")
-        identifier, age = self._known[self.names[name].digest]
-        return put_image(self._registry, identifier, age=age, tag=name.rpartition(":")[2]).digest
+        identifier, age = self.builds[self.names[name].digest]
+        return put_image(self.registry, identifier, age=age, tag=name.rpartition(":")[2]).digest
 
     def pull(self, name: str, _: Callable[[ProgressEvent], None]) -> str:
         self.did.append("pull")
         digest = name.partition("@")[2]
-        found = self._registry.find(digest)
+        found = self.registry.find(digest)
         assert found
         config = found.document["config"]["digest"]
         self.names[name] = next(image for image in self.names.values() if image.digest == config)
@@ -90,90 +91,92 @@ class PushingEngine(FakeEngine):
         yield Exit(status=0, out_of_memory=False)
 
 
-class FakeEdge(Edge):
-    """One engine and one registry in memory; no accelerator, no settings, one secret."""
-
-    def __init__(self, engine: PushingEngine, registry: MemoryRegistry) -> None:
-        self.answers, self.repository = engine, registry
-
-    def engine(self, *_: object) -> Engine:
-        return self.answers
-
-    def survey(self, *_: object) -> Host:
-        return PLAIN
-
-    def pip_settings(self) -> dict[str, str]:
-        return {}
-
-    def registry(self, *_: object, **__: object) -> Registry:
-        return self.repository
-
-    def secrets(self, *_: object) -> tuple[Rule, ...]:
-        return (Rule(kind="credential", what="a secret of ours", pattern=b"hunter2hunter2"),)
+@pytest.fixture
+def engine(workspace: Workspace) -> PushingEngine:
+    return PushingEngine(workspace)
 
 
 @pytest.fixture
-def registry() -> MemoryRegistry:
-    return MemoryRegistry()
+def registry(engine: PushingEngine) -> MemoryRegistry:
+    return engine.registry
 
 
-@pytest.fixture
-def engine(registry: MemoryRegistry) -> PushingEngine:
-    return PushingEngine(registry)
-
-
-@pytest.fixture
-def keys(tmp_path: Path) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("keys")
     for name, key in (("ours", OURS), ("theirs", THEIRS)):
-        (tmp_path / f"{name}.key").write_bytes(key.pem(PASSWORD))
-        (tmp_path / f"{name}.pub").write_bytes(key.verifying.pem)
-    return {name: str(tmp_path / name) for name in ("ours.key", "ours.pub", "theirs.key", "theirs.pub")}
+        (folder / f"{name}.key").write_bytes(key.pem(PASSWORD))
+        (folder / f"{name}.pub").write_bytes(key.verifying.pem)
+    return {name: str(folder / name) for name in ("ours.key", "ours.pub", "theirs.key", "theirs.pub")}
 
 
-Run = Callable[..., CliResult]
+def run_in(home: Path, engine: PushingEngine) -> CliRunner:
+    """Run commands with one engine, its registry, and one secret."""
+    rule = Rule(kind="credential", what="a secret of ours", pattern=b"hunter2hunter2")
+    environment = TestEnvironment(docker=engine, registries=engine.registry, secret_rules=(rule,))
+    return CliRunner(home=home, edge=environment, environ={"TFIMG_KEY_PASSWORD": PASSWORD.decode()})
 
 
-@pytest.fixture
-def tfimg(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, engine: PushingEngine, registry: MemoryRegistry
-) -> Run:
-    def run(*argv: str, **environ: str) -> CliResult:
-        surroundings = {
-            "PATH": os.defpath, "HOME": str(tmp_path), "TFIMG_STATE": str(tmp_path / "state"),
-            "TFIMG_KEY_PASSWORD": PASSWORD.decode(), **environ,
-        }  # fmt: skip
-        code = main(argv, surroundings, FakeEdge(engine, registry))
-        out, err = capsys.readouterr()
-        return CliResult(code, out, err)
-
-    return run
+def publish_with(tfimg: CliRunner, keys: dict[str, str]) -> CliRunner:
+    return replace(tfimg, prefix=("publish", REPOSITORY, "--key", keys["ours.key"], "--publisher", "me"))
 
 
 @pytest.fixture
-def publish(tfimg: Run, keys: dict[str, str]) -> Run:
-    def run(*argv: str, **environ: str) -> CliResult:
-        return tfimg("publish", REPOSITORY, *argv, "--key", keys["ours.key"], "--publisher", "me", **environ)
-
-    return run
+def tfimg(tmp_path: Path, engine: PushingEngine) -> CliRunner:
+    return run_in(tmp_path, engine)
 
 
-def verdicts(ended: CliResult, event: str = "published") -> dict[str, str]:
-    (image,) = [one for one in ended.documents if one["event"] == event]
+@pytest.fixture
+def publish(tfimg: CliRunner, keys: dict[str, str]) -> CliRunner:
+    return publish_with(tfimg, keys)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """An older and a newer build of an image, and what publishing both left behind."""
+
+    digests: tuple[str, str]
+    engine: PushingEngine
+    state: Path
+
+
+def verdicts(ended: CliResult) -> dict[str, str]:
+    (image,) = ended.events("published")
     return {one["tag"]: one["verdict"] for one in image["tags"]}
 
 
 def moves(ended: CliResult) -> list[tuple[str, str, str, Any]]:
-    return [
-        (one["tag"], one["reason"], one["after"], one["verified"])
-        for one in ended.documents
-        if one["event"] == "move"
-    ]
+    return [(one["tag"], one["reason"], one["after"], one["verified"]) for one in ended.events("move")]
+
+
+@pytest.fixture(scope="module")
+def published(
+    tmp_path_factory: pytest.TempPathFactory, keys: dict[str, str], workspace: Workspace
+) -> Published:
+    tfimg = run_in(tmp_path_factory.mktemp("published"), engine := PushingEngine(workspace))
+    digests = []
+    for age in (5, 0):
+        digests.append(engine.has(CPU, age=age))
+        assert publish_with(tfimg, keys)().code == 0
+    return Published(digests=(digests[0], digests[1]), engine=engine, state=tfimg.state)
+
+
+@pytest.fixture
+def twice(
+    published: Published, tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry
+) -> tuple[str, str]:
+    """An older build and a newer one, both published: once for all tests, of which each has its copy."""
+    shutil.copytree(published.state, tfimg.state)
+    vars(registry).update(deepcopy(vars(published.engine.registry)))
+    engine.names.update(published.engine.names)
+    engine.builds.update(published.engine.builds)
+    return published.digests
 
 
 def test_an_image_is_published_step_by_step(
-    publish: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
-    digest = engine.has(CPU, workspace)
+    digest = engine.has(CPU)
     ended = publish()
     assert ended.code == 0, ended.stderr
     assert engine.did == ["push", "pull", "suite"]
@@ -189,10 +192,8 @@ def test_an_image_is_published_step_by_step(
 
 
 def test_what_is_published_verifies_and_has_all_evidence(
-    publish: Run, tfimg: Run, engine: PushingEngine, workspace: Workspace, keys: dict[str, str]
+    tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str]
 ) -> None:
-    engine.has(CPU, workspace)
-    publish()
     ended = tfimg(
         "verify", f"{REPOSITORY}:2.15", "--key", keys["ours.pub"], "--require", "validated", "--json"
     )
@@ -202,24 +203,18 @@ def test_what_is_published_verifies_and_has_all_evidence(
 
 
 def test_an_image_that_is_there_is_not_sent_or_validated_again(
-    publish: Run, engine: PushingEngine, workspace: Workspace
+    publish: CliRunner, engine: PushingEngine, twice: tuple[str, str]
 ) -> None:
-    engine.has(CPU, workspace)
-    publish()
-    engine.did.clear()
     ended = publish("--json")
     assert (ended.code, engine.did) == (0, [])
     assert set(verdicts(ended).values()) == {"stay"}
 
 
 def test_a_report_on_the_same_bytes_is_believed_and_that_is_said(
-    publish: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, twice: tuple[str, str]
 ) -> None:
-    engine.has(CPU, workspace)
-    publish()
     registry.named.clear()
     registry.manifests.clear()
-    engine.did.clear()
     ended = publish()
     assert "suite" not in engine.did
     assert f"{CPU}: a report of " in ended.stderr
@@ -229,24 +224,23 @@ def test_a_report_on_the_same_bytes_is_believed_and_that_is_said(
 
 
 def test_a_report_on_the_same_content_in_other_bytes_is_not_believed(
-    publish: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace, tmp_path: Path
+    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, twice: tuple[str, str]
 ) -> None:
     """As another compression gives: evidence is of what was tested, not of its like."""
-    engine.has(CPU, workspace)
-    publish()
-    (kept,) = (tmp_path / "state/reports").glob("*.json")
-    kept.write_text(kept.read_text().replace(registry.named[CPU], f"sha256:{'0' * 64}"))
+    reports = [*(publish.state / "reports").glob("*.json")]
+    assert any(twice[1] in report.read_text() for report in reports)
+    for report in reports:
+        report.write_text(report.read_text().replace(twice[1], f"sha256:{'0' * 64}"))
     registry.named.clear()
     registry.manifests.clear()
-    engine.did.clear()
     assert publish().code == 0
     assert engine.did == ["push", "pull", "suite"]
 
 
 def test_a_plan_changes_nothing_and_says_what_a_gpu_image_lacks(
-    tfimg: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+    tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
-    engine.has(GPU, workspace)
+    engine.has(GPU)
     ended = tfimg("publish", REPOSITORY, "2.15.1-cuda*", "--plan")
     assert ended.code == 0, ended.stderr
     assert (registry.named, engine.did) == ({}, [])
@@ -256,9 +250,9 @@ def test_a_plan_changes_nothing_and_says_what_a_gpu_image_lacks(
 
 
 def test_a_gpu_image_that_no_gpu_saw_is_published_under_its_exact_tags(
-    publish: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
-    digest = engine.has(GPU, workspace)
+    digest = engine.has(GPU)
     ended = publish("--json")
     assert ended.code == 0, ended.stderr
     assert verdicts(ended) == {
@@ -269,9 +263,9 @@ def test_a_gpu_image_that_no_gpu_saw_is_published_under_its_exact_tags(
 
 
 def test_an_image_that_fails_or_holds_a_secret_gets_no_tag(
-    publish: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     engine.story = BROKEN
     ended = publish()
     assert ended.code == 20
@@ -290,24 +284,24 @@ def test_an_image_that_fails_or_holds_a_secret_gets_no_tag(
 
 
 def test_without_a_key_nothing_is_published_unless_that_is_meant(
-    tfimg: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+    tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     ended = tfimg("publish", REPOSITORY)
     assert (ended.code, registry.named) == (2, {})
     assert "`tfimg keys DIR`" in ended.stderr
     ended = tfimg("publish", REPOSITORY, "--unsigned", "--json")
     assert ended.code == 0
-    assert [one["text"][:9] for one in ended.documents if one["event"] == "note"] == ["Unsigned:"]
+    assert [note["text"][:9] for note in ended.events("note")] == ["Unsigned:"]
     found = verdicts(ended)
     assert (found[CPU], found["2.15"]) == ("move", "refuse")
 
 
 def test_a_jobs_identity_signs_beside_the_key(
-    publish: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace, tmp_path: Path
+    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, tmp_path: Path
 ) -> None:
     """sigstore's services are not asked here: a program in cosign's place writes down what it was to do."""
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     cosign = tmp_path / "cosign"
     cosign.write_text(f'#!/bin/sh\necho "$1 $(for last; do :; done; echo "$last")" >>{tmp_path}/asked\n')
     cosign.chmod(0o755)
@@ -320,9 +314,9 @@ def test_a_jobs_identity_signs_beside_the_key(
 
 
 def test_an_identity_that_nobody_offers_ends_before_anything_is_done(
-    publish: Run, tfimg: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace
+    publish: CliRunner, tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     ended = publish("--keyless")
     assert (ended.code, registry.named, engine.did) == (2, {}, [])
     assert "id-token: write" in ended.stderr
@@ -330,9 +324,9 @@ def test_an_identity_that_nobody_offers_ends_before_anything_is_done(
     assert (ended.code, engine.did) == (2, [])
 
 
-def test_what_is_not_built_here_is_told(publish: Run, engine: PushingEngine, workspace: Workspace) -> None:
+def test_what_is_not_built_here_is_told(publish: CliRunner, engine: PushingEngine) -> None:
     assert publish().code == 4
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     ended = publish("2.15.1-cpu-py3.1?")
     assert "Not built here, and so not published: 2.15.1-cpu-py3.10" in ended.stderr
     assert publish("--from", "somebody/else").code == 4
@@ -341,48 +335,33 @@ def test_what_is_not_built_here_is_told(publish: Run, engine: PushingEngine, wor
     assert re.search(r" and \d+ more$", said)
 
 
-def test_patterns_may_follow_the_options(tfimg: Run, engine: PushingEngine, workspace: Workspace) -> None:
-    engine.has(CPU, workspace)
+def test_patterns_may_follow_the_options(tfimg: CliRunner, engine: PushingEngine) -> None:
+    engine.has(CPU)
     ended = tfimg("publish", REPOSITORY, "--plan", CPU)
     assert (ended.code, CPU in ended.stdout) == (0, True), ended.stderr
 
 
 def test_of_settings_that_only_a_package_index_needs_nothing_is_said(
-    publish: Run, engine: PushingEngine, workspace: Workspace
+    publish: CliRunner, engine: PushingEngine
 ) -> None:
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     ended = publish(UV_EXTRA_INDEX_URL="file:///somewhere")
     assert ended.code == 0
     assert "Not used" not in ended.stderr
 
 
-def test_an_image_of_another_lock_is_not_published(
-    publish: Run, engine: PushingEngine, workspace: Workspace
-) -> None:
-    engine.has(CPU, workspace)
+def test_an_image_of_another_lock_is_not_published(publish: CliRunner, engine: PushingEngine) -> None:
+    engine.has(CPU)
     name = f"tfimg/tensorflow:{CPU}"
-    labels = {**engine.names[name].labels, "tfimg.lock": "sha256:old"}
     image = engine.names[name]
-    engine.names[name] = StoredImage(
-        digest=image.digest, layers=image.layers, unpacked_bytes=1, labels=labels, content=image.content
-    )
+    engine.names[name] = replace(image, labels={**image.labels, "tfimg.lock": "sha256:old"})
     ended = publish()
     assert ended.code == 5
     assert "was built from another lock" in ended.stderr
 
 
-@pytest.fixture
-def twice(publish: Run, engine: PushingEngine, workspace: Workspace) -> tuple[str, str]:
-    """An older build and a newer one, both published."""
-    old = engine.has(CPU, workspace, age=5)
-    assert publish().code == 0
-    new = engine.has(CPU, workspace)
-    assert publish().code == 0
-    return old, new
-
-
 def test_history_tells_every_move_and_whose_it_was(
-    tfimg: Run, twice: tuple[str, str], keys: dict[str, str]
+    tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str]
 ) -> None:
     ended = tfimg("history", REPOSITORY, "2.15", "--key", keys["ours.pub"], "--json")
     ours = OURS.verifying.identifier
@@ -399,7 +378,7 @@ def test_history_tells_every_move_and_whose_it_was(
 
 
 def test_history_of_a_tag_that_never_was_does_not_speak_of_a_whole_chain(
-    tfimg: Run, twice: tuple[str, str]
+    tfimg: CliRunner, twice: tuple[str, str]
 ) -> None:
     ended = tfimg("history", REPOSITORY, "2.99")
     assert f"No entry of {REPOSITORY}'s ledger is about 2.99" in ended.stderr
@@ -407,7 +386,7 @@ def test_history_of_a_tag_that_never_was_does_not_speak_of_a_whole_chain(
 
 
 def test_a_digest_of_the_history_is_one_that_rollback_takes(
-    tfimg: Run, twice: tuple[str, str], keys: dict[str, str]
+    tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str]
 ) -> None:
     row = tfimg("history", REPOSITORY, "2.15").stdout.splitlines()[2].split()
     assert row[0].endswith("Z")
@@ -417,7 +396,7 @@ def test_a_digest_of_the_history_is_one_that_rollback_takes(
 
 
 def test_history_refuses_what_another_signed_and_names_what_nobody_wrote(
-    tfimg: Run, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry
+    tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry
 ) -> None:
     ended = tfimg("history", REPOSITORY, "2.15", "--key", keys["theirs.pub"])
     assert ended.code == 65
@@ -432,7 +411,7 @@ def test_history_refuses_what_another_signed_and_names_what_nobody_wrote(
 
 
 def test_history_of_a_tag_says_where_it_leads_though_no_entry_is_about_it(
-    tfimg: Run, twice: tuple[str, str], registry: MemoryRegistry
+    tfimg: CliRunner, twice: tuple[str, str], registry: MemoryRegistry
 ) -> None:
     there = put_image(registry, CPU, tag="2.15-gpu").digest
     ended = tfimg("history", REPOSITORY, "2.15-gpu")
@@ -444,9 +423,9 @@ def test_history_of_a_tag_says_where_it_leads_though_no_entry_is_about_it(
 
 
 def test_history_shows_names_as_they_are_whoever_wrote_them(
-    tfimg: Run, keys: dict[str, str], engine: PushingEngine, workspace: Workspace
+    tfimg: CliRunner, keys: dict[str, str], engine: PushingEngine
 ) -> None:
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     options = ("--key", keys["ours.key"], "--publisher", "ci [eu] [/]\x1b[2K")
     assert tfimg("publish", REPOSITORY, *options).code == 0
     ended = tfimg("history", REPOSITORY, "2.15")
@@ -455,7 +434,11 @@ def test_history_shows_names_as_they_are_whoever_wrote_them(
 
 
 def test_rollback_leads_a_tag_back_and_publishing_does_not_undo_that(
-    tfimg: Run, publish: Run, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry
+    tfimg: CliRunner,
+    publish: CliRunner,
+    twice: tuple[str, str],
+    keys: dict[str, str],
+    registry: MemoryRegistry,
 ) -> None:
     old, new = twice
     ended = tfimg("rollback", f"{REPOSITORY}:2.15", "--key", keys["ours.key"])
@@ -479,7 +462,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize(("at", "named"), [("2.15", False), ("2.15", True), ("tfimg-ledger", False)])
 def test_a_rollback_that_was_killed_is_finished_by_the_same_command_and_not_undone(
-    at: str, named: bool, tfimg: Run, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry,
+    at: str, named: bool, tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     old, new = twice
@@ -518,7 +501,7 @@ def test_a_rollback_that_was_killed_is_finished_by_the_same_command_and_not_undo
     ],
 )
 def test_a_rollback_to_nowhere_is_refused(
-    words: Sequence[str], code: int, says: str, tfimg: Run, twice: tuple[str, str], keys: dict[str, str]
+    words: Sequence[str], code: int, says: str, tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str]
 ) -> None:
     ended = tfimg("rollback", *words, "--key", keys["ours.key"])
     assert ended.code == code
@@ -526,7 +509,7 @@ def test_a_rollback_to_nowhere_is_refused(
 
 
 def test_a_rollback_to_what_another_key_vouched_for_is_refused(
-    tfimg: Run, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry
+    tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry
 ) -> None:
     ended = tfimg("rollback", f"{REPOSITORY}:2.15", "--key", keys["theirs.key"])
     assert ended.code == 65
@@ -534,16 +517,16 @@ def test_a_rollback_to_what_another_key_vouched_for_is_refused(
 
 
 def test_a_key_that_is_none_is_refused_before_anything_is_done(
-    tfimg: Run, engine: PushingEngine, registry: MemoryRegistry, workspace: Workspace, tmp_path: Path
+    tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry, tmp_path: Path
 ) -> None:
-    engine.has(CPU, workspace)
+    engine.has(CPU)
     (tmp_path / "k").write_bytes(generate().verifying.pem)
     ended = tfimg("publish", REPOSITORY, "--key", str(tmp_path / "k"))
     assert (ended.code, registry.named, engine.did) == (69, {}, [])
 
 
 @pytest.mark.parametrize("option", ["--unsigned", "--key=k", "--keyless", "--publisher=me"])
-def test_options_of_publishing_need_push(option: str, tfimg: Run) -> None:
+def test_options_of_publishing_need_push(option: str, tfimg: CliRunner) -> None:
     ended = tfimg("build", "--tf", "2.15", option)
     assert ended.code == 2
     assert "without --push" in ended.stderr

@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from junitparser import JUnitXml
 
+from support.cli import CliResult, CliRunner
 from support.reports import GREEN, NAMES, RED
-from tfimg.cli import main
 from tfimg.cli.parser import build_parser
 from tfimg.validation.forms import json_text, written
 from tfimg.validation.report import Report
 from tfimg.workspace import Workspace
-
-
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Ended]
-
-
-@pytest.fixture
-def tfimg(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    def run(*argv: str) -> Ended:
-        code = main(argv, {"PATH": os.defpath, "HOME": str(tmp_path)})
-        return Ended(code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture
@@ -51,7 +30,7 @@ def kept(tmp_path: Path) -> Callable[[Report], str]:
 
 
 def test_a_report_is_a_line_for_each_check_and_what_it_amounts_to(
-    tfimg: Run, kept: Callable[[Report], str]
+    tfimg: CliRunner, kept: Callable[[Report], str]
 ) -> None:
     ended = tfimg("report", kept(GREEN))
     assert (ended.code, ended.stderr) == (0, "")
@@ -70,7 +49,7 @@ def test_a_report_is_a_line_for_each_check_and_what_it_amounts_to(
     )
 
 
-def test_a_red_report_says_why_and_whose_fault_it_is(tfimg: Run, kept: Callable[[Report], str]) -> None:
+def test_a_red_report_says_why_and_whose_fault_it_is(tfimg: CliRunner, kept: Callable[[Report], str]) -> None:
     ended = tfimg("report", kept(RED))
     assert ended.code == 0  # the report was read; what it says is its own matter
     assert "\x1b" not in ended.stdout
@@ -86,7 +65,9 @@ def test_a_red_report_says_why_and_whose_fault_it_is(tfimg: Run, kept: Callable[
         assert told in ended.stdout
 
 
-def test_it_is_written_in_other_forms(tfimg: Run, kept: Callable[[Report], str], tmp_path: Path) -> None:
+def test_it_is_written_in_other_forms(
+    tfimg: CliRunner, kept: Callable[[Report], str], tmp_path: Path
+) -> None:
     names = [str(tmp_path / name) for name in ("again.json", "junit.xml", "Page.HTML")]
     ended = tfimg("report", kept(RED), *[word for name in names for word in ("--report", name)])
     assert (ended.code, ended.stderr) == (0, "".join(f"wrote {name}\n" for name in names))
@@ -97,15 +78,15 @@ def test_it_is_written_in_other_forms(tfimg: Run, kept: Callable[[Report], str],
     assert Path(names[2]).read_text().startswith("<!DOCTYPE html>\n")
 
 
-def test_as_json_it_is_one_line(tfimg: Run, kept: Callable[[Report], str]) -> None:
+def test_as_json_it_is_one_line(tfimg: CliRunner, kept: Callable[[Report], str]) -> None:
     ended = tfimg("report", kept(RED), "--json")
     assert (ended.code, ended.stderr, ended.stdout.count("\n")) == (0, "", 1)
-    assert json.loads(ended.stdout) == json.loads(json_text(RED))
+    assert ended.json == json.loads(json_text(RED))
 
 
 @pytest.mark.parametrize("name", ["report.txt", "report", "report.json.gz", ".json"])
 def test_a_name_that_tells_no_form_is_refused(
-    name: str, tfimg: Run, kept: Callable[[Report], str], tmp_path: Path
+    name: str, tfimg: CliRunner, kept: Callable[[Report], str], tmp_path: Path
 ) -> None:
     ended = tfimg("report", kept(GREEN), "--report", str(tmp_path / name))
     assert (ended.code, ended.stdout) == (2, "")
@@ -113,7 +94,7 @@ def test_a_name_that_tells_no_form_is_refused(
     assert not (tmp_path / name).exists()
 
 
-def test_before_a_build_too(tfimg: Run) -> None:
+def test_before_a_build_too(tfimg: CliRunner) -> None:
     assert tfimg("build", "--tf", "2.15", "--report", "ok.json", "--report", "report.txt").code == 2
 
 
@@ -127,7 +108,7 @@ def test_before_a_build_too(tfimg: Run) -> None:
     ids=["schema 1", "half", "binary"],
 )
 def test_what_is_no_report_is_told_by_its_name(
-    content: bytes, message: str, tfimg: Run, tmp_path: Path
+    content: bytes, message: str, tfimg: CliRunner, tmp_path: Path
 ) -> None:
     file = tmp_path / "kept.json"
     file.write_bytes(content)
@@ -137,14 +118,14 @@ def test_what_is_no_report_is_told_by_its_name(
     assert not (tmp_path / "page.html").exists()
 
 
-def test_a_file_that_is_not_there_is_told(tfimg: Run, tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_told(tfimg: CliRunner, tmp_path: Path) -> None:
     ended = tfimg("report", str(tmp_path / "none.json"))
     assert (ended.code, ended.stdout) == (9, "")
     assert f"{tmp_path}/none.json: no such file or directory." in ended.stderr
 
 
-def test_the_schema_is_the_committed_one(tfimg: Run, workspace: Workspace) -> None:
-    assert tfimg("schema", "report") == Ended(0, workspace.report_schema.read_text(), "")
+def test_the_schema_is_the_committed_one(tfimg: CliRunner, workspace: Workspace) -> None:
+    assert tfimg("schema", "report") == CliResult(0, workspace.report_schema.read_text(), "")
     assert tfimg("schema", "matrix") == tfimg("schema")
 
 

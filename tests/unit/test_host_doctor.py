@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from support.hosts import B200, H100, PLAIN, T4, HostEdge, holding, plain, with_gpus
-from support.memory_engine import capabilities, toolkit
-from tfimg.cli import main
+from support.cli import CliRunner
+from support.environment import TestEnvironment
+from support.hosts import B200, H100, PLAIN, T4, plain, with_gpus
+from support.memory_engine import FakeEngine, capabilities, stored_image, toolkit
 from tfimg.cli.hosts import print_findings
 from tfimg.engine.network import HostNetwork
 from tfimg.errors import EngineTooOld, EngineUnavailable
@@ -133,80 +132,65 @@ def test_credentials_are_not_shown(found: Examine) -> None:
 
 
 @pytest.fixture
-def edge() -> HostEdge:
-    return HostEdge()
+def engine(environment: TestEnvironment) -> FakeEngine:
+    environment.docker = engine = FakeEngine()
+    return engine
 
 
 @pytest.fixture
-def doctor(tmp_path: Path, edge: HostEdge) -> Callable[..., int]:
-    def run(*argv: str) -> int:
-        return main(["doctor", *argv], {"PATH": os.defpath, "HOME": str(tmp_path)}, edge)
-
-    return run
+def doctor(tfimg: CliRunner, engine: FakeEngine) -> CliRunner:
+    return replace(tfimg, prefix=("doctor",))
 
 
-def test_doctor_shows_a_line_for_what_is_well_and_the_next_step_for_what_is_not(
-    doctor: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert doctor() == 0
-    out = capsys.readouterr().out
-    assert "ok       processor  linux/amd64 with AVX\n" in out
-    assert doctor(GPU) == 54
-    out, err = capsys.readouterr()
-    assert (
-        "problem  gpu        2.15.1-cuda12.2-py3.11 computes on NVIDIA GPUs, and this machine has none" in out
-    )
-    assert "next: Use a machine with one." in out
-    assert err.startswith(f"tfimg: This machine cannot run {GPU} yet; in the way: gpu, toolkit.")
+def test_doctor_shows_a_line_for_what_is_well_and_the_next_step_for_what_is_not(doctor: CliRunner) -> None:
+    ended = doctor()
+    assert ended.code == 0
+    assert "ok       processor  linux/amd64 with AVX\n" in ended.stdout
+    ended = doctor(GPU)
+    assert ended.code == 54
+    line = f"problem  gpu        {GPU} computes on NVIDIA GPUs, and this machine has none"
+    assert line in ended.stdout
+    assert "next: Use a machine with one." in ended.stdout
+    assert ended.stderr.startswith(f"tfimg: This machine cannot run {GPU} yet; in the way: gpu, toolkit.")
 
 
-def test_doctor_as_json(doctor: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
-    assert doctor("--json") == 0
-    document = json.loads(capsys.readouterr().out)
-    assert (document["image"], len(document["findings"])) == (None, 10)
-    assert doctor(GPU, "--json") == 54
-    document = json.loads(capsys.readouterr().out)
-    assert (document["error"], document["image"]) == ("UnfitHost", GPU)
-    assert set(document["findings"][0]) == {"name", "state", "found", "why", "next_step"}
+def test_doctor_as_json(doctor: CliRunner) -> None:
+    ended = doctor("--json")
+    assert (ended.code, ended.json["image"], len(ended.json["findings"])) == (0, None, 10)
+    ended = doctor(GPU, "--json")
+    assert (ended.code, ended.json["error"], ended.json["image"]) == (54, "UnfitHost", GPU)
+    assert set(ended.json["findings"][0]) == {"name", "state", "found", "why", "next_step"}
 
 
-def test_doctor_reads_an_image_in_the_engine(
-    doctor: Callable[..., int], edge: HostEdge, capsys: pytest.CaptureFixture[str]
-) -> None:
-    holding(edge, "mine", CPU)
-    assert doctor("mine") == 0
-    holding(edge, "foreign", None)
-    assert doctor("foreign") == 53
-    capsys.readouterr()
-    assert doctor("nothing") == 2
-    assert capsys.readouterr().err == (
+def test_doctor_reads_an_image_in_the_engine(doctor: CliRunner, engine: FakeEngine) -> None:
+    engine.names = {"mine": stored_image(identifier=CPU), "foreign": stored_image()}
+    assert doctor("mine").code == 0
+    assert doctor("foreign").code == 53
+    ended = doctor("nothing")
+    assert (ended.code, ended.stderr) == (
+        2,
         "tfimg: nothing is neither an identifier of the matrix nor an image in the engine. `tfimg list` shows all "
-        "identifiers.\n"
+        "identifiers.\n",
     )
 
 
-def test_doctor_without_an_engine(
-    doctor: Callable[..., int], edge: HostEdge, capsys: pytest.CaptureFixture[str]
-) -> None:
-    edge.refuses = EngineUnavailable("No container engine answers.", next_step="Start Docker.")
-    assert doctor() == 54
-    assert "next: Start Docker." in capsys.readouterr().out
-    assert doctor("name/of:image") == 54
-    assert "in the way: engine." in capsys.readouterr().err
-    assert doctor("name/of:image", "--as", GPU) == 54
-    assert f"cannot run {GPU} yet; in the way: engine, gpu." in capsys.readouterr().err
-    assert doctor("name/of:image", "--as", "bogus") == 4
+def test_doctor_without_an_engine(doctor: CliRunner, environment: TestEnvironment) -> None:
+    environment.docker = EngineUnavailable("No container engine answers.", next_step="Start Docker.")
+    ended = doctor()
+    assert (ended.code, "next: Start Docker." in ended.stdout) == (54, True)
+    ended = doctor("name/of:image")
+    assert (ended.code, "in the way: engine." in ended.stderr) == (54, True)
+    ended = doctor("name/of:image", "--as", GPU)
+    assert (ended.code, f"cannot run {GPU} yet; in the way: engine, gpu." in ended.stderr) == (54, True)
+    assert doctor("name/of:image", "--as", "bogus").code == 4
 
 
 @pytest.mark.parametrize("image", [[], [CPU]], ids=["no image", "an identifier"])
-def test_doctor_refuses_a_claim_about_no_image_in_the_engine(
-    image: list[str], doctor: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert doctor(*image, "--as", GPU) == 2
+def test_doctor_refuses_a_claim_about_no_image_in_the_engine(image: list[str], doctor: CliRunner) -> None:
+    ended = doctor(*image, "--as", GPU)
     told = f"{CPU} is an identifier" if image else "no image is named"
-    assert capsys.readouterr().err.startswith(
-        f"tfimg: --as {GPU} says what an image in the engine is, and {told}."
-    )
+    assert ended.code == 2
+    assert ended.stderr.startswith(f"tfimg: --as {GPU} says what an image in the engine is, and {told}.")
 
 
 def test_findings_are_folded_where_there_is_room(

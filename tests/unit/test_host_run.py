@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.hosts import B200, H100, T4, HostEdge, holding, plain, with_gpus
-from support.memory_engine import toolkit
-from tfimg.cli import main
+from support.cli import CliRunner, assert_refused
+from support.environment import TestEnvironment
+from support.hosts import B200, H100, T4, plain, with_gpus
+from support.memory_engine import FakeEngine, stored_image, toolkit
 from tfimg.engine.protocol import Toolkit
-from tfimg.errors import (
-    NoAccelerator,
-    NoToolkit,
-    UnavailableDriver,
-    UnavailableGpu,
-    UsageError,
-    WrongDevice,
-)
+from tfimg.errors import NoAccelerator, NoToolkit, UnavailableDriver, UnavailableGpu, UsageError, WrongDevice
 from tfimg.host.accelerators import Surroundings
 from tfimg.host.run import Order, Wishes, order
 from tfimg.host.survey import Host
@@ -242,27 +233,29 @@ def test_another_platform_is_a_note(plan: Plan) -> None:
 
 
 @pytest.fixture
-def edge() -> HostEdge:
-    return HostEdge()
+def environment() -> TestEnvironment:
+    """Images for a CPU and for a GPU, and one that does not say what it is."""
+    names = {
+        "cpu": stored_image(identifier=CPU),
+        "gpu": stored_image(identifier=GPU),
+        "foreign": stored_image(),
+    }
+    return TestEnvironment(docker=FakeEngine(names=names))
 
 
 @pytest.fixture
-def tfimg(tmp_path: Path, edge: HostEdge) -> Callable[..., int]:
-    def run(*argv: str) -> int:
-        return main(argv, {"PATH": os.defpath, "HOME": str(tmp_path), "DOCKER_CONTEXT": "other"}, edge)
-
-    return run
+def run(tfimg: CliRunner) -> CliRunner:
+    return replace(tfimg, prefix=("run",), environ={"DOCKER_CONTEXT": "other"})
 
 
-def test_run_becomes_docker_on_the_engine_that_was_chosen(tfimg: Callable[..., int], edge: HostEdge) -> None:
-    holding(edge, "mine", CPU)
-    assert (
-        tfimg("run", "mine", "-v", "/a:/b", "-e", "X=1", "-w", "/b", "--", "python", "-c", "x", "--", "-v")
-        == 7
-    )
-    ((argv, environ),) = edge.handed
+def test_run_becomes_docker_on_the_engine_that_was_chosen(
+    run: CliRunner, environment: TestEnvironment
+) -> None:
+    words = ("-v", "/a:/b", "-e", "X=1", "-w", "/b", "--", "python", "-c", "x", "--", "-v")
+    assert run("cpu", *words).code == environment.docker_status
+    ((argv, environ),) = environment.handed_over
     assert argv[3:] == (
-        "--interactive", "--volume", "/a:/b", "--env", "X=1", "--workdir", "/b", "mine",
+        "--interactive", "--volume", "/a:/b", "--env", "X=1", "--workdir", "/b", "cpu",
         "python", "-c", "x", "--", "-v",
     )  # fmt: skip
     assert environ["DOCKER_HOST"] == "unix:///run/fake.sock"
@@ -270,55 +263,42 @@ def test_run_becomes_docker_on_the_engine_that_was_chosen(tfimg: Callable[..., i
 
 
 def test_run_says_what_is_missing_before_docker_is_asked(
-    tfimg: Callable[..., int], edge: HostEdge, capsys: pytest.CaptureFixture[str]
+    run: CliRunner, environment: TestEnvironment
 ) -> None:
-    holding(edge, "mine", GPU)
-    assert (tfimg("run", "mine"), edge.handed) == (50, [])
-    assert "this machine has none" in capsys.readouterr().err
-    edge.host = with_gpus()
-    assert (tfimg("run", "mine"), edge.handed) == (51, [])
+    assert_refused(run("gpu"), code=50, says="this machine has none")
+    environment.host = with_gpus()
+    assert (run("gpu").code, environment.handed_over) == (51, [])
 
 
-def test_run_of_a_foreign_image_asks_what_it_is(
-    tfimg: Callable[..., int], edge: HostEdge, capsys: pytest.CaptureFixture[str]
-) -> None:
-    holding(edge, "foreign", None)
-    assert (tfimg("run", "foreign"), edge.handed) == (53, [])
-    assert "no label tfimg.identifier" in capsys.readouterr().err
-    assert tfimg("run", "foreign", "--as", CPU) == 7
+def test_run_of_a_foreign_image_asks_what_it_is(run: CliRunner, environment: TestEnvironment) -> None:
+    assert_refused(run("foreign"), code=53, says="no label tfimg.identifier")
+    assert environment.handed_over == []
+    assert run("foreign", "--as", CPU).code == environment.docker_status
 
 
-def test_run_without_the_docker_command(
-    tfimg: Callable[..., int], edge: HostEdge, capsys: pytest.CaptureFixture[str]
-) -> None:
-    holding(edge, "mine", CPU)
-    edge.without_docker = True
-    assert tfimg("run", "mine", "--no-gpu") == 10
-    err = capsys.readouterr().err
-    assert "Note: --no-gpu changes nothing" in err
-    assert "the `docker` command that would use it is not installed" in err
+def test_run_without_the_docker_command(run: CliRunner, environment: TestEnvironment) -> None:
+    environment.docker_status = None
+    ended = run("cpu", "--no-gpu")
+    assert "Note: --no-gpu changes nothing" in ended.stderr
+    assert_refused(ended, code=10, says="the `docker` command that would use it is not installed")
 
 
-def test_run_of_an_image_that_is_not_there(tfimg: Callable[..., int]) -> None:
-    assert tfimg("run", "nothing") == 2
+def test_run_of_an_image_that_is_not_there(run: CliRunner) -> None:
+    assert run("nothing").code == 2
 
 
 def test_a_dry_run_prints_the_command_and_what_is_missing(
-    tfimg: Callable[..., int], edge: HostEdge, capsys: pytest.CaptureFixture[str]
+    run: CliRunner, environment: TestEnvironment
 ) -> None:
-    holding(edge, "mine", GPU)
-    assert (tfimg("run", "mine", "--gpus", "0", "--dry-run", "--", "echo", "a b"), edge.handed) == (0, [])
-    out, err = capsys.readouterr()
-    assert "--gpus '\"device=0\"' --ulimit memlock=-1 --shm-size 1g mine echo 'a b'\n" in out
-    assert [text.split(":")[0] for text in err.splitlines()] == ["Missing", "Missing"]
+    ended = run("gpu", "--gpus", "0", "--dry-run", "--", "echo", "a b")
+    assert (ended.code, environment.handed_over) == (0, [])
+    assert "--gpus '\"device=0\"' --ulimit memlock=-1 --shm-size 1g gpu echo 'a b'\n" in ended.stdout
+    assert [text.split(":")[0] for text in ended.stderr.splitlines()] == ["Missing", "Missing"]
 
 
-def test_a_dry_run_as_json(
-    tfimg: Callable[..., int], edge: HostEdge, capsys: pytest.CaptureFixture[str]
-) -> None:
-    holding(edge, "mine", CPU)
-    assert tfimg("run", "mine", "--dry-run", "--json") == 0
-    document = json.loads(capsys.readouterr().out)
-    assert (document["image"], document["device"], document["argv"][0], document["missing"]) == (
-        CPU, "cpu", "docker", [],
+def test_a_dry_run_as_json(run: CliRunner) -> None:
+    ended = run("cpu", "--dry-run", "--json")
+    document = ended.json
+    assert (ended.code, document["image"], document["device"], document["argv"][0], document["missing"]) == (
+        0, CPU, "cpu", "docker", [],
     )  # fmt: skip

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from support.hosts import HostEdge, plain, with_gpus
-from tfimg.cli import main
+from support.cli import CliRunner
+from support.environment import TestEnvironment
+from support.hosts import with_gpus
 from tfimg.errors import ResolutionError, TfimgError, UnavailableDriver, UnavailableGpu, UsageError
 from tfimg.host.names import capability_of, known_as
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi, parse
@@ -248,14 +249,16 @@ def test_a_gpu_beside_an_arm_processor_has_no_image(ask: Ask) -> None:
 # The command
 
 
-def command(*words: str, edge: HostEdge | None = None) -> int:
-    return main(["which", *words], {}, edge or HostEdge())
+@pytest.fixture
+def command(tfimg: CliRunner) -> CliRunner:
+    return replace(tfimg, prefix=("which",))
 
 
-def test_the_machine_itself_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    edge = HostEdge(host=with_gpus(driver="470.256.02"))
-    assert command(edge=edge) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_the_machine_itself_is_asked(command: CliRunner, environment: TestEnvironment) -> None:
+    environment.host = with_gpus(driver="470.256.02")
+    ended = command()
+    assert ended.code == 0
+    lines = ended.stdout.splitlines()
     assert lines[:4] == [
         "gpu     Tesla T4 (sm_75)",
         "driver  470.256.02",
@@ -271,9 +274,10 @@ def test_the_machine_itself_is_asked(capsys: pytest.CaptureFixture[str]) -> None
     assert lines[-1] == "2.10        yes  code for the GPU"
 
 
-def test_a_program_gets_everything_in_one_document(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("--nvidia-smi", str(FOLDER / "rtx3090-twice-550.txt"), "--tf", "2.15", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+def test_a_program_gets_everything_in_one_document(command: CliRunner) -> None:
+    ended = command("--nvidia-smi", str(FOLDER / "rtx3090-twice-550.txt"), "--tf", "2.15", "--json")
+    assert ended.code == 0
+    found = ended.json
     assert found["host"] == {
         "driver": "550.120",
         "cuda": "12.4",
@@ -284,28 +288,27 @@ def test_a_program_gets_everything_in_one_document(capsys: pytest.CaptureFixture
     assert found["run"] == "tfimg run tfimg/tensorflow:2.15.1-cuda12.2-py3.11"
 
 
-def test_output_comes_through_a_pipe(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_output_comes_through_a_pipe(monkeypatch: pytest.MonkeyPatch, command: CliRunner) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((FOLDER / "l4-550.txt").read_bytes())))
-    assert command("--nvidia-smi", "-") == 0
-    assert capsys.readouterr().out.startswith("gpu     NVIDIA L4 (sm_89)\n")
+    ended = command("--nvidia-smi", "-")
+    assert ended.code == 0
+    assert ended.stdout.startswith("gpu     NVIDIA L4 (sm_89)\n")
 
 
-def test_output_that_powershell_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_that_powershell_recorded(tmp_path: Path, command: CliRunner) -> None:
     file = tmp_path / "smi.txt"
     file.write_text((FOLDER / "l4-550.txt").read_text(), encoding="utf-16")
-    assert command("--nvidia-smi", str(file)) == 0
-    assert capsys.readouterr().out.startswith("gpu     NVIDIA L4 (sm_89)\n")
+    ended = command("--nvidia-smi", str(file))
+    assert ended.code == 0
+    assert ended.stdout.startswith("gpu     NVIDIA L4 (sm_89)\n")
 
 
-def test_bytes_that_are_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bytes_that_are_no_text(tmp_path: Path, command: CliRunner) -> None:
     file = tmp_path / "smi.txt"
     file.write_bytes(b"\x7fELF\x02\xff\xfe\n")
-    assert command("--nvidia-smi", str(file)) == 2
-    assert capsys.readouterr().err.startswith(
-        "tfimg: This is not output of nvidia-smi: it begins with '\\x7fELF"
-    )
+    ended = command("--nvidia-smi", str(file))
+    assert ended.code == 2
+    assert ended.stderr.startswith("tfimg: This is not output of nvidia-smi: it begins with '\\x7fELF")
 
 
 @pytest.mark.parametrize(
@@ -313,21 +316,22 @@ def test_bytes_that_are_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[st
     [("", "--nvidia-smi is empty."), ("/dev/zero", "--nvidia-smi /dev/zero is longer than anything")],
     ids=["no name", "no end"],
 )
-def test_a_file_that_can_be_none_of_nvidia_smi_s(
-    file: str, why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command("--nvidia-smi", file) == 2
-    assert capsys.readouterr().err.startswith(f"tfimg: {why}")
+def test_a_file_that_can_be_none_of_nvidia_smi_s(file: str, why: str, command: CliRunner) -> None:
+    ended = command("--nvidia-smi", file)
+    assert ended.code == 2
+    assert ended.stderr.startswith(f"tfimg: {why}")
 
 
-def test_a_machine_that_is_named_whole_is_not_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("--gpu", "T4", "--driver", "470.256.02", edge=HostEdge(host=plain())) == 0
-    assert capsys.readouterr().out.startswith("gpu     T4 (sm_75)\ndriver  470.256.02\n")
+def test_a_machine_that_is_named_whole_is_not_asked(command: CliRunner) -> None:
+    ended = command("--gpu", "T4", "--driver", "470.256.02")
+    assert ended.code == 0
+    assert ended.stdout.startswith("gpu     T4 (sm_75)\ndriver  470.256.02\n")
 
 
-def test_a_machine_without_a_gpu_is_told_what_else_can_be_done(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command(edge=HostEdge(host=plain())) == 50
-    assert capsys.readouterr().err == (
+def test_a_machine_without_a_gpu_is_told_what_else_can_be_done(command: CliRunner) -> None:
+    ended = command()
+    assert ended.code == 50
+    assert ended.stderr == (
         "tfimg: No GPU of this machine answers: nvidia-smi is not installed. Install it. For another machine, record "
         "`nvidia-smi` there and give it as --nvidia-smi FILE, or name its --driver and --gpu; for an image without a "
         "GPU, `tfimg resolve`.\n"
@@ -338,6 +342,7 @@ def test_a_machine_without_a_gpu_is_told_what_else_can_be_done(capsys: pytest.Ca
     ("file", "code"),
     [("failed.txt", 50), ("rocm.txt", 2), ("rtx5090-580.txt", 47), ("there is none", 9), (".", 9)],
 )
-def test_a_failure_has_its_code(file: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("--nvidia-smi", str(FOLDER / file)) == code
-    assert capsys.readouterr().out == ""
+def test_a_failure_has_its_code(file: str, code: int, command: CliRunner) -> None:
+    ended = command("--nvidia-smi", str(FOLDER / file))
+    assert ended.code == code
+    assert ended.stdout == ""

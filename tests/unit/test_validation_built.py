@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from support.memory_engine import FakeEngine
-from tfimg.cli import main
-from tfimg.cli.edge import Edge
-from tfimg.engine.protocol import Engine, Exit, Line, StoredImage
+from support.cli import CliRunner
+from support.environment import TestEnvironment
+from support.memory_engine import FakeEngine, stored_image
+from tfimg.engine.protocol import Exit, Line
 from tfimg.errors import EngineUnavailable, ValidationBroken
 from tfimg.matrix.schema import Constraint
 from tfimg.matrix.spec import ImageSpec
 from tfimg.proof.check import Finding
-from tfimg.recipe.labels import IDENTIFIER
 from tfimg.validation.built import SCRIPT, compare, take_inventory
 from tfimg.workspace import Workspace
 
@@ -211,9 +210,7 @@ def test_a_cpu_image_that_is_something_else_is_told(
             "nvidia-cublas-cu12",
             "12.2.5.6",
             wrong(
-                "gpu.libraries (nvidia-cublas-cu12)",
-                "libraries",
-                "the matrix has none, the image 12.2.5.6",
+                "gpu.libraries (nvidia-cublas-cu12)", "libraries", "the matrix has none, the image 12.2.5.6"
             ),
         ),
         ("libtpu", "0.1", wrong("gpu.libraries (libtpu)", "libraries", "the matrix has none, the image 0.1")),
@@ -253,10 +250,7 @@ def test_a_constraint_finds_its_package_however_it_is_spelt(cpu: ImageSpec) -> N
                 "the matrix has sm_50, sm_60, sm_70, sm_75, compute_80, the image sm_80, compute_90",
             ),
         ),
-        (
-            {"is_cuda_build": False},
-            wrong("gpu", "cuda", "the matrix has a build for CUDA, the image none"),
-        ),
+        ({"is_cuda_build": False}, wrong("gpu", "cuda", "the matrix has a build for CUDA, the image none")),
     ],
     ids=["cuda", "cudnn", "architectures", "not-cuda"],
 )
@@ -319,46 +313,48 @@ def test_a_library_beside_those_of_the_wheels_is_told(gpu: ImageSpec) -> None:
     assert unlike(gpu, inventory(gpu, libraries=beside)) == [wrong("gpu.libraries", "libraries", told)]
 
 
-class EngineEdge(Edge):
-    """An engine that holds one image, which tells an inventory."""
+@pytest.fixture
+def engine(environment: TestEnvironment, gpu: ImageSpec) -> FakeEngine:
+    """The engine holds one image, which tells its inventory."""
+    environment.docker = engine = FakeEngine(
+        names={"some:image": stored_image(identifier=gpu.identifier)},
+        story=[out(json.dumps(inventory(gpu))), FINE],
+    )
+    return engine
 
-    def __init__(self, spec: ImageSpec, held: dict[str, Any]) -> None:
-        labels = {IDENTIFIER: spec.identifier}
-        image = StoredImage(digest="sha256:1", layers=(), unpacked_bytes=1, labels=labels)
-        self.held = FakeEngine(names={"some:image": image}, story=[out(json.dumps(held)), FINE])
 
-    def engine(self, *_: object) -> Engine:
-        return self.held
+CHECK = ("matrix", "check", "--built", "some:image")
 
 
 def test_the_command_agrees_with_an_image_that_is_what_it_claims(
-    gpu: ImageSpec, capsys: pytest.CaptureFixture[str], workspace: Workspace
+    tfimg: CliRunner, engine: FakeEngine, workspace: Workspace
 ) -> None:
-    edge = EngineEdge(gpu, inventory(gpu))
-    assert main(["matrix", "check", "--built", "some:image"], {}, edge) == 0
-    head, row = capsys.readouterr().out.splitlines()
+    ended = tfimg(*CHECK)
+    assert ended.code == 0
+    head, row = ended.stdout.splitlines()
     assert head.split()[:2] == ["ROW", "IS"]
     assert row.split()[:2] == ["rows[8]", "2.15.1-cuda12.2-py3.11"]
-    (order,) = edge.held.ran
+    (order,) = engine.ran
     assert order.files[SCRIPT][0] == (workspace.images / "inventory.py").read_bytes()
 
 
 def test_the_command_names_what_an_image_disagrees_on(
-    gpu: ImageSpec, capsys: pytest.CaptureFixture[str]
+    gpu: ImageSpec, tfimg: CliRunner, engine: FakeEngine
 ) -> None:
-    held = inventory(gpu, cudnn="8.9.2")
+    engine.story = [out(json.dumps(inventory(gpu, cudnn="8.9.2"))), FINE]
     finding = wrong("gpu.cudnn", "cudnn", "the matrix has >=8.9.4,<9, the image 8.9.2")
-    assert main(["matrix", "check", "--built", "some:image"], {}, EngineEdge(gpu, held)) == 30
-    assert capsys.readouterr().err == (
+    ended = tfimg(*CHECK)
+    assert (ended.code, ended.stderr) == (
+        30,
         "tfimg: The matrix and some:image disagree on 1 fact:\n"
         f"  {finding.path}: {finding.told}\n"
-        "Build 2.15.1-cuda12.2-py3.11 anew, or correct matrix.yaml.\n"
+        "Build 2.15.1-cuda12.2-py3.11 anew, or correct matrix.yaml.\n",
     )
-    assert main(["matrix", "check", "--built", "some:image", "--json"], {}, EngineEdge(gpu, held)) == 30
-    found, error = map(json.loads, capsys.readouterr().out.splitlines())
+    ended = tfimg(*CHECK, "--json")
+    found, error = ended.documents
     assert (found["image"], found["identifier"]) == ("some:image", "2.15.1-cuda12.2-py3.11")
     assert [one for one in found["findings"] if one["verdict"] != "agrees"] == [asdict(finding)]
-    assert (error["error"], error["exit_code"]) == ("Disagreement", 30)
+    assert (ended.code, error["error"], error["exit_code"]) == (30, "Disagreement", 30)
 
 
 @pytest.mark.parametrize(
@@ -372,11 +368,10 @@ def test_the_command_names_what_an_image_disagrees_on(
         (["--built", "other:image"], "The engine has no image other:image. Build or pull it first."),
     ],
 )
-def test_what_the_command_cannot_compare_is_refused(
-    options: list[str], told: str, cpu: ImageSpec, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["matrix", "check", *options], {}, EngineEdge(cpu, inventory(cpu))) == 2
-    assert capsys.readouterr().err == f"tfimg: {told}\n"
+@pytest.mark.usefixtures("engine")
+def test_what_the_command_cannot_compare_is_refused(options: list[str], told: str, tfimg: CliRunner) -> None:
+    ended = tfimg("matrix", "check", *options)
+    assert (ended.code, ended.stderr) == (2, f"tfimg: {told}\n")
 
 
 @pytest.fixture(scope="module")

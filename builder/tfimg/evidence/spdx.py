@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 from uuid import UUID
 
-from license_expression import ExpressionError, LicenseExpression, get_spdx_licensing
+from license_expression import ExpressionError, LicenseExpression, Licensing, get_spdx_licensing
 from spdx_tools.spdx.jsonschema.document_converter import DocumentConverter
 from spdx_tools.spdx.model import (
     Actor,
@@ -85,9 +86,15 @@ def _package(name: str, called: str, version: str | None, purl: str) -> Package:
     )  # fmt: skip
 
 
-def _licence(told: str | None) -> LicenseExpression | None:
-    """What a package says of its licence, where that is in SPDX's words."""
+def _licence(text: str | None) -> LicenseExpression | None:
+    """Return the licence that a package states, if it is an SPDX expression."""
     try:
-        return get_spdx_licensing().parse(told, validate=True) if told else None
+        return _licensing().parse(text, validate=True) if text else None
     except ExpressionError:
         return None
+
+
+@cache
+def _licensing() -> Licensing:
+    # Building the index of SPDX licences takes 50 ms, and an image has a hundred packages.
+    return get_spdx_licensing()

@@ -1,0 +1,92 @@
+"""The double of a command's environment: nothing of this machine, unless a test gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from support.cli import NO_ENGINE
+from support.hosts import PLAIN
+from support.memory_engine import FakeEngine
+from tfimg.cli.edge import Edge
+from tfimg.engine.protocol import Engine
+from tfimg.errors import TfimgError
+from tfimg.host.survey import Host
+from tfimg.leaks.rules import Rule
+from tfimg.registry.protocol import Registry
+from tfimg.registry.reference import Reference
+
+
+@dataclass(kw_only=True)
+class TestEnvironment(Edge):
+    """Answer commands from fields, and record what they asked for.
+
+    `docker` is the engine, or the error of looking for one; without it, the real search finds nothing at its address.
+    `registries` is one registry for every name. `docker_status` is the exit status of the `docker` program that a
+    command hands over to; None means that it is not installed. cosign is what the variable PATH of a test names.
+    """
+
+    __test__ = False  # not a test, in spite of its name
+
+    docker: FakeEngine | TfimgError | None = None
+    builders: Mapping[str, FakeEngine] = field(default_factory=dict)
+    host: Host = PLAIN
+    registries: Registry | None = None
+    pip: Mapping[str, str] = field(default_factory=dict)
+    secret_rules: tuple[Rule, ...] = ()
+    docker_status: int | None = 7
+
+    engine_searches: int = 0
+    connections: list[tuple[str, bool]] = field(default_factory=list)
+    """Name of each repository that was opened, and whether plain HTTP was asked for."""
+    handed_over: list[tuple[Sequence[str], Mapping[str, str]]] = field(default_factory=list)
+
+    def engine(self, environ: Mapping[str, str], state: Path) -> Engine:
+        return self._docker() or super().engine({**environ, "DOCKER_HOST": NO_ENGINE}, state)
+
+    def engines(self, _environ: object, _state: object, names: Sequence[str]) -> Sequence[Engine]:
+        self.engine_searches += 1
+        return [self.builders[name] for name in names]
+
+    def runner(self, environ: Mapping[str, str], state: Path) -> Engine:
+        return self._docker() or super().runner({**environ, "DOCKER_HOST": NO_ENGINE}, state)
+
+    def _docker(self) -> FakeEngine | None:
+        self.engine_searches += 1
+        if isinstance(self.docker, TfimgError):
+            raise self.docker
+        return self.docker
+
+    def survey(self, *_: object) -> Host:
+        return self.host
+
+    def hand_over(self, argv: Sequence[str], environ: Mapping[str, str]) -> int:
+        if self.docker_status is None:
+            raise FileNotFoundError(argv[0])
+        self.handed_over.append((argv, environ))
+        return self.docker_status
+
+    def pip_settings(self) -> Mapping[str, str]:
+        return self.pip
+
+    def stages(self, *_: object, **__: object) -> dict[str, str]:
+        return {}
+
+    def registry(self, reference: Reference, *_: Any, plain: bool = False, **__: Any) -> Registry:
+        self.connections.append((reference.repository, plain))
+        assert self.registries, "this test has no registry"
+        return self.registries
+
+    def secrets(self, *_: object) -> tuple[Rule, ...]:
+        return self.secret_rules
+
+    def index(self, *_: object) -> Any:
+        raise AssertionError("this test has no package index")
+
+    def pip_audit(self) -> Sequence[str]:
+        return ["false"]
+
+    def uv(self) -> str:
+        return "false"
