@@ -15,7 +15,6 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.model.dependency import Dependency
 from cyclonedx.output.json import JsonV1Dot6
 from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
 from tfimg.evidence.parts import Part
@@ -28,6 +27,9 @@ def cyclonedx(
     parts: Sequence[Part], *, subject: Subject, image: str, made: datetime, serial: UUID
 ) -> dict[str, Any]:
     """The document, held against the schema. `image` is the subject's purl. Raises `ValueError` where it is wrong."""
+    # Importing the validator takes seconds, as its grammar of addresses is compiled then.
+    from cyclonedx.validation.json import JsonStrictValidator
+
     name = subject.name.rpartition("/")[2]
     root = Component(
         name=name,
