@@ -57,7 +57,9 @@ class _IndexHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         content = self.server.subject.get(self.path)  # type: ignore[attr-defined]
         self.send_response(404 if content is None else 200)
-        kind = "application/vnd.pypi.simple.v1+json" if self.path.endswith("/") else "application/octet-stream"
+        kind = (
+            "application/vnd.pypi.simple.v1+json" if self.path.endswith("/") else "application/octet-stream"
+        )
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content or b"")))
         self.end_headers()

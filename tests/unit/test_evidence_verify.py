@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -41,10 +41,15 @@ ATT = tag_of(IMAGE.digest, "att")
 
 
 def verified(
-    registry: MemoryRegistry, reference: str = "2.15", *, require: str = "", policy: Policy | None = None
+    registry: MemoryRegistry,
+    reference: str = "2.15",
+    *,
+    require: str = "",
+    policy: Policy | None = None,
+    now: datetime = NOW,
 ) -> Verified:
     asked = parse_requirements(require, policy=Policy()) if require else policy or Policy()
-    return verify(registry, reference, [OURS.verifying], asked, now=NOW)
+    return verify(registry, reference, [OURS.verifying], asked, now=now)
 
 
 def refused(registry: MemoryRegistry, error: type[TfimgError], says: str, *args: Any, **kwargs: Any) -> None:
@@ -425,6 +430,66 @@ def test_evidence_is_stale_after_its_time() -> None:
         require="max-age=9d",
     )
     assert verified(published(GREEN), require="max-age=10d")
+
+
+ENDED = datetime.fromisoformat(GREEN.date)
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("require", "age"),
+    [
+        ("max-age=2d", timedelta(days=2)),
+        ("max-age=36h", timedelta(hours=36)),
+        ("max-age=1w", timedelta(days=7)),
+    ],
+)
+def test_evidence_may_be_as_old_as_allowed_and_not_a_second_older(require: str, age: timedelta) -> None:
+    assert verified(published(GREEN), require=require, now=ENDED + age)
+    refused(published(GREEN), StaleEvidence, "last tested on", require=require, now=ENDED + age + SECOND)
+
+
+@pytest.mark.parametrize(
+    ("age", "says"), [(47, "47 hours ago, and may be 46 hours"), (48, "2 days ago"), (71, "2 days ago"), (72, "3 days")]
+)  # fmt: skip
+def test_an_age_of_two_days_or_more_is_told_in_days(age: int, says: str) -> None:
+    now = ENDED + timedelta(hours=age)
+    refused(published(GREEN), StaleEvidence, says, require="max-age=46h", now=now)
+
+
+def test_clocks_may_be_ten_minutes_apart_and_not_a_second_more() -> None:
+    ahead = timedelta(minutes=10)
+    assert verified(published(GREEN), require="max-age=1d", now=ENDED - ahead)
+    refused(
+        published(GREEN), StaleEvidence, "in the future", require="max-age=1d", now=ENDED - ahead - SECOND
+    )
+    assert verified(published(GREEN), now=ENDED - ahead - SECOND)  # no age is asked for
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_pass_hides_an_earlier_failure_when_its_clock_is_at_most_ten_minutes_ahead(late: bool) -> None:
+    """The failure is older than the pass in both cases."""
+    failed = replace(FAILED, date=(ENDED - timedelta(hours=1)).isoformat())
+    registry, now = published(ON_GPU, failed), ENDED - timedelta(minutes=10)
+    if late:
+        refused(registry, PolicyUnmet, "failed its tests", policy=ANYTHING, now=now - SECOND)
+    else:
+        assert verified(registry, policy=ANYTHING, now=now)
+
+
+@pytest.mark.parametrize(
+    ("require", "fits"),
+    [
+        ("driver>=535.104.05", True), ("driver>535.104.05", False), ("driver<=535.104.05", True),
+        ("driver<535.104.05", False), ("driver==535.104.5", True), ("driver!=535.104.05", False),
+        ("driver>=535.104.06", False), ("driver>=535,driver<536", True), ("driver>=535,driver<535.104", False),
+    ],
+)  # fmt: skip
+def test_a_driver_on_the_bound_of_a_range_is_within_it_or_not(require: str, fits: bool) -> None:
+    if fits:
+        assert verified(published(ON_GPU), require=require)
+    else:
+        refused(published(ON_GPU), PolicyUnmet, "was tested with driver 535", require=require)
 
 
 def test_evidence_from_the_future_has_no_age() -> None:

@@ -12,12 +12,14 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import zstandard
 
+from support.wheels import lock_line, record_hash, write_wheel
 from tfimg.cancellation import Cancellation
 from tfimg.cli.parser.images import COMPRESSIONS
 from tfimg.errors import HashMismatchError, Interrupted, LockError
@@ -35,31 +37,7 @@ LIBRARY = "tensorflow/libtensorflow_cc.so.2"
 @pytest.fixture
 def wheel(tmp_path: Path) -> Wheel:
     """Writes a wheel of files, with its RECORD."""
-
-    def write(name: str, files: Mapping[str, bytes], tag: str = "py3", scripts: str = "") -> Path:
-        info = f"{name}-1.0.dist-info"
-        root = "true" if tag == "py3" else "false"
-        everything = {
-            **files,
-            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n".encode(),
-            f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: {root}\nTag: {tag}-none-any\n".encode(),
-            **({f"{info}/entry_points.txt": scripts.encode()} if scripts else {}),
-        }
-        lines = [f"{path},sha256={_hash(data)},{len(data)}" for path, data in everything.items()]
-        everything[f"{info}/RECORD"] = "\n".join([*lines, f"{info}/RECORD,,"]).encode()
-        file = tmp_path / f"{name}-1.0-{tag}-none-any.whl"
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for path, data in everything.items():
-                archive.writestr(path, data)
-        return file
-
-    return write
-
-
-def _hash(data: bytes) -> str:
-    import base64
-
-    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+    return partial(write_wheel, tmp_path)
 
 
 def opened(file: Path) -> tarfile.TarFile:
@@ -167,7 +145,7 @@ def test_a_wheel_s_files_lie_where_an_installer_puts_them(wheel: Wheel, tmp_path
     assert rest.getmember("opt/tensorflow/bin/main").mode == 0o755
     assert not [path for path in found if "__pycache__" in path]
     record = found[f"{SITE}/thing-1.0.dist-info/RECORD"].decode().splitlines()
-    assert f"thing/__init__.py,sha256={_hash(b'x = 1' + bytes([10]))},6" in record
+    assert f"thing/__init__.py,sha256={record_hash(b'x = 1' + bytes([10]))},6" in record
     assert [line for line in record if line.startswith("../../../bin/main,sha256=")]
     assert found[f"{SITE}/thing-1.0.dist-info/INSTALLER"] == b"tfimg\n"
 
@@ -210,10 +188,7 @@ def test_a_damaged_wheel_is_refused(wheel: Wheel, tmp_path: Path, spoil: Callabl
 
 
 def locked(files: Mapping[str, Path]) -> dict[str, str]:
-    return {
-        part: f"{part}==1.0 --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}\n"
-        for part, file in files.items()
-    }
+    return {part: lock_line(file) for part, file in files.items()}
 
 
 @pytest.fixture
@@ -264,7 +239,7 @@ def test_what_the_store_has_is_not_made_again(images: dict[str, dict[str, Any]],
     again = made({**images["cp39"], "wheels": ()}, store, events)
     assert {event for _, event in events} == {"cached"}
     assert [one.seconds for one in again] == [None] * 4
-    assert not list((store.folder / "wheels").glob("*/*"))
+    assert not list((store.folder / "wheels").iterdir())
 
 
 def test_what_another_python_s_wheel_gave_is_taken(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
@@ -319,8 +294,7 @@ def test_a_wheel_that_two_images_need_is_taken_from_neither(wheel: Wheel, tmp_pa
     """One image has all its wheels and is about to pack them when the other, which has one of them too, is done."""
     both, *own = (wheel(name, {f"{name}/__init__.py": b""}, tag="cp39") for name in ("both", "one", "other"))
     images = [
-        {"lock": {"packages": locked({"a": both})["a"] + locked({"b": file})["b"]}, "wheels": (both, file)}
-        for file in own
+        {"lock": {"packages": lock_line(both) + lock_line(file)}, "wheels": (both, file)} for file in own
     ]
     store, done = LayerStore(folder=tmp_path / "store"), list[Any]()
 
@@ -332,7 +306,7 @@ def test_a_wheel_that_two_images_need_is_taken_from_neither(wheel: Wheel, tmp_pa
     first = make(images[0]["lock"], store, source=source, compression="fast", on_event=meanwhile)
     assert len(first) == len(done) == 1
     assert first[0].blob.files == done[0].blob.files > 2
-    assert not list((store.folder / "wheels").glob("*/*"))
+    assert not list((store.folder / "wheels").iterdir())
 
 
 def test_what_is_cancelled_stops_and_leaves_nothing_half_made(
