@@ -95,8 +95,9 @@ def test_other_versions_in_the_index_are_not_the_locked_wheel(
         fetched(package, tmp_path / "wheels", urls=[url])
 
 
-def test_a_supplied_wheel_is_taken_by_its_hash_not_by_its_place(wheel: Path, tmp_path: Path) -> None:
-    other = write_wheel(tmp_path, "other", {})
+def test_a_supplied_wheel_is_taken_by_its_hash_not_by_its_name(wheel: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = write_wheel(tmp_path / "other", "thing", {"thing/__init__.py": b"x = 2\n"})
     found = fetched(locked(wheel), tmp_path / "wheels", supplied=[other, wheel])
     assert (found.name, found.read_bytes()) == (wheel.name, wheel.read_bytes())
     assert not found.samefile(wheel)  # the user's file is not packed and removed

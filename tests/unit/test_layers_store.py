@@ -128,15 +128,17 @@ def test_a_folder_with_a_fresh_wheel_is_kept(store: LayerStore) -> None:
 
 def test_pruning_at_the_same_time_as_other_builds_fails_nobody(store: LayerStore) -> None:
     """Files disappear between the listing and the look at each, as when another build finishes writing one."""
+    names = [f"layer-{number}" for number in range(50)]
+    files = [folder / name for folder in (store.blobs, store.folder) for name in names]
     errors: list[Exception] = []
     stop = threading.Event()
 
     def churn() -> None:
         while not stop.is_set():
-            for number in range(50):
-                (store.blobs / f".{number}").touch()
-            for number in range(50):
-                (store.blobs / f".{number}").unlink(missing_ok=True)
+            for path in files:
+                path.touch()
+            for path in files:
+                path.unlink(missing_ok=True)
 
     def prune() -> None:
         try:
