@@ -130,6 +130,7 @@ def test_pruning_at_the_same_time_as_other_builds_fails_nobody(store: LayerStore
     """Files disappear between the listing and the look at each, as when another build finishes writing one."""
     names = [f"layer-{number}" for number in range(50)]
     files = [folder / name for folder in (store.blobs, store.folder) for name in names]
+    folders = [store.folder / "wheels" / name for name in names]
     errors: list[Exception] = []
     stop = threading.Event()
 
@@ -137,8 +138,12 @@ def test_pruning_at_the_same_time_as_other_builds_fails_nobody(store: LayerStore
         while not stop.is_set():
             for path in files:
                 path.touch()
+            for path in folders:
+                path.mkdir(parents=True)
             for path in files:
                 path.unlink(missing_ok=True)
+            for path in folders:
+                path.rmdir()
 
     def prune() -> None:
         try:

@@ -100,15 +100,17 @@ class LayerStore:
 
     def _remove_stale(self) -> None:
         """Remove what killed builds left: partial layers, wheels, and the folders of these builds."""
-        for pattern in ("layer-*", "wheels/*/*", "wheels/*"):
-            for path in self.folder.glob(pattern):
-                with suppress(FileNotFoundError):  # another build has removed it
-                    if time.time() - path.stat().st_mtime <= STALE_SECONDS:
-                        continue
-                    if not path.is_dir():
-                        path.unlink()
-                    elif not any(path.iterdir()):
-                        path.rmdir()
+        wheels = _entries(self.folder / "wheels")
+        paths = [path for path in _entries(self.folder) if path.name.startswith("layer-")]
+        paths += [*(path for folder in wheels for path in _entries(folder)), *wheels]
+        for path in paths:
+            with suppress(FileNotFoundError):  # another build has removed it
+                if time.time() - path.stat().st_mtime <= STALE_SECONDS:
+                    continue
+                if not path.is_dir():
+                    path.unlink()
+                elif not _entries(path):
+                    path.rmdir()
 
     def _files(self) -> Iterator[tuple[os.stat_result, Path]]:
         for file in self.blobs.iterdir():
@@ -126,3 +128,11 @@ class LayerStore:
 
     def _path(self, digest: str) -> Path:
         return self.blobs / digest.removeprefix("sha256:")
+
+
+def _entries(folder: Path) -> list[Path]:
+    """List a folder; nothing for a file, or for a folder that another build has removed. `Path.glob` fails there."""
+    try:
+        return list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
