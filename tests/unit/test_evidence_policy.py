@@ -41,6 +41,7 @@ def test_a_line_and_a_file_say_the_same() -> None:
 def test_a_line_goes_over_a_file() -> None:
     policy = parse_requirements("linked, max-age=12h", policy=parse_policy(FILE, source="policy.yaml"))
     assert (policy.level, policy.gpu, policy.max_age) == ("linked", "sm_90", timedelta(hours=12))
+    assert policy.driver == SpecifierSet(">=535")
 
 
 def test_a_driver_may_have_two_bounds() -> None:

@@ -26,7 +26,7 @@ from tfimg.errors import (
     TfimgError,
     UnsignedError,
 )
-from tfimg.evidence.attach import attach, referrer
+from tfimg.evidence.attach import attach, mend, referrer
 from tfimg.evidence.bundle import BUNDLE, bundle, seal
 from tfimg.evidence.cosign_tags import ATTESTATIONS, add, attestation, tag_of
 from tfimg.evidence.dsse import sealed as dsse_sealed
@@ -527,3 +527,85 @@ def test_a_test_result_of_another_form_is_refused() -> None:
     for predicate in ({}, {**json.loads(said(GREEN)[0].content)["predicate"], "level": "perfect"}):
         attach(registry, IMAGE.digest, [statement(SUBJECT, kind, predicate)], key=OURS)
         refused(registry, TamperedError, "another form than tfimg gives it")
+
+
+def test_a_failure_counts_whatever_its_clock_says() -> None:
+    ahead = replace(FAILED, date="2027-01-10T00:00:00+00:00")
+    refused(published(ON_GPU, ahead), PolicyUnmet, "failed its tests on 2027-01-10")
+
+
+def test_a_newer_run_that_skipped_a_check_leaves_an_earlier_pass() -> None:
+    """It is no pass, and no check failed in it."""
+    skipped = result("gpu.matmul", "skipped", "there is no GPU")
+    later = replace(
+        ON_GPU, date="2026-01-10T00:00:00+00:00", results=(*ON_GPU.results, skipped),
+        required=(*ON_GPU.required, "gpu.matmul"),
+    )  # fmt: skip
+    assert verified(published(ON_GPU, later), policy=ANYTHING).outcome.ended == ENDED
+
+
+def test_of_several_results_that_are_not_enough_the_newest_gives_the_reason() -> None:
+    later = replace(LINKED, date="2026-01-10T00:00:00+00:00")
+    says = "is linked, and has to be validated"
+    refused(published(ON_GPU, later), PolicyUnmet, says, require="validated,gpu=sm_80")
+
+
+def test_a_check_that_is_not_required_may_be_skipped() -> None:
+    skipped = result("gpu.matmul", "skipped", "there is no GPU")
+    assert verified(published(replace(ON_GPU, results=(*ON_GPU.results, skipped))), "2.15-gpu")
+
+
+def test_the_first_three_failures_are_named() -> None:
+    failed = [result(f"gpu.{name}", "failed", "wrong") for name in "abcd"]
+    report = replace(ON_GPU, results=(*ON_GPU.results, *failed))
+    refused(published(report), PolicyUnmet, r": gpu\.a, gpu\.b, gpu\.c\. ", policy=ANYTHING)
+
+
+def test_an_image_for_another_device_is_told_before_its_failures() -> None:
+    failed = replace(GREEN, results=(*GREEN.results, result("input.other", "failed", "wrong")))
+    refused(published(failed), PolicyUnmet, "which is for a CPU, and its name says GPU", "2.15-gpu")
+
+
+def test_a_digest_has_no_name_that_promises_anything() -> None:
+    everything = Policy(promises=(Promise(tags="*", level="validated", reason="We have every GPU."),))
+    refused(published(LINKED), PolicyUnmet, "validated: the name promises it", policy=everything)
+    refused(published(LINKED), PolicyUnmet, "validated: less is no proof", IMAGE.digest, policy=everything)
+
+
+def test_referrers_that_are_listed_without_a_type_are_read() -> None:
+    """A client keeps the list where the registry has no referrers API, and may leave the type out."""
+
+    class Untyped(MemoryRegistry):
+        def referrers(self, digest: str) -> Sequence[Descriptor]:
+            return [replace(one, artifact_type=None) for one in super().referrers(digest)]
+
+    true = published(GREEN)
+    true.untag(ATT)
+    content = b"a bill of materials"
+    other = Manifest(
+        media_type=OCI_MANIFEST,
+        content=compact(
+            {
+                "artifactType": "application/spdx+json",
+                "layers": [{"digest": true.put_blob(content).digest}],
+                "subject": {"digest": IMAGE.digest},
+            }
+        ),
+    )
+    true.put(other.digest, other)
+    assert verified(Untyped(manifests=true.manifests, blobs=true.blobs, named=true.named))
+
+
+def test_a_subject_may_have_a_second_digest() -> None:
+    registry = published()
+    for one in said(GREEN):
+        document = json.loads(one.content)
+        document["subject"][0]["digest"]["sha512"] = "0" * 128
+        attach(registry, IMAGE.digest, [replace(one, content=compact(document))], key=OURS)
+    assert verified(registry)
+
+
+def test_mending_signs_nothing_that_another_key_signed() -> None:
+    registry = published(GREEN, key=THEIRS)
+    mend(registry, IMAGE.digest, key=OURS)
+    refused(registry, UnsignedError, "another key signed")
