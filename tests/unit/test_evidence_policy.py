@@ -41,6 +41,7 @@ def test_a_line_and_a_file_say_the_same() -> None:
 def test_a_line_goes_over_a_file() -> None:
     policy = parse_requirements("linked, max-age=12h", policy=parse_policy(FILE, source="policy.yaml"))
     assert (policy.level, policy.gpu, policy.max_age) == ("linked", "sm_90", timedelta(hours=12))
+    assert policy.driver == SpecifierSet(">=535")
 
 
 def test_a_driver_may_have_two_bounds() -> None:
@@ -48,11 +49,24 @@ def test_a_driver_may_have_two_bounds() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("1h", timedelta(hours=1)), ("12h", timedelta(hours=12)), ("1d", timedelta(days=1)),
+        ("4w", timedelta(days=28)), ("99999h", timedelta(hours=99_999)),
+    ],
+)  # fmt: skip
+def test_an_age_is_in_hours_days_or_weeks(text: str, time: timedelta) -> None:
+    assert parse_requirements(f"max-age={text}", policy=Policy()).max_age == time
+    assert parse_policy(f"version: 1\nrequire: {{max-age: {text}}}", source="policy.yaml").max_age == time
+
+
+@pytest.mark.parametrize(
     "words",
     [
         "", ",", "declared", "sm_90", "gpu", "gpu=", "gpu=90", "gpu=sm_x", "gpu=sm_90,gpu=sm_80", "driver",
         "driver535", "driver>=", "driver>=x", "max-age", "max-age=", "max-age=30", "max-age=d", "max-age=0d",
-        "max-age=-1d", "max-age=30y", "max-age=1d,max-age=2d", "linked,validated", "level=linked", "validated;",
+        "max-age=-1d", "max-age=30y", "max-age=100000h", "max-age=1.5d", "max-age=30D",
+        "max-age=1d,max-age=2d", "linked,validated", "level=linked", "validated;",
     ],
 )  # fmt: skip
 def test_words_that_mean_nothing_are_refused_with_what_can_be_said(words: str) -> None:

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -26,7 +26,7 @@ from tfimg.errors import (
     TfimgError,
     UnsignedError,
 )
-from tfimg.evidence.attach import attach, referrer
+from tfimg.evidence.attach import attach, mend, referrer
 from tfimg.evidence.bundle import BUNDLE, bundle, seal
 from tfimg.evidence.cosign_tags import ATTESTATIONS, add, attestation, tag_of
 from tfimg.evidence.dsse import sealed as dsse_sealed
@@ -41,10 +41,15 @@ ATT = tag_of(IMAGE.digest, "att")
 
 
 def verified(
-    registry: MemoryRegistry, reference: str = "2.15", *, require: str = "", policy: Policy | None = None
+    registry: MemoryRegistry,
+    reference: str = "2.15",
+    *,
+    require: str = "",
+    policy: Policy | None = None,
+    now: datetime = NOW,
 ) -> Verified:
     asked = parse_requirements(require, policy=Policy()) if require else policy or Policy()
-    return verify(registry, reference, [OURS.verifying], asked, now=NOW)
+    return verify(registry, reference, [OURS.verifying], asked, now=now)
 
 
 def refused(registry: MemoryRegistry, error: type[TfimgError], says: str, *args: Any, **kwargs: Any) -> None:
@@ -427,6 +432,66 @@ def test_evidence_is_stale_after_its_time() -> None:
     assert verified(published(GREEN), require="max-age=10d")
 
 
+ENDED = datetime.fromisoformat(GREEN.date)
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("require", "age"),
+    [
+        ("max-age=2d", timedelta(days=2)),
+        ("max-age=36h", timedelta(hours=36)),
+        ("max-age=1w", timedelta(days=7)),
+    ],
+)
+def test_evidence_may_be_as_old_as_allowed_and_not_a_second_older(require: str, age: timedelta) -> None:
+    assert verified(published(GREEN), require=require, now=ENDED + age)
+    refused(published(GREEN), StaleEvidence, "last tested on", require=require, now=ENDED + age + SECOND)
+
+
+@pytest.mark.parametrize(
+    ("age", "says"), [(47, "47 hours ago, and may be 46 hours"), (48, "2 days ago"), (71, "2 days ago"), (72, "3 days")]
+)  # fmt: skip
+def test_an_age_of_two_days_or_more_is_told_in_days(age: int, says: str) -> None:
+    now = ENDED + timedelta(hours=age)
+    refused(published(GREEN), StaleEvidence, says, require="max-age=46h", now=now)
+
+
+def test_clocks_may_be_ten_minutes_apart_and_not_a_second_more() -> None:
+    ahead = timedelta(minutes=10)
+    assert verified(published(GREEN), require="max-age=1d", now=ENDED - ahead)
+    refused(
+        published(GREEN), StaleEvidence, "in the future", require="max-age=1d", now=ENDED - ahead - SECOND
+    )
+    assert verified(published(GREEN), now=ENDED - ahead - SECOND)  # no age is asked for
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_pass_hides_an_earlier_failure_when_its_clock_is_at_most_ten_minutes_ahead(late: bool) -> None:
+    """The failure is older than the pass in both cases."""
+    failed = replace(FAILED, date=(ENDED - timedelta(hours=1)).isoformat())
+    registry, now = published(ON_GPU, failed), ENDED - timedelta(minutes=10)
+    if late:
+        refused(registry, PolicyUnmet, "failed its tests", policy=ANYTHING, now=now - SECOND)
+    else:
+        assert verified(registry, policy=ANYTHING, now=now)
+
+
+@pytest.mark.parametrize(
+    ("require", "fits"),
+    [
+        ("driver>=535.104.05", True), ("driver>535.104.05", False), ("driver<=535.104.05", True),
+        ("driver<535.104.05", False), ("driver==535.104.5", True), ("driver!=535.104.05", False),
+        ("driver>=535.104.06", False), ("driver>=535,driver<536", True), ("driver>=535,driver<535.104", False),
+    ],
+)  # fmt: skip
+def test_a_driver_on_the_bound_of_a_range_is_within_it_or_not(require: str, fits: bool) -> None:
+    if fits:
+        assert verified(published(ON_GPU), require=require)
+    else:
+        refused(published(ON_GPU), PolicyUnmet, "was tested with driver 535", require=require)
+
+
 def test_evidence_from_the_future_has_no_age() -> None:
     report = replace(GREEN, date=datetime(2026, 2, 1, tzinfo=UTC).isoformat())
     refused(published(report), StaleEvidence, "in the future", require="max-age=30d")
@@ -462,3 +527,85 @@ def test_a_test_result_of_another_form_is_refused() -> None:
     for predicate in ({}, {**json.loads(said(GREEN)[0].content)["predicate"], "level": "perfect"}):
         attach(registry, IMAGE.digest, [statement(SUBJECT, kind, predicate)], key=OURS)
         refused(registry, TamperedError, "another form than tfimg gives it")
+
+
+def test_a_failure_counts_whatever_its_clock_says() -> None:
+    ahead = replace(FAILED, date="2027-01-10T00:00:00+00:00")
+    refused(published(ON_GPU, ahead), PolicyUnmet, "failed its tests on 2027-01-10")
+
+
+def test_a_newer_run_that_skipped_a_check_leaves_an_earlier_pass() -> None:
+    """It is no pass, and no check failed in it."""
+    skipped = result("gpu.matmul", "skipped", "there is no GPU")
+    later = replace(
+        ON_GPU, date="2026-01-10T00:00:00+00:00", results=(*ON_GPU.results, skipped),
+        required=(*ON_GPU.required, "gpu.matmul"),
+    )  # fmt: skip
+    assert verified(published(ON_GPU, later), policy=ANYTHING).outcome.ended == ENDED
+
+
+def test_of_several_results_that_are_not_enough_the_newest_gives_the_reason() -> None:
+    later = replace(LINKED, date="2026-01-10T00:00:00+00:00")
+    says = "is linked, and has to be validated"
+    refused(published(ON_GPU, later), PolicyUnmet, says, require="validated,gpu=sm_80")
+
+
+def test_a_check_that_is_not_required_may_be_skipped() -> None:
+    skipped = result("gpu.matmul", "skipped", "there is no GPU")
+    assert verified(published(replace(ON_GPU, results=(*ON_GPU.results, skipped))), "2.15-gpu")
+
+
+def test_the_first_three_failures_are_named() -> None:
+    failed = [result(f"gpu.{name}", "failed", "wrong") for name in "abcd"]
+    report = replace(ON_GPU, results=(*ON_GPU.results, *failed))
+    refused(published(report), PolicyUnmet, r": gpu\.a, gpu\.b, gpu\.c\. ", policy=ANYTHING)
+
+
+def test_an_image_for_another_device_is_told_before_its_failures() -> None:
+    failed = replace(GREEN, results=(*GREEN.results, result("input.other", "failed", "wrong")))
+    refused(published(failed), PolicyUnmet, "which is for a CPU, and its name says GPU", "2.15-gpu")
+
+
+def test_a_digest_has_no_name_that_promises_anything() -> None:
+    everything = Policy(promises=(Promise(tags="*", level="validated", reason="We have every GPU."),))
+    refused(published(LINKED), PolicyUnmet, "validated: the name promises it", policy=everything)
+    refused(published(LINKED), PolicyUnmet, "validated: less is no proof", IMAGE.digest, policy=everything)
+
+
+def test_referrers_that_are_listed_without_a_type_are_read() -> None:
+    """A client keeps the list where the registry has no referrers API, and may leave the type out."""
+
+    class Untyped(MemoryRegistry):
+        def referrers(self, digest: str) -> Sequence[Descriptor]:
+            return [replace(one, artifact_type=None) for one in super().referrers(digest)]
+
+    true = published(GREEN)
+    true.untag(ATT)
+    content = b"a bill of materials"
+    other = Manifest(
+        media_type=OCI_MANIFEST,
+        content=compact(
+            {
+                "artifactType": "application/spdx+json",
+                "layers": [{"digest": true.put_blob(content).digest}],
+                "subject": {"digest": IMAGE.digest},
+            }
+        ),
+    )
+    true.put(other.digest, other)
+    assert verified(Untyped(manifests=true.manifests, blobs=true.blobs, named=true.named))
+
+
+def test_a_subject_may_have_a_second_digest() -> None:
+    registry = published()
+    for one in said(GREEN):
+        document = json.loads(one.content)
+        document["subject"][0]["digest"]["sha512"] = "0" * 128
+        attach(registry, IMAGE.digest, [replace(one, content=compact(document))], key=OURS)
+    assert verified(registry)
+
+
+def test_mending_signs_nothing_that_another_key_signed() -> None:
+    registry = published(GREEN, key=THEIRS)
+    mend(registry, IMAGE.digest, key=OURS)
+    refused(registry, UnsignedError, "another key signed")

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
+import os
 import random
 import shutil
+import stat
 import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import zstandard
 
+from support.wheels import lock_line, record_hash, write_wheel
 from tfimg.cancellation import Cancellation
 from tfimg.cli.parser.images import COMPRESSIONS
 from tfimg.errors import HashMismatchError, Interrupted, LockError
 from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.make import MadeLayer, Source, make, stages
 from tfimg.layers.store import LayerStore
-from tfimg.layers.wheel import unpack
+from tfimg.layers.wheel import PIECE, unpack
 from tfimg.recipe.layout import SITE, ZSTD_LEVELS, Compression, parts, wheel_layers
 
 Wheel = Callable[..., Path]
@@ -35,31 +40,7 @@ LIBRARY = "tensorflow/libtensorflow_cc.so.2"
 @pytest.fixture
 def wheel(tmp_path: Path) -> Wheel:
     """Writes a wheel of files, with its RECORD."""
-
-    def write(name: str, files: Mapping[str, bytes], tag: str = "py3", scripts: str = "") -> Path:
-        info = f"{name}-1.0.dist-info"
-        root = "true" if tag == "py3" else "false"
-        everything = {
-            **files,
-            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n".encode(),
-            f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: {root}\nTag: {tag}-none-any\n".encode(),
-            **({f"{info}/entry_points.txt": scripts.encode()} if scripts else {}),
-        }
-        lines = [f"{path},sha256={_hash(data)},{len(data)}" for path, data in everything.items()]
-        everything[f"{info}/RECORD"] = "\n".join([*lines, f"{info}/RECORD,,"]).encode()
-        file = tmp_path / f"{name}-1.0-{tag}-none-any.whl"
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for path, data in everything.items():
-                archive.writestr(path, data)
-        return file
-
-    return write
-
-
-def _hash(data: bytes) -> str:
-    import base64
-
-    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+    return partial(write_wheel, tmp_path)
 
 
 def opened(file: Path) -> tarfile.TarFile:
@@ -98,6 +79,8 @@ def test_a_layer_is_a_tar_of_its_files_with_one_owner_and_one_mtime(tmp_path: Pa
     ]
     written = (tmp_path / "blob").read_bytes()
     inside = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(written)).read()
+    # Four headers, one block of content, and the two that end an archive (POSIX pax, ustar interchange format).
+    assert len(inside) == 7 * 512
     assert blob == Blob(
         media_type="application/vnd.oci.image.layer.v1.tar+zstd",
         digest=f"sha256:{hashlib.sha256(written).hexdigest()}",
@@ -141,6 +124,24 @@ def test_a_file_that_ends_early_is_no_layer() -> None:
         BlobWriter(io.BytesIO(), "fast").add("a", 3, [b"he"])
 
 
+def test_of_two_files_at_one_path_the_first_stays(tmp_path: Path) -> None:
+    with (tmp_path / "blob").open("wb") as sink:
+        writer = BlobWriter(sink, "fast")
+        writer.add("a/b", 5, [b"first"])
+        writer.add("a/b", 6, [b"second"])
+        blob = writer.close()
+    assert [member.name for member in opened(tmp_path / "blob")] == ["a", "a/b"]
+    assert (content(opened(tmp_path / "blob")), blob.files) == ({"/a/b": b"first"}, 1)
+
+
+def test_a_layer_that_is_not_wanted_any_more_is_not_written_further() -> None:
+    def stop() -> None:
+        raise Interrupted("stopped", next_step="")
+
+    with pytest.raises(Interrupted):
+        BlobWriter(io.BytesIO(), "fast", stop).add("a", 3, [b"abc"])
+
+
 def test_a_long_name_and_a_large_file_survive(tmp_path: Path) -> None:
     name, data = "x/" * 150 + "name", bytes(range(256)) * 40_000
     with (tmp_path / "blob").open("wb") as sink:
@@ -154,6 +155,7 @@ def test_a_wheel_s_files_lie_where_an_installer_puts_them(wheel: Wheel, tmp_path
     files = {
         "thing/__init__.py": b"x = 1\n",
         "thing/__pycache__/old.cpython-39.pyc": b"no",
+        "thing/without_source.pyc": b"yes",
         "thing-1.0.data/scripts/tool": b"#!python\nprint(1)\n",
         "thing-1.0.data/data/share/man": b"read me",
     }
@@ -166,8 +168,9 @@ def test_a_wheel_s_files_lie_where_an_installer_puts_them(wheel: Wheel, tmp_path
     assert found["/opt/tensorflow/bin/main"].startswith(b"#!/opt/tensorflow/bin/python\n")
     assert rest.getmember("opt/tensorflow/bin/main").mode == 0o755
     assert not [path for path in found if "__pycache__" in path]
+    assert found[f"{SITE}/thing/without_source.pyc"] == b"yes"
     record = found[f"{SITE}/thing-1.0.dist-info/RECORD"].decode().splitlines()
-    assert f"thing/__init__.py,sha256={_hash(b'x = 1' + bytes([10]))},6" in record
+    assert f"thing/__init__.py,sha256={record_hash(b'x = 1' + bytes([10]))},6" in record
     assert [line for line in record if line.startswith("../../../bin/main,sha256=")]
     assert found[f"{SITE}/thing-1.0.dist-info/INSTALLER"] == b"tfimg\n"
 
@@ -193,6 +196,60 @@ def test_what_is_the_same_for_every_python_is_a_layer_of_its_own(wheel: Wheel, t
     assert f"{SITE}/{LIBRARY}" not in content(rest)
 
 
+def test_only_paths_in_site_packages_match_what_is_shared(wheel: Wheel, tmp_path: Path) -> None:
+    files = {"lib/a": b"1", "lib2/a": b"2", "single": b"3", "thing-1.0.data/data/lib/a": b"4"}
+    into, rest = packed(wheel("thing", {**files, "other/lib/a": b"5"}), tmp_path, "lib", "sing*")
+    assert content(into) == {f"{SITE}/lib/a": b"1", f"{SITE}/single": b"3"}
+    assert {data for path, data in content(rest).items() if ".dist-info" not in path} == {b"2", b"4", b"5"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "executable"),
+    [
+        (stat.S_IFREG | 0o755, True), (stat.S_IFREG | 0o744, True), (stat.S_IFREG | 0o610, True),
+        (stat.S_IFREG | 0o644, False), (stat.S_IFLNK | 0o777, False), (0, False),
+    ],
+)  # fmt: skip
+def test_a_file_that_anybody_may_execute_is_executable(
+    wheel: Wheel, tmp_path: Path, mode: int, executable: bool
+) -> None:
+    made = wheel("thing", {})
+    with zipfile.ZipFile(made, "a") as archive:
+        item = zipfile.ZipInfo("thing/run")
+        item.external_attr = mode << 16
+        archive.writestr(item, b"#!/bin/sh\n")
+    _, rest = packed(made, tmp_path)
+    assert rest.getmember(f"{SITE}/thing/run".lstrip("/")).mode == (0o755 if executable else 0o644)
+
+
+def test_a_wheel_s_local_headers_may_have_long_extra_fields(wheel: Wheel, tmp_path: Path) -> None:
+    made = wheel("thing", {})
+    with zipfile.ZipFile(made, "a", zipfile.ZIP_DEFLATED) as archive:
+        item = zipfile.ZipInfo("thing/data")
+        item.extra = b"\xfe\xca" + (600).to_bytes(2, "little") + bytes(600)
+        archive.writestr(item, b"read me")
+    _, rest = packed(made, tmp_path)
+    assert content(rest)[f"{SITE}/thing/data"] == b"read me"
+
+
+def test_a_file_of_a_wheel_is_inflated_in_bounded_pieces(wheel: Wheel, tmp_path: Path) -> None:
+    sizes = []
+
+    class Measuring(BlobWriter):
+        def add(self, path: str, size: int, pieces: Iterable[bytes], *, executable: bool = False) -> None:
+            def measured() -> Iterator[bytes]:
+                for piece in pieces:
+                    sizes.append(len(piece))
+                    yield piece
+
+            super().add(path, size, measured(), executable=executable)
+
+    made = wheel("thing", {"thing/zeros": bytes(40 * 2**20)})
+    unpack(made, shared=(), into=None, rest=Measuring(io.BytesIO(), "fast"))
+    assert sum(sizes) > 40 * 2**20
+    assert max(sizes) <= 4 * PIECE
+
+
 @pytest.mark.parametrize(
     "spoil", [lambda data: data[:-200], lambda data: data.replace(b"library", b"librarY")]
 )
@@ -210,10 +267,7 @@ def test_a_damaged_wheel_is_refused(wheel: Wheel, tmp_path: Path, spoil: Callabl
 
 
 def locked(files: Mapping[str, Path]) -> dict[str, str]:
-    return {
-        part: f"{part}==1.0 --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}\n"
-        for part, file in files.items()
-    }
+    return {part: lock_line(file) for part, file in files.items()}
 
 
 @pytest.fixture
@@ -236,9 +290,16 @@ def images(wheel: Wheel, tmp_path: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def made(image: dict[str, Any], store: LayerStore, events: list[Any] | None = None) -> tuple[MadeLayer, ...]:
+def made(
+    image: dict[str, Any],
+    store: LayerStore,
+    events: list[Any] | None = None,
+    *,
+    compression: Compression = "fast",
+    fresh: bool = False,
+) -> tuple[MadeLayer, ...]:
     return make(
-        image["lock"], store, source=Source(indexes=[], supplied=image["wheels"]), compression="fast",
+        image["lock"], store, source=Source(indexes=[], supplied=image["wheels"]), compression=compression, fresh=fresh,
         on_event=lambda *event: events.append(event[:2]) if events is not None else None,
     )  # fmt: skip
 
@@ -264,7 +325,7 @@ def test_what_the_store_has_is_not_made_again(images: dict[str, dict[str, Any]],
     again = made({**images["cp39"], "wheels": ()}, store, events)
     assert {event for _, event in events} == {"cached"}
     assert [one.seconds for one in again] == [None] * 4
-    assert not list((store.folder / "wheels").glob("*/*"))
+    assert not list((store.folder / "wheels").iterdir())
 
 
 def test_what_another_python_s_wheel_gave_is_taken(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
@@ -282,9 +343,78 @@ def test_what_another_python_s_wheel_gave_is_taken(images: dict[str, dict[str, A
     )
 
 
-def test_the_stages_are_images_of_an_oci_layout(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    import json
+def test_what_another_python_s_wheel_gave_is_taken_in_its_own_compression_only(
+    images: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    store = LayerStore(folder=tmp_path / "store")
+    made(images["cp39"], store)
+    kinds = {
+        one.blob.media_type.rpartition("+")[2] for one in made(images["cp311"], store, compression="gzip")
+    }
+    assert kinds == {"gzip"}
 
+
+def test_a_library_with_other_content_is_not_taken_from_another_python_s_wheel(
+    wheel: Wheel, tmp_path: Path
+) -> None:
+    store = LayerStore(folder=tmp_path / "store")
+    digests = set()
+    for tag, library in (("cp39", b"one"), ("cp311", b"two")):
+        file = wheel("tensorflow", {LIBRARY: library, "tensorflow/__init__.py": b""}, tag=tag)
+        image = {"lock": locked({"tensorflow": file}), "wheels": (file,)}
+        shared = made(image, store)[0].blob
+        assert content(opened(store.blobs / shared.digest[7:])) == {f"{SITE}/{LIBRARY}": library}
+        digests.add(shared.digest)
+    assert len(digests) == 2
+
+
+def test_a_fresh_build_takes_no_layer_from_the_store(
+    images: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    store = LayerStore(folder=tmp_path / "store")
+    first = made(images["cp39"], store)
+    for one in first:
+        (store.blobs / one.blob.digest[7:]).write_bytes(b"spoiled")
+    for tag in ("cp311", "cp39"):
+        for one in made(images[tag], store, fresh=True):
+            assert one.seconds is not None
+            assert (store.blobs / one.blob.digest[7:]).stat().st_size == one.blob.size
+
+
+def test_one_of_two_layers_is_made_again_when_only_the_other_is_left(
+    images: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    store = LayerStore(folder=tmp_path / "store")
+    first = made(images["cp39"], store)
+    for lost in first[1:3]:
+        (store.blobs / lost.blob.digest[7:]).unlink()
+        again = made(images["cp39"], store)
+        assert [one.blob for one in again] == [one.blob for one in first]
+        assert (store.blobs / lost.blob.digest[7:]).exists()
+
+
+def test_making_layers_removes_what_a_killed_build_left(
+    images: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    store = LayerStore(folder=tmp_path / "store")
+    store.prepare()
+    (store.folder / "layer-0").touch()
+    os.utime(store.folder / "layer-0", (0, 0))
+    made(images["cp39"], store)
+    assert not (store.folder / "layer-0").exists()
+
+
+def test_a_layer_without_files_is_in_no_stage(wheel: Wheel, tmp_path: Path) -> None:
+    store = LayerStore(folder=tmp_path / "store")
+    file = wheel("tensorflow", {"tensorflow/__init__.py": b""}, tag="cp39")
+    empty, code = made({"lock": locked({"tensorflow": file}), "wheels": (file,)}, store)
+    assert (empty.blob.files, code.blob.files > 0) == (0, True)
+    for stage in stages((empty, code), store).values():
+        manifest = json.loads((store.blobs / stage.partition("@sha256:")[2]).read_text())
+        assert [one["digest"] for one in manifest["layers"]] == [code.blob.digest]
+
+
+def test_the_stages_are_images_of_an_oci_layout(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     store = LayerStore(folder=tmp_path / "store")
     layers = made(images["cp39"], store)
     found = stages(layers, store)
@@ -295,6 +425,7 @@ def test_the_stages_are_images_of_an_oci_layout(images: dict[str, dict[str, Any]
         manifest = json.loads((store.blobs / digest).read_text())
         assert [one["digest"] for one in manifest["layers"]] == [one.blob.digest for one in expected]
         config = json.loads((store.blobs / manifest["config"]["digest"][7:]).read_text())
+        assert (config["architecture"], config["os"]) == ("amd64", "linux")
         assert config["rootfs"]["diff_ids"] == [one.blob.diff_id for one in expected]
 
 
@@ -319,8 +450,7 @@ def test_a_wheel_that_two_images_need_is_taken_from_neither(wheel: Wheel, tmp_pa
     """One image has all its wheels and is about to pack them when the other, which has one of them too, is done."""
     both, *own = (wheel(name, {f"{name}/__init__.py": b""}, tag="cp39") for name in ("both", "one", "other"))
     images = [
-        {"lock": {"packages": locked({"a": both})["a"] + locked({"b": file})["b"]}, "wheels": (both, file)}
-        for file in own
+        {"lock": {"packages": lock_line(both) + lock_line(file)}, "wheels": (both, file)} for file in own
     ]
     store, done = LayerStore(folder=tmp_path / "store"), list[Any]()
 
@@ -332,7 +462,7 @@ def test_a_wheel_that_two_images_need_is_taken_from_neither(wheel: Wheel, tmp_pa
     first = make(images[0]["lock"], store, source=source, compression="fast", on_event=meanwhile)
     assert len(first) == len(done) == 1
     assert first[0].blob.files == done[0].blob.files > 2
-    assert not list((store.folder / "wheels").glob("*/*"))
+    assert not list((store.folder / "wheels").iterdir())
 
 
 def test_what_is_cancelled_stops_and_leaves_nothing_half_made(

@@ -1,10 +1,12 @@
-"""A locked wheel → a file, from the folder of supplied ones or from a package index, verified by its hash."""
+"""Fetch locked wheels from supplied files or package indexes, verify their hashes, and share them between builds."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 
@@ -20,27 +22,47 @@ def fetch(
     package: LockedPackage,
     folder: Path,
     *,
+    downloads: Path,
     indexes: Sequence[Index],
     supplied: Sequence[Path],
     go_on: Callable[[], None],
 ) -> Path:
-    """The wheel in `folder`, downloaded where it is not there yet.
+    """Return the package's wheel in `folder`, which belongs to one build; download it unless `downloads` has it.
 
+    `downloads` shares wheels between builds. A build uses a hard link of its own, so that a shared wheel may be
+    removed at any time. The caller holds the package's lock, so that two builds do not download the same wheel.
     `go_on` is called for each piece, and raises where the wheel is not wanted any more.
     Raises `HashMismatchError` for a wheel that is not the locked one, `LockError` when no index has it and
     `NetworkError` when an index cannot be reached.
     """
-    kept = folder / package.sha256
-    if found := next(kept.glob("*.whl"), None):
-        return found
-    kept.mkdir(parents=True, exist_ok=True)
-    partial = kept / f"partial-{token_hex(8)}"
+    folder.mkdir(parents=True, exist_ok=True)
+    prefix = f"{package.sha256}-"
+    for shared in _shared(package, downloads):
+        with suppress(FileNotFoundError):  # another build has removed it since it was listed
+            # Before the link appears, which has the same time: `LayerStore.prune` removes old files.
+            os.utime(shared)
+            wheel = folder / shared.name.removeprefix(prefix)
+            wheel.hardlink_to(shared)
+            return wheel
+    partial = folder / f"partial-{token_hex(8)}"
     try:
         name = _download(package, partial, indexes, supplied, go_on)
         # Installers read a wheel's name and version from its file name.
-        return partial.replace(kept / name)
+        wheel = partial.replace(folder / name)
     finally:
         partial.unlink(missing_ok=True)
+    (downloads / f"{prefix}{name}").hardlink_to(wheel)
+    return wheel
+
+
+def remove_download(package: LockedPackage, downloads: Path) -> None:
+    """Remove a shared wheel. Builds that have fetched it keep their own link."""
+    for shared in _shared(package, downloads):
+        shared.unlink(missing_ok=True)
+
+
+def _shared(package: LockedPackage, downloads: Path) -> Iterator[Path]:
+    return downloads.glob(f"{package.sha256}-*.whl")
 
 
 def _download(

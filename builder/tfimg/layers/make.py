@@ -15,8 +15,9 @@ from secrets import token_hex
 from typing import Literal
 
 from tfimg.cancellation import check, on_cancel
+from tfimg.errors import HashMismatchError
 from tfimg.layers.blob import Blob
-from tfimg.layers.fetch import fetch
+from tfimg.layers.fetch import fetch, remove_download
 from tfimg.layers.pack import Packer, key, layers_of
 from tfimg.layers.store import LayerStore
 from tfimg.proof.index import Index
@@ -109,24 +110,38 @@ def _packed(
     folder = store.folder / "wheels"
     run = token_hex(8)
 
-    def fetched(part: Part, package: LockedPackage) -> Path | None:
+    def fetched(part: Part, package: LockedPackage, *, unless_found: bool = True) -> Path | None:
         go_on()
         with store.exclusive(package.sha256, go_on):
-            if packer.found(part):  # somebody else has just made them
+            if unless_found and packer.found(part):  # another build has just made the layers
                 return None
-            wheel = fetch(package, folder, indexes=source.indexes, supplied=source.supplied, go_on=go_on)
-            return _own(wheel, folder / f"{run}-{part.name}")
+            return fetch(
+                package, folder / f"{run}-{part.name}", downloads=folder, indexes=source.indexes,
+                supplied=source.supplied, go_on=go_on,
+            )  # fmt: skip
 
-    def packed(part: Part, wheels: Sequence[Future[Path | None]]) -> dict[WheelLayer, MadeLayer]:
-        files = [file for wheel in wheels if (file := wheel.result())]
+    def packed(
+        part: Part, packages: Sequence[LockedPackage], wheels: Sequence[Future[Path | None]]
+    ) -> dict[WheelLayer, MadeLayer]:
+        files = [wheel.result() for wheel in wheels]
         with store.exclusive(key(layers_of(part)[0], packer.compression), go_on):
             if found := packer.found(part):
+                _remove_downloads(packages, folder)
                 return _cached(found)
+            # Wheels are missing where the store had the layers a moment ago and has evicted them since.
+            complete = [
+                file or fetched(part, package, unless_found=False)
+                for file, package in zip(files, packages, strict=True)
+            ]
             for layer in layers_of(part):
                 told(layer.name, "started", 0.0)
             begin = time.monotonic()
-            blobs = packer.pack(part, files)
-        _forget(part, folder)
+            try:
+                blobs = packer.pack(part, [file for file in complete if file])
+            except HashMismatchError:  # a damaged file must not be found by the next build
+                _remove_downloads(packages, folder)
+                raise
+        _remove_downloads(packages, folder)
         seconds = time.monotonic() - begin
         for layer in blobs:
             told(layer.name, "done", seconds)
@@ -144,7 +159,7 @@ def _packed(
             for part in sorted(missing, key=lambda part: ORDER.index(part.name)):
                 packages = read_packages({part.name: part.lock})
                 wheels = [downloads.submit(fetched, part, package) for package in packages]
-                jobs.append(packers.submit(packed, part, wheels))
+                jobs.append(packers.submit(packed, part, packages, wheels))
             wait(jobs, return_when=FIRST_EXCEPTION)
             stopped.set()
             _raise_first(jobs)
@@ -154,19 +169,10 @@ def _packed(
     return {layer: one for job in jobs for layer, one in job.result().items()}
 
 
-def _own(wheel: Path, folder: Path) -> Path:
-    """The wheel under a name that nobody else takes away: another image may have it in another part, and be done."""
-    folder.mkdir(exist_ok=True)
-    own = folder / wheel.name
-    os.link(wheel, own)
-    return own
-
-
-def _forget(part: Part, folder: Path) -> None:
-    """Remove the wheels of a part that is packed, for all who do not have them yet."""
-    for package in read_packages({part.name: part.lock}):
-        for wheel in (folder / package.sha256).glob("*.whl"):
-            wheel.unlink(missing_ok=True)
+def _remove_downloads(packages: Sequence[LockedPackage], downloads: Path) -> None:
+    """Remove the shared wheels of layers that are made: other builds take the layers from the store."""
+    for package in packages:
+        remove_download(package, downloads)
 
 
 class _Stopped(Exception):

@@ -90,18 +90,35 @@ class LayerStore:
 
     def prune(self, limit: int = KEPT_BYTES) -> None:
         """Remove the layers whose last use is the longest ago until `limit` bytes are left, and what a kill left."""
-        for partial in (*self.folder.glob("layer-*"), *self.folder.glob("wheels/*/*")):
-            with suppress(FileNotFoundError):
-                if time.time() - partial.stat().st_mtime > STALE_SECONDS:
-                    partial.unlink()
-        files = sorted(
-            ((file.stat(), file) for file in self.blobs.iterdir()), key=lambda one: -one[0].st_mtime
-        )
+        self._remove_stale()
+        files = sorted(self._files(), key=lambda one: -one[0].st_mtime)
         kept = 0
         for status, file in files:
             kept += status.st_size
             if kept > limit:
                 file.unlink(missing_ok=True)
+
+    def _remove_stale(self) -> None:
+        """Remove what killed builds left: partial layers, wheels, and the folders of these builds."""
+        wheels = _entries(self.folder / "wheels")
+        paths = [path for path in _entries(self.folder) if path.name.startswith("layer-")]
+        paths += [*(path for folder in wheels for path in _entries(folder)), *wheels]
+        for path in paths:
+            with suppress(FileNotFoundError):  # another build has removed it
+                if time.time() - path.stat().st_mtime <= STALE_SECONDS:
+                    continue
+                if not path.is_dir():
+                    path.unlink()
+                elif not _entries(path):
+                    path.rmdir()
+
+    def _files(self) -> Iterator[tuple[os.stat_result, Path]]:
+        for file in self.blobs.iterdir():
+            try:
+                status = file.stat()
+            except FileNotFoundError:  # another build has evicted it, or has finished writing it
+                continue
+            yield status, file
 
     def _put(self, document: dict[str, Any]) -> dict[str, Any]:
         text = json.dumps(document, sort_keys=True)
@@ -111,3 +128,11 @@ class LayerStore:
 
     def _path(self, digest: str) -> Path:
         return self.blobs / digest.removeprefix("sha256:")
+
+
+def _entries(folder: Path) -> list[Path]:
+    """List a folder; nothing for a file, or for a folder that another build has removed. `Path.glob` fails there."""
+    try:
+        return list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -1,0 +1,98 @@
+"""Reports of earlier runs: reused while they are green and the newest on their subject."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from support.memory_engine import FakeEngine
+from support.suite_events import done, end, said, start, suite
+from tfimg.batch.kept import Kept
+from tfimg.batch.pipeline import Means, Trial, shown
+from tfimg.cli.batch_progress import Silent
+from tfimg.engine.cache import Cache
+from tfimg.engine.network import HostNetwork
+from tfimg.host.aim import Aim
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.plan import Plan
+from tfimg.validation.report import Report
+from tfimg.validation.run import Asking
+
+DIGESTS = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+NETWORK = HostNetwork(ca=None, netrc=None, variables={}, left_out=())
+PASSED = said(suite("a"), start("a"), end("a"), done())
+FAILED = said(suite("a"), start("a"), end("a", "failed", "it is wrong"), done(1), status=1)
+
+Validate = Callable[..., tuple[Report, bool]]
+
+
+@pytest.fixture
+def validate(tmp_path: Path, named: Callable[[str], ImageSpec]) -> Validate:
+    """Validates one image, in a container that tells `story`; returns the report and whether it is reused."""
+
+    def run(
+        story: Sequence[object],
+        *,
+        reuse: bool = True,
+        digest: str = DIGESTS[0],
+        content: str | None = "sha256:content",
+        of: Sequence[str] = (),
+    ) -> tuple[Report, bool]:
+        means = Means(
+            network=NETWORK, context=tmp_path, suite={"__main__.py": b""}, suite_digest="sha256:suite",
+            asking=Asking(), kept=Kept(folder=tmp_path / "reports"), fresh=False, reuse=reuse,
+            cache=Cache(sources=(), targets=()), compression="fast", hand_in=lambda *_: {},
+        )  # fmt: skip
+        plan = Plan(
+            spec=named("2.15.1-cpu-py3.11"), lock={"tensorflow": "", "packages": ""}, dockerfile="", tags=()
+        )
+        return shown(
+            Trial(plan=plan, aim=Aim(level="validated"), accelerator="none"), means, image="tf:x", digest=digest,
+            content=content, engine=FakeEngine(story=story), progress=Silent(), of=of,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    return run
+
+
+def test_a_green_report_on_the_same_content_is_reused(validate: Validate) -> None:
+    first, reused = validate(PASSED)
+    assert (first.passed, reused) == (True, False)
+    second, reused = validate(FAILED, digest=DIGESTS[1])
+    assert (second.passed, second.digest, second.date, reused) == (True, DIGESTS[1], first.date, True)
+
+
+def test_a_green_report_is_not_reused_when_a_newer_run_is_red(validate: Validate) -> None:
+    assert validate(PASSED)[0].passed
+    red, reused = validate(FAILED, reuse=False)
+    assert (red.passed, reused) == (False, False)
+    third, reused = validate(FAILED)
+    assert (third.passed, reused) == (False, False)
+    assert validate(PASSED)[0].passed
+    assert validate(FAILED)[1] is True
+
+
+def test_a_red_report_is_not_reused(validate: Validate) -> None:
+    validate(FAILED)
+    report, reused = validate(PASSED)
+    assert (report.passed, reused) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "other", [{"reuse": False}, {"content": None}, {"content": "sha256:other"}, {"of": DIGESTS[1:]}], ids=str
+)
+def test_a_report_is_not_reused_for(other: dict[str, object], validate: Validate) -> None:
+    validate(PASSED)
+    report, reused = validate(FAILED, **other)
+    assert (report.passed, reused) == (False, False)
+
+
+def test_a_report_is_reused_for_one_of_the_digests_it_may_be_about(validate: Validate) -> None:
+    validate(PASSED)
+    assert validate(FAILED, of=DIGESTS)[1] is True
+
+
+def test_a_report_without_content_is_not_kept(validate: Validate, tmp_path: Path) -> None:
+    validate(PASSED, content=None)
+    assert not (tmp_path / "reports").exists()

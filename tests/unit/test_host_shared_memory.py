@@ -1,0 +1,63 @@
+"""The size of /dev/shm: what the device needs, unless the user asks for another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from support.cli import CliRunner
+from support.hosts import HostEdge, holding, plain, with_gpus
+from support.memory_engine import toolkit
+from tfimg.host.accelerators import Surroundings
+from tfimg.host.run import Wishes, order
+from tfimg.matrix.schema import Matrix
+from tfimg.matrix.spec import ImageSpec
+
+CPU, GPU, TPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.20.0-tpu-py3.11"
+HOSTS = {CPU: plain(), GPU: with_gpus(), TPU: plain(tpus=("/dev/accel0",))}
+
+
+def sizes(argv: Sequence[str]) -> list[str]:
+    """The values of every --shm-size."""
+    return [value for option, value in pairwise(argv) if option == "--shm-size"]
+
+
+@pytest.fixture
+def shm(
+    matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], ImageSpec]
+) -> Callable[..., list[str]]:
+    def found(identifier: str, **wishes: object) -> list[str]:
+        at = Surroundings(
+            matrix=matrix, specs=specs, host=HOSTS[identifier], toolkit=toolkit(runtimes=("nvidia", "runc"))
+        )
+        return sizes(order("image", named(identifier), Wishes(**wishes), at).argv)  # type: ignore[arg-type]
+
+    return found
+
+
+@pytest.mark.parametrize("identifier", [CPU, GPU, TPU])
+def test_the_users_shm_size_replaces_the_devices(identifier: str, shm: Callable[..., list[str]]) -> None:
+    assert shm(identifier, shm_size="3g") == ["3g"]
+
+
+def test_the_users_shm_size_counts_without_the_gpu_too(shm: Callable[..., list[str]]) -> None:
+    assert shm(GPU, shm_size="3g", no_gpu=True) == ["3g"]
+    assert shm(GPU, no_gpu=True) == []
+
+
+@pytest.mark.parametrize(("identifier", "size"), [(CPU, []), (GPU, ["1g"]), (TPU, ["16g"])])
+def test_each_device_has_a_default(identifier: str, size: list[str], shm: Callable[..., list[str]]) -> None:
+    assert shm(identifier) == size
+
+
+def test_the_command_passes_shm_size_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edge = HostEdge(host=with_gpus())
+    edge.answers.hands = toolkit(runtimes=("nvidia", "runc"))
+    holding(edge, "mine", GPU)
+    run = CliRunner(capsys=capsys, home=tmp_path, edge=edge)
+    run("run", "mine", "--shm-size", "3g")
+    ((argv, _),) = edge.handed
+    assert sizes(argv) == ["3g"]

@@ -1,0 +1,142 @@
+"""Wheels are fetched once, shared between builds, and only used when their hash is the locked one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from support.wheels import lock_line, package_index, sha256, write_wheel
+from tfimg.errors import HashMismatchError, Interrupted, LockError
+from tfimg.layers.fetch import PIECE, fetch, remove_download
+from tfimg.proof.index import Index
+from tfimg.recipe.lockfile import LockedPackage, read_packages
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    return write_wheel(tmp_path, "thing", {"thing/__init__.py": b"x = 1\n"})
+
+
+def locked(wheel: Path) -> LockedPackage:
+    (package,) = read_packages({"packages": lock_line(wheel)})
+    return package
+
+
+def fetched(
+    package: LockedPackage,
+    folder: Path,
+    *,
+    build: str = "build",
+    urls: Sequence[str] = (),
+    supplied: Sequence[Path] = (),
+) -> Path:
+    indexes = [Index(url, attempts=1) for url in urls]
+    return fetch(
+        package, folder / build, downloads=folder, indexes=indexes, supplied=supplied, go_on=lambda: None
+    )
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("hashes", [True, False], ids=["index with hashes", "index without hashes"])
+def test_a_wheel_is_downloaded_under_its_file_name(wheel: Path, tmp_path: Path, hashes: bool) -> None:
+    with package_index([wheel], hashes=hashes) as url:
+        found = fetched(locked(wheel), tmp_path / "wheels", urls=[url])
+    assert (found.name, found.read_bytes()) == (wheel.name, wheel.read_bytes())
+
+
+@pytest.mark.parametrize("hashes", [True, False], ids=["index with hashes", "index without hashes"])
+def test_a_download_with_another_sha256_is_refused_and_not_kept(
+    wheel: Path, tmp_path: Path, hashes: bool
+) -> None:
+    """The index lists the locked hash, or none, and sends other bytes."""
+    altered = wheel.read_bytes()[:-1] + b"!"
+    with (
+        package_index([wheel], hashes=hashes, served={wheel.name: altered}) as url,
+        pytest.raises(HashMismatchError, match=rf"{wheel.name} has sha256 \w+, and the lock has thing with"),
+    ):
+        fetched(locked(wheel), tmp_path / "wheels", urls=[url])
+    assert files(tmp_path / "wheels") == []
+
+
+def test_an_index_that_lists_another_hash_is_not_downloaded_from(wheel: Path, tmp_path: Path) -> None:
+    package = locked(write_wheel(tmp_path, "thing", {"thing/__init__.py": b"x = 2\n"}))
+    other = write_wheel(tmp_path, "thing", {"thing/__init__.py": b"x = 1\n"})
+    with (
+        package_index([other]) as url,
+        pytest.raises(HashMismatchError, match=rf"{wheel.name} has another hash, and the lock has thing"),
+    ):
+        fetched(package, tmp_path / "wheels", urls=[url])
+
+
+def test_the_next_index_is_asked_when_the_first_sends_other_bytes(wheel: Path, tmp_path: Path) -> None:
+    with (
+        package_index([wheel], served={wheel.name: b"no wheel"}) as first,
+        package_index([wheel]) as second,
+    ):
+        found = fetched(locked(wheel), tmp_path / "wheels", urls=[first, second])
+    assert sha256(found) == sha256(wheel)
+
+
+@pytest.mark.parametrize("version", ["1.0.1", "0.9"])
+def test_other_versions_in_the_index_are_not_the_locked_wheel(
+    wheel: Path, tmp_path: Path, version: str
+) -> None:
+    package = LockedPackage(name="thing", version=version, sha256="0" * 64, appeared=None)
+    with (
+        package_index([wheel]) as url,
+        pytest.raises(LockError, match=rf"no thing {version} with sha256 0000"),
+    ):
+        fetched(package, tmp_path / "wheels", urls=[url])
+
+
+def test_a_supplied_wheel_is_taken_by_its_hash_not_by_its_name(wheel: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = write_wheel(tmp_path / "other", "thing", {"thing/__init__.py": b"x = 2\n"})
+    found = fetched(locked(wheel), tmp_path / "wheels", supplied=[other, wheel])
+    assert (found.name, found.read_bytes()) == (wheel.name, wheel.read_bytes())
+    assert not found.samefile(wheel)  # the user's file is not packed and removed
+
+
+def test_a_second_build_links_what_the_first_downloaded(wheel: Path, tmp_path: Path) -> None:
+    first = fetched(locked(wheel), tmp_path / "wheels", build="a", supplied=[wheel])
+    second = fetched(locked(wheel), tmp_path / "wheels", build="b")
+    assert second.samefile(first)
+    assert second.name == wheel.name
+
+
+def test_a_build_keeps_its_wheel_when_another_removes_the_shared_one(wheel: Path, tmp_path: Path) -> None:
+    package, folder = locked(wheel), tmp_path / "wheels"
+    found = fetched(package, folder, supplied=[wheel])
+    remove_download(package, folder)
+    assert files(folder) == [f"build/{wheel.name}"]
+    assert sha256(found) == sha256(wheel)
+
+
+def test_a_shared_wheel_that_is_used_is_not_stale(wheel: Path, tmp_path: Path) -> None:
+    """Otherwise another build removes the link that this build is about to read."""
+    first = fetched(locked(wheel), tmp_path / "wheels", build="a", supplied=[wheel])
+    os.utime(first, (0, 0))
+    assert fetched(locked(wheel), tmp_path / "wheels", build="b").stat().st_mtime > 0
+
+
+def test_a_download_that_is_not_wanted_any_more_stops_at_the_next_piece(tmp_path: Path) -> None:
+    large = write_wheel(tmp_path, "large", {"large": os.urandom(3 * PIECE)})
+    pieces = []
+
+    def go_on() -> None:
+        pieces.append(1)
+        if len(pieces) == 2:
+            raise Interrupted("stopped", next_step="")
+
+    with package_index([large]) as url, pytest.raises(Interrupted):
+        fetch(
+            locked(large), tmp_path / "wheels/a", downloads=tmp_path / "wheels", indexes=[Index(url)],
+            supplied=(), go_on=go_on,
+        )  # fmt: skip
+    assert (len(pieces), files(tmp_path / "wheels")) == (2, [])

@@ -1,0 +1,208 @@
+"""Builds that make the same layers at once: in threads, in processes, and beside one that was killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.wheels import lock_line, sha256, write_wheel
+from tfimg.errors import HashMismatchError, LockError
+from tfimg.layers.make import Source, make
+from tfimg.layers.pack import key, layers_of
+from tfimg.layers.store import STALE_SECONDS, LayerStore
+from tfimg.recipe.layout import Compression, parts
+
+SPAWN = multiprocessing.get_context("spawn")
+SECONDS = 60.0
+
+Digests = list[str]
+
+
+def build(
+    folder: Path,
+    wheel: Path,
+    *,
+    on_event: Callable[..., None] = lambda *_: None,
+    compression: Compression = "fast",
+    fresh: bool = False,
+) -> Digests:
+    """Make the one layer of a lock that pins this wheel."""
+    made = make(
+        {"packages": lock_line(wheel)}, LayerStore(folder=folder), compression=compression, fresh=fresh,
+        source=Source(indexes=[], supplied=[wheel] if wheel.exists() else []), on_event=on_event,
+    )  # fmt: skip
+    return [one.blob.digest for one in made]
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path.name} did not appear"
+        time.sleep(0.01)
+
+
+def build_and_wait_before_packing(folder: Path, wheel: Path, signals: Path) -> Digests:
+    """Fetch the wheel, and pack it when the other process is about to link it."""
+
+    def on_event(_layer: str, state: str, _seconds: float) -> None:
+        if state == "started":
+            (signals / "fetched").touch()
+            wait_for(signals / "linking")
+
+    try:
+        return build(folder, wheel, on_event=on_event)
+    finally:
+        (signals / "packed").touch()
+
+
+def build_and_wait_before_linking(folder: Path, wheel: Path, signals: Path) -> Digests:
+    """Build while the other process has the wheel, and link it when that process has packed it."""
+
+    def audit(event: str, _arguments: object) -> None:
+        if event == "os.link" and not (signals / "linking").exists():
+            (signals / "linking").touch()
+            wait_for(signals / "packed")
+
+    wait_for(signals / "fetched")
+    sys.addaudithook(audit)
+    return build(folder, wheel)
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    return write_wheel(tmp_path, "thing", {"thing/__init__.py": b"x = 1\n" * 1000})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+def left(folder: Path) -> list[str]:
+    """Wheels and partial layers in the store."""
+    wheels = (folder / "wheels").rglob("*")
+    return sorted(path.name for path in (*wheels, *folder.glob("layer-*")) if path.is_file())
+
+
+def test_a_process_can_remove_a_shared_wheel_that_another_is_about_to_link(
+    wheel: Path, folder: Path, tmp_path: Path
+) -> None:
+    signals = tmp_path / "signals"
+    signals.mkdir()
+    with ProcessPoolExecutor(2, mp_context=SPAWN) as pool:
+        first = pool.submit(build_and_wait_before_packing, folder, wheel, signals)
+        second = pool.submit(build_and_wait_before_linking, folder, wheel, signals)
+        assert first.result(SECONDS) == second.result(SECONDS)
+    assert (signals / "linking").exists()
+    assert left(folder) == []
+
+
+def build_again_and_again(folder: Path, wheel: Path) -> Digests:
+    return [digest for _ in range(15) for digest in build(folder, wheel, fresh=True)]
+
+
+def test_processes_that_make_one_layer_again_and_again_agree(wheel: Path, folder: Path) -> None:
+    with ProcessPoolExecutor(2, mp_context=SPAWN) as pool:
+        jobs = [pool.submit(build_again_and_again, folder, wheel) for _ in range(2)]
+        digests = [digest for job in jobs for digest in job.result(SECONDS)]
+    assert (len(digests), len(set(digests))) == (30, 1)
+    assert left(folder) == []
+
+
+def build_and_be_killed(folder: Path, wheel: Path, event: str) -> None:
+    """Die as by `kill -9` where the wheel is linked, or where the layer is packed."""
+
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def audit(name: str, _arguments: object) -> None:
+        if name == event:
+            die()
+
+    sys.addaudithook(audit)
+    build(folder, wheel, on_event=die if event == "started" else lambda *_: None)
+
+
+@pytest.mark.parametrize("event", ["os.link", "started"])
+def test_a_killed_build_stops_no_other_and_its_files_are_removed_when_they_are_stale(
+    wheel: Path, folder: Path, event: str
+) -> None:
+    killed = SPAWN.Process(target=build_and_be_killed, args=(folder, wheel, event))
+    killed.start()
+    killed.join(SECONDS)
+    assert killed.exitcode == -signal.SIGKILL
+    assert wheel.name in left(folder)
+    build(folder, wheel)
+    remaining = left(folder)
+    assert remaining == [wheel.name]  # only what the killed build owned
+    store = LayerStore(folder=folder)
+    store.prune()
+    assert left(folder) == remaining
+    for path in (folder / "wheels").rglob("*"):
+        old = time.time() - STALE_SECONDS - 60
+        os.utime(path, (old, old))
+    store.prune()
+    assert left(folder) == []
+
+
+def test_a_failed_build_leaves_its_downloads_to_the_next(wheel: Path, folder: Path, tmp_path: Path) -> None:
+    other = write_wheel(tmp_path, "other", {"other/__init__.py": b""})
+    lock = {"packages": lock_line(wheel) + lock_line(other)}
+    store = LayerStore(folder=folder)
+
+    def attempt(*supplied: Path) -> None:
+        source = Source(indexes=[], supplied=supplied)
+        make(lock, store, source=source, compression="fast", on_event=lambda *_: None)
+
+    with pytest.raises(LockError, match=r"no other 1\.0"):
+        attempt(wheel)
+    attempt(other)
+    assert left(folder) == []
+
+
+def test_a_damaged_shared_wheel_is_not_found_by_the_next_build(wheel: Path, folder: Path) -> None:
+    """As after a power failure: the name is there, and the content is not."""
+    (folder / "wheels").mkdir(parents=True)
+    (folder / "wheels" / f"{sha256(wheel)}-{wheel.name}").write_bytes(b"")
+    with pytest.raises(HashMismatchError, match="Build again: it will be fetched anew"):
+        build(folder, wheel)
+    assert build(folder, wheel)
+    assert left(folder) == []
+
+
+def test_layers_that_are_evicted_while_wheels_are_fetched_are_made_of_all_wheels(
+    wheel: Path, folder: Path
+) -> None:
+    """Another build makes the layer and evicts it before this one, which has fetched nothing, takes it."""
+    (layer,) = layers_of(parts({"packages": lock_line(wheel)})[0])
+
+    changes = {
+        sha256(wheel): lambda: build(folder, wheel),
+        key(layer, "fast"): lambda: LayerStore(folder=folder).prune(limit=0),
+    }
+
+    class Changing(LayerStore):
+        @contextmanager
+        def exclusive(self, name: str, go_on: Callable[[], None]) -> Iterator[None]:
+            if change := changes.pop(name, None):
+                change()
+            with super().exclusive(name, go_on):
+                yield
+
+    source = Source(indexes=[], supplied=[wheel])
+    (made,) = make(
+        {"packages": lock_line(wheel)}, Changing(folder=folder), source=source, compression="fast",
+        on_event=lambda *_: None,
+    )  # fmt: skip
+    assert made.seconds is not None
+    assert [made.blob.digest] == build(folder.with_name("other"), wheel)
+    assert left(folder) == []

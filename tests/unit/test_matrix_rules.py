@@ -1,0 +1,129 @@
+"""The exact boundaries of the rules between the parts of a matrix."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+
+import pytest
+
+from support.paths import DATA
+from tfimg.errors import MatrixError
+from tfimg.matrix.load import parse_matrix
+
+TEXT = (DATA / "matrix" / "base.yaml").read_text()
+TODAY = date(2024, 6, 1)
+
+
+def problems(*changes: tuple[str, str], today: date = TODAY) -> list[str]:
+    """What the rules say of the good matrix with some of its text replaced."""
+    text = TEXT
+    for old, new in changes:
+        assert text.count(old) == 1, f"{old!r} is not in the text once"
+        text = text.replace(old, new)
+    try:
+        parse_matrix(text, source="base.yaml", today=today)
+    except MatrixError as error:
+        return list(error.problems)
+    return []
+
+
+RELEASE = "released: 2023-11-14, cutoff: 2023-11-28"
+
+
+@pytest.mark.parametrize(
+    ("cutoff", "told"),
+    [
+        ("2023-11-13", ["2023-11-13 is before the release itself (2023-11-14)"]),
+        ("2023-11-14", []),
+        ("2023-11-15", []),
+    ],
+)
+def test_a_cutoff_may_be_the_day_of_the_release_and_not_the_day_before(cutoff: str, told: list[str]) -> None:
+    found = problems((RELEASE, f"released: 2023-11-14, cutoff: {cutoff}"))
+    assert [problem.partition(".cutoff: ")[2] for problem in found] == told
+
+
+def test_a_release_and_its_cutoff_may_be_of_today_and_not_of_tomorrow() -> None:
+    last = ("released: 2024-03-09\n        cutoff: 2024-03-23", f"released: {TODAY}\n        cutoff: {TODAY}")
+    assert problems(last) == []
+    assert problems(last, today=TODAY - timedelta(days=1)) == [
+        f"rows[1].tensorflow[0].released: {TODAY} is in the future",
+        f"rows[1].tensorflow[0].cutoff: {TODAY} is in the future: what a lock sees would change until then",
+    ]
+
+
+def test_only_the_cutoff_may_be_in_the_future_of_a_release_of_today() -> None:
+    last = (
+        "released: 2024-03-09\n        cutoff: 2024-03-23",
+        f"released: {TODAY}\n        cutoff: 2024-06-02",
+    )
+    (problem,) = problems(last)
+    assert problem.startswith("rows[1].tensorflow[0].cutoff: 2024-06-02 is in the future")
+
+
+@pytest.mark.parametrize(
+    ("toolkit", "fits"), [("12.1", False), ("12.2", True), ("12.3", True), ("11.8", False), ("13.0", False)]
+)
+def test_a_toolkit_is_of_the_cuda_major_and_at_least_as_new(toolkit: str, fits: bool) -> None:
+    suffix = f"-cu{toolkit.partition('.')[0]}"
+    found = problems(
+        ('  "12.2":\n', f'  "{toolkit}":\n'), ('toolkit: "12.2"', f'toolkit: "{toolkit}"'),
+        ("nvidia-cublas-cu12", f"nvidia-cublas{suffix}"),
+        ("nvidia-cuda-runtime-cu12", f"nvidia-cuda-runtime{suffix}"),
+    )  # fmt: skip
+    told = f"rows[0].gpu.libraries.toolkit: {toolkit} cannot stand for CUDA 12.2"
+    assert found == ([] if fits else [told])
+
+
+@pytest.mark.parametrize(
+    ("accepted", "chosen", "told"),
+    [
+        (">=8.9.4,<9", "8.9.4", None),
+        (">=8.9.4,<9", "8.9.3", "libraries.cudnn: 8.9.3 is not in"),
+        (">=8,<9", "8.9.4.25", None),
+        (">=8.9.4,<9.0", "8.9.4.25", None),
+        (">=8.9.4,<=9", "8.9.4.25", "cudnn: '>=8.9.4,<=9' is not a range with a floor within cuDNN 8"),
+        (">=7.9,<9", "8.9.4.25", "cudnn: '>=7.9,<9' is not a range with a floor within cuDNN 8"),
+        (">8.9.4,<9", "8.9.4", "libraries.cudnn: 8.9.4 is not in"),
+    ],
+)  # fmt: skip
+def test_a_cudnn_range_lies_within_one_major_and_holds_the_chosen_version(
+    accepted: str, chosen: str, told: str | None
+) -> None:
+    found = problems(('">=8.9.4,<9"', f'"{accepted}"'), ('"8.9.4.25"', f'"{chosen}"'))
+    assert len(found) == (1 if told else 0)
+    assert all(problem.startswith(f"rows[0].gpu.{told}") for problem in found)
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "empty"),
+    [
+        ("keras", ">=2.15.0,<2.15.0", True), ("keras", ">=2.15.0,<=2.15.0", False), ("keras", "==2.15.0", False),
+    ],
+)  # fmt: skip
+def test_a_range_holds_at_least_one_version(field: str, text: str, empty: bool) -> None:
+    told = f"rows[0].{field}: no version is in '{text}'"
+    assert problems(('keras: ">=2.15.0,<2.16"', f'{field}: "{text}"')) == ([told] if empty else [])
+
+
+@pytest.mark.parametrize(
+    ("requirement", "left"),
+    [
+        ("numpy<1.23.5", False), ("numpy<=1.23.5", True), ("numpy>=2.0.0", False), ("NumPy<1.20", False),
+        ("scipy<1", True),
+    ],
+)  # fmt: skip
+def test_a_constraint_leaves_a_version_of_the_rows_range(requirement: str, left: bool) -> None:
+    found = problems(("requirement: numpy<2\n", f"requirement: {requirement}\n"))
+    name = requirement.partition("<")[0].partition(">")[0]
+    told = f"rows[0].constraints[1]: {requirement} leaves nothing of {name} >=1.23.5,<2.0.0"
+    assert found == ([] if left else [told])
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [("2.15.1", "already stands"), ("2.15.0", "already stands"), ("2.14.9", "comes after")],
+)
+def test_a_row_begins_after_the_last_release_of_the_row_before(version: str, told: str) -> None:
+    found = problems(('version: "2.16.1"', f'version: "{version}"'))
+    assert any(told in problem for problem in found)
