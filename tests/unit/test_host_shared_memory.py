@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from support.cli import CliRunner
-from support.hosts import HostEdge, holding, plain, with_gpus
-from support.memory_engine import toolkit
+from support.environment import TestEnvironment
+from support.hosts import plain, with_gpus
+from support.memory_engine import FakeEngine, stored_image, toolkit
 from tfimg.host.accelerators import Surroundings
 from tfimg.host.run import Wishes, order
 from tfimg.matrix.schema import Matrix
@@ -53,11 +53,10 @@ def test_each_device_has_a_default(identifier: str, size: list[str], shm: Callab
     assert shm(identifier) == size
 
 
-def test_the_command_passes_shm_size_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    edge = HostEdge(host=with_gpus())
-    edge.answers.hands = toolkit(runtimes=("nvidia", "runc"))
-    holding(edge, "mine", GPU)
-    run = CliRunner(capsys=capsys, home=tmp_path, edge=edge)
-    run("run", "mine", "--shm-size", "3g")
-    ((argv, _),) = edge.handed
+def test_the_command_passes_shm_size_on(tfimg: CliRunner, environment: TestEnvironment) -> None:
+    hands = toolkit(runtimes=("nvidia", "runc"))
+    environment.docker = FakeEngine(hands=hands, names={"mine": stored_image(identifier=GPU)})
+    environment.host = with_gpus()
+    tfimg("run", "mine", "--shm-size", "3g")
+    ((argv, _),) = environment.handed_over
     assert sizes(argv) == ["3g"]
