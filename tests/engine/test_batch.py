@@ -9,7 +9,7 @@ import secrets
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,13 @@ class Runs:
         return {record["candidate"] for record in self.journal if record["event"] == "start"}
 
     def remove(self) -> None:
-        """Remove every image that these runs made."""
+        """Remove every image that these runs made, and end the builds that outlived a killed run."""
+        candidates = [name.encode() for name in self._begun()]
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                command = (folder / "cmdline").read_bytes()
+                if any(name in command for name in candidates):
+                    os.kill(int(folder.name), signal.SIGKILL)
         digests = {record["digest"] for record in self.journal if record.get("digest")}
         names = [name for name in image_tags(self.engine) if name.startswith(f"{self.repository}:")]
         for name in [*names, *digests]:

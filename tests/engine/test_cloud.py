@@ -177,6 +177,7 @@ def host(
     text = store.user_data(wheel)
     with vm.machine(engine, seed, text, network=store.container, files=files) as booted:
         booted.wait_for_boot()
+        booted.wait_until(lambda: booted.run("test -s /srv/tfimg/log").code == 0)
         yield Host(machine=booted, store=store, wheel=wheel)
 
 
@@ -276,7 +277,7 @@ def test_a_machine_that_had_nothing_runs_the_image_by_its_digest(trained: Machin
     )
     assert trained.must("cat /var/lib/tfimg/vm/image") == f"{REPOSITORY}@{store.digest}"
     assert trained.must("docker inspect --format '{{.Config.Image}}' tfimg").endswith(f"@{store.digest}")
-    trained.wait_until(lambda: log(trained) == ["begin"])
+    assert log(trained) == ["begin"]
     assert trained.must("systemctl is-enabled tfimg.service") == "enabled"
     journal = trained.journal()
     for line in ("installing docker.io docker-cli", "Docker Engine 2", "is verified and pulled"):
@@ -497,7 +498,7 @@ def test_an_image_without_evidence_is_not_pulled_or_started_and_the_machine_goes
     machine = host.machine
     machine.clear()
     machine.must(REMOVE_IMAGES)
-    machine.reboot(host.user_data(image=f"{REPOSITORY}:bare", idle_seconds=20))
+    machine.reboot(host.user_data(image=f"{REPOSITORY}:bare", idle_seconds=10))
     assert machine.run("cloud-init status --wait").code == 1
     assert "Setting up stopped at 'image'" in machine.journal()
     assert machine.must("docker image ls --quiet; docker ps --all --quiet") == ""

@@ -28,7 +28,16 @@ from tfimg.errors import EngineUnavailable
 
 pytestmark = pytest.mark.full
 
-BASE = "tfimg/base:bookworm-py3.11"
+IMAGE = "tfimg-test/farm-base:1"
+DOCKERFILE = """\
+FROM tfimg/base:bookworm-py3.11 AS base
+RUN mkdir /small && cp --parents --dereference /bin/sh /bin/sleep \\
+    $(ldd /bin/sh /bin/sleep | grep -o '/[^ :]*so[^ :]*') /small
+FROM scratch
+COPY --from=base /small /
+"""
+"""A shell and `sleep`: two megabytes, which every engine has to load."""
+
 NAME = "tfimg-test/farm:1"
 PORT = 2376
 NAPPING = f"{os.getpid() % 1000}.25"
@@ -47,8 +56,13 @@ class Farm:
 
 @pytest.fixture
 def farm(engine: DockerEngine, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Farm]:
-    """Three engines with a base; all of it is gone afterwards."""
-    assert base == BASE
+    """Three engines with a small image; all of it is gone afterwards."""
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    subprocess.run(
+        ["docker", "--host", engine.host, "build", f"--tag={IMAGE}", str(tmp_path)],
+        check=True,
+        capture_output=True,
+    )
     # What a company's machine has: it is not to hide an engine's own authority.
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/etc/ssl/certs/ca-certificates.crt")
     if os.geteuid() != 0:
@@ -67,7 +81,7 @@ def farm(engine: DockerEngine, base: str, tmp_path: Path, monkeypatch: pytest.Mo
             host = stack.enter_context(
                 daemon(folder, there.program(find_dockerd(), tmp_path), "--host", address, *tls)
             )
-            _copy_base(engine.host, host)
+            _copy_image(engine.host, host)
             create = ["docker", "context", "create", there.name, "--docker", f"host={address}{endpoint}"]
             subprocess.run(create, env=environ, check=True, capture_output=True)
             machines.append(there)
@@ -95,8 +109,8 @@ def _certificates(folder: Path, address: str) -> tuple[list[str], str]:
     )
 
 
-def _copy_base(source: str, sink: str) -> None:
-    with subprocess.Popen(["docker", "--host", source, "save", BASE], stdout=subprocess.PIPE) as save:
+def _copy_image(source: str, sink: str) -> None:
+    with subprocess.Popen(["docker", "--host", source, "save", IMAGE], stdout=subprocess.PIPE) as save:
         subprocess.run(["docker", "--host", sink, "load"], stdin=save.stdout, check=True, capture_output=True)
 
 
@@ -118,7 +132,7 @@ class Build(threading.Thread):
         self.running = threading.Event()
         self.error: BaseException | None = None
         self.ended = 0.0
-        (folder / "Dockerfile").write_text(f"FROM {BASE}\nRUN --network=none sleep {seconds}\n")
+        (folder / "Dockerfile").write_text(f"FROM {IMAGE}\nRUN --network=none sleep {seconds}\n")
         self.order = BuildOrder(
             dockerfile=folder / "Dockerfile", context=folder, name=NAME, build_args={}, secrets=(), secret_env={},
             labels={}, output=f"type=image,name={NAME}",
@@ -146,7 +160,7 @@ class Run(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        order = RunOrder(image=BASE, command=["sh", "-c", f"echo up; sleep {NAPPING}"], files={})
+        order = RunOrder(image=IMAGE, command=["sh", "-c", f"echo up; sleep {NAPPING}"], files={})
         try:
             for _ in self.engine.run(order, timeout=600):
                 self.running.set()

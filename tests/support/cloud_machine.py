@@ -170,7 +170,7 @@ class Machine:
                 text = entry["content"]
                 content = base64.b64decode(text) if entry.get("encoding") == "b64" else text.encode()
                 member = tarfile.TarInfo(entry["path"].lstrip("/"))
-                member.size, member.mode = len(content), int(entry["permissions"], 8)
+                member.size, member.mode = len(content), int(entry.get("permissions", "0644"), 8)
                 archive.addfile(member, io.BytesIO(content))
         unpack = ["docker", "--host", self.host, "cp", "-", f"{self.name}:/"]
         subprocess.run(unpack, input=packed.getvalue(), check=True, capture_output=True)
