@@ -25,7 +25,8 @@ from conftest import Installed
 from support import cloud_machine as vm
 from support.cloud_machine import Machine, docker
 from support.containers import container
-from support.machine_orders import every_machine, machine
+from support.machine_orders import every_machine
+from support.machine_orders import machine as machine_order
 from support.registry_container import registry
 from support.reports import GREEN
 from support.session import label, once
@@ -112,7 +113,7 @@ class Store:
             "cloud": CLOUDS["generic"], "image": f"{REPOSITORY}:2.20", "repository": REPOSITORY,
             "key": self.key.verifying.pem.decode(), "tfimg": wheel, "program": TRAIN,
         }  # fmt: skip
-        return user_data(machine(**{**defaults, **changes})).text
+        return user_data(machine_order(**{**defaults, **changes})).text
 
 
 @pytest.fixture(scope="module")
@@ -242,15 +243,17 @@ def test_cloud_init_shellcheck_and_systemd_find_nothing_wrong(
     """For each cloud, device and option; the steps themselves are the same for all."""
     for number, order in enumerate(every_machine()):
         (tmp_path / f"{number}.yaml").write_text(user_data(order).text)
-    lay_out(tmp_path, machine(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True))
+    lay_out(tmp_path, machine_order(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True))
     assert check(engine, blank, tmp_path) == ""
 
 
 def test_cloud_init_shellcheck_and_systemd_find_what_is_wrong(
     engine: DockerEngine, blank: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "wrong.yaml").write_text(user_data(machine()).text.replace("runcmd:", "runcmd: 1\nnext:"))
-    lay_out(tmp_path, machine())
+    (tmp_path / "wrong.yaml").write_text(
+        user_data(machine_order()).text.replace("runcmd:", "runcmd: 1\nnext:")
+    )
+    lay_out(tmp_path, machine_order())
     with (tmp_path / "steps/usr/local/lib/tfimg/stop").open("a") as step:
         step.write("rm -r $1\n")
     unit = tmp_path / "steps/etc/systemd/system/tfimg.service"
@@ -261,7 +264,7 @@ def test_cloud_init_shellcheck_and_systemd_find_what_is_wrong(
 
 
 def test_tar_unpacks_what_was_packed(tmp_path: Path) -> None:
-    order = machine(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True)
+    order = machine_order(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True)
     *_, packed = YAML(typ="safe").load(user_data(order).text)["write_files"]
     with tarfile.open(fileobj=io.BytesIO(base64.b64decode(packed["content"]))) as archive:
         archive.extractall(tmp_path, filter="tar")
