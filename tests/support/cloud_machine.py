@@ -81,6 +81,7 @@ touch {POWERED_OFF}
 """Notes a power-off instead of doing it, so that the machine can serve the next test."""
 
 CLEAR = f"""\
+docker kill tfimg
 systemctl stop 'tfimg*'
 systemctl disable $(cd /etc/systemd/system && ls -d tfimg*)
 docker rm --force tfimg
@@ -90,7 +91,7 @@ systemctl daemon-reload
 systemctl reset-failed
 date +%s.%N >/var/ordered
 """
-"""Removes an order, and leaves what was installed for it; the journal begins anew."""
+"""Removes an order, and leaves what was installed for it; no program is given time to end. The journal begins anew."""
 
 
 @dataclass(frozen=True, kw_only=True)
