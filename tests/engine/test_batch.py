@@ -1,21 +1,23 @@
-"""Many images on a real engine: small ones, all real but for what is in them, and the one that all tests share."""
+"""Builds of many images on a real engine: small images, and the TensorFlow image that all tests share."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
+import re
+import secrets
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.cli import CliResult, run_tfimg, start_tfimg
-from support.docker_daemon import daemon, image_tags
+from support.docker_daemon import daemon, find_dockerd, image_tags
 from support.small_workspace import small
 from tfimg.batch.journal import open_journal
 from tfimg.batch.pipeline import Work
@@ -26,180 +28,207 @@ from tfimg.recipe.plan import Plan
 
 from .conftest import IDENTIFIER, REPOSITORY, Built
 
+pytestmark = pytest.mark.full
+
 FIRST, SECOND, THIRD = "2.13.1-cpu-py3.11", "2.14.1-cpu-py3.11", "2.15.1-cpu-py3.11"
 THREE = (FIRST, SECOND, THIRD)
-SMALL = "tfimg-test/small"
-OPTIONS = ("--base", "bootstrap", "--repository", SMALL, "--json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """Runs of `tfimg build` that share a workspace of small images, a state folder and a repository of their own."""
+
+    engine: DockerEngine
+    folder: Path
+    repository: str
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The variables that lead a run here."""
+        return {
+            "TFIMG_WORKSPACE": str(self.folder / "workspace"), "TFIMG_STATE": str(self.folder / "state"),
+            "DOCKER_HOST": self.engine.host,
+        }  # fmt: skip
+
+    @property
+    def options(self) -> Sequence[str]:
+        """What every run is given."""
+        return "--base", "bootstrap", "--repository", self.repository
+
+    def change(self, **images: tuple[str, ...]) -> None:
+        """Change which images are slow to build, fail their checks, or hang in them; see `small`."""
+        workspace = small(self.folder / "workspace", **images)
+        with (workspace.templates / "Dockerfile.j2").open("a") as template:
+            template.write(f"\nLABEL runs={self.repository}\n")  # a digest that no other test makes
+
+    def build(self, *images: str) -> CliResult:
+        """Build images, and wait for the end."""
+        return run_tfimg("build", *images, *self.options, "--json", env=self.environ)
+
+    @contextmanager
+    def building(self, *images: str, events: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+        """Build images, two at a time, and yield when each of `events` was printed for its image."""
+        with start_tfimg("build", *images, *self.options, "--json", "--jobs", "2", env=self.environ) as child:
+            assert child.stdout
+            missing = set(events.items())
+            while missing:
+                line = child.stdout.readline()
+                assert line, f"the run ended before {missing}"
+                missing = {
+                    (image, event) for image, event in missing if not (image in line and event in line)
+                }
+            yield child
+
+    @property
+    def journal(self) -> Sequence[dict[str, Any]]:
+        """All that these runs noted."""
+        file = self.folder / "state/batch/journal.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        """The status of each image that the last run made, as its journal has it."""
+        runs = [number for number, record in enumerate(self.journal) if record["event"] == "run"]
+        last = self.journal[runs[-1] :]
+        return {record["identifier"]: record["status"] for record in last if record["event"] == "end"}
+
+    def candidates(self) -> Sequence[str]:
+        """The names of unfinished images that these runs left in the engine."""
+        return [name for name in image_tags(self.engine) if name in self._begun()]
+
+    def containers(self) -> Sequence[str]:
+        """The images of the containers that these runs left in the engine."""
+        listed = self.engine._client.containers.list(all=True, ignore_removed=True)
+        images = [container.attrs["Config"]["Image"] for container in listed]
+        return [image for image in images if image in self._begun()]
+
+    def _begun(self) -> set[str]:
+        return {record["candidate"] for record in self.journal if record["event"] == "start"}
+
+    def remove(self) -> None:
+        """Remove every image that these runs made, and end the builds that outlived a killed run."""
+        candidates = [name.encode() for name in self._begun()]
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                command = (folder / "cmdline").read_bytes()
+                if any(name in command for name in candidates):
+                    os.kill(int(folder.name), signal.SIGKILL)
+        digests = {record["digest"] for record in self.journal if record.get("digest")}
+        names = [name for name in image_tags(self.engine) if name.startswith(f"{self.repository}:")]
+        for name in [*names, *digests]:
+            self.engine.remove(name)
+
+
+@contextmanager
+def small_runs(engine: DockerEngine, folder: Path) -> Iterator[Runs]:
+    """Make a place for runs; remove what they made at the end of the block."""
+    runs = Runs(engine=engine, folder=folder, repository=f"tfimg-test/small-{secrets.token_hex(4)}")
+    runs.change()
+    try:
+        yield runs
+    finally:
+        runs.remove()
 
 
 @pytest.fixture
-def here(engine: DockerEngine, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Where the runs of a test live: a workspace of small images, a state folder; the engine is the shared one."""
-    small(tmp_path / "workspace")
-    yield {
-        "TFIMG_WORKSPACE": str(tmp_path / "workspace"), "TFIMG_STATE": str(tmp_path / "state"),
-        "DOCKER_HOST": engine.host,
-    }  # fmt: skip
-    made = {
-        one["digest"]
-        for run in tmp_path.glob("state*")
-        for one in journal({"TFIMG_STATE": str(run)})
-        if one.get("digest")
-    }
-    for name in [*(name for name in image_tags(engine) if name.startswith(f"{SMALL}:")), *made]:
-        engine.remove(name)
+def runs(engine: DockerEngine, base: str, tmp_path: Path) -> Iterator[Runs]:
+    """No image has been built here."""
+    with small_runs(engine, tmp_path) as prepared:
+        yield prepared
 
 
-def status(ended: CliResult) -> dict[str, str]:
-    return {one["identifier"]: one["status"] for one in ended.documents if one["event"] == "result"}
-
-
-def journal(here: dict[str, str]) -> list[dict[str, Any]]:
-    file = Path(here["TFIMG_STATE"]) / "batch/journal.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-
-def wait_for(met: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def is_at(here: dict[str, str], identifier: str) -> bool:
-    """Whether a run has begun an image."""
-    return any(one["event"] == "start" and one["identifier"] == identifier for one in journal(here))
-
-
-def candidates(engine: DockerEngine, here: dict[str, str]) -> list[str]:
-    """What is left of these runs in the engine."""
-    return [name for name in image_tags(engine) if name in begun(here)]
-
-
-def left_running(engine: DockerEngine, here: dict[str, str]) -> list[str]:
-    """The containers that were made from what these runs built; the engine may have others'."""
-    images = [
-        one.attrs["Config"]["Image"] for one in engine._client.containers.list(all=True, ignore_removed=True)
-    ]
-    return [image for image in images if image in begun(here)]
-
-
-def begun(here: dict[str, str]) -> set[str]:
-    """The names of what these runs have begun to build."""
-    return {one["candidate"] for one in journal(here) if one["event"] == "start"}
+@pytest.fixture(scope="module")
+def finished(engine: DockerEngine, base: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    """One run has built three images here."""
+    with small_runs(engine, tmp_path_factory.mktemp("finished")) as prepared:
+        first = prepared.build(*THREE)
+        assert (first.code, first.statuses) == (0, dict.fromkeys(THREE, "built")), first.stderr
+        yield prepared
 
 
 def test_the_shared_image_is_unchanged_to_a_run_over_many(built: Built, engine: DockerEngine) -> None:
-    began = time.monotonic()
     ended = run_tfimg("build", IDENTIFIER, "--base", "bootstrap", "--repository", REPOSITORY, "--json")
-    assert (ended.code, status(ended)) == (0, {IDENTIFIER: "unchanged"}), ended.stderr
-    assert time.monotonic() - began < 10
-    (one,) = ended.documents[-1]["images"]
+    assert (ended.code, ended.statuses) == (0, {IDENTIFIER: "unchanged"}), ended.stderr
+    (image,) = ended.documents[-1]["images"]
     stored = engine.read_back(built.name)
-    assert (one["digest"], one["level"]) == (built.document["digest"], built.report["level"])
-    assert one["unpacked_bytes"] == stored.unpacked_bytes
+    assert (image["digest"], image["level"]) == (built.document["digest"], built.report["level"])
+    assert image["unpacked_bytes"] == stored.unpacked_bytes
     if engine.capabilities().store == "containerd":
         # The store counts manifest and configuration, some kilobytes.
         assert stored.compressed_bytes
-        assert 0 <= one["compressed_bytes"] - stored.compressed_bytes < 50_000
+        assert 0 <= image["compressed_bytes"] - stored.compressed_bytes < 50_000
 
 
-def test_images_are_built_and_then_unchanged(here: dict[str, str], engine: DockerEngine) -> None:
-    first = run_tfimg("build", *THREE, *OPTIONS, env=here)
-    assert (first.code, status(first)) == (0, dict.fromkeys(THREE, "built")), first.stderr
-    assert {f"{SMALL}:{name}" for name in THREE} < set(image_tags(engine))
-    assert candidates(engine, here) == []
-    again = run_tfimg("build", *THREE, *OPTIONS, env=here)
-    assert (again.code, status(again)) == (0, dict.fromkeys(THREE, "unchanged"))
+def test_images_are_built_and_then_unchanged(finished: Runs) -> None:
+    assert {f"{finished.repository}:{identifier}" for identifier in THREE} < set(image_tags(finished.engine))
+    assert finished.candidates() == []
+    again = finished.build(*THREE)
+    assert (again.code, again.statuses) == (0, dict.fromkeys(THREE, "unchanged"))
 
 
-def test_a_failing_image_stops_no_other(here: dict[str, str], engine: DockerEngine, tmp_path: Path) -> None:
-    small(tmp_path / "workspace", failing=(SECOND,))
-    ended = run_tfimg("build", *THREE, *OPTIONS, env=here)
-    assert (ended.code, status(ended)) == (20, dict(zip(THREE, ["built", "failed", "built"], strict=True)))
-    assert "as it was told" in ended.stderr
-    assert f"{SMALL}:{SECOND}" not in image_tags(engine)
-    assert candidates(engine, here) == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-@pytest.mark.parametrize("stage", ["slow", "hanging"])
-def test_a_signal_ends_builds_and_checks_and_leaves_nothing(
-    stage: str, number: signal.Signals, here: dict[str, str], engine: DockerEngine, tmp_path: Path
-) -> None:
-    small(tmp_path / "workspace", **{stage: (SECOND,)})
-    with start_tfimg("build", FIRST, SECOND, *OPTIONS, "--jobs", "1", env=here) as child:
-        assert child.stdout
-        sign = "slowly" if stage == "slow" else "check-started"
-        heard = (line for line in child.stdout if SECOND in line and sign in line)
-        assert next(heard)
-        child.send_signal(number)
-        out, err = child.communicate(timeout=60)
-    told = [json.loads(line) for line in out.splitlines()]
-    assert child.returncode == 130, err
-    assert {one["identifier"]: one["status"] for one in told if one["event"] == "result"} == {
-        SECOND: "interrupted"
-    }
-    assert journal(here)[-1]["event"] == "interrupted"
-    assert (candidates(engine, here), left_running(engine, here)) == ([], [])
-    small(tmp_path / "workspace")
-    again = run_tfimg("build", FIRST, SECOND, *OPTIONS, env=here)
-    assert again.code == 0, again.stderr
-
-
-@pytest.mark.parametrize("stage", ["slow", "hanging"])
-def test_after_a_kill_the_same_command_goes_on(
-    stage: str, here: dict[str, str], engine: DockerEngine, tmp_path: Path
-) -> None:
-    small(tmp_path / "workspace", **{stage: (SECOND,)})
-    with start_tfimg("build", FIRST, SECOND, *OPTIONS, "--jobs", "1", env=here) as child:
-        assert child.stdout
-        sign = "slowly" if stage == "slow" else "check-started"
-        assert next(line for line in child.stdout if SECOND in line and sign in line)
-        other = run_tfimg("build", THIRD, *OPTIONS, env=here)
-        assert (other.code, str(child.pid) in other.stderr) == (27, True), (
-            "a second run does not disturb the first"
-        )
-        os.kill(child.pid, signal.SIGKILL)
-        child.wait()
-    if stage == "hanging":
-        assert candidates(engine, here) != []
-        assert left_running(engine, here) != []
-    small(tmp_path / "workspace")
-    began = time.monotonic()
-    again = run_tfimg("build", FIRST, SECOND, THIRD, *OPTIONS[:-1], env=here)
-    assert again.code == 0, again.stderr
-    assert time.monotonic() - began < 60
-    assert f"Going on where a run was killed, at {SECOND}" in again.stderr
-    assert (candidates(engine, here), left_running(engine, here)) == ([], [])
-
-
-def test_what_is_done_is_not_done_again_after_a_kill(here: dict[str, str], tmp_path: Path) -> None:
-    with start_tfimg("build", *THREE, *OPTIONS, "--jobs", "1", env=here) as child:
-        wait_for(lambda: is_at(here, SECOND))
-        os.kill(child.pid, signal.SIGKILL)
-        child.wait()
-    again = run_tfimg("build", *THREE, *OPTIONS, env=here)
-    assert (again.code, status(again)) == (0, dict(zip(THREE, ["unchanged", "built", "built"], strict=True)))
-
-
-def test_an_inventory_tells_what_an_inspection_tells(here: dict[str, str], engine: DockerEngine) -> None:
-    assert run_tfimg("build", FIRST, *OPTIONS, env=here).code == 0
-    name = f"{SMALL}:{FIRST}"
-    found = {image.digest: image for image in engine.inventory()}
-    image = found[str(engine.digest(name))]
+def test_the_inventory_agrees_with_an_inspection(finished: Runs) -> None:
+    engine, name = finished.engine, f"{finished.repository}:{FIRST}"
+    known = {image.digest: image for image in engine.inventory()}
+    image = known[str(engine.digest(name))]
     stored = engine.read_back(name)
     assert name in image.names
     assert (image.labels, image.content) == (stored.labels, stored.content)
     assert (image.unpacked_bytes, image.labels["tfimg.identifier"]) == (stored.unpacked_bytes, FIRST)
-    assert image in engine.inventory(found), "what is known already is told the same"
+    assert image in engine.inventory(known), "an image that is known already is described in the same way"
 
 
-def test_room_is_made_with_what_is_ours_alone(tmp_path: Path) -> None:
-    """On another engine, whose cache and images nobody misses."""
-    dockerd = shutil.which("dockerd", path=f"{os.environ['PATH']}:/usr/sbin")
-    assert dockerd
-    with daemon(tmp_path, dockerd, "--storage-driver=vfs") as host:
+def test_a_failing_image_stops_no_other(runs: Runs) -> None:
+    runs.change(failing=(SECOND,))
+    ended = runs.build(*THREE)
+    assert (ended.code, ended.statuses) == (20, {FIRST: "built", SECOND: "failed", THIRD: "built"})
+    assert "as it was told" in ended.stderr
+    assert f"{runs.repository}:{SECOND}" not in image_tags(runs.engine)
+    assert runs.candidates() == []
+
+
+BUILDING_AND_CHECKING = {SECOND: "check-started", THIRD: "slowly"}
+"""The events of a run whose second image hangs in its checks, and whose third is slow to build."""
+
+
+def test_a_signal_ends_builds_and_checks_and_leaves_nothing(runs: Runs) -> None:
+    runs.change(hanging=(SECOND,), slow=(THIRD,))
+    with runs.building(SECOND, THIRD, events=BUILDING_AND_CHECKING) as child:
+        child.send_signal(signal.SIGTERM)
+        out, err = child.communicate(timeout=60)
+    assert child.returncode == 130, err
+    assert CliResult(130, out, err).statuses == dict.fromkeys((SECOND, THIRD), "interrupted")
+    assert runs.journal[-1]["event"] == "interrupted"
+    assert (runs.candidates(), runs.containers()) == ([], [])
+    runs.change()
+    again = runs.build(SECOND, THIRD)
+    assert again.code == 0, again.stderr
+
+
+def test_after_a_kill_the_same_command_goes_on_with_what_was_not_done(runs: Runs) -> None:
+    runs.change(hanging=(SECOND,), slow=(THIRD,))
+    with runs.building(*THREE, events=BUILDING_AND_CHECKING) as child:
+        other = runs.build(FIRST)
+        message = "a second run does not disturb the first"
+        assert (other.code, str(child.pid) in other.stderr) == (27, True), message
+        child.kill()
+        child.wait()
+    assert runs.candidates() != []
+    assert runs.containers() != []
+    done = runs.build(FIRST)
+    assert (done.code, done.statuses) == (0, {FIRST: "unchanged"}), done.stderr
+    runs.change()
+    # Not as JSON: what people are told is read here.
+    again = run_tfimg("build", SECOND, THIRD, *runs.options, env=runs.environ)
+    assert again.code == 0, again.stderr
+    message = f"Going on where a run was killed, at ({SECOND}, {THIRD}|{THIRD}, {SECOND})"
+    assert re.search(message, again.stderr), again.stderr
+    assert runs.statuses == dict.fromkeys((SECOND, THIRD), "built")
+    assert (runs.candidates(), runs.containers()) == ([], [])
+
+
+def test_pruning_removes_only_what_tfimg_made(tmp_path: Path) -> None:
+    """On another engine, whose cache and images no other test needs."""
+    with daemon(tmp_path, find_dockerd(), "--storage-driver=vfs") as host:
         engine = DockerEngine(host=host, environ=os.environ)
         ours, theirs = "tfimg-test/ours:1", "tfimg-test/theirs:1"
         old = {

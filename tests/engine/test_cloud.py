@@ -1,6 +1,7 @@
-"""What `tfimg cloud-init` prints, on a machine: real cloud-init, systemd, Docker, registry and evidence.
+"""The user data that `tfimg cloud-init` prints, on a machine with real cloud-init, systemd, Docker and registry.
 
-No cloud is around it, and no GPU or TPU in it.
+No cloud is around it, and no GPU or TPU in it. The machine boots three times; between the boots, its order is replaced
+(`Machine.order`).
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 import base64
 import io
 import os
+import shlex
 import tarfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,14 +23,14 @@ from ruamel.yaml import YAML
 
 from conftest import Installed
 from support import cloud_machine as vm
-from support.cloud_machine import Machine, docker, wait
-from support.machine_orders import every_machine, machine
+from support.cloud_machine import Machine, docker
+from support.containers import container
+from support.machine_orders import every_machine
+from support.machine_orders import machine as machine_order
 from support.registry_container import registry
 from support.reports import GREEN
-from tfimg.cli.context import Context
+from support.session import label, once
 from tfimg.cli.edge import Edge
-from tfimg.cli.images import prepare_base
-from tfimg.cli.parser import build_parser
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.network import HostNetwork, host_network, pip_settings
 from tfimg.evidence.attach import attach
@@ -42,8 +43,10 @@ from tfimg.host.cloud.files import machine_files
 from tfimg.host.cloud.order import MachineOrder
 from tfimg.host.cloud.user_data import user_data
 from tfimg.registry.reference import parse
-from tfimg.resolution.request import Request
-from tfimg.resolution.resolve import resolve
+
+from .conftest import prepare_bootstrap
+
+pytestmark = pytest.mark.full
 
 BASE = "tfimg/base:trixie-py3.13"
 
@@ -56,145 +59,136 @@ LABEL tfimg.identifier=2.20.0-cpu-py3.13 version={{version}}
 USER 1000:1000
 ENTRYPOINT ["tini", "--"]
 """
-"""Like an image of ours without its TensorFlow; the authority is this machine's, behind which the package index is."""
+"""Like an image of tfimg without its TensorFlow. It trusts the authorities by which this host reaches the index."""
+
+REPOSITORY = "127.0.0.1:5000/team/tensorflow"
+"""What machines call the repository: its registry is on their loopback."""
 
 TRAIN = ("sh", "-c", "echo begin >>log; trap 'echo saved >>log; exit 0' TERM; while :; do sleep 0.2; done")
-"""A program that saves its work when it is told to end, and ends well then."""
+"""A program that saves its work when it is told to end, and succeeds then."""
 
 QUIET = ("sleep", "infinity")
 BUSY = ("sh", "-c", "while :; do :; done")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Store:
-    """A registry that has images of one name: `2.20` with evidence, `bare` without. `inside` is its container.
-
-    `host` is what this machine calls it, and every other one that shares its network `127.0.0.1:5000`.
-    """
-
-    engine: DockerEngine
-    host: str
-    inside: str
-    key: SigningKey
-
-    def publish(self, tag: str, folder: Path, *, evidence: bool = True) -> str:
-        """Put another image under a tag, with or without evidence; its digest."""
-        name = f"{self.host}/team/tensorflow:{tag}"
-        (folder / "Dockerfile").write_text(IMAGE.format(version=time.time_ns()))
-        docker("build", f"--tag={name}", str(folder), host=self.engine.host)
-        docker("push", name, host=self.engine.host)
-        self.engine.remove(name)
-        reference = parse(name)
-        there = Edge().registry(reference, os.environ, folder, network(), plain=True)
-        found = there.find(tag)
-        assert found
-        if evidence:
-            subject = Subject(name=there.repository, digest=found.digest)
-            report = replace(
-                GREEN, identifier="2.20.0-cpu-py3.13", digest=found.digest, date=datetime.now(UTC).isoformat()
-            )
-            ran = Ran(host="here", engine="Docker", version="0")
-            said = (
-                result_statement(report, subject=subject, ran=ran),
-                validation_report(report, subject=subject),
-            )
-            attach(there, found.digest, said, key=self.key)
-        return found.digest
+def publish(engine: DockerEngine, host: str, tag: str, folder: Path, key: SigningKey | None) -> str:
+    """Push a new image under a tag, with evidence if there is a key for it; return its digest."""
+    name = f"{host}/team/tensorflow:{tag}"
+    (folder / "Dockerfile").write_text(IMAGE.format(version=time.time_ns()))
+    docker("build", f"--tag={name}", str(folder), host=engine.host)
+    docker("push", name, host=engine.host)
+    engine.remove(name)
+    repository = Edge().registry(parse(name), os.environ, folder, network(), plain=True)
+    manifest = repository.find(tag)
+    assert manifest
+    if key:
+        subject = Subject(name=repository.repository, digest=manifest.digest)
+        report = replace(
+            GREEN, identifier="2.20.0-cpu-py3.13", digest=manifest.digest, date=datetime.now(UTC).isoformat()
+        )
+        ran = Ran(host="here", engine="Docker", version="0")
+        statements = (
+            result_statement(report, subject=subject, ran=ran),
+            validation_report(report, subject=subject),
+        )
+        attach(repository, manifest.digest, statements, key=key)
+    return manifest.digest
 
 
 def network() -> HostNetwork:
     return host_network(os.environ, pip_settings())
 
 
+@dataclass(frozen=True, kw_only=True)
+class Store:
+    """A registry with images of one name: `2.20` with evidence, and `bare` without. `container` is its own."""
+
+    container: str
+    key: SigningKey
+    digest: str
+
+    def user_data(self, wheel: str, **changes: Any) -> str:
+        """Return the user data of a machine that runs `2.20` and trains, or of one that differs in `changes`."""
+        defaults = {
+            "cloud": CLOUDS["generic"], "image": f"{REPOSITORY}:2.20", "repository": REPOSITORY,
+            "key": self.key.verifying.pem.decode(), "tfimg": wheel, "program": TRAIN,
+        }  # fmt: skip
+        return user_data(machine_order(**{**defaults, **changes})).text
+
+
 @pytest.fixture(scope="module")
-def base(engine: DockerEngine) -> str:
+def trixie(engine: DockerEngine) -> str:
     """Debian 13, made of its packages."""
-    context = Context(build_parser().parse_args(["build", "--base", "bootstrap"]), os.environ, Edge())
-    return prepare_base(context, resolve(context.matrix, context.specs, Request(python="3.13")).spec, {}).name
+    name = str(once("base-3.13", lambda: prepare_bootstrap("3.13")))
+    assert name == BASE
+    return name
 
 
 @pytest.fixture(scope="module")
-def store(engine: DockerEngine, base: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    assert base == BASE
-    folder = tmp_path_factory.mktemp("store")
+def store(engine: DockerEngine, trixie: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    folder, key = tmp_path_factory.mktemp("store"), generate()
     ca = network().ca
     (folder / "ca.crt").write_bytes(ca.read_bytes() if ca else b"")
     with registry(engine, folder) as address:
         port = address.rpartition(":")[2]
-        asked = ("ps", "--quiet", "--filter", f"publish={port}")
-        inside = docker(*asked, host=engine.host).stdout.strip()
-        found = Store(engine=engine, host=address, inside=inside, key=generate())
-        found.publish("2.20", folder)
-        found.publish("bare", folder, evidence=False)
-        yield found
+        found = docker("ps", "--quiet", "--filter", f"publish={port}", host=engine.host).stdout.strip()
+        publish(engine, address, "bare", folder, None)
+        yield Store(container=found, key=key, digest=publish(engine, address, "2.20", folder, key))
 
 
 @pytest.fixture(scope="module")
-def blank(engine: DockerEngine, base: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The image of a machine on which nothing of ours is installed, not even Docker."""
-    assert base == BASE
+def blank(engine: DockerEngine, trixie: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The image of a machine on which nothing is installed, not even Docker."""
     vm.make_image(engine.host, tmp_path_factory.mktemp("machine"))
-    yield vm.IMAGE
-    engine.remove(vm.IMAGE)
+    return vm.IMAGE
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where machines are made."""
+class Host:
+    """The one machine, and what it is ordered from."""
 
+    machine: Machine
     store: Store
-    shown: Mapping[Path, str]
     wheel: str
-    folder: Path
 
-    def order(self, **changes: Any) -> MachineOrder:
-        """One for a machine in this place."""
-        key = self.store.key.verifying.pem.decode()
-        repository = "127.0.0.1:5000/team/tensorflow"
-        given = {
-            "cloud": CLOUDS["generic"],
-            "image": f"{repository}:2.20",
-            "repository": repository,
-            "key": key,
-        }
-        return machine(**{**given, "tfimg": self.wheel, "program": TRAIN, **changes})
+    def user_data(self, **changes: Any) -> str:
+        """See `Store.user_data`."""
+        return self.store.user_data(self.wheel, **changes)
 
-    def boot(self, name: str, disk: str, **changes: Any) -> AbstractContextManager[Machine]:
-        """A machine with the user data of an order, and an image of a machine as its disk."""
-        made = user_data(self.order(**changes))
-        return vm.machine(
-            self.store.engine.host, self.folder / name, made.text, network=self.store.inside, shown=self.shown,
-            image=disk,
-        )  # fmt: skip
+    def order(self, **changes: Any) -> Machine:
+        """Replace the machine's order; return the machine when its container has been started."""
+        output = self.machine.order(self.user_data(**changes))
+        assert output.code == 0, output.text + self.machine.journal()
+        return self.machine
 
 
 @pytest.fixture(scope="module")
-def place(store: Store, installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    folder = tmp_path_factory.mktemp("place")
+def host(
+    engine: DockerEngine,
+    store: Store,
+    blank: str,
+    installed: Installed,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Host]:
+    """A machine that had nothing, and has been set up to train."""
+    folder = tmp_path_factory.mktemp("host")
     wheel = f"/wheels/{installed.wheel.name}"
-    shown = {**vm.surroundings(folder, network()), installed.wheel: wheel}
-    return Place(store=store, shown=shown, wheel=wheel, folder=folder)
+    files = {**vm.network_files(folder, network()), installed.wheel: wheel}
+    seed = tmp_path_factory.mktemp("seed")
+    text = store.user_data(wheel)
+    with vm.machine(engine, seed, text, network=store.container, files=files) as booted:
+        booted.wait_for_boot()
+        booted.wait_until(lambda: booted.run("test -s /srv/tfimg/log").code == 0)
+        yield Host(machine=booted, store=store, wheel=wheel)
 
 
 @pytest.fixture(scope="module")
-def trained(place: Place, blank: str) -> Iterator[Machine]:
-    """A machine that had nothing, and trains."""
-    with place.boot("trained", blank) as found:
-        found.wait_for_boot()
-        yield found
-
-
-@pytest.fixture(scope="module")
-def equipped(trained: Machine, place: Place) -> Iterator[str]:
-    """The image of a machine that has Docker and tfimg, and was never asked anything."""
-    image = "tfimg-test/equipped"
-    trained.unused(image, place.folder / "unused")
-    yield image
-    for name in (image, f"{image}-used"):
-        place.store.engine.remove(name)
+def trained(host: Host) -> Machine:
+    return host.machine
 
 
 def log(found: Machine) -> list[str]:
+    """Return the words that the program wrote to its work directory."""
     return found.must("cat /srv/tfimg/log").split()
 
 
@@ -204,22 +198,38 @@ def log(found: Machine) -> list[str]:
 CHECK = """\
 set -u
 cp -r /made/steps/. /
-for file in /made/*.yaml; do
-    cloud-init schema --config-file "$file" >/tmp/said 2>&1 || { echo "$file" && cat /tmp/said; }
-done
+python3 - /made/*.yaml <<'END'
+import contextlib, io, sys
+from cloudinit.cmd.main import main
+for file in sys.argv[1:]:
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        sys.argv = ["cloud-init", "schema", "--config-file", file]
+        try:
+            code = main()
+        except SystemExit as end:
+            code = end.code
+    if code or "Valid schema" not in output.getvalue():
+        print(file, output.getvalue())
+END
 shellcheck --external-sources --source-path=/usr/local/lib/tfimg /usr/local/lib/tfimg/* 2>&1
 systemd-analyze verify --man=no /etc/systemd/system/tfimg*.service /etc/systemd/system/tfimg*.timer 2>&1 | grep tfimg
 """
-"""Says nothing when all is well."""
+"""Prints nothing when nothing is wrong. `cloud-init schema` runs in one process, for it takes a second to start."""
 
 
-def check(host: str, image: str, folder: Path) -> str:
-    asked = ("run", "--rm", f"--volume={folder}:/made:ro", "--entrypoint=sh", image, "-c", CHECK)
-    return docker(*asked, host=host, check=False).stdout
+def check(engine: DockerEngine, image: str, folder: Path) -> str:
+    """Check user data (`*.yaml`) and the files in `steps` with the tools of a machine."""
+    with container(engine, image) as prepared:
+        prepared.with_kwargs(labels=label(), entrypoint=["sh", "-c"]).with_command([CHECK])
+        prepared.with_volume_mapping(str(folder), "/made").start()
+        prepared.wait()
+        stdout, stderr = prepared.get_logs()
+    return (stdout + stderr).decode()
 
 
 def lay_out(folder: Path, order: MachineOrder) -> None:
-    """The files of an order, below `steps`."""
+    """Write the files of an order below `steps`."""
     for file in machine_files(order):
         path = folder / "steps" / file.path.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -233,47 +243,44 @@ def test_cloud_init_shellcheck_and_systemd_find_nothing_wrong(
     """For each cloud, device and option; the steps themselves are the same for all."""
     for number, order in enumerate(every_machine()):
         (tmp_path / f"{number}.yaml").write_text(user_data(order).text)
-    lay_out(tmp_path, machine(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True))
-    assert check(engine.host, blank, tmp_path) == ""
+    lay_out(tmp_path, machine_order(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True))
+    assert check(engine, blank, tmp_path) == ""
 
 
 def test_cloud_init_shellcheck_and_systemd_find_what_is_wrong(
     engine: DockerEngine, blank: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "wrong.yaml").write_text(user_data(machine()).text.replace("runcmd:", "runcmd: 1\nnext:"))
-    lay_out(tmp_path, machine())
+    (tmp_path / "wrong.yaml").write_text(
+        user_data(machine_order()).text.replace("runcmd:", "runcmd: 1\nnext:")
+    )
+    lay_out(tmp_path, machine_order())
     with (tmp_path / "steps/usr/local/lib/tfimg/stop").open("a") as step:
         step.write("rm -r $1\n")
     unit = tmp_path / "steps/etc/systemd/system/tfimg.service"
     unit.write_text(unit.read_text().replace("Restart=on-failure", "Restart=sometimes"))
-    said = check(engine.host, blank, tmp_path)
+    output = check(engine, blank, tmp_path)
     for sign in ("runcmd", "SC2086", "Restart"):
-        assert sign in said
+        assert sign in output
 
 
 def test_tar_unpacks_what_was_packed(tmp_path: Path) -> None:
-    order = machine(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True)
+    order = machine_order(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True)
     *_, packed = YAML(typ="safe").load(user_data(order).text)["write_files"]
     with tarfile.open(fileobj=io.BytesIO(base64.b64decode(packed["content"]))) as archive:
         archive.extractall(tmp_path, filter="tar")
     assert os.access(tmp_path / "usr/local/lib/tfimg/setup", os.X_OK)
 
 
-# A machine that had nothing
+# The first boot, of a machine that had nothing
 
 
 def test_a_machine_that_had_nothing_runs_the_image_by_its_digest(trained: Machine, store: Store) -> None:
     assert trained.run("cloud-init status --wait").code == 0, trained.must(
         "cat /var/log/cloud-init-output.log"
     )
-    there = Edge().registry(
-        parse(f"{store.host}/team/tensorflow:2.20"), os.environ, Path("/nowhere"), network(), plain=True
-    )
-    found = there.find("2.20")
-    assert found
-    assert trained.must("cat /var/lib/tfimg/vm/image") == f"127.0.0.1:5000/team/tensorflow@{found.digest}"
-    assert trained.must("docker inspect --format '{{.Config.Image}}' tfimg").endswith(f"@{found.digest}")
-    wait(lambda: log(trained) == ["begin"], trained.journal)
+    assert trained.must("cat /var/lib/tfimg/vm/image") == f"{REPOSITORY}@{store.digest}"
+    assert trained.must("docker inspect --format '{{.Config.Image}}' tfimg").endswith(f"@{store.digest}")
+    assert log(trained) == ["begin"]
     assert trained.must("systemctl is-enabled tfimg.service") == "enabled"
     journal = trained.journal()
     for line in ("installing docker.io docker-cli", "Docker Engine 2", "is verified and pulled"):
@@ -301,7 +308,7 @@ def test_after_preemption_it_goes_on_with_the_same_bytes_without_a_registry(trai
     trained.must(f"iptables -I OUTPUT {cut}")
     try:
         trained.reboot()
-        wait(lambda: log(trained)[-2:] == ["saved", "begin"], trained.journal)
+        trained.wait_until(lambda: log(trained)[-2:] == ["saved", "begin"])
         assert trained.must("docker inspect --format '{{.Config.Image}}' tfimg") == before
         assert trained.run("test -e /var/lib/tfimg/vm/done").code == 1
     finally:
@@ -311,11 +318,11 @@ def test_after_preemption_it_goes_on_with_the_same_bytes_without_a_registry(trai
 def test_a_program_that_dies_is_started_again(trained: Machine) -> None:
     begun = log(trained).count("begin")
     trained.must("docker kill tfimg")
-    wait(lambda: log(trained).count("begin") == begun + 1, trained.journal)
+    trained.wait_until(lambda: log(trained).count("begin") == begun + 1)
 
 
-def device(found: Machine, settings: str, smi: str | None = None) -> vm.Said:
-    """What the first step says with other settings, and another nvidia-smi."""
+def device(found: Machine, settings: str, smi: str | None = None) -> vm.Output:
+    """Run the first step with other settings, and another nvidia-smi."""
     program = (
         f"printf '#!/bin/sh\\n{smi}\\n' >/usr/local/bin/nvidia-smi; chmod +x /usr/local/bin/nvidia-smi;"
         if smi
@@ -339,55 +346,71 @@ def test_a_machine_without_the_device_is_refused_and_says_what_to_do(trained: Ma
         (GPU, "echo 515.105.01", "needs NVIDIA driver 525.60.13 or newer, and this machine's is 515.105.01"),
         ("DEVICE=tpu\\n", None, "this machine has none: there is neither /dev/accel0 nor /dev/vfio/0"),
     ):
-        said = device(trained, settings, smi)
-        assert said.code == 1
-        assert says in said.output
-    assert device(trained, GPU, "echo 525.60.13") == vm.Said(
-        code=0, output="tfimg: NVIDIA driver 525.60.13\n"
+        output = device(trained, settings, smi)
+        assert output.code == 1
+        assert says in output.text
+    assert device(trained, GPU, "echo 525.60.13") == vm.Output(
+        code=0, text="tfimg: NVIDIA driver 525.60.13\n"
     )
     assert device(trained, GPU, "echo 1000.1").code == 0
 
 
-# Machines that have Docker and tfimg already
+# Other orders, on the machine that has Docker and tfimg now
+
+REMOVE_IMAGES = "docker image ls --quiet | xargs --no-run-if-empty docker image rm --force"
 
 
-def test_an_image_without_evidence_is_not_pulled_or_started(place: Place, equipped: str) -> None:
-    with place.boot("bare", equipped, image="127.0.0.1:5000/team/tensorflow:bare") as found:
-        found.wait_for_boot()
-        assert found.run("cloud-init status --wait").code == 1
-        assert "Setting up stopped at 'image'" in found.journal()
-        assert found.must("docker image ls --quiet; docker ps --all --quiet") == ""
+def test_evidence_of_another_key_is_refused(host: Host) -> None:
+    machine = host.machine
+    machine.clear()
+    machine.must(REMOVE_IMAGES)
+    output = machine.order(host.user_data(key=generate().verifying.pem.decode()))
+    assert output.code != 0
+    assert "Setting up stopped at 'image'" in machine.journal()
+    assert machine.must("docker image ls --quiet; docker ps --all --quiet") == ""
 
 
-def test_evidence_of_another_key_is_none(place: Place, equipped: str) -> None:
-    with place.boot("foreign", equipped, key=generate().verifying.pem.decode()) as found:
-        found.wait_for_boot()
-        assert "Setting up stopped at 'image'" in found.journal()
-        assert found.must("docker image ls --quiet") == ""
+def test_a_command_that_has_ended_well_is_not_run_again(host: Host) -> None:
+    machine = host.order(program=("sh", "-c", "echo ran >>log"))
+    machine.wait_until(lambda: machine.run("test -e /var/lib/tfimg/vm/done").code == 0)
+    engine = machine.must("docker version --format '{{.Server.Version}}'")
+    assert f"tfimg: Docker Engine {engine}" in machine.journal()
+    assert "installing" not in machine.journal()
+    machine.wait_until(lambda: machine.run("systemctl is-active tfimg.service").text == "inactive\n")
+    machine.must("systemctl stop tfimg-setup.service; systemctl start tfimg.service")  # as the next boot does
+    for unit in ("tfimg-setup.service", "tfimg.service"):
+        assert machine.must(f"systemctl is-active {unit} || true") == "inactive"
+        assert machine.must(f"systemctl show --property ConditionResult --value {unit}") == "no"
+    assert log(machine) == ["ran"]
 
 
-def test_a_command_that_has_ended_well_is_not_run_again(place: Place, equipped: str) -> None:
-    with place.boot("once", equipped, program=("sh", "-c", "echo ran >>log")) as found:
-        found.wait_for_boot()
-        wait(lambda: found.run("test -e /var/lib/tfimg/vm/done").code == 0, found.journal)
-        engine = found.must("docker version --format '{{.Server.Version}}'")
-        assert f"tfimg: Docker Engine {engine}" in found.journal()
-        assert "installing" not in found.journal()
-        found.reboot()
-        assert found.must("systemctl is-active tfimg-setup.service || true") == "inactive"
-        assert log(found) == ["ran"]
+def test_jupyter_answers_on_the_loopback_to_who_has_its_token(host: Host) -> None:
+    machine = host.order(program=None)
+    ask = "curl --silent --output /dev/null --write-out '%{http_code}' "
+    url = "http://127.0.0.1:8888/api/contents"
+    machine.wait_until(lambda: machine.run(f"{ask} {url}").text == "403", seconds=300)
+    token = '--header "Authorization: token $(cat /var/lib/tfimg/vm/jupyter-token)"'
+    assert machine.must(f"{ask} {token} {url}") == "200"
+    assert machine.must("stat -c %a /var/lib/tfimg/vm/jupyter-token") == "600"
+    assert machine.must("ss -Hltn 'sport = :8888' | awk '{print $4}'") == "127.0.0.1:8888"
 
 
-def test_jupyter_answers_on_the_loopback_to_who_has_its_token(place: Place, equipped: str) -> None:
-    with place.boot("jupyter", equipped, program=None) as found:
-        found.wait_for_boot()
-        ask = "curl --silent --output /dev/null --write-out '%{http_code}' "
-        url = "http://127.0.0.1:8888/api/contents"
-        wait(lambda: found.run(f"{ask} {url}").output == "403", found.journal, seconds=300)
-        token = '--header "Authorization: token $(cat /var/lib/tfimg/vm/jupyter-token)"'
-        assert found.must(f"{ask} {token} {url}") == "200"
-        assert found.must("stat -c %a /var/lib/tfimg/vm/jupyter-token") == "600"
-        assert found.must("ss -Hltn 'sport = :8888' | awk '{print $4}'") == "127.0.0.1:8888"
+# Power-off: noted by a stand-in for `systemctl poweroff`, and true in the last test
+
+
+@pytest.fixture
+def kept(host: Host) -> Iterator[Host]:
+    """The machine, on which a power-off is only noted."""
+    with host.machine.keep_running():
+        yield host
+
+
+def seconds_used(machine: Machine) -> float:
+    """Return for how long the machine has been in use: until the last look that saw a use, from the first on."""
+    if machine.run("cd /run/tfimg && { test -e first || cp --preserve=timestamps used first; }").code:
+        return 0
+    first, last = machine.must("cd /run/tfimg && stat -c %Y first used").split()
+    return int(last) - int(first)
 
 
 LET_IN = """\
@@ -398,39 +421,49 @@ install -D -o debian -m 600 /root/.ssh/id_ed25519.pub /home/debian/.ssh/authoriz
 LOGIN = "ssh -p 2222 -o StrictHostKeyChecking=no -o LogLevel=ERROR -S /run/tunnel debian@127.0.0.1"
 
 
-def test_a_machine_goes_when_nothing_uses_it_and_not_before(place: Place, equipped: str) -> None:
+def test_a_machine_goes_when_nothing_uses_it_and_not_before(kept: Host) -> None:
     """A tunnel through SSH is a use; a connection that nobody has logged in with is none."""
-    with place.boot("idle", equipped, program=QUIET, idle_seconds=10) as found:
-        found.wait_for_boot()
-        found.must(LET_IN)
-        found.must(f"{LOGIN} -f -N -o ControlMaster=yes")
-        time.sleep(25)
-        assert found.state() == "running", "a login was no use"
-        found.must(f"{LOGIN} -O exit")
-        found.must("(sleep 60 | nc 127.0.0.1 2222) >/dev/null 2>&1 &")
-        wait(lambda: found.state() == "exited", found.journal, seconds=60)
+    kept.machine.must(LET_IN)
+    kept.machine.must(f"{LOGIN} -f -N -o ControlMaster=yes")
+    machine = kept.order(program=QUIET, idle_seconds=5)
+    machine.wait_until(lambda: seconds_used(machine) >= 10)
+    assert not machine.is_powered_off(), "a login was no use"
+    machine.must(f"{LOGIN} -O exit")
+    machine.must("(sleep 60 | nc 127.0.0.1 2222) >/dev/null 2>&1 &")
+    machine.wait_until(machine.is_powered_off, seconds=60)
+    assert "nothing has used this machine for " in machine.journal()
 
 
-def test_a_machine_that_computes_is_not_idle(place: Place, equipped: str) -> None:
-    with place.boot("busy", equipped, program=BUSY, idle_seconds=5) as found:
-        found.wait_for_boot()
-        time.sleep(20)
-        assert found.state() == "running"
-        found.must("systemctl stop tfimg.service")
-        wait(lambda: found.state() == "exited", found.journal, seconds=60)
+def test_a_machine_that_computes_is_not_idle(kept: Host) -> None:
+    machine = kept.order(program=BUSY, idle_seconds=5)
+    machine.wait_until(lambda: seconds_used(machine) >= 10)
+    assert not machine.is_powered_off()
+    machine.must("systemctl stop tfimg.service")
+    machine.wait_until(machine.is_powered_off, seconds=60)
 
 
-def test_a_machine_that_cannot_be_set_up_goes_too(place: Place, equipped: str) -> None:
-    with place.boot("broken", equipped, device="gpu", idle_seconds=10) as found:
-        wait(lambda: found.state() == "exited", found.journal, seconds=180)
+def seconds_up(machine: Machine) -> float:
+    """Return for how long the machine has been up; the kernel's own answer is the host's."""
+    now, booted = machine.must(
+        "cut -d ' ' -f 1 /proc/uptime; systemctl show --property UserspaceTimestampMonotonic --value"
+    ).split()
+    return float(now) - int(booted) / 1e6
 
 
-def test_the_time_limit_ends_what_computes(place: Place, equipped: str) -> None:
-    begun = time.monotonic()
-    with place.boot("limit", equipped, program=BUSY, limit_seconds=60) as found:
-        wait(lambda: found.run("docker ps --quiet").output != "", found.journal)
-        wait(lambda: found.state() == "exited", found.journal, seconds=120)
-    assert time.monotonic() - begun >= 60
+def test_the_time_limit_ends_what_computes(kept: Host) -> None:
+    """The limit of a day is brought forward; it is counted from the boot on, which was some time ago."""
+    machine = kept.order(program=BUSY, limit_seconds=86400)
+    running = "docker inspect --format '{{.State.Running}}' tfimg"
+    machine.wait_until(lambda: machine.run(running).text == "true\n")
+    limit = int(seconds_up(machine)) + 8
+    timer = "/etc/systemd/system/tfimg-limit.timer"
+    machine.must(f"sed -i 's/^OnBootSec=86400$/OnBootSec={limit}/' {timer} && systemctl daemon-reload")
+    machine.must("systemctl restart tfimg-limit.timer")
+    assert not machine.is_powered_off()
+    machine.wait_until(machine.is_powered_off, seconds=60)
+    assert seconds_up(machine) >= limit
+    assert "its time limit of 86400 s is over" in machine.journal()
+    assert machine.must(running) == "true"
 
 
 AZURE = """\
@@ -439,10 +472,10 @@ class Azure(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         assert self.headers["Metadata"] == "true"
         resource = "/subscriptions/1/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/v"
-        self.answer(200, resource if "resourceId" in self.path else json.dumps({{"access_token": "secret"}}))
+        self.answer(200, resource if "resourceId" in self.path else json.dumps({"access_token": "secret"}))
     def do_POST(self):
-        open("/var/log/asked", "a").write(self.path + " " + self.headers["Authorization"])
-        self.answer({status}, "")
+        open("/run/asked", "a").write(self.path + " " + self.headers["Authorization"])
+        self.answer(int(open("/run/status").read()), "")
     def answer(self, status, text):
         self.send_response(status)
         self.end_headers()
@@ -452,23 +485,30 @@ http.server.HTTPServer(("127.0.0.1", 8169), Azure).serve_forever()
 """What is documented of Azure's metadata service and of its management, for one machine."""
 
 
-@pytest.mark.parametrize("status", [202, 403])
-def test_a_machine_of_azure_asks_to_be_deallocated_and_goes_in_any_case(
-    place: Place, equipped: str, tmp_path: Path, status: int
-) -> None:
+def test_a_machine_of_azure_asks_to_be_deallocated_and_goes_in_any_case(kept: Host) -> None:
     """A stand-in answers in Azure's place."""
-    changes = {"cloud": CLOUDS["azure"], "program": QUIET, "limit_seconds": 3600}
-    with place.boot(f"azure{status}", equipped, **changes) as found:
-        found.wait_for_boot()
-        (tmp_path / "azure.py").write_text(AZURE.format(status=status))
-        docker("cp", str(tmp_path / "azure.py"), f"{found.name}:/azure.py", host=found.host)
-        found.must("setsid python3 /azure.py >/dev/null 2>&1 & sleep 1")
-        found.must("printf 'AZURE_%s=http://127.0.0.1:8169\\n' METADATA MANAGEMENT >>/etc/tfimg/settings")
-        said = found.run("/usr/local/lib/tfimg/power-off 'it was asked to'").output
-        assert ("Azure was not told, and bills this machine" in said) == (status == 403)
-        assert "secret" not in said
-        wait(lambda: found.state() == "exited", found.journal, seconds=60)
-        docker("cp", f"{found.name}:/var/log/asked", str(tmp_path / "asked"), host=found.host)
-    machine_name = "/subscriptions/1/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/v"
-    asked = f"{machine_name}/deallocate?api-version=2024-07-01 Bearer secret"
-    assert (tmp_path / "asked").read_text() == asked
+    machine = kept.order(cloud=CLOUDS["azure"], program=QUIET, limit_seconds=24 * 3600)
+    machine.must(f"echo {shlex.quote(AZURE)} >/run/azure.py; setsid python3 /run/azure.py >/dev/null 2>&1 &")
+    machine.wait_until(lambda: machine.run("ss -Hltn 'sport = :8169'").text)
+    machine.must("printf 'AZURE_%s=http://127.0.0.1:8169\\n' METADATA MANAGEMENT >>/etc/tfimg/settings")
+    resource = "/subscriptions/1/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/v"
+    for status in (202, 403):
+        machine.must(f"rm -f {vm.POWERED_OFF} /run/asked; echo {status} >/run/status")
+        output = machine.run("/usr/local/lib/tfimg/power-off 'it was asked to'").text
+        assert ("Azure was not told, and bills this machine" in output) == (status == 403)
+        assert "secret" not in output
+        assert machine.is_powered_off()
+        asked = f"{resource}/deallocate?api-version=2024-07-01 Bearer secret"
+        assert machine.must("cat /run/asked") == asked
+
+
+def test_an_image_without_evidence_is_not_pulled_or_started_and_the_machine_goes(host: Host) -> None:
+    """A boot with other user data, and a power-off that is true."""
+    machine = host.machine
+    machine.clear()
+    machine.must(REMOVE_IMAGES)
+    machine.reboot(host.user_data(image=f"{REPOSITORY}:bare", idle_seconds=10))
+    assert machine.run("cloud-init status --wait").code == 1
+    assert "Setting up stopped at 'image'" in machine.journal()
+    assert machine.must("docker image ls --quiet; docker ps --all --quiet") == ""
+    machine.wait_until(lambda: machine.state() == "exited")
