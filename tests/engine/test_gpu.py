@@ -73,7 +73,10 @@ FAULTS = {
             "libraries.driver_stub", "libcuda.so.1",
         ),
         ("cp $N/cublas/lib/libcublas.so.12 /usr/local/lib/; ldconfig", "libraries.origin", "/usr/local/lib/"),
-        ("mkdir /opt/old; cp $N/cuda_nvcc/bin/ptxas /opt/old; export PATH=/opt/old:$PATH", "compiler.ptxas", "/opt/old"),
+        (
+            "mkdir /opt/old; cp $N/cuda_nvcc/bin/ptxas /opt/old; export PATH=/opt/old:$PATH",
+            "compiler.ptxas", "/opt/old",
+        ),
         ("rm $N/cuda_nvcc/nvvm/lib64/libnvvm.so", "compiler.libdevice", "libnvvm"),
     ],
     "files changed": [

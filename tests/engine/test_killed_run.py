@@ -23,12 +23,13 @@ HANGING = """\
 import time
 from support.containers import container
 from support.registry_container import docker
+from support.session import session_folder
 
 def test_hangs(engine, base):
     with container(engine, base) as prepared:
         prepared.with_command("sleep 600").start()
         docker("tag", base, "{name}", host=engine.host)
-        print(prepared.get_wrapped_container().id, flush=True)
+        print("started", prepared.get_wrapped_container().id, session_folder(), flush=True)
         time.sleep(600)
 """
 
@@ -48,19 +49,15 @@ def test_a_killed_run_leaves_no_container_and_takes_no_image_from_another_run(
     environ |= {"PYTHONPATH": f"{ROOT}/tests:{ROOT}/images/validation"}
     with subprocess.Popen(line, env=environ, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
-        identity = next((text.strip() for text in child.stdout if len(text.strip()) == 64), None)
-        assert identity, "it started no container"
+        started = next((text.split()[1:] for text in child.stdout if text.startswith("started ")), None)
+        assert started, "it started no container"
         child.send_signal(signal.SIGKILL)
+    identity, folder = started
     containers = ["ps", "--all", "--quiet", "--no-trunc", f"--filter=id={identity}"]
     try:
         wait_until(lambda: docker(*containers, host=engine.host) == "")
-        # The reaper of the killed run removes images after containers, if at all.
-        wait_until(
-            lambda: (
-                subprocess.run(["pgrep", "--full", str(tmp_path)], capture_output=True, check=False).stdout
-                == b""
-            )
-        )
+        # The reaper of the killed run removes its folder last, and images before, if at all.
+        wait_until(lambda: not Path(folder).exists())
         assert engine.digest(name)
     finally:
         engine.remove(name)

@@ -18,6 +18,7 @@ import pytest
 import zstandard
 
 from support.cli import run_tfimg, start_tfimg
+from support.docker_daemon import wait_until
 from tfimg.cli.context import Context
 from tfimg.cli.edge import Edge
 from tfimg.cli.parser import build_parser
@@ -153,8 +154,8 @@ def test_an_interrupted_bootstrap_leaves_nothing(engine: DockerEngine, tmp_path:
         assert child.stderr is not None
         while "Bootstrapping" not in (line := child.stderr.readline()):
             assert line, "it ended before it could be interrupted"
-        # It has begun to unpack packages: in the middle of what it must clean up.
-        wait_until(lambda: any(state.rglob("dpkg")) or any(tmp_path.rglob("mmdebstrap*")))
+        # It unpacks packages: in the middle of what it must clean up.
+        wait_until(lambda: any(tmp_path.glob("mmdebstrap.*/var/lib/dpkg/info/*.list")))
         child.send_signal(signal.SIGINT)
         output = child.communicate(timeout=60)
     assert child.returncode == 130, output
@@ -163,4 +164,5 @@ def test_an_interrupted_bootstrap_leaves_nothing(engine: DockerEngine, tmp_path:
     left = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
     assert [path for path in left if path.parts[:2] != ("state", "layers")] == []
     assert [path for path in left if path.name.startswith(("layer-", "partial-"))] == []
-    assert subprocess.run(["pgrep", "mmdebstrap"], capture_output=True, check=False).stdout == b""
+    own = ["pgrep", "--full", str(tmp_path)]
+    assert subprocess.run(own, capture_output=True, check=False).stdout == b""
