@@ -49,7 +49,8 @@ def test_a_killed_run_leaves_no_container_and_takes_no_image_from_another_run(
     environ |= {"PYTHONPATH": f"{ROOT}/tests:{ROOT}/images/validation"}
     with subprocess.Popen(line, env=environ, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
-        started = next((text.split()[1:] for text in child.stdout if text.startswith("started ")), None)
+        # The line begins with the name of the test's file.
+        started = next((text.split()[-2:] for text in child.stdout if "started " in text), None)
         assert started, "it started no container"
         child.send_signal(signal.SIGKILL)
     identity, folder = started

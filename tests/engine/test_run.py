@@ -49,13 +49,13 @@ def test_options_reach_the_container(built: Built, tmp_path: Path) -> None:
 
 
 def test_an_interrupt_leaves_no_container(built: Built, engine: DockerEngine) -> None:
-    own = f"tfimg.test.run={secrets.token_hex(8)}"
+    name = f"tfimg-test-{secrets.token_hex(8)}"
     program = "import time; print('up', flush=True); time.sleep(600)"
 
     def containers() -> list[str]:
-        return docker("ps", "--all", "--quiet", f"--filter=label={own}", host=engine.host).split()
+        return docker("ps", "--all", "--quiet", f"--filter=name={name}", host=engine.host).split()
 
-    arguments = ("run", built.name, "--label", own, "--", "python", "-c", program)
+    arguments = ("run", built.name, "--name", name, "--", "python", "-c", program)
     with start_tfimg(*arguments, env={}) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "up\n"
