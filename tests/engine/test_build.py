@@ -1,8 +1,7 @@
-"""The committed Dockerfile in the hands of plain Docker, bases of other Pythons, and TensorFlow releases in turn."""
+"""The committed Dockerfile in the hands of plain Docker, another Python's base, and TensorFlow releases in turn."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
 
@@ -49,12 +48,12 @@ def test_the_committed_dockerfile_builds_with_plain_docker(built: Built, engine:
         engine.remove("tfimg-test/plain:1")
 
 
-@pytest.mark.parametrize(("python", "suite"), [("3.9", "bullseye"), ("3.13", "trixie")])
-def test_other_pythons_are_bootstrapped_too(engine: DockerEngine, python: str, suite: str) -> None:
-    base = prepare_bootstrap(python)
-    assert base == f"tfimg/base:{suite}-py{python}"
-    script = "import sys, ssl; print('.'.join(map(str, sys.version_info[:2])))"
-    assert run_container(engine, base, "python3", "-c", script).stdout == f"{python}\n"
+def test_another_python_is_bootstrapped_too(engine: DockerEngine) -> None:
+    """The third, 3.13, is one of `test_leaks`."""
+    base = prepare_bootstrap("3.9")
+    assert base == "tfimg/base:bullseye-py3.9"
+    ended = run_container(engine, base, "python3", "-c", "import ssl, sys; print(sys.version_info[:2])")
+    assert ended.stdout == "(3, 9)\n"
 
 
 def test_a_newer_release_passes_the_full_suite(newer: Built) -> None:
@@ -62,10 +61,6 @@ def test_a_newer_release_passes_the_full_suite(newer: Built) -> None:
     results = {result["check"]: result for result in newer.report["results"]}
     assert ends(results, "passed") == set(results)
     assert {"tools.commands", "training.mixed_precision", "saving.keras"} <= set(results)
-    assert (newer.report["profile"], newer.report["level"], newer.report["problem"]) == (
-        "full",
-        "validated",
-        None,
-    )
-    keras = results["environment.versions"]["evidence"]
-    assert re.search(r"keras\W+3\.", str(keras).lower()), keras
+    report = newer.report
+    assert (report["profile"], report["level"], report["problem"]) == ("full", "validated", None)
+    assert results["environment.versions"]["evidence"]["keras"]["version"].startswith("3.")
