@@ -1,9 +1,9 @@
-"""A real engine for the whole run, and one real image that the tests share."""
+"""A real engine for the whole run, and real images that the tests share."""
 
 from __future__ import annotations
 
-import json
 import os
+import secrets
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,19 +14,29 @@ import pytest
 from support.cli import CliResult, run_tfimg
 from support.docker_daemon import image_tags
 from support.paths import ROOT
-from support.session import once, session_folder
+from support.planted_faults import spec_of
+from support.rotation import VARIABLE, image_of, today
+from support.session import once
 from tfimg.cli.context import Context
 from tfimg.cli.edge import Edge
 from tfimg.cli.images import prepare_base
 from tfimg.cli.parser import build_parser
 from tfimg.engine.connect import connect
 from tfimg.engine.docker import DockerEngine
+from tfimg.matrix.schema import Device
+from tfimg.matrix.spec import ImageSpec
 from tfimg.resolution.request import Request
 from tfimg.resolution.resolve import resolve
 from tfimg.workspace import state_folder
 
 IDENTIFIER = "2.15.1-cpu-py3.11"
 REPOSITORY = "tfimg-test/tensorflow"
+
+
+def pytest_report_header() -> str:
+    """Say which images have their turn."""
+    images = " and ".join(image_of(today(), device).identifier for device in ("cpu", "gpu"))
+    return f"images in turn: {images} ({VARIABLE}={today()})"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -65,11 +75,11 @@ def prepare_bootstrap(python: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """The image of the README's first line, and the output of its build."""
+    """A real image, and the output of its build."""
 
+    identifier: str
     stdout: str
     stderr: str
-    report: dict[str, Any]
 
     @property
     def result(self) -> CliResult:
@@ -83,25 +93,62 @@ class Built:
         return document
 
     @property
+    def report(self) -> dict[str, Any]:
+        """The report of its validation."""
+        report: dict[str, Any] = self.document["report"]
+        return report
+
+    @property
     def name(self) -> str:
         """A tag of it."""
-        return f"{REPOSITORY}:{IDENTIFIER}"
+        return f"{REPOSITORY}:{self.identifier}"
+
+    @property
+    def spec(self) -> ImageSpec:
+        """The image in the matrix."""
+        return spec_of(self.identifier)
 
 
 @pytest.fixture(scope="session")
 def built(engine: DockerEngine) -> Built:
-    """The image, built and validated once for all workers."""
-    return Built(**once("built", _build))
+    """The image of the README's first line."""
+    return _built(IDENTIFIER, "--tf", "2.15", "--python", "3.11")
 
 
-def _build() -> dict[str, Any]:
-    report = session_folder() / "report.json"
-    done = run_tfimg(
-        "build", "--tf", "2.15", "--python", "3.11", "--base", "bootstrap", "--repository", REPOSITORY, "--json",
-        "--report", str(report),
-    )  # fmt: skip
-    assert done.code == 0, done.stderr
-    return {"stdout": done.stdout, "stderr": done.stderr, "report": json.loads(report.read_text())}
+@pytest.fixture(scope="session")
+def newer(engine: DockerEngine) -> Built:
+    """The day's CPU image of TensorFlow 2.16 or newer."""
+    return _built_in_turn("cpu", "--profile", "full")
+
+
+@pytest.fixture(scope="session")
+def gpu(engine: DockerEngine) -> Built:
+    """The day's GPU image of TensorFlow 2.18 or newer, with cuDNN 9."""
+    return _built_in_turn("gpu", "--level", "linked", "--profile", "full")
+
+
+@pytest.fixture(scope="session")
+def tpu(engine: DockerEngine) -> Built:
+    """The TPU image of TensorFlow 2.20."""
+    return _built("2.20.0-tpu-py3.11", "--tf", "2.20", "--device", "tpu", "--level", "linked")
+
+
+def _built_in_turn(device: Device, *options: str) -> Built:
+    spec = image_of(today(), device)
+    request = ["--tf", spec.tensorflow, "--python", spec.python, "--device", device]
+    return _built(spec.identifier, *request, *options)
+
+
+def _built(identifier: str, *options: str) -> Built:
+    """Build, validate and tag an image once for all workers."""
+    return Built(identifier=identifier, **once(f"image-{identifier}", lambda: _build(identifier, *options)))
+
+
+def _build(identifier: str, *options: str) -> dict[str, Any]:
+    done = run_tfimg("build", *options, "--base", "bootstrap", "--repository", REPOSITORY, "--json")
+    assert done.code == 0, f"{identifier} of {today()} was not built:\n{done.stderr}"
+    assert done.documents[-1]["identifier"] == identifier
+    return {"stdout": done.stdout, "stderr": done.stderr}
 
 
 @pytest.fixture
@@ -111,3 +158,11 @@ def workspace(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "images", copy / "images", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "matrix.yaml", copy)
     return copy
+
+
+@pytest.fixture
+def own_workspace(workspace: Path) -> Path:
+    """A copy whose lock differs by a comment, so that no other test makes images with the same label."""
+    with (workspace / "images/locks" / IDENTIFIER / "packages.txt").open("a") as lock:
+        lock.write(f"# {secrets.token_hex(8)}\n")
+    return workspace

@@ -9,17 +9,20 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.cli import run_tfimg
+from support.containers import run_container
 from support.paths import ROOT
 from tfimg.engine.docker import DockerEngine
-from tfimg.engine.protocol import Exit, Line, RunOrder
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.recipe.bake import Target, bake
 from tfimg.recipe.plan import Plan
 
+pytestmark = pytest.mark.full
+
 REPOSITORY = "tfimg-test/baked"
-BASE = "tfimg/base:bookworm-py3.11"
 ONCE = """\
 ARG BASE
 FROM ${{BASE}} AS part
@@ -63,18 +66,23 @@ def meant(target: dict[str, Any]) -> dict[str, Any]:
     return {"dockerfile": "Dockerfile", **meaning}
 
 
-def test_a_stage_that_two_images_have_is_built_once(engine: DockerEngine, tmp_path: Path) -> None:
+def test_a_stage_that_two_images_have_is_built_once(engine: DockerEngine, base: str, tmp_path: Path) -> None:
     names = ("2.15.1-cpu-py3.11", "2.15.0-cpu-py3.11")
     matrix = parse_matrix((ROOT / "matrix.yaml").read_text(), source="matrix.yaml", today=date.max)
     specs = {spec.identifier: spec for spec in expand(matrix)}
     (tmp_path / "images" / "locks").mkdir(parents=True)
     for name in names:
         (tmp_path / "images" / "locks" / f"{name}.txt").write_text("the same\n")
-    document = bake([target(specs[name]) for name in names])
+    document = bake([target(specs[name], base) for name in names])
     (tmp_path / "docker-bake.json").write_text(json.dumps(document))
     buildx_bake("--no-cache", engine=engine, folder=tmp_path)
     try:
-        made = [said(engine, f"{REPOSITORY}:{name}") for name in names]
+        made = [
+            run_container(
+                engine, f"{REPOSITORY}:{name}", "sh", "-c", 'cat /made; echo "$SAYS"'
+            ).stdout.splitlines()
+            for name in names
+        ]
     finally:
         for name in names:
             engine.remove(f"{REPOSITORY}:{name}")
@@ -83,15 +91,7 @@ def test_a_stage_that_two_images_have_is_built_once(engine: DockerEngine, tmp_pa
     assert made[0][2] == "100% of ${x} and %{y}"
 
 
-def target(spec: ImageSpec) -> Target:
+def target(spec: ImageSpec, base: str) -> Target:
     name = f"{REPOSITORY}:{spec.identifier}"
     plan = Plan(spec=spec, lock={}, dockerfile=ONCE.format(identifier=spec.identifier), tags=(name,))
-    return Target(plan=plan, base=BASE, labels={})
-
-
-def said(engine: DockerEngine, image: str) -> list[str]:
-    """What a stage made, and a variable that looks like a template."""
-    order = RunOrder(image=image, command=["sh", "-c", 'cat /made; echo "$SAYS"'], files={})
-    lines = list(engine.run(order, timeout=60))
-    assert lines[-1] == Exit(status=0, out_of_memory=False)
-    return [line.text for line in lines if isinstance(line, Line)]
+    return Target(plan=plan, base=base, labels={})

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.cli import run_tfimg
+from support.registry_container import docker
 from tfimg.engine.docker import DockerEngine
 
 from .conftest import REPOSITORY, Built
+
+pytestmark = pytest.mark.full
 
 SITE = "/home/tensorflow/.local/lib/python3.11/site-packages"
 
@@ -58,8 +60,7 @@ def with_cublas(engine: DockerEngine, built: Built, tmp_path: Path) -> Iterator[
         f"COPY --chown=1000:1000 {info.name} {SITE}/{info.name}\n"
     )
     name = f"{REPOSITORY}:with-cublas"
-    line = ["docker", "--host", engine.host, "buildx", "build", f"--tag={name}", str(tmp_path)]
-    subprocess.run(line, capture_output=True, check=True)
+    docker("buildx", "build", f"--tag={name}", str(tmp_path), host=engine.host)
     yield name
     engine.remove(name)
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from support.cli import run_tfimg
 
+pytestmark = pytest.mark.full
 
-@pytest.mark.usefixtures("built")  # its base
-def test_an_image_is_built_twice_to_the_same_bytes() -> None:
-    ended = run_tfimg("rebuild-check", "--tf", "2.15", "--base", "bootstrap", "--json")
+
+@pytest.mark.usefixtures("base")
+def test_an_image_is_built_twice_to_the_same_bytes(own_workspace: Path) -> None:
+    ended = run_tfimg(
+        "rebuild-check", "--tf", "2.15", "--base", "bootstrap", "--json",
+        env={"TFIMG_WORKSPACE": str(own_workspace)},
+    )  # fmt: skip
     assert ended.code == 0, ended.stderr
     layers = ended.documents[-1]["layers"]
     assert len(layers) == 7

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.cli import run_tfimg, start_tfimg
-from support.docker_daemon import container_ids, wait_until
+from support.containers import container
+from support.docker_daemon import wait_until
+from support.registry_container import docker
 from tfimg.engine.docker import DockerEngine
 
 from .conftest import IDENTIFIER, Built
+
+pytestmark = pytest.mark.full
 
 FOREIGN = "tfimg-test/tensorflow:foreign"
 
@@ -43,37 +48,37 @@ def test_options_reach_the_container(built: Built, tmp_path: Path) -> None:
     assert (ended.code, ended.stdout) == (0, "/work shown -y 4321\n"), ended.stderr
 
 
-def test_an_interrupt_leaves_no_container(built: Built, engine: DockerEngine, tmp_path: Path) -> None:
-    before = container_ids(engine)
+def test_an_interrupt_leaves_no_container(built: Built, engine: DockerEngine) -> None:
+    name = f"tfimg-test-{secrets.token_hex(8)}"
     program = "import time; print('up', flush=True); time.sleep(600)"
-    with start_tfimg("run", built.name, "--", "python", "-c", program, env=dict(os.environ)) as child:
+
+    def containers() -> list[str]:
+        return docker("ps", "--all", "--quiet", f"--filter=name={name}", host=engine.host).split()
+
+    arguments = ("run", built.name, "--name", name, "--", "python", "-c", program)
+    with start_tfimg(*arguments, env={}) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "up\n"
-        assert len(container_ids(engine)) == len(before) + 1
+        assert len(containers()) == 1
         child.send_signal(signal.SIGINT)
         # What Python does at an interrupt, and tini passes on.
         assert child.wait(60) == 130
-    log = tmp_path / "log"
-    log.touch()
-    wait_until(lambda: container_ids(engine) == before, log)
+    wait_until(lambda: containers() == [])
 
 
 @pytest.fixture
-def foreign(engine: DockerEngine, built: Built) -> str:
+def foreign(engine: DockerEngine, built: Built) -> Iterator[str]:
     """An image that says nothing of itself: the built one's files, without its labels."""
-    environ = {**os.environ, "DOCKER_HOST": engine.host}
-    box = subprocess.run(
-        ["docker", "create", built.name], env=environ, capture_output=True, text=True, check=True
-    ).stdout.strip()
-    try:
-        empty = "LABEL tfimg.identifier="
-        subprocess.run(
-            ["docker", "commit", "--change", empty, box, FOREIGN],
-            env=environ, capture_output=True, check=True,
-        )  # fmt: skip
-    finally:
-        subprocess.run(["docker", "rm", box], env=environ, capture_output=True, check=True)
-    return FOREIGN
+    with container(engine, built.name) as prepared:
+        docker(
+            "commit",
+            "--change=LABEL tfimg.identifier=",
+            prepared.start()._container.id,
+            FOREIGN,
+            host=engine.host,
+        )
+    yield FOREIGN
+    engine.remove(FOREIGN)
 
 
 def test_an_image_that_does_not_say_what_it_is_is_foreign(foreign: str) -> None:

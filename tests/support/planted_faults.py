@@ -10,26 +10,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from support.containers import Ended, run_container
 from support.paths import ROOT
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.network import host_network, pip_settings
-from tfimg.engine.protocol import Line, RunOrder
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.recipe.facts import facts
 from tfimg.validation.report import Provable
-from tfimg.validation.run import suite_files
 from tfimg.workspace import find_workspace
 
 Results = dict[str, dict[str, Any]]
 """Check → its last event."""
 
 
-def spec_of(identifier: str) -> ImageSpec:
-    """The image of the real matrix."""
+def all_specs() -> tuple[ImageSpec, ...]:
+    """Return every image of the real matrix."""
     text = (ROOT / "matrix.yaml").read_text()
-    matrix = parse_matrix(text, source="matrix.yaml", today=datetime.now(UTC).date())
-    return next(spec for spec in expand(matrix) if spec.identifier == identifier)
+    return expand(parse_matrix(text, source="matrix.yaml", today=datetime.now(UTC).date()))
+
+
+def spec_of(identifier: str) -> ImageSpec:
+    """Return an image of the real matrix."""
+    return next(spec for spec in all_specs() if spec.identifier == identifier)
 
 
 def facts_text(spec: ImageSpec, level: Provable) -> str:
@@ -44,45 +47,56 @@ def with_fault(
     checks: Sequence[str] = (),
     level: Provable = "linked",
     *,
+    folder: Path,
     user: int = 0,
     wheels: Sequence[Path] = (),
 ) -> Results:
     """Run a shell script as root in a container of the image, and then these checks, else all, in what it left.
 
-    The checks run as `user`; the script finds `wheels` in /wheels.
+    The checks run as `user`; the script finds `wheels` in /wheels, and the suite, to be changed, in /suite.
     """
-    files = {
-        f"/suite/{name}": (content, 0o444)
-        for name, content in suite_files(ROOT / "images/validation").items()
-    }
-    files["/facts.json"] = (facts_text(spec, level).encode(), 0o444)
-    files |= {f"/wheels/{wheel.name}": (wheel.read_bytes(), 0o444) for wheel in wheels}
-    drop = f"setpriv --reuid {user} --regid {user} --clear-groups env HOME=/home/tensorflow " if user else ""
-    run = f"{drop}python /suite --json --facts /facts.json" + (
-        f" --only {' '.join(checks)}" if checks else ""
-    )
-    order = RunOrder(image=image, command=["sh", "-c", f"set -e\n{script}\n{run}"], files=files, user="0")
-    said = [line for line in engine.run(order, timeout=300) if isinstance(line, Line)]
-    results = results_of([line.text for line in said if line.stream == "stdout"])
-    assert results, [line.text for line in said]
+    (folder / "facts.json").write_text(facts_text(spec, level))
+    suite = "python /suite --json --facts /facts.json" + (f" --only {' '.join(checks)}" if checks else "")
+    if user:
+        suite = f"setpriv --reuid {user} --regid {user} --clear-groups env HOME=/home/tensorflow {suite}"
+    # Copies, because a container's other user may not be able to read this machine's files.
+    prepare = "cp -r /read/suite /suite; cp /read/facts.json /; chmod -R a+rX /suite /facts.json"
+    done = run_container(
+        engine, image, "sh", "-c", f"set -e\n{prepare}\n{script}\n{suite}",
+        volumes={
+            ROOT / "images/validation": "/read/suite", folder / "facts.json": "/read/facts.json",
+            **{wheel: f"/wheels/{wheel.name}" for wheel in wheels},
+        },
+        user="0", network_mode="none",
+    )  # fmt: skip
+    results = results_of(done)
+    assert results, done.stderr
     return results
 
 
-def selftest(engine: DockerEngine, image: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """What a user runs."""
-    line = ["docker", "--host", engine.host, "run", "--rm", "--network=none", *options, image]
-    return subprocess.run(
-        [*line, "tfimg-selftest", "--json"], capture_output=True, text=True, check=False, timeout=300
-    )
+def selftest(
+    engine: DockerEngine, image: str, *options: str, **settings: Any
+) -> tuple[Ended, dict[str, Any], Results]:
+    """Run what a user runs in an image; return its last event too, and the events of its checks."""
+    done = run_container(engine, image, "tfimg-selftest", "--json", *options, network_mode="none", **settings)
+    return done, json.loads(done.stdout.splitlines()[-1]), results_of(done)
 
 
-def results_of(lines: Sequence[str]) -> Results:
-    events = [json.loads(line) for line in lines if line.startswith("{")]
+def results_of(done: Ended) -> Results:
+    """Return what each check ended with, by the standard output of the suite."""
+    events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return {event["check"]: event for event in events if event["event"] == "end"}
 
 
+def ends(results: Results, *outcomes: str) -> set[str]:
+    """Return the checks that ended so."""
+    return {name for name, event in results.items() if event["outcome"] in outcomes}
+
+
 def red(results: Results) -> set[str]:
-    return {name for name, event in results.items() if event["outcome"] == "failed"}
+    """Return the checks that did not pass; what depends on a failed one is skipped, and only that is not red."""
+    assert ends(results, "passed", "failed", "crashed", "timed-out", "skipped") == set(results)
+    return ends(results, "failed", "crashed", "timed-out")
 
 
 def with_packages(
@@ -119,4 +133,7 @@ def with_packages(
     ]  # fmt: skip
     done = subprocess.run(line, env={**os.environ, **env}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    return {name: results_of((folder / "out" / f"{name}.jsonl").read_text().splitlines()) for name in faults}
+    return {
+        name: results_of(Ended(status=0, stdout=(folder / f"out/{name}.jsonl").read_text(), stderr=""))
+        for name in faults
+    }

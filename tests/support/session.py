@@ -20,6 +20,9 @@ from filelock import FileLock
 from support.paths import ROOT
 
 VARIABLE = "TFIMG_TEST_SESSION"
+PREFIX = "tfimg-test-"
+"""How names of session folders begin."""
+
 LABEL = "tfimg.test.session"
 """Docker label of every container that tests start; its value is the name of the session."""
 
@@ -28,7 +31,7 @@ class Session:
     """A test run, as the process that controls it has it."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="tfimg-test-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         os.environ[VARIABLE] = str(self.folder)
         # In a process group of its own, so that neither Ctrl-C nor a kill of pytest's group ends it.
         self._reaper = subprocess.Popen(

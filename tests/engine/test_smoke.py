@@ -1,0 +1,158 @@
+"""The main job: install an engine, bootstrap a base, build, validate and tag one real TensorFlow image.
+
+All of the engine tier that runs by default, beside `test_publish_smoke`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.cli import run_tfimg
+from support.containers import run_container
+from support.paths import ROOT
+from tfimg.engine.connect import connect
+from tfimg.engine.docker import DockerEngine
+from tfimg.recipe.lockfile import digest
+from tfimg.workspace import find_workspace, state_folder
+
+from .conftest import IDENTIFIER, REPOSITORY, Built
+
+SUITE = [sys.executable, str(ROOT / "images/validation"), "--list", "--device", "cpu", "--level", "validated"]
+CHECKS = subprocess.run(SUITE, capture_output=True, text=True, check=True).stdout.split()
+"""All that the suite asks of a CPU image, in its order."""
+
+
+def test_every_check_ran_and_passed(built: Built) -> None:
+    assert len(CHECKS) >= 60
+    assert {result["check"]: result["outcome"] for result in built.report["results"]} == dict.fromkeys(
+        CHECKS, "passed"
+    )
+    assert (built.report["passed"], built.report["problem"], built.report["level"]) == (
+        True,
+        None,
+        "validated",
+    )
+
+
+def test_checks_report_numbers(built: Built) -> None:
+    evidence = {result["check"]: result["evidence"] for result in built.report["results"]}
+    matmul = evidence["numerics.matmul"]
+    assert all(0 < error < 1 for error in matmul["error_over_bound"].values())
+    assert matmul["device"].endswith("/device:CPU:0")
+
+
+def test_all_tags_name_the_same_image(built: Built, engine: DockerEngine) -> None:
+    expected = [f"{REPOSITORY}:{name}" for name in (IDENTIFIER, "2.15.1", "2.15", "2.15-py3.11")]
+    assert built.document["tags"] == expected
+    assert {engine.digest(tag) for tag in expected} == {built.document["digest"]}
+
+
+def test_no_candidate_is_left(built: Built, engine: DockerEngine) -> None:
+    tags = engine._client.images.get(built.document["digest"]).tags
+    assert built.name in tags
+    assert [tag for tag in tags if "candidate" in tag] == []
+
+
+def test_labels_say_what_it_is_made_of(built: Built, engine: DockerEngine) -> None:
+    labels = dict(engine.labels(built.name) or {})
+    workspace = find_workspace({})
+    revision = labels.pop("org.opencontainers.image.revision", None)
+    assert revision == workspace.revision()
+    assert re.fullmatch("sha256:[0-9a-f]{64}", labels.pop("tfimg.recipe"))
+    assert labels == {
+        "org.opencontainers.image.title": "TensorFlow 2.15.1 for CPU on Python 3.11",
+        "org.opencontainers.image.version": IDENTIFIER,
+        "org.opencontainers.image.licenses": "Apache-2.0",
+        "org.opencontainers.image.base.name": "tfimg/base:bookworm-py3.11",
+        "org.opencontainers.image.base.digest": engine.digest("tfimg/base:bookworm-py3.11"),
+        "tfimg.identifier": IDENTIFIER,
+        "tfimg.tensorflow": "2.15.1",
+        "tfimg.python": "3.11",
+        "tfimg.device": "cpu",
+        "tfimg.lock": digest(workspace.read_lock(IDENTIFIER)),
+        "tfimg.version": "0.1.0",
+        # A bootstrapped base carries its own label on.
+    }
+
+
+def test_what_is_claimed_of_the_store_was_read_back(built: Built, engine: DockerEngine) -> None:
+    stored = engine.read_back(built.name)
+    kinds = {layer.media_type for layer in stored.layers}
+    if engine.capabilities().store == "containerd":
+        assert kinds == {"application/vnd.oci.image.layer.v1.tar+zstd"}
+        assert stored.compressed_bytes == sum(layer["size"] for layer in built.document["layers"])
+        assert 0 < (stored.compressed_bytes or 0) < stored.unpacked_bytes
+    else:
+        assert (kinds, stored.compressed_bytes) == ({"tar"}, None)
+    assert built.document["compression"]["found"] == stored.compression
+
+
+def test_the_image_runs_as_a_user_under_an_init(built: Built, engine: DockerEngine) -> None:
+    script = "id -u; pwd; cut -c 1-7 </proc/1/cmdline; which python pip tensorboard"
+    expected = ["1000", "/home/tensorflow", "tini\0--"]
+    expected += [f"/opt/tensorflow/bin/{name}" for name in ("python", "pip", "tensorboard")]
+    ended = run_container(engine, built.name, "sh", "-c", script)
+    assert (ended.status, ended.stdout.splitlines()) == (0, expected), ended.stderr
+
+
+def test_its_user_can_install_packages_and_not_spoil_the_locked_ones(
+    built: Built, engine: DockerEngine
+) -> None:
+    """A wheel made on the spot: there is no network in the container."""
+    script = """
+set -e
+mkdir /tmp/demo && cd /tmp/demo
+printf 'def hello():\\n    print("hello")\\n' >demo.py
+python - <<'PY'
+import zipfile
+with zipfile.ZipFile("demo-1-py3-none-any.whl", "w") as wheel:
+    wheel.write("demo.py")
+    wheel.writestr("demo-1.dist-info/METADATA", "Metadata-Version: 2.1\\nName: demo\\nVersion: 1\\n")
+    tag = "Root-Is-Purelib: true\\nTag: py3-none-any\\n"
+    wheel.writestr("demo-1.dist-info/WHEEL", f"Wheel-Version: 1.0\\nGenerator: hand\\n{tag}")
+    wheel.writestr("demo-1.dist-info/entry_points.txt", "[console_scripts]\\ndemo = demo:hello\\n")
+    wheel.writestr("demo-1.dist-info/RECORD", "")
+PY
+pip install --quiet --no-index ./demo-1-py3-none-any.whl
+cd / && demo
+if rm -f /opt/tensorflow/bin/pip 2>/dev/null; then echo spoiled; fi
+"""
+    ended = run_container(engine, built.name, "sh", "-c", script, network_mode="none")
+    assert (ended.status, ended.stdout) == (0, "hello\n"), ended.stderr
+
+
+def test_events_tell_the_steps(built: Built) -> None:
+    steps = [event for event in built.result.documents if event["event"] == "step"]
+    ended = {event["step"] for event in steps if event["state"] in {"done", "cached"}}
+    assert ended >= {event["step"] for event in steps if event["state"] == "started"}
+    assert any("--from=bytecode" in step for step in ended)
+    if connect(os.environ, state_folder(os.environ)).capabilities().takes_layers:
+        assert {f"layer {name}" for name in ("tensorflow", "tensorflow-python", "packages")} <= ended
+    assert [event["check"] for event in built.result.documents if event["event"] == "check"] == CHECKS
+
+
+def test_an_unchanged_build_gives_the_same_image_and_people_a_few_lines(built: Built) -> None:
+    ended = run_tfimg("build", "--tf", "2.15.1", "--base", "bootstrap", "--repository", REPOSITORY)
+    assert ended.code == 0, ended.stderr
+    assert built.document["digest"] in ended.stdout
+    assert f"{len(CHECKS)} passed" in ended.stdout
+    assert "passed     numerics.matmul" in ended.stderr
+    assert "\x1b[" not in ended.stdout + ended.stderr, "no colours where there is no terminal"
+
+
+def test_the_private_engine_stops_and_starts_again(engine: DockerEngine, built: Built) -> None:
+    """The last test: the others of this file need an engine."""
+    if not run_tfimg("engine", "status", "--json").documents[0]["private"]:
+        pytest.skip("the engine that runs is not tfimg's own to stop")
+    assert run_tfimg("engine", "down", "--json").documents[0]["stopped"] is True
+    assert run_tfimg("engine", "down", "--json").documents[0]["stopped"] is False
+    assert not Path(engine.host.removeprefix("unix://")).exists()
+    up = run_tfimg("engine", "up", "--json")
+    assert (up.code, up.documents[0]["started"]) == (0, True), up.stderr
+    assert engine.digest(f"{REPOSITORY}:2.15") == built.document["digest"]
