@@ -310,25 +310,11 @@ def test_oras_finds_every_bundle_and_pulls_what_was_signed(tools: Tools, publish
     assert base64.b64decode(bundle["dsseEnvelope"]["payload"]) == said.content
 
 
-def test_a_key_that_cosign_made_signs_what_cosign_accepts(
-    engine: DockerEngine, tools: Tools, made: Path, address: str, tmp_path: Path
-) -> None:
-    ended = tools("cosign", "generate-key-pair", COSIGN_PASSWORD=PASSWORD)
-    assert ended.code == 0, ended.stderr
-    pem = (tools.folder / "cosign.key").read_bytes()
-    key = read_signing_key(pem, password=PASSWORD.encode(), source="cosign.key")
-    assert key.verifying.pem == (tools.folder / "cosign.pub").read_bytes()
-    image = publish(engine, f"{address}/team/theirs:2.20", made, key, tmp_path).image
-    assert verify(tools, image, key="cosign.pub").code == 0
-    assert attestation(tools, image, TEST_RESULT, key="cosign.pub").code == 0
-
-
-def test_what_cosign_attached_before_stays_and_is_read(
+def test_a_key_of_cosign_signs_and_what_cosign_attached_before_stays(
     engine: DockerEngine, tools: Tools, made: Path, address: str, tmp_path: Path
 ) -> None:
     """With cosign's own key, which we read too: one signer, two programs."""
-    if not (tools.folder / "cosign.key").exists():
-        assert tools("cosign", "generate-key-pair", COSIGN_PASSWORD=PASSWORD).code == 0
+    assert tools("cosign", "generate-key-pair", COSIGN_PASSWORD=PASSWORD).code == 0
     name = f"{address}/team/both:2.20"
     pushed(engine, name)
     place = opened(name, tmp_path)
@@ -343,9 +329,11 @@ def test_what_cosign_attached_before_stays_and_is_read(
     assert ended.code == 0, ended.stderr
     pem = (tools.folder / "cosign.key").read_bytes()
     key = read_signing_key(pem, password=PASSWORD.encode(), source="cosign.key")
+    assert key.verifying.pem == (tools.folder / "cosign.pub").read_bytes()
     attach(
         place, found.digest, everything(made, Subject(name=place.repository, digest=found.digest)), key=key
     )
+    assert verify(tools, image, key="cosign.pub").code == 0
     for kind in ("https://x.test/kind", TEST_RESULT):
         assert attestation(tools, image, kind, key="cosign.pub").code == 0
     ended = run_tfimg("verify", image, "--key", str(tools.folder / "cosign.pub"), "--json")

@@ -23,6 +23,6 @@ def test_a_manifest_that_comes_slowly_is_waited_for(
     here: Loopback, open_registry: Open, proxy: Faulty, slept: Slept
 ) -> None:
     open_registry(here.address).put("1", manifest())
-    proxy.faults.append(Fault(method="GET", path="/manifests/", delay=0.1, rate=2_000))
+    proxy.faults.append(Fault(method="GET", path="/manifests/", delay=0.1, rate=400))
     assert open_registry(proxy.address).find("1") == manifest()
     assert slept == []
