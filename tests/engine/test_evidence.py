@@ -127,7 +127,7 @@ def tools(engine: DockerEngine, made: Path, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="module")
-def address(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(engine: DockerEngine, base: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with registry(engine, tmp_path_factory.mktemp("registry")) as running:
         yield running
 

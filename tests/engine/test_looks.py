@@ -76,7 +76,7 @@ FOUND = {
 
 
 @pytest.fixture(scope="module")
-def address(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(engine: DockerEngine, base: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with registry(engine, tmp_path_factory.mktemp("registry")) as running:
         yield running
 

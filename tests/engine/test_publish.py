@@ -77,7 +77,7 @@ class Here:
 
 
 @pytest.fixture(scope="module")
-def address(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(engine: DockerEngine, base: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with registry(engine, tmp_path_factory.mktemp("registry"), Behaviour(deletes=True)) as running:
         yield running
 
