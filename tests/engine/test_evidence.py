@@ -104,7 +104,7 @@ def made(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iter
     small(folder / "workspace")
     report = folder / "report.json"
     ended = run_tfimg(
-        "build", IDENTIFIER, "--base", "bootstrap", "--repository", LOCAL, "--json",
+        "build", "--tf", "2.20", "--python", "3.13", "--base", "bootstrap", "--repository", LOCAL, "--json",
         env={"TFIMG_WORKSPACE": str(folder / "workspace"), "TFIMG_STATE": str(folder / "state"),
              "DOCKER_HOST": engine.host},
     )  # fmt: skip

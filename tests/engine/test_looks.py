@@ -99,7 +99,7 @@ def little(
     folder = tmp_path_factory.mktemp("little")
     small(folder / "workspace")
     ended = run_tfimg(
-        "build", IDENTIFIER, "--base", "bootstrap", "--repository", LOCAL, "--json",
+        "build", "--tf", "2.15", "--python", "3.11", "--base", "bootstrap", "--repository", LOCAL, "--json",
         env={"TFIMG_WORKSPACE": str(folder / "workspace"), "TFIMG_STATE": str(folder / "state"),
              "DOCKER_HOST": engine.host},
     )  # fmt: skip
