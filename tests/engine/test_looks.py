@@ -106,7 +106,9 @@ def little(
     assert ended.code == 0, ended.stderr
     result = ended.documents[-1]
     report = read_report(json.dumps(result["report"]), source="report.json")
-    yield publish(engine, f"{LOCAL}:{IDENTIFIER}", f"{address}/team/little:2.15", report, folder)
+    name = f"{address}/team/little:2.15"
+    images = folder / "workspace/images"
+    yield publish(engine, f"{LOCAL}:{IDENTIFIER}", name, report, folder, images=images)
     for tag in result["tags"]:
         engine.remove(tag)
 
