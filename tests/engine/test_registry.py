@@ -22,6 +22,11 @@ RUN apt-get -q purge -y tini
 """
 """Like an official image, it has no init: the build must install one."""
 
+INIT = """\
+RUN command -v tini || (apt-get -q update && apt-get -q install -y --no-install-recommends tini)
+"""
+"""The part of the real template that small images need too."""
+
 
 @pytest.fixture(scope="module")
 def mirror(engine: DockerEngine, base: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -40,7 +45,8 @@ def mirror(engine: DockerEngine, base: str, tmp_path_factory: pytest.TempPathFac
 def little(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a workspace whose images are small, for what does not depend on TensorFlow."""
     folder = tmp_path_factory.mktemp("small")
-    small(folder / "workspace")
+    template = small(folder / "workspace").templates / "Dockerfile.j2"
+    template.write_text(template.read_text().replace("FROM ${BASE}\n", f"FROM ${{BASE}}\n{INIT}", 1))
     return {"TFIMG_WORKSPACE": str(folder / "workspace"), "TFIMG_STATE": str(folder / "state")}
 
 
