@@ -207,22 +207,22 @@ def test_an_image_in_the_engine_is_inspected_too(built: Built) -> None:
 
 
 def test_diff_tells_what_one_layer_more_brings(
-    engine: DockerEngine, little: Published, address: str, tmp_path: Path
+    engine: DockerEngine, built: Built, published: Published, address: str, tmp_path: Path
 ) -> None:
     site = "/opt/tensorflow/lib/python3/site-packages"
     (tmp_path / "Dockerfile").write_text(
-        f"FROM {LOCAL}:{IDENTIFIER}\nUSER 0\nENV ADDED=1\nRUN mkdir -p {site}/more-1.0.dist-info "
+        f"FROM {built.name}\nUSER 0\nENV ADDED=1\nRUN mkdir {site}/more-1.0.dist-info "
         f"&& echo x >{site}/more-1.0.dist-info/METADATA\nUSER 1000:1000\n"
     )
     name = f"{address}/team/more:1"
     docker("buildx", "build", "--quiet", f"--tag={name}", str(tmp_path), host=engine.host)
     try:
         docker("push", "--quiet", name, host=engine.host)
-        told = run_tfimg("diff", little.name, name, "--json").documents[-1]
+        told = run_tfimg("diff", published.name, name, "--json").documents[-1]
         assert {"name": "more", "before": None, "after": "1.0"} in told["packages"]
         assert told["environment"] == [{"name": "ADDED", "before": None, "after": "1"}]
         assert told["debian"] == []
-        text = run_tfimg("diff", little.name, name, "--markdown").stdout
+        text = run_tfimg("diff", published.name, name, "--markdown").stdout
         assert "- **ADDED**: new, `1`" in text
     finally:
         engine.remove(name)
@@ -343,13 +343,13 @@ def test_a_full_disk_of_the_engine_is_told_and_leaves_no_image(
 ) -> None:
     """The image is verified, and there is no room for it, whether it is loaded or pulled.
 
-    An engine of 50 MB in the registry's own network.
+    An engine of 30 MB, less than the image has, in the registry's own network.
     """
     port = little.name.partition("/")[0].rpartition(":")[2]
     container = docker("ps", "--quiet", f"--filter=publish={port}", host=engine.host).strip()
     process = docker("inspect", "--format={{.State.Pid}}", container, host=engine.host).strip()
     network = f"/proc/{process}/ns/net"
-    with apart(Path("/var/tmp"), containerd=True, disk="50m", network=network) as full:  # noqa: S108
+    with apart(Path("/var/tmp"), containerd=True, disk="30m", network=network) as full:  # noqa: S108
         ended = without_network("load", str(bundle), "--key", str(little.public), host=full.host)
         assert (ended.code, list(image_tags(full))) == (13, []), ended.stderr
         image = little.name.replace(f":{port}/", ":5000/")
