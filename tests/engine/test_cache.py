@@ -20,6 +20,8 @@ from tfimg.engine.cache import read_cache
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import BuildOrder, StageEvent
 
+pytestmark = pytest.mark.full
+
 NAME = "tfimg-test/cached:1"
 TWO_STAGES = "FROM scratch AS one\nCOPY Dockerfile /one\nFROM scratch\nCOPY --from=one /one /two\n"
 STEPS = ["[one 1/1] COPY Dockerfile /one", "[stage-1 1/1] COPY --from=one /one /two"]
@@ -46,7 +48,7 @@ def nothing_left(engine: DockerEngine) -> Iterator[None]:
 
 
 @pytest.fixture
-def places(engine: DockerEngine, tmp_path: Path) -> Iterator[Places]:
+def places(engine: DockerEngine, base: str, tmp_path: Path) -> Iterator[Places]:
     # Not below pytest's own folder: the path of a socket has 104 characters at most.
     with (
         registry(engine, tmp_path) as address,

@@ -11,15 +11,21 @@ from typing import Protocol
 import pytest
 
 from support.faulty_proxy import Fault, faulty
-from support.manifests import Slept
 from support.registry_container import Behaviour, docker, registry
+from tfimg.cli.context import Context
+from tfimg.cli.edge import Edge
+from tfimg.cli.hands import Machine
+from tfimg.cli.parser import build_parser
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import ProgressEvent
 from tfimg.errors import EngineRefused, NetworkError, NotInRegistry, RegistryRefused
+from tfimg.publishing.sending import Source
 from tfimg.registry.connect import connect
 from tfimg.registry.connection import Way
 from tfimg.registry.reference import parse_repository
 from tfimg.registry.retry import Patience
+
+pytestmark = pytest.mark.full
 
 
 class Made(Protocol):
@@ -112,30 +118,35 @@ def test_what_is_not_there_is_not_pulled(engine: DockerEngine, address: str, mad
         Fault(method="PATCH|PUT", path="/blobs/", cut_request=100_000, times=-1),
         Fault(method="POST", status=500, times=-1),
     ],
+    ids=["manifest refused", "answer lost", "layer cut", "upload refused"],
 )
-def test_a_push_that_fails_is_a_failure_until_it_is_none(
+def test_a_push_that_fails_is_raised_and_tried_again_until_it_succeeds(
     fault: Fault, engine: DockerEngine, address: str, made: Made, tmp_path: Path
 ) -> None:
+    """As publishing pushes. The fault lasts until the wait before the second attempt: an engine's own retries fail."""
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        fault.times = 0
+
+    context = Context(build_parser().parse_args(["publish", address]), os.environ, Edge())
     with faulty(address) as between:
         name = made(between.address)
         between.faults.append(fault)
-        with pytest.raises(NetworkError, match=r"did not come through|did not say which digest"):
-            engine.push(name, ignore)
-        fault.times = 0
-        slept = Slept()
-        digest = Patience(sleep=slept).over_network(lambda: engine.push(name, ignore))
-        assert digest == digest_there(address, name, tmp_path)
-        assert slept == []
-
-
-def test_a_push_is_tried_again(engine: DockerEngine, address: str, made: Made, tmp_path: Path) -> None:
-    with faulty(address) as between:
-        name = made(between.address)
-        between.faults.append(Fault(method="PUT", path="/manifests/", status=500, times=1))
-        slept = Slept()
-        digest = Patience(sleep=slept).over_network(lambda: engine.push(name, ignore))
-        assert digest == digest_there(address, name, tmp_path)
-        assert len(slept) <= 1  # an engine may try again by itself
+        source = Source(
+            identifier="1",
+            tensorflow="1",
+            name=name,
+            digest=engine.digest(name) or "",
+            aliases=(),
+            level="linked",
+        )
+        machine = Machine(context, {}, {}, patience=Patience(sleep=wait))
+        digest = machine._push(source, f"{name}-candidate")
+        assert digest == digest_there(address, f"{name}-candidate", tmp_path)
+        assert len(waits) == 1
+        assert engine.digest(f"{name}-candidate") is None
 
 
 def test_a_registry_that_is_gone_is_told(engine: DockerEngine, made: Made) -> None:
@@ -168,8 +179,11 @@ def test_a_read_only_registry_is_told(engine: DockerEngine, base: str, made: Mad
         engine.push(made(there), ignore)
 
 
-def test_a_full_registry_is_no_success(engine: DockerEngine, base: str, made: Made, tmp_path: Path) -> None:
+def test_a_full_registry_is_an_error_and_has_no_such_tag(
+    engine: DockerEngine, base: str, made: Made, tmp_path: Path
+) -> None:
     with registry(engine, tmp_path, Behaviour(megabytes=1)) as there:
+        name = made(there)
         with pytest.raises((NetworkError, RegistryRefused), match=r"did not come through|is full"):
-            engine.push(made(there), ignore)
-        assert digest_there(there, f"{there}/team/x:1", tmp_path) is None
+            engine.push(name, ignore)
+        assert digest_there(there, name, tmp_path) is None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 import pytest
 
-from support.cli import assert_refused, run_tfimg
+from support.cli import CliResult, assert_refused, run_tfimg
+from support.docker_daemon import image_tags
 from support.registry_container import docker, registry
+from support.small_workspace import small
 from tfimg.engine.docker import DockerEngine
 
-from .conftest import Built
+pytestmark = pytest.mark.full
+
+REPOSITORY = "tfimg-test/mirrored"
 
 OFFICIAL = """\
 FROM tfimg/base:bookworm-py3.11
@@ -19,11 +22,15 @@ RUN apt-get -q purge -y tini
 """
 """Like an official image, it has no init: the build must install one."""
 
+INIT = """\
+RUN command -v tini || (apt-get -q update && apt-get -q install -y --no-install-recommends tini)
+"""
+"""The part of the real template that small images need too."""
+
 
 @pytest.fixture(scope="module")
-def mirror(engine: DockerEngine, built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def mirror(engine: DockerEngine, base: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """HOST:PORT of a registry that has one image by the name of an official Python image."""
-    assert built.name
     folder = tmp_path_factory.mktemp("registry")
     with registry(engine, folder) as address:
         name = f"{address}/library/python:3.11-slim-bookworm"
@@ -34,25 +41,46 @@ def mirror(engine: DockerEngine, built: Built, tmp_path_factory: pytest.TempPath
         yield address
 
 
-def build(*arguments: str) -> list[str]:
-    """A build command of the image that is built already, with another base."""
-    return ["build", "--tf", "2.15.1", "--repository", "tfimg-test/mirrored", "--json", *arguments]
+@pytest.fixture(scope="module")
+def little(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a workspace whose images are small, for what does not depend on TensorFlow."""
+    folder = tmp_path_factory.mktemp("small")
+    template = small(folder / "workspace").templates / "Dockerfile.j2"
+    template.write_text(template.read_text().replace("FROM ${BASE}\n", f"FROM ${{BASE}}\n{INIT}", 1))
+    return {"TFIMG_WORKSPACE": str(folder / "workspace"), "TFIMG_STATE": str(folder / "state")}
 
 
-@pytest.mark.parametrize("choice", ["registry", "auto"])
-def test_the_base_comes_from_the_mirror(engine: DockerEngine, mirror: str, choice: str) -> None:
-    ended = run_tfimg(*build("--base", choice, "--mirror", f"docker.io={mirror}"))
+@pytest.fixture(autouse=True)
+def nothing_left(engine: DockerEngine) -> Iterator[None]:
+    yield
+    for name in image_tags(engine):
+        if name.startswith(f"{REPOSITORY}:"):
+            engine.remove(name)
+
+
+def build(*arguments: str, env: Mapping[str, str] | None = None) -> CliResult:
+    """Build TensorFlow 2.15.1 with another base."""
+    return run_tfimg("build", "--tf", "2.15.1", "--repository", REPOSITORY, "--json", *arguments, env=env)
+
+
+def assert_from_mirror(ended: CliResult, mirror: str) -> None:
     assert ended.code == 0, ended.stderr
-    try:
-        base = ended.documents[-1]["base"]
-        name = f"{mirror}/library/python:3.11-slim-bookworm"
-        assert (base["kind"], base["name"]) == ("registry", name)
-        assert base["reference"] == f"{name}@{base['digest']}"
-        assert ended.documents[-1]["labels"]["org.opencontainers.image.base.name"] == name
-        assert ended.documents[-1]["report"]["passed"] is True
-    finally:
-        for tag in ended.documents[-1]["tags"]:
-            engine.remove(tag)
+    document = ended.documents[-1]
+    name = f"{mirror}/library/python:3.11-slim-bookworm"
+    assert (document["base"]["kind"], document["base"]["name"]) == ("registry", name)
+    assert document["base"]["reference"] == f"{name}@{document['base']['digest']}"
+    assert document["labels"]["org.opencontainers.image.base.name"] == name
+    assert document["report"]["passed"] is True
+
+
+@pytest.mark.usefixtures("built")  # its layers
+def test_tensorflow_is_built_on_the_base_of_the_mirror(mirror: str) -> None:
+    assert_from_mirror(build("--base", "registry", "--mirror", f"docker.io={mirror}"), mirror)
+
+
+def test_auto_takes_the_base_of_the_mirror(engine: DockerEngine, mirror: str, little: dict[str, str]) -> None:
+    env = {**little, "DOCKER_HOST": engine.host}
+    assert_from_mirror(build("--base", "auto", "--mirror", f"docker.io={mirror}", env=env), mirror)
 
 
 def test_a_registry_without_the_image_is_said_aloud(mirror: str) -> None:
@@ -72,17 +100,13 @@ def test_a_python_that_neither_has_is_refused(mirror: str) -> None:
 
 
 def test_without_a_registry_auto_bootstraps_and_says_why(
-    engine: DockerEngine, built: Built, tmp_path: Path
+    engine: DockerEngine, little: dict[str, str]
 ) -> None:
     """Port 9 of loopback: nobody answers there."""
-    assert built.name
     ended = run_tfimg(
-        "build", "--tf", "2.15.1", "--repository", "tfimg-test/mirrored", "--mirror", "docker.io=127.0.0.1:9"
-    )
-    try:
-        assert ended.code == 0, ended.stderr
-        name = "127.0.0.1:9/library/python:3.11-slim-bookworm"
-        assert f"Base: bootstrap tfimg/base:bookworm-py3.11, because {name} cannot be had: " in ended.stderr
-    finally:
-        for tag in ("2.15.1-cpu-py3.11", "2.15.1", "2.15", "2.15-py3.11"):
-            engine.remove(f"tfimg-test/mirrored:{tag}")
+        "build", "--tf", "2.15.1", "--repository", REPOSITORY, "--mirror", "docker.io=127.0.0.1:9",
+        env={**little, "DOCKER_HOST": engine.host},
+    )  # fmt: skip
+    assert ended.code == 0, ended.stderr
+    name = "127.0.0.1:9/library/python:3.11-slim-bookworm"
+    assert f"Base: bootstrap tfimg/base:bookworm-py3.11, because {name} cannot be had: " in ended.stderr

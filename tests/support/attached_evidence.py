@@ -36,8 +36,19 @@ class Published:
     public: Path
 
 
-def publish(engine: DockerEngine, local: str, name: str, report: Report, folder: Path) -> Published:
-    """Push an image of the engine under a name, and attach what its report and its inventory say."""
+def publish(
+    engine: DockerEngine,
+    local: str,
+    name: str,
+    report: Report,
+    folder: Path,
+    *,
+    images: Path = ROOT / "images",
+) -> Published:
+    """Push an image of the engine under a name, and attach what its report and its inventory say.
+
+    `images` is the folder of the workspace that it was built from.
+    """
     engine.tag(local, [name])
     docker("push", "--quiet", name, host=engine.host)
     engine.remove(name)
@@ -46,15 +57,20 @@ def publish(engine: DockerEngine, local: str, name: str, report: Report, folder:
     assert found is not None
     key = generate()
     (folder / "tfimg.pub").write_bytes(key.verifying.pem)
-    attach(registry, found.digest, _said(engine, local, report, registry.repository, found.digest), key=key)
+    attach(
+        registry,
+        found.digest,
+        _said(engine, local, report, registry.repository, found.digest, images),
+        key=key,
+    )
     return Published(name=name, digest=found.digest, registry=registry, key=key, public=folder / "tfimg.pub")
 
 
 def _said(
-    engine: DockerEngine, local: str, report: Report, repository: str, digest: str
+    engine: DockerEngine, local: str, report: Report, repository: str, digest: str, images: Path
 ) -> Sequence[Statement]:
     subject = Subject(name=repository, digest=digest)
-    inventory = take_inventory(local, (ROOT / "images/inventory.py").read_bytes(), engine=engine)
+    inventory = take_inventory(local, (images / "inventory.py").read_bytes(), engine=engine)
     ran = Ran(host="here", engine="Docker", version="0.1.0")
     return (
         result_statement(report, subject=subject, ran=ran), validation_report(report, subject=subject),
