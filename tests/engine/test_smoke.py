@@ -1,6 +1,6 @@
-"""The main job: install an engine, bootstrap a base, build, validate and tag one real TensorFlow image.
+"""The main job: install an engine, bootstrap a base, build, validate, publish, verify and pull one TensorFlow image.
 
-All of the engine tier that runs by default, beside `test_publish_smoke`.
+All of the engine tier that runs by default.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.cli import run_tfimg
+from support.cli import CliResult, run_tfimg
 from support.containers import run_container
 from support.paths import ROOT
+from support.registry_container import registry
 from tfimg.engine.connect import connect
 from tfimg.engine.docker import DockerEngine
 from tfimg.recipe.lockfile import digest
@@ -23,6 +25,7 @@ from tfimg.workspace import find_workspace, state_folder
 
 from .conftest import IDENTIFIER, REPOSITORY, Built
 
+PASSWORD = "correct horse battery staple"
 SUITE = [sys.executable, str(ROOT / "images/validation"), "--list", "--device", "cpu", "--level", "validated"]
 CHECKS = subprocess.run(SUITE, capture_output=True, text=True, check=True).stdout.split()
 """All that the suite asks of a CPU image, in its order."""
@@ -146,8 +149,58 @@ def test_an_unchanged_build_gives_the_same_image_and_people_a_few_lines(built: B
     assert "\x1b[" not in ended.stdout + ended.stderr, "no colours where there is no terminal"
 
 
+@pytest.fixture
+def address(engine: DockerEngine, built: Built, tmp_path: Path) -> Iterator[str]:
+    """HOST:PORT of an empty registry, open to all. The image comes first: its base is the registry's too."""
+    assert built.name
+    with registry(engine, tmp_path) as running:
+        yield running
+
+
+def test_the_real_image_is_published_verified_and_pulled(
+    engine: DockerEngine, built: Built, address: str, tmp_path: Path
+) -> None:
+    """In a state folder of its own, so that the report of the build is not reused for the registry's bytes."""
+    env = {
+        "TFIMG_STATE": str(tmp_path / "state"), "DOCKER_HOST": engine.host, "TFIMG_KEY_PASSWORD": PASSWORD,
+    }  # fmt: skip
+    target, key, other = f"{address}/team/tensorflow", tmp_path / "ours", tmp_path / "theirs"
+
+    def tfimg(*arguments: str) -> CliResult:
+        return run_tfimg(*arguments, env=env)
+
+    for folder in (key, other):
+        assert tfimg("keys", str(folder)).code == 0
+    done = tfimg(
+        "publish", target, IDENTIFIER, "--from", REPOSITORY, "--key", f"{key}/tfimg.key", "--publisher", "tests",
+        "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.stderr
+    (image,) = (event for event in done.documents if event["event"] == "published")
+    assert (image["level"], image["reused"]) == ("validated", False)
+    tags = {tag["tag"]: tag["verdict"] for tag in image["tags"]}
+    assert tags.keys() >= {IDENTIFIER, "2.15.1", "2.15", "2.15-py3.11"}
+    assert set(tags.values()) == {"move"}
+
+    name = f"{target}:2.15"
+    verified = tfimg("verify", name, "--key", f"{key}/tfimg.pub", "--require", "validated", "--json")
+    assert verified.code == 0, verified.stderr
+    assert (verified.json["digest"], verified.json["level"]) == (image["digest"], "validated")
+    for command in ("verify", "pull"):
+        refused = tfimg(command, name, "--key", f"{other}/tfimg.pub", "--json")
+        assert (refused.code, refused.json["error"]) == (65, "UnsignedError"), command
+    assert engine.digest(name) is None
+
+    pulled = tfimg("pull", name, "--key", f"{key}/tfimg.pub")
+    try:
+        assert pulled.code == 0, pulled.stderr
+        assert engine.digest(name) == engine.digest(built.name)
+    finally:
+        engine.remove(name)
+
+
 def test_the_private_engine_stops_and_starts_again(engine: DockerEngine, built: Built) -> None:
-    """The last test: the others of this file need an engine."""
+    """The last test of the only default file that needs the engine: nothing else may need it meanwhile."""
     if not run_tfimg("engine", "status", "--json").documents[0]["private"]:
         pytest.skip("the engine that runs is not tfimg's own to stop")
     assert run_tfimg("engine", "down", "--json").documents[0]["stopped"] is True

@@ -64,7 +64,8 @@ def wait_until(condition: Callable[[], object], log: Path | None = None, seconds
 
 def image_tags(engine: DockerEngine) -> Sequence[str]:
     """Return every tag in the engine's store."""
-    return sorted(tag for image in engine._client.images.list() for tag in image.tags)
+    # The high-level list inspects each image, and fails when another test removes one meanwhile.
+    return sorted(tag for image in engine._client.api.images() for tag in image["RepoTags"] or ())
 
 
 def container_ids(engine: DockerEngine) -> Sequence[str]:
