@@ -25,7 +25,14 @@ def load(layout: LayoutRegistry, digest: str, engine: Engine, *, told: Told = la
     # Nothing that was changed reaches the engine, not even a part of it.
     for _ in _counted(archive, told):
         pass
-    engine.load(stream(archive))
+    before = engine.digest(str(name))
+    try:
+        engine.load(stream(archive))
+    except BaseException:
+        # The containerd store tags an image before it unpacks its layers, and keeps the tag when the disk is full.
+        if before is None:
+            engine.remove(str(name))
+        raise
     there = engine.digest(str(name))
     configured = {one.configured.digest for one in image.images if one.configured}
     # The containerd store calls an image by its manifest or index, the classic one by its configuration.
