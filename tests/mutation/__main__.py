@@ -52,7 +52,7 @@ SETTINGS = {
     # Each mutant gets a process that has imported the tests and has run none: a cache that an earlier test has
     # filled would hide the mutant.
     "process_isolation": "forkserver",
-    # Seconds on the clock: multiplier × (what its tests take unchanged + constant).
+    # Seconds on the clock: the multiplier times (what its tests take unchanged, plus the constant).
     "timeout_multiplier": 8.0,
     "timeout_constant": 4.0,
     "use_git_change_detection": False,
