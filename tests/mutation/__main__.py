@@ -35,6 +35,7 @@ SAMPLE, SEED = 600, 16
 
 PYTEST = [
     "-o", "addopts=", "-p", "no:xdist", "-p", "no:cacheprovider", "-m", "not full and not facts",
+    "-p", "tests.mutation.fastest_first",
     # Without this, Hypothesis draws other examples each time and remembers what killed another mutant.
     "--hypothesis-profile=ci",
     # It reads the program's source, which mutmut fills with copies of each function.
