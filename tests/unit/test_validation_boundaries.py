@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from junitparser import JUnitXml, TestCase
 
-from support.reports import GREEN, KNOWN, RED, result
+from support.reports import GREEN, KNOWN, result
 from tfimg.errors import FileError, UnfitHost, ValidationBroken, ValidationFailed
 from tfimg.validation.demand import demand
 from tfimg.validation.forms import json_text
