@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from support.reports import GREEN
-from support.statements import IMAGE, SUBJECT, said
-from tfimg.errors import KeyRefused
+from support.memory_registry import MemoryRegistry
+from support.reports import GREEN, result
+from support.signing import OURS
+from support.statements import IMAGE, NOW, SUBJECT, published, said
+from tfimg.errors import KeyRefused, PolicyUnmet
+from tfimg.evidence.attach import attach
 from tfimg.evidence.keyless import Identity, attach_keyless, offered
+from tfimg.evidence.policy import Policy
+from tfimg.evidence.verify import verify
 from tfimg.process import CommandFailed, Completed
 
 GITHUB = {
@@ -52,3 +59,32 @@ def test_cosign_s_last_line_is_told_with_both_ways_out(stderr: str, last: str) -
     assert caught.value.next_step == (
         "Let the job ask for its identity (GitHub: id-token: write), or sign with a key."
     )
+
+
+@pytest.mark.parametrize(("count", "named"), [(1, "a.0"), (3, "a.0, a.1, a.2"), (4, "a.0, a.1, a.2")])
+def test_at_most_three_failures_are_named(count: int, named: str) -> None:
+    failed = tuple(result(f"a.{number}", "failed", "no") for number in range(count))
+    registry = published(replace(GREEN, results=failed))
+    with pytest.raises(PolicyUnmet, match=f"failed its tests on 2026-01-02: {named}\\. Do not use it"):
+        verify(registry, "2.15", [OURS.verifying], Policy(level="built"), now=NOW)
+
+
+def test_cosign_s_tags_hold_oci_manifests_whose_configuration_lists_their_layers() -> None:
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    statements = said(GREEN)
+    for tag in attach(registry, IMAGE.digest, statements, key=OURS).tags:
+        manifest = registry.manifests[registry.named[tag]].document
+        config = json.loads(registry.blobs[manifest["config"]["digest"]])
+        assert manifest["config"]["mediaType"] == "application/vnd.oci.image.config.v1+json"
+        assert config["rootfs"] == {
+            "type": "layers",
+            "diff_ids": [one["digest"] for one in manifest["layers"]],
+        }
+        for layer in manifest["layers"]:
+            assert layer["size"] == len(registry.blobs[layer["digest"]])
+        if tag.endswith(".att"):
+            assert [layer["annotations"] for layer in manifest["layers"]] == [
+                {"dev.cosignproject.cosign/signature": "", "predicateType": one.predicate_type}
+                for one in statements
+            ]

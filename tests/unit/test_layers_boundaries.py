@@ -99,6 +99,13 @@ def test_an_installed_record_has_the_hash_and_size_of_what_was_written(tmp_path:
     assert f"thing-1.0.dist-info/INSTALLER,sha256={record_hash(b'tfimg' + bytes([10]))},6" in record
 
 
+@pytest.mark.parametrize(("size", "blocks"), [(0, 0), (1, 1), (512, 1), (513, 2)])
+def test_a_layer_is_whole_blocks_and_ends_with_two_empty_ones(size: int, blocks: int) -> None:
+    writer = BlobWriter(io.BytesIO(), "fast")
+    writer.add("a", size, [bytes(size)])
+    assert writer.close().unpacked == (1 + blocks + 2) * tarfile.BLOCKSIZE
+
+
 def locked(wheels: Mapping[str, Path]) -> dict[str, str]:
     return {
         part: f"{part}==1.0 --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}\n"
