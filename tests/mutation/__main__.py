@@ -54,7 +54,7 @@ SETTINGS = {
     # filled would hide the mutant.
     "process_isolation": "forkserver",
     # Seconds on the clock: the multiplier times (what its tests take unchanged, plus the constant).
-    "timeout_multiplier": 8.0,
+    "timeout_multiplier": 15.0,
     "timeout_constant": 4.0,
     "use_git_change_detection": False,
     # Without this, what pytest printed is lost when the unchanged program fails a test.
