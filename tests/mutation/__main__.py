@@ -1,8 +1,8 @@
 """Mutation testing of the unit tier: `nice .venv/bin/python tests/mutation`.
 
 mutmut changes one expression of a function at a time and runs the unit tests that reach the function. This script
-draws a sample of all changes (mutants), lets mutmut judge it in a copy of the checkout, and prints figures per package
-and what survived. Mutants that no test can tell from the original are listed in `equivalents.txt`, with the reason.
+draws a sample of all changes (mutants), judges it in a copy of the checkout, and prints figures per package and what
+survived. Mutants that no test can tell from the original are listed in `equivalents.txt`, with the reason.
 """
 
 from __future__ import annotations
@@ -17,25 +17,35 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 
-from mutmut.configuration import reset_config
-from mutmut.mutation.data import SourceFileMutationData
+from mutmut.__main__ import setup_source_paths
+from mutmut.configuration import config, reset_config
 from mutmut.mutation.diff_apply import get_diff_for_mutant
 from mutmut.mutation.file_mutation import mutate_file_contents
+from mutmut.mutation.trampoline import set_mutant_under_test
 from mutmut.utils.format_utils import get_mutant_name
+from mutmut.workers.isolation import get_mutant_runner
 
 ROOT = Path(__file__).parents[2]
 EQUIVALENTS = Path(__file__).parent / "equivalents.txt"
-PACKAGES = ("layers", "evidence", "resolution", "validation", "recipe")
 SAMPLE, SEED = 600, 16
+
+PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "layers": ("test_layers_", "test_wheel_layers"),
+    "evidence": ("test_evidence_",),
+    "resolution": ("test_resolution_",),
+    "validation": ("test_validation_",),
+    "recipe": ("test_recipe_",),
+}
+"""Packages that are mutated → how the names of their own tests begin. These run first: they kill most mutants, and
+most of what reaches a function reaches it from the command line, slowly."""
 
 PYTEST = [
     "-o", "addopts=", "-p", "no:xdist", "-p", "no:cacheprovider", "-m", "not full and not facts",
-    "-p", "tests.mutation.fastest_first",
     # Without this, Hypothesis draws other examples each time and remembers what killed another mutant.
     "--hypothesis-profile=ci",
     # It reads the program's source, which mutmut fills with copies of each function.
@@ -53,42 +63,45 @@ SETTINGS = {
     # Each mutant gets a process that has imported the tests and has run none: a cache that an earlier test has
     # filled would hide the mutant.
     "process_isolation": "forkserver",
-    # Seconds on the clock: the multiplier times (what its tests take unchanged, plus the constant).
-    "timeout_multiplier": 15.0,
-    "timeout_constant": 4.0,
     "use_git_change_detection": False,
     # Without this, what pytest printed is lost when the unchanged program fails a test.
     "debug": True,
 }
 """What mutmut reads from pyproject.toml."""
 
-KILLED, SURVIVED, TIMEOUT, UNTESTED, UNCLEAR = "killed", "survived", "timeout", "no test", "unclear"
-VERDICTS = {0: SURVIVED, 1: KILLED, 3: KILLED, 5: UNTESTED, 33: UNTESTED, -24: TIMEOUT, -9: TIMEOUT}
+PATIENCE, LEAST_SECONDS = 15, 5.0
+"""A mutant may take so many times what its tests take unchanged and these seconds: other work may slow the machine."""
+
+KILLED, SURVIVED, TIMEOUT, UNCLEAR = "killed", "survived", "timeout", "unclear"
+VERDICTS = {0: SURVIVED, 1: KILLED, 3: KILLED, 5: SURVIVED, -24: TIMEOUT, -9: TIMEOUT}
 """Exit status of pytest → verdict; negative ones are signals (SIGXCPU, then SIGKILL, end an endless loop)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
-    """A mutant and what became of it."""
+    """A mutant and what became of it; `difference` is empty where it was killed."""
 
     name: str
     verdict: str
     difference: tuple[str, ...]
 
     @property
-    def package(self) -> str:
-        """The package of tfimg that it belongs to."""
-        return self.name.split(".")[1]
-
-    @property
-    def function(self) -> str:
-        """The function that it changes, without the number that mutmut gives: numbers move when the function does."""
-        return self.name.partition("__mutmut_")[0].replace(".x_", ".").replace("xǁ", "").replace("ǁ", ".")
-
-    @property
     def key(self) -> tuple[str, ...]:
-        """What `equivalents.txt` names it by: its function, and the lines that differ."""
-        return (self.function, *self.difference)
+        """What `equivalents.txt` names it by: the lines that differ in a function. Numbers move when code does."""
+        return (
+            function_of(self.name).replace(".x_", ".").replace("xǁ", "").replace("ǁ", "."),
+            *self.difference,
+        )
+
+
+def function_of(mutant: str) -> str:
+    """The function that a mutant changes, as mutmut calls it."""
+    return mutant.partition("__mutmut_")[0]
+
+
+def package_of(mutant: str) -> str:
+    """The package of tfimg that a mutant belongs to."""
+    return mutant.split(".")[1]
 
 
 def copy_checkout(work: Path) -> None:
@@ -100,24 +113,23 @@ def copy_checkout(work: Path) -> None:
         if (ROOT / name).is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target)
-    others = [
-        path.name for path in work.iterdir() if path.name not in {"src", "tests", "pyproject.toml", "mutants"}
-    ]
-    settings = {**SETTINGS, "also_copy": sorted(others)}
+    own = {"src", "tests", "pyproject.toml"}
+    settings = {
+        **SETTINGS,
+        "also_copy": sorted(path.name for path in work.iterdir() if path.name not in own),
+    }
     lines = ["", "[tool.mutmut]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items())]
     with (work / "pyproject.toml").open("a") as file:
         file.write("\n".join(lines) + "\n")
 
 
-def all_mutants(work: Path) -> list[str]:
-    """Name every mutant of the packages, as mutmut will."""
-    names = []
-    with chdir(work):
-        reset_config()
-        for package in PACKAGES:
-            for file in sorted(Path("src/tfimg", package).rglob("*.py")):
-                made = mutate_file_contents(str(file), file.read_text()).mutant_names
-                names += [get_mutant_name(file, name) for name in made]
+def name_mutants() -> dict[str, Path]:
+    """Name every mutant of the packages, as mutmut will → the file that it changes."""
+    names = {}
+    for package in PACKAGES:
+        for file in sorted(Path("src/tfimg", package).rglob("*.py")):
+            made = mutate_file_contents(str(file), file.read_text()).mutant_names
+            names |= {get_mutant_name(file, name): file for name in made}
     return names
 
 
@@ -126,37 +138,71 @@ def draw(names: Iterable[str], *, count: int, seed: int) -> list[str]:
     return sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())[:count]
 
 
-def run(work: Path, names: Sequence[str], *, jobs: int) -> None:
-    """Let mutmut judge these mutants; what it and pytest print goes to a file."""
-    program, log = Path(sys.executable).with_name("mutmut"), work / "mutmut.log"
-    print(f"{len(names)} mutants; see {log} for progress", flush=True)
+def measure(first: str) -> tuple[dict[str, list[str]], dict[str, float]]:
+    """Let mutmut write all mutants and run all tests once; `first` is a mutant for it to end with.
+
+    Returns the tests that reach each function, and the seconds of each test.
+    """
+    program, log = Path(sys.executable).with_name("mutmut"), Path("mutmut.log")
     with log.open("w") as sink:
         ended = subprocess.run(
-            [str(program), "run", "--max-children", str(jobs), *names], check=False,
-            cwd=work, env={**os.environ, "PYTHONHASHSEED": "0"}, stdout=sink, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            [str(program), "run", first], check=False, stdout=sink, stderr=subprocess.STDOUT
+        )
     if ended.returncode:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-60:])
         sys.exit(f"{tail}\nmutmut ended with status {ended.returncode}.")
+    stats = json.loads(Path("mutants/mutmut-stats.json").read_text())
+    return stats["tests_by_mangled_function_name"], stats["duration_by_test"]
 
 
-def results(work: Path, names: Sequence[str]) -> list[Mutant]:
-    """Read what became of these mutants."""
-    found = []
-    with chdir(work):
-        reset_config()
-        codes: dict[str, tuple[Path, int | None]] = {}
-        for package in PACKAGES:
-            for file in sorted(Path("src/tfimg", package).rglob("*.py")):
-                data = SourceFileMutationData(path=file)
-                data.load()
-                codes |= {name: (file, code) for name, code in data.exit_code_by_key.items()}
+def judge(
+    names: Sequence[str], tests_of: Callable[[str], list[str]], seconds: Mapping[str, float], *, jobs: int
+) -> Iterator[tuple[str, str]]:
+    """Run each mutant's tests in a process of its own; yields its name and verdict when that ends."""
+    runner = get_mutant_runner(jobs)
+    runner.startup()
+    try:
         for name in names:
-            file, code = codes[name]
-            verdict = UNCLEAR if code is None else VERDICTS.get(code, UNCLEAR)
-            difference = () if verdict == KILLED else changed_lines(get_diff_for_mutant(name, path=file))
-            found.append(Mutant(name=name, verdict=verdict, difference=difference))
-    return found
+            tests = tests_of(name)
+            takes = sum(seconds[test] for test in tests)
+            while not runner.has_capacity():
+                ended = runner.wait_for_result()
+                yield ended.mutant_name, VERDICTS.get(ended.exit_code, UNCLEAR)
+            # The runner gives half of this on the clock.
+            runner.submit(name, tests, int(2 * PATIENCE * (takes + LEAST_SECONDS)), takes)
+        runner.signal_work_complete()
+        while runner.pending_count():
+            ended = runner.wait_for_result()
+            yield ended.mutant_name, VERDICTS.get(ended.exit_code, UNCLEAR)
+    finally:
+        runner.shutdown()
+
+
+def judge_all(names: Sequence[str], *, jobs: int) -> dict[str, str]:
+    """Judge mutants by the tests of their own package, then what survived by all others that reach it."""
+    reaching, seconds = measure(names[0])
+    setup_source_paths()
+    set_mutant_under_test("")
+    verdicts = dict.fromkeys(names, SURVIVED)
+
+    def tests_of(name: str, *, own: bool) -> list[str]:
+        tests = [
+            test
+            for test in reaching.get(function_of(name), [])
+            if Path(test.partition("::")[0]).name.startswith(PACKAGES[package_of(name)]) is own
+        ]
+        return sorted(tests, key=lambda test: seconds[test])
+
+    for own, whose in ((True, "their own package"), (False, "all others")):
+        left = [name for name in names if verdicts[name] == SURVIVED and tests_of(name, own=own)]
+        print(f"{len(left)} mutants and the tests of {whose}", flush=True)
+        for number, (name, verdict) in enumerate(
+            judge(left, lambda name, own=own: tests_of(name, own=own), seconds, jobs=jobs), start=1
+        ):
+            verdicts[name] = verdict
+            if number % 50 == 0:
+                print(f"  {number}", flush=True)
+    return verdicts
 
 
 def changed_lines(difference: str) -> tuple[str, ...]:
@@ -176,13 +222,13 @@ def read_equivalents(text: str) -> dict[tuple[str, ...], str]:
     return reasons
 
 
-def report(mutants: Sequence[Mutant], equivalents: dict[tuple[str, ...], str]) -> str:
+def report(mutants: Sequence[Mutant], equivalents: Mapping[tuple[str, ...], str]) -> str:
     """Lay out figures per package, then every mutant that is not killed."""
     rows = [
         f"{'package':12}{'killed':>8}{'timeout':>9}{'survived':>10}{'total':>7}{'killed %':>10}{'equivalent':>12}"
     ]
     for package in (*PACKAGES, "all"):
-        chosen = [mutant for mutant in mutants if package in ("all", mutant.package)]
+        chosen = [mutant for mutant in mutants if package in ("all", package_of(mutant.name))]
         verdicts = Counter(mutant.verdict for mutant in chosen)
         dead = verdicts[KILLED] + verdicts[TIMEOUT]
         equal = sum(mutant.key in equivalents for mutant in chosen)
@@ -195,12 +241,12 @@ def report(mutants: Sequence[Mutant], equivalents: dict[tuple[str, ...], str]) -
         if mutant.verdict != KILLED:
             reason = equivalents.get(mutant.key)
             note = f"{mutant.verdict}, equivalent: {reason}" if reason else mutant.verdict
-            rows += ["", f"{mutant.name}: {note}", mutant.function, *mutant.difference]
+            rows += ["", f"{mutant.name}: {note}", *mutant.key]
     return "\n".join(rows)
 
 
 def main() -> None:
-    """Draw, run and print."""
+    """Draw, judge and print."""
     parser = argparse.ArgumentParser(description="Mutation testing of the unit tier.")
     parser.add_argument("--sample", type=int, default=SAMPLE, help="how many mutants (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=SEED, help="which mutants (default: %(default)s)")
@@ -208,16 +254,29 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="an empty folder to work in, which is kept")
     options = parser.parse_args()
     begin = time.monotonic()
+    # Else the order of tests, which are kept in sets, would be another each time.
+    os.environ["PYTHONHASHSEED"] = "0"
     work = options.work or Path(tempfile.mkdtemp(prefix="tfimg-mutation-"))
     work.mkdir(parents=True, exist_ok=True)
     try:
         copy_checkout(work)
-        every = all_mutants(work)
-        names = draw(every, count=options.sample, seed=options.seed)
-        run(work, names, jobs=options.jobs)
-        print(report(results(work, names), read_equivalents(EQUIVALENTS.read_text())))
+        with chdir(work):
+            reset_config()
+            assert config().source_paths == [Path("src")]
+            files = name_mutants()
+            names = draw(files, count=options.sample, seed=options.seed)
+            verdicts = judge_all(names, jobs=options.jobs)
+            mutants = [
+                Mutant(
+                    name=name, verdict=verdict,
+                    difference=() if verdict == KILLED
+                    else changed_lines(get_diff_for_mutant(name, path=files[name])),
+                )
+                for name, verdict in verdicts.items()
+            ]  # fmt: skip
+        print(report(mutants, read_equivalents(EQUIVALENTS.read_text())))
         minutes = (time.monotonic() - begin) / 60
-        print(f"\n{len(names)} of {len(every)} mutants, seed {options.seed}, {minutes:.0f} minutes")
+        print(f"\n{len(names)} of {len(files)} mutants, seed {options.seed}, {minutes:.0f} minutes")
     finally:
         if not options.work:
             shutil.rmtree(work, ignore_errors=True)

@@ -8,14 +8,18 @@ from dataclasses import replace
 
 import pytest
 
+from support.inventories import INVENTORY
 from support.memory_registry import MemoryRegistry
 from support.reports import GREEN, result
 from support.signing import OURS
-from support.statements import IMAGE, NOW, SUBJECT, published, said
+from support.statements import IMAGE, NOW, ON_GPU, SUBJECT, published, said
 from tfimg.errors import KeyRefused, PolicyUnmet
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keyless import Identity, attach_keyless, offered
+from tfimg.evidence.parts import parts
 from tfimg.evidence.policy import Policy
+from tfimg.evidence.sbom import image_purl
+from tfimg.evidence.statement import Subject, compact
 from tfimg.evidence.verify import verify
 from tfimg.process import CommandFailed, Completed
 
@@ -88,3 +92,49 @@ def test_cosign_s_tags_hold_oci_manifests_whose_configuration_lists_their_layers
                 {"dev.cosignproject.cosign/signature": "", "predicateType": one.predicate_type}
                 for one in statements
             ]
+
+
+@pytest.mark.parametrize(("count", "more"), [(1, ""), (2, ", and 1 more")])
+def test_the_first_skipped_check_is_named_and_the_others_are_counted(count: int, more: str) -> None:
+    skipped = tuple(result(f"gpu.{number}", "skipped", "no GPU") for number in range(count))
+    report = replace(
+        ON_GPU, results=(*ON_GPU.results, *skipped),
+        required=(*ON_GPU.required, *(one.check for one in skipped)),
+    )  # fmt: skip
+    with pytest.raises(PolicyUnmet) as caught:
+        verify(published(report), "2.15", [OURS.verifying], Policy(level="built"), now=NOW)
+    assert caught.value.what.endswith(
+        f"gpu.0, which it needs: the check was skipped on 2026-01-02 (no GPU){more}."
+    )
+
+
+def test_a_bundle_s_manifest_has_the_empty_configuration() -> None:
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    for referrer in attach(registry, IMAGE.digest, said(GREEN), key=OURS).referrers:
+        config = registry.manifests[referrer.digest].document["config"]
+        assert registry.blobs[config.pop("digest")] == b"{}"
+        assert config == {"mediaType": "application/vnd.oci.empty.v1+json", "size": 2}
+
+
+def test_a_library_of_a_package_and_one_of_nobody_may_have_the_same_name() -> None:
+    libraries = {"/a/libcudnn.so.8": "nvidia-cudnn-cu12", "/b/libcudnn.so.8": None}
+    found = [part for part in parts({**INVENTORY, "libraries": libraries}) if part.kind == "library"]
+    assert [(part.name, part.version, part.paths) for part in found] == [
+        ("libcudnn.so.8", None, ("/b/libcudnn.so.8",)),
+        ("libcudnn.so.8", "8.9.4.25", ("/a/libcudnn.so.8",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "qualifiers"),
+    [("tensorflow", ""), ("team/tensorflow", "?repository_url=team/tensorflow")],
+)
+def test_an_image_without_a_place_has_a_purl_without_one(name: str, qualifiers: str) -> None:
+    assert image_purl(Subject(name=name, digest="sha256:ab")) == f"pkg:oci/tensorflow@sha256:ab{qualifiers}"
+
+
+def test_signed_json_has_one_form() -> None:
+    assert compact({"b": [1, 2], "a": "ß"}) == '{"a":"ß","b":[1,2]}'.encode()
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        compact({"a": float("nan")})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
@@ -10,13 +12,18 @@ from xml.etree import ElementTree
 import pytest
 from junitparser import JUnitXml, TestCase
 
+from support import suite_events as stories
+from support.memory_engine import FakeEngine
 from support.reports import GREEN, KNOWN, result
+from tfimg.engine.protocol import Exit
 from tfimg.errors import FileError, UnfitHost, ValidationBroken, ValidationFailed
+from tfimg.matrix.spec import ImageSpec
 from tfimg.validation.demand import demand
 from tfimg.validation.forms import json_text
 from tfimg.validation.junit import junit
 from tfimg.validation.page import page, rows
-from tfimg.validation.report import CheckResult, Report
+from tfimg.validation.report import CheckResult, Provable, Report
+from tfimg.validation.run import validate
 from tfimg.validation.schema import read_report
 
 
@@ -179,3 +186,17 @@ def test_a_check_that_ends_twice_is_refused() -> None:
 def test_a_report_that_requires_nothing_is_refused() -> None:
     with pytest.raises(FileError, match="required: a run of the suite requires something"):
         read_report(json_text(replace(GREEN, required=())), source="kept.json")
+
+
+# Running the suite
+
+
+@pytest.mark.parametrize("level", ["linked", "validated"])
+def test_the_suite_is_told_the_level_that_is_to_be_shown(level: Provable, specs: Sequence[ImageSpec]) -> None:
+    gpu = next(spec for spec in specs if spec.device == "gpu")
+    engine = FakeEngine(story=[stories.line(stories.suite("a")), Exit(status=1, out_of_memory=False)])
+    report = validate(
+        gpu, {"packages": ""}, image="tf:x", image_digest="sha256:i", suite={}, engine=engine, level=level
+    )
+    (order,) = engine.ran
+    assert json.loads(order.files["/tfimg-validation/facts.json"][0])["level"] == report.aim == level
