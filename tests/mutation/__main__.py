@@ -22,13 +22,11 @@ from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 
-from mutmut.__main__ import setup_source_paths
 from mutmut.configuration import config, reset_config
 from mutmut.mutation.diff_apply import get_diff_for_mutant
 from mutmut.mutation.file_mutation import mutate_file_contents
 from mutmut.mutation.trampoline import set_mutant_under_test
 from mutmut.utils.format_utils import get_mutant_name
-from mutmut.workers.isolation import get_mutant_runner
 
 ROOT = Path(__file__).parents[2]
 EQUIVALENTS = Path(__file__).parent / "equivalents.txt"
@@ -159,6 +157,9 @@ def judge(
     names: Sequence[str], tests_of: Callable[[str], list[str]], seconds: Mapping[str, float], *, jobs: int
 ) -> Iterator[tuple[str, str]]:
     """Run each mutant's tests in a process of its own; yields its name and verdict when that ends."""
+    # Reads mutmut's configuration when it is imported, and so in this folder only.
+    from mutmut.workers.isolation import get_mutant_runner
+
     runner = get_mutant_runner(jobs)
     runner.startup()
     try:
@@ -181,6 +182,8 @@ def judge(
 def judge_all(names: Sequence[str], *, jobs: int) -> dict[str, str]:
     """Judge mutants by the tests of their own package, then what survived by all others that reach it."""
     reaching, seconds = measure(names[0])
+    from mutmut.__main__ import setup_source_paths
+
     setup_source_paths()
     set_mutant_under_test("")
     verdicts = dict.fromkeys(names, SURVIVED)
