@@ -1,0 +1,140 @@
+"""Evidence at its edges: identities of CI jobs by default, and refusals by whole sentences."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from support.inventories import INVENTORY
+from support.memory_registry import MemoryRegistry
+from support.reports import GREEN, result
+from support.signing import OURS
+from support.statements import IMAGE, NOW, ON_GPU, SUBJECT, published, said
+from tfimg.errors import KeyRefused, PolicyUnmet
+from tfimg.evidence.attach import attach
+from tfimg.evidence.keyless import Identity, attach_keyless, offered
+from tfimg.evidence.parts import parts
+from tfimg.evidence.policy import Policy
+from tfimg.evidence.sbom import image_purl
+from tfimg.evidence.statement import Subject, compact
+from tfimg.evidence.verify import verify
+from tfimg.process import CommandFailed, Completed
+
+GITHUB = {
+    "ACTIONS_ID_TOKEN_REQUEST_URL": "https://token.test", "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "secret",
+    "GITHUB_SERVER_URL": "https://github.test", "GITHUB_REPOSITORY": "team/images", "GITHUB_RUN_ID": "7",
+}  # fmt: skip
+GITLAB = {
+    "SIGSTORE_ID_TOKEN": "secret", "CI_SERVER_URL": "https://gitlab.test", "CI_PROJECT_PATH": "team/images",
+}  # fmt: skip
+TARGET = f"{SUBJECT.name}@{IMAGE.digest}"
+
+
+def test_a_github_job_that_names_no_workflow_is_its_repository_in_its_first_attempt() -> None:
+    assert offered(GITHUB) == Identity(
+        platform="GitHub",
+        builder="https://github.test/team/images",
+        invocation="https://github.test/team/images/actions/runs/7/attempts/1",
+    )
+
+
+def test_a_gitlab_job_may_name_another_configuration_and_no_address() -> None:
+    assert offered({**GITLAB, "CI_CONFIG_PATH": "ci/publish.yml"}) == Identity(
+        platform="GitLab",
+        builder="https://gitlab.test/team/images//ci/publish.yml",
+        invocation="https://gitlab.test/team/images",
+    )
+
+
+@pytest.mark.parametrize(
+    ("stderr", "last"),
+    [("first\nlast\n", "last"), ("only", "only"), (" \n", "it said nothing")],
+)
+def test_cosign_s_last_line_is_told_with_both_ways_out(stderr: str, last: str) -> None:
+    def run(argv: Sequence[str], _: float) -> Completed:
+        raise CommandFailed(Completed(argv=tuple(argv), returncode=1, stdout="", stderr=stderr))
+
+    with pytest.raises(KeyRefused) as caught:
+        attach_keyless(TARGET, said(GREEN), run=run)
+    assert caught.value.what == f"cosign attest did not sign {TARGET}: {last}."
+    assert caught.value.next_step == (
+        "Let the job ask for its identity (GitHub: id-token: write), or sign with a key."
+    )
+
+
+@pytest.mark.parametrize(("count", "named"), [(1, "a.0"), (3, "a.0, a.1, a.2"), (4, "a.0, a.1, a.2")])
+def test_at_most_three_failures_are_named(count: int, named: str) -> None:
+    failed = tuple(result(f"a.{number}", "failed", "no") for number in range(count))
+    registry = published(replace(GREEN, results=failed))
+    with pytest.raises(PolicyUnmet, match=f"failed its tests on 2026-01-02: {named}\\. Do not use it"):
+        verify(registry, "2.15", [OURS.verifying], Policy(level="built"), now=NOW)
+
+
+def test_cosign_s_tags_hold_oci_manifests_whose_configuration_lists_their_layers() -> None:
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    statements = said(GREEN)
+    for tag in attach(registry, IMAGE.digest, statements, key=OURS).tags:
+        manifest = registry.manifests[registry.named[tag]].document
+        config = json.loads(registry.blobs[manifest["config"]["digest"]])
+        assert manifest["config"]["mediaType"] == "application/vnd.oci.image.config.v1+json"
+        assert config["rootfs"] == {
+            "type": "layers",
+            "diff_ids": [one["digest"] for one in manifest["layers"]],
+        }
+        for layer in manifest["layers"]:
+            assert layer["size"] == len(registry.blobs[layer["digest"]])
+        if tag.endswith(".att"):
+            assert [layer["annotations"] for layer in manifest["layers"]] == [
+                {"dev.cosignproject.cosign/signature": "", "predicateType": one.predicate_type}
+                for one in statements
+            ]
+
+
+@pytest.mark.parametrize(("count", "more"), [(1, ""), (2, ", and 1 more")])
+def test_the_first_skipped_check_is_named_and_the_others_are_counted(count: int, more: str) -> None:
+    skipped = tuple(result(f"gpu.{number}", "skipped", "no GPU") for number in range(count))
+    report = replace(
+        ON_GPU, results=(*ON_GPU.results, *skipped),
+        required=(*ON_GPU.required, *(one.check for one in skipped)),
+    )  # fmt: skip
+    with pytest.raises(PolicyUnmet) as caught:
+        verify(published(report), "2.15", [OURS.verifying], Policy(level="built"), now=NOW)
+    assert caught.value.what.endswith(
+        f"gpu.0, which it needs: the check was skipped on 2026-01-02 (no GPU){more}."
+    )
+
+
+def test_a_bundle_s_manifest_has_the_empty_configuration() -> None:
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    for referrer in attach(registry, IMAGE.digest, said(GREEN), key=OURS).referrers:
+        config = registry.manifests[referrer.digest].document["config"]
+        assert registry.blobs[config.pop("digest")] == b"{}"
+        assert config == {"mediaType": "application/vnd.oci.empty.v1+json", "size": 2}
+
+
+def test_a_library_of_a_package_and_one_of_nobody_may_have_the_same_name() -> None:
+    libraries = {"/a/libcudnn.so.8": "nvidia-cudnn-cu12", "/b/libcudnn.so.8": None}
+    found = [part for part in parts({**INVENTORY, "libraries": libraries}) if part.kind == "library"]
+    assert [(part.name, part.version, part.paths) for part in found] == [
+        ("libcudnn.so.8", None, ("/b/libcudnn.so.8",)),
+        ("libcudnn.so.8", "8.9.4.25", ("/a/libcudnn.so.8",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "qualifiers"),
+    [("tensorflow", ""), ("team/tensorflow", "?repository_url=team/tensorflow")],
+)
+def test_an_image_without_a_place_has_a_purl_without_one(name: str, qualifiers: str) -> None:
+    assert image_purl(Subject(name=name, digest="sha256:ab")) == f"pkg:oci/tensorflow@sha256:ab{qualifiers}"
+
+
+def test_signed_json_has_one_form() -> None:
+    assert compact({"b": [1, 2], "a": "ß"}) == '{"a":"ß","b":[1,2]}'.encode()
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        compact({"a": float("nan")})
