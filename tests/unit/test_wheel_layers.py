@@ -7,7 +7,6 @@ import io
 import json
 import os
 import random
-import shutil
 import stat
 import subprocess
 import sys
@@ -25,7 +24,7 @@ import zstandard
 from support.wheels import lock_line, record_hash, write_wheel
 from tfimg.cancellation import Cancellation
 from tfimg.cli.parser.images import COMPRESSIONS
-from tfimg.errors import HashMismatchError, Interrupted, LockError
+from tfimg.errors import HashMismatchError, Interrupted
 from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.make import MadeLayer, Source, make, stages
 from tfimg.layers.store import LayerStore
@@ -34,6 +33,7 @@ from tfimg.recipe.layout import SITE, ZSTD_LEVELS, Compression, parts, wheel_lay
 
 Wheel = Callable[..., Path]
 PYTHONS = ("cp39", "cp311")
+Images = dict[str, dict[str, Any]]
 LIBRARY = "tensorflow/libtensorflow_cc.so.2"
 
 
@@ -41,6 +41,11 @@ LIBRARY = "tensorflow/libtensorflow_cc.so.2"
 def wheel(tmp_path: Path) -> Wheel:
     """Writes a wheel of files, with its RECORD."""
     return partial(write_wheel, tmp_path)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LayerStore:
+    return LayerStore(folder=tmp_path / "store")
 
 
 def opened(file: Path) -> tarfile.TarFile:
@@ -54,6 +59,10 @@ def content(archive: tarfile.TarFile) -> dict[str, bytes]:
         for member in archive
         if member.isfile()
     }
+
+
+def stored(store: LayerStore, blob: Blob) -> dict[str, bytes]:
+    return content(opened(store.blobs / blob.digest[7:]))
 
 
 def packed(wheel: Path, folder: Path, *shared: str) -> tuple[tarfile.TarFile, tarfile.TarFile]:
@@ -271,7 +280,7 @@ def locked(files: Mapping[str, Path]) -> dict[str, str]:
 
 
 @pytest.fixture
-def images(wheel: Wheel, tmp_path: Path) -> dict[str, dict[str, Any]]:
+def images(wheel: Wheel, tmp_path: Path) -> Images:
     """Locks and wheels of one release for two Pythons."""
     cudnn = wheel("cudnn", {"nvidia/cudnn/lib/libcudnn.so.9": b"cudnn" * 1000, "nvidia/__init__.py": b""})
     found = {}
@@ -305,7 +314,7 @@ def made(
 
 
 def test_layers_for_another_python_are_the_same_bytes_where_they_can_be(
-    images: dict[str, dict[str, Any]], tmp_path: Path
+    images: Images, tmp_path: Path
 ) -> None:
     first, second = (made(images[tag], LayerStore(folder=tmp_path / tag)) for tag in PYTHONS)
     names = ["cudnn", "tensorflow", "tensorflow-python", "packages"]
@@ -314,13 +323,8 @@ def test_layers_for_another_python_are_the_same_bytes_where_they_can_be(
     assert same == [True, True, False, False]
 
 
-def test_making_them_again_gives_the_same_bytes(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    first, second = (made(images["cp39"], LayerStore(folder=tmp_path / name)) for name in "ab")
-    assert [one.blob for one in first] == [one.blob for one in second]
-
-
-def test_what_the_store_has_is_not_made_again(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    store, events = LayerStore(folder=tmp_path / "store"), list[Any]()
+def test_what_the_store_has_is_not_made_again(images: Images, store: LayerStore) -> None:
+    events = list[Any]()
     made(images["cp39"], store)
     again = made({**images["cp39"], "wheels": ()}, store, events)
     assert {event for _, event in events} == {"cached"}
@@ -328,25 +332,16 @@ def test_what_the_store_has_is_not_made_again(images: dict[str, dict[str, Any]],
     assert not list((store.folder / "wheels").iterdir())
 
 
-def test_what_another_python_s_wheel_gave_is_taken(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    store = LayerStore(folder=tmp_path / "store")
+def test_what_another_python_s_wheel_gave_is_taken(images: Images, store: LayerStore) -> None:
     made(images["cp39"], store)
     shared = {one.layer.name: one.blob for one in made(images["cp311"], store)}
-    assert content(opened(store.blobs / shared["tensorflow"].digest[7:])) == {
-        f"{SITE}/{LIBRARY}": b"library" * 1000
-    }
-    assert (
-        content(opened(store.blobs / shared["tensorflow-python"].digest[7:]))[
-            f"{SITE}/tensorflow/own.cp311.so"
-        ]
-        == b"cp311"
-    )
+    assert stored(store, shared["tensorflow"]) == {f"{SITE}/{LIBRARY}": b"library" * 1000}
+    assert stored(store, shared["tensorflow-python"])[f"{SITE}/tensorflow/own.cp311.so"] == b"cp311"
 
 
 def test_what_another_python_s_wheel_gave_is_taken_in_its_own_compression_only(
-    images: dict[str, dict[str, Any]], tmp_path: Path
+    images: Images, store: LayerStore
 ) -> None:
-    store = LayerStore(folder=tmp_path / "store")
     made(images["cp39"], store)
     kinds = {
         one.blob.media_type.rpartition("+")[2] for one in made(images["cp311"], store, compression="gzip")
@@ -355,23 +350,19 @@ def test_what_another_python_s_wheel_gave_is_taken_in_its_own_compression_only(
 
 
 def test_a_library_with_other_content_is_not_taken_from_another_python_s_wheel(
-    wheel: Wheel, tmp_path: Path
+    wheel: Wheel, store: LayerStore
 ) -> None:
-    store = LayerStore(folder=tmp_path / "store")
     digests = set()
     for tag, library in (("cp39", b"one"), ("cp311", b"two")):
         file = wheel("tensorflow", {LIBRARY: library, "tensorflow/__init__.py": b""}, tag=tag)
         image = {"lock": locked({"tensorflow": file}), "wheels": (file,)}
         shared = made(image, store)[0].blob
-        assert content(opened(store.blobs / shared.digest[7:])) == {f"{SITE}/{LIBRARY}": library}
+        assert stored(store, shared) == {f"{SITE}/{LIBRARY}": library}
         digests.add(shared.digest)
     assert len(digests) == 2
 
 
-def test_a_fresh_build_takes_no_layer_from_the_store(
-    images: dict[str, dict[str, Any]], tmp_path: Path
-) -> None:
-    store = LayerStore(folder=tmp_path / "store")
+def test_a_fresh_build_takes_no_layer_from_the_store(images: Images, store: LayerStore) -> None:
     first = made(images["cp39"], store)
     for one in first:
         (store.blobs / one.blob.digest[7:]).write_bytes(b"spoiled")
@@ -382,9 +373,8 @@ def test_a_fresh_build_takes_no_layer_from_the_store(
 
 
 def test_one_of_two_layers_is_made_again_when_only_the_other_is_left(
-    images: dict[str, dict[str, Any]], tmp_path: Path
+    images: Images, store: LayerStore
 ) -> None:
-    store = LayerStore(folder=tmp_path / "store")
     first = made(images["cp39"], store)
     for lost in first[1:3]:
         (store.blobs / lost.blob.digest[7:]).unlink()
@@ -393,10 +383,7 @@ def test_one_of_two_layers_is_made_again_when_only_the_other_is_left(
         assert (store.blobs / lost.blob.digest[7:]).exists()
 
 
-def test_making_layers_removes_what_a_killed_build_left(
-    images: dict[str, dict[str, Any]], tmp_path: Path
-) -> None:
-    store = LayerStore(folder=tmp_path / "store")
+def test_making_layers_removes_what_a_killed_build_left(images: Images, store: LayerStore) -> None:
     store.prepare()
     (store.folder / "layer-0").touch()
     os.utime(store.folder / "layer-0", (0, 0))
@@ -404,8 +391,7 @@ def test_making_layers_removes_what_a_killed_build_left(
     assert not (store.folder / "layer-0").exists()
 
 
-def test_a_layer_without_files_is_in_no_stage(wheel: Wheel, tmp_path: Path) -> None:
-    store = LayerStore(folder=tmp_path / "store")
+def test_a_layer_without_files_is_in_no_stage(wheel: Wheel, store: LayerStore) -> None:
     file = wheel("tensorflow", {"tensorflow/__init__.py": b""}, tag="cp39")
     empty, code = made({"lock": locked({"tensorflow": file}), "wheels": (file,)}, store)
     assert (empty.blob.files, code.blob.files > 0) == (0, True)
@@ -414,8 +400,7 @@ def test_a_layer_without_files_is_in_no_stage(wheel: Wheel, tmp_path: Path) -> N
         assert [one["digest"] for one in manifest["layers"]] == [code.blob.digest]
 
 
-def test_the_stages_are_images_of_an_oci_layout(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    store = LayerStore(folder=tmp_path / "store")
+def test_the_stages_are_images_of_an_oci_layout(images: Images, store: LayerStore) -> None:
     layers = made(images["cp39"], store)
     found = stages(layers, store)
     assert set(found) == {"wheels", "code"}
@@ -429,15 +414,8 @@ def test_the_stages_are_images_of_an_oci_layout(images: dict[str, dict[str, Any]
         assert config["rootfs"]["diff_ids"] == [one.blob.diff_id for one in expected]
 
 
-def test_a_wheel_that_nobody_has_stops_everything(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    store = LayerStore(folder=tmp_path / "store")
-    with pytest.raises(LockError, match=r"no tensorflow 1\.0 with sha256"):
-        made({**images["cp39"], "wheels": images["cp39"]["wheels"][:1]}, store)
-    assert not list(store.folder.glob("layer-*"))
-
-
-def test_two_at_once_make_each_layer_once(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    store, events = LayerStore(folder=tmp_path / "store"), list[Any]()
+def test_two_at_once_make_each_layer_once(images: Images, store: LayerStore) -> None:
+    events = list[Any]()
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: made(images["cp39"], store, events), range(2))
     assert [one.blob for one in first] == [one.blob for one in second]
@@ -446,13 +424,13 @@ def test_two_at_once_make_each_layer_once(images: dict[str, dict[str, Any]], tmp
     )
 
 
-def test_a_wheel_that_two_images_need_is_taken_from_neither(wheel: Wheel, tmp_path: Path) -> None:
+def test_a_wheel_that_two_images_need_is_taken_from_neither(wheel: Wheel, store: LayerStore) -> None:
     """One image has all its wheels and is about to pack them when the other, which has one of them too, is done."""
     both, *own = (wheel(name, {f"{name}/__init__.py": b""}, tag="cp39") for name in ("both", "one", "other"))
     images = [
         {"lock": {"packages": lock_line(both) + lock_line(file)}, "wheels": (both, file)} for file in own
     ]
-    store, done = LayerStore(folder=tmp_path / "store"), list[Any]()
+    done = list[Any]()
 
     def meanwhile(_layer: str, state: str, _seconds: float) -> None:
         if state == "started":
@@ -465,25 +443,12 @@ def test_a_wheel_that_two_images_need_is_taken_from_neither(wheel: Wheel, tmp_pa
     assert not list((store.folder / "wheels").iterdir())
 
 
-def test_what_is_cancelled_stops_and_leaves_nothing_half_made(
-    images: dict[str, dict[str, Any]], tmp_path: Path
-) -> None:
-    store, cancellation = LayerStore(folder=tmp_path / "store"), Cancellation()
+def test_what_is_cancelled_stops_and_leaves_nothing_half_made(images: Images, store: LayerStore) -> None:
+    cancellation = Cancellation()
     cancellation.cancel()
     with cancellation.covering(), pytest.raises(Interrupted):
         made(images["cp39"], store)
     assert not list(store.folder.glob("layer-*"))
-
-
-def test_the_store_forgets_what_was_used_longest_ago(
-    images: dict[str, dict[str, Any]], tmp_path: Path
-) -> None:
-    store = LayerStore(folder=tmp_path / "store")
-    made(images["cp39"], store)
-    store.prune(limit=0)
-    assert not list(store.blobs.iterdir())
-    assert [one.seconds is None for one in made(images["cp39"], store)] == [False] * 4
-    shutil.rmtree(store.folder)
 
 
 def test_a_lock_s_parts_lie_in_the_order_in_which_they_are_shared() -> None:
