@@ -19,6 +19,7 @@ from packaging.version import Version
 
 from support.cli import CliResult
 from support.http_server import AnyMethod, Server, serving
+from support.paths import DATA
 from support.surveys import agreeing
 from tfimg.cli import main
 from tfimg.errors import NetworkError
@@ -27,7 +28,7 @@ from tfimg.matrix.schema import Matrix
 from tfimg.proof.index import BUILD_INFO, Index, IndexedWheel
 from tfimg.proof.survey import Survey, Wheel
 
-BASE = (Path(__file__).parents[1] / "data" / "matrix" / "base.yaml").read_text()
+BASE = (DATA / "matrix" / "base.yaml").read_text()
 MATRIX = (
     BASE.replace(
         "packages: {cpu: tensorflow-cpu, tpu: tensorflow-tpu}",
@@ -63,12 +64,8 @@ def archive(requires: tuple[str, ...], build: Mapping[str, Any] | None, *, balla
 
 
 def metadata(requires: tuple[str, ...]) -> str:
-    return "".join(
-        (
-            "Metadata-Version: 2.1\nName: tensorflow\nVersion: 1\n",
-            *(f"Requires-Dist: {one}\n" for one in requires),
-        )
-    )
+    lines = [f"Requires-Dist: {one}\n" for one in requires]
+    return "".join(["Metadata-Version: 2.1\nName: tensorflow\nVersion: 1\n", *lines])
 
 
 @dataclass
@@ -245,16 +242,13 @@ def test_of_a_big_wheel_only_the_end_is_fetched(served: Served, index: Index) ->
     assert {*served.asked[1:]} == {f"/files/{NAME}"}
 
 
-@pytest.mark.parametrize("build", [True, False])
-def test_a_wheel_without_build_information_has_none(build: bool, served: Served, index: Index) -> None:
-    served.files["tensorflow"] = [File(NAME, archive(("numpy",), None))]
+@pytest.mark.parametrize(("requires", "build"), [(("numpy",), True), (("numpy",), False), ((), False)])
+def test_a_wheel_may_have_no_build_information_and_require_nothing(
+    requires: tuple[str, ...], build: bool, served: Served, index: Index
+) -> None:
+    served.files["tensorflow"] = [File(NAME, archive(requires, None))]
     facts = index.facts(only(index.wheels("tensorflow")), build=build)
-    assert (facts.requires, facts.build) == (("numpy",), None)
-
-
-def test_a_wheel_that_requires_nothing_is_no_mistake(served: Served, index: Index) -> None:
-    served.files["tensorflow"] = [File(NAME, archive((), None))]
-    assert index.facts(only(index.wheels("tensorflow")), build=False).requires == ()
+    assert (facts.requires, facts.build) == (requires, None)
 
 
 def spoilt(**members: str) -> bytes:
@@ -389,24 +383,25 @@ def test_a_proxy_is_asked_but_for_the_hosts_that_need_none(served: Served) -> No
 # From here on: `tfimg matrix check` and `sync`, end to end.
 
 
+Run = Callable[..., CliResult]
+
+
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    """A small workspace."""
+def matrix_file(tmp_path: Path) -> Path:
+    """The matrix of a small workspace."""
     (tmp_path / "images").mkdir()
-    (tmp_path / "matrix.yaml").write_text(MATRIX)
-    return tmp_path
+    file = tmp_path / "matrix.yaml"
+    file.write_text(MATRIX)
+    return file
 
 
 @pytest.fixture
-def tfimg(served: Served, workspace: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., CliResult]:
-    def run(*argv: str) -> CliResult:
-        environ = {
-            "PATH": os.defpath,
-            "HOME": str(workspace),
-            "UV_DEFAULT_INDEX": f"{served.url}/simple",
-            "TFIMG_WORKSPACE": str(workspace),
-        }
-        code = main(argv, environ)
+def tfimg(served: Served, matrix_file: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    folder = str(matrix_file.parent)
+
+    def run(*argv: str, **environ: str) -> CliResult:
+        index = {"UV_DEFAULT_INDEX": f"{served.url}/simple"}
+        code = main(argv, {"PATH": os.defpath, "HOME": folder, "TFIMG_WORKSPACE": folder, **index, **environ})
         return CliResult(code, *capsys.readouterr())
 
     return run
@@ -434,25 +429,26 @@ def _file(wheel: Wheel) -> File:
     return File(wheel.filename, b"", uploaded, metadata=metadata(wheel.requires))
 
 
-def test_check_agrees_with_an_index_that_agrees(served: Served, tfimg: Callable[..., CliResult]) -> None:
+@pytest.fixture
+def agreed(served: Served) -> Served:
+    """An index that agrees with the matrix."""
     publish(served, agreeing(small()))
+    return served
+
+
+def test_check_agrees_with_an_index_that_agrees(agreed: Served, tfimg: Run) -> None:
     ended = tfimg("matrix", "check")
     assert ended.code == 0, ended.stderr
     lines = ended.stdout.splitlines()
-    assert lines[0].split() == [
-        "ROW", "IS", "RELEASE", "RELEASED", "PYTHONS", "NUMPY", "KERAS", "CUDA", "CUDNN", "ARCHITECTURES",
-        "LIBRARIES", "TPU",
-    ]  # fmt: skip
+    heads = "ROW IS RELEASE RELEASED PYTHONS NUMPY KERAS CUDA CUDNN ARCHITECTURES LIBRARIES TPU"
+    assert lines[0].split() == heads.split()
     assert lines[1].startswith("rows[0]  2.15.0, 2.15.1  2 agree")
     assert lines[-1] == "20 wheels read, 46 facts compared."
     assert "20 of 20 wheels read" in ended.stderr
 
 
-def test_check_names_row_and_field_of_a_disagreement(
-    served: Served, tfimg: Callable[..., CliResult], workspace: Path
-) -> None:
-    publish(served, agreeing(small()))
-    (workspace / "matrix.yaml").write_text(MATRIX.replace('cuda: "12.2"', 'cuda: "12.1"', 1))
+def test_check_names_row_and_field_of_a_disagreement(agreed: Served, tfimg: Run, matrix_file: Path) -> None:
+    matrix_file.write_text(MATRIX.replace('cuda: "12.2"', 'cuda: "12.1"', 1))
     ended = tfimg("matrix", "check")
     assert ended.code == 30
     assert "1 of 1 wrong" in ended.stdout
@@ -464,47 +460,27 @@ def test_check_names_row_and_field_of_a_disagreement(
     found, error = tfimg("matrix", "check", "--json").documents
     (row,) = [row for row in found["rows"] if row["row"] == 0]
     assert row["tensorflow"] == ["2.15.0", "2.15.1"]
+    told = "the matrix has 12.1, the index 12.2"
     assert [one for one in row["findings"] if one["verdict"] != "agrees"] == [
-        {
-            "path": "rows[0].gpu.cuda",
-            "field": "cuda",
-            "verdict": "disagrees",
-            "told": "the matrix has 12.1, the index 12.2",
-        }
+        {"path": "rows[0].gpu.cuda", "field": "cuda", "verdict": "disagrees", "told": told}
     ]
     assert (error["error"], error["exit_code"]) == ("Disagreement", 30)
 
 
-def test_the_index_is_reached_as_the_environment_says(
-    served: Served, workspace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    publish(served, agreeing(small()))
-    environ = {
-        "PATH": os.defpath,
-        "HOME": str(workspace),
-        "UV_DEFAULT_INDEX": f"{served.url}/simple",
-        "TFIMG_WORKSPACE": str(workspace),
-        "HTTP_PROXY": "http://127.0.0.1:9",
-        "NO_PROXY": "127.0.0.1",
-    }
-    assert main(["matrix", "check", "2.16"], environ) == 0, capsys.readouterr().err
+def test_the_index_is_reached_as_the_environment_says(agreed: Served, tfimg: Run) -> None:
+    ended = tfimg("matrix", "check", "2.16", HTTP_PROXY="http://127.0.0.1:9", NO_PROXY="127.0.0.1")
+    assert ended.code == 0, ended.stderr
 
 
-def test_check_of_one_release_reads_its_row_as_a_whole(
-    served: Served, tfimg: Callable[..., CliResult]
-) -> None:
-    publish(served, agreeing(small()))
+def test_check_of_one_release_reads_its_row_as_a_whole(agreed: Served, tfimg: Run) -> None:
     ended = tfimg("matrix", "check", "2.15.1", "--json")
     (found,) = ended.documents
     assert (ended.code, found["wheels"], found["missing"]) == (0, 14, [])
     assert [row["row"] for row in found["rows"]] == [0]
 
 
-def test_check_of_an_index_without_days_says_so_and_agrees(
-    served: Served, tfimg: Callable[..., CliResult]
-) -> None:
-    publish(served, agreeing(small()))
-    served.form = HTML
+def test_check_of_an_index_without_days_says_so_and_agrees(agreed: Served, tfimg: Run) -> None:
+    agreed.form = HTML
     ended = tfimg("matrix", "check", "2.16")
     assert ended.code == 0, ended.stderr
     assert "1 not stated" in ended.stdout
@@ -515,20 +491,16 @@ def test_check_of_an_index_without_days_says_so_and_agrees(
 def behind(served: Served) -> None:
     """An index with 2.16.2, which is like 2.16.1 and which the matrix lacks."""
     survey = agreeing(small())
-    newer = tuple(
-        replace(
-            wheel,
-            version=Version("2.16.2"),
-            uploaded=date(2024, 6, 28),
-            filename=wheel.filename.replace("2.16.1", "2.16.2"),
-        )
+    version, uploaded = Version("2.16.2"), date(2024, 6, 28)
+    newer = (
+        replace(wheel, version=version, uploaded=uploaded, filename=wheel.filename.replace("6.1", "6.2"))
         for wheel in survey.wheels
         if wheel.version == Version("2.16.1")
     )
     publish(served, replace(survey, wheels=(*survey.wheels, *newer)))
 
 
-def test_check_names_a_release_that_the_matrix_lacks(behind: None, tfimg: Callable[..., CliResult]) -> None:
+def test_check_names_a_release_that_the_matrix_lacks(behind: None, tfimg: Run) -> None:
     ended = tfimg("matrix", "check", "2.16")
     assert ended.code == 30
     assert ended.stderr.endswith(
@@ -541,8 +513,7 @@ def test_check_names_a_release_that_the_matrix_lacks(behind: None, tfimg: Callab
     assert (found["missing"], found["rows"], error["exit_code"]) == (["2.16.2"], [], 30)
 
 
-def test_a_release_that_neither_has_is_told(served: Served, tfimg: Callable[..., CliResult]) -> None:
-    publish(served, agreeing(small()))
+def test_a_release_that_neither_has_is_told(agreed: Served, tfimg: Run) -> None:
     ended = tfimg("matrix", "check", "2.15", "2.99")
     assert (ended.code, ended.stderr.splitlines()[-1]) == (
         40,
@@ -552,9 +523,7 @@ def test_a_release_that_neither_has_is_told(served: Served, tfimg: Callable[...,
 
 
 @pytest.mark.parametrize("command", ["check", "sync"])
-def test_an_index_without_tensorflow_is_told(
-    command: str, served: Served, tfimg: Callable[..., CliResult]
-) -> None:
+def test_an_index_without_tensorflow_is_told(command: str, tfimg: Run) -> None:
     """A wrong address answers 404 to everything: no fact would be right."""
     ended = tfimg("matrix", command)
     # What stands before it is about the machine's own settings.
@@ -566,19 +535,21 @@ def test_an_index_without_tensorflow_is_told(
     )
 
 
+COMPLETE = "The matrix has every release of the package index.\n"
+
+
 def test_sync_finds_nothing_to_do_where_nothing_is_missing(
-    served: Served, tfimg: Callable[..., CliResult], workspace: Path
+    agreed: Served, tfimg: Run, matrix_file: Path
 ) -> None:
-    publish(served, agreeing(small()))
     for options in ((), ("--check",)):
         ended = tfimg("matrix", "sync", *options)
-        assert (ended.code, ended.stdout) == (0, "The matrix has every release of the package index.\n")
+        assert (ended.code, ended.stdout) == (0, COMPLETE)
     assert tfimg("matrix", "sync", "--json").documents == [{"missing": [], "difference": ""}]
-    assert (workspace / "matrix.yaml").read_text() == MATRIX
+    assert matrix_file.read_text() == MATRIX
 
 
 def test_sync_shows_what_it_would_add_and_with_check_writes_nothing(
-    behind: None, tfimg: Callable[..., CliResult], workspace: Path
+    behind: None, tfimg: Run, matrix_file: Path
 ) -> None:
     ended = tfimg("matrix", "sync", "--check")
     assert ended.code == 7
@@ -593,33 +564,24 @@ def test_sync_shows_what_it_would_add_and_with_check_writes_nothing(
     assert ended.stderr.endswith(
         "tfimg: The matrix lacks 2.16.2. Run `tfimg matrix sync`, and confirm what it marks.\n"
     )
-    assert (workspace / "matrix.yaml").read_text() == MATRIX
-
-
-def test_what_sync_writes_is_complete_and_agrees(
-    behind: None, tfimg: Callable[..., CliResult], workspace: Path
-) -> None:
-    ended = tfimg("matrix", "sync", "--json")
-    assert (ended.code, ended.stderr) == (0, "")
-    (document,) = ended.documents
-    assert document["missing"] == ["2.16.2"]
-    assert '+      - version: "2.16.2"\n' in document["difference"]
-    assert tfimg("matrix", "sync").stdout == "The matrix has every release of the package index.\n"
-    assert tfimg("matrix", "check").code == 0
-    assert [path.name for path in workspace.iterdir() if path.is_file()] == ["matrix.yaml"]
-
-
-def test_sync_says_what_is_to_be_done_with_what_it_wrote(
-    behind: None, tfimg: Callable[..., CliResult], workspace: Path
-) -> None:
+    assert matrix_file.read_text() == MATRIX
     ended = tfimg("matrix", "sync")
     assert ended.code == 0
     assert ended.stderr.endswith("matrix.yaml has 2.16.2 now: confirm what is marked, then `tfimg lock`.\n")
 
 
-def test_what_sync_cannot_complete_is_told_by_path(
-    served: Served, tfimg: Callable[..., CliResult], workspace: Path
-) -> None:
+def test_what_sync_writes_is_complete_and_agrees(behind: None, tfimg: Run, matrix_file: Path) -> None:
+    ended = tfimg("matrix", "sync", "--json")
+    assert (ended.code, ended.stderr) == (0, "")
+    (document,) = ended.documents
+    assert document["missing"] == ["2.16.2"]
+    assert '+      - version: "2.16.2"\n' in document["difference"]
+    assert tfimg("matrix", "sync").stdout == COMPLETE
+    assert tfimg("matrix", "check").code == 0
+    assert [path for path in matrix_file.parent.iterdir() if path.is_file()] == [matrix_file]
+
+
+def test_what_sync_cannot_complete_is_told_by_path(served: Served, tfimg: Run) -> None:
     """A release whose only wheel stands for one that is not there."""
     survey = agreeing(small())
     stub = next(
