@@ -19,7 +19,7 @@ from packaging.version import Version
 
 from support.cli import CliResult
 from support.http_server import AnyMethod, Server, serving
-from support.paths import DATA
+from support.matrix_edits import GOOD
 from support.surveys import agreeing
 from tfimg.cli import main
 from tfimg.errors import NetworkError
@@ -28,9 +28,8 @@ from tfimg.matrix.schema import Matrix
 from tfimg.proof.index import BUILD_INFO, Index, IndexedWheel
 from tfimg.proof.survey import Survey, Wheel
 
-BASE = (DATA / "matrix" / "base.yaml").read_text()
 MATRIX = (
-    BASE.replace(
+    GOOD.replace(
         "packages: {cpu: tensorflow-cpu, tpu: tensorflow-tpu}",
         "packages: {cpu: tensorflow-cpu, gpu: tensorflow, tpu: tensorflow-tpu}",
     )

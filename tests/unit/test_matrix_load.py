@@ -2,54 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import date
-from typing import NamedTuple
 
 import pytest
 
-from support.paths import DATA
+from support.matrix_edits import FOLDER, GOOD, MatrixEdit, read_edits
 from tfimg.errors import MatrixError
 from tfimg.matrix.load import parse_matrix, path
 
-FOLDER = DATA / "matrix"
-GOOD = (FOLDER / "base.yaml").read_text()
 TODAY = date(2024, 6, 1)
-
-
-class BadMatrix(NamedTuple):
-    """One paragraph of problems.txt: edits of the good matrix, and what is said about the result.
-
-    Edits are as `diff` writes them. A matrix without edits is a file of its own.
-    """
-
-    name: str
-    edits: str
-    problems: list[str]
-
-    def text(self) -> str:
-        if not self.edits:
-            return (FOLDER / f"{self.name}.yaml").read_text()
-        text = GOOD
-        for edit in self.edits.split("\n@@\n"):
-            lines = edit.split("\n")
-            old, new = (
-                "".join(f"{line[1:]}\n" for line in lines if line[0] in signs) for signs in (" -", " +")
-            )
-            assert text.count(old) == 1, f"{old!r} is not in the text once"
-            text = text.replace(old, new)
-        return text
-
-
-def bad_matrices() -> Iterator[BadMatrix]:
-    for paragraph in (FOLDER / "problems.txt").read_text().strip().split("\n\n"):
-        title, *lines = paragraph.split("\n")
-        edits = "\n".join(line for line in lines if not line.startswith("! "))
-        told = [line.removeprefix("! ") for line in lines if line.startswith("! ")]
-        yield BadMatrix(title.removeprefix("# "), edits, told)
-
-
-BAD = list(bad_matrices())
+BAD = list(read_edits("problems.txt"))
 
 
 def problems(text: str, *, today: date = TODAY) -> list[str]:
@@ -59,8 +21,8 @@ def problems(text: str, *, today: date = TODAY) -> list[str]:
 
 
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.name)
-def test_every_problem_is_told_by_its_path_and_all_at_once(bad: BadMatrix) -> None:
-    assert problems(bad.text()) == bad.problems
+def test_every_problem_is_told_by_its_path_and_all_at_once(bad: MatrixEdit) -> None:
+    assert problems(bad.text()) == bad.told
 
 
 def test_every_file_beside_the_good_one_is_bad() -> None:

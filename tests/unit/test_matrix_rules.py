@@ -6,17 +6,16 @@ from datetime import date, timedelta
 
 import pytest
 
-from support.paths import DATA
+from support.matrix_edits import GOOD
 from tfimg.errors import MatrixError
 from tfimg.matrix.load import parse_matrix
 
-TEXT = (DATA / "matrix" / "base.yaml").read_text()
 TODAY = date(2024, 6, 1)
 
 
 def problems(*changes: tuple[str, str], today: date = TODAY) -> list[str]:
     """What the rules say of the good matrix with some of its text replaced."""
-    text = TEXT
+    text = GOOD
     for old, new in changes:
         assert text.count(old) == 1, f"{old!r} is not in the text once"
         text = text.replace(old, new)

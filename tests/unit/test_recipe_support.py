@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
-from pathlib import Path
 
 import pytest
 
+from support.matrix_edits import GOOD
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand
@@ -38,7 +38,6 @@ from tfimg.recipe.support_text import (
     with_table,
 )
 
-BASE = Path(__file__).parents[1] / "data" / "matrix" / "base.yaml"
 STATUSES = {
     "2.15.0-cpu-py3.9": Status(level="linked", date="2024-05-02"),
     "2.15.1-cpu-py3.11": Status(level="validated", date="2024-05-01"),
@@ -50,7 +49,7 @@ STATUSES = {
 
 @pytest.fixture
 def small() -> Matrix:
-    return parse_matrix(BASE.read_text(), source="base.yaml", today=date(2024, 6, 1))
+    return parse_matrix(GOOD, source="base.yaml", today=date(2024, 6, 1))
 
 
 @pytest.fixture

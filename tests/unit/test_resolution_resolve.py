@@ -14,74 +14,16 @@ from tfimg.matrix.spec import ImageSpec
 from tfimg.resolution.request import EXAMPLES, find_platform, quoted, version_matcher
 from tfimg.resolution.resolve import resolve, select
 
-MEANT = [
-    # TensorFlow
-    ("", "2.21.0-cpu-py3.11"),
-    ("--tf latest", "2.21.0-cpu-py3.11"),
-    ("--tf 2", "2.21.0-cpu-py3.11"),
-    ("--tf 2.15", "2.15.1-cpu-py3.11"),
-    ("--tf 2.15.0", "2.15.0-cpu-py3.11"),
-    ("--tf 2.15.0.post1", "2.15.0.post1-cpu-py3.11"),
-    ("--tf 2.15.post1", "2.15.0.post1-cpu-py3.11"),
-    ("--tf 2.15.1", "2.15.1-cpu-py3.11"),
-    ("--tf '>=2.15,<2.17'", "2.16.2-cpu-py3.11"),
-    ("--tf '>= 2.15, < 2.17'", "2.16.2-cpu-py3.11"),
-    ("--tf '<2.16'", "2.15.1-cpu-py3.11"),
-    ("--tf '~=2.18.0'", "2.18.1-cpu-py3.11"),
-    ("--tf '==2.15.*'", "2.15.1-cpu-py3.11"),
-    ("--tf ==2.15", "2.15.0-cpu-py3.11"),
-    ("--tf '!=2.21.0'", "2.20.0-cpu-py3.11"),
-    # Python
-    ("--tf 2.15 --python 3.9", "2.15.1-cpu-py3.9"),
-    ("--tf 2.15 --python latest", "2.15.1-cpu-py3.11"),
-    ("--tf 2.15 --python '!=3.11'", "2.15.1-cpu-py3.10"),
-    ("--tf latest --python 3.9", "2.20.0-cpu-py3.9"),
-    ("--python 3.8", "2.13.1-cpu-py3.8"),
-    ("--python '>=3.12'", "2.21.0-cpu-py3.13"),
-    ("--python 3", "2.21.0-cpu-py3.11"),
-    # device, CUDA, cuDNN
-    ("--device tpu", "2.20.0-tpu-py3.11"),
-    ("--tf 2.19 --device tpu --python 3.12", "2.19.1-tpu-py3.12"),
-    ("--tf 2.15 --device gpu", "2.15.1-cuda12.2-py3.11"),
-    ("--tf 2.15 --cuda 12", "2.15.1-cuda12.2-py3.11"),
-    ("--tf 2.15 --cuda 12.2 --python 3.9", "2.15.1-cuda12.2-py3.9"),
-    ("--cuda 12.3", "2.17.1-cuda12.3-py3.11"),
-    ("--cuda 11", "2.14.1-cuda11.8-py3.11"),
-    ("--cuda '<12.3'", "2.15.1-cuda12.2-py3.11"),
-    ("--cuda latest", "2.21.0-cuda12.5-py3.11"),
-    ("--cudnn 8", "2.17.1-cuda12.3-py3.11"),
-    ("--cudnn 8.9.4", "2.15.1-cuda12.2-py3.11"),
-    ("--cudnn 8.6.0.163", "2.13.1-cuda11.8-py3.11"),
-    ("--cudnn '>=9.3'", "2.21.0-cuda12.5-py3.11"),
-    ("--cudnn '<9' --cuda 12.2", "2.15.1-cuda12.2-py3.11"),
-    # platform
-    ("--platform arm64", "2.21.0-cpu-py3.11-arm64"),
-    ("--platform x86_64", "2.21.0-cpu-py3.11"),
-    ("--tf '>=2.15,<2.15.1' --platform arm64", "2.15.0-cpu-py3.11-arm64"),
-    ("--tf '>=2.11,<2.12' --platform arm64 --python 3.7", "2.11.0-cpu-py3.7-arm64"),
-    # driver: 525.60.13 for CUDA 12, 450.80.02 for CUDA 11
-    ("--driver 450.80.02", "2.14.1-cuda11.8-py3.11"),
-    ("--driver 525.60.12", "2.14.1-cuda11.8-py3.11"),
-    ("--driver 525.60.13", "2.21.0-cuda12.5-py3.11"),
-    ("--driver 580", "2.21.0-cuda12.5-py3.11"),
-    # GPU
-    ("--gpu T4", "2.21.0-cuda12.5-py3.11"),
-    ("--gpu sm_75", "2.21.0-cuda12.5-py3.11"),
-    ("--gpu M40", "2.16.2-cuda12.3-py3.11"),
-    ("--gpu K80", "2.14.1-cuda11.8-py3.11"),
-    # together
-    ("--gpu K80 --driver 450.80.02 --python 3.10", "2.14.1-cuda11.8-py3.10"),
-    ("--gpu T4 --driver 470.57 --cudnn 8.6", "2.13.1-cuda11.8-py3.11"),
-    ("--gpu H100 --driver 525.60.13 --cuda 11", "2.14.1-cuda11.8-py3.11"),
-    ("--gpu H100 --driver 535.54.03 --cuda 12.2", "2.15.1-cuda12.2-py3.11"),
-    ("--gpu L4 --driver 525.60.13 --cuda 12.2", "2.15.1-cuda12.2-py3.11"),
-    ("--gpu 'GTX 980' --cudnn 8.9.7.29", "2.16.2-cuda12.3-py3.11"),
-    ("--tf latest --python 3.9 --driver 535 --gpu A100 --cudnn 9 --cuda 12 --device gpu --platform amd64",
-     "2.20.0-cuda12.5-py3.9"),
-]  # fmt: skip
+
+def requests() -> Iterator[tuple[str, str]]:
+    """The lines of the file: the image that is meant, and what is typed."""
+    for line in (DATA / "requests.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            identifier, _, options = line.partition(" ")
+            yield options.strip(), identifier
 
 
-@pytest.mark.parametrize(("options", "identifier"), MEANT)
+@pytest.mark.parametrize(("options", "identifier"), list(requests()))
 def test_a_request_means_one_image(
     options: str, identifier: str, matrix: Matrix, specs: Sequence[ImageSpec]
 ) -> None:
