@@ -8,10 +8,12 @@ import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import cast
 
-from support.http_server import serving
+from support.http_server import AnyMethod, Server, serving
+
+PAGE = "vnd.pypi.simple.v1+json"
 
 
 def write_wheel(
@@ -50,23 +52,15 @@ def lock_line(wheel: Path) -> str:
     return f"{wheel.name.partition('-')[0]}==1.0 --hash=sha256:{sha256(wheel)}\n"
 
 
-class _IndexHandler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def do_GET(self) -> None:
-        content = self.server.subject.get(self.path)  # type: ignore[attr-defined]
+class _IndexHandler(AnyMethod):
+    def answer(self) -> None:
+        content = cast("Server", self.server).subject.get(self.path)
+        page = self.path.endswith("/")
         self.send_response(404 if content is None else 200)
-        kind = (
-            "application/vnd.pypi.simple.v1+json" if self.path.endswith("/") else "application/octet-stream"
-        )
-        self.send_header("Content-Type", kind)
+        self.send_header("Content-Type", f"application/{PAGE if page else 'octet-stream'}")
         self.send_header("Content-Length", str(len(content or b"")))
         self.end_headers()
         self.wfile.write(content or b"")
-
-    def log_message(self, *arguments: object) -> None:
-        """Print nothing."""
 
 
 @contextmanager

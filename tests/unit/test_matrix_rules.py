@@ -112,12 +112,3 @@ def test_a_constraint_leaves_a_version_of_the_rows_range(requirement: str, left:
     name = requirement.partition("<")[0].partition(">")[0]
     told = f"rows[0].constraints[1]: {requirement} leaves nothing of {name} >=1.23.5,<2.0.0"
     assert found == ([] if left else [told])
-
-
-@pytest.mark.parametrize(
-    ("version", "told"),
-    [("2.15.1", "already stands"), ("2.15.0", "already stands"), ("2.14.9", "comes after")],
-)
-def test_a_row_begins_after_the_last_release_of_the_row_before(version: str, told: str) -> None:
-    found = problems(('version: "2.16.1"', f'version: "{version}"'))
-    assert any(told in problem for problem in found)

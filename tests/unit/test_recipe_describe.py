@@ -77,14 +77,8 @@ def test_every_description_is_json(specs: Sequence[ImageSpec]) -> None:
 
 def report(**fields: object) -> str:
     """A report of a CPU image that passed, but for `fields`."""
-    told = {
-        "lock": "sha256:a",
-        "passed": True,
-        "level": "validated",
-        "device": "cpu",
-        "date": "2026-01-02T03:04:05+00:00",
-    }
-    return json.dumps({**told, **fields})
+    passed = {"lock": "sha256:a", "passed": True, "level": "validated", "device": "cpu"}
+    return json.dumps({**passed, "date": "2026-01-02T03:04:05+00:00", **fields})
 
 
 def proven(evidence: str) -> Status:
