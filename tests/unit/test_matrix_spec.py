@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from itertools import product
 
-import pytest
-
 from support.matrix_edits import GOOD
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import DEVICES, PLATFORMS, Matrix
@@ -109,21 +107,6 @@ def test_each_release_has_one_default_image_per_device_and_platform(specs: Seque
 def test_2_10_to_2_21_are_offered_for_cpu(specs: Sequence[ImageSpec]) -> None:
     minors = {spec.minor for spec in specs if spec.device == "cpu"}
     assert {f"2.{minor}" for minor in range(10, 22)} <= minors
-
-
-@pytest.mark.parametrize(
-    ("identifier", "package", "cuda", "libtpu"),
-    [
-        ("2.20.0-cpu-py3.11", "tensorflow-cpu", None, None),
-        ("2.20.0-cuda12.5-py3.11", "tensorflow", "12.5", None),
-        ("2.20.0-tpu-py3.11", "tensorflow-tpu", None, "0.0.14"),
-    ],
-)
-def test_an_image_has_what_its_device_needs_and_nothing_of_the_others(
-    identifier: str, package: str, cuda: str | None, libtpu: str | None, named: Named
-) -> None:
-    spec = named(identifier)
-    assert (spec.package, spec.gpu.cuda if spec.gpu else None, spec.libtpu) == (package, cuda, libtpu)
 
 
 def test_a_post_release_belongs_to_its_minor(named: Named) -> None:

@@ -208,6 +208,11 @@ def test_the_installer_has_a_lock_of_its_own(matrix: Matrix, uv: Path) -> None:
 AMD64 = "manylinux_2_17_x86_64"
 
 
+def packaged(tags: list[str]) -> list[PackageWheel]:
+    names = [f"a-1-{tag}.whl" for tag in tags]
+    return [PackageWheel(name=name, path=name, hashes={"sha256": HASH}) for name in names]
+
+
 @pytest.mark.parametrize(
     ("python", "tags", "best"),
     [
@@ -232,11 +237,6 @@ def test_the_best_wheel_is_the_one_that_an_installer_takes(
     wheels = packaged(tags)
     for order in (wheels, wheels[::-1]):
         assert best_wheel(order, python, "linux/amd64") is (None if best is None else wheels[best])
-
-
-def packaged(tags: list[str]) -> list[PackageWheel]:
-    names = [f"a-1-{tag}.whl" for tag in tags]
-    return [PackageWheel(name=name, path=name, hashes={"sha256": HASH}) for name in names]
 
 
 def test_a_wheel_is_of_the_platform_s_processor() -> None:
