@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import date
 from io import BytesIO
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from packaging.version import Version
 
 from support.cli import CliResult
-from support.http_server import AnyMethod, Server, serving
 from support.matrix_edits import GOOD
+from support.package_index import HTML, JSON, File, PackageIndex, package_index
 from support.surveys import agreeing
 from tfimg.cli import main
 from tfimg.errors import NetworkError
@@ -43,8 +41,6 @@ MATRIX = (
 """
 )
 """rows[0]: 2.15.0 and 2.15.1. rows[1]: 2.16.1."""
-JSON = "application/vnd.pypi.simple.v1+json"
-HTML = "text/html; charset=utf-8"
 BUILD = {"is_cuda_build": True, "cuda_version": "12.5.1", "cudnn_version": "9"}
 
 
@@ -67,115 +63,15 @@ def metadata(requires: tuple[str, ...]) -> str:
     return "".join(["Metadata-Version: 2.1\nName: tensorflow\nVersion: 1\n", *lines])
 
 
-@dataclass
-class File:
-    """A file of a project's page; `metadata` is offered beside it."""
-
-    name: str
-    content: bytes = b""
-    uploaded: str | None = "2024-03-08T23:59:59.123456Z"
-    yanked: bool = False
-    metadata: str | None = None
-
-
-@dataclass
-class Served:
-    """An index: its files by project, answers to single paths, and what was asked of it."""
-
-    url: str = ""
-    form: str = JSON
-    ranges: bool = True
-    files: dict[str, list[File]] = field(default_factory=dict)
-    answers: dict[str, tuple[int, str, bytes]] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
-    sent: int = 0
-
-    def page(self, project: str) -> bytes:
-        files = self.files[project]
-        return (self._json(project, files) if self.form == JSON else self._html(files)).encode()
-
-    def _json(self, project: str, files: list[File]) -> str:
-        listed = [
-            {
-                "filename": one.name, "url": f"../../files/{one.name}", "hashes": {}, "yanked": one.yanked,
-                **({"upload-time": one.uploaded} if one.uploaded else {}),
-                **({"core-metadata": {"sha256": digest(one.metadata)}} if one.metadata else {}),
-            }
-            for one in files
-        ]  # fmt: skip
-        return json.dumps({"meta": {"api-version": "1.1"}, "name": project, "versions": [], "files": listed})
-
-    def _html(self, files: list[File]) -> str:
-        links = (
-            f'<a href="../../files/{one.name}"'
-            + (' data-yanked=""' if one.yanked else "")
-            + (f' data-core-metadata="sha256={digest(one.metadata)}"' if one.metadata else "")
-            + f">{one.name}</a><br>"
-            for one in files
-        )
-        return f"<!DOCTYPE html><html><body>{''.join(links)}</body></html>"
-
-    def answer(self, path: str) -> tuple[int, str, bytes]:
-        if path in self.answers:
-            return self.answers[path]
-        files = {one.name: one for page in self.files.values() for one in page}
-        kind, _, name = path.strip("/").partition("/")
-        if kind == "simple" and name in self.files:
-            return 200, self.form, self.page(name)
-        if kind == "files" and name in files:
-            return 200, "application/octet-stream", files[name].content
-        beside = files.get(name.removesuffix(".metadata"))
-        if kind == "files" and beside and beside.metadata:
-            return 200, "application/octet-stream", beside.metadata.encode()
-        return 404, HTML, b"<h1>Not Found</h1>"
-
-
-def digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-class _Handler(AnyMethod):
-    def answer(self) -> None:
-        here: Served = cast("Server", self.server).subject
-        here.asked.append(self.path)
-        status, kind, content = here.answer(self.path)
-        span = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-        partial = status == 200 and span is not None and here.ranges
-        whole = len(content)
-        if partial and span:
-            first, last = _bounds(span, whole)
-            status, content = 206, content[first : last + 1]
-        self.send_response(status)
-        if partial:
-            self.send_header("Content-Range", f"bytes {first}-{last}/{whole}")
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        here.sent += len(content)
-        try:
-            if self.command != "HEAD":
-                self.wfile.write(content)
-        except OSError:
-            self.close_connection = True  # the client has seen enough
-
-
 @pytest.fixture
-def served() -> Iterator[Served]:
+def served() -> Iterator[PackageIndex]:
     """An index that listens on loopback as long as the test lasts."""
-    here = Served()
-    with serving(_Handler, here) as address:
-        here.url = f"http://{address}"
-        yield here
-
-
-def _bounds(span: re.Match[str], whole: int) -> tuple[int, int]:
-    if not span[1]:
-        return max(0, whole - int(span[2])), whole - 1
-    return int(span[1]), min(int(span[2] or whole), whole - 1)
+    with package_index() as index:
+        yield index
 
 
 @pytest.fixture
-def index(served: Served) -> Index:
+def index(served: PackageIndex) -> Index:
     return Index(f"{served.url}/simple", attempts=1)
 
 
@@ -188,7 +84,7 @@ def only(wheels: tuple[IndexedWheel, ...]) -> IndexedWheel:
 
 
 @pytest.mark.parametrize("form", [JSON, HTML])
-def test_both_forms_of_an_index_are_read(form: str, served: Served, index: Index) -> None:
+def test_both_forms_of_an_index_are_read(form: str, served: PackageIndex, index: Index) -> None:
     served.form = form
     served.files["tensorflow"] = [
         File(NAME),
@@ -207,7 +103,7 @@ def test_both_forms_of_an_index_are_read(form: str, served: Served, index: Index
     assert not linux.has_metadata
 
 
-def test_an_html_page_may_tell_days_as_well(served: Served, index: Index) -> None:
+def test_an_html_page_may_tell_days_as_well(served: PackageIndex, index: Index) -> None:
     link = f'<a href="/files/{NAME}" data-upload-time="2024-03-09T00:30:00+01:00">{NAME}</a>'
     served.answers["/simple/tensorflow/"] = (200, HTML, link.encode())
     assert only(index.wheels("tensorflow")).uploaded == date(2024, 3, 8), "in UTC"
@@ -217,14 +113,14 @@ def test_a_project_that_the_index_does_not_know_has_no_wheels(index: Index) -> N
     assert index.wheels("tensorflow-tpu") == ()
 
 
-def test_a_name_is_asked_for_as_indexes_spell_it(served: Served, index: Index) -> None:
+def test_a_name_is_asked_for_as_indexes_spell_it(served: PackageIndex, index: Index) -> None:
     served.files["nvidia-cublas-cu12"] = [File("nvidia_cublas_cu12-12.2.5.6-py3-none-manylinux1_x86_64.whl")]
     wheel = only(index.wheels("Nvidia_cuBLAS.cu12"))
     assert (wheel.name, wheel.pythons, wheel.processors) == ("nvidia-cublas-cu12", (), {"x86_64"})
 
 
 @pytest.mark.parametrize("form", [JSON, HTML])
-def test_metadata_beside_a_wheel_spares_the_wheel(form: str, served: Served, index: Index) -> None:
+def test_metadata_beside_a_wheel_spares_the_wheel(form: str, served: PackageIndex, index: Index) -> None:
     served.form = form
     served.files["tensorflow"] = [File(NAME, metadata=metadata(("numpy<2", "keras>=3")))]
     facts = index.facts(only(index.wheels("tensorflow")), build=False)
@@ -232,7 +128,7 @@ def test_metadata_beside_a_wheel_spares_the_wheel(form: str, served: Served, ind
     assert served.asked == ["/simple/tensorflow/", f"/files/{NAME}.metadata"]
 
 
-def test_of_a_big_wheel_only_the_end_is_fetched(served: Served, index: Index) -> None:
+def test_of_a_big_wheel_only_the_end_is_fetched(served: PackageIndex, index: Index) -> None:
     content = archive(("numpy<2", "keras>=3"), BUILD, ballast=4_000_000)
     served.files["tensorflow"] = [File(NAME, content, metadata=metadata(("not taken",)))]
     facts = index.facts(only(index.wheels("tensorflow")), build=True)
@@ -243,7 +139,7 @@ def test_of_a_big_wheel_only_the_end_is_fetched(served: Served, index: Index) ->
 
 @pytest.mark.parametrize(("requires", "build"), [(("numpy",), True), (("numpy",), False), ((), False)])
 def test_a_wheel_may_have_no_build_information_and_require_nothing(
-    requires: tuple[str, ...], build: bool, served: Served, index: Index
+    requires: tuple[str, ...], build: bool, served: PackageIndex, index: Index
 ) -> None:
     served.files["tensorflow"] = [File(NAME, archive(requires, None))]
     facts = index.facts(only(index.wheels("tensorflow")), build=build)
@@ -278,7 +174,7 @@ LOGIN = b"<html><body>Please log in</body></html>"
     ids=["noise", "page", "cut", "empty", "not-metadata", "not-python", "number", "other", "call"],
 )
 def test_what_is_no_wheel_is_told_in_a_sentence(
-    content: bytes, told: str, served: Served, index: Index
+    content: bytes, told: str, served: PackageIndex, index: Index
 ) -> None:
     served.files["tensorflow"] = [File(NAME, content)]
     wheel = only(index.wheels("tensorflow"))
@@ -301,7 +197,7 @@ def test_what_is_no_wheel_is_told_in_a_sentence(
     ids=["500", "403", "garbage", "newer", "shape", "other-json", "text"],
 )
 def test_an_answer_that_is_no_page_is_told_in_a_sentence(
-    answer: tuple[int, str, bytes], told: str, served: Served, index: Index
+    answer: tuple[int, str, bytes], told: str, served: PackageIndex, index: Index
 ) -> None:
     served.answers["/simple/tensorflow/"] = answer
     with pytest.raises(NetworkError) as caught:
@@ -316,7 +212,7 @@ def test_an_answer_that_is_no_page_is_told_in_a_sentence(
 
 @pytest.mark.parametrize("answer", [(404, HTML, b""), (200, HTML, LOGIN)], ids=["gone", "page"])
 def test_metadata_that_is_offered_and_not_given_is_told(
-    answer: tuple[int, str, bytes], served: Served, index: Index
+    answer: tuple[int, str, bytes], served: PackageIndex, index: Index
 ) -> None:
     served.files["tensorflow"] = [File(NAME, metadata=metadata(()))]
     served.answers[f"/files/{NAME}.metadata"] = answer
@@ -324,7 +220,7 @@ def test_metadata_that_is_offered_and_not_given_is_told(
         index.facts(only(index.wheels("tensorflow")), build=False)
 
 
-def test_a_wheel_that_is_gone_is_told(served: Served, index: Index) -> None:
+def test_a_wheel_that_is_gone_is_told(served: PackageIndex, index: Index) -> None:
     served.files["tensorflow"] = [File(NAME)]
     served.answers[f"/files/{NAME}"] = (404, HTML, b"")
     with pytest.raises(NetworkError, match="404 Client Error"):
@@ -332,7 +228,7 @@ def test_a_wheel_that_is_gone_is_told(served: Served, index: Index) -> None:
 
 
 def test_an_index_that_gives_wheels_only_as_a_whole_is_told_and_the_wheel_is_not_taken(
-    served: Served, index: Index
+    served: PackageIndex, index: Index
 ) -> None:
     served.ranges = False
     served.files["tensorflow"] = [File(NAME, archive((), BUILD, ballast=1000))]
@@ -351,7 +247,7 @@ def test_an_index_out_of_reach_is_told_without_its_password() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_refusal_is_told_without_the_password(served: Served) -> None:
+def test_a_refusal_is_told_without_the_password(served: PackageIndex) -> None:
     served.answers["/simple/tensorflow/"] = (401, HTML, b"")
     index = Index(served.url.replace("//", "//someone:hunter2@") + "/simple", attempts=1)
     with pytest.raises(NetworkError, match="401 Client Error") as caught:
@@ -359,7 +255,7 @@ def test_a_refusal_is_told_without_the_password(served: Served) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_an_answer_that_fails_once_is_asked_for_again(served: Served) -> None:
+def test_an_answer_that_fails_once_is_asked_for_again(served: PackageIndex) -> None:
     failures = [(503, HTML, b"")]
     served.files["tensorflow"] = [File(NAME)]
     answer = served.answer
@@ -368,7 +264,7 @@ def test_an_answer_that_fails_once_is_asked_for_again(served: Served) -> None:
     assert served.asked == ["/simple/tensorflow/"] * 2
 
 
-def test_a_proxy_is_asked_but_for_the_hosts_that_need_none(served: Served) -> None:
+def test_a_proxy_is_asked_but_for_the_hosts_that_need_none(served: PackageIndex) -> None:
     served.files["tensorflow"] = [File(NAME)]
     url, proxy = f"{served.url}/simple", "http://127.0.0.1:9"
     with pytest.raises(NetworkError, match="proxy"):
@@ -395,7 +291,7 @@ def matrix_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tfimg(served: Served, matrix_file: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+def tfimg(served: PackageIndex, matrix_file: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     folder = str(matrix_file.parent)
 
     def run(*argv: str, **environ: str) -> CliResult:
@@ -410,7 +306,7 @@ def small() -> Matrix:
     return parse_matrix(MATRIX, source="base.yaml", today=date.max)
 
 
-def publish(served: Served, survey: Survey) -> None:
+def publish(served: PackageIndex, survey: Survey) -> None:
     """Put a survey on the index: a wheel for each of its wheels, and one for each version of a library."""
     for wheel in survey.wheels:
         served.files.setdefault(wheel.package, []).append(_file(wheel))
@@ -429,13 +325,13 @@ def _file(wheel: Wheel) -> File:
 
 
 @pytest.fixture
-def agreed(served: Served) -> Served:
+def agreed(served: PackageIndex) -> PackageIndex:
     """An index that agrees with the matrix."""
     publish(served, agreeing(small()))
     return served
 
 
-def test_check_agrees_with_an_index_that_agrees(agreed: Served, tfimg: Run) -> None:
+def test_check_agrees_with_an_index_that_agrees(agreed: PackageIndex, tfimg: Run) -> None:
     ended = tfimg("matrix", "check")
     assert ended.code == 0, ended.stderr
     lines = ended.stdout.splitlines()
@@ -446,7 +342,9 @@ def test_check_agrees_with_an_index_that_agrees(agreed: Served, tfimg: Run) -> N
     assert "20 of 20 wheels read" in ended.stderr
 
 
-def test_check_names_row_and_field_of_a_disagreement(agreed: Served, tfimg: Run, matrix_file: Path) -> None:
+def test_check_names_row_and_field_of_a_disagreement(
+    agreed: PackageIndex, tfimg: Run, matrix_file: Path
+) -> None:
     matrix_file.write_text(MATRIX.replace('cuda: "12.2"', 'cuda: "12.1"', 1))
     ended = tfimg("matrix", "check")
     assert ended.code == 30
@@ -466,19 +364,19 @@ def test_check_names_row_and_field_of_a_disagreement(agreed: Served, tfimg: Run,
     assert (error["error"], error["exit_code"]) == ("Disagreement", 30)
 
 
-def test_the_index_is_reached_as_the_environment_says(agreed: Served, tfimg: Run) -> None:
+def test_the_index_is_reached_as_the_environment_says(agreed: PackageIndex, tfimg: Run) -> None:
     ended = tfimg("matrix", "check", "2.16", HTTP_PROXY="http://127.0.0.1:9", NO_PROXY="127.0.0.1")
     assert ended.code == 0, ended.stderr
 
 
-def test_check_of_one_release_reads_its_row_as_a_whole(agreed: Served, tfimg: Run) -> None:
+def test_check_of_one_release_reads_its_row_as_a_whole(agreed: PackageIndex, tfimg: Run) -> None:
     ended = tfimg("matrix", "check", "2.15.1", "--json")
     (found,) = ended.documents
     assert (ended.code, found["wheels"], found["missing"]) == (0, 14, [])
     assert [row["row"] for row in found["rows"]] == [0]
 
 
-def test_check_of_an_index_without_days_says_so_and_agrees(agreed: Served, tfimg: Run) -> None:
+def test_check_of_an_index_without_days_says_so_and_agrees(agreed: PackageIndex, tfimg: Run) -> None:
     agreed.form = HTML
     ended = tfimg("matrix", "check", "2.16")
     assert ended.code == 0, ended.stderr
@@ -487,7 +385,7 @@ def test_check_of_an_index_without_days_says_so_and_agrees(agreed: Served, tfimg
 
 
 @pytest.fixture
-def behind(served: Served) -> None:
+def behind(served: PackageIndex) -> None:
     """An index with 2.16.2, which is like 2.16.1 and which the matrix lacks."""
     survey = agreeing(small())
     version, uploaded = Version("2.16.2"), date(2024, 6, 28)
@@ -512,7 +410,7 @@ def test_check_names_a_release_that_the_matrix_lacks(behind: None, tfimg: Run) -
     assert (found["missing"], found["rows"], error["exit_code"]) == (["2.16.2"], [], 30)
 
 
-def test_a_release_that_neither_has_is_told(agreed: Served, tfimg: Run) -> None:
+def test_a_release_that_neither_has_is_told(agreed: PackageIndex, tfimg: Run) -> None:
     ended = tfimg("matrix", "check", "2.15", "2.99")
     assert (ended.code, ended.stderr.splitlines()[-1]) == (
         40,
@@ -538,7 +436,7 @@ COMPLETE = "The matrix has every release of the package index.\n"
 
 
 def test_sync_finds_nothing_to_do_where_nothing_is_missing(
-    agreed: Served, tfimg: Run, matrix_file: Path
+    agreed: PackageIndex, tfimg: Run, matrix_file: Path
 ) -> None:
     for options in ((), ("--check",)):
         ended = tfimg("matrix", "sync", *options)
@@ -580,7 +478,7 @@ def test_what_sync_writes_is_complete_and_agrees(behind: None, tfimg: Run, matri
     assert [path for path in matrix_file.parent.iterdir() if path.is_file()] == [matrix_file]
 
 
-def test_what_sync_cannot_complete_is_told_by_path(served: Served, tfimg: Run) -> None:
+def test_what_sync_cannot_complete_is_told_by_path(served: PackageIndex, tfimg: Run) -> None:
     """A release whose only wheel stands for one that is not there."""
     survey = agreeing(small())
     stub = next(

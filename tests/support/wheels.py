@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
 
-from support.http_server import AnyMethod, Server, serving
-
-PAGE = "vnd.pypi.simple.v1+json"
+from support.package_index import File, package_index
 
 
 def write_wheel(
@@ -52,34 +48,17 @@ def lock_line(wheel: Path) -> str:
     return f"{wheel.name.partition('-')[0]}==1.0 --hash=sha256:{sha256(wheel)}\n"
 
 
-class _IndexHandler(AnyMethod):
-    def answer(self) -> None:
-        content = cast("Server", self.server).subject.get(self.path)
-        page = self.path.endswith("/")
-        self.send_response(404 if content is None else 200)
-        self.send_header("Content-Type", f"application/{PAGE if page else 'octet-stream'}")
-        self.send_header("Content-Length", str(len(content or b"")))
-        self.end_headers()
-        self.wfile.write(content or b"")
-
-
 @contextmanager
-def package_index(
+def index_of(
     wheels: Sequence[Path], *, hashes: bool = True, served: Mapping[str, bytes] | None = None
 ) -> Iterator[str]:
     """Serve wheels on loopback and yield the index's URL.
 
     Without `hashes`, the index does not list any, as PEP 503 allows. `served` replaces the content of a file by name.
     """
-    pages: dict[str, bytes] = {}
-    for wheel in wheels:
-        project = wheel.name.partition("-")[0]
-        entry = {
-            "filename": wheel.name, "url": f"/files/{wheel.name}",
-            "hashes": {"sha256": sha256(wheel)} if hashes else {},
-        }  # fmt: skip
-        page = {"meta": {"api-version": "1.0"}, "name": project, "files": [entry]}
-        pages[f"/simple/{project}/"] = json.dumps(page).encode()
-        pages[f"/files/{wheel.name}"] = (served or {}).get(wheel.name, wheel.read_bytes())
-    with serving(_IndexHandler, pages) as address:
-        yield f"http://{address}/simple"
+    with package_index() as index:
+        for wheel in wheels:
+            content = (served or {}).get(wheel.name, wheel.read_bytes())
+            file = File(wheel.name, content, sha256=sha256(wheel) if hashes else None)
+            index.files.setdefault(wheel.name.partition("-")[0], []).append(file)
+        yield f"{index.url}/simple"
