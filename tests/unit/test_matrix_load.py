@@ -39,20 +39,6 @@ def test_the_message_names_the_file_lists_the_problems_and_says_what_to_do() -> 
     assert str(MatrixError(["rows: field required"], source="m.yaml")).startswith("m.yaml has 1 problem:\n")
 
 
-def test_the_good_matrix_is_understood() -> None:
-    matrix = parse_matrix(GOOD, source="base.yaml", today=TODAY)
-    row = matrix.rows[0]
-    assert [release.version for release in row.tensorflow] == ["2.15.0", "2.15.1"]
-    assert [release.tpu.libtpu if release.tpu else None for release in row.tensorflow] == [None, "0.1"]
-    assert list(row.wheels) == ["linux/amd64", "linux/arm64"]
-    assert row.wheels["linux/arm64"].packages == {"cpu": "tensorflow-cpu-aws"}
-    assert row.gpu is not None
-    assert row.gpu.cudnn == ">=8.9.4,<9"
-    assert matrix.toolkits[row.gpu.libraries.toolkit].driver == "525.60.13"
-    assert matrix.gpus["sm_80"] == ("A100", "A30")
-    assert matrix.newer.packages == {"certifi": "pure data"}
-
-
 def test_facts_may_be_of_today_and_not_of_tomorrow() -> None:
     """Of releases, see test_matrix_rules.py."""
     assert parse_matrix(GOOD, source="base.yaml", today=date(2024, 5, 1)).newer.as_of == date(2024, 5, 1)
