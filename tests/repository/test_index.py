@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import date
 from io import BytesIO
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from packaging.version import Version
 
 from support.cli import CliResult
-from support.http_server import AnyMethod, Server, serving
+from support.matrix_edits import GOOD
+from support.package_index import HTML, JSON, File, PackageIndex, package_index
 from support.surveys import agreeing
 from tfimg.cli import main
 from tfimg.errors import NetworkError
@@ -27,9 +26,8 @@ from tfimg.matrix.schema import Matrix
 from tfimg.proof.index import BUILD_INFO, Index, IndexedWheel
 from tfimg.proof.survey import Survey, Wheel
 
-BASE = (Path(__file__).parents[1] / "data" / "matrix" / "base.yaml").read_text()
 MATRIX = (
-    BASE.replace(
+    GOOD.replace(
         "packages: {cpu: tensorflow-cpu, tpu: tensorflow-tpu}",
         "packages: {cpu: tensorflow-cpu, gpu: tensorflow, tpu: tensorflow-tpu}",
     )
@@ -43,8 +41,6 @@ MATRIX = (
 """
 )
 """rows[0]: 2.15.0 and 2.15.1. rows[1]: 2.16.1."""
-JSON = "application/vnd.pypi.simple.v1+json"
-HTML = "text/html; charset=utf-8"
 BUILD = {"is_cuda_build": True, "cuda_version": "12.5.1", "cudnn_version": "9"}
 
 
@@ -63,123 +59,19 @@ def archive(requires: tuple[str, ...], build: Mapping[str, Any] | None, *, balla
 
 
 def metadata(requires: tuple[str, ...]) -> str:
-    return "".join(
-        (
-            "Metadata-Version: 2.1\nName: tensorflow\nVersion: 1\n",
-            *(f"Requires-Dist: {one}\n" for one in requires),
-        )
-    )
-
-
-@dataclass
-class File:
-    """A file of a project's page; `metadata` is offered beside it."""
-
-    name: str
-    content: bytes = b""
-    uploaded: str | None = "2024-03-08T23:59:59.123456Z"
-    yanked: bool = False
-    metadata: str | None = None
-
-
-@dataclass
-class Served:
-    """An index: its files by project, answers to single paths, and what was asked of it."""
-
-    url: str = ""
-    form: str = JSON
-    ranges: bool = True
-    files: dict[str, list[File]] = field(default_factory=dict)
-    answers: dict[str, tuple[int, str, bytes]] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
-    sent: int = 0
-
-    def page(self, project: str) -> bytes:
-        files = self.files[project]
-        return (self._json(project, files) if self.form == JSON else self._html(files)).encode()
-
-    def _json(self, project: str, files: list[File]) -> str:
-        listed = [
-            {
-                "filename": one.name, "url": f"../../files/{one.name}", "hashes": {}, "yanked": one.yanked,
-                **({"upload-time": one.uploaded} if one.uploaded else {}),
-                **({"core-metadata": {"sha256": digest(one.metadata)}} if one.metadata else {}),
-            }
-            for one in files
-        ]  # fmt: skip
-        return json.dumps({"meta": {"api-version": "1.1"}, "name": project, "versions": [], "files": listed})
-
-    def _html(self, files: list[File]) -> str:
-        links = (
-            f'<a href="../../files/{one.name}"'
-            + (' data-yanked=""' if one.yanked else "")
-            + (f' data-core-metadata="sha256={digest(one.metadata)}"' if one.metadata else "")
-            + f">{one.name}</a><br>"
-            for one in files
-        )
-        return f"<!DOCTYPE html><html><body>{''.join(links)}</body></html>"
-
-    def answer(self, path: str) -> tuple[int, str, bytes]:
-        if path in self.answers:
-            return self.answers[path]
-        files = {one.name: one for page in self.files.values() for one in page}
-        kind, _, name = path.strip("/").partition("/")
-        if kind == "simple" and name in self.files:
-            return 200, self.form, self.page(name)
-        if kind == "files" and name in files:
-            return 200, "application/octet-stream", files[name].content
-        beside = files.get(name.removesuffix(".metadata"))
-        if kind == "files" and beside and beside.metadata:
-            return 200, "application/octet-stream", beside.metadata.encode()
-        return 404, HTML, b"<h1>Not Found</h1>"
-
-
-def digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-class _Handler(AnyMethod):
-    def answer(self) -> None:
-        here: Served = cast("Server", self.server).subject
-        here.asked.append(self.path)
-        status, kind, content = here.answer(self.path)
-        span = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-        partial = status == 200 and span is not None and here.ranges
-        whole = len(content)
-        if partial and span:
-            first, last = _bounds(span, whole)
-            status, content = 206, content[first : last + 1]
-        self.send_response(status)
-        if partial:
-            self.send_header("Content-Range", f"bytes {first}-{last}/{whole}")
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        here.sent += len(content)
-        try:
-            if self.command != "HEAD":
-                self.wfile.write(content)
-        except OSError:
-            self.close_connection = True  # the client has seen enough
+    lines = [f"Requires-Dist: {one}\n" for one in requires]
+    return "".join(["Metadata-Version: 2.1\nName: tensorflow\nVersion: 1\n", *lines])
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
+def served() -> Iterator[PackageIndex]:
     """An index that listens on loopback as long as the test lasts."""
-    here = Served()
-    with serving(_Handler, here) as address:
-        here.url = f"http://{address}"
-        yield here
-
-
-def _bounds(span: re.Match[str], whole: int) -> tuple[int, int]:
-    if not span[1]:
-        return max(0, whole - int(span[2])), whole - 1
-    return int(span[1]), min(int(span[2] or whole), whole - 1)
+    with package_index() as index:
+        yield index
 
 
 @pytest.fixture
-def index(served: Served) -> Index:
+def index(served: PackageIndex) -> Index:
     return Index(f"{served.url}/simple", attempts=1)
 
 
@@ -192,7 +84,7 @@ def only(wheels: tuple[IndexedWheel, ...]) -> IndexedWheel:
 
 
 @pytest.mark.parametrize("form", [JSON, HTML])
-def test_both_forms_of_an_index_are_read(form: str, served: Served, index: Index) -> None:
+def test_both_forms_of_an_index_are_read(form: str, served: PackageIndex, index: Index) -> None:
     served.form = form
     served.files["tensorflow"] = [
         File(NAME),
@@ -211,7 +103,7 @@ def test_both_forms_of_an_index_are_read(form: str, served: Served, index: Index
     assert not linux.has_metadata
 
 
-def test_an_html_page_may_tell_days_as_well(served: Served, index: Index) -> None:
+def test_an_html_page_may_tell_days_as_well(served: PackageIndex, index: Index) -> None:
     link = f'<a href="/files/{NAME}" data-upload-time="2024-03-09T00:30:00+01:00">{NAME}</a>'
     served.answers["/simple/tensorflow/"] = (200, HTML, link.encode())
     assert only(index.wheels("tensorflow")).uploaded == date(2024, 3, 8), "in UTC"
@@ -221,14 +113,14 @@ def test_a_project_that_the_index_does_not_know_has_no_wheels(index: Index) -> N
     assert index.wheels("tensorflow-tpu") == ()
 
 
-def test_a_name_is_asked_for_as_indexes_spell_it(served: Served, index: Index) -> None:
+def test_a_name_is_asked_for_as_indexes_spell_it(served: PackageIndex, index: Index) -> None:
     served.files["nvidia-cublas-cu12"] = [File("nvidia_cublas_cu12-12.2.5.6-py3-none-manylinux1_x86_64.whl")]
     wheel = only(index.wheels("Nvidia_cuBLAS.cu12"))
     assert (wheel.name, wheel.pythons, wheel.processors) == ("nvidia-cublas-cu12", (), {"x86_64"})
 
 
 @pytest.mark.parametrize("form", [JSON, HTML])
-def test_metadata_beside_a_wheel_spares_the_wheel(form: str, served: Served, index: Index) -> None:
+def test_metadata_beside_a_wheel_spares_the_wheel(form: str, served: PackageIndex, index: Index) -> None:
     served.form = form
     served.files["tensorflow"] = [File(NAME, metadata=metadata(("numpy<2", "keras>=3")))]
     facts = index.facts(only(index.wheels("tensorflow")), build=False)
@@ -236,7 +128,7 @@ def test_metadata_beside_a_wheel_spares_the_wheel(form: str, served: Served, ind
     assert served.asked == ["/simple/tensorflow/", f"/files/{NAME}.metadata"]
 
 
-def test_of_a_big_wheel_only_the_end_is_fetched(served: Served, index: Index) -> None:
+def test_of_a_big_wheel_only_the_end_is_fetched(served: PackageIndex, index: Index) -> None:
     content = archive(("numpy<2", "keras>=3"), BUILD, ballast=4_000_000)
     served.files["tensorflow"] = [File(NAME, content, metadata=metadata(("not taken",)))]
     facts = index.facts(only(index.wheels("tensorflow")), build=True)
@@ -245,16 +137,13 @@ def test_of_a_big_wheel_only_the_end_is_fetched(served: Served, index: Index) ->
     assert {*served.asked[1:]} == {f"/files/{NAME}"}
 
 
-@pytest.mark.parametrize("build", [True, False])
-def test_a_wheel_without_build_information_has_none(build: bool, served: Served, index: Index) -> None:
-    served.files["tensorflow"] = [File(NAME, archive(("numpy",), None))]
+@pytest.mark.parametrize(("requires", "build"), [(("numpy",), True), (("numpy",), False), ((), False)])
+def test_a_wheel_may_have_no_build_information_and_require_nothing(
+    requires: tuple[str, ...], build: bool, served: PackageIndex, index: Index
+) -> None:
+    served.files["tensorflow"] = [File(NAME, archive(requires, None))]
     facts = index.facts(only(index.wheels("tensorflow")), build=build)
-    assert (facts.requires, facts.build) == (("numpy",), None)
-
-
-def test_a_wheel_that_requires_nothing_is_no_mistake(served: Served, index: Index) -> None:
-    served.files["tensorflow"] = [File(NAME, archive((), None))]
-    assert index.facts(only(index.wheels("tensorflow")), build=False).requires == ()
+    assert (facts.requires, facts.build) == (requires, None)
 
 
 def spoilt(**members: str) -> bytes:
@@ -285,7 +174,7 @@ LOGIN = b"<html><body>Please log in</body></html>"
     ids=["noise", "page", "cut", "empty", "not-metadata", "not-python", "number", "other", "call"],
 )
 def test_what_is_no_wheel_is_told_in_a_sentence(
-    content: bytes, told: str, served: Served, index: Index
+    content: bytes, told: str, served: PackageIndex, index: Index
 ) -> None:
     served.files["tensorflow"] = [File(NAME, content)]
     wheel = only(index.wheels("tensorflow"))
@@ -308,7 +197,7 @@ def test_what_is_no_wheel_is_told_in_a_sentence(
     ids=["500", "403", "garbage", "newer", "shape", "other-json", "text"],
 )
 def test_an_answer_that_is_no_page_is_told_in_a_sentence(
-    answer: tuple[int, str, bytes], told: str, served: Served, index: Index
+    answer: tuple[int, str, bytes], told: str, served: PackageIndex, index: Index
 ) -> None:
     served.answers["/simple/tensorflow/"] = answer
     with pytest.raises(NetworkError) as caught:
@@ -323,7 +212,7 @@ def test_an_answer_that_is_no_page_is_told_in_a_sentence(
 
 @pytest.mark.parametrize("answer", [(404, HTML, b""), (200, HTML, LOGIN)], ids=["gone", "page"])
 def test_metadata_that_is_offered_and_not_given_is_told(
-    answer: tuple[int, str, bytes], served: Served, index: Index
+    answer: tuple[int, str, bytes], served: PackageIndex, index: Index
 ) -> None:
     served.files["tensorflow"] = [File(NAME, metadata=metadata(()))]
     served.answers[f"/files/{NAME}.metadata"] = answer
@@ -331,7 +220,7 @@ def test_metadata_that_is_offered_and_not_given_is_told(
         index.facts(only(index.wheels("tensorflow")), build=False)
 
 
-def test_a_wheel_that_is_gone_is_told(served: Served, index: Index) -> None:
+def test_a_wheel_that_is_gone_is_told(served: PackageIndex, index: Index) -> None:
     served.files["tensorflow"] = [File(NAME)]
     served.answers[f"/files/{NAME}"] = (404, HTML, b"")
     with pytest.raises(NetworkError, match="404 Client Error"):
@@ -339,7 +228,7 @@ def test_a_wheel_that_is_gone_is_told(served: Served, index: Index) -> None:
 
 
 def test_an_index_that_gives_wheels_only_as_a_whole_is_told_and_the_wheel_is_not_taken(
-    served: Served, index: Index
+    served: PackageIndex, index: Index
 ) -> None:
     served.ranges = False
     served.files["tensorflow"] = [File(NAME, archive((), BUILD, ballast=1000))]
@@ -358,7 +247,7 @@ def test_an_index_out_of_reach_is_told_without_its_password() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_refusal_is_told_without_the_password(served: Served) -> None:
+def test_a_refusal_is_told_without_the_password(served: PackageIndex) -> None:
     served.answers["/simple/tensorflow/"] = (401, HTML, b"")
     index = Index(served.url.replace("//", "//someone:hunter2@") + "/simple", attempts=1)
     with pytest.raises(NetworkError, match="401 Client Error") as caught:
@@ -366,7 +255,7 @@ def test_a_refusal_is_told_without_the_password(served: Served) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_an_answer_that_fails_once_is_asked_for_again(served: Served) -> None:
+def test_an_answer_that_fails_once_is_asked_for_again(served: PackageIndex) -> None:
     failures = [(503, HTML, b"")]
     served.files["tensorflow"] = [File(NAME)]
     answer = served.answer
@@ -375,7 +264,7 @@ def test_an_answer_that_fails_once_is_asked_for_again(served: Served) -> None:
     assert served.asked == ["/simple/tensorflow/"] * 2
 
 
-def test_a_proxy_is_asked_but_for_the_hosts_that_need_none(served: Served) -> None:
+def test_a_proxy_is_asked_but_for_the_hosts_that_need_none(served: PackageIndex) -> None:
     served.files["tensorflow"] = [File(NAME)]
     url, proxy = f"{served.url}/simple", "http://127.0.0.1:9"
     with pytest.raises(NetworkError, match="proxy"):
@@ -389,24 +278,25 @@ def test_a_proxy_is_asked_but_for_the_hosts_that_need_none(served: Served) -> No
 # From here on: `tfimg matrix check` and `sync`, end to end.
 
 
+Run = Callable[..., CliResult]
+
+
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    """A small workspace."""
+def matrix_file(tmp_path: Path) -> Path:
+    """The matrix of a small workspace."""
     (tmp_path / "images").mkdir()
-    (tmp_path / "matrix.yaml").write_text(MATRIX)
-    return tmp_path
+    file = tmp_path / "matrix.yaml"
+    file.write_text(MATRIX)
+    return file
 
 
 @pytest.fixture
-def tfimg(served: Served, workspace: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., CliResult]:
-    def run(*argv: str) -> CliResult:
-        environ = {
-            "PATH": os.defpath,
-            "HOME": str(workspace),
-            "UV_DEFAULT_INDEX": f"{served.url}/simple",
-            "TFIMG_WORKSPACE": str(workspace),
-        }
-        code = main(argv, environ)
+def tfimg(served: PackageIndex, matrix_file: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    folder = str(matrix_file.parent)
+
+    def run(*argv: str, **environ: str) -> CliResult:
+        index = {"UV_DEFAULT_INDEX": f"{served.url}/simple"}
+        code = main(argv, {"PATH": os.defpath, "HOME": folder, "TFIMG_WORKSPACE": folder, **index, **environ})
         return CliResult(code, *capsys.readouterr())
 
     return run
@@ -416,7 +306,7 @@ def small() -> Matrix:
     return parse_matrix(MATRIX, source="base.yaml", today=date.max)
 
 
-def publish(served: Served, survey: Survey) -> None:
+def publish(served: PackageIndex, survey: Survey) -> None:
     """Put a survey on the index: a wheel for each of its wheels, and one for each version of a library."""
     for wheel in survey.wheels:
         served.files.setdefault(wheel.package, []).append(_file(wheel))
@@ -434,25 +324,28 @@ def _file(wheel: Wheel) -> File:
     return File(wheel.filename, b"", uploaded, metadata=metadata(wheel.requires))
 
 
-def test_check_agrees_with_an_index_that_agrees(served: Served, tfimg: Callable[..., CliResult]) -> None:
+@pytest.fixture
+def agreed(served: PackageIndex) -> PackageIndex:
+    """An index that agrees with the matrix."""
     publish(served, agreeing(small()))
+    return served
+
+
+def test_check_agrees_with_an_index_that_agrees(agreed: PackageIndex, tfimg: Run) -> None:
     ended = tfimg("matrix", "check")
     assert ended.code == 0, ended.stderr
     lines = ended.stdout.splitlines()
-    assert lines[0].split() == [
-        "ROW", "IS", "RELEASE", "RELEASED", "PYTHONS", "NUMPY", "KERAS", "CUDA", "CUDNN", "ARCHITECTURES",
-        "LIBRARIES", "TPU",
-    ]  # fmt: skip
+    heads = "ROW IS RELEASE RELEASED PYTHONS NUMPY KERAS CUDA CUDNN ARCHITECTURES LIBRARIES TPU"
+    assert lines[0].split() == heads.split()
     assert lines[1].startswith("rows[0]  2.15.0, 2.15.1  2 agree")
     assert lines[-1] == "20 wheels read, 46 facts compared."
     assert "20 of 20 wheels read" in ended.stderr
 
 
 def test_check_names_row_and_field_of_a_disagreement(
-    served: Served, tfimg: Callable[..., CliResult], workspace: Path
+    agreed: PackageIndex, tfimg: Run, matrix_file: Path
 ) -> None:
-    publish(served, agreeing(small()))
-    (workspace / "matrix.yaml").write_text(MATRIX.replace('cuda: "12.2"', 'cuda: "12.1"', 1))
+    matrix_file.write_text(MATRIX.replace('cuda: "12.2"', 'cuda: "12.1"', 1))
     ended = tfimg("matrix", "check")
     assert ended.code == 30
     assert "1 of 1 wrong" in ended.stdout
@@ -464,47 +357,27 @@ def test_check_names_row_and_field_of_a_disagreement(
     found, error = tfimg("matrix", "check", "--json").documents
     (row,) = [row for row in found["rows"] if row["row"] == 0]
     assert row["tensorflow"] == ["2.15.0", "2.15.1"]
+    told = "the matrix has 12.1, the index 12.2"
     assert [one for one in row["findings"] if one["verdict"] != "agrees"] == [
-        {
-            "path": "rows[0].gpu.cuda",
-            "field": "cuda",
-            "verdict": "disagrees",
-            "told": "the matrix has 12.1, the index 12.2",
-        }
+        {"path": "rows[0].gpu.cuda", "field": "cuda", "verdict": "disagrees", "told": told}
     ]
     assert (error["error"], error["exit_code"]) == ("Disagreement", 30)
 
 
-def test_the_index_is_reached_as_the_environment_says(
-    served: Served, workspace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    publish(served, agreeing(small()))
-    environ = {
-        "PATH": os.defpath,
-        "HOME": str(workspace),
-        "UV_DEFAULT_INDEX": f"{served.url}/simple",
-        "TFIMG_WORKSPACE": str(workspace),
-        "HTTP_PROXY": "http://127.0.0.1:9",
-        "NO_PROXY": "127.0.0.1",
-    }
-    assert main(["matrix", "check", "2.16"], environ) == 0, capsys.readouterr().err
+def test_the_index_is_reached_as_the_environment_says(agreed: PackageIndex, tfimg: Run) -> None:
+    ended = tfimg("matrix", "check", "2.16", HTTP_PROXY="http://127.0.0.1:9", NO_PROXY="127.0.0.1")
+    assert ended.code == 0, ended.stderr
 
 
-def test_check_of_one_release_reads_its_row_as_a_whole(
-    served: Served, tfimg: Callable[..., CliResult]
-) -> None:
-    publish(served, agreeing(small()))
+def test_check_of_one_release_reads_its_row_as_a_whole(agreed: PackageIndex, tfimg: Run) -> None:
     ended = tfimg("matrix", "check", "2.15.1", "--json")
     (found,) = ended.documents
     assert (ended.code, found["wheels"], found["missing"]) == (0, 14, [])
     assert [row["row"] for row in found["rows"]] == [0]
 
 
-def test_check_of_an_index_without_days_says_so_and_agrees(
-    served: Served, tfimg: Callable[..., CliResult]
-) -> None:
-    publish(served, agreeing(small()))
-    served.form = HTML
+def test_check_of_an_index_without_days_says_so_and_agrees(agreed: PackageIndex, tfimg: Run) -> None:
+    agreed.form = HTML
     ended = tfimg("matrix", "check", "2.16")
     assert ended.code == 0, ended.stderr
     assert "1 not stated" in ended.stdout
@@ -512,23 +385,19 @@ def test_check_of_an_index_without_days_says_so_and_agrees(
 
 
 @pytest.fixture
-def behind(served: Served) -> None:
+def behind(served: PackageIndex) -> None:
     """An index with 2.16.2, which is like 2.16.1 and which the matrix lacks."""
     survey = agreeing(small())
-    newer = tuple(
-        replace(
-            wheel,
-            version=Version("2.16.2"),
-            uploaded=date(2024, 6, 28),
-            filename=wheel.filename.replace("2.16.1", "2.16.2"),
-        )
+    version, uploaded = Version("2.16.2"), date(2024, 6, 28)
+    newer = (
+        replace(wheel, version=version, uploaded=uploaded, filename=wheel.filename.replace("6.1", "6.2"))
         for wheel in survey.wheels
         if wheel.version == Version("2.16.1")
     )
     publish(served, replace(survey, wheels=(*survey.wheels, *newer)))
 
 
-def test_check_names_a_release_that_the_matrix_lacks(behind: None, tfimg: Callable[..., CliResult]) -> None:
+def test_check_names_a_release_that_the_matrix_lacks(behind: None, tfimg: Run) -> None:
     ended = tfimg("matrix", "check", "2.16")
     assert ended.code == 30
     assert ended.stderr.endswith(
@@ -541,8 +410,7 @@ def test_check_names_a_release_that_the_matrix_lacks(behind: None, tfimg: Callab
     assert (found["missing"], found["rows"], error["exit_code"]) == (["2.16.2"], [], 30)
 
 
-def test_a_release_that_neither_has_is_told(served: Served, tfimg: Callable[..., CliResult]) -> None:
-    publish(served, agreeing(small()))
+def test_a_release_that_neither_has_is_told(agreed: PackageIndex, tfimg: Run) -> None:
     ended = tfimg("matrix", "check", "2.15", "2.99")
     assert (ended.code, ended.stderr.splitlines()[-1]) == (
         40,
@@ -552,9 +420,7 @@ def test_a_release_that_neither_has_is_told(served: Served, tfimg: Callable[...,
 
 
 @pytest.mark.parametrize("command", ["check", "sync"])
-def test_an_index_without_tensorflow_is_told(
-    command: str, served: Served, tfimg: Callable[..., CliResult]
-) -> None:
+def test_an_index_without_tensorflow_is_told(command: str, tfimg: Run) -> None:
     """A wrong address answers 404 to everything: no fact would be right."""
     ended = tfimg("matrix", command)
     # What stands before it is about the machine's own settings.
@@ -566,19 +432,21 @@ def test_an_index_without_tensorflow_is_told(
     )
 
 
+COMPLETE = "The matrix has every release of the package index.\n"
+
+
 def test_sync_finds_nothing_to_do_where_nothing_is_missing(
-    served: Served, tfimg: Callable[..., CliResult], workspace: Path
+    agreed: PackageIndex, tfimg: Run, matrix_file: Path
 ) -> None:
-    publish(served, agreeing(small()))
     for options in ((), ("--check",)):
         ended = tfimg("matrix", "sync", *options)
-        assert (ended.code, ended.stdout) == (0, "The matrix has every release of the package index.\n")
+        assert (ended.code, ended.stdout) == (0, COMPLETE)
     assert tfimg("matrix", "sync", "--json").documents == [{"missing": [], "difference": ""}]
-    assert (workspace / "matrix.yaml").read_text() == MATRIX
+    assert matrix_file.read_text() == MATRIX
 
 
 def test_sync_shows_what_it_would_add_and_with_check_writes_nothing(
-    behind: None, tfimg: Callable[..., CliResult], workspace: Path
+    behind: None, tfimg: Run, matrix_file: Path
 ) -> None:
     ended = tfimg("matrix", "sync", "--check")
     assert ended.code == 7
@@ -593,33 +461,24 @@ def test_sync_shows_what_it_would_add_and_with_check_writes_nothing(
     assert ended.stderr.endswith(
         "tfimg: The matrix lacks 2.16.2. Run `tfimg matrix sync`, and confirm what it marks.\n"
     )
-    assert (workspace / "matrix.yaml").read_text() == MATRIX
-
-
-def test_what_sync_writes_is_complete_and_agrees(
-    behind: None, tfimg: Callable[..., CliResult], workspace: Path
-) -> None:
-    ended = tfimg("matrix", "sync", "--json")
-    assert (ended.code, ended.stderr) == (0, "")
-    (document,) = ended.documents
-    assert document["missing"] == ["2.16.2"]
-    assert '+      - version: "2.16.2"\n' in document["difference"]
-    assert tfimg("matrix", "sync").stdout == "The matrix has every release of the package index.\n"
-    assert tfimg("matrix", "check").code == 0
-    assert [path.name for path in workspace.iterdir() if path.is_file()] == ["matrix.yaml"]
-
-
-def test_sync_says_what_is_to_be_done_with_what_it_wrote(
-    behind: None, tfimg: Callable[..., CliResult], workspace: Path
-) -> None:
+    assert matrix_file.read_text() == MATRIX
     ended = tfimg("matrix", "sync")
     assert ended.code == 0
     assert ended.stderr.endswith("matrix.yaml has 2.16.2 now: confirm what is marked, then `tfimg lock`.\n")
 
 
-def test_what_sync_cannot_complete_is_told_by_path(
-    served: Served, tfimg: Callable[..., CliResult], workspace: Path
-) -> None:
+def test_what_sync_writes_is_complete_and_agrees(behind: None, tfimg: Run, matrix_file: Path) -> None:
+    ended = tfimg("matrix", "sync", "--json")
+    assert (ended.code, ended.stderr) == (0, "")
+    (document,) = ended.documents
+    assert document["missing"] == ["2.16.2"]
+    assert '+      - version: "2.16.2"\n' in document["difference"]
+    assert tfimg("matrix", "sync").stdout == COMPLETE
+    assert tfimg("matrix", "check").code == 0
+    assert [path for path in matrix_file.parent.iterdir() if path.is_file()] == [matrix_file]
+
+
+def test_what_sync_cannot_complete_is_told_by_path(served: PackageIndex, tfimg: Run) -> None:
     """A release whose only wheel stands for one that is not there."""
     survey = agreeing(small())
     stub = next(

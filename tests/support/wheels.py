@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from support.http_server import serving
+from support.package_index import File, package_index
 
 
 def write_wheel(
@@ -50,42 +48,17 @@ def lock_line(wheel: Path) -> str:
     return f"{wheel.name.partition('-')[0]}==1.0 --hash=sha256:{sha256(wheel)}\n"
 
 
-class _IndexHandler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def do_GET(self) -> None:
-        content = self.server.subject.get(self.path)  # type: ignore[attr-defined]
-        self.send_response(404 if content is None else 200)
-        kind = (
-            "application/vnd.pypi.simple.v1+json" if self.path.endswith("/") else "application/octet-stream"
-        )
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content or b"")))
-        self.end_headers()
-        self.wfile.write(content or b"")
-
-    def log_message(self, *arguments: object) -> None:
-        """Print nothing."""
-
-
 @contextmanager
-def package_index(
+def index_of(
     wheels: Sequence[Path], *, hashes: bool = True, served: Mapping[str, bytes] | None = None
 ) -> Iterator[str]:
     """Serve wheels on loopback and yield the index's URL.
 
     Without `hashes`, the index does not list any, as PEP 503 allows. `served` replaces the content of a file by name.
     """
-    pages: dict[str, bytes] = {}
-    for wheel in wheels:
-        project = wheel.name.partition("-")[0]
-        entry = {
-            "filename": wheel.name, "url": f"/files/{wheel.name}",
-            "hashes": {"sha256": sha256(wheel)} if hashes else {},
-        }  # fmt: skip
-        page = {"meta": {"api-version": "1.0"}, "name": project, "files": [entry]}
-        pages[f"/simple/{project}/"] = json.dumps(page).encode()
-        pages[f"/files/{wheel.name}"] = (served or {}).get(wheel.name, wheel.read_bytes())
-    with serving(_IndexHandler, pages) as address:
-        yield f"http://{address}/simple"
+    with package_index() as index:
+        for wheel in wheels:
+            content = (served or {}).get(wheel.name, wheel.read_bytes())
+            file = File(wheel.name, content, sha256=sha256(wheel) if hashes else None)
+            index.files.setdefault(wheel.name.partition("-")[0], []).append(file)
+        yield f"{index.url}/simple"

@@ -73,12 +73,6 @@ def test_a_green_report_is_not_reused_when_a_newer_run_is_red(validate: Validate
     assert validate(FAILED)[1] is True
 
 
-def test_a_red_report_is_not_reused(validate: Validate) -> None:
-    validate(FAILED)
-    report, reused = validate(PASSED)
-    assert (report.passed, reused) == (True, False)
-
-
 @pytest.mark.parametrize(
     "other", [{"reuse": False}, {"content": None}, {"content": "sha256:other"}, {"of": DIGESTS[1:]}], ids=str
 )

@@ -22,10 +22,12 @@ JOBS = st.one_of(st.none(), st.integers(1, 64))
 
 
 @given(NEEDS, LEFT, st.lists(NEEDS, max_size=8), JOBS, st.booleans())
-def test_what_starts_fits_beside_what_runs(
+def test_what_starts_fits_beside_what_runs_and_only_beside_others_anything_waits(
     need: Need, left: Resources, running: Sequence[Need], jobs: int | None, pruned: bool
 ) -> None:
-    if decide(need, left, running, jobs=jobs, pruned=pruned) != "start":
+    decision = decide(need, left, running, jobs=jobs, pruned=pruned)
+    if decision != "start":
+        assert decision == ("wait" if running else "refuse" if pruned else "prune")
         return
     together = [*running, need]
     assert left.disk_bytes is None or sum(one.disk_bytes for one in together) <= left.disk_bytes
@@ -34,17 +36,6 @@ def test_what_starts_fits_beside_what_runs(
     elif running:
         assert len(together) <= left.cpus
         assert sum(one.memory_bytes for one in together) <= left.memory_bytes
-
-
-@given(NEEDS, LEFT, st.lists(NEEDS, max_size=8), JOBS, st.booleans())
-def test_nothing_waits_for_nobody_and_nothing_is_refused_beside_others(
-    need: Need, left: Resources, running: Sequence[Need], jobs: int | None, pruned: bool
-) -> None:
-    decision = decide(need, left, running, jobs=jobs, pruned=pruned)
-    assert (decision == "wait") <= bool(running)
-    assert (decision in ("prune", "refuse")) <= (not running)
-    assert (decision == "refuse") <= pruned
-    assert (decision == "prune") <= (not pruned)
 
 
 @given(NEEDS, LEFT, st.lists(NEEDS, max_size=8), JOBS, st.booleans(), st.integers(0, 10**12))

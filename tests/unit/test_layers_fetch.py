@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.wheels import lock_line, package_index, sha256, write_wheel
+from support.wheels import index_of, lock_line, sha256, write_wheel
 from tfimg.errors import HashMismatchError, Interrupted, LockError
 from tfimg.layers.fetch import PIECE, fetch, remove_download
 from tfimg.proof.index import Index
@@ -45,7 +45,7 @@ def files(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("hashes", [True, False], ids=["index with hashes", "index without hashes"])
 def test_a_wheel_is_downloaded_under_its_file_name(wheel: Path, tmp_path: Path, hashes: bool) -> None:
-    with package_index([wheel], hashes=hashes) as url:
+    with index_of([wheel], hashes=hashes) as url:
         found = fetched(locked(wheel), tmp_path / "wheels", urls=[url])
     assert (found.name, found.read_bytes()) == (wheel.name, wheel.read_bytes())
 
@@ -57,7 +57,7 @@ def test_a_download_with_another_sha256_is_refused_and_not_kept(
     """The index lists the locked hash, or none, and sends other bytes."""
     altered = wheel.read_bytes()[:-1] + b"!"
     with (
-        package_index([wheel], hashes=hashes, served={wheel.name: altered}) as url,
+        index_of([wheel], hashes=hashes, served={wheel.name: altered}) as url,
         pytest.raises(HashMismatchError, match=rf"{wheel.name} has sha256 \w+, and the lock has thing with"),
     ):
         fetched(locked(wheel), tmp_path / "wheels", urls=[url])
@@ -68,7 +68,7 @@ def test_an_index_that_lists_another_hash_is_not_downloaded_from(wheel: Path, tm
     package = locked(write_wheel(tmp_path, "thing", {"thing/__init__.py": b"x = 2\n"}))
     other = write_wheel(tmp_path, "thing", {"thing/__init__.py": b"x = 1\n"})
     with (
-        package_index([other]) as url,
+        index_of([other]) as url,
         pytest.raises(HashMismatchError, match=rf"{wheel.name} has another hash, and the lock has thing"),
     ):
         fetched(package, tmp_path / "wheels", urls=[url])
@@ -76,8 +76,8 @@ def test_an_index_that_lists_another_hash_is_not_downloaded_from(wheel: Path, tm
 
 def test_the_next_index_is_asked_when_the_first_sends_other_bytes(wheel: Path, tmp_path: Path) -> None:
     with (
-        package_index([wheel], served={wheel.name: b"no wheel"}) as first,
-        package_index([wheel]) as second,
+        index_of([wheel], served={wheel.name: b"no wheel"}) as first,
+        index_of([wheel]) as second,
     ):
         found = fetched(locked(wheel), tmp_path / "wheels", urls=[first, second])
     assert sha256(found) == sha256(wheel)
@@ -89,7 +89,7 @@ def test_other_versions_in_the_index_are_not_the_locked_wheel(
 ) -> None:
     package = LockedPackage(name="thing", version=version, sha256="0" * 64, appeared=None)
     with (
-        package_index([wheel]) as url,
+        index_of([wheel]) as url,
         pytest.raises(LockError, match=rf"no thing {version} with sha256 0000"),
     ):
         fetched(package, tmp_path / "wheels", urls=[url])
@@ -134,7 +134,7 @@ def test_a_download_that_is_not_wanted_any_more_stops_at_the_next_piece(tmp_path
         if len(pieces) == 2:
             raise Interrupted("stopped", next_step="")
 
-    with package_index([large]) as url, pytest.raises(Interrupted):
+    with index_of([large]) as url, pytest.raises(Interrupted):
         fetch(
             locked(large), tmp_path / "wheels/a", downloads=tmp_path / "wheels", indexes=[Index(url)],
             supplied=(), go_on=go_on,

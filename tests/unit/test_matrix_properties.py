@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 from datetime import date
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,15 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
+from support.matrix_edits import GOOD
 from tfimg.errors import MatrixError
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.spec import expand, gaps
 from tfimg.workspace import find_workspace
 
-TEXTS = {
-    "base": (Path(__file__).parents[1] / "data" / "matrix" / "base.yaml").read_text(),
-    "project": find_workspace({}).matrix.read_text(),
-}
+TEXTS = {"base": GOOD, "project": find_workspace({}).matrix.read_text()}
 
 PROBLEM = re.compile(r"(the document|the text|line \d+, column \d+|\S[^\n]*): \S.*", re.DOTALL)
 """Where it is, and what is wrong there."""

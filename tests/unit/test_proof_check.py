@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from support.matrix_edits import GOOD, MatrixEdit, read_edits
 from support.surveys import agreeing
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.proof.check import (
-    COMPARISONS,
     Finding,
     and_cuda,
     compare,
@@ -26,9 +25,6 @@ from tfimg.proof.check import (
 )
 from tfimg.proof.survey import Survey, Wheel
 
-TEXT = (Path(__file__).parents[1] / "data" / "matrix" / "base.yaml").read_text()
-"""rows[0]: 2.15.0 and 2.15.1, for CPU, GPU, TPU and arm64. rows[1]: 2.16.1 for CPU, and TPU without its libtpu."""
-
 
 def understood(text: str) -> Matrix:
     return parse_matrix(text, source="base.yaml", today=date.max)
@@ -36,7 +32,7 @@ def understood(text: str) -> Matrix:
 
 @pytest.fixture(scope="module")
 def small() -> Matrix:
-    return understood(TEXT)
+    return understood(GOOD)
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +49,32 @@ def wrong(path: str, field: str, told: str) -> Finding:
     return Finding(path=path, field=field, verdict="disagrees", told=told)
 
 
-def changed(survey: Survey, change: Callable[[Wheel], Wheel | None]) -> Survey:
-    """A survey whose wheels were changed, or taken away."""
+def not_stated(path: str, field: str, told: str) -> Finding:
+    return Finding(path=path, field=field, verdict="not stated", told=told)
+
+
+Change = Callable[[Wheel], Wheel | None]
+"""What becomes of a wheel of a survey; None takes it away."""
+
+
+def changed(survey: Survey, change: Change) -> Survey:
     return replace(survey, wheels=tuple(new for wheel in survey.wheels if (new := change(wheel)) is not None))
 
 
-def built(**fields: Any) -> Callable[[Wheel], Wheel]:
+def has(wheel: Wheel, facts: dict[str, Any]) -> bool:
+    return all(getattr(wheel, name) == value for name, value in facts.items())
+
+
+def other(facts: dict[str, Any], **fields: Any) -> Change:
+    """Wheels that have all these facts get other fields."""
+    return lambda wheel: replace(wheel, **fields) if has(wheel, facts) else wheel
+
+
+def without(**facts: Any) -> Change:
+    return lambda wheel: None if has(wheel, facts) else wheel
+
+
+def built(**fields: Any) -> Change:
     """GPU wheels with other build information; None takes a field away."""
 
     def change(wheel: Wheel) -> Wheel:
@@ -70,14 +86,19 @@ def built(**fields: Any) -> Callable[[Wheel], Wheel]:
     return change
 
 
-def requiring(old: str, new: str, package: str = "tensorflow") -> Callable[[Wheel], Wheel]:
-    """A package's wheels with another requirement."""
+def requiring(old: str, new: str, **facts: Any) -> Change:
+    """Wheels that have all these facts, with another text in their requirements."""
 
     def change(wheel: Wheel) -> Wheel:
-        requires = tuple(new if one == old else one for one in wheel.requires)
-        return replace(wheel, requires=requires) if wheel.package == package else wheel
+        requires = tuple(one.replace(old, new) for one in wheel.requires)
+        return replace(wheel, requires=requires) if has(wheel, facts) else wheel
 
     return change
+
+
+def asking_also_for(requirement: str) -> Change:
+    """Wheels with build information, with one more requirement."""
+    return lambda wheel: replace(wheel, requires=(*wheel.requires, requirement)) if wheel.build else wheel
 
 
 def test_a_survey_made_from_the_matrix_agrees_with_it(small: Matrix, matrix: Matrix) -> None:
@@ -86,148 +107,78 @@ def test_a_survey_made_from_the_matrix_agrees_with_it(small: Matrix, matrix: Mat
         assert missing_releases(facts, agreeing(facts)) == ()
 
 
-def test_every_comparison_finds_something_in_every_row_with_a_gpu(small: Matrix, survey: Survey) -> None:
-    fields = {finding.field for number, finding in compare(small, survey) if number == 0}
-    assert fields == {
-        "release", "released", "pythons", "numpy", "keras", "cuda", "cudnn", "architectures", "libraries", "tpu",
-    }  # fmt: skip
-    assert len(COMPARISONS) == 7
-
-
-IN_THE_MATRIX = {
-    "release": (
-        'version: "2.15.1"',
-        'version: "2.15.7"',
-        {"rows[0].tensorflow[1].version": "the matrix has 2.15.7, the index none"},
-    ),
-    "released": (
-        "2.15.0\", released: 2023-11-14",
-        "2.15.0\", released: 2023-11-15",
-        {"rows[0].tensorflow[0].released": "the matrix has 2023-11-15, the index 2023-11-14"},
-    ),
-    "numpy": (
-        'numpy: ">=1.23.5,<2.0.0"',
-        'numpy: ">=1.23.5"',
-        {"rows[0].numpy": "the matrix has >=1.23.5, the index <2.0.0,>=1.23.5"},
-    ),
-    "keras": (
-        'keras: ">=2.15.0,<2.16"',
-        'keras: ">=2.14,<2.16"',
-        {"rows[0].keras": "the matrix has >=2.14,<2.16, the index <2.16,>=2.15.0"},
-    ),
-    "cuda": ('cuda: "12.2"', 'cuda: "12.1"', {"rows[0].gpu.cuda": "the matrix has 12.1, the index 12.2"}),
-    "architectures": (
-        "[sm_80, compute_90]",
-        "[sm_80, sm_90]",
-        {"rows[0].gpu.architectures": "the matrix has sm_80, sm_90, the index sm_80, compute_90"},
-    ),
-    "libraries": (
-        'nvidia-cublas-cu12: "12.2.5.6"',
-        'nvidia-cublas-cu12: "12.2.5.5"',
-        {"toolkits.12.2.wheels.nvidia-cublas-cu12": "the matrix has 12.2.5.5, the index none"},
-    ),
-    "libraries ": (
-        'nccl: "2.16.5"',
-        'nccl: "2.16.4"',
-        {"rows[0].gpu.libraries.nccl": "the matrix has 2.16.4, the index none"},
-    ),
-    "libraries  ": (
-        'cudnn: "8.9.4.25"',
-        'cudnn: "8.9.5.25"',
-        {"rows[0].gpu.libraries.cudnn": "the matrix has 8.9.5.25, the index none"},
-    ),
-    "tpu": (
-        'tpu: {libtpu: "0.2", unavailable: not on the package index}',
-        'tpu: {libtpu: "0.3", unavailable: not on the package index}',
-        {"rows[1].tensorflow[0].tpu.libtpu": "the matrix has 0.3, the index ==0.2"},
-    ),
-    "tpu ": (
-        ', unavailable: not on the package index}',
-        "}",
-        {"rows[1].tensorflow[0].tpu.unavailable": "the matrix has on the index, the index not on the index"},
-    ),
-    "pythons": (
-        'pythons: ["3.9", "3.11"]\n        packages: {cpu: tensorflow-cpu, tpu: tensorflow-tpu}',
-        'pythons: ["3.11"]\n        packages: {cpu: tensorflow-cpu, tpu: tensorflow-tpu}',
-        {
-            f"rows[1].wheels.linux/amd64.pythons ({package} 2.16.1)": "the matrix has 3.11, the index 3.9, 3.11"
-            for package in ("tensorflow-cpu", "tensorflow-tpu")
-        },
-    ),
-}  # fmt: skip
-"""By field: text of the matrix, what it becomes, and what is told at which path."""
-
-
-@pytest.mark.parametrize("field", IN_THE_MATRIX)
-def test_a_slip_in_the_matrix_is_told_at_its_path(field: str, survey: Survey) -> None:
+@pytest.mark.parametrize("slip", list(read_edits("disagreements.txt")), ids=lambda slip: slip.name)
+def test_a_slip_in_the_matrix_is_told_at_its_path(slip: MatrixEdit, survey: Survey) -> None:
     """Made in its text, as people make it; what the wheels say stays the same."""
-    old, new, told = IN_THE_MATRIX[field]
-    assert TEXT.count(old) == 1
-    found = unlike(understood(TEXT.replace(old, new)), survey)
-    for path, text in told.items():
-        assert wrong(path, field.strip(), text) in found
-
-
-def test_a_slip_in_a_fact_of_one_field_is_told_of_that_field_alone(survey: Survey) -> None:
-    for field in ("released", "numpy", "keras", "cuda", "architectures", "tpu", "tpu ", "pythons"):
-        old, new, told = IN_THE_MATRIX[field]
-        assert {one.path for one in unlike(understood(TEXT.replace(old, new)), survey)} == set(told)
-
-
-def test_a_pin_that_wheels_do_not_ask_for_is_told_with_what_they_ask_for(survey: Survey) -> None:
-    path = "toolkits.12.2.wheels.nvidia-cublas-cu12"
-    text = TEXT.replace('nvidia-cublas-cu12: "12.2.5.6"', 'nvidia-cublas-cu12: "12.2.5.5"')
-    there = replace(
-        survey, libraries={**survey.libraries, "nvidia-cublas-cu12": frozenset({Version("12.2.5.5")})}
-    )
-    told = "the matrix has nvidia-cublas-cu12 12.2.5.5, the index nvidia-cublas-cu12 ==12.2.5.6"
-    assert unlike(understood(text), there) == [wrong(path, "libraries", told)]
+    found = unlike(understood(slip.text()), survey)
+    assert [f"{one.path} ({one.field} {one.verdict}): {one.told}" for one in found] == slip.told
 
 
 def test_a_release_that_is_taken_off_the_index_is_told(small: Matrix, survey: Survey) -> None:
     gone = replace(survey, releases=survey.releases - {Version("2.16.1")})
-    gone = changed(gone, lambda wheel: None if wheel.version == Version("2.16.1") else wheel)
+    gone = changed(gone, without(version=Version("2.16.1")))
     found = {finding.path: finding.told for finding in unlike(small, gone)}
     assert found["rows[1].tensorflow[0].version"] == "the matrix has 2.16.1, the index none"
     assert found["rows[1].numpy"] == "the matrix has >=1.23.5, the index none"
 
 
-def test_a_day_that_the_index_does_not_tell_is_not_stated(small: Matrix, survey: Survey) -> None:
-    silent = changed(
-        survey, lambda wheel: replace(wheel, uploaded=None) if wheel.version == Version("2.15.0") else wheel
-    )
-    assert unlike(small, silent) == [
-        Finding(
-            path="rows[0].tensorflow[0].released",
-            field="released",
-            verdict="not stated",
-            told="the index tells no day for 2.15.0",
-        )
-    ]
+OLDEST = Version("2.15.0")
+AARCH64 = "rows[0].wheels.linux/arm64.pythons (tensorflow-cpu-aws 2.15.0)"
+RANGES = "the matrix has >=1.23.5,<2.0.0, the index <2.0.0,>=1.23.5; >=1.26"
+NVSHMEM = "toolkits.12.2.wheels.nvidia-nvshmem-cu12"
+NO_INFORMATION = "the wheels hold no such build information"
+
+OF_WHEELS: dict[str, tuple[Change, list[Finding]]] = {
+    "a day that the index does not tell is not stated": (
+        other({"version": OLDEST}, uploaded=None),
+        [not_stated("rows[0].tensorflow[0].released", "released", "the index tells no day for 2.15.0")],
+    ),
+    "the day of a release is that of its first wheel": (
+        other({"python": "3.9"}, uploaded=date(2030, 1, 1)),
+        [],
+    ),
+    "a Python without a wheel is told by package and release": (
+        without(package="tensorflow-cpu-aws", python="3.9", version=OLDEST),
+        [wrong(AARCH64, "pythons", "the matrix has 3.9, 3.11, the index 3.11")],
+    ),
+    "where Pythons differ the loosest range is compared": (
+        requiring("1.23.5,<2", "1.24,<2", python="3.11"),
+        [],
+    ),
+    "ranges of which none holds the others are all told": (
+        requiring("numpy>=1.23.5,<2.0.0", "numpy>=1.26", package="tensorflow"),
+        [wrong("rows[0].numpy", "numpy", RANGES)],
+    ),
+    "another cuDNN": (
+        built(cudnn_version="9"),
+        [wrong("rows[0].gpu.cudnn", "cudnn", "the matrix has 8, the index 9")],
+    ),
+    # 2.22.0rc0 tells only that it is a build for CUDA.
+    "no CUDA": (built(cuda_version=None), [not_stated("rows[0].gpu.cuda", "cuda", NO_INFORMATION)]),
+    "no cuDNN": (built(cudnn_version=None), [not_stated("rows[0].gpu.cudnn", "cudnn", NO_INFORMATION)]),
+    "no architectures": (
+        built(cuda_compute_capabilities=None),
+        [not_stated("rows[0].gpu.architectures", "architectures", NO_INFORMATION)],
+    ),
+    "an NVIDIA wheel that the matrix does not know": (
+        asking_also_for('nvidia-nvshmem-cu12>=3.2.5; extra == "and-cuda"'),
+        [wrong(NVSHMEM, "libraries", "the matrix has none, the index nvidia-nvshmem-cu12 >=3.2.5")],
+    ),
+    "what is left out on purpose is not asked for": (
+        asking_also_for('tensorrt==8.6.1; extra == "and-cuda"'),
+        [],
+    ),
+    "no libtpu": (
+        requiring("libtpu==0.1", "six", package="tensorflow-tpu"),
+        [wrong("rows[0].tensorflow[1].tpu.libtpu", "tpu", "the matrix has 0.1, the index none")],
+    ),
+}
 
 
-def test_the_day_of_a_release_is_that_of_its_first_wheel(small: Matrix, survey: Survey) -> None:
-    def spread(wheel: Wheel) -> Wheel:
-        return replace(wheel, uploaded=date(2030, 1, 1)) if wheel.python == "3.9" else wheel
-
-    assert unlike(small, changed(survey, spread)) == []
-
-
-@pytest.mark.parametrize(
-    ("package", "told"),
-    [
-        ("tensorflow-cpu", "rows[0].wheels.linux/amd64.pythons (tensorflow-cpu 2.15.0)"),
-        ("tensorflow-cpu-aws", "rows[0].wheels.linux/arm64.pythons (tensorflow-cpu-aws 2.15.0)"),
-    ],
-)
-def test_a_python_without_a_wheel_is_told_by_package_and_release(
-    package: str, told: str, small: Matrix, survey: Survey
-) -> None:
-    def gone(wheel: Wheel) -> bool:
-        return (wheel.package, wheel.python, wheel.version) == (package, "3.9", Version("2.15.0"))
-
-    less = changed(survey, lambda wheel: None if gone(wheel) else wheel)
-    assert unlike(small, less) == [wrong(told, "pythons", "the matrix has 3.9, 3.11, the index 3.11")]
+@pytest.mark.parametrize("case", OF_WHEELS)
+def test_what_wheels_say_is_compared(case: str, small: Matrix, survey: Survey) -> None:
+    change, findings = OF_WHEELS[case]
+    assert unlike(small, changed(survey, change)) == findings
 
 
 def test_a_platform_that_is_not_missing_is_told(small: Matrix, survey: Survey) -> None:
@@ -260,86 +211,6 @@ def test_from_2_16_an_aarch64_wheel_stands_for_itself(matrix: Matrix) -> None:
     assert installable(release, "tensorflow", "linux/arm64") == pythons
     assert installable(release, None, "linux/arm64") == pythons
     assert installable(release, "tensorflow-cpu-aws", "linux/arm64") == ()
-
-
-def test_where_pythons_differ_the_loosest_range_is_compared(small: Matrix, survey: Survey) -> None:
-    def tight(wheel: Wheel) -> Wheel:
-        if wheel.python != "3.11":
-            return wheel
-        return replace(wheel, requires=tuple(one.replace("1.23.5,<2", "1.24,<2") for one in wheel.requires))
-
-    assert unlike(small, changed(survey, tight)) == []
-
-
-def test_ranges_of_which_none_holds_the_others_are_all_told(small: Matrix, survey: Survey) -> None:
-    apart = changed(survey, requiring("numpy>=1.23.5,<2.0.0", "numpy>=1.26"))
-    told = "the matrix has >=1.23.5,<2.0.0, the index <2.0.0,>=1.23.5; >=1.26"
-    assert unlike(small, apart) == [wrong("rows[0].numpy", "numpy", told)]
-
-
-@pytest.mark.parametrize(
-    ("fields", "path", "field", "told"),
-    [
-        ({"cuda_version": "12.3.2"}, "cuda", "cuda", "the matrix has 12.2, the index 12.3"),
-        ({"cudnn_version": "9"}, "cudnn", "cudnn", "the matrix has 8, the index 9"),
-        (
-            {"cuda_compute_capabilities": ["sm_80"]},
-            "architectures",
-            "architectures",
-            "the matrix has sm_80, compute_90, the index sm_80",
-        ),
-    ],
-)
-def test_other_build_information_is_told(
-    fields: dict[str, Any], path: str, field: str, told: str, small: Matrix, survey: Survey
-) -> None:
-    assert unlike(small, changed(survey, built(**fields))) == [wrong(f"rows[0].gpu.{path}", field, told)]
-
-
-@pytest.mark.parametrize(
-    ("name", "field"),
-    [("cuda_version", "cuda"), ("cudnn_version", "cudnn"), ("cuda_compute_capabilities", "architectures")],
-)
-def test_build_information_that_wheels_lack_is_not_stated(
-    name: str, field: str, small: Matrix, survey: Survey
-) -> None:
-    """2.22.0rc0 tells only that it is a build for CUDA."""
-    told = "the wheels hold no such build information"
-    assert unlike(small, changed(survey, built(**{name: None}))) == [
-        Finding(path=f"rows[0].gpu.{field}", field=field, verdict="not stated", told=told)
-    ]
-
-
-def test_an_nvidia_wheel_that_the_matrix_does_not_know_is_told(small: Matrix, survey: Survey) -> None:
-    def more(wheel: Wheel) -> Wheel:
-        asked = 'nvidia-nvshmem-cu12>=3.2.5; extra == "and-cuda"'
-        return replace(wheel, requires=(*wheel.requires, asked)) if wheel.build else wheel
-
-    path = "toolkits.12.2.wheels.nvidia-nvshmem-cu12"
-    told = "the matrix has none, the index nvidia-nvshmem-cu12 >=3.2.5"
-    assert unlike(small, changed(survey, more)) == [wrong(path, "libraries", told)]
-
-
-def test_what_is_left_out_on_purpose_is_not_asked_for(small: Matrix, survey: Survey) -> None:
-    def more(wheel: Wheel) -> Wheel:
-        asked = 'tensorrt==8.6.1; extra == "and-cuda"'
-        return replace(wheel, requires=(*wheel.requires, asked)) if wheel.build else wheel
-
-    assert unlike(small, changed(survey, more)) == []
-
-
-def test_a_tpu_wheel_that_asks_for_another_libtpu_is_told(small: Matrix, survey: Survey) -> None:
-    other = changed(survey, requiring("libtpu==0.1", "libtpu==0.9", "tensorflow-tpu"))
-    assert unlike(small, other) == [
-        wrong("rows[0].tensorflow[1].tpu.libtpu", "tpu", "the matrix has 0.1, the index ==0.9")
-    ]
-
-
-def test_a_tpu_wheel_that_asks_for_no_libtpu_is_told(small: Matrix, survey: Survey) -> None:
-    other = changed(survey, requiring("libtpu==0.1", "six", "tensorflow-tpu"))
-    assert unlike(small, other) == [
-        wrong("rows[0].tensorflow[1].tpu.libtpu", "tpu", "the matrix has 0.1, the index none")
-    ]
 
 
 def test_a_libtpu_that_came_to_the_index_or_left_it_is_told(small: Matrix, survey: Survey) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -32,11 +33,6 @@ def survey(matrix: Matrix) -> Survey:
     return agreeing(matrix)
 
 
-def propose(text: str, survey: Survey, missing: Sequence[Version]) -> str:
-    """An edit made long after the releases."""
-    return propose_until(text, survey, missing, today=date.max)
-
-
 def understood(text: str) -> Matrix:
     return parse_matrix(text, source="matrix.yaml", today=date.max)
 
@@ -60,20 +56,31 @@ def added(before: str, after: str) -> list[str]:
     return [line[1:] for line in difference if line.startswith("+")]
 
 
+Change = Callable[[Wheel], Wheel | None]
+"""What becomes of a wheel of a survey; None takes it away."""
+
+
 def later(
-    survey: Survey, like: str, version: str, change: Callable[[Wheel], Wheel] = lambda wheel: wheel
+    survey: Survey, version: str, *, like: str = "2.21.0", change: Change = lambda wheel: wheel
 ) -> Survey:
     """The survey, and a release whose wheels are those of another but for a change."""
     wheels = [
-        change(replace(wheel, version=Version(version)))
-        for wheel in survey.wheels
-        if wheel.version == Version(like)
+        replace(wheel, version=Version(version)) for wheel in survey.wheels if wheel.version == Version(like)
     ]
     return replace(
         survey,
         releases=survey.releases | {Version(version)},
-        wheels=(*survey.wheels, *wheels),
+        wheels=(*survey.wheels, *(new for wheel in wheels if (new := change(wheel)) is not None)),
     )
+
+
+def with_requirements(wheel: Wheel, old: str, new: str) -> Wheel:
+    return replace(wheel, requires=tuple(one.replace(old, new) for one in wheel.requires))
+
+
+def propose(text: str, survey: Survey, *versions: str) -> str:
+    """An edit made long after the releases."""
+    return propose_until(text, survey, [Version(version) for version in versions], today=date.max)
 
 
 def comments(text: str) -> set[str]:
@@ -107,7 +114,7 @@ VERSIONS = ["2.10.1", "2.11.1", "2.12.1", "2.14.0", "2.15.0.post1", "2.16.1", "2
 
 
 def test_where_nothing_is_missing_the_text_stays_as_it_is(text: str, survey: Survey) -> None:
-    assert propose(text, survey, []) == text
+    assert propose(text, survey) == text
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -115,7 +122,7 @@ def test_a_release_that_is_taken_out_comes_back_with_what_its_wheels_say(
     version: str, text: str, matrix: Matrix, survey: Survey
 ) -> None:
     less = without(text, version)
-    proposed = propose(less, survey, [Version(version)])
+    proposed = propose(less, survey, version)
     anew = understood(proposed)
     assert [release.version for release in releases(anew)] == [r.version for r in releases(matrix)]
     assert said_by_wheels(anew, version) == said_by_wheels(matrix, version)
@@ -132,7 +139,7 @@ def test_several_releases_are_added_at_once_whatever_their_order(
     less = text
     for version in versions:
         less = without(less, version)
-    anew = understood(propose(less, survey, [Version(version) for version in versions]))
+    anew = understood(propose(less, survey, *versions))
     assert [said_by_wheels(anew, version) for version in versions] == [
         said_by_wheels(matrix, version) for version in versions
     ]
@@ -140,8 +147,8 @@ def test_several_releases_are_added_at_once_whatever_their_order(
 
 
 def test_a_new_patch_release_is_one_more_line_of_its_minors_row(text: str, survey: Survey) -> None:
-    found = later(survey, "2.21.0", "2.21.1", lambda wheel: replace(wheel, uploaded=date(2026, 5, 1)))
-    assert added(text, propose(text, found, [Version("2.21.1")])) == [
+    found = later(survey, "2.21.1", change=lambda wheel: replace(wheel, uploaded=date(2026, 5, 1)))
+    assert added(text, propose(text, found, "2.21.1")) == [
         '      - {version: "2.21.1", released: 2026-05-01, cutoff: 2026-05-15}'
     ]
 
@@ -153,20 +160,14 @@ def test_a_pin_above_the_wheels_floor_is_kept_for_a_new_patch_release(text: str,
         floor = 'nvidia-cudnn-cu12<10.0,>=9.3.0.75; extra == "and-cuda"'
         return replace(wheel, requires=tuple(floor if "cudnn" in one else one for one in wheel.requires))
 
-    found = later(survey, "2.21.0", "2.21.1", loose)
-    assert len(added(text, propose(text, found, [Version("2.21.1")]))) == 1
+    assert len(added(text, propose(text, later(survey, "2.21.1", change=loose), "2.21.1"))) == 1
 
 
 def test_a_patch_release_without_aarch64_wheels_joins_and_lacks_the_platform(
     text: str, survey: Survey
 ) -> None:
-    found = later(survey, "2.21.0", "2.21.1")
-    amd64 = tuple(
-        wheel
-        for wheel in found.wheels
-        if wheel.version != Version("2.21.1") or wheel.platform == "linux/amd64"
-    )
-    assert added(text, propose(text, replace(found, wheels=amd64), [Version("2.21.1")])) == [
+    found = later(survey, "2.21.1", change=lambda wheel: wheel if wheel.platform == "linux/amd64" else None)
+    assert added(text, propose(text, found, "2.21.1")) == [
         '      - version: "2.21.1"',
         "        released: 2026-03-06",
         "        cutoff: 2026-03-20",
@@ -178,10 +179,10 @@ def test_a_patch_release_without_aarch64_wheels_joins_and_lacks_the_platform(
 def test_a_patch_release_with_facts_of_its_own_gets_a_row_before_the_next_minor(
     text: str, survey: Survey
 ) -> None:
-    def tighter(wheel: Wheel) -> Wheel:
-        return replace(wheel, requires=tuple(one.replace("<2.0.0", "<1.27") for one in wheel.requires))
-
-    proposed = propose(text, later(survey, "2.15.1", "2.15.2", tighter), [Version("2.15.2")])
+    found = later(
+        survey, "2.15.2", like="2.15.1", change=lambda wheel: with_requirements(wheel, "<2.0.0", "<1.27")
+    )
+    proposed = propose(text, found, "2.15.2")
     rows = understood(proposed).rows
     assert [[release.version for release in row.tensorflow] for row in rows[8:11]] == [
         ["2.15.0", "2.15.0.post1", "2.15.1"],
@@ -189,22 +190,20 @@ def test_a_patch_release_with_facts_of_its_own_gets_a_row_before_the_next_minor(
         ["2.16.1", "2.16.2"],
     ]
     assert rows[9].numpy == ">=1.23.5,<1.27"
-    lines = added(text, proposed)
-    assert lines.count("") == 1, "rows are apart by an empty line"
+    assert added(text, proposed).count("") == 1, "rows are apart by an empty line"
 
 
 def unknown_cuda(wheel: Wheel) -> Wheel:
     """As 2.22 has it: no CUDA in the build information, one NVIDIA wheel more, Keras by another name, a Python more."""
-    requires = tuple(one.replace("keras>", "keras-nightly>") for one in wheel.requires)
+    wheel = with_requirements(wheel, "keras>", "keras-nightly>")
     if wheel.build and wheel.build["is_cuda_build"]:
-        requires += ('nvidia-nvshmem-cu12>=3.2.5; extra == "and-cuda"',)
+        requires = (*wheel.requires, 'nvidia-nvshmem-cu12>=3.2.5; extra == "and-cuda"')
         return replace(wheel, requires=requires, build={"is_cuda_build": True})
-    return replace(wheel, requires=requires)
+    return wheel
 
 
 def test_what_wheels_do_not_say_is_taken_from_the_row_before_and_marked(text: str, survey: Survey) -> None:
-    found = later(survey, "2.21.0", "2.22.0", unknown_cuda)
-    proposed = propose(text, found, [Version("2.22.0")])
+    proposed = propose(text, later(survey, "2.22.0", change=unknown_cuda), "2.22.0")
     assert understood(proposed).rows[-1].tensorflow[0].version == "2.22.0"
     assert added(text, proposed) == [
         "",
@@ -232,28 +231,21 @@ def test_what_wheels_do_not_say_is_taken_from_the_row_before_and_marked(text: st
 
 
 def test_a_python_without_a_base_gets_one_to_confirm(text: str, survey: Survey) -> None:
-    found = later(survey, "2.21.0", "2.22.0")
+    found = later(survey, "2.22.0")
     newer = [replace(wheel, python="3.14") for wheel in found.wheels if wheel.version == Version("2.22.0")]
-    wheels = (*found.wheels, *newer)
-    proposed = propose(text, replace(found, wheels=wheels), [Version("2.22.0")])
+    proposed = propose(text, replace(found, wheels=(*found.wheels, *newer)), "2.22.0")
     anew = understood(proposed)
     assert anew.rows[-1].wheels["linux/amd64"].pythons == ("3.10", "3.11", "3.12", "3.13", "3.14")
     (line,) = [line for line in added(text, proposed) if "slim" in line]
-    before = anew.bases["3.13"].image
-    assert line == (
-        f'  "3.14": {{image: "{before.replace(":3.13-", ":3.14-")}"}} # confirm: named like the one before'
-    )
+    image = anew.bases["3.13"].image.replace(":3.13-", ":3.14-")
+    assert line == f'  "3.14": {{image: "{image}"}} # confirm: named like the one before'
 
 
 def test_where_cuda_is_of_a_new_major_the_toolkit_stays_and_what_it_lacks_is_named(
     text: str, survey: Survey
 ) -> None:
-    def thirteen(wheel: Wheel) -> Wheel:
-        requires = tuple(one.replace("-cu12", "-cu13") for one in wheel.requires)
-        return replace(wheel, requires=requires)
-
-    proposed = propose(text, later(survey, "2.21.0", "2.22.0", thirteen), [Version("2.22.0")])
-    (line,) = [line for line in added(text, proposed) if "libraries:" in line]
+    found = later(survey, "2.22.0", change=lambda wheel: with_requirements(wheel, "-cu12", "-cu13"))
+    (line,) = [line for line in added(text, propose(text, found, "2.22.0")) if "libraries:" in line]
     assert line.startswith(
         '      libraries: {toolkit: "12.5", cudnn: "9.10.2.21", nccl: "2.27.7"} # confirm: [and-cuda]'
     )
@@ -263,8 +255,8 @@ def test_where_cuda_is_of_a_new_major_the_toolkit_stays_and_what_it_lacks_is_nam
 def test_where_the_index_tells_no_day_those_of_the_row_before_are_to_be_confirmed(
     text: str, survey: Survey
 ) -> None:
-    found = later(survey, "2.21.0", "2.22.0", lambda wheel: replace(wheel, uploaded=None))
-    proposed = propose(text, found, [Version("2.22.0")])
+    found = later(survey, "2.22.0", change=lambda wheel: replace(wheel, uploaded=None))
+    proposed = propose(text, found, "2.22.0")
     assert understood(proposed).rows[-1].tensorflow[0].released == date(2026, 3, 6)
     assert added(text, proposed)[2:5] == [
         '      - version: "2.22.0"',
@@ -275,46 +267,35 @@ def test_where_the_index_tells_no_day_those_of_the_row_before_are_to_be_confirme
 
 def test_a_release_that_is_still_being_uploaded_gets_what_is_there(text: str, survey: Survey) -> None:
     """`tensorflow` comes first, `tensorflow-cpu` an hour later."""
-    found = later(survey, "2.21.0", "2.22.0")
-    wheels = tuple(
-        wheel
-        for wheel in found.wheels
-        if wheel.version != Version("2.22.0") or wheel.package != "tensorflow-cpu"
-    )
-    row = understood(propose(text, replace(found, wheels=wheels), [Version("2.22.0")])).rows[-1]
-    assert row.wheels["linux/amd64"].packages == {"gpu": "tensorflow"}
-    assert row.wheels["linux/amd64"].pythons == ("3.10", "3.11", "3.12", "3.13")
+    found = later(survey, "2.22.0", change=lambda wheel: wheel if wheel.package != "tensorflow-cpu" else None)
+    amd64 = understood(propose(text, found, "2.22.0")).rows[-1].wheels["linux/amd64"]
+    assert (amd64.packages, amd64.pythons) == ({"gpu": "tensorflow"}, ("3.10", "3.11", "3.12", "3.13"))
 
 
 def test_a_release_of_which_nothing_can_be_installed_is_proposed_and_named_as_wrong(
     text: str, survey: Survey
 ) -> None:
-    found = replace(survey, releases=survey.releases | {Version("2.22.0")})
-    proposed = propose(text, found, [Version("2.22.0")])
+    proposed = propose(text, later(survey, "2.22.0", change=lambda _: None), "2.22.0")
     with pytest.raises(MatrixError) as caught:
         understood(proposed)
     assert [problem.partition(":")[0] for problem in caught.value.problems] == ["rows[15].wheels"]
 
 
 def test_the_cutoff_is_two_weeks_after_the_first_wheel(text: str, survey: Survey) -> None:
-    days = iter(range(1000))
-
-    def spread(wheel: Wheel) -> Wheel:
-        return replace(wheel, uploaded=date(2026, 5, 1) + timedelta(days=next(days)))
-
-    proposed = propose(text, later(survey, "2.21.0", "2.22.0", spread), [Version("2.22.0")])
-    release = understood(proposed).rows[-1].tensorflow[0]
+    days = (date(2026, 5, 1) + timedelta(days=number) for number in count())
+    found = later(survey, "2.22.0", change=lambda wheel: replace(wheel, uploaded=next(days)))
+    release = understood(propose(text, found, "2.22.0")).rows[-1].tensorflow[0]
     assert (release.released, release.cutoff) == (date(2026, 5, 1), date(2026, 5, 15))
 
 
 def test_libtpu_is_what_the_tpu_wheel_asks_for_and_its_absence_is_told(text: str, survey: Survey) -> None:
     """2.20 has a TPU wheel, whose libtpu then is taken off the index."""
-    found = later(survey, "2.20.0", "2.20.1")
-    assert added(text, propose(text, found, [Version("2.20.1")])) == [
+    found = later(survey, "2.20.1", like="2.20.0")
+    assert added(text, propose(text, found, "2.20.1")) == [
         '      - {version: "2.20.1", released: 2025-08-13, cutoff: 2025-08-27, tpu: {libtpu: "0.0.14"}}'
     ]
     gone = replace(found, libraries={**found.libraries, "libtpu": frozenset()})
-    assert added(text, propose(text, gone, [Version("2.20.1")])) == [
+    assert added(text, propose(text, gone, "2.20.1")) == [
         '      - version: "2.20.1"',
         "        released: 2025-08-13",
         "        cutoff: 2025-08-27",
@@ -324,7 +305,7 @@ def test_libtpu_is_what_the_tpu_wheel_asks_for_and_its_absence_is_told(text: str
 
 def test_a_release_of_these_days_is_cut_off_today(text: str, survey: Survey) -> None:
     """Its lock would change with every day of the two weeks otherwise."""
-    found = later(survey, "2.21.0", "2.21.1")
+    found = later(survey, "2.21.1")
     day = min(wheel.uploaded for wheel in found.wheels if wheel.uploaded and str(wheel.version) == "2.21.1")
     proposed = propose_until(text, found, [Version("2.21.1")], today=day + timedelta(days=3))
     *_, newest = understood(proposed).rows[-1].tensorflow

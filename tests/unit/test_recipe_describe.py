@@ -15,53 +15,15 @@ Named = Callable[[str], ImageSpec]
 
 
 def test_a_cpu_image_has_null_for_what_it_lacks(named: Named) -> None:
-    assert describe(
+    """For a whole description, see test_cli.py."""
+    found = describe(
         named("2.15.1-cpu-py3.11"), repository="tf", status=Status(level="built", date="2026-01-02")
-    ) == {
-        "identifier": "2.15.1-cpu-py3.11",
-        "tensorflow": "2.15.1",
-        "python": "3.11",
-        "device": "cpu",
-        "platform": "linux/amd64",
-        "package": "tensorflow-cpu",
-        "cuda": None,
-        "cudnn": None,
-        "driver_floor": None,
-        "architectures": None,
-        "libraries": None,
-        "libtpu": None,
-        "numpy": ">=1.23.5,<2.0.0",
-        "keras": ">=2.15.0,<2.16",
-        "constraints": [
-            {
-                "requirement": "setuptools<82",
-                "reason": "TensorBoard up to 2.20 imports pkg_resources, which setuptools 82 no longer has",
-                "issue": "tensorflow/tensorboard#7003",
-            }
-        ],
-        "tags": ["tf:2.15.1-cpu-py3.11", "tf:2.15.1", "tf:2.15", "tf:2.15-py3.11"],
-        "level": "built",
-        "date": "2026-01-02",
-        "gpu": None,
-        "driver": None,
-        "base": "docker.io/library/python:3.11-slim-bookworm",
-        "released": "2024-03-08",
-        "cutoff": "2024-03-22",
-    }
-
-
-def test_a_gpu_image_has_its_cuda_facts(named: Named) -> None:
-    found = describe(named("2.18.1-cuda12.5-py3.12"), repository="tf", status=DECLARED)
-    assert {key: found[key] for key in ("cuda", "cudnn", "driver_floor", "architectures", "libtpu")} == {
-        "cuda": "12.5",
-        "cudnn": ">=9.3,<10",
-        "driver_floor": "525.60.13",
-        "architectures": ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"],
-        "libtpu": None,
-    }
-    assert found["libraries"]["nvidia-cudnn-cu12"] == "9.3.0.75"
-    assert found["libraries"]["nvidia-nccl-cu12"] == "2.21.5"
-    assert found["libraries"]["nvidia-cublas-cu12"] == "12.5.3.2"
+    )
+    lacking = {key for key, value in found.items() if value is None}
+    gpu = {"cuda", "cudnn", "driver_floor", "architectures", "libraries"}
+    assert lacking == {*gpu, "libtpu", "gpu", "driver"}
+    assert (found["package"], found["level"], found["date"]) == ("tensorflow-cpu", "built", "2026-01-02")
+    assert found["tags"] == ["tf:2.15.1-cpu-py3.11", "tf:2.15.1", "tf:2.15", "tf:2.15-py3.11"]
 
 
 def test_a_tpu_image_has_its_libtpu_and_no_cuda(named: Named) -> None:
@@ -77,14 +39,8 @@ def test_every_description_is_json(specs: Sequence[ImageSpec]) -> None:
 
 def report(**fields: object) -> str:
     """A report of a CPU image that passed, but for `fields`."""
-    told = {
-        "lock": "sha256:a",
-        "passed": True,
-        "level": "validated",
-        "device": "cpu",
-        "date": "2026-01-02T03:04:05+00:00",
-    }
-    return json.dumps({**told, **fields})
+    passed = {"lock": "sha256:a", "passed": True, "level": "validated", "device": "cpu"}
+    return json.dumps({**passed, "date": "2026-01-02T03:04:05+00:00", **fields})
 
 
 def proven(evidence: str) -> Status:

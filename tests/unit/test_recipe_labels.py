@@ -37,20 +37,17 @@ def test_labels_of_the_recipe(named: Callable[[str], ImageSpec]) -> None:
     }
 
 
-def test_labels_of_a_build() -> None:
-    assert build_labels(
-        base="python:3.11", base_digest="sha256:b", recipe="sha256:r", revision="c0ffee", version="0.1"
-    ) == {
+def test_labels_of_a_build_have_a_revision_in_a_checkout_only() -> None:
+    def labels(revision: str | None) -> dict[str, str]:
+        return build_labels(
+            base="python:3.11", base_digest="sha256:b", recipe="sha256:r", revision=revision, version="0.1"
+        )
+
+    everywhere = {
         "org.opencontainers.image.base.name": "python:3.11",
         "org.opencontainers.image.base.digest": "sha256:b",
-        "org.opencontainers.image.revision": "c0ffee",
         "tfimg.recipe": "sha256:r",
         "tfimg.version": "0.1",
     }
-
-
-def test_a_recipe_outside_a_checkout_has_no_revision() -> None:
-    labels = build_labels(
-        base="python:3.11", base_digest="sha256:b", recipe="sha256:r", revision=None, version="0.1"
-    )
-    assert "org.opencontainers.image.revision" not in labels
+    assert labels(None) == everywhere
+    assert labels("c0ffee") == {**everywhere, "org.opencontainers.image.revision": "c0ffee"}

@@ -69,8 +69,7 @@ VALUES: dict[str, st.SearchStrategy[str]] = {
     "--gpu": st.sampled_from(
         [*GPUS, *MATRIX["gpus"], *(f"{major}.{minor}" for major, minor in CAPABILITIES)]
     ),
-    "--driver": st.sampled_from(sorted(FLOORS))
-    | st.sampled_from(["400.1", "525.60.12", "535.104.05", "999.1"]),
+    "--driver": st.sampled_from(DRIVERS),
     "--python": versions(*{image.python for image in IMAGES}, "3.6", "3.14"),
 }
 

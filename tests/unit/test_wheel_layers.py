@@ -7,7 +7,6 @@ import io
 import json
 import os
 import random
-import shutil
 import stat
 import subprocess
 import sys
@@ -25,7 +24,7 @@ import zstandard
 from support.wheels import lock_line, record_hash, write_wheel
 from tfimg.cancellation import Cancellation
 from tfimg.cli.parser.images import COMPRESSIONS
-from tfimg.errors import HashMismatchError, Interrupted, LockError
+from tfimg.errors import HashMismatchError, Interrupted
 from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.make import MadeLayer, Source, make, stages
 from tfimg.layers.store import LayerStore
@@ -34,6 +33,7 @@ from tfimg.recipe.layout import SITE, ZSTD_LEVELS, Compression, parts, wheel_lay
 
 Wheel = Callable[..., Path]
 PYTHONS = ("cp39", "cp311")
+Images = dict[str, dict[str, Any]]
 LIBRARY = "tensorflow/libtensorflow_cc.so.2"
 
 
@@ -43,9 +43,14 @@ def wheel(tmp_path: Path) -> Wheel:
     return partial(write_wheel, tmp_path)
 
 
-def opened(file: Path) -> tarfile.TarFile:
-    with file.open("rb") as compressed:
-        return tarfile.open(fileobj=io.BytesIO(zstandard.ZstdDecompressor().stream_reader(compressed).read()))
+@pytest.fixture
+def store(tmp_path: Path) -> LayerStore:
+    return LayerStore(folder=tmp_path / "store")
+
+
+def opened(layer: bytes) -> tarfile.TarFile:
+    with zstandard.ZstdDecompressor().stream_reader(layer) as content:
+        return tarfile.open(fileobj=io.BytesIO(content.read()))
 
 
 def content(archive: tarfile.TarFile) -> dict[str, bytes]:
@@ -56,36 +61,46 @@ def content(archive: tarfile.TarFile) -> dict[str, bytes]:
     }
 
 
-def packed(wheel: Path, folder: Path, *shared: str) -> tuple[tarfile.TarFile, tarfile.TarFile]:
-    with (folder / "into").open("wb") as first, (folder / "rest").open("wb") as second:
-        into, rest = BlobWriter(first, "fast"), BlobWriter(second, "fast")
-        unpack(wheel, shared=shared, into=into, rest=rest)
-        into.close(), rest.close()
-    return opened(folder / "into"), opened(folder / "rest")
+def stored(store: LayerStore, blob: Blob) -> dict[str, bytes]:
+    return content(opened((store.blobs / blob.digest[7:]).read_bytes()))
 
 
-def test_a_layer_is_a_tar_of_its_files_with_one_owner_and_one_mtime(tmp_path: Path) -> None:
-    with (tmp_path / "blob").open("wb") as sink:
-        writer = BlobWriter(sink, "fast")
-        writer.add("a/b/c.py", 5, [b"he", b"llo"])
-        writer.add("a/run", 0, [], executable=True)
-        blob = writer.close()
-    archive = opened(tmp_path / "blob")
-    assert [(one.name, one.mode, one.mtime, one.uid, one.isdir()) for one in archive] == [
+def packed(wheel: Path, *shared: str) -> tuple[tarfile.TarFile, tarfile.TarFile]:
+    """The layers of what is shared between Pythons, and of the rest."""
+    sinks = io.BytesIO(), io.BytesIO()
+    into, rest = (BlobWriter(sink, "fast") for sink in sinks)
+    unpack(wheel, shared=shared, into=into, rest=rest)
+    into.close(), rest.close()
+    return opened(sinks[0].getvalue()), opened(sinks[1].getvalue())
+
+
+def written(*files: tuple[str, list[bytes]], compression: Compression = "fast") -> tuple[Blob, bytes]:
+    """A layer of files, each in pieces."""
+    writer = BlobWriter(sink := io.BytesIO(), compression)
+    for path, pieces in files:
+        writer.add(path, sum(map(len, pieces)), pieces)
+    return writer.close(), sink.getvalue()
+
+
+def test_a_layer_is_a_tar_of_its_files_with_one_owner_and_one_mtime() -> None:
+    writer = BlobWriter(sink := io.BytesIO(), "fast")
+    writer.add("a/b/c.py", 5, [b"he", b"llo"])
+    writer.add("a/run", 0, [], executable=True)
+    blob, layer = writer.close(), sink.getvalue()
+    assert [(one.name, one.mode, one.mtime, one.uid, one.isdir()) for one in opened(layer)] == [
         ("a", 0o755, 946684800, 0, True),
         ("a/b", 0o755, 946684800, 0, True),
         ("a/b/c.py", 0o644, 946684800, 0, False),
         ("a/run", 0o755, 946684800, 0, False),
     ]
-    written = (tmp_path / "blob").read_bytes()
-    inside = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(written)).read()
+    inside = zstandard.ZstdDecompressor().stream_reader(layer).read()
     # Four headers, one block of content, and the two that end an archive (POSIX pax, ustar interchange format).
     assert len(inside) == 7 * 512
     assert blob == Blob(
         media_type="application/vnd.oci.image.layer.v1.tar+zstd",
-        digest=f"sha256:{hashlib.sha256(written).hexdigest()}",
+        digest=f"sha256:{hashlib.sha256(layer).hexdigest()}",
         diff_id=f"sha256:{hashlib.sha256(inside).hexdigest()}",
-        size=len(written), unpacked=len(inside), files=2,
+        size=len(layer), unpacked=len(inside), files=2,
     )  # fmt: skip
 
 
@@ -99,23 +114,18 @@ def test_a_layer_is_the_same_bytes_however_it_comes_and_whoever_packs_it(
     packed = []
     for threads, piece in ((1, len(data)), (2, 1 << 20), (4, 777_777)):
         monkeypatch.setattr("tfimg.layers.blob.THREADS", threads)
-        writer = BlobWriter(sink := io.BytesIO(), compression)
-        writer.add("a", len(data), [data[at : at + piece] for at in range(0, len(data), piece)])
-        packed.append((writer.close(), hashlib.sha256(sink.getvalue()).hexdigest()))
+        pieces = [data[at : at + piece] for at in range(0, len(data), piece)]
+        blob, layer = written(("a", pieces), compression=compression)
+        packed.append((blob, hashlib.sha256(layer).hexdigest()))
     assert len({blob for blob, _ in packed}) == 1
     assert {f"sha256:{found}" for _, found in packed} == {packed[0][0].digest}
 
 
 def test_gzip_is_packed_the_same_each_time() -> None:
-    sinks = io.BytesIO(), io.BytesIO()
-    blobs = []
-    for sink in sinks:
-        writer = BlobWriter(sink, "gzip")
-        writer.add("a", 5, [b"hello"])
-        blobs.append(writer.close())
-    assert blobs[0] == blobs[1]
-    assert blobs[0].media_type.endswith("+gzip")
-    with tarfile.open(fileobj=io.BytesIO(sinks[0].getvalue()), mode="r:gz") as archive:
+    (blob, layer), again = (written(("a", [b"hello"]), compression="gzip") for _ in range(2))
+    assert (blob, layer) == again
+    assert blob.media_type.endswith("+gzip")
+    with tarfile.open(fileobj=io.BytesIO(layer), mode="r:gz") as archive:
         assert content(archive) == {"/a": b"hello"}
 
 
@@ -124,14 +134,10 @@ def test_a_file_that_ends_early_is_no_layer() -> None:
         BlobWriter(io.BytesIO(), "fast").add("a", 3, [b"he"])
 
 
-def test_of_two_files_at_one_path_the_first_stays(tmp_path: Path) -> None:
-    with (tmp_path / "blob").open("wb") as sink:
-        writer = BlobWriter(sink, "fast")
-        writer.add("a/b", 5, [b"first"])
-        writer.add("a/b", 6, [b"second"])
-        blob = writer.close()
-    assert [member.name for member in opened(tmp_path / "blob")] == ["a", "a/b"]
-    assert (content(opened(tmp_path / "blob")), blob.files) == ({"/a/b": b"first"}, 1)
+def test_of_two_files_at_one_path_the_first_stays() -> None:
+    blob, layer = written(("a/b", [b"first"]), ("a/b", [b"second"]))
+    assert [member.name for member in opened(layer)] == ["a", "a/b"]
+    assert (content(opened(layer)), blob.files) == ({"/a/b": b"first"}, 1)
 
 
 def test_a_layer_that_is_not_wanted_any_more_is_not_written_further() -> None:
@@ -142,16 +148,13 @@ def test_a_layer_that_is_not_wanted_any_more_is_not_written_further() -> None:
         BlobWriter(io.BytesIO(), "fast", stop).add("a", 3, [b"abc"])
 
 
-def test_a_long_name_and_a_large_file_survive(tmp_path: Path) -> None:
+def test_a_long_name_and_a_large_file_survive() -> None:
     name, data = "x/" * 150 + "name", bytes(range(256)) * 40_000
-    with (tmp_path / "blob").open("wb") as sink:
-        writer = BlobWriter(sink, "fast")
-        writer.add(name, len(data), [data[:1000], data[1000:]])
-        writer.close()
-    assert content(opened(tmp_path / "blob")) == {f"/{name}": data}
+    _, layer = written((name, [data[:1000], data[1000:]]))
+    assert content(opened(layer)) == {f"/{name}": data}
 
 
-def test_a_wheel_s_files_lie_where_an_installer_puts_them(wheel: Wheel, tmp_path: Path) -> None:
+def test_a_wheel_s_files_lie_where_an_installer_puts_them(wheel: Wheel) -> None:
     files = {
         "thing/__init__.py": b"x = 1\n",
         "thing/__pycache__/old.cpython-39.pyc": b"no",
@@ -160,7 +163,7 @@ def test_a_wheel_s_files_lie_where_an_installer_puts_them(wheel: Wheel, tmp_path
         "thing-1.0.data/data/share/man": b"read me",
     }
     made = wheel("thing", files, scripts="[console_scripts]\nmain = thing:main\n")
-    _, rest = packed(made, tmp_path)
+    _, rest = packed(made)
     found = content(rest)
     assert found[f"{SITE}/thing/__init__.py"] == b"x = 1\n"
     assert found["/opt/tensorflow/bin/tool"] == b"#!/opt/tensorflow/bin/python\nprint(1)\n"
@@ -177,7 +180,7 @@ def test_a_wheel_s_files_lie_where_an_installer_puts_them(wheel: Wheel, tmp_path
 
 def test_pip_agrees_with_what_was_laid_out(wheel: Wheel, tmp_path: Path) -> None:
     made = wheel("thing", {"thing/__init__.py": b"x = 1\n"}, scripts="[console_scripts]\nmain = thing:main\n")
-    _, rest = packed(made, tmp_path)
+    _, rest = packed(made)
     rest.extractall(tmp_path / "root", filter="data")
     site = f"{tmp_path}/root{SITE}"
     shown = subprocess.run(
@@ -188,17 +191,17 @@ def test_pip_agrees_with_what_was_laid_out(wheel: Wheel, tmp_path: Path) -> None
     assert "Version: 1.0" in shown
 
 
-def test_what_is_the_same_for_every_python_is_a_layer_of_its_own(wheel: Wheel, tmp_path: Path) -> None:
+def test_what_is_the_same_for_every_python_is_a_layer_of_its_own(wheel: Wheel) -> None:
     made = wheel("tensorflow", {LIBRARY: b"library", "tensorflow/__init__.py": b""}, tag="cp311")
-    into, rest = packed(made, tmp_path, "tensorflow/libtensorflow_cc.so.*")
+    into, rest = packed(made, "tensorflow/libtensorflow_cc.so.*")
     assert content(into) == {f"{SITE}/{LIBRARY}": b"library"}
     assert LIBRARY in content(rest)[f"{SITE}/tensorflow-1.0.dist-info/RECORD"].decode()
     assert f"{SITE}/{LIBRARY}" not in content(rest)
 
 
-def test_only_paths_in_site_packages_match_what_is_shared(wheel: Wheel, tmp_path: Path) -> None:
+def test_only_paths_in_site_packages_match_what_is_shared(wheel: Wheel) -> None:
     files = {"lib/a": b"1", "lib2/a": b"2", "single": b"3", "thing-1.0.data/data/lib/a": b"4"}
-    into, rest = packed(wheel("thing", {**files, "other/lib/a": b"5"}), tmp_path, "lib", "sing*")
+    into, rest = packed(wheel("thing", {**files, "other/lib/a": b"5"}), "lib", "sing*")
     assert content(into) == {f"{SITE}/lib/a": b"1", f"{SITE}/single": b"3"}
     assert {data for path, data in content(rest).items() if ".dist-info" not in path} == {b"2", b"4", b"5"}
 
@@ -210,25 +213,23 @@ def test_only_paths_in_site_packages_match_what_is_shared(wheel: Wheel, tmp_path
         (stat.S_IFREG | 0o644, False), (stat.S_IFLNK | 0o777, False), (0, False),
     ],
 )  # fmt: skip
-def test_a_file_that_anybody_may_execute_is_executable(
-    wheel: Wheel, tmp_path: Path, mode: int, executable: bool
-) -> None:
+def test_a_file_that_anybody_may_execute_is_executable(wheel: Wheel, mode: int, executable: bool) -> None:
     made = wheel("thing", {})
     with zipfile.ZipFile(made, "a") as archive:
         item = zipfile.ZipInfo("thing/run")
         item.external_attr = mode << 16
         archive.writestr(item, b"#!/bin/sh\n")
-    _, rest = packed(made, tmp_path)
+    _, rest = packed(made)
     assert rest.getmember(f"{SITE}/thing/run".lstrip("/")).mode == (0o755 if executable else 0o644)
 
 
-def test_a_wheel_s_local_headers_may_have_long_extra_fields(wheel: Wheel, tmp_path: Path) -> None:
+def test_a_wheel_s_local_headers_may_have_long_extra_fields(wheel: Wheel) -> None:
     made = wheel("thing", {})
     with zipfile.ZipFile(made, "a", zipfile.ZIP_DEFLATED) as archive:
         item = zipfile.ZipInfo("thing/data")
         item.extra = b"\xfe\xca" + (600).to_bytes(2, "little") + bytes(600)
         archive.writestr(item, b"read me")
-    _, rest = packed(made, tmp_path)
+    _, rest = packed(made)
     assert content(rest)[f"{SITE}/thing/data"] == b"read me"
 
 
@@ -253,13 +254,13 @@ def test_a_file_of_a_wheel_is_inflated_in_bounded_pieces(wheel: Wheel, tmp_path:
 @pytest.mark.parametrize(
     "spoil", [lambda data: data[:-200], lambda data: data.replace(b"library", b"librarY")]
 )
-def test_a_damaged_wheel_is_refused(wheel: Wheel, tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_wheel_is_refused(wheel: Wheel, spoil: Callable[[bytes], bytes]) -> None:
     made = wheel("tensorflow", {})
     with zipfile.ZipFile(made, "a", zipfile.ZIP_STORED) as archive:
         archive.writestr(LIBRARY, b"library" * 100)
     made.write_bytes(spoil(made.read_bytes()))
     with pytest.raises(HashMismatchError, match="cannot be unpacked"):
-        packed(made, tmp_path)
+        packed(made)
     assert not made.exists()
 
 
@@ -271,7 +272,7 @@ def locked(files: Mapping[str, Path]) -> dict[str, str]:
 
 
 @pytest.fixture
-def images(wheel: Wheel, tmp_path: Path) -> dict[str, dict[str, Any]]:
+def images(wheel: Wheel, tmp_path: Path) -> Images:
     """Locks and wheels of one release for two Pythons."""
     cudnn = wheel("cudnn", {"nvidia/cudnn/lib/libcudnn.so.9": b"cudnn" * 1000, "nvidia/__init__.py": b""})
     found = {}
@@ -305,7 +306,7 @@ def made(
 
 
 def test_layers_for_another_python_are_the_same_bytes_where_they_can_be(
-    images: dict[str, dict[str, Any]], tmp_path: Path
+    images: Images, tmp_path: Path
 ) -> None:
     first, second = (made(images[tag], LayerStore(folder=tmp_path / tag)) for tag in PYTHONS)
     names = ["cudnn", "tensorflow", "tensorflow-python", "packages"]
@@ -314,13 +315,8 @@ def test_layers_for_another_python_are_the_same_bytes_where_they_can_be(
     assert same == [True, True, False, False]
 
 
-def test_making_them_again_gives_the_same_bytes(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    first, second = (made(images["cp39"], LayerStore(folder=tmp_path / name)) for name in "ab")
-    assert [one.blob for one in first] == [one.blob for one in second]
-
-
-def test_what_the_store_has_is_not_made_again(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    store, events = LayerStore(folder=tmp_path / "store"), list[Any]()
+def test_what_the_store_has_is_not_made_again(images: Images, store: LayerStore) -> None:
+    events = list[Any]()
     made(images["cp39"], store)
     again = made({**images["cp39"], "wheels": ()}, store, events)
     assert {event for _, event in events} == {"cached"}
@@ -328,25 +324,16 @@ def test_what_the_store_has_is_not_made_again(images: dict[str, dict[str, Any]],
     assert not list((store.folder / "wheels").iterdir())
 
 
-def test_what_another_python_s_wheel_gave_is_taken(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    store = LayerStore(folder=tmp_path / "store")
+def test_what_another_python_s_wheel_gave_is_taken(images: Images, store: LayerStore) -> None:
     made(images["cp39"], store)
     shared = {one.layer.name: one.blob for one in made(images["cp311"], store)}
-    assert content(opened(store.blobs / shared["tensorflow"].digest[7:])) == {
-        f"{SITE}/{LIBRARY}": b"library" * 1000
-    }
-    assert (
-        content(opened(store.blobs / shared["tensorflow-python"].digest[7:]))[
-            f"{SITE}/tensorflow/own.cp311.so"
-        ]
-        == b"cp311"
-    )
+    assert stored(store, shared["tensorflow"]) == {f"{SITE}/{LIBRARY}": b"library" * 1000}
+    assert stored(store, shared["tensorflow-python"])[f"{SITE}/tensorflow/own.cp311.so"] == b"cp311"
 
 
 def test_what_another_python_s_wheel_gave_is_taken_in_its_own_compression_only(
-    images: dict[str, dict[str, Any]], tmp_path: Path
+    images: Images, store: LayerStore
 ) -> None:
-    store = LayerStore(folder=tmp_path / "store")
     made(images["cp39"], store)
     kinds = {
         one.blob.media_type.rpartition("+")[2] for one in made(images["cp311"], store, compression="gzip")
@@ -355,23 +342,19 @@ def test_what_another_python_s_wheel_gave_is_taken_in_its_own_compression_only(
 
 
 def test_a_library_with_other_content_is_not_taken_from_another_python_s_wheel(
-    wheel: Wheel, tmp_path: Path
+    wheel: Wheel, store: LayerStore
 ) -> None:
-    store = LayerStore(folder=tmp_path / "store")
     digests = set()
     for tag, library in (("cp39", b"one"), ("cp311", b"two")):
         file = wheel("tensorflow", {LIBRARY: library, "tensorflow/__init__.py": b""}, tag=tag)
         image = {"lock": locked({"tensorflow": file}), "wheels": (file,)}
         shared = made(image, store)[0].blob
-        assert content(opened(store.blobs / shared.digest[7:])) == {f"{SITE}/{LIBRARY}": library}
+        assert stored(store, shared) == {f"{SITE}/{LIBRARY}": library}
         digests.add(shared.digest)
     assert len(digests) == 2
 
 
-def test_a_fresh_build_takes_no_layer_from_the_store(
-    images: dict[str, dict[str, Any]], tmp_path: Path
-) -> None:
-    store = LayerStore(folder=tmp_path / "store")
+def test_a_fresh_build_takes_no_layer_from_the_store(images: Images, store: LayerStore) -> None:
     first = made(images["cp39"], store)
     for one in first:
         (store.blobs / one.blob.digest[7:]).write_bytes(b"spoiled")
@@ -382,9 +365,8 @@ def test_a_fresh_build_takes_no_layer_from_the_store(
 
 
 def test_one_of_two_layers_is_made_again_when_only_the_other_is_left(
-    images: dict[str, dict[str, Any]], tmp_path: Path
+    images: Images, store: LayerStore
 ) -> None:
-    store = LayerStore(folder=tmp_path / "store")
     first = made(images["cp39"], store)
     for lost in first[1:3]:
         (store.blobs / lost.blob.digest[7:]).unlink()
@@ -393,10 +375,7 @@ def test_one_of_two_layers_is_made_again_when_only_the_other_is_left(
         assert (store.blobs / lost.blob.digest[7:]).exists()
 
 
-def test_making_layers_removes_what_a_killed_build_left(
-    images: dict[str, dict[str, Any]], tmp_path: Path
-) -> None:
-    store = LayerStore(folder=tmp_path / "store")
+def test_making_layers_removes_what_a_killed_build_left(images: Images, store: LayerStore) -> None:
     store.prepare()
     (store.folder / "layer-0").touch()
     os.utime(store.folder / "layer-0", (0, 0))
@@ -404,8 +383,7 @@ def test_making_layers_removes_what_a_killed_build_left(
     assert not (store.folder / "layer-0").exists()
 
 
-def test_a_layer_without_files_is_in_no_stage(wheel: Wheel, tmp_path: Path) -> None:
-    store = LayerStore(folder=tmp_path / "store")
+def test_a_layer_without_files_is_in_no_stage(wheel: Wheel, store: LayerStore) -> None:
     file = wheel("tensorflow", {"tensorflow/__init__.py": b""}, tag="cp39")
     empty, code = made({"lock": locked({"tensorflow": file}), "wheels": (file,)}, store)
     assert (empty.blob.files, code.blob.files > 0) == (0, True)
@@ -414,8 +392,7 @@ def test_a_layer_without_files_is_in_no_stage(wheel: Wheel, tmp_path: Path) -> N
         assert [one["digest"] for one in manifest["layers"]] == [code.blob.digest]
 
 
-def test_the_stages_are_images_of_an_oci_layout(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    store = LayerStore(folder=tmp_path / "store")
+def test_the_stages_are_images_of_an_oci_layout(images: Images, store: LayerStore) -> None:
     layers = made(images["cp39"], store)
     found = stages(layers, store)
     assert set(found) == {"wheels", "code"}
@@ -429,15 +406,8 @@ def test_the_stages_are_images_of_an_oci_layout(images: dict[str, dict[str, Any]
         assert config["rootfs"]["diff_ids"] == [one.blob.diff_id for one in expected]
 
 
-def test_a_wheel_that_nobody_has_stops_everything(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    store = LayerStore(folder=tmp_path / "store")
-    with pytest.raises(LockError, match=r"no tensorflow 1\.0 with sha256"):
-        made({**images["cp39"], "wheels": images["cp39"]["wheels"][:1]}, store)
-    assert not list(store.folder.glob("layer-*"))
-
-
-def test_two_at_once_make_each_layer_once(images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    store, events = LayerStore(folder=tmp_path / "store"), list[Any]()
+def test_two_at_once_make_each_layer_once(images: Images, store: LayerStore) -> None:
+    events = list[Any]()
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: made(images["cp39"], store, events), range(2))
     assert [one.blob for one in first] == [one.blob for one in second]
@@ -446,13 +416,13 @@ def test_two_at_once_make_each_layer_once(images: dict[str, dict[str, Any]], tmp
     )
 
 
-def test_a_wheel_that_two_images_need_is_taken_from_neither(wheel: Wheel, tmp_path: Path) -> None:
+def test_a_wheel_that_two_images_need_is_taken_from_neither(wheel: Wheel, store: LayerStore) -> None:
     """One image has all its wheels and is about to pack them when the other, which has one of them too, is done."""
     both, *own = (wheel(name, {f"{name}/__init__.py": b""}, tag="cp39") for name in ("both", "one", "other"))
     images = [
         {"lock": {"packages": lock_line(both) + lock_line(file)}, "wheels": (both, file)} for file in own
     ]
-    store, done = LayerStore(folder=tmp_path / "store"), list[Any]()
+    done = list[Any]()
 
     def meanwhile(_layer: str, state: str, _seconds: float) -> None:
         if state == "started":
@@ -465,25 +435,12 @@ def test_a_wheel_that_two_images_need_is_taken_from_neither(wheel: Wheel, tmp_pa
     assert not list((store.folder / "wheels").iterdir())
 
 
-def test_what_is_cancelled_stops_and_leaves_nothing_half_made(
-    images: dict[str, dict[str, Any]], tmp_path: Path
-) -> None:
-    store, cancellation = LayerStore(folder=tmp_path / "store"), Cancellation()
+def test_what_is_cancelled_stops_and_leaves_nothing_half_made(images: Images, store: LayerStore) -> None:
+    cancellation = Cancellation()
     cancellation.cancel()
     with cancellation.covering(), pytest.raises(Interrupted):
         made(images["cp39"], store)
     assert not list(store.folder.glob("layer-*"))
-
-
-def test_the_store_forgets_what_was_used_longest_ago(
-    images: dict[str, dict[str, Any]], tmp_path: Path
-) -> None:
-    store = LayerStore(folder=tmp_path / "store")
-    made(images["cp39"], store)
-    store.prune(limit=0)
-    assert not list(store.blobs.iterdir())
-    assert [one.seconds is None for one in made(images["cp39"], store)] == [False] * 4
-    shutil.rmtree(store.folder)
 
 
 def test_a_lock_s_parts_lie_in_the_order_in_which_they_are_shared() -> None:
