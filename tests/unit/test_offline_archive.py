@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import tarfile
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import pytest
 
 from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
-from support.oci_images import put_image, put_index
+from support.oci_images import archive, put_image, put_index
 from support.signing import OURS, THEIRS
 from support.statements import NOW, ON_GPU, said
 from tfimg.contents.images import open_image
@@ -65,18 +64,14 @@ def file(registry: MemoryRegistry, tmp_path: Path) -> Path:
 
 
 def contents(file: Path) -> dict[str, bytes]:
-    with tarfile.open(file) as archive:
-        return {member.name: archive.extractfile(member).read() for member in archive}  # type: ignore[union-attr]
+    with tarfile.open(file) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
 
 
 def rewritten(file: Path, changes: dict[str, bytes | None]) -> Path:
     """The file with other contents, as somebody else's program would write it."""
-    files = {name: content for name, content in {**contents(file), **changes}.items() if content is not None}
-    with tarfile.open(file, mode="w") as archive:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
+    files = {**contents(file), **changes}
+    file.write_bytes(archive({name: content for name, content in files.items() if content is not None}))
     return file
 
 
@@ -175,9 +170,9 @@ class Cut:
 def write_cut(registry: MemoryRegistry, file: Path, left: float) -> int:
     """Write through a line that is cut; how many bytes of blobs came while writing."""
     cut = Cut(registry)
-    archive = archive_of(cut)  # type: ignore[arg-type]
+    whole = archive_of(cut)  # type: ignore[arg-type]
     cut.sent, cut.left = 0, left
-    write(archive, file, free_bytes=PLENTY)
+    write(whole, file, free_bytes=PLENTY)
     return cut.sent
 
 
@@ -244,10 +239,10 @@ def test_a_disk_that_fills_up_leaves_a_beginning_and_nothing_under_the_name(
         yield b"a"
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    archive = archive_of(registry)
-    last = replace(archive.entries[-1], pieces=full)
+    whole = archive_of(registry)
+    last = replace(whole.entries[-1], pieces=full)
     with pytest.raises(DiskSpaceError, match=r"full.*is kept as .*x\.tar\.partial"):
-        write(replace(archive, entries=(*archive.entries[:-1], last)), tmp_path / "x.tar", free_bytes=PLENTY)
+        write(replace(whole, entries=(*whole.entries[:-1], last)), tmp_path / "x.tar", free_bytes=PLENTY)
     assert [file.name for file in tmp_path.iterdir()] == ["x.tar.partial"]
 
 
@@ -255,19 +250,19 @@ def test_a_disk_that_fills_up_leaves_a_beginning_and_nothing_under_the_name(
 def test_a_blob_of_another_size_than_the_image_says_is_refused(
     registry: MemoryRegistry, tmp_path: Path, size: int
 ) -> None:
-    archive = archive_of(registry)
-    wrong = replace(archive.entries[-1], size=size)
+    whole = archive_of(registry)
+    wrong = replace(whole.entries[-1], size=size)
     with pytest.raises(TamperedError, match="has not the"):
-        write(replace(archive, entries=(*archive.entries[:-1], wrong)), tmp_path / "x.tar", free_bytes=PLENTY)
+        write(replace(whole, entries=(*whole.entries[:-1], wrong)), tmp_path / "x.tar", free_bytes=PLENTY)
 
 
 def test_a_file_of_more_than_eight_gibibytes_has_one_header(tmp_path: Path) -> None:
     entry = Entry(
         name="blobs/sha256/" + "0" * 64, size=20 << 30, digest="sha256:" + "0" * 64, pieces=lambda: iter(())
     )
-    archive = Archive(digest="", entries=(entry,), evidence=0)
-    assert archive_bytes(archive) == 512 + (20 << 30) + 1024
-    header = next(stream(archive))
+    whole = Archive(digest="", entries=(entry,), evidence=0)
+    assert archive_bytes(whole) == 512 + (20 << 30) + 1024
+    header = next(stream(whole))
     assert tarfile.TarInfo.frombuf(header, "utf-8", "strict").size == 20 << 30
 
 
