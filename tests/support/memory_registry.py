@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 from tfimg.errors import TamperedError
 from tfimg.registry.protocol import OCI_INDEX, Descriptor, Manifest, digest_of
@@ -22,6 +23,11 @@ class MemoryRegistry:
     named: dict[str, str] = field(default_factory=dict)
     sent: list[str] = field(default_factory=list)
     deletes: bool = True
+
+    @classmethod
+    def with_content_of(cls, other: MemoryRegistry, **behaviour: Any) -> Self:
+        """Return a registry of another class that has what another one has."""
+        return cls(manifests=other.manifests, blobs=other.blobs, named=other.named, **behaviour)
 
     def find(self, reference: str) -> Manifest | None:
         return self.manifests.get(self.named.get(reference, reference))

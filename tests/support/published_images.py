@@ -17,6 +17,11 @@ EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
 
 Answer = TypeVar("Answer")
 
+
+class Killed(BaseException):
+    """What no code catches, as nothing catches kill -9."""
+
+
 Call = tuple[str, str]
 """A call's name and its first argument, a tag or digest."""
 

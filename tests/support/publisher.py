@@ -36,10 +36,6 @@ CPU, GPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11"
 ALIASES = {CPU: ("2.15.1", "2.15"), GPU: ("2.15.1-gpu", "2.15-gpu")}
 
 
-class Killed(BaseException):
-    """What no code catches."""
-
-
 @dataclass
 class Machine:
     """A machine that publishes: an engine's images, a state folder, what it does with its hands.

@@ -12,17 +12,17 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.signer import SSlibKey
 
 from support.memory_registry import MemoryRegistry
+from support.published_images import Killed
 from support.signing import OURS, THEIRS
+from support.statements import IMAGE, SUBJECT
 from tfimg.errors import NotInRegistry, TagMoved, TamperedError
 from tfimg.evidence.attach import attach, mend
-from tfimg.evidence.statement import Subject, statement
+from tfimg.evidence.statement import statement
 from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
 
-IMAGE = Manifest(media_type=OCI_MANIFEST, content=b'{"schemaVersion":2,"config":{},"layers":[]}')
-SUBJECT = Subject(name="registry.test:5000/team/tensorflow", digest=IMAGE.digest)
+TAG = IMAGE.digest.replace(":", "-")
 ONE = statement(SUBJECT, "https://slsa.dev/provenance/v1", {"of": "ß"})
 OTHER = statement(SUBJECT, "https://cyclonedx.org/bom", {"components": []})
-TAG = IMAGE.digest.replace(":", "-")
 
 
 @pytest.fixture
@@ -46,9 +46,8 @@ def sealed(registry: MemoryRegistry, digest: str) -> dict[str, Any]:
 
 def test_each_statement_is_a_bundle_that_refers_to_the_image(registry: MemoryRegistry) -> None:
     attached = attach(registry, IMAGE.digest, [ONE, OTHER], key=OURS)
-    assert [one.digest for one in attached.referrers] == [
-        one.digest for one in registry.referrers(IMAGE.digest)
-    ]
+    listed = registry.referrers(IMAGE.digest)
+    assert [one.digest for one in attached.referrers] == [one.digest for one in listed]
     for said, referrer in zip((ONE, OTHER), attached.referrers, strict=True):
         manifest = registry.manifests[referrer.digest].document
         assert manifest["artifactType"] == "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -104,7 +103,7 @@ def test_a_bundle_that_is_listed_is_not_referred_to_again(registry: MemoryRegist
         def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
             raise AssertionError((manifest, subject, artifact_type))
 
-    again = Listed(manifests=registry.manifests, blobs=registry.blobs, named=registry.named)
+    again = Listed.with_content_of(registry)
     assert attach(again, IMAGE.digest, [ONE], key=OURS).referrers == tuple(again.referrers(IMAGE.digest))
 
 
@@ -128,10 +127,6 @@ def test_every_blob_that_a_manifest_names_is_there(registry: MemoryRegistry) -> 
             assert len(registry.blobs[one["digest"]]) == one["size"]
 
 
-class Killed(Exception):
-    """The process is gone."""
-
-
 @dataclass(kw_only=True)
 class Mortal(MemoryRegistry):
     """Dies after a number of things have been sent."""
@@ -142,7 +137,7 @@ class Mortal(MemoryRegistry):
         self._spend()
         super().put(reference, manifest)
 
-    def put_blob(self, content: bytes) -> Any:
+    def put_blob(self, content: bytes) -> Descriptor:
         self._spend()
         return super().put_blob(content)
 
@@ -182,9 +177,8 @@ def test_what_a_kill_left_out_is_put_there_from_what_is(
         for one in registry.referrers(IMAGE.digest):
             del registry.manifests[one.digest]
     mend(registry, IMAGE.digest, key=OURS)
-    assert len(registry.referrers(IMAGE.digest)) == (2 if "bundles" in lost else 3), (
-        "theirs is theirs to mend"
-    )
+    ours = 2 if "bundles" in lost else 3
+    assert len(registry.referrers(IMAGE.digest)) == ours, "theirs is theirs to mend"
     assert {f"{TAG}.att", f"{TAG}.sig"} <= registry.named.keys()
     registry.sent.clear()
     mend(registry, IMAGE.digest, key=OURS)
@@ -209,10 +203,8 @@ class Busy(MemoryRegistry):
         super().put(reference, manifest)
         if reference.endswith(".att") and self.times:
             self.times -= 1
-            if before is None:
-                del self.named[reference]
-            else:
-                self.named[reference] = before
+            del self.named[reference]
+            self.named |= {reference: before} if before else {}
             raise TagMoved("It was moved.", next_step="Look again.")
 
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.memory_registry import MemoryRegistry
-from support.published_images import EPOCH, Call, Line, Rounds, at_once, put_image
+from support.published_images import EPOCH, Call, Killed, Line, Rounds, at_once, put_image
 from support.signing import OURS
 from tfimg.errors import NetworkError, NotInRegistry, PublicationIncomplete, TagMoved, UnsignedError
 from tfimg.journal import Journal, opened
@@ -28,10 +28,6 @@ from tfimg.recipe.describe import Level
 from tfimg.registry.protocol import Manifest, Registry
 
 TAGS = ("2.15.1", "2.15", "latest")
-
-
-class Killed(BaseException):
-    """What no code catches, as nothing catches kill -9."""
 
 
 def moves(new: Manifest, old: Manifest | None, tags: Sequence[str] = TAGS) -> list[Move]:

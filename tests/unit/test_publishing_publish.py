@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from support.memory_registry import MemoryRegistry
-from support.published_images import Call, Line, put_image
-from support.publisher import CPU, GPU, Killed, Machine, visible
+from support.published_images import Call, Killed, Line, put_image
+from support.publisher import CPU, GPU, Machine, visible
 from support.reports import RED
 from tfimg.errors import (
     LeakFound,
