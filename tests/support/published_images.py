@@ -10,12 +10,16 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from support.memory_registry import MemoryRegistry
-from tfimg.errors import TagMoved
+from tfimg.errors import NetworkError, TagMoved
 from tfimg.registry.protocol import OCI_CONFIG, OCI_MANIFEST, Descriptor, Manifest, Registry
 
 EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
 
 Answer = TypeVar("Answer")
+
+
+def gone() -> NetworkError:
+    return NetworkError("The registry is gone.", next_step="Try again.")
 
 
 class Killed(BaseException):

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.memory_registry import MemoryRegistry
-from support.published_images import EPOCH, Call, Killed, Line, Rounds, at_once, put_image
+from support.published_images import EPOCH, Call, Killed, Line, Rounds, at_once, gone, put_image
 from support.signing import OURS
 from tfimg.errors import NetworkError, NotInRegistry, PublicationIncomplete, TagMoved, UnsignedError
 from tfimg.journal import Journal, opened
@@ -76,7 +76,7 @@ def test_where_the_registry_goes_away_and_comes_back_all_tags_go_back(existed: b
         def cut(_: Call, line: Line = line, number: int = number) -> None:
             if len(line.calls) == number:
                 line.calls.append(("cut", ""))
-                raise NetworkError("The registry is gone.", next_step="Try again.")
+                raise gone()
 
         line.before = cut
         noted = Noted()
@@ -105,14 +105,13 @@ def test_a_registry_that_stays_away_is_told_with_the_tags_that_are_left() -> Non
     shared = MemoryRegistry()
     old, new = images(shared)
 
-    def gone(_: Call) -> None:
+    def leave(_: Call) -> None:
         if len(line.calls) >= 4:
-            raise NetworkError("The registry is gone.", next_step="Try again.")
+            raise gone()
 
-    line = Line(shared, before=gone)
-    with pytest.raises(
-        PublicationIncomplete, match=r"^2\.15, 2\.15\.1 of .* could not be led back .*The registry is gone"
-    ):
+    line = Line(shared, before=leave)
+    says = r"^2\.15, 2\.15\.1 of .* could not be led back .*The registry is gone"
+    with pytest.raises(PublicationIncomplete, match=says):
         move_all(line, moves(new, old), note=Noted())
     assert where(shared) == [new.digest, old.digest, old.digest]
 
@@ -223,14 +222,8 @@ class At:
         self, registry: Registry, new: Manifest, old: Manifest | None, reason: Reason, tags: Sequence[str]
     ) -> Promotion:
         steps = tuple(
-            Step(
-                tag=tag,
-                before=old.digest if old else None,
-                after=new.digest,
-                identifier="x",
-                level="validated",
-            )
-            for tag in tags
+            Step(tag=move.tag, before=move.before, after=move.after, identifier="x", level="validated")
+            for move in moves(new, old, tags)
         )
         return Promotion(
             name="aliases", reason=reason, time=EPOCH.isoformat(), ends=read(registry).ends, steps=steps
