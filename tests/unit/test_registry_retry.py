@@ -27,14 +27,6 @@ def failing(times: int, error: Exception) -> Callable[[], str]:
     return attempt
 
 
-def test_the_fifth_try_is_the_last() -> None:
-    slept = Slept()
-    with pytest.raises(NetworkError) as caught:
-        Patience(sleep=slept).keep_trying(failing(5, Passing(GONE)))
-    assert caught.value is GONE
-    assert len(slept) == 4
-
-
 @pytest.mark.parametrize(
     ("attempts", "chance", "waits"),
     [
@@ -51,27 +43,6 @@ def test_what_passes_is_tried_again_after_a_share_of_doubled_waits_up_to_half_a_
     patience = Patience(attempts=attempts, sleep=slept, chance=lambda: chance)
     assert patience.keep_trying(failing(attempts - 1, Passing(GONE))) == "done"
     assert slept == waits
-
-
-def test_what_does_not_pass_is_not_tried_again() -> None:
-    slept = Slept()
-    refused = RegistryRefused("No.", next_step="Ask.")
-    with pytest.raises(RegistryRefused) as caught:
-        Patience(sleep=slept).keep_trying(failing(1, refused))
-    assert (caught.value, slept) == (refused, [])
-
-
-def test_a_registry_that_names_a_wait_gets_it_and_some_more() -> None:
-    slept = Slept()
-    Patience(sleep=slept, chance=lambda: 0.5).keep_trying(failing(1, Passing(GONE, after=7)))
-    assert slept == [7.5]
-
-
-def test_a_registry_that_names_a_long_wait_is_not_waited_for() -> None:
-    slept = Slept()
-    with pytest.raises(NetworkError) as caught:
-        Patience(sleep=slept).keep_trying(failing(1, Passing(GONE, after=3600)))
-    assert (caught.value, slept) == (GONE, [])
 
 
 @pytest.mark.parametrize(
