@@ -84,6 +84,32 @@ class Line:
         return answered
 
 
+class Mortal:
+    """A run that is killed before its `point`-th call to a registry, after it, or at its `point`-th note.
+
+    Dead, it has no effect any more, though Python still runs its `except` and `finally`.
+    """
+
+    def __init__(self, to: MemoryRegistry, point: int, when: str) -> None:
+        self.point, self.when, self.notes, self.dead = point, when, 0, False
+        self.line = Line(to, before=self._before, after=self._after)
+
+    def note(self) -> None:
+        self.notes += 1
+        self._live(self.when == "note" and self.notes == self.point)
+
+    def _before(self, _: Call) -> None:
+        self._live(self.when == "before" and len(self.line.calls) + 1 == self.point)
+
+    def _after(self, _: Call) -> None:
+        self._live(self.when == "after" and len(self.line.calls) == self.point)
+
+    def _live(self, is_the_end: bool) -> None:
+        self.dead = self.dead or is_the_end
+        if self.dead:
+            raise Killed
+
+
 def at_once(act: Callable[[int], None], count: int) -> None:
     """Run an act in several threads, each with its number, and wait for all."""
     threads = [threading.Thread(target=act, args=[number]) for number in range(count)]

@@ -92,17 +92,6 @@ error: Failed to fetch: https://index.example.test/simple/six/
   cause: dns error
   cause: error resolving DNS
 """
-UV_TIMEOUT = """\
-error: Failed to fetch: https://index.example.test/simple/six/
-  cause: error sending request for url (https://index.example.test/simple/six/)
-  cause: operation timed out
-"""
-UV_PROXY = """\
-error: Failed to fetch: https://index.example.test/simple/six/
-  cause: error sending request for url (https://index.example.test/simple/six/)
-  cause: client error (Connect)
-  cause: tunnel error: failed to create underlying connection
-"""
 UV_SLOW = """\
 error: Failed to download `six==1.16.0`
   cause: Failed to download distribution due to network timeout. Try increasing UV_HTTP_TIMEOUT.
@@ -137,8 +126,6 @@ def failure(error: str | None = ENDED) -> StageEvent:
         ("OSError: [Errno 28] No space left on device", DiskSpaceError),
         ("cp: error writing 'x': Disk quota exceeded", DiskSpaceError),
         (UV_DNS, NetworkError),
-        (UV_TIMEOUT, NetworkError),
-        (UV_PROXY, NetworkError),
         (UV_SLOW, NetworkError),
         (PIP_REFUSED, NetworkError),
         (PIP_TIMEOUT, NetworkError),

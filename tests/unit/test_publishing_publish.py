@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.memory_registry import MemoryRegistry
-from support.published_images import Call, Killed, Line, gone, put_image
+from support.published_images import Call, Killed, Line, Mortal, gone, put_image
 from support.publisher import CPU, GPU, Machine, visible
 from support.reports import RED
 from tfimg.errors import (
@@ -160,28 +159,6 @@ def test_tags_that_vanish_are_missed_in_the_end(machine: Machine) -> None:
         machine.publish(Line(shared, before=vanish))
 
 
-def faults(
-    shared: MemoryRegistry, machine: Machine, point: int, when: str
-) -> tuple[Line, Callable[[], bool]]:
-    """A line to a registry on which the run is killed at a point; and whether it was."""
-    line, notes = Line(shared), 0
-
-    def kill(now: bool) -> None:
-        machine.dead = machine.dead or now
-        if machine.dead:
-            raise Killed
-
-    def at_note() -> None:
-        nonlocal notes
-        notes += 1
-        kill(when == "note" and notes == point)
-
-    machine.on_note = at_note
-    line.before = lambda _: kill(when == "before" and len(line.calls) == point)
-    line.after = lambda _: kill(when == "after" and len(line.calls) == point)
-    return line, lambda: machine.dead
-
-
 @pytest.mark.parametrize("when", ["before", "after", "note"])
 def test_killed_at_any_step_and_run_again_everything_is_there_once(memory_folder: Path, when: str) -> None:
     for point in range(1, 400):
@@ -189,14 +166,15 @@ def test_killed_at_any_step_and_run_again_everything_is_there_once(memory_folder
         old = put_image(shared, "2.14.1-cpu-py3.11", age=99)
         for tag in ("2.15.1", "2.15"):
             shared.put(tag, old)
-        line, killed = faults(shared, machine, point, when)
+        run = machine.run = Mortal(shared, point, when)
+        machine.on_note = run.note
         with suppress(Killed):
-            machine.publish(line, CPU, GPU)
-        if not killed():
+            machine.publish(run.line, CPU, GPU)
+        if not run.dead:
             assert point > 20
             break
         evidence_of_new(shared, machine, old)
-        machine.dead, machine.on_note = False, lambda: None
+        machine.run, machine.on_note = None, lambda: None
         images = machine.publish(shared, CPU, GPU).images
         assert [image.failure for image in images] == [None, None]
         for image in images:
