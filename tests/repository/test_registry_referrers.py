@@ -20,6 +20,13 @@ from tfimg.registry.referrers import fallback_tag
 ABOUT = {"subject": manifest().digest, "artifact_type": "application/x-test"}
 
 
+@pytest.fixture
+def fallback(here: Loopback) -> Loopback:
+    """A registry that lists no referrers: clients keep the list under a tag."""
+    here.native = False
+    return here
+
+
 @pytest.fixture(params=[True, False], ids=["native", "fallback"])
 def listing(request: pytest.FixtureRequest, here: Loopback) -> Loopback:
     here.native = request.param
@@ -49,9 +56,8 @@ def test_the_list_is_that_of_all_pages(here: Loopback, client: HttpRegistry) -> 
     assert len(client.referrers(manifest().digest)) == 5
 
 
-def test_what_others_entered_stays_as_it_is(here: Loopback, client: HttpRegistry) -> None:
+def test_what_others_entered_stays_as_it_is(fallback: Loopback, client: HttpRegistry) -> None:
     """Also what the specification does not know."""
-    here.native = False
     theirs = {
         "mediaType": OCI_CONFIG, "digest": digest_of(b"theirs"), "size": 6, "platform": {"os": "linux"},
         "urls": ["https://elsewhere.example"],
@@ -66,8 +72,7 @@ def test_what_others_entered_stays_as_it_is(here: Loopback, client: HttpRegistry
     assert found.document["annotations"] == {"a": "b"}
 
 
-def test_a_tag_that_is_no_list_is_not_overwritten(here: Loopback, client: HttpRegistry) -> None:
-    here.native = False
+def test_a_tag_that_is_no_list_is_not_overwritten(fallback: Loopback, client: HttpRegistry) -> None:
     tag = fallback_tag(manifest().digest)
     client.put(tag, manifest("a signature"))
     with pytest.raises(RegistryRefused, match=rf":{tag} should list what refers to .*, and is no such list"):
@@ -84,9 +89,8 @@ def test_a_tag_that_is_no_list_is_not_overwritten(here: Loopback, client: HttpRe
     ],
 )
 def test_an_entry_that_somebody_overwrites_is_entered_again(
-    when: Fault, here: Loopback, client: HttpRegistry, proxy: Faulty
+    when: Fault, fallback: Loopback, client: HttpRegistry, proxy: Faulty
 ) -> None:
-    here.native = False
     subject, tag = manifest(), fallback_tag(manifest().digest)
     theirs = about(subject, "theirs")
     entry = {
@@ -96,8 +100,8 @@ def test_an_entry_that_somebody_overwrites_is_entered_again(
     index = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry]}).encode()
 
     def overwrite() -> None:
-        here.manifests[digest_of(index)] = (OCI_INDEX, index)
-        here.tags[tag] = digest_of(index)
+        fallback.manifests[digest_of(index)] = (OCI_INDEX, index)
+        fallback.tags[tag] = digest_of(index)
 
     proxy.faults.append(replace(when, path="/manifests/sha256-", before=overwrite))
     ours = client.refer(about(subject), **ABOUT)
@@ -107,13 +111,12 @@ def test_an_entry_that_somebody_overwrites_is_entered_again(
 
 
 def test_who_is_always_overwritten_is_told(
-    here: Loopback, client: HttpRegistry, proxy: Faulty, slept: Slept
+    fallback: Loopback, client: HttpRegistry, proxy: Faulty, slept: Slept
 ) -> None:
-    here.native = False
     tag = fallback_tag(manifest().digest)
     empty = b'{"schemaVersion": 2, "manifests": []}'
-    here.manifests[digest_of(empty)] = (OCI_INDEX, empty)
-    overwrite = partial(here.tags.update, {tag: digest_of(empty)})
+    fallback.manifests[digest_of(empty)] = (OCI_INDEX, empty)
+    overwrite = partial(fallback.tags.update, {tag: digest_of(empty)})
     proxy.faults.append(Fault(method="GET", path=f"/{tag}$", times=-1, before=overwrite))
     with pytest.raises(
         NetworkError, match=rf"keep overwriting {tag} of .*what we entered does not stay there"
@@ -127,10 +130,9 @@ def test_a_manifest_about_something_else_is_a_mistake(client: HttpRegistry) -> N
         client.refer(about(manifest("other")), **ABOUT)
 
 
-def test_two_publishers_on_one_machine_lose_nothing(here: Loopback, open_registry: Open) -> None:
+def test_two_publishers_on_one_machine_lose_nothing(fallback: Loopback, open_registry: Open) -> None:
     """Four at a time, each with a client of its own."""
-    here.native = False
-    clients = [open_registry(here.address) for _ in range(4)]
+    clients = [open_registry(fallback.address) for _ in range(4)]
 
     def publish(number: int) -> str:
         return clients[number % 4].refer(about(manifest(), f"evidence {number}"), **ABOUT).digest

@@ -111,32 +111,21 @@ def test_registry_does_not_fall_back(spec: ImageSpec, surroundings: Bootstrap) -
     assert engine.built == []
 
 
-def test_bootstrap_does_not_ask_the_registry(spec: ImageSpec, surroundings: Bootstrap) -> None:
+def test_a_base_is_bootstrapped_from_the_machine_s_mirrors_and_labelled_with_its_recipe(
+    spec: ImageSpec, surroundings: Bootstrap, tmp_path: Path
+) -> None:
     engine = FakeEngine(remote={OFFICIAL: "sha256:r"})
     base = choose(spec, "bootstrap", engine, surroundings)
     assert (base.kind, base.why) == ("bootstrap", "it was asked for")
-
-
-def test_a_bootstrapped_base_is_built_from_the_archive_and_labelled_with_its_recipe(
-    spec: ImageSpec, surroundings: Bootstrap
-) -> None:
-    engine = FakeEngine()
-    choose(spec, "bootstrap", engine, surroundings)
     (order,) = engine.built
     assert engine.dockerfiles == ["# bookworm\nFROM scratch\nADD base.tar /\n"]
     assert (order.name, order.build_args, order.secrets) == (NAME, {}, ())
     assert list(order.labels) == [RECIPE_LABEL]
     assert list(surroundings.scratch.iterdir()) == []
-
-
-def test_mmdebstrap_is_told_the_suite_the_packages_and_the_machine_s_mirrors(
-    spec: ImageSpec, surroundings: Bootstrap, tmp_path: Path
-) -> None:
-    choose(spec, "bootstrap", FakeEngine(), surroundings)
-    words = (tmp_path / "bin" / "argv").read_text().splitlines()
-    assert "--include=python3,python3-venv,ca-certificates,tini,usr-is-merged" in words
-    assert words[-5] == "bookworm"
-    assert words[-3:] == sources("bookworm", MIRRORS)
+    argv = (tmp_path / "bin" / "argv").read_text().splitlines()
+    assert "--include=python3,python3-venv,ca-certificates,tini,usr-is-merged" in argv
+    assert argv[-5] == "bookworm"
+    assert argv[-3:] == sources("bookworm", MIRRORS)
 
 
 def test_a_snapshot_s_moment_is_the_latest_mtime_and_another_recipe(

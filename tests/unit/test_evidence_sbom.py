@@ -139,16 +139,14 @@ Version: 12.4
 """
 
 
-def test_the_image_tells_its_debian_packages(script: SimpleNamespace, tmp_path: Path) -> None:
+def test_the_image_tells_its_debian_packages_and_which_linux_it_is(
+    script: SimpleNamespace, tmp_path: Path
+) -> None:
     (tmp_path / "status").write_text(STATUS)
     assert script.debian(str(tmp_path)) == INVENTORY["debian"]
     assert script.debian(str(tmp_path / "absent")) == []
-
-
-def test_the_image_tells_which_linux_it_is(script: SimpleNamespace, tmp_path: Path) -> None:
-    (tmp_path / "os-release").write_text(
-        'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_ID="12"\n'
-    )
+    release = 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_ID="12"\n'
+    (tmp_path / "os-release").write_text(release)
     assert script.system(str(tmp_path / "os-release")) == INVENTORY["system"]
     assert script.system(str(tmp_path / "absent")) == {}
 
