@@ -42,9 +42,7 @@ def test_a_wrong_password_has_its_own_sentence(locked: Loopback, open_registry: 
     assert slept == []
 
 
-def test_without_credentials_the_sentence_says_how_to_have_some(
-    locked: Loopback, open_registry: Open
-) -> None:
+def test_without_credentials_the_message_names_docker_login(locked: Loopback, open_registry: Open) -> None:
     says = rf"wants to know who asks for .*: 401 UNAUTHORIZED: .*`docker login {locked.address}`"
     with pytest.raises(RegistryRefused, match=says):
         open_registry(locked.address).find("1")

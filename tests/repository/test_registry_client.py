@@ -34,9 +34,7 @@ def test_every_kind_of_manifest_is_asked_for_as_it_is(client: HttpRegistry, here
     assert here.headers[-1]["Accept-Encoding"] == "identity"
 
 
-def test_a_tag_that_somebody_moves_at_that_moment_is_told(
-    client: HttpRegistry, proxy: Faulty, here: Loopback
-) -> None:
+def test_a_tag_that_is_moved_meanwhile_is_told(client: HttpRegistry, proxy: Faulty, here: Loopback) -> None:
     other = manifest("other")
     here.manifests[other.digest] = (other.media_type, other.content)
     proxy.faults.append(
@@ -93,9 +91,7 @@ def test_a_tag_can_be_taken_away_and_its_manifest_stays(client: HttpRegistry) ->
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 405])
-def test_where_tags_cannot_be_taken_away_nothing_else_is(
-    status: int, client: HttpRegistry, proxy: Faulty
-) -> None:
+def test_where_tags_cannot_be_deleted_nothing_is(status: int, client: HttpRegistry, proxy: Faulty) -> None:
     client.put("1", manifest())
     proxy.faults.append(Fault(method="DELETE", status=status, times=-1))
     assert client.untag("1") is False

@@ -88,9 +88,7 @@ def test_what_is_refused_is_not_tried_again(
     assert (proxy.count("^(POST|PUT) "), slept) == (1, [])
 
 
-def test_a_wait_that_the_registry_names_is_kept_and_some_more(
-    client: HttpRegistry, proxy: Faulty, slept: Slept
-) -> None:
+def test_a_wait_that_the_registry_names_is_kept(client: HttpRegistry, proxy: Faulty, slept: Slept) -> None:
     proxy.faults.append(Fault(status=429, headers={"Retry-After": "7"}))
     client.tags()
     assert slept == [8]

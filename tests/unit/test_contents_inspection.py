@@ -147,9 +147,7 @@ def test_evidence_is_told_with_who_signed_it(registry: MemoryRegistry) -> None:
     assert found.tested["level"] == "validated"
 
 
-def test_of_two_reports_the_last_one_counts_and_one_that_we_know_before_others(
-    registry: MemoryRegistry,
-) -> None:
+def test_the_newest_report_counts_and_one_of_a_known_key_before_others(registry: MemoryRegistry) -> None:
     image = put(registry)
     for key, day in ((OURS, 1), (OURS, 2), (THEIRS, 3)):
         report = replace(ON_GPU, seconds=float(day), date=f"2026-01-0{day}T00:00:00+00:00")
@@ -160,9 +158,7 @@ def test_of_two_reports_the_last_one_counts_and_one_that_we_know_before_others(
         assert report["seconds"] == seconds
 
 
-def test_evidence_that_was_signed_for_another_image_is_a_problem_and_not_evidence(
-    registry: MemoryRegistry,
-) -> None:
+def test_evidence_that_was_signed_for_another_image_is_a_problem(registry: MemoryRegistry) -> None:
     image, other = put(registry), put_image(registry, "other")
     attach(registry, image.digest, said(ON_GPU, of=other.digest), key=OURS)
     found = inspect_image(registry, "2.15", [OURS.verifying])

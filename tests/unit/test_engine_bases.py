@@ -142,9 +142,7 @@ def test_a_snapshot_s_moment_is_the_latest_mtime_and_another_recipe(
     assert words[-5] == "bookworm"
 
 
-def test_a_base_of_the_same_recipe_is_made_once_and_one_of_another_anew(
-    spec: ImageSpec, surroundings: Bootstrap
-) -> None:
+def test_a_base_is_made_anew_only_for_another_recipe(spec: ImageSpec, surroundings: Bootstrap) -> None:
     engine = FakeEngine()
     first = choose(spec, "bootstrap", engine, surroundings)
     said: list[str] = []

@@ -128,9 +128,7 @@ def test_events_are_handed_on_as_they_come(planned: Plan) -> None:
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
-def test_a_failed_build_leaves_no_name_and_those_of_others_alone(
-    error: BaseException, late: bool, planned: Plan
-) -> None:
+def test_a_failed_build_leaves_only_names_of_others(error: BaseException, late: bool, planned: Plan) -> None:
     engine = FakeEngine(script=[STARTED] if late else [STARTED, error], late=error if late else None)
     engine.names = {"tf:2.15": OTHER}
     with pytest.raises(type(error)) as caught:

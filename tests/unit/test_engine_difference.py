@@ -41,9 +41,7 @@ def test_equal_layers_are_not_even_opened(export: Export) -> None:
 
 
 @pytest.mark.parametrize("pack", [bytes, zstandard.ZstdCompressor().compress])
-def test_each_file_that_differs_is_named_with_what_differs(
-    export: Export, pack: Callable[[bytes], bytes]
-) -> None:
+def test_each_file_that_differs_is_named_with_why(export: Export, pack: Callable[[bytes], bytes]) -> None:
     one = layer({"same": (b"x", 1), "clock": (b"x", 1), "content": (b"x", 1), "gone": (b"", 1)})
     other = layer({"same": (b"x", 1), "clock": (b"x", 2), "content": (b"yy", 1), "new": (b"", 1)})
     (pair,) = layer_pairs(export("1", ("aa", pack(one))), export("2", ("bb", pack(other))))

@@ -139,9 +139,7 @@ Version: 12.4
 """
 
 
-def test_the_image_tells_its_debian_packages_and_which_linux_it_is(
-    script: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_the_image_tells_its_debian_packages_and_its_system(script: SimpleNamespace, tmp_path: Path) -> None:
     (tmp_path / "status").write_text(STATUS)
     assert script.debian(str(tmp_path)) == INVENTORY["debian"]
     assert script.debian(str(tmp_path / "absent")) == []

@@ -329,9 +329,7 @@ def test_a_failure_is_told_by_name() -> None:
         ("2.15-gpu", "", "is linked, and has to be validated: the name promises it"),
     ],
 )
-def test_a_level_that_is_too_low_is_told_with_who_asks_for_more(
-    reference: str, require: str, says: str
-) -> None:
+def test_a_level_that_is_too_low_is_told_with_the_demand(reference: str, require: str, says: str) -> None:
     refused(published(LINKED), PolicyUnmet, says, reference, require=require)
     assert verified(published(LINKED), "2.15").outcome.level == "linked"
     assert verified(published(LINKED), "2.15-gpu", require="linked")

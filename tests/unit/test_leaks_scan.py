@@ -128,9 +128,7 @@ def test_what_a_step_mounts_and_names_is_none(registry: MemoryRegistry) -> None:
     assert scanned(registry) == ()
 
 
-def test_annotations_are_searched_of_manifests_indexes_and_what_they_refer_to(
-    registry: MemoryRegistry,
-) -> None:
+def test_annotations_of_manifests_indexes_and_their_entries_are_searched(registry: MemoryRegistry) -> None:
     inner = put_image(registry, None, annotations={"a": HOST})
     index = put_index(registry, "1", {"linux/amd64": inner}, {"b": HOST})
     told = index.document

@@ -180,9 +180,7 @@ def test_what_a_cut_left_is_gone_on_with(registry: MemoryRegistry, file: Path, t
     assert not partial_of(other).exists()
 
 
-def test_entries_that_are_there_are_not_fetched_again(
-    registry: MemoryRegistry, file: Path, tmp_path: Path
-) -> None:
+def test_entries_that_are_there_are_kept(registry: MemoryRegistry, file: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.tar"
     everything = write_cut(registry, other, PLENTY)
     partial_of(other).write_bytes(file.read_bytes()[:-3000])
@@ -215,9 +213,7 @@ def test_an_older_file_stays_until_the_new_one_is_whole(registry: MemoryRegistry
     assert old.read_bytes() == b"old"
 
 
-def test_a_disk_without_room_is_told_before_anything_is_written(
-    registry: MemoryRegistry, tmp_path: Path
-) -> None:
+def test_a_full_disk_is_told_before_anything_is_written(registry: MemoryRegistry, tmp_path: Path) -> None:
     with pytest.raises(DiskSpaceError, match="needs 0 MB more than"):
         write(archive_of(registry), tmp_path / "x.tar", free_bytes=10)
     assert list(tmp_path.iterdir()) == []
@@ -238,9 +234,7 @@ def test_a_disk_that_fills_up_leaves_a_beginning_and_nothing_under_the_name(
 
 
 @pytest.mark.parametrize("size", [1, 1_000_000])
-def test_a_blob_of_another_size_than_the_image_says_is_refused(
-    registry: MemoryRegistry, tmp_path: Path, size: int
-) -> None:
+def test_a_blob_of_another_size_is_refused(registry: MemoryRegistry, tmp_path: Path, size: int) -> None:
     whole = archive_of(registry)
     wrong = replace(whole.entries[-1], size=size)
     with pytest.raises(TamperedError, match="has not the"):
@@ -279,9 +273,7 @@ def test_another_file_is_no_layout(tmp_path: Path, content: bytes, why: str) -> 
         ({"index.json": b'{"manifests": []}'}, "lists no image"),
     ],
 )  # fmt: skip
-def test_a_layout_without_what_makes_it_one_is_refused(
-    file: Path, changes: dict[str, bytes | None], why: str
-) -> None:
+def test_an_incomplete_layout_is_refused(file: Path, changes: dict[str, bytes | None], why: str) -> None:
     with pytest.raises(FileError, match=why):
         _ = LayoutRegistry(rewritten(file, changes)).digest
 

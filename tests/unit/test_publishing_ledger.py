@@ -105,9 +105,7 @@ def test_all_entries_are_layers_of_one_artifact_that_names_them_as_files() -> No
 
 
 @pytest.mark.parametrize(("deletes", "count"), [(True, 2), (False, 3)])
-def test_an_entry_s_own_tag_goes_when_it_is_a_day_old_where_the_registry_deletes_any(
-    deletes: bool, count: int
-) -> None:
+def test_an_entry_s_own_tag_is_deleted_after_a_day_where_that_is_possible(deletes: bool, count: int) -> None:
     registry = MemoryRegistry(deletes=deletes)
     write(registry, draft("a"))
     assert len(registry.tags()) == 2
