@@ -43,10 +43,7 @@ def test_what_refers_to_a_manifest_is_listed(listing: Loopback, client: HttpRegi
     assert entered[0].artifact_type == "application/x-test"
     assert (entered[0].digest, entered[0].annotations) == (about(subject).digest, {"name": "one"})
     assert client.find(about(subject).digest) == about(subject)
-    assert ("1" in client.tags(), fallback_tag(subject.digest) in client.tags()) == (
-        True,
-        not listing.native,
-    )
+    assert ("1" in client.tags(), fallback_tag(subject.digest) in client.tags()) == (True, not listing.native)
 
 
 def test_the_list_is_that_of_all_pages(here: Loopback, client: HttpRegistry) -> None:

@@ -384,8 +384,7 @@ SECOND = timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(
-    ("require", "age"),
-    [("max-age=2d", timedelta(days=2)), ("max-age=36h", timedelta(hours=36))],
+    ("require", "age"), [("max-age=2d", timedelta(days=2)), ("max-age=36h", timedelta(hours=36))]
 )
 def test_evidence_may_be_as_old_as_allowed_and_not_a_second_older(require: str, age: timedelta) -> None:
     assert verified(published(GREEN), require=require, now=ENDED + age)

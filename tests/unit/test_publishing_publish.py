@@ -12,13 +12,7 @@ from support.memory_registry import MemoryRegistry
 from support.published_images import Call, Killed, Line, Mortal, gone, put_image
 from support.publisher import CPU, GPU, Machine, visible
 from support.reports import RED
-from tfimg.errors import (
-    LeakFound,
-    NetworkError,
-    PublicationIncomplete,
-    TagMoved,
-    ValidationFailed,
-)
+from tfimg.errors import LeakFound, NetworkError, PublicationIncomplete, TagMoved, ValidationFailed
 from tfimg.evidence.bundle import BUNDLE
 from tfimg.evidence.cosign_tags import ATTESTATIONS, SIGNATURES, layers_under, tag_of
 from tfimg.evidence.policy import Policy, Promise
