@@ -235,9 +235,4 @@ class _Handler(AnyMethod):
         if len(body) < size:
             self.close_connection = True
             return
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(content)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
+        self.reply(status, headers, content)

@@ -53,9 +53,8 @@ def choose(
     surroundings: Bootstrap,
     *,
     registries: dict[str, str] | None = None,
-    said: list[str] | None = None,
+    say: Callable[[str], object] = print,
 ) -> Base:
-    say = (said if said is not None else []).append
     return choose_base(
         spec, choice, engine=engine, registries=registries or {}, bootstrap=surroundings, say=say
     )
@@ -92,7 +91,7 @@ def test_only_the_named_registry_is_mirrored() -> None:
 
 def test_auto_falls_back_to_a_bootstrap_and_says_why(spec: ImageSpec, surroundings: Bootstrap) -> None:
     engine, said = FakeEngine(), list[str]()
-    base = choose(spec, "auto", engine, surroundings, said=said)
+    base = choose(spec, "auto", engine, surroundings, say=said.append)
     assert base == Base(
         kind="bootstrap",
         name=NAME,
@@ -146,7 +145,7 @@ def test_a_base_is_made_anew_only_for_another_recipe(spec: ImageSpec, surroundin
     engine = FakeEngine()
     first = choose(spec, "bootstrap", engine, surroundings)
     said: list[str] = []
-    assert choose(spec, "bootstrap", engine, surroundings, said=said) == first
+    assert choose(spec, "bootstrap", engine, surroundings, say=said.append) == first
     assert (len(engine.built), said) == (1, [])
     engine.names[NAME] = replace(engine.names[NAME], labels={RECIPE_LABEL: "older"})
     choose(spec, "bootstrap", engine, surroundings)

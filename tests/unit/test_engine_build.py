@@ -20,13 +20,7 @@ from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.plan import Plan, plan
 from tfimg.recipe.render import environment
 
-BASE = Base(
-    kind="registry",
-    name="python:3.11",
-    reference="python:3.11@sha256:b",
-    digest="sha256:b",
-    why="it is there",
-)
+BASE = Base(kind="registry", name="python", reference="python@sha256:b", digest="sha256:b", why="it is there")
 NETWORK = HostNetwork(
     ca=Path("/etc/ca.pem"), netrc=None, variables={"HTTPS_PROXY": "http://p.example.test"}, left_out=()
 )
@@ -47,11 +41,7 @@ STAGES = {"wheels": "oci-layout:///layers@sha256:0"}
 
 
 def run(
-    planned: Plan,
-    engine: FakeEngine,
-    on_event: Callable[[BuildEvent], None] = lambda _: None,
-    *,
-    fresh: bool = False,
+    planned: Plan, engine: FakeEngine, on_event: Callable[[BuildEvent], None] = print, *, fresh: bool = False
 ) -> BuiltImage:
     return build(
         planned, name=candidate(planned.spec.identifier), base=BASE, engine=engine,
@@ -70,11 +60,8 @@ def test_a_build_gives_a_candidate_and_none_of_its_tags(planned: Plan) -> None:
     built = run(planned, engine)
     assert re.fullmatch(r"tfimg/candidate:2\.15\.1-cpu-py3\.11-[0-9a-f]{8}", built.name)
     assert list(engine.names) == [built.name]
-    assert (built.identifier, built.base, built.stored) == (
-        "2.15.1-cpu-py3.11",
-        BASE,
-        engine.names[built.name],
-    )
+    stored = engine.names[built.name]
+    assert (built.identifier, built.base, built.stored) == ("2.15.1-cpu-py3.11", BASE, stored)
     assert not engine.built[0].dockerfile.parent.exists()
     assert run(planned, engine).name != built.name, "two builds of one image do not meet"
 
@@ -93,7 +80,7 @@ def test_the_engine_is_ordered_exactly_what_was_planned(planned: Plan) -> None:
         if file.is_file() and "__pycache__" not in file.parts
     ]
     assert engine.contexts == [sorted([*scripts, *suite, *locks, "locks/installer.txt"])]
-    assert order.build_args == {"BASE": "python:3.11@sha256:b"}
+    assert order.build_args == {"BASE": "python@sha256:b"}
     assert order.labels == {"tfimg.version": "0.1"}
     assert order.secrets == ["id=ca,src=/etc/ca.pem", "id=network,env=TFIMG_NETWORK_SECRET"]
     assert order.secret_env == {"TFIMG_NETWORK_SECRET": "export HTTPS_PROXY=http://p.example.test\n"}
@@ -111,11 +98,8 @@ def test_events_are_handed_on_as_they_come(planned: Plan) -> None:
     seen: list[BuildEvent] = []
     run(planned, FakeEngine(script=[STARTED, SAID]), seen.append)
     assert seen[:2] == [STARTED, SAID]
-    step = "reading the image back"
-    assert [(event.step, event.state) for event in seen[2:] if isinstance(event, StageEvent)] == [
-        (step, "started"),
-        (step, "done"),
-    ]
+    last = [(event.step, event.state) for event in seen[2:] if isinstance(event, StageEvent)]
+    assert last == [("reading the image back", state) for state in ("started", "done")]
 
 
 @pytest.mark.parametrize(

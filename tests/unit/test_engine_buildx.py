@@ -38,9 +38,7 @@ def order(folder: Path = Path("/somewhere"), *, fresh: bool = False) -> BuildOrd
 
 def test_the_whole_command_line() -> None:
     assert argv(order()) == [
-        "docker",
-        "buildx",
-        "build",
+        *("docker", "buildx", "build"),
         "--progress=rawjson",
         "--provenance=false",
         "--output=type=image,name=tfimg/candidate:x",
@@ -235,13 +233,10 @@ def test_a_recorded_failure_is_told_after_its_last_event(docker: Docker) -> None
 
 def test_the_step_that_failed_is_told_and_not_those_that_it_cancelled(docker: Docker) -> None:
     times = '"started":"2026-01-02T03:04:05Z","completed":"2026-01-02T03:04:06Z"'
+    errors = {"one": "context canceled", "two": "exit code: 3", "three": "context canceled"}
     lines = [
         f'{{"vertexes":[{{"digest":"{name}","name":"{name}",{times},"error":"{error}"}}]}}'
-        for name, error in [
-            ("one", "context canceled"),
-            ("two", "exit code: 3"),
-            ("three", "context canceled"),
-        ]
+        for name, error in errors.items()
     ]
     env = docker("cat >&2 <<'END'\n" + "\n".join(lines) + "\nEND\nexit 1")
     with pytest.raises(BuildError, match=r"^The build failed during two: exit code: 3 "):

@@ -355,30 +355,6 @@ def test_a_tag_beside_a_digest_is_kept_to_what_it_promises() -> None:
     assert verified(registry, "2.15-gpu", policy=less), "a file may let an alias promise less"
 
 
-def test_a_gpu_that_nobody_can_name_was_not_there() -> None:
-    nameless = replace(ON_GPU, results=GREEN.results, required=GREEN.required)
-    refused(published(nameless), PolicyUnmet, "is linked, and has to be validated", require="validated")
-
-
-@pytest.mark.parametrize(
-    ("report", "require", "says"),
-    [
-        (ON_GPU, "gpu=sm_80", r"was tested on NVIDIA H100 \(sm_90\), and a GPU of sm_80 is required"),
-        (GREEN, "gpu=sm_80", "was tested on no GPU at all, and a GPU of sm_80"),
-        (ON_GPU, "driver>=550", r"was tested with driver 535\.104\.05, and driver>=550 is required"),
-        (GREEN, "driver>=550", "was tested with no GPU driver, and driver>=550"),
-    ],
-)  # fmt: skip
-def test_another_gpu_or_driver_than_required_is_told(report: Report, require: str, says: str) -> None:
-    refused(published(report), PolicyUnmet, says, require=require)
-
-
-def test_a_driver_that_is_no_version_is_within_no_range() -> None:
-    odd = replace(ON_GPU.results[-1], evidence={**ON_GPU.results[-1].evidence, "driver": "unknown!"})
-    report = replace(ON_GPU, results=(*ON_GPU.results[:-1], odd))
-    refused(published(report), PolicyUnmet, "driver unknown!, and", require="driver>=1")
-
-
 ENDED = datetime.fromisoformat(GREEN.date)
 SECOND = timedelta(seconds=1)
 
@@ -422,6 +398,26 @@ def test_a_pass_hides_an_earlier_failure_when_its_clock_is_at_most_ten_minutes_a
         refused(registry, PolicyUnmet, "failed its tests", policy=ANYTHING, now=now - SECOND)
     else:
         assert verified(registry, policy=ANYTHING, now=now)
+
+
+NAMELESS = replace(ON_GPU, results=GREEN.results, required=GREEN.required)
+ODD = replace(ON_GPU.results[-1], evidence={**ON_GPU.results[-1].evidence, "driver": "unknown!"})
+ODD_DRIVER = replace(ON_GPU, results=(*ON_GPU.results[:-1], ODD))
+
+
+@pytest.mark.parametrize(
+    ("report", "require", "says"),
+    [
+        (ON_GPU, "gpu=sm_80", r"was tested on NVIDIA H100 \(sm_90\), and a GPU of sm_80 is required"),
+        (GREEN, "gpu=sm_80", "was tested on no GPU at all, and a GPU of sm_80"),
+        (NAMELESS, "validated", "is linked, and has to be validated"),
+        (ON_GPU, "driver>=550", r"was tested with driver 535\.104\.05, and driver>=550 is required"),
+        (GREEN, "driver>=550", "was tested with no GPU driver, and driver>=550"),
+        (ODD_DRIVER, "driver>=1", "driver unknown!, and"),
+    ],
+)
+def test_another_gpu_or_driver_than_required_is_told(report: Report, require: str, says: str) -> None:
+    refused(published(report), PolicyUnmet, says, require=require)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -219,6 +220,12 @@ def test_a_full_disk_is_told_before_anything_is_written(registry: MemoryRegistry
     assert list(tmp_path.iterdir()) == []
 
 
+def with_last(registry: MemoryRegistry, **changes: Any) -> Archive:
+    """An archive whose last entry is not as usual."""
+    whole = archive_of(registry)
+    return replace(whole, entries=(*whole.entries[:-1], replace(whole.entries[-1], **changes)))
+
+
 def test_a_disk_that_fills_up_leaves_a_beginning_and_nothing_under_the_name(
     registry: MemoryRegistry, tmp_path: Path
 ) -> None:
@@ -226,19 +233,15 @@ def test_a_disk_that_fills_up_leaves_a_beginning_and_nothing_under_the_name(
         yield b"a"
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    whole = archive_of(registry)
-    last = replace(whole.entries[-1], pieces=full)
     with pytest.raises(DiskSpaceError, match=r"full.*is kept as .*x\.tar\.partial"):
-        write(replace(whole, entries=(*whole.entries[:-1], last)), tmp_path / "x.tar", free_bytes=PLENTY)
+        write(with_last(registry, pieces=full), tmp_path / "x.tar", free_bytes=PLENTY)
     assert [file.name for file in tmp_path.iterdir()] == ["x.tar.partial"]
 
 
 @pytest.mark.parametrize("size", [1, 1_000_000])
 def test_a_blob_of_another_size_is_refused(registry: MemoryRegistry, tmp_path: Path, size: int) -> None:
-    whole = archive_of(registry)
-    wrong = replace(whole.entries[-1], size=size)
     with pytest.raises(TamperedError, match="has not the"):
-        write(replace(whole, entries=(*whole.entries[:-1], wrong)), tmp_path / "x.tar", free_bytes=PLENTY)
+        write(with_last(registry, size=size), tmp_path / "x.tar", free_bytes=PLENTY)
 
 
 def test_a_file_of_more_than_eight_gibibytes_has_one_header(tmp_path: Path) -> None:
