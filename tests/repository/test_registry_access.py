@@ -42,16 +42,10 @@ def test_a_wrong_password_has_its_own_sentence(locked: Loopback, open_registry: 
     assert slept == []
 
 
-@pytest.mark.parametrize("tokens", [False, True])
-def test_without_credentials_the_sentence_says_how_to_have_some(tokens: bool, open_registry: Open) -> None:
-    with (
-        loopback(users={"ann": "secret"}, tokens=tokens) as registry,
-        pytest.raises(
-            RegistryRefused, match=r"wants to know who asks for .*: 401 UNAUTHORIZED: .*docker login 127"
-        ) as caught,
-    ):
-        open_registry(registry.address).find("1")
-    assert f"docker login {registry.address}`" in str(caught.value)
+def test_without_credentials_the_message_names_docker_login(locked: Loopback, open_registry: Open) -> None:
+    says = rf"wants to know who asks for .*: 401 UNAUTHORIZED: .*`docker login {locked.address}`"
+    with pytest.raises(RegistryRefused, match=says):
+        open_registry(locked.address).find("1")
 
 
 def test_who_may_only_read_is_told_so(open_registry: Open, slept: Slept) -> None:
@@ -103,22 +97,15 @@ def test_nobody_else_is_told_who_we_are(open_registry: Open) -> None:
         faulty(registry.address) as between,
     ):
         store.blobs[digest_of(CONTENT)] = CONTENT
-        away = f"http://{store.address}"
-        between.faults += [
-            Fault(
-                method="GET",
-                path="/blobs/",
-                status=307,
-                headers={"Location": f"{away}/v2/a/blobs/{digest_of(CONTENT)}"},
-            ),
-        ]
+        away = f"http://{store.address}/v2/a/blobs"
+        there = {"Location": f"{away}/{digest_of(CONTENT)}"}
+        between.faults.append(Fault(method="GET", path="/blobs/", status=307, headers=there))
         client = open_registry(between.address, credentials=ANN)
         client.tags()  # from here on, the client has something to say
         assert b"".join(client.blob(digest_of(CONTENT))) == CONTENT
         store.uploads["there"] = bytearray()
-        between.faults.append(
-            Fault(method="POST", status=202, headers={"Location": f"{away}/v2/a/blobs/uploads/there"})
-        )
+        there = {"Location": f"{away}/uploads/there"}
+        between.faults.append(Fault(method="POST", status=202, headers=there))
         client.put_blob(b"{}")
         assert store.blobs[digest_of(b"{}")] == b"{}"
         assert [one for one in store.headers if "Authorization" in one] == []
@@ -194,19 +181,16 @@ def test_a_proxy_is_used_and_gone_past(
             assert client.tags() == ()
             assert company.asked == ["GET http://registry.invalid:5000/v2/team/tf/tags/list"]
         else:
-            with pytest.raises(NetworkError, match=r"cannot be reached"):
+            with pytest.raises(NetworkError, match=r"registry\.invalid:5000 cannot be reached: "):
                 client.tags()
             assert company.asked == []
 
 
-def test_nothing_on_this_machine_is_asked_of_a_proxy(here: Loopback, open_registry: Open) -> None:
+def test_a_proxy_that_is_gone_is_named_and_not_asked_for_anything_on_this_machine(
+    here: Loopback, open_registry: Open
+) -> None:
     way = replace(PLAIN, proxies={"http": "http://127.0.0.1:9"})
     assert open_registry(here.address, way=way).tags() == ()
-
-
-def test_a_proxy_that_is_gone_is_named(open_registry: Open) -> None:
-    way = replace(PLAIN, proxies={"http": "http://127.0.0.1:9"})
-    with pytest.raises(
-        NetworkError, match=r"The proxy on the way to registry.invalid does not work: connection ref"
-    ):
+    says = r"The proxy on the way to registry.invalid does not work: connection ref"
+    with pytest.raises(NetworkError, match=says):
         open_registry("registry.invalid", way=way).tags()

@@ -34,9 +34,7 @@ def test_every_kind_of_manifest_is_asked_for_as_it_is(client: HttpRegistry, here
     assert here.headers[-1]["Accept-Encoding"] == "identity"
 
 
-def test_a_tag_that_somebody_moves_at_that_moment_is_told(
-    client: HttpRegistry, proxy: Faulty, here: Loopback
-) -> None:
+def test_a_tag_that_is_moved_meanwhile_is_told(client: HttpRegistry, proxy: Faulty, here: Loopback) -> None:
     other = manifest("other")
     here.manifests[other.digest] = (other.media_type, other.content)
     proxy.faults.append(
@@ -93,9 +91,7 @@ def test_a_tag_can_be_taken_away_and_its_manifest_stays(client: HttpRegistry) ->
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 405])
-def test_where_tags_cannot_be_taken_away_nothing_else_is(
-    status: int, client: HttpRegistry, proxy: Faulty
-) -> None:
+def test_where_tags_cannot_be_deleted_nothing_is(status: int, client: HttpRegistry, proxy: Faulty) -> None:
     client.put("1", manifest())
     proxy.faults.append(Fault(method="DELETE", status=status, times=-1))
     assert client.untag("1") is False
@@ -138,6 +134,15 @@ def test_a_small_blob_is_sent_once(client: HttpRegistry, here: Loopback, proxy: 
         assert descriptor.media_type == "application/octet-stream"
     assert here.blobs == {digest_of(b"{}"): b"{}"}
     assert (proxy.count("POST"), proxy.count("PATCH"), proxy.count("PUT")) == (1, 0, 1)
+    client.put_blob(b"")
+    assert list(client.blob(digest_of(b""))) == []
+
+
+def test_a_large_blob_goes_in_chunks(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:
+    sent = send(client, iter([CONTENT[:1], CONTENT[1:30_000], CONTENT[30_000:]]))
+    assert here.blobs[digest_of(CONTENT)] == CONTENT
+    assert sent == [*range(CHUNK, len(CONTENT), CHUNK), len(CONTENT)]
+    assert proxy.count("PATCH") == 8
 
 
 def test_a_blob_s_bytes_come_back_and_their_number_is_told(here: Loopback, open_registry: Open) -> None:
@@ -148,18 +153,6 @@ def test_a_blob_s_bytes_come_back_and_their_number_is_told(here: Loopback, open_
     assert b"".join(client.blob(digest)) == CONTENT
     assert told[0] == told[-1] == (digest, len(CONTENT), len(CONTENT))
     assert [current for _, current, _ in told[1:]] == [1 << 16, len(CONTENT)]
-
-
-def test_an_empty_blob_is_one(client: HttpRegistry) -> None:
-    client.put_blob(b"")
-    assert list(client.blob(digest_of(b""))) == []
-
-
-def test_a_large_blob_goes_in_chunks(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:
-    sent = send(client, iter([CONTENT[:1], CONTENT[1:30_000], CONTENT[30_000:]]))
-    assert here.blobs[digest_of(CONTENT)] == CONTENT
-    assert sent == [*range(CHUNK, len(CONTENT), CHUNK), len(CONTENT)]
-    assert proxy.count("PATCH") == 8
 
 
 @pytest.mark.parametrize(
@@ -204,16 +197,13 @@ def test_what_cannot_be_read_again_cannot_begin_anew(client: HttpRegistry, proxy
         send(client, iter([CONTENT]))
 
 
-def test_a_lost_answer_to_the_last_request_is_no_second_upload(client: HttpRegistry, proxy: Faulty) -> None:
-    proxy.faults.append(Fault(method="PUT", drop_answer=True))
+@pytest.mark.parametrize(("fault", "ends"), [(Fault(drop_answer=True), 1), (Fault(status=500, times=4), 5)])
+def test_the_end_of_an_upload_is_tried_again_where_it_did_not_arrive_and_not_the_whole(
+    fault: Fault, ends: int, client: HttpRegistry, proxy: Faulty
+) -> None:
+    proxy.faults.append(replace(fault, method="PUT"))
     send(client, iter([CONTENT]))
-    assert proxy.count("POST") == 1
-
-
-def test_the_end_of_an_upload_is_tried_again_and_not_the_whole(client: HttpRegistry, proxy: Faulty) -> None:
-    proxy.faults.append(Fault(method="PUT", status=500, times=4))
-    send(client, iter([CONTENT]))
-    assert (proxy.count("PATCH"), proxy.count("PUT"), proxy.count("POST")) == (8, 5, 1)
+    assert (proxy.count("PATCH"), proxy.count("PUT"), proxy.count("POST")) == (8, ends, 1)
 
 
 def test_bytes_of_another_digest_are_not_taken(client: HttpRegistry, here: Loopback) -> None:

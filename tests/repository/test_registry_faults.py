@@ -138,11 +138,6 @@ def test_a_registry_that_is_down_is_told(open_registry: Open, slept: Slept) -> N
     assert len(slept) == 4
 
 
-def test_a_registry_that_does_not_exist_is_told(open_registry: Open) -> None:
-    with pytest.raises(NetworkError, match=r"registry\.invalid cannot be reached: "):
-        open_registry("registry.invalid").tags()
-
-
 def test_a_registry_that_says_nothing_is_too_slow(proxy: Faulty, open_registry: Open, slept: Slept) -> None:
     proxy.faults.append(Fault(delay=2, times=-1))
     client = open_registry(proxy.address, way=replace(PLAIN, silence_seconds=0.1))

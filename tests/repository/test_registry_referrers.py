@@ -17,6 +17,15 @@ from tfimg.registry.client import HttpRegistry
 from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of
 from tfimg.registry.referrers import fallback_tag
 
+ABOUT = {"subject": manifest().digest, "artifact_type": "application/x-test"}
+
+
+@pytest.fixture
+def fallback(here: Loopback) -> Loopback:
+    """A registry that lists no referrers: clients keep the list under a tag."""
+    here.native = False
+    return here
+
 
 @pytest.fixture(params=[True, False], ids=["native", "fallback"])
 def listing(request: pytest.FixtureRequest, here: Loopback) -> Loopback:
@@ -28,28 +37,24 @@ def test_what_refers_to_a_manifest_is_listed(listing: Loopback, client: HttpRegi
     subject = manifest()
     client.put("1", subject)
     assert client.referrers(subject.digest) == ()
-    refer = partial(client.refer, subject=subject.digest, artifact_type="application/x-test")
+    refer = partial(client.refer, **ABOUT)
     entered = [refer(about(subject, name)) for name in ("one", "two", "two")]
     assert client.referrers(subject.digest) == tuple(entered[:2])
     assert entered[0].artifact_type == "application/x-test"
     assert (entered[0].digest, entered[0].annotations) == (about(subject).digest, {"name": "one"})
     assert client.find(about(subject).digest) == about(subject)
-    assert ("1" in client.tags(), fallback_tag(subject.digest) in client.tags()) == (
-        True,
-        not listing.native,
-    )
+    assert ("1" in client.tags(), fallback_tag(subject.digest) in client.tags()) == (True, not listing.native)
 
 
 def test_the_list_is_that_of_all_pages(here: Loopback, client: HttpRegistry) -> None:
     here.page = 2
     for name in "abcde":
-        client.refer(about(manifest(), name), subject=manifest().digest, artifact_type="application/x-test")
+        client.refer(about(manifest(), name), **ABOUT)
     assert len(client.referrers(manifest().digest)) == 5
 
 
-def test_what_others_entered_stays_as_it_is(here: Loopback, client: HttpRegistry) -> None:
+def test_what_others_entered_stays_as_it_is(fallback: Loopback, client: HttpRegistry) -> None:
     """Also what the specification does not know."""
-    here.native = False
     theirs = {
         "mediaType": OCI_CONFIG, "digest": digest_of(b"theirs"), "size": 6, "platform": {"os": "linux"},
         "urls": ["https://elsewhere.example"],
@@ -57,36 +62,32 @@ def test_what_others_entered_stays_as_it_is(here: Loopback, client: HttpRegistry
     index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [theirs], "annotations": {"a": "b"}}
     tag = fallback_tag(manifest().digest)
     client.put(tag, Manifest(media_type=OCI_INDEX, content=json.dumps(index).encode()))
-    client.refer(about(manifest()), subject=manifest().digest, artifact_type="application/x-test")
+    client.refer(about(manifest()), **ABOUT)
     found = client.find(tag)
     assert found is not None
     assert (found.document["manifests"][0], len(found.document["manifests"])) == (theirs, 2)
     assert found.document["annotations"] == {"a": "b"}
 
 
-def test_a_tag_that_is_no_list_is_not_overwritten(here: Loopback, client: HttpRegistry) -> None:
-    here.native = False
+def test_a_tag_that_is_no_list_is_not_overwritten(fallback: Loopback, client: HttpRegistry) -> None:
     tag = fallback_tag(manifest().digest)
     client.put(tag, manifest("a signature"))
     with pytest.raises(RegistryRefused, match=rf":{tag} should list what refers to .*, and is no such list"):
-        client.refer(about(manifest()), subject=manifest().digest, artifact_type="application/x-test")
+        client.refer(about(manifest()), **ABOUT)
     assert client.find(tag) == manifest("a signature")
 
 
 @pytest.mark.parametrize(
     "when",
     [
-        Fault(method="PUT", path="/manifests/sha256-"),  # after we read, before we write
-        Fault(method="GET", path="/manifests/sha256-", skip=1),  # after we wrote, before we read back
-        Fault(
-            method="GET", path="/manifests/sha256-", skip=2
-        ),  # after that: another machine had read before us
+        Fault(method="PUT"),  # after we read, before we write
+        Fault(method="GET", skip=1),  # after we wrote, before we read back
+        Fault(method="GET", skip=2),  # after that: another machine had read before us
     ],
 )
 def test_an_entry_that_somebody_overwrites_is_entered_again(
-    when: Fault, here: Loopback, client: HttpRegistry, proxy: Faulty
+    when: Fault, fallback: Loopback, client: HttpRegistry, proxy: Faulty
 ) -> None:
-    here.native = False
     subject, tag = manifest(), fallback_tag(manifest().digest)
     theirs = about(subject, "theirs")
     entry = {
@@ -96,51 +97,45 @@ def test_an_entry_that_somebody_overwrites_is_entered_again(
     index = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry]}).encode()
 
     def overwrite() -> None:
-        here.manifests[digest_of(index)] = (OCI_INDEX, index)
-        here.tags[tag] = digest_of(index)
+        fallback.manifests[digest_of(index)] = (OCI_INDEX, index)
+        fallback.tags[tag] = digest_of(index)
 
-    proxy.faults.append(replace(when, before=overwrite))
-    ours = client.refer(about(subject), subject=subject.digest, artifact_type="application/x-test")
+    proxy.faults.append(replace(when, path="/manifests/sha256-", before=overwrite))
+    ours = client.refer(about(subject), **ABOUT)
     listed = {one.digest for one in client.referrers(subject.digest)}
     assert ours.digest in listed
     assert theirs.digest in listed or when.method == "PUT"
 
 
 def test_who_is_always_overwritten_is_told(
-    here: Loopback, client: HttpRegistry, proxy: Faulty, slept: Slept
+    fallback: Loopback, client: HttpRegistry, proxy: Faulty, slept: Slept
 ) -> None:
-    here.native = False
     tag = fallback_tag(manifest().digest)
     empty = b'{"schemaVersion": 2, "manifests": []}'
-    here.manifests[digest_of(empty)] = (OCI_INDEX, empty)
-    overwrite = partial(here.tags.update, {tag: digest_of(empty)})
+    fallback.manifests[digest_of(empty)] = (OCI_INDEX, empty)
+    overwrite = partial(fallback.tags.update, {tag: digest_of(empty)})
     proxy.faults.append(Fault(method="GET", path=f"/{tag}$", times=-1, before=overwrite))
     with pytest.raises(
         NetworkError, match=rf"keep overwriting {tag} of .*what we entered does not stay there"
     ):
-        client.refer(about(manifest()), subject=manifest().digest, artifact_type="application/x-test")
+        client.refer(about(manifest()), **ABOUT)
     assert slept == [1, 2, 4, 8]
 
 
 def test_a_manifest_about_something_else_is_a_mistake(client: HttpRegistry) -> None:
     with pytest.raises(ValueError, match=r"does not refer to"):
-        client.refer(about(manifest("other")), subject=manifest().digest, artifact_type="application/x-test")
+        client.refer(about(manifest("other")), **ABOUT)
 
 
-def test_two_publishers_on_one_machine_lose_nothing(here: Loopback, open_registry: Open) -> None:
-    here.native = False
-    clients = [open_registry(here.address) for _ in range(4)]
+def test_two_publishers_on_one_machine_lose_nothing(fallback: Loopback, open_registry: Open) -> None:
+    """Four at a time, each with a client of its own."""
+    clients = [open_registry(fallback.address) for _ in range(4)]
 
     def publish(number: int) -> str:
-        kept = about(manifest(), f"evidence {number}")
-        return clients[number % 4].refer(
-            kept, subject=manifest().digest, artifact_type="application/x-test"
-        ).digest  # fmt: skip
+        return clients[number % 4].refer(about(manifest(), f"evidence {number}"), **ABOUT).digest
 
     with ThreadPoolExecutor(4) as pool:
-        # Four at a time, each with a client of its own.
-        wanted = {
-            digest for start in range(0, 12, 4) for digest in pool.map(publish, range(start, start + 4))
-        }
+        fours = [pool.map(publish, range(start, start + 4)) for start in range(0, 12, 4)]
+        wanted = {digest for four in fours for digest in four}
     assert {one.digest for one in clients[0].referrers(manifest().digest)} == wanted
     assert len(wanted) == 12

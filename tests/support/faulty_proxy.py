@@ -108,7 +108,7 @@ class _Relay(AnyMethod):
             time.sleep(fault.delay)
             if fault.status is not None:
                 self.close_connection = True
-                self._say(fault.status, fault.headers, fault.body)
+                self.reply(fault.status, {**fault.headers, "Connection": "close"}, fault.body)
             else:
                 self._pass_on(fault)
         except (_Cut, OSError, HTTPException):
@@ -117,13 +117,6 @@ class _Relay(AnyMethod):
                 # Reset, as a lost network looks like, rather than ended in order.
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 self.connection.close()
-
-    def _say(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body)), "Connection": "close"}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
 
     def _pass_on(self, fault: Fault) -> None:
         there = HTTPConnection(self._proxy.upstream, timeout=60)

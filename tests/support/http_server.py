@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -30,6 +30,14 @@ class AnyMethod(BaseHTTPRequestHandler):
 
     def answer(self) -> None:
         raise NotImplementedError
+
+    def reply(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(content)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
     def __getattr__(self, name: str) -> Callable[[], None]:
         if name.startswith("do_"):

@@ -5,7 +5,6 @@ It speaks real HTTP on loopback, and is no substitute for a real registry, which
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import threading
@@ -17,7 +16,7 @@ from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 from support.http_server import AnyMethod, Server, serving
-from tfimg.registry.protocol import OCI_INDEX
+from tfimg.registry.protocol import OCI_INDEX, digest_of
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -31,10 +30,6 @@ class Request:
     query: dict[str, str]
     headers: Any
     body: bytes
-
-
-def digest(content: bytes) -> str:
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def error(status: int, code: str, message: str = "", **headers: str) -> Answer:
@@ -147,7 +142,7 @@ class Loopback:
         return (202, {}, b"") if there else error(404, "MANIFEST_UNKNOWN")
 
     def _put(self, name: str, kind: str, body: bytes) -> Answer:
-        key = digest(body)
+        key = digest_of(body)
         self.manifests[key] = (kind, body)
         if not name.startswith("sha256:"):
             self.tags[name] = key
@@ -209,7 +204,7 @@ class Loopback:
         held += asked.body
         if asked.method == "PUT":
             content = bytes(self.uploads.pop(name))
-            if digest(content) != asked.query["digest"]:
+            if digest_of(content) != asked.query["digest"]:
                 return error(400, "DIGEST_INVALID", "provided digest did not match uploaded content")
             self.blobs[asked.query["digest"]] = content
             return 201, {}, b""
@@ -240,9 +235,4 @@ class _Handler(AnyMethod):
         if len(body) < size:
             self.close_connection = True
             return
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(content)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
+        self.reply(status, headers, content)

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 from tfimg.errors import TamperedError
 from tfimg.registry.protocol import OCI_INDEX, Descriptor, Manifest, digest_of
+
+
+def described(
+    manifest: Manifest, artifact_type: str | None, annotations: Mapping[str, str] | None = None
+) -> Descriptor:
+    return Descriptor(
+        media_type=manifest.media_type, digest=manifest.digest, size=len(manifest.content),
+        annotations=annotations or {}, artifact_type=artifact_type,
+    )  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -22,6 +32,11 @@ class MemoryRegistry:
     named: dict[str, str] = field(default_factory=dict)
     sent: list[str] = field(default_factory=list)
     deletes: bool = True
+
+    @classmethod
+    def with_content_of(cls, other: MemoryRegistry, **behaviour: Any) -> Self:
+        """Return a registry of another class that has what another one has."""
+        return cls(manifests=other.manifests, blobs=other.blobs, named=other.named, **behaviour)
 
     def find(self, reference: str) -> Manifest | None:
         return self.manifests.get(self.named.get(reference, reference))
@@ -65,22 +80,11 @@ class MemoryRegistry:
         for manifest in self.manifests.values():
             document = manifest.document
             if document.get("subject", {}).get("digest") == digest and manifest.media_type != OCI_INDEX:
-                found.append(
-                    Descriptor(
-                        media_type=manifest.media_type,
-                        digest=manifest.digest,
-                        size=len(manifest.content),
-                        annotations=document.get("annotations", {}),
-                        artifact_type=document.get("artifactType"),
-                    )
-                )
+                found.append(described(manifest, document.get("artifactType"), document.get("annotations")))
         return found
 
     def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
         assert manifest.document["subject"]["digest"] == subject
         if manifest.digest not in self.manifests:
             self.put(manifest.digest, manifest)
-        return Descriptor(
-            media_type=manifest.media_type, digest=manifest.digest, size=len(manifest.content),
-            artifact_type=artifact_type,
-        )  # fmt: skip
+        return described(manifest, artifact_type)

@@ -19,13 +19,13 @@ PACKINGS: tuple[Packing, ...] = ("zstd", "gzip", "plain")
 SUFFIX = {"zstd": "+zstd", "gzip": "+gzip", "plain": ""}
 
 
-def archive(files: Mapping[str, bytes]) -> bytes:
-    """A tar of files."""
+def archive(files: Mapping[str, bytes], times: Mapping[str, int] | None = None) -> bytes:
+    """A tar of files, with their times of modification."""
     written = io.BytesIO()
     with tarfile.open(fileobj=written, mode="w") as tar:
         for name, content in files.items():
             info = tarfile.TarInfo(name)
-            info.size = len(content)
+            info.size, info.mtime = len(content), (times or {}).get(name, 0)
             tar.addfile(info, io.BytesIO(content))
     return written.getvalue()
 

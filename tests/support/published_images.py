@@ -10,12 +10,21 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from support.memory_registry import MemoryRegistry
-from tfimg.errors import TagMoved
+from tfimg.errors import NetworkError, TagMoved
 from tfimg.registry.protocol import OCI_CONFIG, OCI_MANIFEST, Descriptor, Manifest, Registry
 
 EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
 
 Answer = TypeVar("Answer")
+
+
+def gone() -> NetworkError:
+    return NetworkError("The registry is gone.", next_step="Try again.")
+
+
+class Killed(BaseException):
+    """What no code catches, as nothing catches kill -9."""
+
 
 Call = tuple[str, str]
 """A call's name and its first argument, a tag or digest."""
@@ -73,6 +82,32 @@ class Line:
         answered = answer()
         self.after(call)
         return answered
+
+
+class Mortal:
+    """A run that is killed before its `point`-th call to a registry, after it, or at its `point`-th note.
+
+    Dead, it has no effect any more, though Python still runs its `except` and `finally`.
+    """
+
+    def __init__(self, to: MemoryRegistry, point: int, when: str) -> None:
+        self.point, self.when, self.notes, self.dead = point, when, 0, False
+        self.line = Line(to, before=self._before, after=self._after)
+
+    def note(self) -> None:
+        self.notes += 1
+        self._live(self.when == "note" and self.notes == self.point)
+
+    def _before(self, _: Call) -> None:
+        self._live(self.when == "before" and len(self.line.calls) + 1 == self.point)
+
+    def _after(self, _: Call) -> None:
+        self._live(self.when == "after" and len(self.line.calls) == self.point)
+
+    def _live(self, is_the_end: bool) -> None:
+        self.dead = self.dead or is_the_end
+        if self.dead:
+            raise Killed
 
 
 def at_once(act: Callable[[int], None], count: int) -> None:

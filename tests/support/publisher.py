@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from support.memory_registry import MemoryRegistry
-from support.published_images import put_image
+from support.published_images import Mortal, put_image
 from support.reports import GREEN
 from support.signing import OURS
 from tfimg.errors import LeakFound, ValidationFailed
@@ -36,10 +36,6 @@ CPU, GPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11"
 ALIASES = {CPU: ("2.15.1", "2.15"), GPU: ("2.15.1-gpu", "2.15-gpu")}
 
 
-class Killed(BaseException):
-    """What no code catches."""
-
-
 @dataclass
 class Machine:
     """A machine that publishes: an engine's images, a state folder, what it does with its hands.
@@ -57,7 +53,7 @@ class Machine:
     policy: Policy = field(default_factory=Policy)
     done: list[tuple[str, str]] = field(default_factory=list)
     on_note: Callable[[], None] = lambda: None
-    dead: bool = False
+    run: Mortal | None = None
 
     def source(self, identifier: str) -> Source:
         store = MemoryRegistry()
@@ -106,7 +102,7 @@ class Machine:
         )  # fmt: skip
 
     def _do(self, what: str, source: Source) -> None:
-        assert not self.dead
+        assert not (self.run and self.run.dead)
         self.done.append((what, source.identifier))
 
     def _search(self, source: Source) -> None:

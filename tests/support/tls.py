@@ -1,30 +1,9 @@
-"""Two authorities for tests: self-signed certificates whose keys were thrown away when they were made."""
+"""Two certificate authorities for tests, made anew in every run."""
 
-CORP = """\
------BEGIN CERTIFICATE-----
-MIIBtDCCAVugAwIBAgIUb1z36G09T5L8fxDgZVJhP6pbVmUwCgYIKoZIzj0EAwIw
-LzETMBEGA1UECgwKQ29ycCBTZXZlbjEYMBYGA1UEAwwPQ29ycCBTZXZlbiBSb290
-MCAXDTI2MTEyMTE4MzQ0MVoYDzIxMjYxMDI4MTgzNDQxWjAvMRMwEQYDVQQKDApD
-b3JwIFNldmVuMRgwFgYDVQQDDA9Db3JwIFNldmVuIFJvb3QwWTATBgcqhkjOPQIB
-BggqhkjOPQMBBwNCAATaAcrhlIMUpd0EzMQQsl/nxTUfj5yay4Q5qFXYLDQwAHl6
-RegbxRG/YIxhGcHsTZqsyh5QtkvoMfi6Or++a7vIo1MwUTAdBgNVHQ4EFgQUNOfe
-pSVveYLTMffJvUULejfWXMQwHwYDVR0jBBgwFoAUNOfepSVveYLTMffJvUULejfW
-XMQwDwYDVR0TAQH/BAUwAwEB/zAKBggqhkjOPQQDAgNHADBEAiAFkLLz53NAnB8d
-B0FFt7NIsWUCpZOHsfm1pXel4hg09gIgILFGiiHIuMf/zkTeSbu44miA8u6lt3p9
-4PB+78Q2cG4=
------END CERTIFICATE-----
-"""
+from __future__ import annotations
 
-PUBLIC = """\
------BEGIN CERTIFICATE-----
-MIIBqjCCAVGgAwIBAgIUfe2jfMVBCe2Y6qFBj19vNgfKQWUwCgYIKoZIzj0EAwIw
-KjESMBAGA1UECgwJRXZlcnlib2R5MRQwEgYDVQQDDAtQdWJsaWMgUm9vdDAgFw0y
-NjExMjExODM0NDFaGA8yMTI2MTAyODE4MzQ0MVowKjESMBAGA1UECgwJRXZlcnli
-b2R5MRQwEgYDVQQDDAtQdWJsaWMgUm9vdDBZMBMGByqGSM49AgEGCCqGSM49AwEH
-A0IABK+SKNJAmeEfkFRHqIawu/oHeoxuGJOJ9hnscKBe6sYPP44A8OkLwHpftqQ3
-aQEolDs9NsdGs8IJ9gjndkMIHD2jUzBRMB0GA1UdDgQWBBTvDvz4yjecpSZGfJbJ
-FrYRhIQSujAfBgNVHSMEGDAWgBTvDvz4yjecpSZGfJbJFrYRhIQSujAPBgNVHRMB
-Af8EBTADAQH/MAoGCCqGSM49BAMCA0cAMEQCIBHAlanr5HJt/n4rmZ8mq2YlzEeC
-URG7iiTyV0v2npciAiAzEYEZ4nGdnnERu/Wq2Ux35Bc0Lo4DgCvY2kATU5P/8w==
------END CERTIFICATE-----
-"""
+import trustme
+
+CORP, PUBLIC = (
+    trustme.CA(organization_name=name).cert_pem.bytes().decode() for name in ("Corp Seven", "Everybody")
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -84,11 +85,8 @@ def test_layers_are_named_by_the_part_that_they_are(registry: MemoryRegistry) ->
 
 
 def test_of_an_image_of_somebody_elses_the_history_tells(registry: MemoryRegistry) -> None:
-    history = [
-        {"created_by": "ADD a /"},
-        {"created_by": "ENV A=1", "empty_layer": True},
-        {"created_by": "RUN b"},
-    ]
+    empty = {"created_by": "ENV A=1", "empty_layer": True}
+    history = [{"created_by": "ADD a /"}, empty, {"created_by": "RUN b"}]
     put_image(registry, "1", [{"a": b"a"}, {"b": b"b"}], history=history)
     layers = inspect_image(registry, "1", ()).layers
     assert [(layer.part, layer.holds) for layer in layers] == [(None, "ADD a /"), (None, "RUN b")]
@@ -96,9 +94,8 @@ def test_of_an_image_of_somebody_elses_the_history_tells(registry: MemoryRegistr
 
 def test_of_an_image_with_other_layers_than_ours_nothing_is_guessed(registry: MemoryRegistry) -> None:
     put_image(registry, "1", [{"a": b"a"}], config={"Labels": LABELS})
-    assert [(layer.part, layer.holds) for layer in inspect_image(registry, "1", ()).layers] == [
-        (None, "not known")
-    ]
+    (layer,) = inspect_image(registry, "1", ()).layers
+    assert (layer.part, layer.holds) == (None, "not known")
 
 
 def test_every_lock_has_the_parts_of_its_device(specs: Sequence[ImageSpec], workspace: Workspace) -> None:
@@ -140,29 +137,20 @@ def test_with_one_it_tells_and_no_layer_is_read(registry: MemoryRegistry) -> Non
 def test_evidence_is_told_with_who_signed_it(registry: MemoryRegistry) -> None:
     image = put(registry)
     said_of(registry, image.digest)
-    for keys, signer in (
-        ((), None),
-        ([OURS.verifying], OURS.verifying.identifier),
-        ([THEIRS.verifying], None),
-    ):
+    ours = OURS.verifying.identifier
+    for keys, signer in (((), None), ([OURS.verifying], ours), ([THEIRS.verifying], None)):
         found = inspect_image(registry, "2.15", keys)
         assert {one.kind for one in found.evidence} >= {CYCLONEDX, REPORT, TEST_RESULT}
         assert {one.signer for one in found.evidence} == {signer}
-        assert {one.claims for one in found.evidence} == {(OURS.verifying.identifier,)}
+        assert {one.claims for one in found.evidence} == {(ours,)}
     assert found.tested
     assert found.tested["level"] == "validated"
 
 
-def test_of_two_reports_the_last_one_counts_and_one_that_we_know_before_others(
-    registry: MemoryRegistry,
-) -> None:
+def test_the_newest_report_counts_and_one_of_a_known_key_before_others(registry: MemoryRegistry) -> None:
     image = put(registry)
-    for key, seconds, date in (
-        (OURS, 1.0, "2026-01-02"),
-        (OURS, 2.0, "2026-01-03"),
-        (THEIRS, 3.0, "2026-01-04"),
-    ):
-        report = replace(ON_GPU, seconds=seconds, date=f"{date}T00:00:00+00:00")
+    for key, day in ((OURS, 1), (OURS, 2), (THEIRS, 3)):
+        report = replace(ON_GPU, seconds=float(day), date=f"2026-01-0{day}T00:00:00+00:00")
         attach(registry, image.digest, said(report, of=image.digest), key=key)
     for keys, seconds in (([OURS.verifying], 2.0), ((), 3.0)):
         report = inspect_image(registry, "2.15", keys).report
@@ -170,9 +158,7 @@ def test_of_two_reports_the_last_one_counts_and_one_that_we_know_before_others(
         assert report["seconds"] == seconds
 
 
-def test_evidence_that_was_signed_for_another_image_is_a_problem_and_not_evidence(
-    registry: MemoryRegistry,
-) -> None:
+def test_evidence_that_was_signed_for_another_image_is_a_problem(registry: MemoryRegistry) -> None:
     image, other = put(registry), put_image(registry, "other")
     attach(registry, image.digest, said(ON_GPU, of=other.digest), key=OURS)
     found = inspect_image(registry, "2.15", [OURS.verifying])
@@ -191,13 +177,12 @@ def test_aliases_are_the_tags_that_lead_to_the_same_bytes(registry: MemoryRegist
 
 
 def test_an_index_is_told_with_its_platforms(registry: MemoryRegistry) -> None:
-    amd64, arm64 = (
-        put_image(registry, None, platform=f"linux/{one}", config={"Labels": LABELS})
-        for one in ("amd64", "arm64")
-    )
-    index = put_index(registry, "2.15", {"linux/amd64": amd64, "linux/arm64": arm64})
+    platforms = ("linux/amd64", "linux/arm64")
+    config = {"Labels": LABELS}
+    images = {one: put_image(registry, None, platform=one, config=config) for one in platforms}
+    index = put_index(registry, "2.15", images)
     found = inspect_image(registry, "2.15", ())
-    assert (found.digest, found.platforms) == (index.digest, ("linux/amd64", "linux/arm64"))
+    assert (found.digest, found.platforms) == (index.digest, platforms)
     assert found.created == datetime(2026, 11, 1, tzinfo=UTC)
     assert found.identifier == "2.15.1-cpu-py3.11"
 
@@ -218,8 +203,6 @@ def test_an_image_that_is_not_there_is_told(registry: MemoryRegistry) -> None:
 def test_an_inventory_says_the_same_as_the_bill_that_is_made_of_it() -> None:
     subject = Subject(name="registry.test/x", digest="sha256:" + "0" * 64)
     bill, _ = sboms(INVENTORY, subject=subject, made=datetime(2026, 1, 2, tzinfo=UTC))
-    import json
-
     told = of_bill(json.loads(bill.content)["predicate"])
     asked = of_inventory(INVENTORY)
     assert (told.python, told.debian, told.libraries) == (asked.python, asked.debian, asked.libraries)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from support.memory_engine import capabilities
+from support.programs import program
 from tfimg.engine import connect
 from tfimg.engine.builders import Builder, find_builder, read_builder, read_context
 from tfimg.engine.cache import Cache, read_cache, require_export
@@ -61,13 +61,7 @@ Status:    stopped
 DEAD = "Cannot connect to the Docker daemon at tcp://127.0.0.1:9. Is the docker daemon running?"
 SAID = [
     (CONTEXT, Builder(name="far", driver="docker", endpoint="far", problem=None)),
-    (
-        DEAD_CONTEXT,
-        Builder(
-            name="far", driver="", endpoint="",
-            problem=DEAD,
-        ),
-    ),
+    (DEAD_CONTEXT, Builder(name="far", driver="", endpoint="", problem=DEAD)),
     (REMOTE, Builder(name="far", driver="remote", endpoint="tcp://127.0.0.1:9", problem=None)),
     (CONTAINER, Builder(name="far", driver="docker-container", endpoint="default", problem=None)),
 ]  # fmt: skip
@@ -81,10 +75,7 @@ def test_what_inspect_says_is_understood(text: str, expected: Builder) -> None:
 
 def docker(folder: Path, script: str) -> dict[str, str]:
     """An environment in which `docker` is this shell script; what it is asked is kept in a file."""
-    program = folder / "docker"
-    program.write_text(f'#!/bin/sh\necho "$@" >>{folder}/asked\n{script}')
-    program.chmod(0o755)
-    return {"PATH": f"{folder}:{os.defpath}", "HOME": str(folder)}
+    return program(folder, "docker", f'echo "$@" >>{folder}/asked\n{script}')
 
 
 def printing(text: str) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from support.programs import program
 from tfimg.engine.buildx import LOG_LINES, argv, build, translated
 from tfimg.engine.protocol import BuildOrder, StageEvent
 from tfimg.errors import BuildError, DiskSpaceError, HashMismatchError, NetworkError, TfimgError
@@ -36,9 +38,7 @@ def order(folder: Path = Path("/somewhere"), *, fresh: bool = False) -> BuildOrd
 
 def test_the_whole_command_line() -> None:
     assert argv(order()) == [
-        "docker",
-        "buildx",
-        "build",
+        *("docker", "buildx", "build"),
         "--progress=rawjson",
         "--provenance=false",
         "--output=type=image,name=tfimg/candidate:x",
@@ -66,10 +66,6 @@ def test_caches_and_images_from_elsewhere_are_named() -> None:
     ]
 
 
-def test_no_secret_is_on_the_command_line() -> None:
-    assert "user:word" not in " ".join(argv(order()))
-
-
 UV_HASH = """\
 error: Failed to download `six==1.16.0`
   cause: Hash mismatch for `six==1.16.0`
@@ -93,17 +89,6 @@ error: Failed to fetch: https://index.example.test/simple/six/
   cause: client error (Connect)
   cause: dns error
   cause: error resolving DNS
-"""
-UV_TIMEOUT = """\
-error: Failed to fetch: https://index.example.test/simple/six/
-  cause: error sending request for url (https://index.example.test/simple/six/)
-  cause: operation timed out
-"""
-UV_PROXY = """\
-error: Failed to fetch: https://index.example.test/simple/six/
-  cause: error sending request for url (https://index.example.test/simple/six/)
-  cause: client error (Connect)
-  cause: tunnel error: failed to create underlying connection
 """
 UV_SLOW = """\
 error: Failed to download `six==1.16.0`
@@ -139,8 +124,6 @@ def failure(error: str | None = ENDED) -> StageEvent:
         ("OSError: [Errno 28] No space left on device", DiskSpaceError),
         ("cp: error writing 'x': Disk quota exceeded", DiskSpaceError),
         (UV_DNS, NetworkError),
-        (UV_TIMEOUT, NetworkError),
-        (UV_PROXY, NetworkError),
         (UV_SLOW, NetworkError),
         (PIP_REFUSED, NetworkError),
         (PIP_TIMEOUT, NetworkError),
@@ -219,27 +202,19 @@ def test_a_build_that_fails_before_its_first_step_is_told_too(rest: str, said: s
 
 # With a program that stands where docker would
 
-
-@pytest.fixture
-def docker(tmp_path: Path) -> Callable[[str], dict[str, str]]:
-    """Puts a `docker` of a few shell lines on a PATH of its own."""
-
-    def write(script: str) -> dict[str, str]:
-        program = tmp_path / "docker"
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(0o755)
-        return {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-
-    return write
-
-
+EVENT = '{"vertexes":[{"digest":"a","name":"step","started":"2026-01-02T03:04:05Z"}]}'
 Docker = Callable[[str], dict[str, str]]
 
 
+@pytest.fixture
+def docker(tmp_path: Path) -> Docker:
+    return partial(program, tmp_path, "docker")
+
+
 def test_a_build_that_works_ends_without_a_word(docker: Docker) -> None:
-    event = '{"vertexes":[{"digest":"a","name":"step","started":"2026-01-02T03:04:05Z"}]}'
-    env = docker(f"echo '{event}' >&2")
-    assert list(build(order(), env=env)) == [StageEvent(step="step", state="started")]
+    assert list(build(order(), env=docker(f"echo '{EVENT}' >&2"))) == [
+        StageEvent(step="step", state="started")
+    ]
 
 
 def test_a_recorded_failure_is_told_after_its_last_event(docker: Docker) -> None:
@@ -258,13 +233,10 @@ def test_a_recorded_failure_is_told_after_its_last_event(docker: Docker) -> None
 
 def test_the_step_that_failed_is_told_and_not_those_that_it_cancelled(docker: Docker) -> None:
     times = '"started":"2026-01-02T03:04:05Z","completed":"2026-01-02T03:04:06Z"'
+    errors = {"one": "context canceled", "two": "exit code: 3", "three": "context canceled"}
     lines = [
         f'{{"vertexes":[{{"digest":"{name}","name":"{name}",{times},"error":"{error}"}}]}}'
-        for name, error in [
-            ("one", "context canceled"),
-            ("two", "exit code: 3"),
-            ("three", "context canceled"),
-        ]
+        for name, error in errors.items()
     ]
     env = docker("cat >&2 <<'END'\n" + "\n".join(lines) + "\nEND\nexit 1")
     with pytest.raises(BuildError, match=r"^The build failed during two: exit code: 3 "):
@@ -278,8 +250,7 @@ def test_secrets_reach_buildx_through_its_environment(docker: Docker, tmp_path: 
 
 
 def test_a_consumer_that_leaves_ends_the_program(docker: Docker, tmp_path: Path) -> None:
-    event = '{"vertexes":[{"digest":"a","name":"step","started":"2026-01-02T03:04:05Z"}]}'
-    script = f"trap 'touch {tmp_path}/ended; exit 1' TERM\necho '{event}' >&2\nwhile :; do sleep 0.05; done"
+    script = f"trap 'touch {tmp_path}/ended; exit 1' TERM\necho '{EVENT}' >&2\nwhile :; do sleep 0.05; done"
     events = build(order(), env=docker(script))
     assert next(events) == StageEvent(step="step", state="started")
     events.close()

@@ -34,6 +34,7 @@ Suites: bookworm-security
 Components: main
 """
 BOTH = Mirrors(archive=ARCHIVE, security=SECURITY)
+ONE = Mirrors(archive=ARCHIVE, security=None)
 
 
 @pytest.mark.parametrize(
@@ -41,50 +42,24 @@ BOTH = Mirrors(archive=ARCHIVE, security=SECURITY)
     [
         (ONE_LINE, BOTH),
         (STANZAS, BOTH),
-        (f"deb [arch=amd64 signed-by=/a/b.gpg] {ARCHIVE}/ bookworm main\n", Mirrors(archive=ARCHIVE, security=None)),
-        (f"deb\t{ARCHIVE}\tbookworm\tmain\n", Mirrors(archive=ARCHIVE, security=None)),
-        (
-            STANZAS.replace("Types: deb\nURIs", "Enabled: no\nTypes: deb\nURIs", 1),
-            None,
-        ),
+        (f"deb [arch=amd64 signed-by=/a/b.gpg] {ARCHIVE}/ bookworm main\n", ONE),
+        (f"deb\t{ARCHIVE}\tbookworm\tmain\n", ONE),
+        (STANZAS.replace("Types: deb\nURIs", "Enabled: no\nTypes: deb\nURIs", 1), None),
+        (STANZAS.replace("Types: deb\nURIs", "Types: deb-src\nURIs"), None),
         (STANZAS.replace("Components: main\n", "Components: main\nEnabled: yes\n"), BOTH),
-        (
-            f"Types: deb\nURIs: {ARCHIVE} http://second.example.test/debian\nSuites: bookworm\nComponents: main\n",
-            Mirrors(archive=ARCHIVE, security=None),
-        ),
+        (STANZAS.partition("\n\n")[0].replace("/\n", "/ http://second.example.test/debian\n", 1), ONE),
         (STANZAS.replace("\n", "\r\n"), BOTH),
-        (
-            f"deb http://tools.example.test/debian bookworm stable\ndeb {ARCHIVE} bookworm main\n",
-            Mirrors(archive=ARCHIVE, security=None),
-        ),
+        (f"deb http://tools.example.test/debian bookworm stable\ndeb {ARCHIVE} bookworm main\n", ONE),
         ("deb http://mirror.example.test/ubuntu noble main\n", None),
         (f"deb {SECURITY} bookworm-security main\n", None),
         ("", None),
         ("this is no source\n", None),
     ],
-    ids=[
-        "one-line",
-        "stanzas",
-        "options",
-        "tabs",
-        "disabled",
-        "enabled",
-        "two-uris",
-        "crlf",
-        "another-vendor-s",
-        "ubuntu",
-        "security-only",
-        "empty",
-        "nonsense",
-    ],
+    ids=["one-line", "stanzas", "options", "tabs", "disabled", "sources", "enabled", "two-uris", "crlf",
+         "another-vendor-s", "ubuntu", "security-only", "empty", "nonsense"],
 )  # fmt: skip
 def test_sources_name_their_mirrors(text: str, mirrors: Mirrors | None) -> None:
     assert read_mirrors([text]) == mirrors
-
-
-def test_a_source_of_sources_only_is_no_mirror() -> None:
-    text = STANZAS.replace("Types: deb\nURIs", "Types: deb-src\nURIs")
-    assert read_mirrors([text]) is None
 
 
 def test_files_are_read_together_and_the_first_mirror_wins() -> None:
@@ -95,6 +70,7 @@ def test_files_are_read_together_and_the_first_mirror_wins() -> None:
 
 
 def test_a_folder_s_sources_are_found_and_other_files_are_not(tmp_path: Path) -> None:
+    assert find_mirrors(tmp_path) is None, "a machine without APT has no mirrors"
     parts = tmp_path / "sources.list.d"
     parts.mkdir()
     (parts / "debian.sources").write_text(STANZAS)
@@ -105,10 +81,6 @@ def test_a_folder_s_sources_are_found_and_other_files_are_not(tmp_path: Path) ->
     found = find_mirrors(tmp_path)
     assert found is not None
     assert found.archive == "http://main.example.test/debian"
-
-
-def test_a_machine_without_apt_has_no_mirrors(tmp_path: Path) -> None:
-    assert find_mirrors(tmp_path / "nothing") is None
 
 
 def test_os_release_is_read_with_and_without_quotes() -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 import zstandard
 
+from support.oci_images import archive
 from tfimg.engine.difference import layer_pairs
 from tfimg.errors import EngineRefused
 
@@ -18,29 +17,18 @@ Export = Callable[..., Path]
 
 
 def layer(files: Mapping[str, tuple[bytes, int]]) -> bytes:
-    sink = io.BytesIO()
-    with tarfile.open(fileobj=sink, mode="w") as archive:
-        for name, (content, mtime) in files.items():
-            member = tarfile.TarInfo(name)
-            member.size, member.mtime = len(content), mtime
-            archive.addfile(member, io.BytesIO(content))
-    return sink.getvalue()
+    """A tar of files with their contents and times."""
+    contents = {name: content for name, (content, _) in files.items()}
+    return archive(contents, {name: mtime for name, (_, mtime) in files.items()})
 
 
 @pytest.fixture
 def export(tmp_path: Path) -> Export:
     def write(name: str, *layers: tuple[str, bytes]) -> Path:
-        manifest = json.dumps([{"Layers": [f"blobs/sha256/{digest}" for digest, _ in layers]}]).encode()
-        file = tmp_path / name
-        with tarfile.open(file, "w") as archive:
-            for path, content in [
-                *((f"blobs/sha256/{one}", data) for one, data in layers),
-                ("manifest.json", manifest),
-            ]:
-                member = tarfile.TarInfo(path)
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
-        return file
+        files = {f"blobs/sha256/{digest}": content for digest, content in layers}
+        manifest = json.dumps([{"Layers": list(files)}]).encode()
+        (tmp_path / name).write_bytes(archive({**files, "manifest.json": manifest}))
+        return tmp_path / name
 
     return write
 
@@ -53,9 +41,7 @@ def test_equal_layers_are_not_even_opened(export: Export) -> None:
 
 
 @pytest.mark.parametrize("pack", [bytes, zstandard.ZstdCompressor().compress])
-def test_each_file_that_differs_is_named_with_what_differs(
-    export: Export, pack: Callable[[bytes], bytes]
-) -> None:
+def test_each_file_that_differs_is_named_with_why(export: Export, pack: Callable[[bytes], bytes]) -> None:
     one = layer({"same": (b"x", 1), "clock": (b"x", 1), "content": (b"x", 1), "gone": (b"", 1)})
     other = layer({"same": (b"x", 1), "clock": (b"x", 2), "content": (b"yy", 1), "new": (b"", 1)})
     (pair,) = layer_pairs(export("1", ("aa", pack(one))), export("2", ("bb", pack(other))))

@@ -27,70 +27,42 @@ def variables(environ: Mapping[str, str], pip: Mapping[str, str] | None = None) 
     return dict(host_network({"HOME": "/nowhere", **environ}, pip or {}).variables)
 
 
+NEAR, FAR = "http://near.example.test", "http://far.example.test"
+HTTPS = {"HTTPS_PROXY": NEAR, "https_proxy": NEAR}
+
+
 @pytest.mark.parametrize(
     ("environ", "pip", "expected"),
     [
         ({}, {}, {}),
-        (
-            {"HTTPS_PROXY": "http://p.example.test"},
-            {},
-            {"HTTPS_PROXY": "http://p.example.test", "https_proxy": "http://p.example.test"},
-        ),
-        (
-            {"no_proxy": "localhost", "NO_PROXY": "other"},
-            {},
-            {"NO_PROXY": "localhost", "no_proxy": "localhost"},
-        ),
+        ({"HTTPS_PROXY": NEAR}, {}, HTTPS),
+        ({"no_proxy": "localhost", "NO_PROXY": "x"}, {}, {"NO_PROXY": "localhost", "no_proxy": "localhost"}),
         ({"HTTPS_PROXY": ""}, {}, {}),
-        (
-            {},
-            {"proxy": "http://p.example.test"},
-            dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://p.example.test"),
-        ),
-        (
-            {"https_proxy": "http://env.example.test"},
-            {"proxy": "http://pip.example.test"},
-            {"HTTPS_PROXY": "http://env.example.test", "https_proxy": "http://env.example.test"},
-        ),
+        ({}, {"proxy": NEAR}, {**HTTPS, "HTTP_PROXY": NEAR, "http_proxy": NEAR}),
+        ({"https_proxy": NEAR}, {"proxy": FAR}, HTTPS),
     ],
-)  # fmt: skip
+)
 def test_proxies_are_passed_in_both_cases_and_the_environment_wins(
     environ: dict[str, str], pip: dict[str, str], expected: dict[str, str]
 ) -> None:
     assert variables(environ, pip) == expected
 
 
+DEFAULT = {"UV_DEFAULT_INDEX": INDEX, "PIP_INDEX_URL": INDEX}
+TWO = f"{INDEX} {OTHER}"
+
+
 @pytest.mark.parametrize(
     ("environ", "pip", "expected"),
     [
-        ({}, {"index-url": INDEX}, {"UV_DEFAULT_INDEX": INDEX, "PIP_INDEX_URL": INDEX}),
-        ({"UV_INDEX_URL": INDEX}, {}, {"UV_DEFAULT_INDEX": INDEX, "PIP_INDEX_URL": INDEX}),
-        (
-            {"UV_DEFAULT_INDEX": INDEX, "UV_INDEX_URL": OTHER},
-            {"index-url": OTHER},
-            {"UV_DEFAULT_INDEX": INDEX, "PIP_INDEX_URL": INDEX},
-        ),
-        (
-            {"UV_INDEX_URL": INDEX},
-            {"index-url": OTHER},
-            {"UV_DEFAULT_INDEX": INDEX, "PIP_INDEX_URL": INDEX},
-        ),
+        ({}, {"index-url": INDEX}, DEFAULT),
+        ({"UV_INDEX_URL": INDEX}, {}, DEFAULT),
+        ({"UV_DEFAULT_INDEX": INDEX, "UV_INDEX_URL": OTHER}, {"index-url": OTHER}, DEFAULT),
+        ({"UV_INDEX_URL": INDEX}, {"index-url": OTHER}, DEFAULT),
         ({}, {"extra-index-url": OTHER}, {"UV_INDEX": OTHER, "PIP_EXTRA_INDEX_URL": OTHER}),
-        (
-            {},
-            {"extra-index-url": f"{INDEX}\n{OTHER}"},
-            {"UV_INDEX": f"{INDEX} {OTHER}", "PIP_EXTRA_INDEX_URL": f"{INDEX} {OTHER}"},
-        ),
-        (
-            {"UV_INDEX": INDEX},
-            {"extra-index-url": OTHER},
-            {"UV_INDEX": INDEX, "PIP_EXTRA_INDEX_URL": INDEX},
-        ),
-        (
-            {},
-            {"trusted-host": "index.example.test"},
-            {"UV_INSECURE_HOST": "index.example.test", "PIP_TRUSTED_HOST": "index.example.test"},
-        ),
+        ({}, {"extra-index-url": f"{INDEX}\n{OTHER}"}, {"UV_INDEX": TWO, "PIP_EXTRA_INDEX_URL": TWO}),
+        ({"UV_INDEX": INDEX}, {"extra-index-url": OTHER}, {"UV_INDEX": INDEX, "PIP_EXTRA_INDEX_URL": INDEX}),
+        ({}, {"trusted-host": "r.test"}, {"UV_INSECURE_HOST": "r.test", "PIP_TRUSTED_HOST": "r.test"}),
     ],
 )
 def test_the_package_index_is_told_to_uv_and_pip_and_uv_s_own_setting_wins(
@@ -175,8 +147,7 @@ def test_uv_on_this_machine_gets_the_same_settings(home: Path) -> None:
         "HOME": str(home),
         "LANG": "C",
         "SSL_CERT_FILE": str(home / "ca.pem"),
-        "UV_DEFAULT_INDEX": INDEX,
-        "PIP_INDEX_URL": INDEX,
+        **DEFAULT,
     }
 
 

@@ -22,18 +22,8 @@ FAILED = (FOLDER / "failed-buildx-0.13.txt").read_text()
 EVENTS: list[BuildEvent] = [
     StageEvent(step=DEFINITION, state="done", seconds=3e-05),
     StageEvent(step=DEFINITION, state="started"),
-    ProgressEvent(
-        step=DEFINITION,
-        what="transferring dockerfile:",
-        current=0,
-        total=0,
-    ),
-    ProgressEvent(
-        step=DEFINITION,
-        what="transferring dockerfile:",
-        current=98,
-        total=0,
-    ),
+    ProgressEvent(step=DEFINITION, what="transferring dockerfile:", current=0, total=0),
+    ProgressEvent(step=DEFINITION, what="transferring dockerfile:", current=98, total=0),
     StageEvent(step=DEFINITION, state="done", seconds=0.004427),
     StageEvent(step=BASE, state="started"),
     StageEvent(step=BASE, state="done", seconds=0.009628),
@@ -91,18 +81,14 @@ def lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines()]
 
 
-def test_a_failed_build_becomes_events_and_buildx_s_own_words() -> None:
-    events, rest = decoded(FAILED)
-    assert events == EVENTS
-    assert lines(rest) == lines(REST)
-
-
-def test_one_object_per_line_is_the_same() -> None:
-    text = one_per_line(FAILED)
-    assert text.count("\n") < FAILED.count("\n")
-    events, rest = decoded(text)
-    assert events == EVENTS
-    assert lines(rest) == lines(REST)
+@pytest.mark.parametrize("text", [FAILED, one_per_line(FAILED)], ids=["pretty", "one-per-line"])
+def test_a_failed_build_becomes_events_and_buildx_s_own_words_wherever_it_is_cut(text: str) -> None:
+    whole = decoded(text)
+    assert whole[0] == EVENTS
+    assert lines(whole[1]) == lines(REST)
+    for position in range(len(text)):
+        assert decoded(text[:position], text[position:]) == whole, position
+    assert decoded(*text) == whole, "single characters"
 
 
 def test_bytes_that_are_moved_are_told_with_their_total_where_it_is_known() -> None:
@@ -113,21 +99,9 @@ def test_bytes_that_are_moved_are_told_with_their_total_where_it_is_known() -> N
     ]
 
 
-@pytest.mark.parametrize("text", [FAILED, one_per_line(FAILED)], ids=["pretty", "one-per-line"])
-def test_a_cut_anywhere_changes_nothing(text: str) -> None:
-    whole = decoded(text)
-    for position in range(len(text)):
-        assert decoded(text[:position], text[position:]) == whole, position
-
-
-def test_single_characters_are_the_same() -> None:
-    text = one_per_line(FAILED)
-    assert decoded(*text) == decoded(text)
-
-
 def test_an_event_is_told_as_soon_as_it_is_complete() -> None:
     decoder, text = Decoder(), json.dumps(vertex(started="2026-01-02T03:04:05Z"))
-    assert list(decoder.feed(text[:-1])) == []
+    assert list(decoder.feed("{}\n" + text[:-1])) == [], "an empty object holds nothing up"
     assert list(decoder.feed(text[-1])) == [StageEvent(step="step", state="started")]
 
 
@@ -161,15 +135,8 @@ AGAIN = vertex(started="2026-01-02T03:04:06Z")
 END_AGAIN = vertex(started="2026-01-02T03:04:06Z", completed="2026-01-02T03:04:08Z")
 
 
-def test_what_buildkit_repeats_is_told_once() -> None:
-    assert events_of(START, START, END, END, END) == [
-        StageEvent(step="step", state="started"),
-        StageEvent(step="step", state="done", seconds=1.0),
-    ]
-
-
-def test_a_step_that_is_reopened_is_told_again() -> None:
-    assert events_of(START, END, AGAIN, AGAIN, END_AGAIN) == [
+def test_what_buildkit_repeats_is_told_once_and_a_step_that_is_reopened_again() -> None:
+    assert events_of(START, START, END, END, END, AGAIN, AGAIN, END_AGAIN) == [
         StageEvent(step="step", state="started"),
         StageEvent(step="step", state="done", seconds=1.0),
         StageEvent(step="step", state="started"),
@@ -182,18 +149,11 @@ def test_steps_of_one_name_do_not_hide_each_other() -> None:
     assert events_of(END, other) == [StageEvent(step="step", state="done", seconds=1.0)] * 2
 
 
-def test_a_step_that_has_not_begun_says_nothing() -> None:
-    assert events_of(vertex()) == []
-
-
-def test_a_cached_step_took_no_time() -> None:
+def test_a_cached_step_took_no_time_and_one_that_failed_need_not_have_begun() -> None:
     times = {"started": "2026-01-02T03:04:05Z", "completed": "2026-01-02T03:04:09Z"}
     assert events_of(vertex(cached=True, **times)) == [StageEvent(step="step", state="cached", seconds=0.0)]
-
-
-def test_a_step_that_failed_without_having_begun_is_a_failure() -> None:
-    (event,) = events_of(vertex(error="canceled"))
-    assert event == StageEvent(step="step", state="failed", seconds=None, error="canceled")
+    failed = StageEvent(step="step", state="failed", seconds=None, error="canceled")
+    assert events_of(vertex(error="canceled")) == [failed]
 
 
 @pytest.mark.parametrize(
@@ -217,17 +177,11 @@ def test_a_log_without_data_or_without_a_known_step_is_no_accident() -> None:
     assert events_of({"logs": [{"vertex": "sha256:b", "data": "eA=="}]}) == [LogEvent(step="", line="x")]
 
 
-def test_null_lists_are_empty_lists() -> None:
-    assert events_of({"vertexes": None, "statuses": None, "logs": None}) == []
-
-
-@pytest.mark.parametrize("text", ["{}", " \n\t\n", ""])
+@pytest.mark.parametrize(
+    "text",
+    ["{}", " \n\t\n", "", '{"vertexes": null, "statuses": null, "logs": null}', json.dumps(vertex())],
+    ids=["object", "blank", "empty", "null", "step that has not begun"],
+)
 def test_nothing_is_nothing(text: str) -> None:
     events, rest = decoded(text)
     assert (events, rest.strip()) == ([], "")
-
-
-def test_an_empty_object_does_not_hold_up_what_follows() -> None:
-    decoder = Decoder()
-    text = "{}\n" + json.dumps(vertex(started="2026-01-02T03:04:05Z"))
-    assert list(decoder.feed(text)) == [StageEvent(step="step", state="started")]

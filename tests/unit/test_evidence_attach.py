@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,17 +11,17 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.signer import SSlibKey
 
 from support.memory_registry import MemoryRegistry
+from support.published_images import Call, Killed, Line
 from support.signing import OURS, THEIRS
+from support.statements import IMAGE, SUBJECT
 from tfimg.errors import NotInRegistry, TagMoved, TamperedError
 from tfimg.evidence.attach import attach, mend
-from tfimg.evidence.statement import Subject, statement
+from tfimg.evidence.statement import statement
 from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
 
-IMAGE = Manifest(media_type=OCI_MANIFEST, content=b'{"schemaVersion":2,"config":{},"layers":[]}')
-SUBJECT = Subject(name="registry.test:5000/team/tensorflow", digest=IMAGE.digest)
+TAG = IMAGE.digest.replace(":", "-")
 ONE = statement(SUBJECT, "https://slsa.dev/provenance/v1", {"of": "ß"})
 OTHER = statement(SUBJECT, "https://cyclonedx.org/bom", {"components": []})
-TAG = IMAGE.digest.replace(":", "-")
 
 
 @pytest.fixture
@@ -46,9 +45,8 @@ def sealed(registry: MemoryRegistry, digest: str) -> dict[str, Any]:
 
 def test_each_statement_is_a_bundle_that_refers_to_the_image(registry: MemoryRegistry) -> None:
     attached = attach(registry, IMAGE.digest, [ONE, OTHER], key=OURS)
-    assert [one.digest for one in attached.referrers] == [
-        one.digest for one in registry.referrers(IMAGE.digest)
-    ]
+    listed = registry.referrers(IMAGE.digest)
+    assert [one.digest for one in attached.referrers] == [one.digest for one in listed]
     for said, referrer in zip((ONE, OTHER), attached.referrers, strict=True):
         manifest = registry.manifests[referrer.digest].document
         assert manifest["artifactType"] == "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -104,7 +102,7 @@ def test_a_bundle_that_is_listed_is_not_referred_to_again(registry: MemoryRegist
         def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
             raise AssertionError((manifest, subject, artifact_type))
 
-    again = Listed(manifests=registry.manifests, blobs=registry.blobs, named=registry.named)
+    again = Listed.with_content_of(registry)
     assert attach(again, IMAGE.digest, [ONE], key=OURS).referrers == tuple(again.referrers(IMAGE.digest))
 
 
@@ -128,38 +126,15 @@ def test_every_blob_that_a_manifest_names_is_there(registry: MemoryRegistry) -> 
             assert len(registry.blobs[one["digest"]]) == one["size"]
 
 
-class Killed(Exception):
-    """The process is gone."""
-
-
-@dataclass(kw_only=True)
-class Mortal(MemoryRegistry):
-    """Dies after a number of things have been sent."""
-
-    left: int = 0
-
-    def put(self, reference: str, manifest: Manifest) -> None:
-        self._spend()
-        super().put(reference, manifest)
-
-    def put_blob(self, content: bytes) -> Any:
-        self._spend()
-        return super().put_blob(content)
-
-    def _spend(self) -> None:
-        if self.left == 0:
-            raise Killed
-        self.left -= 1
-
-
 @pytest.mark.parametrize("left", range(12))
-def test_killed_at_any_step_it_is_called_again_and_all_is_there(left: int) -> None:
-    registry = Mortal(left=1)
-    registry.put("2.15", IMAGE)
-    registry.left = left
+def test_killed_at_any_step_it_is_called_again_and_all_is_there(registry: MemoryRegistry, left: int) -> None:
+    def kill(call: Call) -> None:
+        if sum(name in ("put", "put_blob", "refer") for name, _ in [*line.calls, call]) > left:
+            raise Killed
+
+    line = Line(registry, before=kill)
     with pytest.raises(Killed):
-        attach(registry, IMAGE.digest, [ONE, OTHER], key=OURS)
-    registry.left = 1_000
+        attach(line, IMAGE.digest, [ONE, OTHER], key=OURS)
     attach(registry, IMAGE.digest, [ONE, OTHER], key=OURS)
     assert len(registry.referrers(IMAGE.digest)) == 2
     assert len(layers(registry, f"{TAG}.att")) == 2
@@ -182,9 +157,8 @@ def test_what_a_kill_left_out_is_put_there_from_what_is(
         for one in registry.referrers(IMAGE.digest):
             del registry.manifests[one.digest]
     mend(registry, IMAGE.digest, key=OURS)
-    assert len(registry.referrers(IMAGE.digest)) == (2 if "bundles" in lost else 3), (
-        "theirs is theirs to mend"
-    )
+    ours = 2 if "bundles" in lost else 3
+    assert len(registry.referrers(IMAGE.digest)) == ours, "theirs is theirs to mend"
     assert {f"{TAG}.att", f"{TAG}.sig"} <= registry.named.keys()
     registry.sent.clear()
     mend(registry, IMAGE.digest, key=OURS)
@@ -198,58 +172,39 @@ def test_nothing_is_said_of_an_image_that_is_not_there(registry: MemoryRegistry)
     assert registry.sent == []
 
 
-@dataclass(kw_only=True)
-class Busy(MemoryRegistry):
-    """Somebody else writes a tag right after us, `times` times, from what they had read before."""
+def test_what_somebody_else_wrote_over_meanwhile_is_written_again(registry: MemoryRegistry) -> None:
+    """Who read cosign's tag before we wrote it writes it while we are busy with the bundles."""
+    theirs = json.dumps({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": {}, "layers": []})
 
-    times: int = 0
+    def overwrite(call: Call) -> None:
+        if call[0] == "refer":
+            line.before = lambda _: None
+            registry.put(f"{TAG}.att", Manifest(media_type=OCI_MANIFEST, content=theirs.encode()))
 
-    def put(self, reference: str, manifest: Manifest) -> None:
-        before = self.named.get(reference)
-        super().put(reference, manifest)
-        if reference.endswith(".att") and self.times:
-            self.times -= 1
-            if before is None:
-                del self.named[reference]
-            else:
-                self.named[reference] = before
-            raise TagMoved("It was moved.", next_step="Look again.")
-
-
-def test_evidence_that_somebody_else_wrote_over_is_written_again() -> None:
-    registry = Busy(times=3)
-    registry.put("2.15", IMAGE)
-    attach(registry, IMAGE.digest, [ONE], key=OURS)
+    line = Line(registry, before=overwrite)
+    attach(line, IMAGE.digest, [ONE], key=OURS)
     assert len(layers(registry, f"{TAG}.att")) == 1
 
 
-@dataclass(kw_only=True)
-class Late(MemoryRegistry):
-    """Somebody who read cosign's tag before we wrote it writes it while we are busy with the bundles."""
+def overwritten(registry: MemoryRegistry, times: int) -> Line:
+    """A line to a registry in which somebody else undoes what we write under cosign's tag, so many times."""
+    left = iter(range(times))
 
-    late: bool = False
+    def undo(call: Call) -> None:
+        if call == ("put", f"{TAG}.att") and next(left, None) is not None:
+            del registry.named[f"{TAG}.att"]
 
-    def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
-        if not self.late:
-            self.late = True
-            theirs = json.dumps({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": {}, "layers": []})
-            self.put(f"{TAG}.att", Manifest(media_type=OCI_MANIFEST, content=theirs.encode()))
-        return super().refer(manifest, subject=subject, artifact_type=artifact_type)
+    return Line(registry, after=undo)
 
 
-def test_what_somebody_else_wrote_over_meanwhile_is_written_again() -> None:
-    registry = Late()
-    registry.put("2.15", IMAGE)
-    attach(registry, IMAGE.digest, [ONE], key=OURS)
-    assert registry.late
+def test_a_tag_that_somebody_else_writes_over_is_written_again(registry: MemoryRegistry) -> None:
+    attach(overwritten(registry, times=3), IMAGE.digest, [ONE], key=OURS)
     assert len(layers(registry, f"{TAG}.att")) == 1
 
 
-def test_a_tag_that_somebody_else_writes_all_the_time_is_told() -> None:
-    registry = Busy(times=100)
-    registry.put("2.15", IMAGE)
+def test_a_tag_that_somebody_else_writes_all_the_time_is_told(registry: MemoryRegistry) -> None:
     with pytest.raises(TagMoved, match="all the time"):
-        attach(registry, IMAGE.digest, [ONE], key=OURS)
+        attach(overwritten(registry, times=100), IMAGE.digest, [ONE], key=OURS)
 
 
 @pytest.mark.parametrize("content", [b"{}", b'{"layers":7}', b'{"layers":[{}]}', b'{"layers":[3]}'])

@@ -26,19 +26,18 @@ GITLAB = {
 TARGET = f"{SUBJECT.name}@{IMAGE.digest}"
 
 
-def test_github_s_job_is_its_workflow() -> None:
-    assert offered(GITHUB) == Identity(
-        platform="GitHub",
-        builder="https://github.test/team/images/.github/workflows/publish.yml@refs/heads/main",
-        invocation="https://github.test/team/images/actions/runs/7/attempts/2",
-    )
-
-
-def test_gitlab_s_job_is_its_configuration() -> None:
-    assert offered(GITLAB) == Identity(
-        platform="GitLab",
-        builder="https://gitlab.test/team/images//.gitlab-ci.yml",
-        invocation="https://gitlab.test/team/images/-/jobs/7",
+@pytest.mark.parametrize(
+    ("environ", "platform", "builder", "run"),
+    [
+        (GITHUB, "GitHub", GITHUB["GITHUB_WORKFLOW_REF"], "actions/runs/7/attempts/2"),
+        (GITLAB, "GitLab", "team/images//.gitlab-ci.yml", "-/jobs/7"),
+    ],
+    ids=["GitHub", "GitLab"],
+)
+def test_a_job_is_its_workflow(environ: dict[str, str], platform: str, builder: str, run: str) -> None:
+    server = f"https://{platform.lower()}.test"
+    assert offered(environ) == Identity(
+        platform=platform, builder=f"{server}/{builder}", invocation=f"{server}/team/images/{run}"
     )
 
 

@@ -96,7 +96,6 @@ def test_a_file_may_promise_less_in_writing() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "the document: "),
         ("version: 2", r"version: input should be 1"),
         ("version: 1\nrequires: {}", r"requires: extra inputs"),
         ("version: 1\nrequire: {level: declared}", r"require\.level: "),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import runpy
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -112,14 +112,9 @@ def test_an_inventory_of_another_form_is_refused(lost: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def script(workspace: Workspace) -> ModuleType:
+def script(workspace: Workspace) -> SimpleNamespace:
     """images/inventory.py, as a module."""
-    spec = importlib.util.spec_from_file_location("inventory", workspace.images / "inventory.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(workspace.images / "inventory.py")))
 
 
 STATUS = """\
@@ -144,29 +139,19 @@ Version: 12.4
 """
 
 
-def test_the_image_tells_its_debian_packages(script: ModuleType, tmp_path: Path) -> None:
+def test_the_image_tells_its_debian_packages_and_its_system(script: SimpleNamespace, tmp_path: Path) -> None:
     (tmp_path / "status").write_text(STATUS)
     assert script.debian(str(tmp_path)) == INVENTORY["debian"]
     assert script.debian(str(tmp_path / "absent")) == []
-
-
-def test_the_image_tells_which_linux_it_is(script: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "os-release").write_text(
-        'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_ID="12"\n'
-    )
+    release = 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_ID="12"\n'
+    (tmp_path / "os-release").write_text(release)
     assert script.system(str(tmp_path / "os-release")) == INVENTORY["system"]
     assert script.system(str(tmp_path / "absent")) == {}
 
 
-def test_what_this_python_has_is_told_in_a_form_that_is_understood(script: ModuleType) -> None:
-    told = {
-        "packages": script.packages(),
-        "about": script.about(),
-        "libraries": {},
-        "debian": [],
-        "system": {},
-    }
-    found = {part.name: part for part in parts(told)}
+def test_what_this_python_has_is_told_in_a_form_that_is_understood(script: SimpleNamespace) -> None:
+    told = {"packages": script.packages(), "about": script.about()}
+    found = {part.name: part for part in parts({**told, "libraries": {}, "debian": [], "system": {}})}
     assert found["pytest"].purl == f"pkg:pypi/pytest@{pytest.__version__}"
     assert found["pytest"].licence == "MIT"
     assert found["pytest"].homepage is None or found["pytest"].homepage.startswith("https://")

@@ -8,6 +8,7 @@ import ssl
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,11 @@ def kinds(
     return {(match.kind, match.what) for match in Search(rules).matches(window)} if rules else set()
 
 
+def found(text: str, **machine: Any) -> set[str]:
+    """The kinds alone."""
+    return {kind for kind, _ in kinds(text, **machine)}
+
+
 def write(root: Path, name: str, text: str) -> None:
     (root / name).parent.mkdir(parents=True, exist_ok=True)
     (root / name).write_text(text)
@@ -56,7 +62,7 @@ def test_a_proxys_host_and_password_are_secrets(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_an_indexs_host_is_a_secret_however_it_is_named(tmp_path: Path, variable: str, value: str) -> None:
     network = host_network({variable: value}, {"index-url": value} if variable.startswith("PIP") else {})
-    assert {kind for kind, _ in kinds("at index.corp.test/x", root=tmp_path, network=network)} == {"index"}
+    assert found("at index.corp.test/x", root=tmp_path, network=network) == {"index"}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +88,7 @@ def test_networks_and_words_of_no_proxy_are_none(tmp_path: Path) -> None:
 
 def test_a_proxy_at_an_address_counts_with_its_port(tmp_path: Path) -> None:
     environ = {"http_proxy": "http://10.1.2.3:3128"}
-    assert {kind for kind, _ in kinds("10.1.2.3:3128/", root=tmp_path, environ=environ)} == {"proxy"}
+    assert found("10.1.2.3:3128/", root=tmp_path, environ=environ) == {"proxy"}
     assert kinds("10.1.2.3 10.1.2.3:31289 110.1.2.3:3128", root=tmp_path, environ=environ) == set()
 
 
@@ -91,10 +97,10 @@ def test_passwords_of_netrc_and_of_apt_are_secrets(tmp_path: Path) -> None:
     write(
         tmp_path, "etc/apt/auth.conf.d/90.conf", "machine https://deb.corp.test/x login bob password short\n"
     )
-    assert {kind for kind, _ in kinds("x pw-7c1e-netrc", root=tmp_path)} == {"credential"}
-    assert {kind for kind, _ in kinds("bob:short", root=tmp_path)} == {"credential"}
+    assert found("x pw-7c1e-netrc", root=tmp_path) == {"credential"}
+    assert found("bob:short", root=tmp_path) == {"credential"}
     assert kinds("short bob ann", root=tmp_path) == set()
-    assert {kind for kind, _ in kinds("deb.corp.test r.corp.test", root=tmp_path)} == {"index"}
+    assert found("deb.corp.test r.corp.test", root=tmp_path) == {"index"}
 
 
 def test_apts_proxy_and_sources_are_secrets(tmp_path: Path) -> None:
@@ -115,17 +121,10 @@ def test_a_mirror_of_ones_own_is_a_secret_and_the_distributions_is_none(tmp_path
 
 def test_dockers_passwords_are_secrets(tmp_path: Path) -> None:
     auth = base64.b64encode(b"ann:pw-7c1e-docker").decode()
-    told = {
-        "auths": {
-            "r.test": {"auth": auth},
-            "s.test": {"identitytoken": "idtoken-7c1e"},
-            "t.test": {},
-            "u": None,
-        }
-    }
-    write(tmp_path, "root/.docker/config.json", json.dumps(told))
+    auths = {"r.test": {"auth": auth}, "s.test": {"identitytoken": "idtoken-7c1e"}, "t.test": {}, "u": None}
+    write(tmp_path, "root/.docker/config.json", json.dumps({"auths": auths}))
     for text in ("pw-7c1e-docker", auth, "idtoken-7c1e"):
-        assert {kind for kind, _ in kinds(text, root=tmp_path)} == {"credential"}
+        assert found(text, root=tmp_path) == {"credential"}
     write(tmp_path, "root/.docker/config.json", "[torn")
     assert kinds("pw-7c1e-docker", root=tmp_path) == set()
 
@@ -164,7 +163,7 @@ def test_a_certificate_that_only_this_machine_trusts_is_a_secret(tmp_path: Path,
 
 def test_a_certificate_that_came_with_the_machine_is_one_too(tmp_path: Path) -> None:
     write(tmp_path, "usr/local/share/ca-certificates/corp.crt", CORP)
-    assert {kind for kind, _ in kinds(CORP, root=tmp_path, network=NOWHERE)} == {"certificate"}
+    assert found(CORP, root=tmp_path, network=NOWHERE) == {"certificate"}
 
 
 def test_a_machine_without_secrets_has_none(tmp_path: Path) -> None:

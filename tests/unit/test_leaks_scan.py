@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tarfile
-import threading
+import tracemalloc
 from collections.abc import Iterator, Sequence
-from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -17,8 +15,11 @@ from support.oci_images import PACKINGS, Packing, archive, packed, put_document,
 from support.tls import CORP, PUBLIC
 from tfimg.cancellation import Cancellation
 from tfimg.errors import Interrupted, LeakFound, NotInRegistry, TamperedError
+from tfimg.leaks.own import _word
+from tfimg.leaks.places import in_layer
 from tfimg.leaks.rules import LONGEST, Rule
 from tfimg.leaks.scan import Finding, Scanned, document, require_clean, scan, scan_archive
+from tfimg.leaks.search import Search
 from tfimg.registry.protocol import OCI_MANIFEST, Manifest
 
 TOKEN = "ghp_" + "Ab1" * 12
@@ -73,14 +74,16 @@ def test_what_a_later_layer_deletes_is_still_found(registry: MemoryRegistry) -> 
     assert traces(scanned(registry)) == [("layer", "srv/key", "token")]
 
 
+def with_layer(registry: MemoryRegistry, content: bytes) -> None:
+    """Put an image whose only layer has these bytes."""
+    blob = registry.put_blob(content)
+    layers = [{"mediaType": "x", "digest": blob.digest, "size": blob.size}]
+    document = put_image(registry, "1").document | {"layers": layers}
+    registry.put("1", Manifest(media_type=OCI_MANIFEST, content=json.dumps(document).encode()))
+
+
 def test_what_is_behind_the_archives_end_is_found(registry: MemoryRegistry) -> None:
-    put_image(registry, "1")
-    manifest = registry.find("1")
-    assert manifest
-    hidden = archive({"a": b"b"}) + bytes(20_000) + TOKEN.encode()
-    blob = registry.put_blob(packed(hidden, "zstd"))
-    told = manifest.document | {"layers": [{"mediaType": "x", "digest": blob.digest, "size": blob.size}]}
-    registry.put("1", Manifest(media_type=OCI_MANIFEST, content=json.dumps(told).encode()))
+    with_layer(registry, packed(archive({"a": b"b"}) + bytes(20_000) + TOKEN.encode(), "zstd"))
     assert [kind for _, _, kind in traces(scanned(registry))] == ["token"]
 
 
@@ -120,18 +123,12 @@ def test_what_a_step_of_the_history_says_is_found(registry: MemoryRegistry, step
 
 def test_what_a_step_mounts_and_names_is_none(registry: MemoryRegistry) -> None:
     step = "RUN /bin/sh -c --mount=type=secret,id=netrc TOKEN=$TOKEN password=${PW} sh /build/with-network"
-    put_image(
-        registry,
-        "1",
-        history=[{"created_by": step}],
-        config={"Env": ["GPG_KEY=A035C8C19219BA821ECEA86B64E6"]},
-    )
+    config = {"Env": ["GPG_KEY=A035C8C19219BA821ECEA86B64E6"]}
+    put_image(registry, "1", history=[{"created_by": step}], config=config)
     assert scanned(registry) == ()
 
 
-def test_annotations_are_searched_of_manifests_indexes_and_what_they_refer_to(
-    registry: MemoryRegistry,
-) -> None:
+def test_annotations_of_manifests_indexes_and_their_entries_are_searched(registry: MemoryRegistry) -> None:
     inner = put_image(registry, None, annotations={"a": HOST})
     index = put_index(registry, "1", {"linux/amd64": inner}, {"b": HOST})
     told = index.document
@@ -225,14 +222,8 @@ def test_a_kept_result_that_is_torn_is_made_again(registry: MemoryRegistry, tmp_
 def test_a_layer_that_cannot_be_unpacked_is_not_clean(
     registry: MemoryRegistry, packing: Packing, tmp_path: Path
 ) -> None:
-    manifest = put_image(registry, "1")
-    blob = registry.put_blob(
-        packed(archive({"a": b"".join(hashlib.sha256(b"%d" % n).digest() for n in range(20_000))}), packing)[
-            :-30_000
-        ]
-    )
-    told = manifest.document | {"layers": [{"mediaType": "x", "digest": blob.digest, "size": blob.size}]}
-    registry.put("1", Manifest(media_type=OCI_MANIFEST, content=json.dumps(told).encode()))
+    noise = b"".join(hashlib.sha256(b"%d" % number).digest() for number in range(20_000))
+    with_layer(registry, packed(archive({"a": noise}), packing)[:-30_000])
     with pytest.raises(TamperedError, match="cannot be unpacked"):
         scanned(registry, kept=tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -258,11 +249,6 @@ def test_an_image_that_is_not_there_is_told(registry: MemoryRegistry) -> None:
 
 def test_memory_does_not_grow_with_a_layer(registry: MemoryRegistry) -> None:
     """64 MiB of one layer, in pieces as a registry would send them; a window is one."""
-    import tracemalloc
-
-    from tfimg.leaks.places import in_layer
-    from tfimg.leaks.search import Search
-
     content = packed(archive({"big": bytes(64 << 20), "end": TOKEN.encode()}), "zstd")
     pieces = (content[at : at + 65536] for at in range(0, len(content), 65536))
     search = Search([OWN])
@@ -277,34 +263,15 @@ def test_a_scan_ends_when_everything_is_to_end(registry: MemoryRegistry) -> None
     put_image(registry, "1", [{"a": b"b"}])
     cancellation = Cancellation()
     cancellation.cancel()
-    raised: list[BaseException] = []
-
-    def work() -> None:
-        with cancellation.covering(), pytest.raises(Interrupted) as caught:
-            scanned(registry)
-        raised.append(caught.value)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert raised
+    with cancellation.covering(), pytest.raises(Interrupted):
+        scanned(registry)
 
 
 def exported(registry: MemoryRegistry, manifest: Manifest) -> Iterator[bytes]:
     """An image as an engine exports it."""
-    written = BytesIO()
-    with tarfile.open(fileobj=written, mode="w") as tar:
-        files = {f"blobs/sha256/{digest[7:]}": content for digest, content in registry.blobs.items()}
-        files |= {
-            f"blobs/sha256/{manifest.digest[7:]}": manifest.content,
-            "oci-layout": b"{}",
-            "manifest.json": b"[]",
-        }
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, BytesIO(content))
-    content = written.getvalue()
+    blobs = {**registry.blobs, manifest.digest: manifest.content}
+    files = {f"blobs/sha256/{digest[7:]}": content for digest, content in blobs.items()}
+    content = archive({**files, "oci-layout": b"{}", "manifest.json": b"[]"})
     return (content[at : at + 999] for at in range(0, len(content), 999))
 
 
@@ -330,8 +297,6 @@ def test_findings_end_a_publication(registry: MemoryRegistry) -> None:
 
 
 def test_a_long_secret_is_found_by_its_beginning(registry: MemoryRegistry) -> None:
-    from tfimg.leaks.own import _word
-
     secret = "s" * (2 * LONGEST)
     put_image(registry, "1", [{"srv/key": secret.encode()}])
     assert traces(scan(registry, "1", [_word("credential", "X", secret)])) == [

@@ -102,7 +102,6 @@ def key(name: str) -> bytes:
     ("text", "what"),
     [
         (key(""), "a private key"),
-        (key("RSA "), "a private key"),
         (key("OPENSSH "), "a private key"),
         (key("ENCRYPTED ").replace(b"\n", b"\\n"), "a private key"),
         (b"-----BEGIN PGP PRIVATE KEY BLOCK-----\r\n\r\nlQOYBGB4aBcDeFgHiJkLmN", "a private key"),

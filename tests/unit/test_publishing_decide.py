@@ -19,6 +19,7 @@ from tfimg.registry.protocol import OCI_MANIFEST, Manifest
 PROMISE = Promise(tags="*-gpu", level="validated", reason="it was seen there")
 LESS = replace(PROMISE, level="linked")
 NEW = Release(identifier="2.15.1-cuda12.2-py3.11", tensorflow="2.15.1", created=EPOCH)
+EARLIER = replace(NEW, created=EPOCH - timedelta(hours=1))
 THERE = Manifest(media_type=OCI_MANIFEST, content=b"there")
 
 
@@ -59,7 +60,7 @@ def test_a_newer_release_or_build_replaces_an_older_one() -> None:
     decision = decide(question(older))
     assert (decision.verdict, decision.before) == ("move", THERE.digest)
     assert decision.why.startswith("replaces 2.15.0-cuda12.2-py3.11 sha256:")
-    assert decide(question(replace(NEW, created=EPOCH - timedelta(hours=1)))).verdict == "move"
+    assert decide(question(EARLIER)).verdict == "move"
 
 
 def test_a_tag_that_leads_there_stays_whatever_else_is_the_case() -> None:
@@ -95,8 +96,7 @@ def test_a_tag_that_promises_a_level_is_given_to_none_below(level: Level) -> Non
 
 
 def test_a_tag_never_loses_a_level_though_it_promises_less() -> None:
-    older = replace(NEW, created=EPOCH - timedelta(hours=1))
-    asked = question(older, level="linked", promise=LESS, ledger=ledger((THERE.digest, "validated")))
+    asked = question(EARLIER, level="linked", promise=LESS, ledger=ledger((THERE.digest, "validated")))
     assert (
         refused(asked) == "it leads to an image that is shown to be validated, and this one is linked alone"
     )
@@ -109,9 +109,8 @@ def test_without_a_signature_no_alias_is_moved_and_exact_tags_are() -> None:
 
 
 def test_what_was_taken_back_does_not_come_again_by_itself() -> None:
-    older = replace(NEW, created=EPOCH - timedelta(hours=1))
     past = ledger((THERE.digest, "validated"), ("sha256:new", "validated"), (THERE.digest, "validated"))
-    why = refused(question(older, ledger=past))
+    why = refused(question(EARLIER, ledger=past))
     assert why.startswith(
         "it led there before, and was moved on or taken back: `tfimg rollback --to sha256:new`"
     )
@@ -123,8 +122,7 @@ def test_a_stranger_s_tag_is_left_to_him() -> None:
 
 
 def test_a_build_s_own_tag_is_never_another_s() -> None:
-    older = replace(NEW, created=EPOCH - timedelta(hours=1))
-    assert refused(question(older, kind="build")).startswith("it is another build's for ever")
+    assert refused(question(EARLIER, kind="build")).startswith("it is another build's for ever")
 
 
 def test_what_an_image_is_stands_in_its_configuration() -> None:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.memory_registry import MemoryRegistry
-from support.published_images import EPOCH, Call, Line, Rounds, at_once, put_image
+from support.published_images import EPOCH, Call, Killed, Line, Mortal, Rounds, at_once, gone, put_image
 from support.signing import OURS
 from tfimg.errors import NetworkError, NotInRegistry, PublicationIncomplete, TagMoved, UnsignedError
 from tfimg.journal import Journal, opened
@@ -28,10 +28,6 @@ from tfimg.recipe.describe import Level
 from tfimg.registry.protocol import Manifest, Registry
 
 TAGS = ("2.15.1", "2.15", "latest")
-
-
-class Killed(BaseException):
-    """What no code catches, as nothing catches kill -9."""
 
 
 def moves(new: Manifest, old: Manifest | None, tags: Sequence[str] = TAGS) -> list[Move]:
@@ -52,17 +48,18 @@ class Noted:
         self.events.append(event)
 
 
-def images(registry: MemoryRegistry) -> tuple[Manifest, Manifest]:
-    """An old image that all tags lead to, and a new one."""
+def images(deletes: bool = True) -> tuple[MemoryRegistry, Manifest, Manifest]:
+    """A registry with an old image that all tags lead to, and a new one."""
+    registry = MemoryRegistry(deletes=deletes)
     old = put_image(registry, "2.15.0-cpu-py3.11")
     for tag in TAGS:
         registry.put(tag, old)
-    return old, put_image(registry, "2.15.1-cpu-py3.11")
+    return registry, old, put_image(registry, "2.15.1-cpu-py3.11")
 
 
 def test_all_tags_are_moved_each_noted_before() -> None:
-    registry, noted = MemoryRegistry(), Noted()
-    old, new = images(registry)
+    registry, old, new = images()
+    noted = Noted()
     move_all(registry, moves(new, old), note=noted)
     assert where(registry) == [new.digest] * 3
     assert noted.events == ["tag"] * 3
@@ -71,8 +68,7 @@ def test_all_tags_are_moved_each_noted_before() -> None:
 @pytest.mark.parametrize("existed", [True, False])
 def test_where_the_registry_goes_away_and_comes_back_all_tags_go_back(existed: bool) -> None:
     for number in range(7):  # the image is read; each of the three is read and written
-        shared = MemoryRegistry()
-        old, new = images(shared)
+        shared, old, new = images()
         if not existed:
             shared.named.clear()
         line, before = Line(shared), dict(shared.named)
@@ -80,7 +76,7 @@ def test_where_the_registry_goes_away_and_comes_back_all_tags_go_back(existed: b
         def cut(_: Call, line: Line = line, number: int = number) -> None:
             if len(line.calls) == number:
                 line.calls.append(("cut", ""))
-                raise NetworkError("The registry is gone.", next_step="Try again.")
+                raise gone()
 
         line.before = cut
         noted = Noted()
@@ -91,8 +87,7 @@ def test_where_the_registry_goes_away_and_comes_back_all_tags_go_back(existed: b
 
 
 def test_an_answer_that_is_lost_is_no_move_that_is_forgotten() -> None:
-    shared = MemoryRegistry()
-    old, new = images(shared)
+    shared, old, new = images()
 
     def lose(call: Call) -> None:
         if call == ("put", "latest") and shared.named["latest"] == new.digest:
@@ -106,17 +101,15 @@ def test_an_answer_that_is_lost_is_no_move_that_is_forgotten() -> None:
 
 
 def test_a_registry_that_stays_away_is_told_with_the_tags_that_are_left() -> None:
-    shared = MemoryRegistry()
-    old, new = images(shared)
+    shared, old, new = images()
 
-    def gone(_: Call) -> None:
+    def leave(_: Call) -> None:
         if len(line.calls) >= 4:
-            raise NetworkError("The registry is gone.", next_step="Try again.")
+            raise gone()
 
-    line = Line(shared, before=gone)
-    with pytest.raises(
-        PublicationIncomplete, match=r"^2\.15, 2\.15\.1 of .* could not be led back .*The registry is gone"
-    ):
+    line = Line(shared, before=leave)
+    says = r"^2\.15, 2\.15\.1 of .* could not be led back .*The registry is gone"
+    with pytest.raises(PublicationIncomplete, match=says):
         move_all(line, moves(new, old), note=Noted())
     assert where(shared) == [new.digest, old.digest, old.digest]
 
@@ -127,8 +120,7 @@ def full(call: Call) -> None:
 
 
 def test_a_registry_that_deletes_no_tags_keeps_the_new_ones_and_that_is_told() -> None:
-    shared = MemoryRegistry(deletes=False)
-    _, new = images(shared)
+    shared, _, new = images(deletes=False)
     shared.named.clear()
     noted = Noted()
     with pytest.raises(PublicationIncomplete, match=r"^2\.15, 2\.15\.1 of .* could not be led back"):
@@ -138,8 +130,7 @@ def test_a_registry_that_deletes_no_tags_keeps_the_new_ones_and_that_is_told() -
 
 
 def test_tags_that_no_registry_could_undo_are_moved_last() -> None:
-    shared = MemoryRegistry(deletes=False)
-    old, new = images(shared)
+    shared, old, new = images(deletes=False)
     del shared.named["2.15.1"]
     wanted = [replace(move, before=shared.named.get(move.tag)) for move in moves(new, old)]
     with pytest.raises(NetworkError, match="is full"):
@@ -148,8 +139,7 @@ def test_tags_that_no_registry_could_undo_are_moved_last() -> None:
 
 
 def test_a_tag_that_somebody_moves_between_reading_and_writing_stays_his() -> None:
-    shared = MemoryRegistry()
-    old, new = images(shared)
+    shared, old, new = images()
     theirs = put_image(shared, "2.15.1-cpu-py3.10")
 
     def move(call: Call) -> None:
@@ -162,8 +152,7 @@ def test_a_tag_that_somebody_moves_between_reading_and_writing_stays_his() -> No
 
 
 def test_a_tag_that_leads_elsewhere_than_when_it_was_decided_is_not_touched() -> None:
-    shared = MemoryRegistry()
-    old, new = images(shared)
+    shared, old, new = images()
     theirs = put_image(shared, "2.15.1-cpu-py3.10", tag="2.15")
     with pytest.raises(TagMoved, match=r"Somebody else moved 2\.15 from sha256:\w+ to sha256:\w+\."):
         move_all(shared, moves(new, old), note=Noted())
@@ -171,8 +160,7 @@ def test_a_tag_that_leads_elsewhere_than_when_it_was_decided_is_not_touched() ->
 
 
 def test_what_a_killed_run_moved_goes_back_with_the_rest() -> None:
-    shared = MemoryRegistry()
-    old, new = images(shared)
+    shared, old, new = images()
     shared.put("2.15.1", new)
     with pytest.raises(NetworkError):
         move_all(Line(shared, before=full), moves(new, old), note=Noted())
@@ -203,16 +191,13 @@ class At:
 
     def promote(
         self, registry: Registry, new: Manifest, old: Manifest | None, *, reason: Reason = "publish",
-        tags: Sequence[str] = TAGS, noted: Callable[[int], None] = lambda _: None,
+        tags: Sequence[str] = TAGS, noted: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         """As a run does: first what a killed one left, then its own. `noted` is called at each note."""
         with opened(self.folder / "journal.jsonl") as journal:
-            count = 0
 
             def now() -> datetime:
-                nonlocal count
-                noted(count)
-                count += 1
+                noted()
                 return EPOCH
 
             journal.now = now
@@ -227,14 +212,8 @@ class At:
         self, registry: Registry, new: Manifest, old: Manifest | None, reason: Reason, tags: Sequence[str]
     ) -> Promotion:
         steps = tuple(
-            Step(
-                tag=tag,
-                before=old.digest if old else None,
-                after=new.digest,
-                identifier="x",
-                level="validated",
-            )
-            for tag in tags
+            Step(tag=move.tag, before=move.before, after=move.after, identifier="x", level="validated")
+            for move in moves(new, old, tags)
         )
         return Promotion(
             name="aliases", reason=reason, time=EPOCH.isoformat(), ends=read(registry).ends, steps=steps
@@ -247,8 +226,7 @@ def at(tmp_path: Path) -> At:
 
 
 def test_moved_tags_are_in_the_ledger(at: At) -> None:
-    registry = MemoryRegistry()
-    old, new = images(registry)
+    registry, old, new = images()
     at.promote(registry, new, old)
     (entry,) = read(registry).entries
     assert [(step.tag, step.before, step.after) for step in entry.draft.steps] == [
@@ -258,8 +236,7 @@ def test_moved_tags_are_in_the_ledger(at: At) -> None:
 
 
 def test_without_evidence_no_tag_is_moved(at: At) -> None:
-    registry = MemoryRegistry()
-    old, new = images(registry)
+    registry, old, new = images()
     at.proven = set()
     with pytest.raises(UnsignedError):
         at.promote(registry, new, old)
@@ -268,40 +245,26 @@ def test_without_evidence_no_tag_is_moved(at: At) -> None:
 
 
 def test_an_image_that_is_gone_is_given_no_tag(at: At) -> None:
-    registry = MemoryRegistry()
-    old, new = images(registry)
+    registry, old, new = images()
     del registry.manifests[new.digest]
     with pytest.raises(NotInRegistry):
         at.promote(registry, new, old)
 
 
 def was_killed(at: At, shared: MemoryRegistry, new: Manifest, old: Manifest, point: int, when: str) -> bool:
-    """Run until it is killed before a call, after one, or before a note; whether it was.
-
-    Dead, it has no effect any more, though Python still runs its `except` and `finally`.
-    """
-    line, dead = Line(shared), False
-
-    def kill(now: bool) -> None:
-        nonlocal dead
-        dead = dead or now
-        if dead:
-            raise Killed
-
-    line.before = lambda _: kill(when == "before" and len(line.calls) == point)
-    line.after = lambda _: kill(when == "after" and len(line.calls) == point)
+    """Run until it is killed; whether it was."""
+    run = Mortal(shared, point, when)
     with suppress(Killed):
-        at.promote(line, new, old, noted=lambda number: kill(when == "note" and number == point))
-    return dead
+        at.promote(run.line, new, old, noted=run.note)
+    return run.dead
 
 
 @pytest.mark.parametrize("when", ["before", "after", "note"])
 def test_killed_anywhere_and_run_again_all_is_done_once(memory_folder: Path, when: str) -> None:
-    for point in range(100):
-        shared = MemoryRegistry()
-        old, new = images(shared)
+    for point in range(1, 100):
+        shared, old, new = images()
         at = At(memory_folder / f"{when}{point}")
-        if not was_killed(at, shared, new, old, point + (when == "after"), when):
+        if not was_killed(at, shared, new, old, point, when):
             assert point > 5
             break
         at.promote(shared, new, old)
@@ -310,9 +273,8 @@ def test_killed_anywhere_and_run_again_all_is_done_once(memory_folder: Path, whe
 
 
 def test_tags_whose_evidence_has_gone_since_the_kill_are_led_back(at: At) -> None:
-    shared = MemoryRegistry()
-    old, new = images(shared)
-    assert was_killed(at, shared, new, old, 3, "note")
+    shared, old, new = images()
+    assert was_killed(at, shared, new, old, 4, "note")
     assert new.digest in where(shared)
     at.proven = set()
     at.promote(shared, new, old)
@@ -327,9 +289,9 @@ def test_tags_whose_evidence_has_gone_since_the_kill_are_led_back(at: At) -> Non
 def test_tags_that_were_all_moved_are_led_back_if_their_evidence_went_before_it_was_written(
     memory_folder: Path, written: bool
 ) -> None:
-    for point in range(100):
-        shared, at = MemoryRegistry(), At(memory_folder / f"{point}")
-        old, new = images(shared)
+    for point in range(1, 100):
+        shared, old, new = images()
+        at = At(memory_folder / f"{point}")
         assert was_killed(at, shared, new, old, point, "before")
         with opened(at.folder / "journal.jsonl") as journal:
             left = left_over(journal.records)

@@ -42,13 +42,9 @@ def test_the_settings_of_this_machine_are_those_of_its_registries(tmp_path: Path
     assert session.proxies == {"https": "http://proxy.example:3128", "no_proxy": "localhost"}
     assert (session.verify, session.trust_env) == ("/own.crt", False)
     assert there._connection.base == "https://registry.example:5000/v2/team/tf/"
-
-
-def test_a_registry_without_tls_is_one_that_is_said_to_be(tmp_path: Path) -> None:
-    network = HostNetwork(ca=None, netrc=None, variables={}, left_out=())
-    there = Edge().registry(REFERENCE, {"HOME": str(tmp_path)}, tmp_path, network, plain=True)
-    assert isinstance(there, HttpRegistry)
-    assert there._connection.base == "http://registry.example:5000/v2/team/tf/"
+    plain = Edge().registry(REFERENCE, {"HOME": str(tmp_path)}, tmp_path, network, plain=True)
+    assert isinstance(plain, HttpRegistry)
+    assert plain._connection.base == "http://registry.example:5000/v2/team/tf/"
 
 
 def test_the_hub_answers_elsewhere_than_its_name_says(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from tfimg.errors import FileError, RegistryRefused
 from tfimg.process import CommandFailed, Completed
 from tfimg.registry.credentials import Credentials, config_file, find_credentials
 
-AUTH = b64encode(b"ann:secret").decode()
 ANN = Credentials(username="ann", password="secret")
 
 
@@ -34,34 +33,32 @@ def write(config: Path, **document: object) -> Path:
     return config
 
 
-@pytest.mark.parametrize("key", ["r.example:5000", "https://r.example:5000", "https://r.example:5000/v1/"])
-def test_what_docker_login_left_is_found(key: str, config: Path) -> None:
-    write(config, auths={key: {"auth": AUTH}, "other.example": {"auth": b64encode(b"bob:x").decode()}})
-    assert find_credentials("r.example:5000", config, no_helper) == ANN
+def auth(text: str) -> dict[str, str]:
+    return {"auth": b64encode(text.encode()).decode()}
 
 
-def test_the_hub_is_known_by_its_old_address(config: Path) -> None:
-    write(config, auths={"https://index.docker.io/v1/": {"auth": AUTH}})
-    assert find_credentials("docker.io", config, no_helper) == ANN
+@pytest.mark.parametrize(
+    ("host", "key", "entry", "expected"),
+    [
+        ("r.example:5000", "r.example:5000", auth("ann:secret"), ANN),
+        ("r.example:5000", "https://r.example:5000", auth("ann:secret"), ANN),
+        ("r.example:5000", "https://r.example:5000/v1/", auth("ann:secret"), ANN),
+        ("docker.io", "https://index.docker.io/v1/", auth("ann:secret"), ANN),
+        ("r.example", "r.example", auth("ann:a:b"), Credentials(username="ann", password="a:b")),
+        ("r.example", "r.example", {"identitytoken": "t0ken"}, Credentials(identity_token="t0ken")),
+    ],
+)
+def test_what_docker_login_left_is_found(
+    host: str, key: str, entry: dict[str, str], expected: Credentials, config: Path
+) -> None:
+    write(config, auths={key: entry, "other.example": auth("bob:x")})
+    assert find_credentials(host, config, no_helper) == expected
 
 
-def test_a_password_may_hold_a_colon(config: Path) -> None:
-    write(config, auths={"r.example": {"auth": b64encode(b"ann:a:b").decode()}})
-    assert find_credentials("r.example", config, no_helper) == Credentials(username="ann", password="a:b")
-
-
-def test_an_identity_token_is_one(config: Path) -> None:
-    write(config, auths={"r.example": {"identitytoken": "t0ken"}})
-    assert find_credentials("r.example", config, no_helper) == Credentials(identity_token="t0ken")
-
-
-@pytest.mark.parametrize("document", [{}, {"auths": {}}, {"auths": {"other.example": {"auth": AUTH}}}])
+@pytest.mark.parametrize("document", [{}, {"auths": {}}, {"auths": {"other.example": auth("ann:secret")}}])
 def test_nobody_is_known_to_most_registries(document: dict[str, object], config: Path) -> None:
+    assert find_credentials("r.example", config, no_helper) is None, "there is no file"
     assert find_credentials("r.example", write(config, **document), no_helper) is None
-
-
-def test_without_a_file_nobody_is_known(config: Path) -> None:
-    assert find_credentials("r.example", config, no_helper) is None
 
 
 @pytest.mark.parametrize(
@@ -86,27 +83,30 @@ def test_a_helper_is_asked(
     assert find_credentials(host, write(config, **settings), helper) == ANN
 
 
-def test_a_helper_may_have_a_token(config: Path) -> None:
-    def helper(argv: list[str], stdin: bytes) -> Completed:
-        return completed(argv, '{"Username": "<token>", "Secret": "t0ken"}')
+def ask(config: Path, answer: str | Exception, **document: object) -> Credentials | None:
+    """Look credentials up where the helper gives an answer or fails."""
 
-    write(config, credsStore="pass")
-    assert find_credentials("r.example", config, helper) == Credentials(identity_token="t0ken")
+    def helper(argv: list[str], stdin: bytes) -> Completed:
+        if isinstance(answer, Exception):
+            raise answer
+        return completed(argv, answer)
+
+    return find_credentials("r.example", write(config, credsStore="pass", **document), helper)
+
+
+def failed(stdout: str, returncode: int = 1) -> CommandFailed:
+    return CommandFailed(completed(["x"], stdout, returncode))
+
+
+def test_a_helper_may_have_a_token_or_nothing(config: Path) -> None:
+    token = ask(config, '{"Username": "<token>", "Secret": "t0ken"}')
+    assert token == Credentials(identity_token="t0ken")
+    assert ask(config, '{"Username": "", "Secret": ""}') is None
 
 
 def test_what_a_helper_does_not_know_the_file_may(config: Path) -> None:
-    def helper(argv: list[str], stdin: bytes) -> Completed:
-        raise CommandFailed(completed(argv, "credentials not found in native keychain\n", 1))
-
-    write(config, credsStore="pass", auths={"r.example": {"auth": AUTH}})
-    assert find_credentials("r.example", config, helper) == ANN
-
-
-def test_an_empty_answer_is_none(config: Path) -> None:
-    def helper(argv: list[str], stdin: bytes) -> Completed:
-        return completed(argv, '{"Username": "", "Secret": ""}')
-
-    assert find_credentials("r.example", write(config, credsStore="pass"), helper) is None
+    unknown = failed("credentials not found in native keychain\n")
+    assert ask(config, unknown, auths={"r.example": auth("ann:secret")}) == ANN
 
 
 @pytest.mark.parametrize(
@@ -114,36 +114,26 @@ def test_an_empty_answer_is_none(config: Path) -> None:
     [
         (FileNotFoundError(), "it is not installed"),
         (TimeoutError(), "it did not end within 60 seconds"),
-        (CommandFailed(completed(["x"], "the keychain is locked\n", 1)), "the keychain is locked"),
-        (CommandFailed(completed(["x"], "", 3)), "it ended with 3"),
+        (failed("the keychain is locked\n"), "the keychain is locked"),
+        (failed("", 3), "it ended with 3"),
     ],
 )
 def test_a_helper_that_does_not_help_is_named(raised: Exception, says: str, config: Path) -> None:
-    def helper(argv: list[str], stdin: bytes) -> Completed:
-        raise raised
-
     with pytest.raises(RegistryRefused, match=f"docker-credential-pass did not tell .* to r.example: {says}"):
-        find_credentials("r.example", write(config, credsStore="pass"), helper)
+        ask(config, raised)
 
 
 @pytest.mark.parametrize("said", ["", "[]", "{}", "42", "not JSON"])
 def test_a_helper_that_says_something_else_is_named(said: str, config: Path) -> None:
-    def helper(argv: list[str], stdin: bytes) -> Completed:
-        return completed(argv, said)
-
     with pytest.raises(RegistryRefused, match="its answer is not what the protocol of helpers has"):
-        find_credentials("r.example", write(config, credsStore="pass"), helper)
+        ask(config, said)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "{",
-        "[]",
-        "\xff",
-        '{"auths": [1]}',
-        '{"auths": {"r.example": 1}}',
-        '{"auths": {"r.example": {"auth": "!"}}}',
+        *("{", "[]", "\xff", '{"auths": [1]}'),
+        *('{"auths": {"r.example": 1}}', '{"auths": {"r.example": {"auth": "!"}}}'),
     ],
 )
 def test_a_file_that_cannot_be_understood_is_not_taken_for_an_empty_one(text: str, config: Path) -> None:

@@ -8,18 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
+from support.manifests import Slept
 from tfimg.cancellation import Cancellation
 from tfimg.errors import Interrupted, NetworkError, RegistryRefused
 from tfimg.registry.retry import Passing, Patience, pause
 
 GONE = NetworkError("It is gone.", next_step="Wait.")
-
-
-class Slept(list[float]):
-    """Remembers what it was asked to wait."""
-
-    def __call__(self, seconds: float) -> None:
-        self.append(seconds)
 
 
 def failing(times: int, error: Exception) -> Callable[[], str]:
@@ -33,53 +27,22 @@ def failing(times: int, error: Exception) -> Callable[[], str]:
     return attempt
 
 
-def test_what_passes_is_tried_again() -> None:
+@pytest.mark.parametrize(
+    ("attempts", "chance", "waits"),
+    [
+        (5, 1.0, [1, 2, 4, 8]),
+        (5, 0.5, [0.5, 1, 2, 4]),
+        (5, 0.0, [0, 0, 0, 0]),
+        (10, 1.0, [1, 2, 4, 8, 16, 30, 30, 30, 30]),
+    ],
+)
+def test_what_passes_is_tried_again_after_a_share_of_doubled_waits_up_to_half_a_minute(
+    attempts: int, chance: float, waits: list[float]
+) -> None:
     slept = Slept()
-    patience = Patience(sleep=slept, chance=lambda: 1.0)
-    assert patience.keep_trying(failing(4, Passing(GONE))) == "done"
-    assert slept == [1, 2, 4, 8]
-
-
-def test_the_fifth_try_is_the_last() -> None:
-    slept = Slept()
-    with pytest.raises(NetworkError) as caught:
-        Patience(sleep=slept).keep_trying(failing(5, Passing(GONE)))
-    assert caught.value is GONE
-    assert len(slept) == 4
-
-
-@pytest.mark.parametrize(("chance", "waits"), [(0.0, [0, 0, 0, 0]), (0.5, [0.5, 1, 2, 4])])
-def test_the_whole_wait_is_left_to_chance(chance: float, waits: list[float]) -> None:
-    slept = Slept()
-    Patience(sleep=slept, chance=lambda: chance).keep_trying(failing(4, Passing(GONE)))
+    patience = Patience(attempts=attempts, sleep=slept, chance=lambda: chance)
+    assert patience.keep_trying(failing(attempts - 1, Passing(GONE))) == "done"
     assert slept == waits
-
-
-def test_no_wait_is_longer_than_half_a_minute() -> None:
-    slept = Slept()
-    Patience(attempts=10, sleep=slept, chance=lambda: 1.0).keep_trying(failing(9, Passing(GONE)))
-    assert slept == [1, 2, 4, 8, 16, 30, 30, 30, 30]
-
-
-def test_what_does_not_pass_is_not_tried_again() -> None:
-    slept = Slept()
-    refused = RegistryRefused("No.", next_step="Ask.")
-    with pytest.raises(RegistryRefused) as caught:
-        Patience(sleep=slept).keep_trying(failing(1, refused))
-    assert (caught.value, slept) == (refused, [])
-
-
-def test_a_registry_that_names_a_wait_gets_it_and_some_more() -> None:
-    slept = Slept()
-    Patience(sleep=slept, chance=lambda: 0.5).keep_trying(failing(1, Passing(GONE, after=7)))
-    assert slept == [7.5]
-
-
-def test_a_registry_that_names_a_long_wait_is_not_waited_for() -> None:
-    slept = Slept()
-    with pytest.raises(NetworkError) as caught:
-        Patience(sleep=slept).keep_trying(failing(1, Passing(GONE, after=3600)))
-    assert (caught.value, slept) == (GONE, [])
 
 
 @pytest.mark.parametrize(
@@ -108,27 +71,14 @@ def test_a_push_is_done_again_when_the_network_failed() -> None:
     assert len(slept) == 2
 
 
-def test_a_wait_ends_with_the_work_of_its_thread() -> None:
-    cancellation = Cancellation()
-    raised: list[BaseException] = []
-
-    def work() -> None:
-        with cancellation.covering():
-            try:
-                pause(60)
-            except Interrupted as error:
-                raised.append(error)
-
-    thread = threading.Thread(target=work)
-    began = time.monotonic()
-    thread.start()
-    cancellation.cancel()
-    thread.join(10)
-    assert len(raised) == 1
-    assert time.monotonic() - began < 5
-
-
-def test_a_wait_is_waited() -> None:
+def test_a_wait_is_waited_and_ends_with_the_work_of_its_thread() -> None:
     began = time.monotonic()
     pause(0.05)
     assert time.monotonic() - began >= 0.05
+    cancellation = Cancellation()
+    timer = threading.Timer(0.05, cancellation.cancel)
+    timer.start()
+    with cancellation.covering(), pytest.raises(Interrupted):
+        pause(60)
+    timer.join()
+    assert time.monotonic() - began < 5
