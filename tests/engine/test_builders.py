@@ -50,7 +50,7 @@ def elsewhere(engine: DockerEngine, base: str) -> Iterator[Elsewhere]:
         environ = {**os.environ, "DOCKER_HOST": engine.host, "DOCKER_CONFIG": f"{folder}/config"}
         with (
             daemon(Path(folder), find_dockerd(), f"--config-file={settings}") as host,
-            bridge(Path(folder, "docker.sock"), socket),
+            bridge(Path(host.removeprefix("unix://")), socket),
         ):
             create = ["docker", "buildx", "create", "--name", "pod", "--driver", "remote", f"unix://{socket}"]
             subprocess.run(create, env=environ, check=True, capture_output=True)

@@ -141,6 +141,7 @@ PACKAGES = {
             "environment.packages": ["setuptools is 82.0.0", "keras is 3.5.0"],
             "environment.pip_check": ["keras"],
             "tools.tensorboard": ["pkg_resources"],
+            "saving.keras": ["keras"],
         },
         {"pkg-resources", "keras-3"},
     ),

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -29,22 +30,24 @@ def daemon(folder: Path, dockerd: str, *options: str) -> Iterator[str]:
     Without a namespace, a daemon that is told to have no bridge deletes the bridge of the one that runs (moby 26.1:
     `docker0`). Its mounts are its own too, so that none is left behind.
     """
-    host = f"unix://{folder}/docker.sock"
-    pid = start_daemon(
-        [
-            "unshare", "--net", "--mount", dockerd, "--host", host,
-            "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec",
-            "--pidfile", f"{folder}/pid", "--bridge=none", "--iptables=false", "--ip6tables=false", *options,
-        ],
-        log=folder / "log",
-    )  # fmt: skip
-    try:
-        wait_until(lambda: (folder / "docker.sock").exists() and _responds(host), folder / "log")
-        yield host
-    finally:
-        with suppress(ProcessLookupError):  # it may have ended by itself
-            os.kill(pid, signal.SIGTERM)
-        wait_until(lambda: not Path(f"/proc/{pid}").exists(), folder / "log")
+    # Sockets lie apart from `folder`: the path of one has 104 characters at most, and pytest's folders are deep.
+    with tempfile.TemporaryDirectory(prefix="tfimg-", ignore_cleanup_errors=True) as sockets:
+        host = f"unix://{sockets}/docker.sock"
+        pid = start_daemon(
+            [
+                "unshare", "--net", "--mount", dockerd, "--host", host,
+                "--data-root", f"{folder}/data", "--exec-root", f"{sockets}/exec",
+                "--pidfile", f"{folder}/pid", "--bridge=none", "--iptables=false", "--ip6tables=false", *options,
+            ],
+            log=folder / "log",
+        )  # fmt: skip
+        try:
+            wait_until(lambda: Path(sockets, "docker.sock").exists() and _responds(host), folder / "log")
+            yield host
+        finally:
+            with suppress(ProcessLookupError):  # it may have ended by itself
+                os.kill(pid, signal.SIGTERM)
+            wait_until(lambda: not Path(f"/proc/{pid}").exists(), folder / "log")
 
 
 def _responds(host: str) -> bool:
