@@ -43,6 +43,15 @@ class CliResult:
         """Return the JSON events of one kind, in order."""
         return [document for document in self.documents if document["event"] == name]
 
+    def refusal(self, code: int) -> str:
+        """Require this exit code and one error, and nothing else for people; return the error's message."""
+        assert self.code == code, self.stderr
+        assert self.stderr.startswith("tfimg: "), self.stderr
+        assert "Traceback" not in self.stderr
+        assert "\n\n" not in self.stderr
+        assert self.stdout == "" or self.json["event"] == "error"
+        return self.stderr.removeprefix("tfimg: ").removesuffix("\n")
+
     @property
     def statuses(self) -> dict[str, str]:
         """The status of each image of a batch, by identifier."""
