@@ -97,9 +97,9 @@ def test_secrets_are_left_out_or_named_and_never_told(tfimg: CliRunner, tmp_path
 
 def test_a_bake_file_is_written_where_it_is_wanted(tfimg: CliRunner, tmp_path: Path) -> None:
     file = tmp_path / "docker-bake.json"
-    ended = tfimg("bake", "2.15.1", "--base", "registry", "--output", str(file))
-    assert (ended.code, ended.stdout) == (0, "")
+    ended = tfimg("bake", "2.15.1", "--base", "registry", "--output", str(file)).succeeded()
     assert "Left out: 3 images that this version cannot build." in ended.stderr
+    assert ended.stdout == ""
     assert sorted(json.loads(file.read_text())["group"]) == ["2_15", "cpu", "default", "gpu"]
 
 
@@ -107,9 +107,9 @@ def test_a_bake_file_is_written_where_it_is_wanted(tfimg: CliRunner, tmp_path: P
 def test_images_that_cannot_be_built_are_refused_where_there_is_no_other(
     tfimg: CliRunner, command: str
 ) -> None:
-    ended = tfimg(command, "2.15.1-*-arm64")
-    assert ended.code == 8
-    assert "for linux/arm64, and this version of tfimg builds for linux/amd64 only" in ended.stderr
+    assert "for linux/arm64, and this version of tfimg builds for linux/amd64 only" in tfimg(
+        command, "2.15.1-*-arm64"
+    ).refusal(8)
 
 
 def test_a_ci_gets_its_jobs_and_no_engine_is_asked(tfimg: CliRunner, environment: TestEnvironment) -> None:
@@ -160,6 +160,4 @@ def test_for_people_a_line_for_each_image(tfimg: CliRunner) -> None:
     ],
 )
 def test_what_cannot_be_meant_is_refused(argv: list[str], says: str, tfimg: CliRunner) -> None:
-    ended = tfimg(*argv)
-    assert (ended.code, ended.stdout) == (2, "")
-    assert says in ended.stderr
+    assert says in tfimg(*argv).refusal(2)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.cli import CliRunner
+from support.cli import CliRunner, assert_refused
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, stored_image
 from support.signing import OURS, PASSWORD, THEIRS
@@ -171,6 +171,5 @@ def test_other_bytes_for_the_engine_than_for_us_get_no_name(
 ) -> None:
     offered(engine, digest=f"sha256:{'0' * 64}")
     ended = tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key)
-    assert ended.code == 66
-    assert "which is not what was verified" in ended.stderr
+    assert_refused(ended, code=66, says="which is not what was verified")
     assert f"{IMAGE_NAME}:2.15" not in engine.names

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support.cli import CliResult, CliRunner
+from support.cli import CliResult, CliRunner, assert_refused
 from support.environment import TestEnvironment
 from support.inventories import INVENTORY
 from support.memory_engine import FakeEngine
@@ -177,8 +177,7 @@ def test_an_image_is_published_step_by_step(
     publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
     digest = engine.has(CPU)
-    ended = publish()
-    assert ended.code == 0, ended.stderr
+    ended = publish().succeeded()
     assert engine.did == ["push", "pull", "suite"]
     assert [line.split("  ")[-1].strip() for line in ended.stderr.splitlines() if "publish" in line[:8]] == [
         f"{CPU}: search for secrets", f"{CPU}: push", f"{CPU}: validate by digest", f"{CPU}: search what is there",
@@ -241,8 +240,7 @@ def test_a_plan_changes_nothing_and_says_what_a_gpu_image_lacks(
     tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
     engine.has(GPU)
-    ended = tfimg("publish", REPOSITORY, "2.15.1-cuda*", "--plan")
-    assert ended.code == 0, ended.stderr
+    ended = tfimg("publish", REPOSITORY, "2.15.1-cuda*", "--plan").succeeded()
     assert (registry.named, engine.did) == ({}, [])
     (line,) = [one for one in ended.stdout.splitlines() if one.split()[2] == "2.15-gpu"]
     assert line.split()[:6] == [GPU, "linked", "2.15-gpu", "refuse", "it", "promises"]
@@ -253,8 +251,7 @@ def test_a_gpu_image_that_no_gpu_saw_is_published_under_its_exact_tags(
     publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
     digest = engine.has(GPU)
-    ended = publish("--json")
-    assert ended.code == 0, ended.stderr
+    ended = publish("--json").succeeded()
     assert verdicts(ended) == {
         build_tag(GPU, digest): "move", GPU: "move", "2.15.1-gpu": "refuse", "2.15-gpu": "refuse",
         "2.15-gpu-py3.11": "refuse",
@@ -290,8 +287,7 @@ def test_without_a_key_nothing_is_published_unless_that_is_meant(
     ended = tfimg("publish", REPOSITORY)
     assert (ended.code, registry.named) == (2, {})
     assert "`tfimg keys DIR`" in ended.stderr
-    ended = tfimg("publish", REPOSITORY, "--unsigned", "--json")
-    assert ended.code == 0
+    ended = tfimg("publish", REPOSITORY, "--unsigned", "--json").succeeded()
     assert [note["text"][:9] for note in ended.events("note")] == ["Unsigned:"]
     found = verdicts(ended)
     assert (found[CPU], found["2.15"]) == ("move", "refuse")
@@ -306,8 +302,7 @@ def test_a_jobs_identity_signs_beside_the_key(
     cosign.write_text(f'#!/bin/sh\necho "$1 $(for last; do :; done; echo "$last")" >>{tmp_path}/asked\n')
     cosign.chmod(0o755)
     job = {"SIGSTORE_ID_TOKEN": "secret", "PATH": f"{tmp_path}:{os.defpath}"}
-    ended = publish("--keyless", **job)
-    assert ended.code == 0, ended.stderr
+    ended = publish("--keyless", **job).succeeded()
     assert "Unproven: cosign signs with this job's identity too" in ended.stderr
     image = f"{REPOSITORY}@{registry.named[CPU]}"
     assert (tmp_path / "asked").read_text().splitlines() == [f"attest {image}"] * 5 + [f"sign {image}"]
@@ -345,8 +340,7 @@ def test_of_settings_that_only_a_package_index_needs_nothing_is_said(
     publish: CliRunner, engine: PushingEngine
 ) -> None:
     engine.has(CPU)
-    ended = publish(UV_EXTRA_INDEX_URL="file:///somewhere")
-    assert ended.code == 0
+    ended = publish(UV_EXTRA_INDEX_URL="file:///somewhere").succeeded()
     assert "Not used" not in ended.stderr
 
 
@@ -355,9 +349,7 @@ def test_an_image_of_another_lock_is_not_published(publish: CliRunner, engine: P
     name = f"tfimg/tensorflow:{CPU}"
     image = engine.names[name]
     engine.names[name] = replace(image, labels={**image.labels, "tfimg.lock": "sha256:old"})
-    ended = publish()
-    assert ended.code == 5
-    assert "was built from another lock" in ended.stderr
+    assert_refused(publish(), code=5, says="was built from another lock")
 
 
 def test_history_tells_every_move_and_whose_it_was(
@@ -367,12 +359,10 @@ def test_history_tells_every_move_and_whose_it_was(
     ours = OURS.verifying.identifier
     assert moves(ended) == [("2.15", "publish", digest, ours) for digest in twice]
     for words in ([f"{REPOSITORY}:2.15"], [REPOSITORY, "2.15"], [REPOSITORY, "--plain-http", "2.15"]):
-        ended = tfimg("history", *words)
-        assert ended.code == 0
+        ended = tfimg("history", *words).succeeded()
         assert [line.split()[1] for line in ended.stdout.splitlines()] == ["TAG", "2.15", "2.15"]
         assert "--key FILE.pub does" in ended.stderr
-    ended = tfimg("history", "2.15", TFIMG_REPOSITORY=REPOSITORY)
-    assert ended.code == 0
+    ended = tfimg("history", "2.15", TFIMG_REPOSITORY=REPOSITORY).succeeded()
     assert tfimg("history", "2.15").code == 2
     assert len(tfimg("history", REPOSITORY, "--json").documents) == 10
 
@@ -428,8 +418,7 @@ def test_history_shows_names_as_they_are_whoever_wrote_them(
     engine.has(CPU)
     options = ("--key", keys["ours.key"], "--publisher", "ci [eu] [/]\x1b[2K")
     assert tfimg("publish", REPOSITORY, *options).code == 0
-    ended = tfimg("history", REPOSITORY, "2.15")
-    assert ended.code == 0, ended.stderr
+    ended = tfimg("history", REPOSITORY, "2.15").succeeded()
     assert "ci [eu] [/], tfimg" in ended.stdout
 
 
@@ -441,8 +430,7 @@ def test_rollback_leads_a_tag_back_and_publishing_does_not_undo_that(
     registry: MemoryRegistry,
 ) -> None:
     old, new = twice
-    ended = tfimg("rollback", f"{REPOSITORY}:2.15", "--key", keys["ours.key"])
-    assert ended.code == 0, ended.stderr
+    ended = tfimg("rollback", f"{REPOSITORY}:2.15", "--key", keys["ours.key"]).succeeded()
     assert ended.stdout == f"{REPOSITORY}:2.15 leads to {CPU} {old} again; it led to {new}.\n"
     assert (registry.named["2.15"], registry.named["2.15.1"]) == (old, new)
     assert verdicts(publish("--json"))["2.15"] == "refuse"
@@ -503,9 +491,7 @@ def test_a_rollback_that_was_killed_is_finished_by_the_same_command_and_not_undo
 def test_a_rollback_to_nowhere_is_refused(
     words: Sequence[str], code: int, says: str, tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str]
 ) -> None:
-    ended = tfimg("rollback", *words, "--key", keys["ours.key"])
-    assert ended.code == code
-    assert says in ended.stderr
+    assert says in tfimg("rollback", *words, "--key", keys["ours.key"]).refusal(code)
 
 
 def test_a_rollback_to_what_another_key_vouched_for_is_refused(
@@ -527,6 +513,4 @@ def test_a_key_that_is_none_is_refused_before_anything_is_done(
 
 @pytest.mark.parametrize("option", ["--unsigned", "--key=k", "--keyless", "--publisher=me"])
 def test_options_of_publishing_need_push(option: str, tfimg: CliRunner) -> None:
-    ended = tfimg("build", "--tf", "2.15", option)
-    assert ended.code == 2
-    assert "without --push" in ended.stderr
+    assert "without --push" in tfimg("build", "--tf", "2.15", option).refusal(2)

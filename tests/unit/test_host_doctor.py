@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.cli import CliRunner
+from support.cli import CliRunner, assert_refused
 from support.environment import TestEnvironment
 from support.hosts import B200, H100, PLAIN, T4, plain, with_gpus
 from support.memory_engine import FakeEngine, capabilities, stored_image, toolkit
@@ -143,8 +143,7 @@ def doctor(tfimg: CliRunner, engine: FakeEngine) -> CliRunner:
 
 
 def test_doctor_shows_a_line_for_what_is_well_and_the_next_step_for_what_is_not(doctor: CliRunner) -> None:
-    ended = doctor()
-    assert ended.code == 0
+    ended = doctor().succeeded()
     assert "ok       processor  linux/amd64 with AVX\n" in ended.stdout
     ended = doctor(GPU)
     assert ended.code == 54
@@ -178,10 +177,9 @@ def test_doctor_without_an_engine(doctor: CliRunner, environment: TestEnvironmen
     environment.docker = EngineUnavailable("No container engine answers.", next_step="Start Docker.")
     ended = doctor()
     assert (ended.code, "next: Start Docker." in ended.stdout) == (54, True)
-    ended = doctor("name/of:image")
-    assert (ended.code, "in the way: engine." in ended.stderr) == (54, True)
-    ended = doctor("name/of:image", "--as", GPU)
-    assert (ended.code, f"cannot run {GPU} yet; in the way: engine, gpu." in ended.stderr) == (54, True)
+    assert_refused(doctor("name/of:image"), code=54, says=r"in the way: engine\.")
+    claimed = doctor("name/of:image", "--as", GPU)
+    assert_refused(claimed, code=54, says=f"cannot run {GPU} yet; in the way: engine, gpu")
     assert doctor("name/of:image", "--as", "bogus").code == 4
 
 

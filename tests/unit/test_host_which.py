@@ -256,8 +256,7 @@ def command(tfimg: CliRunner) -> CliRunner:
 
 def test_the_machine_itself_is_asked(command: CliRunner, environment: TestEnvironment) -> None:
     environment.host = with_gpus(driver="470.256.02")
-    ended = command()
-    assert ended.code == 0
+    ended = command().succeeded()
     lines = ended.stdout.splitlines()
     assert lines[:4] == [
         "gpu     Tesla T4 (sm_75)",
@@ -275,8 +274,9 @@ def test_the_machine_itself_is_asked(command: CliRunner, environment: TestEnviro
 
 
 def test_a_program_gets_everything_in_one_document(command: CliRunner) -> None:
-    ended = command("--nvidia-smi", str(FOLDER / "rtx3090-twice-550.txt"), "--tf", "2.15", "--json")
-    assert ended.code == 0
+    ended = command(
+        "--nvidia-smi", str(FOLDER / "rtx3090-twice-550.txt"), "--tf", "2.15", "--json"
+    ).succeeded()
     found = ended.json
     assert found["host"] == {
         "driver": "550.120",
@@ -290,16 +290,14 @@ def test_a_program_gets_everything_in_one_document(command: CliRunner) -> None:
 
 def test_output_comes_through_a_pipe(monkeypatch: pytest.MonkeyPatch, command: CliRunner) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((FOLDER / "l4-550.txt").read_bytes())))
-    ended = command("--nvidia-smi", "-")
-    assert ended.code == 0
+    ended = command("--nvidia-smi", "-").succeeded()
     assert ended.stdout.startswith("gpu     NVIDIA L4 (sm_89)\n")
 
 
 def test_output_that_powershell_recorded(tmp_path: Path, command: CliRunner) -> None:
     file = tmp_path / "smi.txt"
     file.write_text((FOLDER / "l4-550.txt").read_text(), encoding="utf-16")
-    ended = command("--nvidia-smi", str(file))
-    assert ended.code == 0
+    ended = command("--nvidia-smi", str(file)).succeeded()
     assert ended.stdout.startswith("gpu     NVIDIA L4 (sm_89)\n")
 
 
@@ -323,8 +321,7 @@ def test_a_file_that_can_be_none_of_nvidia_smi_s(file: str, why: str, command: C
 
 
 def test_a_machine_that_is_named_whole_is_not_asked(command: CliRunner) -> None:
-    ended = command("--gpu", "T4", "--driver", "470.256.02")
-    assert ended.code == 0
+    ended = command("--gpu", "T4", "--driver", "470.256.02").succeeded()
     assert ended.stdout.startswith("gpu     T4 (sm_75)\ndriver  470.256.02\n")
 
 
