@@ -204,10 +204,8 @@ def test_what_cannot_be_built_is_told_and_stops_nothing(
     shutil.rmtree(workspace_copy.locks(THREE[1]))
     ended = tfimg("build", "2.15.1-cpu-*", "--json", TFIMG_WORKSPACE=str(workspace_copy.root))
     assert ended.code == 5, "its own code: it is the only one"
-    errors = {
-        one["identifier"]: one["error"] for one in ended.events("result") if one["status"] == "unbuildable"
-    }
-    assert errors == {THREE[1]: "LockError"}
+    (failed,) = (one for one in ended.events("result") if one["status"] == "unbuildable")
+    assert (failed["identifier"], failed["error"]) == (THREE[1], "LockError")
     assert len(engine.built) == 2
 
 
@@ -227,26 +225,19 @@ def test_a_base_that_cannot_be_had_is_looked_for_once(tfimg: CliRunner, engine: 
     assert len(ended.events("result")) == 5
 
 
-@pytest.mark.parametrize(
-    ("argv", "sentence"),
-    [
-        (
-            ["2.15", "--tf", "2.15", "--device", "cpu"],
-            "--tf, --device and patterns do not go together: a request means one image. Say it as a pattern: "
-            "'2.15*-cpu-*', '*-cuda12*-py3.11'.",
-        ),
-        (["--all", "2.15"], "--all and patterns do not go together. Leave --all out, or the patterns."),
-        (["--jobs", "2"], "--jobs and --revalidate are for many images. Name patterns, or --all."),
-        (["2.15", "--mirror", "x"], "--mirror x does not name a registry and its mirror. "
-            "Write --mirror docker.io=HOST:PORT."),
-    ],
-    ids=["request", "all", "one", "mirror"],
-)  # fmt: skip
-def test_what_does_not_go_together_is_refused(
-    argv: list[str], sentence: str, tfimg: CliRunner, engine: FakeEngine
-) -> None:
-    ended = tfimg("build", *argv)
-    assert (ended.code, ended.stderr, engine.asked) == (2, f"tfimg: {sentence}\n", [])
+REFUSED = {
+    "2.15 --tf 2.15 --device cpu": "--tf, --device and patterns do not go together: a request means one image. Say it "
+    "as a pattern: '2.15*-cpu-*', '*-cuda12*-py3.11'.",
+    "--all 2.15": "--all and patterns do not go together. Leave --all out, or the patterns.",
+    "--jobs 2": "--jobs and --revalidate are for many images. Name patterns, or --all.",
+    "2.15 --mirror x": "--mirror x does not name a registry and its mirror. Write --mirror docker.io=HOST:PORT.",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_does_not_go_together_is_refused(line: str, tfimg: CliRunner, engine: FakeEngine) -> None:
+    assert tfimg("build", *line.split()).refusal(2) == REFUSED[line]
+    assert engine.asked == []
 
 
 def test_a_pattern_that_matches_nothing_is_refused(tfimg: CliRunner) -> None:
@@ -313,11 +304,9 @@ def test_a_second_run_says_that_there_is_a_first(
     tfimg: CliRunner, engine: FakeEngine, journal_folder: Path
 ) -> None:
     with open_journal(journal_folder):
-        ended = tfimg(*MANY)
-    assert (ended.code, engine.built) == (27, [])
-    assert ended.stderr.startswith(
-        f"tfimg: Another run over many images is at work: process {os.getpid()} holds "
-    )
+        message = tfimg(*MANY).refusal(27)
+    assert message.startswith(f"Another run over many images is at work: process {os.getpid()} holds ")
+    assert engine.built == []
     assert tfimg(*MANY).code == 0
 
 
@@ -399,13 +388,9 @@ def test_a_disk_without_room_is_cleared_of_what_is_ours_and_then_told(
     assert f"has 1.0 GB free below /var/lib/fake, and {THREE[0]} needs about 5.0 GB." in ended.stderr
     assert list(engine.names) == ["sha256:theirs"]
     assert "prune_cache" not in engine.asked, "the cache is everybody's"
-
-
-def test_the_cache_of_tfimg_s_own_engine_is_cleared_too(tfimg: CliRunner, engine: FakeEngine) -> None:
     engine.found = replace(engine.found, host=f"unix://{tfimg.state}/engine/docker.sock")
-    engine.left = Resources(cpus=4, memory_bytes=10**11, disk_bytes=10**9)
     assert tfimg("build", THREE[0]).code == 13
-    assert "prune_cache" in engine.asked
+    assert "prune_cache" in engine.asked, "that of tfimg's own engine is cleared too"
 
 
 def test_a_run_over_many_images_that_changes_nothing_is_over_at_once(
