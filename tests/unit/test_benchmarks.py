@@ -75,16 +75,13 @@ def test_without_plain_there_is_no_ratio() -> None:
     assert (only.of_plain, only.of_best_plain) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("value", "figure", "words"),
-    [(83.14, "run", "83.1 s"), (2.414e9, "size", "2.41 GB"), (350e6, "knob-bytes", "350.0 MB")],
-)
-def test_values_are_told_with_their_units(value: float, figure: str, words: str) -> None:
-    assert told(value, figure) == words
-
-
-def test_ratios_are_told_as_exactly_as_they_are_worth() -> None:
+def test_values_are_told_with_their_units_and_ratios_as_exactly_as_they_are_worth() -> None:
+    found = [
+        told(value, figure) for value, figure in ((83.14, "run"), (2.414e9, "size"), (350e6, "knob-bytes"))
+    ]
+    assert found == ["83.1 s", "2.41 GB", "350.0 MB"]
     assert [ratio(value) for value in (0.314, 1, 12.4)] == ["0.31", "1.00", "12"]
+    assert all(words and unit in {"s", "B", "times"} for words, unit in FIGURES.values())
 
 
 def document(*measurements: Measurement, identifier: str = "2.15.1-cpu-py3.11") -> dict[str, object]:
@@ -94,13 +91,10 @@ def document(*measurements: Measurement, identifier: str = "2.15.1-cpu-py3.11") 
     }  # fmt: skip
 
 
-def test_runs_of_several_files_are_one_measurement() -> None:
+def test_runs_of_several_files_are_one_measurement_where_they_are_of_one_image() -> None:
     together = joined([document(*SEVERAL[:2]), document(*SEVERAL[2:])])
     assert len(together["measurements"]) == 5
     assert together["results"] == [asdict(one) for one in results(SEVERAL)]
-
-
-def test_files_of_different_images_are_not_one_measurement() -> None:
     with pytest.raises(CannotMeasure, match="identifier differs"):
         joined([document(), document(identifier="2.20.0-cpu-py3.11")])
 
@@ -119,10 +113,6 @@ def test_the_plot_is_well_formed_and_has_a_bar_for_every_result() -> None:
 def test_bars_stay_in_the_plot() -> None:
     for _, bars in groups(results(SEVERAL)):
         assert all(0 < bar.value <= bar.whole for bar in bars)
-
-
-def test_every_figure_has_words_and_a_unit() -> None:
-    assert all(words and unit in {"s", "B", "times"} for words, unit in FIGURES.values())
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -190,12 +180,9 @@ def test_the_suites_seconds_are_those_of_checks_that_ran_now() -> None:
     assert suite_seconds([{"event": "step"}, end]) == 0
 
 
-def test_a_manifests_size_is_its_blobs() -> None:
+def test_a_manifests_size_is_its_blobs_and_an_attestation_is_not_taken_for_the_image() -> None:
     blobs = {"config": {"size": 7}, "layers": [{"size": 100}, {"size": 20}]}
     assert compressed_bytes(blobs) == 127
-
-
-def test_an_attestation_is_not_taken_for_the_image() -> None:
     image = {"digest": "sha256:aa", "platform": {"architecture": "amd64"}}
     attestation = {"digest": "sha256:bb", "platform": {"architecture": "unknown"}}
     assert of_machine({"manifests": [attestation, image]}) == "sha256:aa"

@@ -131,30 +131,23 @@ def test_the_disk_is_judged_in_an_image_alone(
         getattr(libraries, check)(MACHINE)
 
 
-@pytest.mark.parametrize(
-    ("signs", "answer", "complaint"),
-    [
-        ("here", 0, None),  # a driver that starts
-        ("here", 100, None),  # one whose GPU is hidden
-        ("here", 34, "libcuda"),  # a stub
-        ("here", "undefined symbol: cuInit", "libcuda"),
-        ("absent", 0, "libcuda"),  # no machine handed it in
-    ],
-)
 def test_a_libcuda_is_the_machines_or_a_stub(
-    answers: Answers,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    signs: str,
-    answer: object,
-    complaint: str | None,
+    answers: Answers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "here").touch()
-    monkeypatch.setattr(libraries, "DRIVERS", (str(tmp_path / signs),))
     monkeypatch.setattr(libraries, "on_disk", lambda *_: (Path("/usr/lib/libcuda.so.550"),))
-    answers["driver"] = {"/usr/lib/libcuda.so.550": answer}
-    found = judged(lambda: libraries.driver_stub(IMAGE), complaint)
-    assert found in (None, {"found": answers["driver"]})
+    here, absent = tmp_path, tmp_path / "absent"
+    started, hidden, stub = 0, 100, 34
+    for signs, answer, complaint in (
+        (here, started, None),
+        (here, hidden, None),
+        (here, stub, "libcuda"),
+        (here, "undefined symbol: cuInit", "libcuda"),
+        (absent, started, "libcuda"),  # no machine handed it in
+    ):
+        monkeypatch.setattr(libraries, "DRIVERS", (str(signs),))
+        answers["driver"] = {"/usr/lib/libcuda.so.550": answer}
+        found = judged(lambda: libraries.driver_stub(IMAGE), complaint)
+        assert found == (None if complaint else {"found": answers["driver"]})
 
 
 def test_files_of_wheels_are_there_and_have_their_sizes(install: Install, tmp_path: Path) -> None:
