@@ -49,25 +49,30 @@ def test_the_parser_knows_the_clouds() -> None:
     assert tuple(CLOUDS) == NAMES
 
 
+def needs(ended: CliResult) -> tuple[str, str]:
+    """Which device and driver a machine is set up with."""
+    return setting(ended.stdout, "DEVICE"), setting(ended.stdout, "DRIVER_FLOOR")
+
+
 def test_the_tag_says_which_device_and_driver_the_image_needs(cloud_init: Run) -> None:
-    text = cloud_init().stdout
-    assert (setting(text, "DEVICE"), setting(text, "DRIVER_FLOOR")) == ("gpu", "525.60.13")
-    assert setting(cloud_init(image="host.example/tf:2.15").stdout, "DEVICE") == "cpu"
-    assert setting(text, "TFIMG") == f"tfimg=={__version__}"
+    assert needs(cloud_init()) == ("gpu", "525.60.13")
+    assert needs(cloud_init(image="host.example/tf:2.15"))[0] == "cpu"
+    assert setting(cloud_init().stdout, "TFIMG") == f"tfimg=={__version__}"
 
 
 def test_a_digest_says_nothing_and_the_options_do(cloud_init: Run) -> None:
     bare = f"host.example:5000/tf@sha256:{'0' * 64}"
-    text = cloud_init("--gpu", image=bare).stdout
-    assert (setting(text, "DEVICE"), setting(text, "DRIVER_FLOOR")) == ("gpu", "''")
-    told = cloud_init("--as", "2.18-cuda12", image=bare).stdout
-    assert (setting(told, "DEVICE"), setting(told, "DRIVER_FLOOR")) == ("gpu", "525.60.13")
+    assert needs(cloud_init("--gpu", image=bare)) == ("gpu", "''")
+    assert needs(cloud_init("--as", "2.18-cuda12", image=bare)) == ("gpu", "525.60.13")
 
 
 def test_a_machine_for_another_device_than_the_image_is_refused(cloud_init: Run) -> None:
-    assert "2.15.1-cpu-py3.11 is for a CPU, and --gpu asks for another machine." in cloud_init(
-        "--gpu", image="host.example/tf:2.15-cpu"
-    ).refusal(52)
+    told = "2.15.1-cpu-py3.11 is for a CPU, and --gpu asks for another machine."
+    assert told in cloud_init("--gpu", image="host.example/tf:2.15-cpu").refusal(52)
+
+
+def test_a_key_that_is_not_there_is_told(cloud_init: Run) -> None:
+    assert "/nowhere/tfimg.pub: no such file" in cloud_init("--key", "/nowhere/tfimg.pub").refusal(9)
 
 
 def test_a_private_key_never_leaves_this_machine(cloud_init: Run, tmp_path: Path) -> None:
@@ -77,10 +82,6 @@ def test_a_private_key_never_leaves_this_machine(cloud_init: Run, tmp_path: Path
     for name in ("cosign.key", "both"):
         ended = cloud_init("--key", str(tmp_path / name))
         assert (ended.code, ended.stdout) == (69, "")
-
-
-def test_a_key_that_is_not_there_is_told(cloud_init: Run) -> None:
-    assert "/nowhere/tfimg.pub: no such file" in cloud_init("--key", "/nowhere/tfimg.pub").refusal(9)
 
 
 def test_no_key_means_no_user_data(tfimg: CliRunner) -> None:
@@ -95,11 +96,10 @@ def test_it_is_either_jupyter_or_a_command(cloud_init: Run) -> None:
     assert shlex.split(setting(text, "PROGRAM")) == ["python 'my train.py'"]
 
 
-@pytest.mark.parametrize(
-    ("time", "seconds"), [("90s", "90"), ("30m", "1800"), ("8h", "28800"), ("1d", "86400"), ("1h30m", "5400")]
-)
-def test_times_are_read_as_people_write_them(cloud_init: Run, time: str, seconds: str) -> None:
-    assert setting(cloud_init("--idle-shutdown", time).stdout, "IDLE_SECONDS") == seconds
+def test_times_are_read_as_people_write_them(cloud_init: Run) -> None:
+    times = {"90s": "90", "30m": "1800", "8h": "28800", "1d": "86400", "1h30m": "5400"}
+    found = {time: setting(cloud_init("--idle-shutdown", time).stdout, "IDLE_SECONDS") for time in times}
+    assert found == times
 
 
 @pytest.mark.parametrize("time", ["", "0m", "30", "8 h", "-5m", "1.5h", "5w"])

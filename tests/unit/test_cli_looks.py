@@ -116,19 +116,17 @@ def test_inspect_tells_programs_everything(tfimg: CliRunner, registry: MemoryReg
     assert told["tested"]["level"] == "validated"
 
 
-def test_inspect_of_an_image_that_the_matrix_does_not_know_says_so(
+def test_inspect_of_an_image_that_the_matrix_does_not_know_says_so_and_makes_its_words_harmless(
     tfimg: CliRunner, registry: MemoryRegistry
 ) -> None:
-    put_image(registry, "1", config={"Labels": {"tfimg.identifier": "9.9-cpu"}})
+    evil = {"tfimg.identifier": "9.9-cpu", "org.opencontainers.image.title": "\x1b[31m[bold]evil\x07"}
+    put_image(registry, "1", config={"Labels": evil})
     put_image(registry, "2")
-    assert "none: this matrix has no 9.9-cpu" in tfimg("inspect", f"{NAME}:1").stdout
-    assert "none: the image does not say what it is" in tfimg("inspect", f"{NAME}:2").stdout
-    assert "Evidence: none is attached" in tfimg("inspect", f"{NAME}:2").stdout
-
-
-def test_inspect_makes_what_an_image_says_harmless(tfimg: CliRunner, registry: MemoryRegistry) -> None:
-    put_image(registry, "1", config={"Labels": {"org.opencontainers.image.title": "\x1b[31m[bold]evil\x07"}})
-    assert "[bold]evil\\x07" in tfimg("inspect", f"{NAME}:1").stdout
+    known, unknown = (tfimg("inspect", f"{NAME}:{tag}").stdout for tag in "12")
+    assert "none: this matrix has no 9.9-cpu" in known
+    assert "[bold]evil\\x07" in known
+    assert "none: the image does not say what it is" in unknown
+    assert "Evidence: none is attached" in unknown
 
 
 def test_inspect_asks_an_image_in_the_engine_what_it_holds(tfimg: CliRunner, engine: FakeEngine) -> None:
@@ -191,11 +189,10 @@ def test_diff_tells_programs_the_same(tfimg: CliRunner) -> None:
     assert told["same"] is False
 
 
-def test_diff_of_an_image_with_itself_says_so(tfimg: CliRunner) -> None:
+def test_diff_says_what_is_the_same_and_what_could_not_be_compared(
+    tfimg: CliRunner, registry: MemoryRegistry
+) -> None:
     assert "They are the same image." in tfimg("diff", f"{NAME}:2.15", f"{NAME}:2.15.1").stdout
-
-
-def test_diff_says_what_could_not_be_compared(tfimg: CliRunner, registry: MemoryRegistry) -> None:
     put_image(registry, "plain")
     text = tfimg("diff", f"{NAME}:plain", f"{NAME}:2.15.1").stdout
     assert "has no validation report: checks and timings are not compared." in text

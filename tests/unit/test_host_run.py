@@ -63,9 +63,6 @@ def test_a_gpu_image_gets_every_gpu_and_what_nccl_needs(plan: Plan) -> None:
 def test_gpus_are_chosen_by_number(plan: Plan) -> None:
     assert '--gpus "device=0,1" ' in line(plan(GPU, with_gpus(T4, T4), NVIDIA, gpus="0,1"))
     assert '--gpus "device=GPU-1f-2" ' in line(plan(GPU, with_gpus(T4), NVIDIA, gpus="GPU-1f-2"))
-
-
-def test_a_gpu_that_is_not_there_is_missing(plan: Plan) -> None:
     (lack,) = plan(GPU, with_gpus(T4), NVIDIA, gpus="1").missing
     assert isinstance(lack, NoAccelerator)
     assert "this machine has no GPU 1, its last is 0" in str(lack)
@@ -135,10 +132,6 @@ def test_a_machine_without_a_usable_gpu_says_why(plan: Plan, host: Host, told: s
     assert lack.next_step.endswith(f"`tfimg run --no-gpu` runs the image on the processor; {other}")
 
 
-def test_everything_that_is_missing_is_told_first_things_first(plan: Plan) -> None:
-    assert [type(lack) for lack in plan(GPU).missing] == [NoAccelerator, NoToolkit]
-
-
 def test_a_driver_below_the_floor_is_too_old(plan: Plan) -> None:
     (lack,) = plan(GPU, with_gpus(T4, driver="470.57.02"), NVIDIA).missing
     assert isinstance(lack, UnavailableDriver)
@@ -204,7 +197,8 @@ def test_a_tpu_image_runs_as_google_runs_them(plan: Plan) -> None:
     assert (planned.device, planned.notes, planned.missing) == ("tpu", (), ())
 
 
-def test_a_machine_without_a_tpu_says_so(plan: Plan) -> None:
+def test_everything_that_is_missing_is_told_first_things_first(plan: Plan) -> None:
+    assert [type(lack) for lack in plan(GPU).missing] == [NoAccelerator, NoToolkit]
     (lack,) = plan(TPU, options=("--publish", "1:1")).missing
     assert isinstance(lack, NoAccelerator)
     assert "neither /dev/accel0 nor /dev/vfio/0" in str(lack)

@@ -106,23 +106,23 @@ def test_a_driver_and_a_gpu_that_are_named_stand_for_the_host_s(ask: Ask) -> Non
 # Names
 
 
-@pytest.mark.parametrize(
-    ("name", "told", "asked"),
-    [
-        ("Tesla T4", None, "T4"),
-        ("NVIDIA GH200 480GB", "sm_90", "GH200"),
-        ("NVIDIA GeForce GTX 1080 Ti", None, "GTX 1080 Ti"),
-        ("NVIDIA A100-SXM...", None, "A100"),
-        ("NVIDIA RTX 6000 Ada Gene...", None, "RTX 6000 Ada"),
-        ("GeForce RTX 208...", None, "sm_75"),
-        ("NVIDIA GeForce ...", None, None),
-        ("NVIDIA T400 4GB", "sm_75", "sm_75"),
-        ("NVIDIA Graphics Device", "sm_89", "sm_89"),
-        ("NVIDIA T4", "sm_90", "sm_90"),
-    ],
-)
-def test_what_the_matrix_is_asked_for(name: str, told: str | None, asked: str | None, matrix: Matrix) -> None:
-    assert known_as(matrix, Gpu(name=name, capability=told, memory_mib=None)) == asked
+NAMES: dict[tuple[str, str | None], str | None] = {
+    ("Tesla T4", None): "T4",
+    ("NVIDIA GH200 480GB", "sm_90"): "GH200",
+    ("NVIDIA GeForce GTX 1080 Ti", None): "GTX 1080 Ti",
+    ("NVIDIA A100-SXM...", None): "A100",
+    ("NVIDIA RTX 6000 Ada Gene...", None): "RTX 6000 Ada",
+    ("GeForce RTX 208...", None): "sm_75",
+    ("NVIDIA GeForce ...", None): None,
+    ("NVIDIA T400 4GB", "sm_75"): "sm_75",
+    ("NVIDIA Graphics Device", "sm_89"): "sm_89",
+    ("NVIDIA T4", "sm_90"): "sm_90",
+}
+
+
+def test_what_the_matrix_is_asked_for(matrix: Matrix) -> None:
+    gpus = {known: Gpu(name=known[0], capability=known[1], memory_mib=None) for known in NAMES}
+    assert {known: known_as(matrix, gpu) for known, gpu in gpus.items()} == NAMES
 
 
 def test_a_capability_that_the_driver_tells_counts_more_than_a_name(matrix: Matrix) -> None:
@@ -234,15 +234,15 @@ def command(tfimg: CliRunner) -> CliRunner:
     return replace(tfimg, prefix=("which",))
 
 
-def test_the_machine_itself_is_asked(command: CliRunner, environment: TestEnvironment) -> None:
+def test_the_machine_itself_is_asked_unless_another_is_named_whole(
+    command: CliRunner, environment: TestEnvironment
+) -> None:
+    named = command("--gpu", "T4", "--driver", "470.256.02").succeeded()
+    assert named.lines[:2] == ["gpu T4 (sm_75)", "driver 470.256.02"]
     environment.host = with_gpus(driver="470.256.02")
     lines = command().succeeded().lines
-    assert lines[:4] == [
-        "gpu Tesla T4 (sm_75)",
-        "driver 470.256.02",
-        f"image {OF_CUDA_11}",
-        f"tags tfimg/tensorflow:{OF_CUDA_11}",
-    ]
+    assert lines[:3] == ["gpu Tesla T4 (sm_75)", "driver 470.256.02", f"image {OF_CUDA_11}"]
+    assert lines[3] == f"tags tfimg/tensorflow:{OF_CUDA_11}"
     assert f"run tfimg run tfimg/tensorflow:{OF_CUDA_11}" in lines
     assert "build tfimg build --tf 2.14.1 --python 3.11 --device gpu" in lines
     old = "no needs driver 525.60.13 or newer for sm_75"
@@ -284,18 +284,11 @@ def test_a_file_that_can_be_none_of_nvidia_smi_s(file: str, why: str, command: C
     assert command("--nvidia-smi", file).refusal(2).startswith(why)
 
 
-def test_a_machine_that_is_named_whole_is_not_asked(command: CliRunner) -> None:
-    ended = command("--gpu", "T4", "--driver", "470.256.02").succeeded()
-    assert ended.stdout.startswith("gpu     T4 (sm_75)\ndriver  470.256.02\n")
-
-
 def test_a_machine_without_a_gpu_is_told_what_else_can_be_done(command: CliRunner) -> None:
-    ended = command()
-    assert ended.code == 50
-    assert ended.stderr == (
-        "tfimg: No GPU of this machine answers: nvidia-smi is not installed. Install it. For another machine, record "
+    assert command().refusal(50) == (
+        "No GPU of this machine answers: nvidia-smi is not installed. Install it. For another machine, record "
         "`nvidia-smi` there and give it as --nvidia-smi FILE, or name its --driver and --gpu; for an image without a "
-        "GPU, `tfimg resolve`.\n"
+        "GPU, `tfimg resolve`."
     )
 
 

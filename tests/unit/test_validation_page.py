@@ -41,15 +41,11 @@ def test_it_loads_nothing_and_runs_nothing(report: Report) -> None:
 
 
 @pytest.mark.parametrize("report", ALL.values(), ids=ALL)
-def test_every_link_leads_to_a_place_in_the_page(report: Report) -> None:
+def test_every_link_leads_to_a_place_in_the_page_and_no_character_hides(report: Report) -> None:
     found = read(report)
     places = [place for _, place in found.having("id")]
     assert len(places) == len(set(places))
     assert values(found, "href") <= {f"#{place}" for place in places}
-
-
-@pytest.mark.parametrize("report", ALL.values(), ids=ALL)
-def test_it_is_a_file_that_can_be_written(report: Report) -> None:
     text = page(report)
     text.encode()
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e\ufffe]", text)
