@@ -132,16 +132,12 @@ def failing(error: TfimgError) -> TfimgError:
     return caught.value
 
 
-def test_a_build_that_fails_of_something_known_says_what_helps() -> None:
+def test_a_build_or_an_engine_that_fails_of_something_known_says_what_helps() -> None:
     what = "The build failed during RUN sh /build/install: exit code: 137 The step's last words: nothing"
     error = failing(BuildError(what, next_step="Correct the cause."))
-    assert (type(error), error.exit_code) == (BuildError, 16)
-    assert error.what == f"{what}."
+    assert (type(error), error.exit_code, error.what) == (BuildError, 16, f"{what}.")
     assert "killed from outside" in error.next_step
     assert "more memory" in error.next_step
-
-
-def test_an_engine_that_refuses_for_a_known_reason_says_what_helps() -> None:
     words = 'The engine refused: could not select device driver "" with capabilities: [[gpu]]'
     assert "nvidia-container-toolkit" in failing(EngineRefused(words, next_step="Read its log.")).next_step
 

@@ -160,16 +160,11 @@ def test_pull_tells_programs_how_far_it_is(tfimg: CliRunner, engine: FakeEngine,
 def test_pull_takes_nothing_that_is_not_proven(
     tfimg: CliRunner, environment: TestEnvironment, engine: FakeEngine, key: str
 ) -> None:
-    offered(engine)
-    environment.registries = published()
-    assert tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key).code == 65
-    assert engine.names == {}
-
-
-def test_other_bytes_for_the_engine_than_for_us_get_no_name(
-    tfimg: CliRunner, engine: FakeEngine, key: str
-) -> None:
     offered(engine, digest=f"sha256:{'0' * 64}")
     ended = tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key)
     assert_refused(ended, code=66, says="which is not what was verified")
     assert f"{IMAGE_NAME}:2.15" not in engine.names
+    offered(engine)
+    engine.names.clear()
+    environment.registries = published()
+    assert (tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key).code, engine.names) == (65, {})

@@ -23,7 +23,6 @@ from support.published_images import put_image
 from support.signing import OURS, PASSWORD, THEIRS
 from support.suite_events import done, end, said, start, suite
 from tfimg.engine.protocol import Exit, Line, ProgressEvent, RunOrder, StoredImage, StoredLayer
-from tfimg.evidence.keys import generate
 from tfimg.leaks.rules import Rule
 from tfimg.recipe.lockfile import digest as lock_digest
 from tfimg.recipe.tags import build_tag
@@ -469,11 +468,10 @@ def test_a_rollback_to_what_another_key_vouched_for_is_refused(
 
 
 def test_a_key_that_is_none_is_refused_before_anything_is_done(
-    tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry, tmp_path: Path
+    tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry, keys: dict[str, str]
 ) -> None:
     engine.has(CPU)
-    (tmp_path / "k").write_bytes(generate().verifying.pem)
-    ended = tfimg("publish", REPOSITORY, "--key", str(tmp_path / "k"))
+    ended = tfimg("publish", REPOSITORY, "--key", keys["ours.pub"])
     assert (ended.code, registry.named, engine.did) == (69, {}, [])
 
 

@@ -16,9 +16,11 @@ from tfimg.validation.forms import json_text, written
 from tfimg.validation.report import Report
 from tfimg.workspace import Workspace
 
+Kept = Callable[[Report], str]
+
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Callable[[Report], str]:
+def kept(tmp_path: Path) -> Kept:
     """Writes a report where `--report` would."""
 
     def write(report: Report) -> str:
@@ -29,9 +31,7 @@ def kept(tmp_path: Path) -> Callable[[Report], str]:
     return write
 
 
-def test_a_report_is_a_line_for_each_check_and_what_it_amounts_to(
-    tfimg: CliRunner, kept: Callable[[Report], str]
-) -> None:
+def test_a_report_is_a_line_for_each_check_and_what_it_amounts_to(tfimg: CliRunner, kept: Kept) -> None:
     ended = tfimg("report", kept(GREEN))
     assert (ended.code, ended.stderr) == (0, "")
     rows, _, fields = ended.stdout.partition("\n\n")
@@ -49,7 +49,7 @@ def test_a_report_is_a_line_for_each_check_and_what_it_amounts_to(
     )
 
 
-def test_a_red_report_says_why_and_whose_fault_it_is(tfimg: CliRunner, kept: Callable[[Report], str]) -> None:
+def test_a_red_report_says_why_and_whose_fault_it_is(tfimg: CliRunner, kept: Kept) -> None:
     ended = tfimg("report", kept(RED))
     assert ended.code == 0  # the report was read; what it says is its own matter
     assert "\x1b" not in ended.stdout
@@ -65,9 +65,7 @@ def test_a_red_report_says_why_and_whose_fault_it_is(tfimg: CliRunner, kept: Cal
         assert told in ended.stdout
 
 
-def test_it_is_written_in_other_forms(
-    tfimg: CliRunner, kept: Callable[[Report], str], tmp_path: Path
-) -> None:
+def test_it_is_written_in_other_forms(tfimg: CliRunner, kept: Kept, tmp_path: Path) -> None:
     names = [str(tmp_path / name) for name in ("again.json", "junit.xml", "Page.HTML")]
     ended = tfimg("report", kept(RED), *[word for name in names for word in ("--report", name)])
     assert (ended.code, ended.stderr) == (0, "".join(f"wrote {name}\n" for name in names))
@@ -78,14 +76,14 @@ def test_it_is_written_in_other_forms(
     assert Path(names[2]).read_text().startswith("<!DOCTYPE html>\n")
 
 
-def test_as_json_it_is_one_line(tfimg: CliRunner, kept: Callable[[Report], str]) -> None:
+def test_as_json_it_is_one_line(tfimg: CliRunner, kept: Kept) -> None:
     ended = tfimg("report", kept(RED), "--json")
     assert (ended.code, ended.stderr, ended.documents) == (0, "", [json.loads(json_text(RED))])
 
 
 @pytest.mark.parametrize("name", ["report.txt", "report", "report.json.gz", ".json"])
 def test_a_name_that_tells_no_form_is_refused_before_a_build_too(
-    name: str, tfimg: CliRunner, kept: Callable[[Report], str], tmp_path: Path
+    name: str, tfimg: CliRunner, kept: Kept, tmp_path: Path
 ) -> None:
     told = f"--report {tmp_path}/{name} does not end in .json, .xml or .html"
     assert told in tfimg("report", kept(GREEN), "--report", str(tmp_path / name)).refusal(2)

@@ -24,10 +24,6 @@ def text_of(report: Report) -> str:
     return "".join(read(report).text)
 
 
-def values(found: HtmlPage, attribute: str) -> set[str]:
-    return {value for _, value in found.having(attribute)}
-
-
 @pytest.mark.parametrize("report", ALL.values(), ids=ALL)
 def test_it_loads_nothing_and_runs_nothing(report: Report) -> None:
     found = read(report)
@@ -45,7 +41,7 @@ def test_every_link_leads_to_a_place_in_the_page_and_no_character_hides(report: 
     found = read(report)
     places = [place for _, place in found.having("id")]
     assert len(places) == len(set(places))
-    assert values(found, "href") <= {f"#{place}" for place in places}
+    assert {target for _, target in found.having("href")} <= {f"#{place}" for place in places}
     text = page(report)
     text.encode()
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e\ufffe]", text)
