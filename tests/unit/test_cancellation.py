@@ -62,21 +62,16 @@ def test_one_that_cannot_be_ended_keeps_no_other() -> None:
         assert ended.wait(10)
 
 
-def test_work_asks_between_its_steps() -> None:
+def test_work_asks_between_its_steps_and_another_thread_s_work_goes_on() -> None:
     cancellation = Cancellation()
     with cancellation.covering():
         check()
         cancellation.cancel()
         with pytest.raises(Interrupted):
             check()
+        with ThreadPoolExecutor() as pool:
+            pool.submit(check).result()
     check()  # nobody's work
-
-
-def test_another_thread_s_work_goes_on() -> None:
-    cancellation = Cancellation()
-    cancellation.cancel()
-    with ThreadPoolExecutor() as pool:
-        pool.submit(check).result()
 
 
 def test_signals_are_held_back_in_the_main_thread_alone() -> None:

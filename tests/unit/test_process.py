@@ -30,6 +30,7 @@ def test_a_program_s_output_is_text() -> None:
     assert run(["sh", "-c", "echo out; echo err >&2"]) == Completed(
         argv=("sh", "-c", "echo out; echo err >&2"), returncode=0, stdout="out\n", stderr="err\n"
     )
+    assert run(["printf", r"a\377b"]).stdout == "a�b", "undecodable bytes are replaced"
 
 
 def test_a_program_that_fails_is_told_with_its_words() -> None:
@@ -37,10 +38,6 @@ def test_a_program_that_fails_is_told_with_its_words() -> None:
         run(["sh", "-c", "echo out; echo 'no such thing' >&2; exit 3"])
     assert str(caught.value) == "sh exited with 3: no such thing"
     assert (caught.value.completed.stdout, caught.value.completed.returncode) == ("out\n", 3)
-
-
-def test_undecodable_bytes_are_replaced() -> None:
-    assert run(["printf", r"a\377b"]).stdout == "a�b"
 
 
 def test_a_program_gets_only_the_environment_that_it_is_given(tmp_path: Path) -> None:
@@ -131,17 +128,11 @@ def test_the_terminal_s_ctrl_c_does_not_reach_a_streamed_program() -> None:
     assert "".join(stream([sys.executable, "-c", script], env=ENV)) == "True\n"
 
 
-def test_stopping_a_program_that_has_ended_is_nothing() -> None:
-    child = subprocess.Popen(["true"])
-    child.wait()
-    stop(child)
-    assert child.returncode == 0
-
-
-def test_a_program_is_asked_to_end_and_waited_for() -> None:
+def test_a_program_is_asked_to_end_and_waited_for_and_once_it_has_ended_let_be() -> None:
     child = subprocess.Popen(["sleep", "60"], start_new_session=True)
-    stop(child)
-    assert child.returncode == -signal.SIGTERM
+    for _ in range(2):
+        stop(child)
+        assert child.returncode == -signal.SIGTERM
 
 
 FOREGROUND = """sh -c 'trap "echo ended; exit" TERM; echo ready; while :; do sleep 0.02; done'; exit"""
@@ -215,13 +206,10 @@ def handed_over(*argv: str) -> subprocess.CompletedProcess[str]:
 def test_a_program_that_we_become_has_our_streams_and_its_own_status() -> None:
     done = handed_over("/bin/sh", "-c", 'cat; echo "$ONE" >&2; exit 7')
     assert (done.stdout, done.stderr, done.returncode) == ("in", "1\n", 7)
+    assert "FileNotFoundError" in handed_over("no-such-program").stderr
 
 
 def test_a_program_that_we_become_ignores_no_signal_for_us() -> None:
     ignored = int(handed_over("/bin/grep", "SigIgn", "/proc/self/status").stdout.split()[1], 16)
     # Others may be ignored by whoever started the tests, as nohup does.
     assert not ignored & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
-
-
-def test_a_program_that_does_not_exist_is_not_become() -> None:
-    assert "FileNotFoundError" in handed_over("no-such-program").stderr

@@ -113,15 +113,12 @@ def test_a_hang_ends_at_the_limit() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_an_ending_tells_the_signal() -> None:
-    assert peers.endings({"one": speaks_and_dies}, 10)["one"] == peers.Ending(
-        failure="signal 9 (the last words)", signal=9, words=("ready", "the last words")
-    )
-
-
-def test_no_pipe_and_no_child_is_left() -> None:
+def test_an_ending_tells_the_signal_and_leaves_no_pipe_and_no_child() -> None:
     before, running = open_files(), children()
-    peers.endings({"one": os.getpid, "two": raises, "three": partial(time.sleep, 60)}, 10)
+    acts = {"one": os.getpid, "two": raises, "three": partial(time.sleep, 60), "four": speaks_and_dies}
+    ended = peers.endings(acts, 10)
+    words = ("ready", "the last words")
+    assert ended["four"] == peers.Ending(failure="signal 9 (the last words)", signal=9, words=words)
     assert open_files() == before
     assert children() <= running
 
