@@ -39,9 +39,28 @@ class CliResult:
         """Every line of standard output, parsed as JSON."""
         return [json.loads(line) for line in self.stdout.splitlines()]
 
+    @property
+    def lines(self) -> list[str]:
+        """Every line of standard output, with its words one space apart."""
+        return [" ".join(line.split()) for line in self.stdout.splitlines()]
+
     def events(self, name: str) -> list[dict[str, Any]]:
         """Return the JSON events of one kind, in order."""
         return [document for document in self.documents if document["event"] == name]
+
+    def succeeded(self) -> CliResult:
+        """Require exit code 0."""
+        assert self.code == 0, self.stderr
+        return self
+
+    def refusal(self, code: int) -> str:
+        """Require this exit code and one error, and nothing else for people; return its message, or its usage."""
+        assert self.code == code, self.stderr
+        assert self.stderr.startswith(("tfimg: ", "usage: tfimg")), self.stderr
+        assert "Traceback" not in self.stderr
+        assert "\n\n" not in self.stderr
+        assert self.stdout == "" or self.json["event"] == "error"
+        return self.stderr.removeprefix("tfimg: ").removesuffix("\n")
 
     @property
     def statuses(self) -> dict[str, str]:

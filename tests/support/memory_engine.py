@@ -30,32 +30,22 @@ from tfimg.engine.protocol import (
 from tfimg.errors import EngineRefused, NetworkError, NotInRegistry
 from tfimg.recipe.labels import IDENTIFIER
 
+HOST = "unix:///run/fake.sock"
+
 
 def capabilities(
     *, store: Store = "containerd", free_bytes: int | None = 10**12, builder: str | None = None
 ) -> Capabilities:
     return Capabilities(
-        host="unix:///run/fake.sock",
-        engine="26.1.5",
-        buildx="0.13.1",
-        buildkit=None,
-        store=store,
-        data_root="/var/lib/fake",
-        free_bytes=free_bytes,
-        builder=builder,
-    )
+        host=HOST, engine="26.1.5", buildx="0.13.1", buildkit=None, store=store, data_root="/var/lib/fake",
+        free_bytes=free_bytes, builder=builder,
+    )  # fmt: skip
 
 
-def toolkit(
-    *,
-    host: str = "unix:///run/fake.sock",
-    runtimes: Sequence[str] = ("runc",),
-    cdi_folders: Sequence[str] = (),
-    cdi_devices: Sequence[str] = (),
-) -> Toolkit:
-    return Toolkit(
-        host=host, runtimes=tuple(runtimes), cdi_folders=tuple(cdi_folders), cdi_devices=tuple(cdi_devices)
-    )
+def toolkit(*, host: str = HOST, runtimes: Sequence[str] = ("runc",), **cdi: Sequence[str]) -> Toolkit:
+    """Return what an engine on this machine can hand to containers; `cdi_folders` and `cdi_devices` are empty."""
+    found = {"cdi_folders": (), "cdi_devices": (), "runtimes": runtimes, **cdi}
+    return Toolkit(host=host, **{name: tuple(values) for name, values in found.items()})
 
 
 def stored_image(digest: str = "sha256:1", *, identifier: str | None = None, **fields: Any) -> StoredImage:
@@ -74,7 +64,7 @@ class FakeEngine:
     over the network.
     """
 
-    host: str = "unix:///run/fake.sock"
+    host: str = HOST
     script: Sequence[BuildEvent | BaseException] = ()
     late: BaseException | None = None
     story: Sequence[Line | Exit | BaseException] = ()
@@ -122,12 +112,11 @@ class FakeEngine:
                 raise event
             yield event
         digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-        layer = StoredLayer(
-            digest="sha256:layer", media_type="application/vnd.oci.image.layer.v1.tar+zstd", size=100
-        )
+        media_type = "application/vnd.oci.image.layer.v1.tar+zstd"
+        layer = StoredLayer(digest="sha256:layer", media_type=media_type, size=100)
         labels = {**_labels(text), **order.labels}
-        self.names[order.name] = StoredImage(
-            digest=digest, layers=(layer,), unpacked_bytes=300, labels=labels, content=digest
+        self.names[order.name] = stored_image(
+            digest, layers=(layer,), unpacked_bytes=300, labels=labels, content=digest
         )
         if self.late:
             raise self.late
@@ -154,9 +143,8 @@ class FakeEngine:
 
     def registry_digest(self, reference: str) -> str:
         if reference not in self.remote:
-            raise NetworkError(
-                f"The registry did not give {reference}: no route to host.", next_step="Name a mirror."
-            )
+            what = f"The registry did not give {reference}: no route to host."
+            raise NetworkError(what, next_step="Name a mirror.")
         return self.remote[reference]
 
     def push(self, name: str, on_event: Callable[[ProgressEvent], None]) -> str:

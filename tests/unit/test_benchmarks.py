@@ -34,12 +34,8 @@ CPU = Target(
     identifier="2.20.0-cpu-py3.11", tensorflow="2.20.0", python="3.11", device="cpu", package="tensorflow-cpu",
     requirements=("werkzeug==3.1.9", "tensorflow-cpu==2.20.0"),
 )  # fmt: skip
-GPU = replace(
-    CPU,
-    device="gpu",
-    package="tensorflow",
-    requirements=("nvidia-cublas-cu12==12.5.3.2", "tensorflow==2.20.0"),
-)
+CUBLAS = "nvidia-cublas-cu12==12.5.3.2"
+GPU = replace(CPU, device="gpu", package="tensorflow", requirements=(CUBLAS, "tensorflow==2.20.0"))
 BASE = "tfimg/base:bookworm-py3.11"
 
 
@@ -67,12 +63,9 @@ def test_a_median_is_compared_with_plain_on_the_same_store_and_on_its_better_one
     assert (found["containerd", "plain", "run"].median, found["containerd", "plain", "run"].runs) == (100, 3)
 
 
-def test_validation_is_compared_with_what_plain_takes_without() -> None:
+def test_validation_and_asking_again_are_compared_with_what_plain_takes() -> None:
     whole = next(one for one in results(SEVERAL) if one.figure == "run-validated")
     assert whole.of_plain == 0.5
-
-
-def test_asking_again_is_compared_with_building_again() -> None:
     both = [measured("classic", "plain", {"warm": 2}), measured("classic", "tfimg", {"asked": 4})]
     assert [one.of_plain for one in results(both)] == [1, 2]
 
@@ -82,16 +75,13 @@ def test_without_plain_there_is_no_ratio() -> None:
     assert (only.of_plain, only.of_best_plain) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("value", "figure", "words"),
-    [(83.14, "run", "83.1 s"), (2.414e9, "size", "2.41 GB"), (350e6, "knob-bytes", "350.0 MB")],
-)
-def test_values_are_told_with_their_units(value: float, figure: str, words: str) -> None:
-    assert told(value, figure) == words
-
-
-def test_ratios_are_told_as_exactly_as_they_are_worth() -> None:
+def test_values_are_told_with_their_units_and_ratios_as_exactly_as_they_are_worth() -> None:
+    found = [
+        told(value, figure) for value, figure in ((83.14, "run"), (2.414e9, "size"), (350e6, "knob-bytes"))
+    ]
+    assert found == ["83.1 s", "2.41 GB", "350.0 MB"]
     assert [ratio(value) for value in (0.314, 1, 12.4)] == ["0.31", "1.00", "12"]
+    assert all(words and unit in {"s", "B", "times"} for words, unit in FIGURES.values())
 
 
 def document(*measurements: Measurement, identifier: str = "2.15.1-cpu-py3.11") -> dict[str, object]:
@@ -101,13 +91,10 @@ def document(*measurements: Measurement, identifier: str = "2.15.1-cpu-py3.11") 
     }  # fmt: skip
 
 
-def test_runs_of_several_files_are_one_measurement() -> None:
+def test_runs_of_several_files_are_one_measurement_where_they_are_of_one_image() -> None:
     together = joined([document(*SEVERAL[:2]), document(*SEVERAL[2:])])
     assert len(together["measurements"]) == 5
     assert together["results"] == [asdict(one) for one in results(SEVERAL)]
-
-
-def test_files_of_different_images_are_not_one_measurement() -> None:
     with pytest.raises(CannotMeasure, match="identifier differs"):
         joined([document(), document(identifier="2.20.0-cpu-py3.11")])
 
@@ -116,28 +103,16 @@ def test_the_plot_is_well_formed_and_has_a_bar_for_every_result() -> None:
     drawn = plot(results(SEVERAL), title='Images <"a" & b>', notes=["one & two"])
     root = ElementTree.fromstring(drawn)  # noqa: S314  (our own text)
     assert root.attrib["aria-label"] == 'Images <"a" & b>'
-    bars = [
-        one.attrib for one in root.iter("{http://www.w3.org/2000/svg}rect") if "bar" in one.attrib["class"]
-    ]
+    classes = [one.attrib["class"] for one in root.iter("{http://www.w3.org/2000/svg}rect")]
     # Five results, and what validation adds to one of them.
-    assert sorted(bar["class"] for bar in bars) == [
-        "bar",
-        "bar",
-        "bar",
-        "bar tfimg",
-        "bar tfimg",
-        "bar tfimg suite",
-    ]
+    bars = sorted(name for name in classes if "bar" in name)
+    assert bars == [*["bar"] * 3, *["bar tfimg"] * 2, "bar tfimg suite"]
     assert "25.0 s (0.25), 50.0 s" in drawn
 
 
 def test_bars_stay_in_the_plot() -> None:
     for _, bars in groups(results(SEVERAL)):
         assert all(0 < bar.value <= bar.whole for bar in bars)
-
-
-def test_every_figure_has_words_and_a_unit() -> None:
-    assert all(words and unit in {"s", "B", "times"} for words, unit in FIGURES.values())
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -149,9 +124,7 @@ def test_a_layout_stands_on_the_base_and_reaches_the_network_as_tfimg_does(
     assert lines[0] == f"FROM {BASE}"
     for line, after in pairwise(lines):
         if "--mount" in line:
-            assert {f"id={name}" for name in ("ca", "network", "netrc")} <= set(
-                line.replace(",", " ").split()
-            )
+            assert {"id=ca", "id=network", "id=netrc"} <= set(line.replace(",", " ").split())
             assert after.strip().startswith("sh /with-network ")
     # Only these reach the network.
     for line in lines:
@@ -161,17 +134,15 @@ def test_a_layout_stands_on_the_base_and_reaches_the_network_as_tfimg_does(
 
 
 def test_plain_installs_tensorflow_in_one_step() -> None:
-    assert text("plain", CPU).endswith(
-        'sh /with-network pip install --no-cache-dir "tensorflow-cpu==2.20.0"\n'
-    )
-    assert text("plain", GPU).endswith('pip install --no-cache-dir "tensorflow[and-cuda]==2.20.0"\n')
+    pip = "sh /with-network pip install --no-cache-dir"
+    assert text("plain", CPU).endswith(f'{pip} "tensorflow-cpu==2.20.0"\n')
+    assert text("plain", GPU).endswith(f'{pip} "tensorflow[and-cuda]==2.20.0"\n')
 
 
 def test_the_runtime_layout_takes_cuda_before_tensorflow_and_tells_the_loader() -> None:
     steps = text("runtime", GPU)
-    order = [
-        steps.index(one) for one in ("build-essential", "nvidia-cublas-cu12==", "tensorflow==", "ldconfig")
-    ]
+    parts = ("build-essential", "nvidia-cublas-cu12==", "tensorflow==", "ldconfig")
+    order = [steps.index(one) for one in parts]
     assert order == sorted(order)
     assert "nvidia" not in text("runtime", CPU)
 
@@ -209,12 +180,9 @@ def test_the_suites_seconds_are_those_of_checks_that_ran_now() -> None:
     assert suite_seconds([{"event": "step"}, end]) == 0
 
 
-def test_a_manifests_size_is_its_blobs() -> None:
+def test_a_manifests_size_is_its_blobs_and_an_attestation_is_not_taken_for_the_image() -> None:
     blobs = {"config": {"size": 7}, "layers": [{"size": 100}, {"size": 20}]}
     assert compressed_bytes(blobs) == 127
-
-
-def test_an_attestation_is_not_taken_for_the_image() -> None:
     image = {"digest": "sha256:aa", "platform": {"architecture": "amd64"}}
     attestation = {"digest": "sha256:bb", "platform": {"architecture": "unknown"}}
     assert of_machine({"manifests": [attestation, image]}) == "sha256:aa"
@@ -228,13 +196,10 @@ def test_it_starts_as_its_documentation_says() -> None:
 
 
 def test_a_second_benchmark_is_held_off(tmp_path: Path) -> None:
-    with (
-        alone(tmp_path / "lock"),
-        pytest.raises(CannotMeasure, match="Another benchmark"),
-        alone(tmp_path / "lock"),
-    ):
+    lock = tmp_path / "lock"
+    with alone(lock), pytest.raises(CannotMeasure, match="Another benchmark"), alone(lock):
         pass
-    with alone(tmp_path / "lock"):
+    with alone(lock):
         pass
 
 

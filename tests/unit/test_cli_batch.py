@@ -102,17 +102,21 @@ def test_what_is_there_and_unchanged_is_left_alone(tfimg: CliRunner, engine: Fak
 def test_a_single_build_counts_too(tfimg: CliRunner, engine: FakeEngine) -> None:
     assert tfimg("build", "--tf", "2.15").code == 0
     assert tfimg("build", "2.15.1-cpu-py3.11", "--json").statuses == {"2.15.1-cpu-py3.11": "unchanged"}
+    assert tfimg("build", "2.9").code == 4, "nothing matches"
 
 
-@pytest.mark.parametrize("what", ["lock", "script", "suite"])
+CHANGED = {
+    "lock": f"locks/{THREE[0]}/packages.txt",
+    "script": "build/install",
+    "suite": "validation/judge.py",
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
 def test_what_has_changed_is_made_again(what: str, tfimg: CliRunner, workspace_copy: Workspace) -> None:
     here = {"TFIMG_WORKSPACE": str(workspace_copy.root)}
     tfimg(*MANY, **here)
-    file = {
-        "lock": workspace_copy.lock(THREE[0], "packages"),
-        "script": workspace_copy.images / "build/install",
-        "suite": workspace_copy.validation / "judge.py",
-    }[what]
+    file = workspace_copy.images / CHANGED[what]
     file.write_text(f"{file.read_text()}# changed\n")
     changed = THREE[:1] if what == "lock" else THREE
     again = tfimg(*MANY, "--json", **here).statuses
@@ -139,18 +143,14 @@ def test_a_tag_that_was_taken_away_is_given_again_and_nothing_is_checked_twice(
     assert "tfimg/tensorflow:2.15" in engine.names
 
 
-@pytest.mark.parametrize("option", ["--no-cache", "--revalidate"])
-def test_what_was_shown_is_forgotten_on_demand(option: str, tfimg: CliRunner, engine: FakeEngine) -> None:
+@pytest.mark.parametrize("option", ["--no-cache", "--revalidate", "--profile=full"])
+def test_what_was_shown_is_forgotten_on_demand_and_shows_nothing_of_another_aim(
+    option: str, tfimg: CliRunner, engine: FakeEngine
+) -> None:
     tfimg(*MANY)
     assert tfimg(*MANY, option, "--json").statuses == dict.fromkeys(THREE, "built")
     assert len(engine.ran) == 6
     assert {order.fresh for order in engine.built[3:]} == {option == "--no-cache"}
-
-
-def test_a_report_of_another_aim_shows_nothing(tfimg: CliRunner, engine: FakeEngine) -> None:
-    tfimg(*MANY)
-    assert tfimg(*MANY, "--profile", "full", "--json").statuses == dict.fromkeys(THREE, "built")
-    assert len(engine.ran) == 6
 
 
 def test_one_failure_leaves_the_others_alone_and_ends_the_command_with_its_code(
@@ -204,21 +204,9 @@ def test_what_cannot_be_built_is_told_and_stops_nothing(
     shutil.rmtree(workspace_copy.locks(THREE[1]))
     ended = tfimg("build", "2.15.1-cpu-*", "--json", TFIMG_WORKSPACE=str(workspace_copy.root))
     assert ended.code == 5, "its own code: it is the only one"
-    errors = {
-        one["identifier"]: one["error"] for one in ended.events("result") if one["status"] == "unbuildable"
-    }
-    assert errors == {THREE[1]: "LockError"}
+    (failed,) = (one for one in ended.events("result") if one["status"] == "unbuildable")
+    assert (failed["identifier"], failed["error"]) == (THREE[1], "LockError")
     assert len(engine.built) == 2
-
-
-def test_images_for_another_platform_are_left_out_and_it_is_said(
-    tfimg: CliRunner, engine: FakeEngine
-) -> None:
-    ended = tfimg("build", "2.15.1-cpu-*")
-    assert ended.code == 0
-    assert "Left out: 3 images that this version cannot build.\n" in ended.stderr
-    assert len(engine.built) == 3
-    assert tfimg("build", "2.15.1-cpu-py3.11-arm64").code == 8, "its own code where it is alone"
 
 
 def test_a_base_that_cannot_be_had_is_looked_for_once(tfimg: CliRunner, engine: FakeEngine) -> None:
@@ -228,30 +216,19 @@ def test_a_base_that_cannot_be_had_is_looked_for_once(tfimg: CliRunner, engine: 
     assert len(ended.events("result")) == 5
 
 
-@pytest.mark.parametrize(
-    ("argv", "sentence"),
-    [
-        (
-            ["2.15", "--tf", "2.15", "--device", "cpu"],
-            "--tf, --device and patterns do not go together: a request means one image. Say it as a pattern: "
-            "'2.15*-cpu-*', '*-cuda12*-py3.11'.",
-        ),
-        (["--all", "2.15"], "--all and patterns do not go together. Leave --all out, or the patterns."),
-        (["--jobs", "2"], "--jobs and --revalidate are for many images. Name patterns, or --all."),
-        (["2.15", "--mirror", "x"], "--mirror x does not name a registry and its mirror. "
-            "Write --mirror docker.io=HOST:PORT."),
-    ],
-    ids=["request", "all", "one", "mirror"],
-)  # fmt: skip
-def test_what_does_not_go_together_is_refused(
-    argv: list[str], sentence: str, tfimg: CliRunner, engine: FakeEngine
-) -> None:
-    ended = tfimg("build", *argv)
-    assert (ended.code, ended.stderr, engine.asked) == (2, f"tfimg: {sentence}\n", [])
+REFUSED = {
+    "2.15 --tf 2.15 --device cpu": "--tf, --device and patterns do not go together: a request means one image. Say it "
+    "as a pattern: '2.15*-cpu-*', '*-cuda12*-py3.11'.",
+    "--all 2.15": "--all and patterns do not go together. Leave --all out, or the patterns.",
+    "--jobs 2": "--jobs and --revalidate are for many images. Name patterns, or --all.",
+    "2.15 --mirror x": "--mirror x does not name a registry and its mirror. Write --mirror docker.io=HOST:PORT.",
+}
 
 
-def test_a_pattern_that_matches_nothing_is_refused(tfimg: CliRunner) -> None:
-    assert tfimg("build", "2.9").code == 4
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_does_not_go_together_is_refused(line: str, tfimg: CliRunner, engine: FakeEngine) -> None:
+    assert tfimg("build", *line.split()).refusal(2) == REFUSED[line]
+    assert engine.asked == []
 
 
 def test_a_summary_is_written_in_three_forms(
@@ -282,11 +259,17 @@ def test_evidence_is_recorded_for_each_image_also_for_an_unchanged_one(
         assert (report["level"], report["digest"]) == ("validated", engine.names[tag].digest)
 
 
-def test_lines_tell_the_turns(tfimg: CliRunner) -> None:
-    lines = tfimg("build", THREE[2]).stderr.splitlines()
-    assert lines[0] == f"{'':8}  started      {THREE[2]}"
-    assert lines[1].startswith("Base: registry docker.io/library/python:3.11-slim-bookworm")
-    assert lines[2].split()[1:] == ["s", "built", THREE[2], "validated,", "2", "checks", "passed"]
+def test_images_for_another_platform_are_left_out_and_lines_tell_the_turns(
+    tfimg: CliRunner, engine: FakeEngine
+) -> None:
+    ended = tfimg("build", THREE[2], "2.15.1-cpu-*-arm64").succeeded()
+    note, first, base, last = ended.stderr.splitlines()
+    assert note == "Left out: 3 images that this version cannot build."
+    assert first == f"{'':8}  started      {THREE[2]}"
+    assert base.startswith("Base: registry docker.io/library/python:3.11-slim-bookworm")
+    assert last.split()[1:] == ["s", "built", THREE[2], "validated,", "2", "checks", "passed"]
+    assert len(engine.built) == 1
+    assert tfimg("build", "2.15.1-cpu-py3.11-arm64").code == 8, "its own code where it is alone"
 
 
 # What a run leaves behind, and what another finds
@@ -303,8 +286,7 @@ def test_what_a_killed_run_left_is_removed_and_what_others_make_is_not(
         file.write('{"event": "start", "identifier": "torn", "candi')
     left = stored_image("sha256:left")
     engine.names = {ours: left, theirs: replace(left, digest="sha256:others")}
-    ended = tfimg(*MANY)
-    assert ended.code == 0
+    ended = tfimg(*MANY).succeeded()
     assert f"Removed what an earlier run left behind: {ours}" in ended.stderr
     assert f"Going on where a run was killed, at {THREE[0]}" in ended.stderr
     assert {name for name in engine.names if "candidate" in name} == {theirs}
@@ -315,11 +297,9 @@ def test_a_second_run_says_that_there_is_a_first(
     tfimg: CliRunner, engine: FakeEngine, journal_folder: Path
 ) -> None:
     with open_journal(journal_folder):
-        ended = tfimg(*MANY)
-    assert (ended.code, engine.built) == (27, [])
-    assert ended.stderr.startswith(
-        f"tfimg: Another run over many images is at work: process {os.getpid()} holds "
-    )
+        message = tfimg(*MANY).refusal(27)
+    assert message.startswith(f"Another run over many images is at work: process {os.getpid()} holds ")
+    assert engine.built == []
     assert tfimg(*MANY).code == 0
 
 
@@ -376,16 +356,6 @@ def test_builders_share_the_images_and_one_makes_what_another_loses(
     assert again.statuses == dict.fromkeys(THREE, "unchanged")
 
 
-def test_without_any_builder_left_the_images_fail_with_that_reason(
-    tfimg: CliRunner, environment: TestEnvironment
-) -> None:
-    gone = EngineUnavailable("It is gone.", next_step="Start it.")
-    environment.builders = {"a": Picky(dict.fromkeys(THREE, gone))}
-    ended = tfimg(*MANY, "--builder", "a", "--json")
-    assert (ended.code, ended.statuses) == (26, dict.fromkeys(THREE, "failed"))
-    assert {one["reason"] for one in ended.events("result")} == {"It is gone. Start it."}
-
-
 # Room
 
 
@@ -401,13 +371,9 @@ def test_a_disk_without_room_is_cleared_of_what_is_ours_and_then_told(
     assert f"has 1.0 GB free below /var/lib/fake, and {THREE[0]} needs about 5.0 GB." in ended.stderr
     assert list(engine.names) == ["sha256:theirs"]
     assert "prune_cache" not in engine.asked, "the cache is everybody's"
-
-
-def test_the_cache_of_tfimg_s_own_engine_is_cleared_too(tfimg: CliRunner, engine: FakeEngine) -> None:
     engine.found = replace(engine.found, host=f"unix://{tfimg.state}/engine/docker.sock")
-    engine.left = Resources(cpus=4, memory_bytes=10**11, disk_bytes=10**9)
     assert tfimg("build", THREE[0]).code == 13
-    assert "prune_cache" in engine.asked
+    assert "prune_cache" in engine.asked, "that of tfimg's own engine is cleared too"
 
 
 def test_a_run_over_many_images_that_changes_nothing_is_over_at_once(

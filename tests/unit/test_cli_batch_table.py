@@ -74,14 +74,18 @@ def test_an_image_is_shown_with_its_step_its_seconds_and_its_checks() -> None:
 def test_what_has_ended_scrolls_away_and_is_counted() -> None:
     screen = Screen()
     screen.table.started(IMAGES[0], "e")
-    screen.table.ended(
-        Result(identifier=IMAGES[0], status="built", seconds=12.3, level="validated", checks=2)
+    built, unchanged, failed = (
+        Result(identifier=IMAGES[0], status="built", seconds=12.3, level="validated", checks=2),
+        Result(identifier=IMAGES[1], status="unchanged", seconds=0.0, level="linked", reused=True),
+        Result(
+            identifier=IMAGES[2],
+            status="failed",
+            seconds=1.0,
+            failure=BuildError(f"No {CONTROLS}", next_step="Try."),
+        ),
     )
-    screen.table.ended(
-        Result(identifier=IMAGES[1], status="unchanged", seconds=0.0, level="linked", reused=True)
-    )
-    why = BuildError(f"No {CONTROLS}", next_step="Try.")
-    screen.table.ended(Result(identifier=IMAGES[2], status="failed", seconds=1.0, failure=why))
+    for ended in (built, unchanged, failed):
+        screen.table.ended(ended)
     rows = screen.kept()
     assert rows[0].split() == ["built", "12.3", "s", IMAGES[0], "validated,", "2", "checks", "passed"]
     assert rows[1].split() == ["unchanged", "0.0", "s", IMAGES[1], "linked"]
@@ -111,9 +115,6 @@ def test_it_is_never_higher_than_the_screen(running: int, height: int) -> None:
     assert lines[-1].startswith("0 of 30 images")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.04, "0.0 s"), (59.94, "59.9 s"), (60, "1 min 00 s"), (3599, "59 min 59 s"), (3720, "1 h 02 min")],
-)
-def test_a_time_is_told_for_people(seconds: float, text: str) -> None:
-    assert elapsed(seconds) == text
+def test_a_time_is_told_for_people() -> None:
+    told = {0.04: "0.0 s", 59.94: "59.9 s", 60: "1 min 00 s", 3599: "59 min 59 s", 3720: "1 h 02 min"}
+    assert {seconds: elapsed(seconds) for seconds in told} == told

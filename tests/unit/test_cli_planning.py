@@ -23,38 +23,29 @@ def environment() -> TestEnvironment:
 
 
 def test_a_bake_file_builds_what_a_build_would(tfimg: CliRunner, workspace: Workspace) -> None:
-    ended = tfimg(
-        "bake", "2.15.1-cpu-py3.11", "2.15.1-cpu-py3.9", "--base", "registry", "--repository", "a/b"
-    )
-    assert ended.code == 0, ended.stderr
-    document = ended.json
+    images = ("2.15.1-cpu-py3.11", "2.15.1-cpu-py3.9")
+    document = tfimg("bake", *images, "--base", "registry", "--repository", "a/b").succeeded().json
     inline = document["target"]["2_15_1-cpu-py3_9"].pop("dockerfile-inline")
     assert inline.replace("$${", "${") == tfimg("render", "2.15.1-cpu-py3.9").stdout
     revision = workspace.revision()
     labels = {"tfimg.version": __version__} | (
         {"org.opencontainers.image.revision": revision} if revision else {}
     )
-    name = "org.opencontainers.image.base.name"
     older = OFFICIAL.replace("3.11-slim-bookworm", "3.9-slim-bullseye")
+
+    def target(base: str, *tags: str, **others: str) -> dict[str, object]:
+        named = {"org.opencontainers.image.base.name": base, **labels}
+        common = {"context": "images", "args": {"BASE": base}, "platforms": ["linux/amd64"]}
+        return {**common, "labels": named, "tags": [f"a/b:{tag}" for tag in tags], **others}
+
     both = {"targets": ["2_15_1-cpu-py3_9", "2_15_1-cpu-py3_11"]}
+    dockerfile = "rendered/2.15.1-cpu-py3.11/Dockerfile"
+    newer_tags = ("2.15.1-cpu-py3.11", "2.15.1", "2.15", "2.15-py3.11")
     assert document == {
         "group": {"default": both, "cpu": both, "2_15": both},
         "target": {
-            "2_15_1-cpu-py3_9": {
-                "context": "images",
-                "args": {"BASE": older},
-                "labels": {name: older, **labels},
-                "tags": ["a/b:2.15.1-cpu-py3.9", "a/b:2.15-py3.9"],
-                "platforms": ["linux/amd64"],
-            },
-            "2_15_1-cpu-py3_11": {
-                "context": "images",
-                "dockerfile": "rendered/2.15.1-cpu-py3.11/Dockerfile",
-                "args": {"BASE": OFFICIAL},
-                "labels": {name: OFFICIAL, **labels},
-                "tags": ["a/b:2.15.1-cpu-py3.11", "a/b:2.15.1", "a/b:2.15", "a/b:2.15-py3.11"],
-                "platforms": ["linux/amd64"],
-            },
+            "2_15_1-cpu-py3_9": target(older, "2.15.1-cpu-py3.9", "2.15-py3.9"),
+            "2_15_1-cpu-py3_11": target(OFFICIAL, *newer_tags, dockerfile=dockerfile),
         },
     }
 
@@ -81,25 +72,22 @@ def test_secrets_are_left_out_or_named_and_never_told(tfimg: CliRunner, tmp_path
     (tmp_path / "ca.pem").write_text("certificates\n")
     bake = ["bake", "2.15.1-cpu-py3.11", "--base", "registry"]
     assert "secret" not in tfimg(*bake).stdout
-    ended = tfimg(
-        *bake, "--secrets", SSL_CERT_FILE=str(tmp_path / "ca.pem"), HTTPS_PROXY="http://u:xyzzy@proxy:1"
-    )
+    variables = {"SSL_CERT_FILE": str(tmp_path / "ca.pem"), "HTTPS_PROXY": "http://u:xyzzy@proxy:1"}
+    ended = tfimg(*bake, "--secrets", **variables)
     (target,) = ended.json["target"].values()
     assert target["secret"] == [
         f"id=ca,src={tmp_path}/ca.pem", f"id=netrc,src={tmp_path}/.netrc", "id=network,env=TFIMG_NETWORK_SECRET"
     ]  # fmt: skip
-    assert (
-        "set TFIMG_NETWORK_SECRET to lines `export NAME='value'` of: HTTPS_PROXY, PIP_INDEX_URL"
-        in ended.stderr
-    )
+    told = "set TFIMG_NETWORK_SECRET to lines `export NAME='value'` of: HTTPS_PROXY, PIP_INDEX_URL"
+    assert told in ended.stderr
     assert not [word for word in ("hunter2", "swordfish", "xyzzy") if word in ended.stdout + ended.stderr]
 
 
 def test_a_bake_file_is_written_where_it_is_wanted(tfimg: CliRunner, tmp_path: Path) -> None:
     file = tmp_path / "docker-bake.json"
-    ended = tfimg("bake", "2.15.1", "--base", "registry", "--output", str(file))
-    assert (ended.code, ended.stdout) == (0, "")
+    ended = tfimg("bake", "2.15.1", "--base", "registry", "--output", str(file)).succeeded()
     assert "Left out: 3 images that this version cannot build." in ended.stderr
+    assert ended.stdout == ""
     assert sorted(json.loads(file.read_text())["group"]) == ["2_15", "cpu", "default", "gpu"]
 
 
@@ -107,9 +95,9 @@ def test_a_bake_file_is_written_where_it_is_wanted(tfimg: CliRunner, tmp_path: P
 def test_images_that_cannot_be_built_are_refused_where_there_is_no_other(
     tfimg: CliRunner, command: str
 ) -> None:
-    ended = tfimg(command, "2.15.1-*-arm64")
-    assert ended.code == 8
-    assert "for linux/arm64, and this version of tfimg builds for linux/amd64 only" in ended.stderr
+    assert "for linux/arm64, and this version of tfimg builds for linux/amd64 only" in tfimg(
+        command, "2.15.1-*-arm64"
+    ).refusal(8)
 
 
 def test_a_ci_gets_its_jobs_and_no_engine_is_asked(tfimg: CliRunner, environment: TestEnvironment) -> None:
@@ -127,27 +115,22 @@ def test_a_ci_gets_its_jobs_and_no_engine_is_asked(tfimg: CliRunner, environment
 
 
 def test_shards_of_a_child_pipeline(tfimg: CliRunner) -> None:
-    ended = tfimg("plan", "2.15.1-cpu*", "--format", "gitlab", "--shards", "1")
     images = "2.15.1-cpu-py3.9 2.15.1-cpu-py3.10 2.15.1-cpu-py3.11"
-    assert ended.json == {
-        "shard-1": {
-            "extends": ".tfimg",
-            "variables": {"TFIMG_IMAGES": images},
-            "script": [f"tfimg build {images}"],
-        }
+    script, variables = [f"tfimg build {images}"], {"TFIMG_IMAGES": images}
+    assert tfimg("plan", "2.15.1-cpu*", "--format", "gitlab", "--shards", "1").json == {
+        "shard-1": {"extends": ".tfimg", "variables": variables, "script": script}
     }
 
 
 def test_for_people_a_line_for_each_image(tfimg: CliRunner) -> None:
-    assert tfimg("plan", "2.15.1-cpu*", "--shards", "1").stdout.splitlines() == [
+    plan = ("plan", "2.15.1-cpu*", "--shards", "1")
+    assert tfimg(*plan).stdout.splitlines() == [
         "SHARD    GB   IMAGE",
         "shard-1  2.3  2.15.1-cpu-py3.9",
         "shard-1  2.3  2.15.1-cpu-py3.10",
         "shard-1  2.3  2.15.1-cpu-py3.11",
     ]
-    assert [
-        one["name"] for one in tfimg("plan", "2.15.1-cpu*", "--shards", "1", "--json").json["shards"]
-    ] == ["shard-1"]
+    assert [one["name"] for one in tfimg(*plan, "--json").json["shards"]] == ["shard-1"]
 
 
 @pytest.mark.parametrize(
@@ -160,6 +143,4 @@ def test_for_people_a_line_for_each_image(tfimg: CliRunner) -> None:
     ],
 )
 def test_what_cannot_be_meant_is_refused(argv: list[str], says: str, tfimg: CliRunner) -> None:
-    ended = tfimg(*argv)
-    assert (ended.code, ended.stdout) == (2, "")
-    assert says in ended.stderr
+    assert says in tfimg(*argv).refusal(2)

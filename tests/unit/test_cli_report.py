@@ -16,9 +16,11 @@ from tfimg.validation.forms import json_text, written
 from tfimg.validation.report import Report
 from tfimg.workspace import Workspace
 
+Kept = Callable[[Report], str]
+
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Callable[[Report], str]:
+def kept(tmp_path: Path) -> Kept:
     """Writes a report where `--report` would."""
 
     def write(report: Report) -> str:
@@ -29,9 +31,7 @@ def kept(tmp_path: Path) -> Callable[[Report], str]:
     return write
 
 
-def test_a_report_is_a_line_for_each_check_and_what_it_amounts_to(
-    tfimg: CliRunner, kept: Callable[[Report], str]
-) -> None:
+def test_a_report_is_a_line_for_each_check_and_what_it_amounts_to(tfimg: CliRunner, kept: Kept) -> None:
     ended = tfimg("report", kept(GREEN))
     assert (ended.code, ended.stderr) == (0, "")
     rows, _, fields = ended.stdout.partition("\n\n")
@@ -49,7 +49,7 @@ def test_a_report_is_a_line_for_each_check_and_what_it_amounts_to(
     )
 
 
-def test_a_red_report_says_why_and_whose_fault_it_is(tfimg: CliRunner, kept: Callable[[Report], str]) -> None:
+def test_a_red_report_says_why_and_whose_fault_it_is(tfimg: CliRunner, kept: Kept) -> None:
     ended = tfimg("report", kept(RED))
     assert ended.code == 0  # the report was read; what it says is its own matter
     assert "\x1b" not in ended.stdout
@@ -65,9 +65,7 @@ def test_a_red_report_says_why_and_whose_fault_it_is(tfimg: CliRunner, kept: Cal
         assert told in ended.stdout
 
 
-def test_it_is_written_in_other_forms(
-    tfimg: CliRunner, kept: Callable[[Report], str], tmp_path: Path
-) -> None:
+def test_it_is_written_in_other_forms(tfimg: CliRunner, kept: Kept, tmp_path: Path) -> None:
     names = [str(tmp_path / name) for name in ("again.json", "junit.xml", "Page.HTML")]
     ended = tfimg("report", kept(RED), *[word for name in names for word in ("--report", name)])
     assert (ended.code, ended.stderr) == (0, "".join(f"wrote {name}\n" for name in names))
@@ -78,62 +76,50 @@ def test_it_is_written_in_other_forms(
     assert Path(names[2]).read_text().startswith("<!DOCTYPE html>\n")
 
 
-def test_as_json_it_is_one_line(tfimg: CliRunner, kept: Callable[[Report], str]) -> None:
+def test_as_json_it_is_one_line(tfimg: CliRunner, kept: Kept) -> None:
     ended = tfimg("report", kept(RED), "--json")
-    assert (ended.code, ended.stderr, ended.stdout.count("\n")) == (0, "", 1)
-    assert ended.json == json.loads(json_text(RED))
+    assert (ended.code, ended.stderr, ended.documents) == (0, "", [json.loads(json_text(RED))])
 
 
 @pytest.mark.parametrize("name", ["report.txt", "report", "report.json.gz", ".json"])
-def test_a_name_that_tells_no_form_is_refused(
-    name: str, tfimg: CliRunner, kept: Callable[[Report], str], tmp_path: Path
+def test_a_name_that_tells_no_form_is_refused_before_a_build_too(
+    name: str, tfimg: CliRunner, kept: Kept, tmp_path: Path
 ) -> None:
-    ended = tfimg("report", kept(GREEN), "--report", str(tmp_path / name))
-    assert (ended.code, ended.stdout) == (2, "")
-    assert f"--report {tmp_path}/{name} does not end in .json, .xml or .html" in ended.stderr
+    told = f"--report {tmp_path}/{name} does not end in .json, .xml or .html"
+    assert told in tfimg("report", kept(GREEN), "--report", str(tmp_path / name)).refusal(2)
     assert not (tmp_path / name).exists()
-
-
-def test_before_a_build_too(tfimg: CliRunner) -> None:
-    assert tfimg("build", "--tf", "2.15", "--report", "ok.json", "--report", "report.txt").code == 2
+    assert told in tfimg("build", "--report", "ok.json", "--report", str(tmp_path / name)).refusal(2)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'{"schema": 1, "results": []}', "is a report of schema 1, and this version of tfimg reads 2."),
-        (b"{", "is no validation report:\n  it is not JSON: "),
-        (b"\xff", "is no validation report: it is not UTF-8 at byte 0."),
+        (b'{"schema": 1, "results": []}', " is a report of schema 1, and this version of tfimg reads 2."),
+        (b"\xff", " is no validation report: it is not UTF-8 at byte 0."),
+        (None, ": no such file or directory."),
     ],
-    ids=["schema 1", "half", "binary"],
+    ids=["schema 1", "binary", "missing"],
 )
 def test_what_is_no_report_is_told_by_its_name(
-    content: bytes, message: str, tfimg: CliRunner, tmp_path: Path
+    content: bytes | None, message: str, tfimg: CliRunner, tmp_path: Path
 ) -> None:
     file = tmp_path / "kept.json"
-    file.write_bytes(content)
+    if content is not None:
+        file.write_bytes(content)
     ended = tfimg("report", str(file), "--report", str(tmp_path / "page.html"))
-    assert (ended.code, ended.stdout) == (9, "")
-    assert f"{file} {message}" in ended.stderr
+    assert f"{file}{message}" in ended.refusal(9)
     assert not (tmp_path / "page.html").exists()
 
 
-def test_a_file_that_is_not_there_is_told(tfimg: CliRunner, tmp_path: Path) -> None:
-    ended = tfimg("report", str(tmp_path / "none.json"))
-    assert (ended.code, ended.stdout) == (9, "")
-    assert f"{tmp_path}/none.json: no such file or directory." in ended.stderr
-
-
-def test_the_schema_is_the_committed_one(tfimg: CliRunner, workspace: Workspace) -> None:
+def test_the_schemas_are_the_committed_ones(tfimg: CliRunner, workspace: Workspace) -> None:
     assert tfimg("schema", "report") == CliResult(0, workspace.report_schema.read_text(), "")
-    assert tfimg("schema", "matrix") == tfimg("schema")
+    assert tfimg("schema") == CliResult(0, workspace.schema.read_text(), "") == tfimg("schema", "matrix")
 
 
 def test_build_validate_and_report_take_several_files() -> None:
     parser = build_parser()
+    files = ["a.json", "b.xml"]
     for command in (["build"], ["validate", "image"], ["report", "kept.json"]):
         assert parser.parse_args(command).report == []
-        assert parser.parse_args([*command, "--report", "a.json", "--report", "b.xml"]).report == [
-            "a.json",
-            "b.xml",
-        ]
+        several = (word for file in files for word in ("--report", file))
+        assert parser.parse_args([*command, *several]).report == files

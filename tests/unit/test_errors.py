@@ -30,21 +30,17 @@ def test_a_code_is_one_that_a_shell_can_see_and_that_means_a_failure() -> None:
     assert all(0 < member.exit_code < 256 for member in family())
 
 
-@pytest.mark.parametrize("member", family())
-def test_each_member_says_what_it_is_about(member: type[TfimgError]) -> None:
-    assert "__doc__" in vars(member)
-    assert re.fullmatch(r".+\.", first_line(member))
+def test_each_member_says_what_it_is_about() -> None:
+    silent = [
+        one for one in family() if "__doc__" not in vars(one) or not re.fullmatch(r".+\.", first_line(one))
+    ]
+    assert silent == []
 
 
 def test_the_readme_lists_every_code_in_the_words_of_the_program() -> None:
     told = re.findall(r"^\|\s*(\d+)\s*\|\s*(.+?)\s*\|$", README.read_text(), re.MULTILINE)
     table = {int(code): words for code, words in told if int(code) != 0}
     assert table == {member.exit_code: first_line(member).removesuffix(".") for member in family()}
-
-
-def test_a_message_is_what_happened_and_what_to_do_in_one_paragraph() -> None:
-    error = UsageError("It is wrong.", next_step="Correct it.")
-    assert (str(error), error.next_step) == ("It is wrong. Correct it.", "Correct it.")
 
 
 @pytest.mark.parametrize(
@@ -58,8 +54,9 @@ def test_a_message_is_what_happened_and_what_to_do_in_one_paragraph() -> None:
         ("What is wrong:\n  one\n", "What is wrong:\n  one\nCorrect it."),
     ],
 )
-def test_what_happened_ends_before_the_advice_begins(what: str, message: str) -> None:
-    assert str(UsageError(what, next_step="Correct it.")) == message
+def test_a_message_is_what_happened_and_then_what_to_do(what: str, message: str) -> None:
+    error = UsageError(what, next_step="Correct it.")
+    assert (str(error), error.next_step) == (message, "Correct it.")
 
 
 def test_a_message_without_advice_does_not_end_in_a_blank() -> None:

@@ -54,18 +54,15 @@ def test_everything_is_shown_where_the_device_is(
     assert shown(identifier, host, hands, "linked") == Aim(level="linked")
 
 
+OLD = with_gpus(T4, driver="470.57.02")
+
+
 @pytest.mark.parametrize(
     ("identifier", "host", "hands", "lack", "why"),
     [
         (GPU, plain(), NVIDIA, NoAccelerator, "this machine has none"),
         (GPU, with_gpus(), toolkit(), NoToolkit, "cannot hand a GPU to a container"),
-        (
-            GPU,
-            with_gpus(T4, driver="470.57.02"),
-            NVIDIA,
-            UnavailableDriver,
-            "needs NVIDIA driver 525.60.13 or newer",
-        ),
+        (GPU, OLD, NVIDIA, UnavailableDriver, "needs NVIDIA driver 525.60.13 or newer"),
         (TPU, plain(), toolkit(), NoAccelerator, "neither /dev/accel0 nor /dev/vfio/0"),
     ],
     ids=["no GPU", "no toolkit", "old driver", "no TPU"],

@@ -60,19 +60,15 @@ def test_every_machine_has_all_its_files_within_the_limit_of_its_cloud() -> None
     assert packed == {False, True}
 
 
-def test_the_settings_say_exactly_what_was_asked() -> None:
+def test_the_settings_say_exactly_what_was_asked_and_nothing_more_to_the_shell() -> None:
     asked = machine(program=AWKWARD, require="validated,driver>=535", device="gpu", driver="525.60.13")
     found = read_back(asked)
     assert tuple(shlex.split(found["PROGRAM"])) == AWKWARD
     assert (found["REQUIRE"], found["DRIVER_FLOOR"]) == ("validated,driver>=535", "525.60.13")
     assert (found["JUPYTER"], found["INSTALL_DRIVER"], found["IDLE_SECONDS"]) == ("no", "no", "")
-
-
-def test_no_value_is_more_than_a_value_to_the_shell() -> None:
-    found = read_back(machine(image="host/a:$(reboot)", require="`reboot`; reboot", tfimg="x'; reboot; '"))
-    assert (found["IMAGE"], found["REQUIRE"], found["TFIMG"]) == (
-        "host/a:$(reboot)", "`reboot`; reboot", "x'; reboot; '",
-    )  # fmt: skip
+    values = {"image": "host/a:$(reboot)", "require": "`reboot`; reboot", "tfimg": "x'; reboot; '"}
+    found = read_back(machine(**values))
+    assert {name: found[name.upper()] for name in values} == values
 
 
 def test_a_machine_gets_what_it_needs_and_no_more() -> None:
@@ -94,42 +90,39 @@ def test_timers_are_started_before_what_may_take_long() -> None:
     assert enable < start == len(commands) - 1
 
 
+def unit(name: str, **changes: Any) -> str:
+    """A systemd unit of a machine."""
+    texts = {file.path: file.text for file in machine_files(machine(**changes))}
+    return texts[f"/etc/systemd/system/{name}"]
+
+
 @pytest.mark.parametrize(("seconds", "interval"), [(28800, 60), (300, 60), (100, 20), (3, 1)])
 def test_a_use_is_looked_for_several_times_before_a_machine_is_idle(seconds: int, interval: int) -> None:
-    texts = {file.path: file.text for file in machine_files(machine(idle_seconds=seconds))}
-    assert f"OnUnitActiveSec={interval}\n" in texts["/etc/systemd/system/tfimg-idle.timer"]
+    assert f"OnUnitActiveSec={interval}\n" in unit("tfimg-idle.timer", idle_seconds=seconds)
 
 
 def test_a_server_is_started_again_whenever_it_ends_and_a_command_only_when_it_fails() -> None:
-    def unit(program: tuple[str, ...] | None) -> str:
-        return {file.path: file.text for file in machine_files(machine(program=program))}[
-            "/etc/systemd/system/tfimg.service"
-        ]
-
-    assert "Restart=always\n" in unit(None)
-    assert "Restart=on-failure\n" in unit(("true",))
+    assert "Restart=always\n" in unit("tfimg.service", program=None)
+    assert "Restart=on-failure\n" in unit("tfimg.service", program=("true",))
 
 
-def test_packing_is_told_and_leaves_settings_and_key_to_be_read() -> None:
-    made = user_data(machine(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True))
+def test_packing_is_told_and_leaves_settings_and_key_to_be_read_and_gives_the_same_bytes_again() -> None:
+    order = machine(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True)
+    made = user_data(order)
     assert made.packed
     assert "The steps are packed" in made.text
     readable = [entry["path"] for entry in parsed(made)["write_files"] if "encoding" not in entry]
     assert readable == ["/etc/tfimg/settings", "/etc/tfimg/tfimg.pub"]
     assert KEY in written(made)["/etc/tfimg/tfimg.pub"]
-
-
-def test_the_same_order_gives_the_same_bytes() -> None:
-    order = machine(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True)
-    assert user_data(order) == user_data(order)
+    assert user_data(order) == made
 
 
 def test_what_is_too_large_is_refused_with_both_sizes() -> None:
-    with pytest.raises(
-        UsageError, match=r"takes \d{5} bytes, packed, and AWS takes 16384\. Shorten --command"
-    ):
-        user_data(machine(program=("echo", "x" * 16000)))
-    assert not user_data(machine(program=("echo", "x" * 16000), cloud=CLOUDS["gcp"])).packed
+    program = ("echo", "x" * 16000)
+    told = r"takes \d{5} bytes, packed, and AWS takes 16384\. Shorten --command"
+    with pytest.raises(UsageError, match=told):
+        user_data(machine(program=program))
+    assert not user_data(machine(program=program, cloud=CLOUDS["gcp"])).packed
 
 
 @pytest.mark.parametrize("name", ["aws", "azure", "aliyun"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.cli import CliRunner
+from support.cli import CliRunner, assert_refused
 from support.environment import TestEnvironment
 from support.hosts import B200, H100, PLAIN, T4, plain, with_gpus
 from support.memory_engine import FakeEngine, capabilities, stored_image, toolkit
@@ -118,15 +118,9 @@ def test_a_matrix_without_gpus_asks_nothing_of_one(found: Examine) -> None:
 
 
 def test_credentials_are_not_shown(found: Examine) -> None:
-    network = replace(
-        NETWORK,
-        variables={
-            "HTTPS_PROXY": "http://me:secret@proxy:3128",
-            "UV_DEFAULT_INDEX": "https://a:b@index/simple",
-        },
-        left_out=("extra index file://me:secret@/wheels: it is on this machine's disk",),
-    )
-    finding = found(network=network)["network"]
+    variables = {"HTTPS_PROXY": "http://me:secret@proxy:3128", "UV_DEFAULT_INDEX": "https://a:b@index/simple"}
+    left_out = ("extra index file://me:secret@/wheels: it is on this machine's disk",)
+    finding = found(network=replace(NETWORK, variables=variables, left_out=left_out))["network"]
     assert "proxy http://proxy:3128, index https://index/simple" in finding.found
     assert "secret" not in finding.found
 
@@ -143,13 +137,10 @@ def doctor(tfimg: CliRunner, engine: FakeEngine) -> CliRunner:
 
 
 def test_doctor_shows_a_line_for_what_is_well_and_the_next_step_for_what_is_not(doctor: CliRunner) -> None:
-    ended = doctor()
-    assert ended.code == 0
-    assert "ok       processor  linux/amd64 with AVX\n" in ended.stdout
+    assert "ok       processor  linux/amd64 with AVX\n" in doctor().succeeded().stdout
     ended = doctor(GPU)
-    assert ended.code == 54
-    line = f"problem  gpu        {GPU} computes on NVIDIA GPUs, and this machine has none"
-    assert line in ended.stdout
+    told = f"problem  gpu        {GPU} computes on NVIDIA GPUs, and this machine has none"
+    assert (ended.code, told in ended.stdout) == (54, True)
     assert "next: Use a machine with one." in ended.stdout
     assert ended.stderr.startswith(f"tfimg: This machine cannot run {GPU} yet; in the way: gpu, toolkit.")
 
@@ -166,11 +157,8 @@ def test_doctor_reads_an_image_in_the_engine(doctor: CliRunner, engine: FakeEngi
     engine.names = {"mine": stored_image(identifier=CPU), "foreign": stored_image()}
     assert doctor("mine").code == 0
     assert doctor("foreign").code == 53
-    ended = doctor("nothing")
-    assert (ended.code, ended.stderr) == (
-        2,
-        "tfimg: nothing is neither an identifier of the matrix nor an image in the engine. `tfimg list` shows all "
-        "identifiers.\n",
+    assert doctor("nothing").refusal(2) == (
+        "nothing is neither an identifier of the matrix nor an image in the engine. `tfimg list` shows all identifiers."
     )
 
 
@@ -178,19 +166,17 @@ def test_doctor_without_an_engine(doctor: CliRunner, environment: TestEnvironmen
     environment.docker = EngineUnavailable("No container engine answers.", next_step="Start Docker.")
     ended = doctor()
     assert (ended.code, "next: Start Docker." in ended.stdout) == (54, True)
-    ended = doctor("name/of:image")
-    assert (ended.code, "in the way: engine." in ended.stderr) == (54, True)
-    ended = doctor("name/of:image", "--as", GPU)
-    assert (ended.code, f"cannot run {GPU} yet; in the way: engine, gpu." in ended.stderr) == (54, True)
+    assert_refused(doctor("name/of:image"), code=54, says=r"in the way: engine\.")
+    claimed = doctor("name/of:image", "--as", GPU)
+    assert_refused(claimed, code=54, says=f"cannot run {GPU} yet; in the way: engine, gpu")
     assert doctor("name/of:image", "--as", "bogus").code == 4
 
 
 @pytest.mark.parametrize("image", [[], [CPU]], ids=["no image", "an identifier"])
 def test_doctor_refuses_a_claim_about_no_image_in_the_engine(image: list[str], doctor: CliRunner) -> None:
-    ended = doctor(*image, "--as", GPU)
     told = f"{CPU} is an identifier" if image else "no image is named"
-    assert ended.code == 2
-    assert ended.stderr.startswith(f"tfimg: --as {GPU} says what an image in the engine is, and {told}.")
+    message = doctor(*image, "--as", GPU).refusal(2)
+    assert message.startswith(f"--as {GPU} says what an image in the engine is, and {told}.")
 
 
 def test_findings_are_folded_where_there_is_room(

@@ -105,20 +105,21 @@ def test_what_tells_no_gpu_is_refused_with_its_own_sentence(name: str) -> None:
     assert (type(caught.value), str(caught.value)) == (kind, message)
 
 
+NO_DRIVER = "nvidia-smi's output does not tell the version of the driver."
+NO_NAME = "nvidia-smi's output has a GPU without a readable name."
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name, driver_version\nT4, [N/A]\n", "nvidia-smi's output does not tell the version of the driver."),
-        ("name, driver_version\n, 535.1\n", "nvidia-smi's output has a GPU without a readable name."),
-        (
-            "name, driver_version\nT4\x1b[2J, 535.1\n",
-            "nvidia-smi's output has a GPU without a readable name.",
-        ),
+        ("name, driver_version\nT4, [N/A]\n", NO_DRIVER),
+        ("name, driver_version\n, 535.1\n", NO_NAME),
+        ("name, driver_version\nT4\x1b[2J, 535.1\n", NO_NAME),
         (
             "name, driver_version\n",
             "This is not output of nvidia-smi: it begins with 'name, driver_version'.",
         ),
-        ("<nvidia_smi_log></nvidia_smi_log>", "nvidia-smi's output does not tell the version of the driver."),
+        ("<nvidia_smi_log></nvidia_smi_log>", NO_DRIVER),
     ],
 )
 def test_what_is_half_there_is_refused(text: str, message: str) -> None:
@@ -168,13 +169,29 @@ def read_or_refused(text: str) -> None:
 # Asking
 
 
-def failing(said: str, unless: str = "compute_cap") -> Callable[[Sequence[str]], str]:
+Run = Callable[[Sequence[str]], str]
+
+
+def failing(said: str, unless: str = "compute_cap") -> Run:
     def run(argv: Sequence[str]) -> str:
         if unless not in argv[1]:
             return "name, driver_version, memory.total [MiB]\nTesla T4, 470.256.02, 15109 MiB\n"
         raise CommandFailed(Completed(argv=tuple(argv), returncode=2, stdout=said, stderr=""))
 
     return run
+
+
+def raising(error: OSError) -> Run:
+    def run(_: Sequence[str]) -> str:
+        raise error
+
+    return run
+
+
+def refusal(run: Run) -> str:
+    with pytest.raises(NoAccelerator) as caught:
+        ask(run)
+    return str(caught.value)
 
 
 def test_it_is_asked_for_the_capability_where_it_knows_the_word() -> None:
@@ -195,56 +212,34 @@ def test_an_old_one_is_asked_again_without() -> None:
     assert ask(run) == answer("470.256.02", None, [("Tesla T4", None, 15109)])
 
 
-def test_one_that_knows_no_such_word_in_either_question() -> None:
-    with pytest.raises(NoAccelerator, match=r"^This is not output of nvidia-smi: it begins with 'Field "):
-        ask(failing('Field "compute_cap" is not a valid field to query.', unless=""))
+@pytest.mark.parametrize("said", ['Field "compute_cap" is not a valid field to query.', "Segmentation fault"])
+def test_what_it_says_and_nobody_understands(said: str) -> None:
+    told = f"This is not output of nvidia-smi: it begins with '{said}'. {HELP}"
+    assert refusal(failing(said, unless="")) == told
+
+
+@pytest.mark.parametrize("name", [name for name, (kind, _) in REFUSED.items() if kind is NoAccelerator])
+def test_its_own_sentence_is_told_when_it_fails(name: str) -> None:
+    assert refusal(failing((FOLDER / name).read_text(), unless="")) == REFUSED[name][1]
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, (kind, _) in REFUSED.items() if kind is NoAccelerator], ids=str
+    ("error", "why"),
+    [
+        (FileNotFoundError(2, "No such file or directory"), "is not installed"),
+        (PermissionError(13, "Permission denied"), "cannot be started: Permission denied"),
+    ],
+    ids=["missing", "forbidden"],
 )
-def test_its_own_sentence_is_told_when_it_fails(name: str) -> None:
-    with pytest.raises(NoAccelerator) as caught:
-        ask(failing((FOLDER / name).read_text(), unless=""))
-    assert str(caught.value) == REFUSED[name][1]
-
-
-def test_what_it_says_and_nobody_understands() -> None:
-    with pytest.raises(NoAccelerator) as caught:
-        ask(failing("Segmentation fault", unless=""))
-    assert (
-        str(caught.value) == f"This is not output of nvidia-smi: it begins with 'Segmentation fault'. {HELP}"
-    )
-
-
-def test_a_machine_without_it() -> None:
-    def run(_: Sequence[str]) -> str:
-        raise FileNotFoundError(2, "No such file or directory")
-
-    with pytest.raises(NoAccelerator) as caught:
-        ask(run)
-    assert str(caught.value) == f"`nvidia-smi`, which comes with NVIDIA's driver, is not installed. {HELP}"
-
-
-def test_one_that_may_not_be_started() -> None:
-    def run(_: Sequence[str]) -> str:
-        raise PermissionError(13, "Permission denied")
-
-    with pytest.raises(NoAccelerator) as caught:
-        ask(run)
-    assert (
-        str(caught.value)
-        == f"`nvidia-smi`, which comes with NVIDIA's driver, cannot be started: Permission denied. {HELP}"
-    )
+def test_a_machine_without_one_that_starts(error: OSError, why: str) -> None:
+    assert refusal(raising(error)) == f"`nvidia-smi`, which comes with NVIDIA's driver, {why}. {HELP}"
 
 
 def test_one_that_hangs(tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o755)
-    with pytest.raises(NoAccelerator) as caught:
-        ask(lambda argv: run([str(program), *argv[1:]], timeout=0.1).stdout)
-    assert str(caught.value) == (
+    assert refusal(lambda argv: run([str(program), *argv[1:]], timeout=0.1).stdout) == (
         f"`{program}` did not end within 0.1 seconds. Look what `dmesg` says of the driver (NVRM, Xid), and reboot: a "
         "GPU that fell off the bus hangs it."
     )

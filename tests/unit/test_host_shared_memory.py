@@ -38,19 +38,17 @@ def shm(
     return found
 
 
-@pytest.mark.parametrize("identifier", [CPU, GPU, TPU])
-def test_the_users_shm_size_replaces_the_devices(identifier: str, shm: Callable[..., list[str]]) -> None:
+@pytest.mark.parametrize(("identifier", "size"), [(CPU, []), (GPU, ["1g"]), (TPU, ["16g"])])
+def test_the_users_shm_size_replaces_the_devices(
+    identifier: str, size: list[str], shm: Callable[..., list[str]]
+) -> None:
+    assert shm(identifier) == size
     assert shm(identifier, shm_size="3g") == ["3g"]
 
 
 def test_the_users_shm_size_counts_without_the_gpu_too(shm: Callable[..., list[str]]) -> None:
-    assert shm(GPU, shm_size="3g", no_gpu=True) == ["3g"]
     assert shm(GPU, no_gpu=True) == []
-
-
-@pytest.mark.parametrize(("identifier", "size"), [(CPU, []), (GPU, ["1g"]), (TPU, ["16g"])])
-def test_each_device_has_a_default(identifier: str, size: list[str], shm: Callable[..., list[str]]) -> None:
-    assert shm(identifier) == size
+    assert shm(GPU, shm_size="3g", no_gpu=True) == ["3g"]
 
 
 def test_the_command_passes_shm_size_on(tfimg: CliRunner, environment: TestEnvironment) -> None:

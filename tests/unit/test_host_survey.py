@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,15 @@ def write(root: Path, path: str, text: str = "", mode: int = 0o644) -> None:
     file.chmod(mode)
 
 
-def look(root: Path, *, machine: str = "x86_64", may: bool = True, host: str = "unix:///run/e.sock") -> Host:
-    return survey(root=root, machine=machine, ask_smi=no_smi, may_use=lambda _: may, docker_host=host)
+def look(root: Path, **given: Any) -> Host:
+    """Survey a machine of which nothing but its folder is real."""
+    asked = {
+        "machine": "x86_64",
+        "ask_smi": no_smi,
+        "may_use": lambda _: True,
+        "docker_host": "unix:///run/e.sock",
+    }
+    return survey(root=root, **{**asked, **given})
 
 
 def test_an_empty_machine_has_nothing(tmp_path: Path) -> None:
@@ -44,10 +52,8 @@ def test_avx_is_a_word_among_the_flags(tmp_path: Path) -> None:
 
 
 def test_a_processor_that_no_wheel_is_for_keeps_the_kernel_s_name(tmp_path: Path) -> None:
-    assert [look(tmp_path, machine=name).platform for name in ("aarch64", "ppc64le")] == [
-        "linux/arm64",
-        "ppc64le",
-    ]
+    found = [look(tmp_path, machine=name).platform for name in ("aarch64", "ppc64le")]
+    assert found == ["linux/arm64", "ppc64le"]
 
 
 def test_memory_is_in_bytes(tmp_path: Path) -> None:
@@ -69,12 +75,9 @@ def test_gpus_are_nvidia_s_display_devices(tmp_path: Path) -> None:
 
 
 def test_a_loaded_driver_and_what_nvidia_smi_says(tmp_path: Path) -> None:
-    write(
-        tmp_path, "proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15\n"
-    )
-    found = survey(
-        root=tmp_path, machine="x86_64", ask_smi=lambda: SMI, may_use=lambda _: True, docker_host="unix:///x"
-    )
+    version = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15\n"
+    write(tmp_path, "proc/driver/nvidia/version", version)
+    found = look(tmp_path, ask_smi=lambda: SMI)
     assert (found.module, found.smi) == (True, SMI)
 
 
@@ -115,5 +118,5 @@ def test_the_hook_is_the_toolkit_s(tmp_path: Path) -> None:
 def test_a_socket_is_open_closed_or_absent(tmp_path: Path) -> None:
     write(tmp_path, "run/e.sock")
     assert look(tmp_path).socket == "open"
-    assert look(tmp_path, may=False).socket == "closed"
-    assert look(tmp_path, host="tcp://engine.example:2376").socket == "absent"
+    assert look(tmp_path, may_use=lambda _: False).socket == "closed"
+    assert look(tmp_path, docker_host="tcp://engine.example:2376").socket == "absent"

@@ -46,26 +46,17 @@ def ask(matrix: Matrix, specs: Sequence[ImageSpec]) -> Ask:
     return asked
 
 
-@pytest.mark.parametrize(
-    ("file", "image"),
-    [
-        ("t4-470.txt", OF_CUDA_11),
-        ("v100-470.txt", OF_CUDA_11),
-        ("k80-470-no-units.csv", OF_CUDA_11),
-        ("t4-535.txt", LATEST),
-        ("a100-525.txt", LATEST),
-        ("a10g-535.txt", LATEST),
-        ("l4-550.txt", LATEST),
-        ("rtx4090-550.xml", LATEST),
-        ("rtx4090-560.txt", LATEST),
-        ("rtx3090-twice-550.txt", LATEST),
-        ("h100-535.txt", LATEST),
-        ("h100-570.csv", LATEST),
-        ("h100-mig-570.txt", LATEST),
-        ("unnamed-580.csv", LATEST),
-        ("v100-and-a100-535.xml", LATEST),
+RUNS = {
+    OF_CUDA_11: ["t4-470.txt", "v100-470.txt", "k80-470-no-units.csv"],
+    LATEST: [
+        *("t4-535.txt", "a100-525.txt", "a10g-535.txt", "l4-550.txt", "rtx4090-550.xml", "rtx4090-560.txt"),
+        *("rtx3090-twice-550.txt", "h100-535.txt", "h100-570.csv", "h100-mig-570.txt", "unnamed-580.csv"),
+        "v100-and-a100-535.xml",
     ],
-)
+}
+
+
+@pytest.mark.parametrize(("image", "file"), [(image, file) for image in RUNS for file in RUNS[image]])
 def test_the_newest_image_that_the_host_runs(file: str, image: str, ask: Ask) -> None:
     found = ask(file)
     assert found.spec.identifier == image
@@ -115,23 +106,23 @@ def test_a_driver_and_a_gpu_that_are_named_stand_for_the_host_s(ask: Ask) -> Non
 # Names
 
 
-@pytest.mark.parametrize(
-    ("name", "told", "asked"),
-    [
-        ("Tesla T4", None, "T4"),
-        ("NVIDIA GH200 480GB", "sm_90", "GH200"),
-        ("NVIDIA GeForce GTX 1080 Ti", None, "GTX 1080 Ti"),
-        ("NVIDIA A100-SXM...", None, "A100"),
-        ("NVIDIA RTX 6000 Ada Gene...", None, "RTX 6000 Ada"),
-        ("GeForce RTX 208...", None, "sm_75"),
-        ("NVIDIA GeForce ...", None, None),
-        ("NVIDIA T400 4GB", "sm_75", "sm_75"),
-        ("NVIDIA Graphics Device", "sm_89", "sm_89"),
-        ("NVIDIA T4", "sm_90", "sm_90"),
-    ],
-)
-def test_what_the_matrix_is_asked_for(name: str, told: str | None, asked: str | None, matrix: Matrix) -> None:
-    assert known_as(matrix, Gpu(name=name, capability=told, memory_mib=None)) == asked
+NAMES: dict[tuple[str, str | None], str | None] = {
+    ("Tesla T4", None): "T4",
+    ("NVIDIA GH200 480GB", "sm_90"): "GH200",
+    ("NVIDIA GeForce GTX 1080 Ti", None): "GTX 1080 Ti",
+    ("NVIDIA A100-SXM...", None): "A100",
+    ("NVIDIA RTX 6000 Ada Gene...", None): "RTX 6000 Ada",
+    ("GeForce RTX 208...", None): "sm_75",
+    ("NVIDIA GeForce ...", None): None,
+    ("NVIDIA T400 4GB", "sm_75"): "sm_75",
+    ("NVIDIA Graphics Device", "sm_89"): "sm_89",
+    ("NVIDIA T4", "sm_90"): "sm_90",
+}
+
+
+def test_what_the_matrix_is_asked_for(matrix: Matrix) -> None:
+    gpus = {known: Gpu(name=known[0], capability=known[1], memory_mib=None) for known in NAMES}
+    assert {known: known_as(matrix, gpu) for known, gpu in gpus.items()} == NAMES
 
 
 def test_a_capability_that_the_driver_tells_counts_more_than_a_name(matrix: Matrix) -> None:
@@ -193,21 +184,13 @@ def test_gpus_that_all_fail_are_told_as_one(ask: Ask) -> None:
 
 
 def test_a_request_that_one_gpu_cannot_meet(ask: Ask) -> None:
-    with pytest.raises(UnavailableGpu) as caught:
-        ask(smi("Tesla M40", "NVIDIA L4", driver="550.54.15"), tensorflow=">=2.17")
-    assert str(caught.value).split(": ")[0] == (
-        "No image meets the request on every GPU of this host (Tesla M40 (sm_52), NVIDIA L4 (sm_89)); Tesla M40 "
-        "(sm_52) is the odd one out"
-    )
-
-
-def test_several_gpus_that_stand_in_the_way(ask: Ask) -> None:
-    with pytest.raises(UnavailableGpu) as caught:
-        ask(smi("Tesla M40", "NVIDIA L4", "NVIDIA B200", driver="550.54.15"), tensorflow=">=2.17")
-    assert str(caught.value) == (
-        "No image meets the request on every GPU of this host (Tesla M40 (sm_52), NVIDIA L4 (sm_89), NVIDIA B200 "
-        "(sm_100)). `tfimg which --gpu NAME` answers for one of them."
-    )
+    names = ("Tesla M40", "NVIDIA L4", "NVIDIA B200")
+    told = r"^No image meets the request on every GPU of this host \(Tesla M40 \(sm_52\), NVIDIA L4 \(sm_89\)"
+    with pytest.raises(UnavailableGpu, match=rf"{told}\); Tesla M40 \(sm_52\) is the odd one out: "):
+        ask(smi(*names[:2], driver="550.54.15"), tensorflow=">=2.17")
+    last = r", NVIDIA B200 \(sm_100\)\)\. `tfimg which --gpu NAME` answers for one of them\.$"
+    with pytest.raises(UnavailableGpu, match=told + last):
+        ask(smi(*names, driver="550.54.15"), tensorflow=">=2.17")
 
 
 # Nothing fits
@@ -231,14 +214,11 @@ def test_a_refusal_names_the_nearest_that_works_and_has_the_minors_for_programs(
     assert minors[6] == {"minor": "2.15", "image": None, "why": "needs driver 525.60.13 or newer for sm_75"}
 
 
-@pytest.mark.parametrize(
-    ("file", "code"),
-    [("rtx5090-580.txt", 47), ("b200-570.csv", 47), ("b200-610.txt", 47), ("gb10-580.csv", 47)],
-)
-def test_nothing_runs_on_blackwell(file: str, code: int, ask: Ask) -> None:
+@pytest.mark.parametrize("file", ["rtx5090-580.txt", "b200-570.csv", "b200-610.txt", "gb10-580.csv"])
+def test_nothing_runs_on_blackwell(file: str, ask: Ask) -> None:
     with pytest.raises(ResolutionError, match=r"no wheel up to 2\.21 runs on Blackwell") as caught:
         ask(file)
-    assert caught.value.exit_code == code
+    assert caught.value.exit_code == 47
 
 
 def test_a_gpu_beside_an_arm_processor_has_no_image(ask: Ask) -> None:
@@ -254,35 +234,26 @@ def command(tfimg: CliRunner) -> CliRunner:
     return replace(tfimg, prefix=("which",))
 
 
-def test_the_machine_itself_is_asked(command: CliRunner, environment: TestEnvironment) -> None:
+def test_the_machine_itself_is_asked_unless_another_is_named_whole(
+    command: CliRunner, environment: TestEnvironment
+) -> None:
+    named = command("--gpu", "T4", "--driver", "470.256.02").succeeded()
+    assert named.lines[:2] == ["gpu T4 (sm_75)", "driver 470.256.02"]
     environment.host = with_gpus(driver="470.256.02")
-    ended = command()
-    assert ended.code == 0
-    lines = ended.stdout.splitlines()
-    assert lines[:4] == [
-        "gpu     Tesla T4 (sm_75)",
-        "driver  470.256.02",
-        f"image   {OF_CUDA_11}",
-        f"tags    tfimg/tensorflow:{OF_CUDA_11}",
-    ]
-    assert f"run     tfimg run tfimg/tensorflow:{OF_CUDA_11}" in lines
-    assert "build   tfimg build --tf 2.14.1 --python 3.11 --device gpu" in lines
-    assert lines[-12:-10] == [
-        "2.21        no   needs driver 525.60.13 or newer for sm_75",
-        "2.20        no   needs driver 525.60.13 or newer for sm_75",
-    ]
-    assert lines[-1] == "2.10        yes  code for the GPU"
+    lines = command().succeeded().lines
+    assert lines[:3] == ["gpu Tesla T4 (sm_75)", "driver 470.256.02", f"image {OF_CUDA_11}"]
+    assert lines[3] == f"tags tfimg/tensorflow:{OF_CUDA_11}"
+    assert f"run tfimg run tfimg/tensorflow:{OF_CUDA_11}" in lines
+    assert "build tfimg build --tf 2.14.1 --python 3.11 --device gpu" in lines
+    old = "no needs driver 525.60.13 or newer for sm_75"
+    assert (lines[-12:-10], lines[-1]) == ([f"2.21 {old}", f"2.20 {old}"], "2.10 yes code for the GPU")
 
 
 def test_a_program_gets_everything_in_one_document(command: CliRunner) -> None:
-    ended = command("--nvidia-smi", str(FOLDER / "rtx3090-twice-550.txt"), "--tf", "2.15", "--json")
-    assert ended.code == 0
-    found = ended.json
-    assert found["host"] == {
-        "driver": "550.120",
-        "cuda": "12.4",
-        "gpus": [{"name": "NVIDIA GeForce RTX 3090", "count": 2, "asked": "RTX 3090", "capability": "sm_86"}],
-    }
+    file = str(FOLDER / "rtx3090-twice-550.txt")
+    found = command("--nvidia-smi", file, "--tf", "2.15", "--json").succeeded().json
+    gpu = {"name": "NVIDIA GeForce RTX 3090", "count": 2, "asked": "RTX 3090", "capability": "sm_86"}
+    assert found["host"] == {"driver": "550.120", "cuda": "12.4", "gpus": [gpu]}
     assert found["identifier"] == "2.15.1-cuda12.2-py3.11"
     assert (found["level"], found["notes"], len(found["minors"])) == ("linked", [], 12)
     assert found["run"] == "tfimg run tfimg/tensorflow:2.15.1-cuda12.2-py3.11"
@@ -290,25 +261,18 @@ def test_a_program_gets_everything_in_one_document(command: CliRunner) -> None:
 
 def test_output_comes_through_a_pipe(monkeypatch: pytest.MonkeyPatch, command: CliRunner) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((FOLDER / "l4-550.txt").read_bytes())))
-    ended = command("--nvidia-smi", "-")
-    assert ended.code == 0
-    assert ended.stdout.startswith("gpu     NVIDIA L4 (sm_89)\n")
+    assert command("--nvidia-smi", "-").stdout.startswith("gpu     NVIDIA L4 (sm_89)\n")
 
 
-def test_output_that_powershell_recorded(tmp_path: Path, command: CliRunner) -> None:
+def test_output_that_powershell_recorded_is_read_and_bytes_that_are_no_text_are_not(
+    tmp_path: Path, command: CliRunner
+) -> None:
     file = tmp_path / "smi.txt"
     file.write_text((FOLDER / "l4-550.txt").read_text(), encoding="utf-16")
-    ended = command("--nvidia-smi", str(file))
-    assert ended.code == 0
-    assert ended.stdout.startswith("gpu     NVIDIA L4 (sm_89)\n")
-
-
-def test_bytes_that_are_no_text(tmp_path: Path, command: CliRunner) -> None:
-    file = tmp_path / "smi.txt"
+    assert command("--nvidia-smi", str(file)).succeeded().stdout.startswith("gpu     NVIDIA L4 (sm_89)\n")
     file.write_bytes(b"\x7fELF\x02\xff\xfe\n")
-    ended = command("--nvidia-smi", str(file))
-    assert ended.code == 2
-    assert ended.stderr.startswith("tfimg: This is not output of nvidia-smi: it begins with '\\x7fELF")
+    told = command("--nvidia-smi", str(file)).refusal(2)
+    assert told.startswith("This is not output of nvidia-smi: it begins with '\\x7fELF")
 
 
 @pytest.mark.parametrize(
@@ -317,24 +281,14 @@ def test_bytes_that_are_no_text(tmp_path: Path, command: CliRunner) -> None:
     ids=["no name", "no end"],
 )
 def test_a_file_that_can_be_none_of_nvidia_smi_s(file: str, why: str, command: CliRunner) -> None:
-    ended = command("--nvidia-smi", file)
-    assert ended.code == 2
-    assert ended.stderr.startswith(f"tfimg: {why}")
-
-
-def test_a_machine_that_is_named_whole_is_not_asked(command: CliRunner) -> None:
-    ended = command("--gpu", "T4", "--driver", "470.256.02")
-    assert ended.code == 0
-    assert ended.stdout.startswith("gpu     T4 (sm_75)\ndriver  470.256.02\n")
+    assert command("--nvidia-smi", file).refusal(2).startswith(why)
 
 
 def test_a_machine_without_a_gpu_is_told_what_else_can_be_done(command: CliRunner) -> None:
-    ended = command()
-    assert ended.code == 50
-    assert ended.stderr == (
-        "tfimg: No GPU of this machine answers: nvidia-smi is not installed. Install it. For another machine, record "
+    assert command().refusal(50) == (
+        "No GPU of this machine answers: nvidia-smi is not installed. Install it. For another machine, record "
         "`nvidia-smi` there and give it as --nvidia-smi FILE, or name its --driver and --gpu; for an image without a "
-        "GPU, `tfimg resolve`.\n"
+        "GPU, `tfimg resolve`."
     )
 
 

@@ -17,10 +17,20 @@ from tfimg.process import CommandFailed, Completed, run, stop, stream, uninterru
 ENV = {"PATH": os.defpath}
 
 
+def streamed(script: str) -> str:
+    """What a shell's script says on standard error."""
+    return "".join(stream(["sh", "-c", script], env=ENV))
+
+
+def handlers() -> list[object]:
+    return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+
 def test_a_program_s_output_is_text() -> None:
     assert run(["sh", "-c", "echo out; echo err >&2"]) == Completed(
         argv=("sh", "-c", "echo out; echo err >&2"), returncode=0, stdout="out\n", stderr="err\n"
     )
+    assert run(["printf", r"a\377b"]).stdout == "a�b", "undecodable bytes are replaced"
 
 
 def test_a_program_that_fails_is_told_with_its_words() -> None:
@@ -30,25 +40,15 @@ def test_a_program_that_fails_is_told_with_its_words() -> None:
     assert (caught.value.completed.stdout, caught.value.completed.returncode) == ("out\n", 3)
 
 
-def test_undecodable_bytes_are_replaced() -> None:
-    assert run(["printf", r"a\377b"]).stdout == "a�b"
-
-
 def test_a_program_gets_only_the_environment_that_it_is_given(tmp_path: Path) -> None:
     done = run(["sh", "-c", 'echo "$ONE:${HOME-}"; pwd'], env={**ENV, "ONE": "1"}, cwd=tmp_path)
     assert done.stdout == f"1:\n{tmp_path}\n"
 
 
-def test_a_program_reads_nothing_from_us() -> None:
+def test_a_program_reads_what_it_is_given_and_nothing_from_us() -> None:
     assert run(["cat"]).stdout == ""
-
-
-def test_a_program_reads_what_it_is_given() -> None:
     assert run(["cat"], stdin=b"a server\n").stdout == "a server\n"
-
-
-def test_a_program_need_not_read_what_it_is_given() -> None:
-    assert run(["true"], stdin=b"x" * 1_000_000).returncode == 0
+    assert run(["true"], stdin=b"x" * 1_000_000).returncode == 0, "it need not read"
 
 
 def test_a_program_that_does_not_exist_is_not_found() -> None:
@@ -63,11 +63,9 @@ def test_a_program_that_takes_too_long_is_ended() -> None:
 
 
 def test_a_program_that_says_nothing_is_asked_about() -> None:
-    asked: list[float] = []
-    script = "sleep 0.5; echo late >&2"
-    pieces = stream(
-        ["sh", "-c", script], env=ENV, on_silence=lambda: asked.append(time.monotonic()), silence=0.1
-    )
+    asked: list[None] = []
+    late = ["sh", "-c", "sleep 0.5; echo late >&2"]
+    pieces = stream(late, env=ENV, on_silence=lambda: asked.append(None), silence=0.1)
     assert "".join(pieces) == "late\n"
     assert 2 <= len(asked) <= 5
 
@@ -93,7 +91,7 @@ def test_a_program_that_the_kernel_does_not_let_go_of_is_left(monkeypatch: pytes
 
 
 def test_a_stream_is_what_comes_on_stderr() -> None:
-    assert "".join(stream(["sh", "-c", "echo one >&2; echo hidden; echo two >&2"], env=ENV)) == "one\ntwo\n"
+    assert streamed("echo one >&2; echo hidden; echo two >&2") == "one\ntwo\n"
 
 
 def test_a_stream_comes_as_it_is_written() -> None:
@@ -112,13 +110,9 @@ def test_a_stream_ends_with_the_failure_after_its_last_piece() -> None:
     assert caught.value.completed.returncode == 4
 
 
-def test_a_letter_that_is_cut_in_two_stays_one_letter() -> None:
-    script = r"printf 'gr\303' >&2; sleep 0.1; printf '\274n' >&2"
-    assert "".join(stream(["sh", "-c", script], env=ENV)) == "grün"
-
-
-def test_a_letter_that_never_ends_is_told_as_one_that_cannot_be_read() -> None:
-    assert "".join(stream(["sh", "-c", r"printf 'gr\303' >&2"], env=ENV)) == "gr�"
+def test_a_letter_that_is_cut_in_two_stays_one_letter_and_one_that_never_ends_cannot_be_read() -> None:
+    assert streamed(r"printf 'gr\303' >&2; sleep 0.1; printf '\274n' >&2") == "grün"
+    assert streamed(r"printf 'gr\303' >&2") == "gr�"
 
 
 def test_a_consumer_that_leaves_ends_the_program_in_its_own_way(tmp_path: Path) -> None:
@@ -134,17 +128,11 @@ def test_the_terminal_s_ctrl_c_does_not_reach_a_streamed_program() -> None:
     assert "".join(stream([sys.executable, "-c", script], env=ENV)) == "True\n"
 
 
-def test_stopping_a_program_that_has_ended_is_nothing() -> None:
-    child = subprocess.Popen(["true"])
-    child.wait()
-    stop(child)
-    assert child.returncode == 0
-
-
-def test_a_program_is_asked_to_end_and_waited_for() -> None:
+def test_a_program_is_asked_to_end_and_waited_for_and_once_it_has_ended_let_be() -> None:
     child = subprocess.Popen(["sleep", "60"], start_new_session=True)
-    stop(child)
-    assert child.returncode == -signal.SIGTERM
+    for _ in range(2):
+        stop(child)
+        assert child.returncode == -signal.SIGTERM
 
 
 FOREGROUND = """sh -c 'trap "echo ended; exit" TERM; echo ready; while :; do sleep 0.02; done'; exit"""
@@ -161,10 +149,7 @@ BACKGROUND = """trap '' TERM; sh -c 'echo ready; while :; do sleep 0.02; done' &
     ids=["asked", "killed"],
 )
 def test_those_that_a_program_started_end_with_it(
-    script: str,
-    wait: float,
-    number: signal.Signals,
-    last: bytes,
+    script: str, wait: float, number: signal.Signals, last: bytes
 ) -> None:
     with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True) as child:
         assert child.stdout is not None
@@ -201,20 +186,14 @@ def test_a_signal_waits_until_moves_that_belong_together_are_made(
     assert moves == ["first", "second"]
 
 
-def test_without_a_signal_the_handlers_are_back_as_they_were() -> None:
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+def test_without_a_signal_or_after_an_error_the_handlers_are_back_as_they_were() -> None:
+    before = handlers()
     with uninterrupted():
-        during = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    after = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    assert after == before
-    assert during != before
-
-
-def test_an_error_inside_is_told_and_the_handlers_are_back() -> None:
-    before = signal.getsignal(signal.SIGINT)
+        during = handlers()
+    assert (handlers(), during != before) == (before, True)
     with pytest.raises(ValueError, match="inside"), uninterrupted():
         raise ValueError("inside")
-    assert signal.getsignal(signal.SIGINT) == before
+    assert handlers() == before
 
 
 def handed_over(*argv: str) -> subprocess.CompletedProcess[str]:
@@ -227,13 +206,10 @@ def handed_over(*argv: str) -> subprocess.CompletedProcess[str]:
 def test_a_program_that_we_become_has_our_streams_and_its_own_status() -> None:
     done = handed_over("/bin/sh", "-c", 'cat; echo "$ONE" >&2; exit 7')
     assert (done.stdout, done.stderr, done.returncode) == ("in", "1\n", 7)
+    assert "FileNotFoundError" in handed_over("no-such-program").stderr
 
 
 def test_a_program_that_we_become_ignores_no_signal_for_us() -> None:
     ignored = int(handed_over("/bin/grep", "SigIgn", "/proc/self/status").stdout.split()[1], 16)
     # Others may be ignored by whoever started the tests, as nohup does.
     assert not ignored & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
-
-
-def test_a_program_that_does_not_exist_is_not_become() -> None:
-    assert "FileNotFoundError" in handed_over("no-such-program").stderr

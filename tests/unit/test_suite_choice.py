@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,10 @@ from selection import Selection, select
 
 SUITE = Path(selection.__file__).parent
 FACTS = {
-    "identifier": "2.15.1-cpu-py3.11",
-    "tensorflow": "2.15.1",
-    "python": "3.11",
-    "device": "cpu",
-    "cuda": None,
-    "cudnn": None,
-    "architectures": [],
-    "libtpu": None,
-    "level": "validated",
-    "packages": {"numpy": "1.26.4"},
-    "user": "non-root",
-    "waived": {},
-}
+    "identifier": "2.15.1-cpu-py3.11", "tensorflow": "2.15.1", "python": "3.11", "device": "cpu", "cuda": None,
+    "cudnn": None, "architectures": [], "libtpu": None, "level": "validated", "packages": {"numpy": "1.26.4"},
+    "user": "non-root", "waived": {},
+}  # fmt: skip
 
 
 def good(_facts: Facts) -> dict[str, Any]:
@@ -48,31 +40,23 @@ TABLE = {
     "d.flavour": Check(good, packages=("jupyterlab",)),
 }
 CPU = Facts(identifier="x", device="cpu", level="validated", packages={"numpy": "1.26.4"})
+GPU = Facts(identifier="x", device="gpu", level="validated", packages={})
+TPU = Facts(identifier="x", device="tpu", level="linked", packages={})
+ON_GPU = ["b.on_a_gpu", "b.on_two"]
+EVERYWHERE = ["a.smoke", "a.any"]
 
 
 @pytest.mark.parametrize(
     ("facts", "asked", "unproven"),
     [
-        (CPU, ["a.smoke", "a.any"], []),
-        (
-            Facts(identifier="x", device="gpu", level="linked", packages={}),
-            ["a.smoke", "a.any", "b.gpu"],
-            ["b.on_a_gpu", "b.on_two"],
-        ),
-        (
-            Facts(identifier="x", device="gpu", level="validated", packages={}),
-            ["a.smoke", "a.any", "b.gpu", "b.on_a_gpu"],
-            ["b.on_two"],
-        ),
-        (Facts(identifier="x", device="tpu", level="linked", packages={}), ["a.smoke", "a.any"], ["c.on_a_tpu"]),
-        (
-            Facts(packages={"jupyterlab": "4"}),
-            ["a.smoke", "a.any", "b.gpu", "d.flavour"],
-            ["b.on_a_gpu", "b.on_two", "c.on_a_tpu"],
-        ),
-        (Facts(), ["a.smoke", "a.any", "b.gpu", "d.flavour"], ["b.on_a_gpu", "b.on_two", "c.on_a_tpu"]),
+        (CPU, EVERYWHERE, []),
+        (replace(GPU, level="linked"), [*EVERYWHERE, "b.gpu"], ON_GPU),
+        (GPU, [*EVERYWHERE, "b.gpu", "b.on_a_gpu"], ["b.on_two"]),
+        (TPU, EVERYWHERE, ["c.on_a_tpu"]),
+        (Facts(packages={"jupyterlab": "4"}), [*EVERYWHERE, "b.gpu", "d.flavour"], [*ON_GPU, "c.on_a_tpu"]),
+        (Facts(), [*EVERYWHERE, "b.gpu", "d.flavour"], [*ON_GPU, "c.on_a_tpu"]),
     ],
-)  # fmt: skip
+)
 def test_what_is_asked_is_for_the_device_the_level_and_the_packages(
     facts: Facts, asked: list[str], unproven: list[str]
 ) -> None:
@@ -100,22 +84,15 @@ def test_what_is_left_out_stays_required(
 
 @pytest.mark.parametrize(("count", "asked"), [(0, False), (1, False), (2, True), (8, True)])
 def test_what_needs_two_gpus_is_asked_where_they_are_and_unproven_elsewhere(count: int, asked: bool) -> None:
-    facts = Facts(identifier="x", device="gpu", level="validated", packages={})
-    found = select(TABLE, facts, accelerators=count)
+    found = select(TABLE, GPU, accelerators=count)
     assert ("b.on_two" in found.required, "b.on_two" in found.unproven) == (asked, not asked)
     assert "b.on_a_gpu" in found.required
 
 
 def test_what_a_row_waives_is_neither_asked_nor_required() -> None:
-    facts = Facts(
-        identifier="x", device="cpu", packages={}, waived={"a.any": "no such thing then", "b.gpu": "no"}
-    )
-    found = select(TABLE, facts)
-    assert (found.asked, found.required, found.waived) == (
-        ["a.smoke"],
-        ["a.smoke"],
-        {"a.any": "no such thing then"},
-    )
+    found = select(TABLE, replace(CPU, waived={"a.any": "no such thing then", "b.gpu": "no"}))
+    assert (found.asked, found.required) == (["a.smoke"], ["a.smoke"])
+    assert found.waived == {"a.any": "no such thing then"}
 
 
 @pytest.mark.parametrize(
@@ -147,14 +124,8 @@ def test_facts_are_read() -> None:
 
 
 def test_facts_error_names_all_problems() -> None:
-    content = {
-        **FACTS,
-        "pyhton": "3.11",
-        "device": "npu",
-        "cuda": 12,
-        "packages": ["numpy"],
-        "architectures": "sm_80",
-    }
+    wrong = {"pyhton": "3.11", "device": "npu", "cuda": 12, "packages": ["numpy"], "architectures": "sm_80"}
+    content = {**FACTS, **wrong}
     del content["python"]
     with pytest.raises(FactsError) as caught:
         parse_facts(json.dumps(content))
@@ -168,11 +139,10 @@ def test_facts_error_names_all_problems() -> None:
     ]
 
 
-def python(*arguments: str, path: Path = SUITE) -> subprocess.CompletedProcess[str]:
+def run_suite(*arguments: str, path: Path = SUITE) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(path)}
-    return subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=60
-    )
+    command = [sys.executable, str(SUITE), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -183,33 +153,25 @@ def test_bad_facts_file_is_bad_usage(tmp_path: Path, text: str | None, complaint
     facts = tmp_path / "facts.json"
     if text is not None:
         facts.write_text(text)
-    done = python(str(SUITE), "--facts", str(facts))
-    assert (done.returncode, done.stdout) == (2, "")
+    done = run_suite("--facts", str(facts))
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
     assert complaint in done.stderr
-    assert len(done.stderr.splitlines()) == 1
 
 
 def test_unknown_argument_is_bad_usage() -> None:
-    done = python(str(SUITE), "--fact", "x", "--nonsense")
+    done = run_suite("--fact", "x", "--nonsense")
     assert (done.returncode, done.stdout) == (2, "")
 
 
 def test_broken_tensorflow_is_told_once(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("raise RuntimeError('planted')")
-    done = python(
-        str(SUITE),
-        "--json",
-        "--only",
-        "environment.import_t*",
-        "devices.listing",
-        "numerics.*",
-        path=tmp_path,
-    )
+    only = ("environment.import_t*", "devices.listing", "numerics.*")
+    done = run_suite("--json", "--only", *only, path=tmp_path)
     events = [json.loads(line) for line in done.stdout.splitlines()]
-    ends = [event for event in events if event["event"] == "end"]
+    first, *others = [event for event in events if event["event"] == "end"]
+    assert (first["outcome"], first["reason"]) == ("failed", "RuntimeError: planted")
+    assert {end["outcome"] for end in others} == {"skipped"}
     assert done.returncode == 1
-    assert {end["outcome"] for end in ends[1:]} == {"skipped"}
-    assert (ends[0]["outcome"], ends[0]["reason"]) == ("failed", "RuntimeError: planted")
     assert events[-1] | {"seconds": 0} == {
         "event": "done", "seconds": 0, "verdict": "failed", "fault": "image", "missing": [], "problem": None, "code": 1,
     }  # fmt: skip
@@ -218,32 +180,26 @@ def test_broken_tensorflow_is_told_once(tmp_path: Path) -> None:
 def test_suite_tells_what_it_asks_and_where(tmp_path: Path) -> None:
     facts = tmp_path / "facts.json"
     facts.write_text(json.dumps({**FACTS, "packages": {}, "waived": {"numerics.fft": "for a test"}}))
-    done = python(str(SUITE), "--json", "--facts", str(facts), "--only", "environment.packages")
+    done = run_suite("--json", "--facts", str(facts), "--only", "environment.packages")
     first, *_, end, last = [json.loads(line) for line in done.stdout.splitlines()]
-    assert (first["identifier"], first["profile"], first["checks"]) == (
-        "2.15.1-cpu-py3.11",
-        "standard",
-        ["environment.packages"],
-    )
+    assert (first["identifier"], first["profile"]) == ("2.15.1-cpu-py3.11", "standard")
+    assert first["checks"] == ["environment.packages"]
     assert first["waived"] == {"numerics.fft": "for a test"}
     assert first["environment"]["cores"] >= 1
     # Nothing is locked, so the required check had nothing to judge: not green.
     assert (end["outcome"], last["verdict"], last["code"], done.returncode) == ("skipped", "skipped", 5, 5)
-    assert "environment.packages" in last["missing"]
-    assert "numerics.matmul" in last["missing"]
+    assert {"environment.packages", "numerics.matmul"} <= set(last["missing"])
 
 
 def test_people_read_lines_and_a_verdict() -> None:
-    done = python(str(SUITE), "--only", "environment.packages")
+    done = run_suite("--only", "environment.packages")
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1] == "PASSED: all that could be asked; nothing says what the image is."
 
 
 def test_names_are_listed() -> None:
-    done = python(str(SUITE), "--list", "--device", "cpu", "--profile", "smoke")
-    assert done.returncode == 0
-    assert set(done.stdout.split()) < set(CHECKS)
-    assert "numerics.matmul" in done.stdout.split()
+    names = run_suite("--list", "--device", "cpu", "--profile", "smoke").stdout.split()
+    assert {"numerics.matmul"} <= set(names) < set(CHECKS)
 
 
 def test_the_suite_is_python_3_8() -> None:

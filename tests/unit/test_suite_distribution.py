@@ -49,11 +49,9 @@ def test_no_sum_in_any_order_needs_more_bits_than_float32_has() -> None:
 
 def test_a_part_of_the_rows_gives_other_weights() -> None:
     half = distribution.ROWS // 2
-    parts = [list(range(half)), list(range(half, distribution.ROWS))]
-    found = [descent(part)[0] for part in parts]
-    found += [
-        [2 * w - s for w, s in zip(one, map(Fraction, distribution.START), strict=True)] for one in found
-    ]
+    start = list(map(Fraction, distribution.START))
+    found = [descent(part)[0] for part in (list(range(half)), list(range(half, distribution.ROWS)))]
+    found += [[2 * w - s for w, s in zip(one, start, strict=True)] for one in found]
     assert all(distribution.expected_weights() != [float(w) for w in one] for one in found)
 
 

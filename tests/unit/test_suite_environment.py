@@ -22,22 +22,21 @@ def write(folder: Path, *names: str, text: str = "") -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("record", "found"),
-    [
-        (["six.py", "six-1.16.0.dist-info/RECORD", "__pycache__/six.cpython-311.pyc"], ["six"]),
-        (["numpy/__init__.py", "numpy/linalg/__init__.py", "numpy.libs/libgfortran.so.5"], ["numpy"]),
-        # `google` alone is no package: importing it would prove nothing.
-        (["google/protobuf/__init__.py", "google/_upb/_message.abi3.so"], ["google.protobuf"]),
-        (["google/auth/__init__.py", "google/oauth2/__init__.py"], ["google.auth", "google.oauth2"]),
-        (["_fast" + EXTENSION_SUFFIXES[0], "../../../bin/fast.py"], ["_fast"]),
-        (["_fast.abi3.so"], ["_fast"]),
-        (["nvidia/cublas/lib/libcublas.so.12", "../../../share/doc/x.py"], []),
-        (["wheel-1.data/purelib/inner/__init__.py"], []),
-    ],
-)
-def test_modules_of_a_package_are_its_outermost_ones(record: list[str], found: list[str]) -> None:
-    assert imports.outermost(record) == found
+RECORDS = [
+    ("six.py six-1.16.0.dist-info/RECORD __pycache__/six.cpython-311.pyc", ["six"]),
+    ("numpy/__init__.py numpy/linalg/__init__.py numpy.libs/libgfortran.so.5", ["numpy"]),
+    # `google` alone is no package: importing it would prove nothing.
+    ("google/protobuf/__init__.py google/_upb/_message.abi3.so", ["google.protobuf"]),
+    ("google/auth/__init__.py google/oauth2/__init__.py", ["google.auth", "google.oauth2"]),
+    (f"_fast{EXTENSION_SUFFIXES[0]} ../../../bin/fast.py", ["_fast"]),
+    ("_fast.abi3.so", ["_fast"]),
+    ("nvidia/cublas/lib/libcublas.so.12 ../../../share/doc/x.py", []),
+    ("wheel-1.data/purelib/inner/__init__.py", []),
+]
+
+
+def test_modules_of_a_package_are_its_outermost_ones() -> None:
+    assert [(record, imports.outermost(record.split())) for record, _ in RECORDS] == RECORDS
 
 
 def test_an_installed_package_has_its_modules_and_one_that_is_not_has_no_list() -> None:
@@ -156,12 +155,11 @@ def test_byte_code_fits_until_its_source_changes(
 
 
 def test_no_byte_code_and_that_of_another_python_do_not_fit(tmp_path: Path) -> None:
-    source = write(tmp_path, "a.py") / "a.py"
-    assert not byte_code.fits(source, tmp_path / "a.pyc")
-    write(tmp_path, "a.pyc", text="x" * 16)
-    assert not byte_code.fits(source, tmp_path / "a.pyc")
-    write(tmp_path, "a.pyc", text="x")
-    assert not byte_code.fits(source, tmp_path / "a.pyc")
+    source, cached = write(tmp_path, "a.py") / "a.py", tmp_path / "a.pyc"
+    assert not byte_code.fits(source, cached)
+    for text in ("x" * 16, "x"):
+        cached.write_text(text)
+        assert not byte_code.fits(source, cached)
 
 
 def test_a_sentence_names_the_first_of_many() -> None:

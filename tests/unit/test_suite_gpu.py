@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from checks import CHECKS, gpu
 from explain import explain
@@ -10,36 +12,29 @@ CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs-builder)\nGCC: 13\n"
 
 
-@pytest.mark.parametrize(("text", "version"), [(CLOSED, "535.104.05"), (OPEN, "570.86.15"), ("", None)])
-def test_driver_version(text: str, version: str | None) -> None:
-    assert gpu.driver_version(text) == version
+def test_driver_version() -> None:
+    assert [gpu.driver_version(text) for text in (CLOSED, OPEN, "")] == ["535.104.05", "570.86.15", None]
 
 
 NODE = ["/dev/nvidia0"]
+ALL = {"NVIDIA_VISIBLE_DEVICES": "all"}
 
 
 @pytest.mark.parametrize(
-    ("environment", "nodes", "module", "driver_cuda", "reason", "signature"),
+    ("seen", "reason", "signature"),
     [
-        ({"CUDA_VISIBLE_DEVICES": ""}, NODE, True, (12, 2), "CUDA_VISIBLE_DEVICES='' hides it", "no-gpu"),
-        ({"CUDA_VISIBLE_DEVICES": "-1"}, [], False, None, "CUDA_VISIBLE_DEVICES='-1' hides it", "no-gpu"),
-        ({"NVIDIA_VISIBLE_DEVICES": "void"}, [], False, None, "='void' keeps it out", "no-gpu"),
-        ({"NVIDIA_VISIBLE_DEVICES": "all"}, [], False, None, "has no NVIDIA driver that runs", "no-gpu"),
-        ({"NVIDIA_VISIBLE_DEVICES": "all"}, [], True, None, "was not handed its GPU", "no-toolkit"),
-        ({"CUDA_VISIBLE_DEVICES": "0,1"}, NODE, True, None, "no libcuda.so.1 that loads", "no-toolkit"),
-        ({}, NODE, True, (11, 4), "knows CUDA up to 11.4, and the image has 12.2", "driver-too-old"),
-        ({}, NODE, True, (12, 0), "a library did not load", None),
+        (({"CUDA_VISIBLE_DEVICES": ""}, NODE, True, (12, 2)), "CUDA_VISIBLE_DEVICES='' hides it", "no-gpu"),
+        (({"CUDA_VISIBLE_DEVICES": "-1"}, [], False, None), "CUDA_VISIBLE_DEVICES='-1' hides it", "no-gpu"),
+        (({"NVIDIA_VISIBLE_DEVICES": "void"}, [], False, None), "='void' keeps it out", "no-gpu"),
+        ((ALL, [], False, None), "has no NVIDIA driver that runs", "no-gpu"),
+        ((ALL, [], True, None), "was not handed its GPU", "no-toolkit"),
+        (({"CUDA_VISIBLE_DEVICES": "0,1"}, NODE, True, None), "no libcuda.so.1 that loads", "no-toolkit"),
+        (({}, NODE, True, (11, 4)), "knows CUDA up to 11.4, and the image has 12.2", "driver-too-old"),
+        (({}, NODE, True, (12, 0)), "a library did not load", None),
     ],
 )
-def test_reason_for_no_gpu_and_what_is_known_about_it(
-    environment: dict[str, str],
-    nodes: list[str],
-    module: bool,
-    driver_cuda: tuple[int, int] | None,
-    reason: str,
-    signature: str | None,
-) -> None:
-    told = gpu.why_none(gpu.Seen(environment, nodes, module, driver_cuda), "12.2")
+def test_reason_for_no_gpu_and_what_is_known_about_it(seen: Any, reason: str, signature: str | None) -> None:
+    told = gpu.why_none(gpu.Seen(*seen), "12.2")
     assert reason in told
     found = [(one.signature, one.fault) for one in explain(f"expected a GPU, found none: {told}")]
     assert found == ([(signature, "host")] if signature else [])

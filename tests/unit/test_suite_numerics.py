@@ -9,6 +9,7 @@ from contract import CheckFailed
 
 
 def test_gamma_is_a_little_above_count_times_roundoff() -> None:
+    assert ROUNDOFF["float32"] * 2 == 2**-23, "half the distance to the next number"
     assert gamma(256) == pytest.approx(256 * 2**-24, rel=1e-4)
     assert gamma(256) > 256 * 2**-24
 
@@ -24,10 +25,6 @@ def test_gamma_is_a_little_above_count_times_roundoff() -> None:
 )
 def test_only_float16_on_a_cpu_may_be_added_in_16_bits(kind: str, on_cpu: bool, expected: float) -> None:
     assert numerics.product_bound(100.0, -7.0, kind, on_cpu) == pytest.approx(expected, rel=2e-3)
-
-
-def test_roundoff_is_half_the_distance_to_the_next_number() -> None:
-    assert ROUNDOFF["float32"] * 2 == 2**-23
 
 
 @pytest.mark.parametrize("ratio", [1.5, float("nan"), float("inf")])

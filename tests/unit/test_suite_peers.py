@@ -46,14 +46,6 @@ def gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-def test_every_call_answers_from_a_process_of_its_own() -> None:
-    found = peers.answers({"one": os.getpid, "two": os.getpid, "three": lambda: [1, None, "x"]}, 10, CAUSE)
-    assert len({found["one"], found["two"], os.getpid()}) == 3
-    assert found["three"] == [1, None, "x"]
-    assert gone(found["one"])
-    assert gone(found["two"])
-
-
 def test_calls_run_at_the_same_time_and_an_early_answer_keeps_its_process() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -69,8 +61,14 @@ def test_calls_run_at_the_same_time_and_an_early_answer_keeps_its_process() -> N
         assert peers.answers({"server": serve, "visitor": visit}, 10, CAUSE)["visitor"] == "met"
 
 
-def test_an_answer_may_be_larger_than_a_pipe() -> None:
-    assert peers.answers({"one": lambda: "x" * 300_000}, 10, CAUSE) == {"one": "x" * 300_000}
+def test_every_call_answers_from_a_process_of_its_own() -> None:
+    larger_than_a_pipe = "x" * 300_000
+    acts = {"one": os.getpid, "two": os.getpid, "three": lambda: [1, None, larger_than_a_pipe]}
+    found = peers.answers(acts, 10, CAUSE)
+    assert len({found["one"], found["two"], os.getpid()}) == 3
+    assert found["three"] == [1, None, larger_than_a_pipe]
+    assert gone(found["one"])
+    assert gone(found["two"])
 
 
 def test_a_serving_one_is_not_waited_for_and_its_end_is_no_fault() -> None:
@@ -85,10 +83,8 @@ def test_a_death_ends_the_others_at_once_and_is_named() -> None:
     with pytest.raises(CheckFailed) as caught:
         peers.answers({"chief": partial(time.sleep, 60), "worker": speaks_and_dies}, 30, CAUSE)
     assert time.monotonic() - began < 5
-    assert caught.value.reason == (
-        "expected chief, worker to do their parts within 30 s, found worker: signal 9 (the last words): "
-        + CAUSE
-    )
+    told = "expected chief, worker to do their parts within 30 s, found worker: signal 9 (the last words)"
+    assert caught.value.reason == f"{told}: {CAUSE}"
     assert caught.value.evidence["output"]["worker"] == ("ready", "the last words")
 
 
@@ -117,15 +113,12 @@ def test_a_hang_ends_at_the_limit() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_an_ending_tells_the_signal() -> None:
-    assert peers.endings({"one": speaks_and_dies}, 10)["one"] == peers.Ending(
-        failure="signal 9 (the last words)", signal=9, words=("ready", "the last words")
-    )
-
-
-def test_no_pipe_and_no_child_is_left() -> None:
+def test_an_ending_tells_the_signal_and_leaves_no_pipe_and_no_child() -> None:
     before, running = open_files(), children()
-    peers.endings({"one": os.getpid, "two": raises, "three": partial(time.sleep, 60)}, 10)
+    acts = {"one": os.getpid, "two": raises, "three": partial(time.sleep, 60), "four": speaks_and_dies}
+    ended = peers.endings(acts, 10)
+    words = ("ready", "the last words")
+    assert ended["four"] == peers.Ending(failure="signal 9 (the last words)", signal=9, words=words)
     assert open_files() == before
     assert children() <= running
 

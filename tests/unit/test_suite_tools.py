@@ -35,9 +35,8 @@ def test_the_exit_code_is_what_a_shell_would_see(program: Path, ending: str, cod
 
 
 def test_a_missing_script_is_named_with_the_reason(program: Path) -> None:
-    with pytest.raises(
-        CheckFailed, match="expected `other` on PATH, found none: it was removed or its scripts"
-    ):
+    told = "expected `other` on PATH, found none: it was removed or its scripts"
+    with pytest.raises(CheckFailed, match=told):
         scripts.script("other", "it was removed")
 
 
@@ -67,6 +66,9 @@ def test_equal_checkpoints_pass() -> None:
     checkpoints._require_equal(run_of(0, w="00", m="01"), run_of(4, w="00", m="01"))
 
 
+NO_SLOTS = {**run_of(0, w="00"), "slots": []}
+
+
 @pytest.mark.parametrize(
     ("whole", "resumed", "reason"),
     [
@@ -74,11 +76,7 @@ def test_equal_checkpoints_pass() -> None:
         (run_of(0, w="00"), run_of(2, w="00"), "found 0 and 2"),
         (run_of(0, w="00", m="01"), run_of(4, w="00", m="02"), "found other m: "),
         (run_of(0, w="00", m="01"), run_of(4, w="00"), "found other m: "),
-        (
-            {**run_of(0, w="00"), "slots": []},
-            run_of(4, w="00"),
-            "optimizer's slots in the checkpoint, found none",
-        ),
+        (NO_SLOTS, run_of(4, w="00"), "optimizer's slots in the checkpoint, found none"),
     ],
 )
 def test_different_checkpoints_fail(whole: dict[str, Any], resumed: dict[str, Any], reason: str) -> None:

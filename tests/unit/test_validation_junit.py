@@ -72,9 +72,8 @@ def test_a_failure_says_the_reason_the_cause_and_the_evidence_whatever_is_in_the
 
 
 def test_a_check_that_nobody_requires_may_be_skipped() -> None:
-    report = replace(
-        GREEN, required=NAMES[1:], results=(result(NAMES[0], "skipped", "none"), *GREEN.results[1:])
-    )
+    skipped = (result(NAMES[0], "skipped", "none"), *GREEN.results[1:])
+    report = replace(GREEN, required=NAMES[1:], results=skipped)
     (found,) = cases(report)[NAMES[0]].result
     assert (type(found), found.message, red(report)) == (Skipped, "none", False)
 

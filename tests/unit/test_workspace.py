@@ -19,16 +19,11 @@ def small(folder: Path) -> Path:
     return folder
 
 
-def test_without_a_word_the_checkout_s_own_facts_are_taken() -> None:
-    found = find_workspace({})
-    assert found.matrix.is_file()
-    assert found.templates.is_dir()
-    assert found.validation.is_dir()
-    assert found.schema.is_file()
-
-
-def test_a_workspace_that_is_named_is_taken(tmp_path: Path) -> None:
+def test_a_workspace_that_is_named_is_taken_else_the_checkout_s_own(tmp_path: Path) -> None:
     assert find_workspace({"TFIMG_WORKSPACE": str(small(tmp_path))}) == Workspace(root=tmp_path)
+    found = find_workspace({})
+    assert (found.matrix.is_file(), found.schema.is_file()) == (True, True)
+    assert (found.templates.is_dir(), found.validation.is_dir()) == (True, True)
 
 
 def test_a_named_folder_that_is_no_workspace_is_refused(tmp_path: Path) -> None:
@@ -64,6 +59,7 @@ def test_a_revision_is_the_commit_and_says_when_there_is_more(tmp_path: Path) ->
         return run(["git", "-C", str(tmp_path), *who, *words]).stdout.strip()
 
     place = Workspace(root=tmp_path)
+    assert place.revision() is None, "there is no checkout"
     git("init", "--quiet")
     (tmp_path / "matrix.yaml").write_text("one")
     assert place.revision() is None, "the checkout is somebody else's"
@@ -76,35 +72,19 @@ def test_a_revision_is_the_commit_and_says_when_there_is_more(tmp_path: Path) ->
     assert place.revision() == f"{commit}-dirty"
 
 
-def test_outside_a_checkout_there_is_no_revision(tmp_path: Path) -> None:
-    assert Workspace(root=tmp_path).revision() is None
+def test_state_is_the_named_folder_else_the_system_s_or_the_user_s() -> None:
+    root = os.geteuid() == 0
+    assert state_folder({"TFIMG_STATE": "/mine", "XDG_STATE_HOME": "/x"}) == Path("/mine")
+    other = state_folder({"XDG_STATE_HOME": "/x", "HOME": "/h"})
+    assert other == Path("/var/lib/tfimg" if root else "/x/tfimg")
+    assert state_folder({"HOME": "/h"}) == Path("/var/lib/tfimg" if root else "/h/.local/state/tfimg")
 
 
-@pytest.mark.parametrize(
-    ("environ", "folder"),
-    [
-        ({"TFIMG_STATE": "/mine"}, "/mine"),
-        ({"TFIMG_STATE": "/mine", "XDG_STATE_HOME": "/x"}, "/mine"),
-        ({"XDG_STATE_HOME": "/x", "HOME": "/h"}, "/var/lib/tfimg" if os.geteuid() == 0 else "/x/tfimg"),
-        ({"HOME": "/h"}, "/var/lib/tfimg" if os.geteuid() == 0 else "/h/.local/state/tfimg"),
-    ],
-)
-def test_state_is_the_named_folder_else_the_system_s_or_the_user_s(
-    environ: dict[str, str], folder: str
-) -> None:
-    assert state_folder(environ) == Path(folder)
-
-
-def test_a_file_is_written_with_its_folders(tmp_path: Path) -> None:
+def test_a_file_is_written_with_its_folders_and_replaced_and_not_written_into(tmp_path: Path) -> None:
     file = tmp_path / "a" / "b.txt"
-    write_atomically(file, "text\n")
-    assert file.read_text() == "text\n"
+    write_atomically(file, "old")
     assert list(file.parent.iterdir()) == [file]
-
-
-def test_a_file_is_replaced_and_not_written_into(tmp_path: Path) -> None:
-    file, other = tmp_path / "file", tmp_path / "other"
-    file.write_text("old")
+    other = tmp_path / "other"
     other.hardlink_to(file)
     write_atomically(file, "new")
     assert (file.read_text(), other.read_text()) == ("new", "old")
