@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from support.paths import DATA
 from tfimg.errors import FileError
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.describe import DECLARED, Level, Status, describe, status
@@ -14,8 +15,17 @@ from tfimg.recipe.describe import DECLARED, Level, Status, describe, status
 Named = Callable[[str], ImageSpec]
 
 
+def test_a_gpu_image_is_described_in_full(named: Named) -> None:
+    expected = json.loads((DATA / "descriptions/2.15.1-cuda12.2-py3.11.json").read_text())
+    linked = Status(level="linked", date="2026-01-02")
+    found = describe(named(expected["identifier"]), repository="tf", status=linked)
+    libraries = found.pop("libraries")
+    assert found == expected
+    pins = {"nvidia-cudnn-cu12": "8.9.4.25", "nvidia-nccl-cu12": "2.16.5"}
+    assert libraries.items() >= pins.items()
+
+
 def test_a_cpu_image_has_null_for_what_it_lacks(named: Named) -> None:
-    """For a whole description, see test_cli.py."""
     found = describe(
         named("2.15.1-cpu-py3.11"), repository="tf", status=Status(level="built", date="2026-01-02")
     )
