@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from support.cases import cases
 from support.programs import program
 from tfimg.engine.buildx import LOG_LINES, argv, build, translated
 from tfimg.engine.protocol import BuildOrder, StageEvent
-from tfimg.errors import BuildError, DiskSpaceError, HashMismatchError, NetworkError, TfimgError
+from tfimg.errors import BuildError, DiskSpaceError, NetworkError, TfimgError
 
 RECORDED = Path(__file__).parents[1] / "data" / "rawjson" / "failed-buildx-0.13.txt"
 STEP = "[packages 1/1] RUN --mount=type=bind,source=build,target=/build     sh /build/install /lock.txt"
@@ -116,24 +117,7 @@ def failure(error: str | None = ENDED) -> StageEvent:
     return StageEvent(step=STEP, state="failed", seconds=1.0, error=error)
 
 
-@pytest.mark.parametrize(
-    ("log", "kind"),
-    [
-        (UV_HASH, HashMismatchError),
-        (PIP_HASH, HashMismatchError),
-        ("OSError: [Errno 28] No space left on device", DiskSpaceError),
-        ("cp: error writing 'x': Disk quota exceeded", DiskSpaceError),
-        (UV_DNS, NetworkError),
-        (UV_SLOW, NetworkError),
-        (PIP_REFUSED, NetworkError),
-        (PIP_TIMEOUT, NetworkError),
-        (APT_DNS, NetworkError),
-        ("  cause: invalid peer certificate: UnknownIssuer", NetworkError),
-        ("SSLError: certificate verify failed: unable to get local issuer certificate", NetworkError),
-        (WHEEL_BROKEN, BuildError),
-        ("", BuildError),
-    ],
-)
+@cases("engine_buildx", "the_words_of_a_step_decide_the_error")
 def test_the_words_of_a_step_decide_the_error(log: str, kind: type[TfimgError]) -> None:
     error = translated(failure(), {STEP: log.splitlines()}, "ERROR: failed to solve: " + ENDED)
     assert type(error) is kind

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.cases import cases
 from support.reports import GREEN
 from support.statements import IMAGE, SUBJECT, said
 from tfimg.errors import KeyRefused
@@ -26,14 +27,7 @@ GITLAB = {
 TARGET = f"{SUBJECT.name}@{IMAGE.digest}"
 
 
-@pytest.mark.parametrize(
-    ("environ", "platform", "builder", "run"),
-    [
-        (GITHUB, "GitHub", GITHUB["GITHUB_WORKFLOW_REF"], "actions/runs/7/attempts/2"),
-        (GITLAB, "GitLab", "team/images//.gitlab-ci.yml", "-/jobs/7"),
-    ],
-    ids=["GitHub", "GitLab"],
-)
+@cases("evidence_keyless", "a_job_is_its_workflow")
 def test_a_job_is_its_workflow(environ: dict[str, str], platform: str, builder: str, run: str) -> None:
     server = f"https://{platform.lower()}.test"
     assert offered(environ) == Identity(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from support.cases import cases
 from support.cli_options import asked
 from support.paths import DATA
 from tfimg.errors import ResolutionError
@@ -83,21 +84,7 @@ def test_notes_say_which_driver_is_needed_and_what_ptx_costs(
     assert resolve(matrix, specs, asked(options)).notes == notes
 
 
-@pytest.mark.parametrize(
-    ("text", "takes", "leaves"),
-    [
-        ("2.15", ["2.15.0", "2.15.0.post1", "2.15.12"], ["2.1.5", "2.150.0", "2.16.0"]),
-        ("2.15.0", ["2.15.0"], ["2.15.0.post1", "2.15.1"]),
-        ("2", ["2.15.0", "2.21.0"], ["3.0.0"]),
-        ("1!2.15", ["1!2.15", "1!2.15.0"], ["2.15", "2.15.0", "1!2.15.1"]),
-        ("2.15+cpu", ["2.15+cpu", "2.15.0+cpu"], ["2.15", "2.15.0", "2.15.1+cpu", "2.15+gpu"]),
-        ("2.15rc1", ["2.15rc1", "2.15.0rc1"], ["2.15.0", "2.15.1"]),
-        ("12", ["12.2", "12.8"], ["11.8", "1.2"]),
-        (">=9.3,<10", ["9.3", "9.10"], ["9.2", "10.0"]),
-        (" ~=9.3 ", ["9.3", "9.10"], ["9.2", "10.0"]),
-        ("latest", ["0", "99"], []),
-    ],
-)
+@cases("resolution_resolve", "a_version_is_matched_by_its_parts")
 def test_a_version_is_matched_by_its_parts(text: str, takes: list[str], leaves: list[str]) -> None:
     matches = version_matcher(text, option="--tf")
     assert [version for version in takes + leaves if matches(version)] == takes
@@ -121,17 +108,7 @@ def test_a_processor_has_several_names() -> None:
     assert {find_platform(name) for name in arm64} == {"linux/arm64"}
 
 
-@pytest.mark.parametrize(
-    ("value", "word"),
-    [
-        ("2.15", "2.15"),
-        ("RTX 4090", "'RTX 4090'"),
-        (">=2.15,<2.17", "'>=2.15,<2.17'"),
-        ("==2.15", "'==2.15'"),
-        ("~=2.18.0", "'~=2.18.0'"),
-        ("===it's", "'===it'\"'\"'s'"),
-    ],
-)
+@cases("resolution_resolve", "a_value_is_told_as_a_shell_must_be_given_it")
 def test_a_value_is_told_as_a_shell_must_be_given_it(value: str, word: str) -> None:
     assert quoted(value) == word
 
