@@ -9,6 +9,7 @@ import pytest
 
 from support.cases import cases
 from support.memory_engine import capabilities
+from support.paths import DATA
 from support.programs import program
 from tfimg.engine import connect
 from tfimg.engine.builders import Builder, find_builder, read_builder, read_context
@@ -17,48 +18,10 @@ from tfimg.engine.docker import DockerEngine
 from tfimg.errors import EngineRefused, EngineUnavailable, TfimgError, UsageError
 
 # Recorded from buildx 0.13.1, labels and platforms shortened.
-CONTEXT = """\
-Name:   far
-Driver: docker
-
-Nodes:
-Name:             far
-Endpoint:         far
-Status:           running
-BuildKit version: v0.0.0+unknown
-Platforms:        linux/amd64, linux/386
-Labels:
- org.mobyproject.buildkit.worker.executor:             containerd
-"""
-DEAD_CONTEXT = """\
-Name:   far
-Driver:{blank}
-Error:  Cannot connect to the Docker daemon at tcp://127.0.0.1:9. Is the docker daemon running?
-""".format(blank=" ")
-REMOTE = """\
-Name:          far
-Driver:        remote
-Last Activity: 2026-11-21 15:15:01 +0000 UTC
-
-Nodes:
-Name:     far0
-Endpoint: tcp://127.0.0.1:9
-Status:   inactive
-"""
-CONTAINER = """\
-Name:          far
-Driver:        docker-container
-Last Activity: 2026-11-21 15:15:01 +0000 UTC
-
-Nodes:
-Name:      far0
-Endpoint:  default
-Status:    stopped
-Flags:     --allow-insecure-entitlement=network.host
-Name:      far1
-Endpoint:  other
-Status:    stopped
-"""
+CONTEXT, DEAD_CONTEXT, REMOTE, CONTAINER = (
+    (DATA / "buildx" / f"{name}.txt").read_text()
+    for name in ("context", "dead-context", "remote", "container")
+)
 DEAD = "Cannot connect to the Docker daemon at tcp://127.0.0.1:9. Is the docker daemon running?"
 SAID = [
     (CONTEXT, Builder(name="far", driver="docker", endpoint="far", problem=None)),

@@ -40,18 +40,6 @@ EVENTS: list[BuildEvent] = [
     ),
 ]
 
-REST = """\
-bad.Dockerfile:3
---------------------
-   1 |     ARG BASE
-   2 |     FROM $BASE
-   3 | >>> RUN echo hello; echo bad >&2; exit 3
-   4 |     
---------------------
-ERROR: failed to solve: process "/bin/sh -c echo hello; echo bad >&2; exit 3" did not complete successfully: \
-exit code: 3
-"""  # noqa: W291
-
 
 def decoded(*pieces: str) -> tuple[list[BuildEvent], str]:
     decoder = Decoder()
@@ -86,7 +74,7 @@ def lines(text: str) -> list[str]:
 def test_a_failed_build_becomes_events_and_buildx_s_own_words_wherever_it_is_cut(text: str) -> None:
     whole = decoded(text)
     assert whole[0] == EVENTS
-    assert lines(whole[1]) == lines(REST)
+    assert lines(whole[1]) == lines((FOLDER / "failed-buildx-0.13-rest.txt").read_text())
     for position in range(len(text)):
         assert decoded(text[:position], text[position:]) == whole, position
     assert decoded(*text) == whole, "single characters"

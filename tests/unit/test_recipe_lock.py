@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ import pytest
 from packaging.pylock import PackageWheel
 
 from support.cases import cases
+from support.paths import DATA
 from tfimg.errors import LockError, TfimgError
 from tfimg.matrix.schema import Matrix, Newer
 from tfimg.matrix.spec import ImageSpec
@@ -84,24 +86,6 @@ def test_the_installer_is_asked_for_the_newest_python_by_number(matrix: Matrix) 
 
 # How it is resolved: a small program stands where uv would
 
-ANSWER = f"""
-lock-version = "1.0"
-created-by = "uv"
-
-[[packages]]
-name = "numpy"
-version = "1.26.4"
-wheels = [
-    {{ url = "https://files.example.test/numpy-1.26.4-cp310-cp310-manylinux_2_17_x86_64.whl", upload-time = 2024-02-05T23:55:32Z, hashes = {{ sha256 = "{"0" * 64}" }} }},
-    {{ url = "https://files.example.test/numpy-1.26.4-cp311-cp311-manylinux_2_17_x86_64.whl", upload-time = 2024-02-05T23:55:40Z, hashes = {{ sha256 = "{HASH}" }} }},
-]
-
-[[packages]]
-name = "tensorflow-cpu"
-version = "2.15.1"
-wheels = [{{ url = "https://files.example.test/tensorflow_cpu-2.15.1-cp311-cp311-manylinux_2_17_x86_64.whl", hashes = {{ sha256 = "{HASH}" }} }}]
-"""  # noqa: E501
-
 FAKE_UV = """#!{python}
 import pathlib, sys
 here = pathlib.Path(__file__).parent
@@ -121,7 +105,7 @@ def uv(tmp_path: Path) -> Path:
     program = tmp_path / "uv"
     program.write_text(FAKE_UV.format(python=sys.executable))
     program.chmod(0o755)
-    (tmp_path / "answer").write_text(ANSWER)
+    shutil.copy(DATA / "pylock.toml", tmp_path / "answer")
     (tmp_path / "stderr").write_text("")
     return program
 
