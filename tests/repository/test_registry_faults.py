@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -102,10 +101,6 @@ def test_a_long_wait_is_told_instead(client: HttpRegistry, proxy: Faulty, slept:
     ):
         client.tags()
     assert slept == []
-
-
-DETAIL = {"DriverName": "filesystem", "Enclosed": {"Op": "write", "Path": "/registry", "Err": 28}}
-FULL = json.dumps({"errors": [{"code": "UNKNOWN", "message": "unknown error", "detail": DETAIL}]}).encode()
 
 
 @cases("registry_faults", "each_refusal_has_its_own_sentence")

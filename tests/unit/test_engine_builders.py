@@ -64,11 +64,6 @@ def test_a_builder_that_there_is_not(tmp_path: Path) -> None:
 NEXT = "Start it, or correct its address (`docker buildx inspect far` shows it); or name another --builder, or none."
 
 
-UNREACHED = f"""\
-[ "$3" = --bootstrap ] && echo 'ERROR: context deadline exceeded' >&2 && exit 1
-{printing(REMOTE)}"""
-
-
 @cases("engine_builders", "a_dead_builder_is_told_with_a_next_step")
 def test_a_dead_builder_is_told_with_a_next_step(tmp_path: Path, script: str, why: str) -> None:
     error = refused(docker(tmp_path, script))
@@ -106,9 +101,6 @@ def described(*, skip: bool = False, tls: bool = False) -> dict[str, object]:
         "TLSMaterial": {"docker": ["ca.pem", "cert.pem", "key.pem"]} if tls else {},
         "Storage": {"TLSPath": "/contexts/tls/1"},
     }
-
-
-TLS = {"DOCKER_TLS": "1", "DOCKER_CERT_PATH": "/contexts/tls/1/docker"}
 
 
 @cases("engine_builders", "a_context_has_its_own_address_and_certificates")

@@ -77,38 +77,12 @@ error: Failed to download `six==1.16.0`
          Computed:
            sha256:8abb
 """
-PIP_HASH = """\
-ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have updated the package \
-versions, please update the hashes.
-    uv==1.0 from https://files.example.test/uv-1.0-py3-none-any.whl (from -r /lock.txt (line 2)):
-        Expected sha256 0000
-             Got        8abb
-"""
 UV_DNS = """\
 error: Failed to fetch: https://index.example.test/simple/six/
   cause: error sending request for url (https://index.example.test/simple/six/)
   cause: client error (Connect)
   cause: dns error
   cause: error resolving DNS
-"""
-UV_SLOW = """\
-error: Failed to download `six==1.16.0`
-  cause: Failed to download distribution due to network timeout. Try increasing UV_HTTP_TIMEOUT.
-"""
-PIP_REFUSED = """\
-WARNING: Retrying (Retry(total=0, connect=None, read=None)) after connection broken by 'NewConnectionError(\
-'<HTTPConnection object>: Failed to establish a new connection: [Errno 111] Connection refused')': /simple/uv/
-ERROR: Could not find a version that satisfies the requirement uv==1.0 (from versions: none)
-"""
-PIP_TIMEOUT = """\
-WARNING: Retrying (Retry(total=0, connect=None, read=None)) after connection broken by 'ReadTimeoutError(\
-"HTTPSConnectionPool(host='index.example.test', port=443): Read timed out. (read timeout=15.0)")': /simple/uv/
-ERROR: Could not find a version that satisfies the requirement uv==1.0 (from versions: none)
-"""
-APT_DNS = """\
-Err:1 http://mirror.example.test/debian bookworm InRelease
-  Temporary failure resolving 'mirror.example.test'
-E: Failed to fetch http://mirror.example.test/debian/dists/bookworm/InRelease
 """
 WHEEL_BROKEN = "error: Failed to install: six-1.16.0-py2.py3-none-any.whl\n  cause: wheel is invalid\n"
 

@@ -28,10 +28,6 @@ def variables(environ: Mapping[str, str], pip: Mapping[str, str] | None = None) 
     return dict(host_network({"HOME": "/nowhere", **environ}, pip or {}).variables)
 
 
-NEAR, FAR = "http://near.example.test", "http://far.example.test"
-HTTPS = {"HTTPS_PROXY": NEAR, "https_proxy": NEAR}
-
-
 @cases("engine_network", "proxies_are_passed_in_both_cases_and_the_environment_wins")
 def test_proxies_are_passed_in_both_cases_and_the_environment_wins(
     environ: dict[str, str], pip: dict[str, str], expected: dict[str, str]
@@ -40,7 +36,6 @@ def test_proxies_are_passed_in_both_cases_and_the_environment_wins(
 
 
 DEFAULT = {"UV_DEFAULT_INDEX": INDEX, "PIP_INDEX_URL": INDEX}
-TWO = f"{INDEX} {OTHER}"
 
 
 @cases("engine_network", "the_package_index_is_told_to_uv_and_pip_and_uv_s_own_setting_wins")

@@ -15,15 +15,6 @@ from tfimg.errors import KeyRefused
 from tfimg.evidence.keyless import Identity, attach_keyless, offered
 from tfimg.process import CommandFailed, Completed
 
-GITHUB = {
-    "ACTIONS_ID_TOKEN_REQUEST_URL": "https://token.test", "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "secret",
-    "GITHUB_SERVER_URL": "https://github.test", "GITHUB_REPOSITORY": "team/images", "GITHUB_RUN_ID": "7",
-    "GITHUB_WORKFLOW_REF": "team/images/.github/workflows/publish.yml@refs/heads/main", "GITHUB_RUN_ATTEMPT": "2",
-}  # fmt: skip
-GITLAB = {
-    "SIGSTORE_ID_TOKEN": "secret", "CI_SERVER_URL": "https://gitlab.test", "CI_PROJECT_PATH": "team/images",
-    "CI_JOB_URL": "https://gitlab.test/team/images/-/jobs/7",
-}  # fmt: skip
 TARGET = f"{SUBJECT.name}@{IMAGE.digest}"
 
 
