@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
@@ -120,14 +121,7 @@ def test_the_plot_is_well_formed_and_has_a_bar_for_every_result() -> None:
         one.attrib for one in root.iter("{http://www.w3.org/2000/svg}rect") if "bar" in one.attrib["class"]
     ]
     # Five results, and what validation adds to one of them.
-    assert sorted(bar["class"] for bar in bars) == [
-        "bar",
-        "bar",
-        "bar",
-        "bar tfimg",
-        "bar tfimg",
-        "bar tfimg suite",
-    ]
+    assert Counter(bar["class"] for bar in bars) == {"bar": 3, "bar tfimg": 2, "bar tfimg suite": 1}
     assert "25.0 s (0.25), 50.0 s" in drawn
 
 
