@@ -1,8 +1,8 @@
 """Mutation testing of the unit tier: `nice .venv/bin/python tests/mutation`.
 
 mutmut changes one expression of a function at a time and runs the unit tests that reach the function. This script
-draws a sample of all changes (mutants), judges it in a copy of the checkout, and prints figures per package and what
-survived. Mutants that no test can tell from the original are listed in `equivalents.txt`, with the reason.
+draws a sample of all changes (mutants), has mutmut judge it in a copy of the checkout, and prints figures per package
+and what survived. Mutants that no test can tell from the original are listed in `equivalents.txt`, with the reason.
 """
 
 from __future__ import annotations
@@ -15,91 +15,24 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import chdir
-from dataclasses import dataclass
 from pathlib import Path
 
-from mutmut.configuration import config, reset_config
+from mutmut.configuration import reset_config
 from mutmut.mutation.diff_apply import get_diff_for_mutant
 from mutmut.mutation.file_mutation import mutate_file_contents
-from mutmut.mutation.trampoline import set_mutant_under_test
+from mutmut.stats import status_by_exit_code
 from mutmut.utils.format_utils import get_mutant_name
 
 ROOT = Path(__file__).parents[2]
-EQUIVALENTS = Path(__file__).parent / "equivalents.txt"
-SAMPLE, SEED = 600, 16
+SETTINGS = Path(__file__).with_name("settings.toml")
+STATS = Path("mutants/mutmut-stats.json")
 
-PACKAGES: Mapping[str, tuple[str, ...]] = {
-    "layers": ("test_layers_", "test_wheel_layers"),
-    "evidence": ("test_evidence_",),
-    "resolution": ("test_resolution_",),
-    "validation": ("test_validation_",),
-    "recipe": ("test_recipe_",),
-}
-"""Packages that are mutated → how the names of their own tests begin. These run first: they kill most mutants, and
-most of what reaches a function reaches it from the command line, slowly."""
-
-PYTEST = [
-    "-o", "addopts=", "-p", "no:xdist", "-p", "no:cacheprovider", "-m", "not full and not facts",
-    # Without this, Hypothesis draws other examples each time and remembers what killed another mutant.
-    "--hypothesis-profile=ci",
-    # It reads the program's source, which mutmut fills with copies of each function.
-    "--ignore=tests/unit/test_layers.py",
-    # Of the suite inside images, which is not mutated: some depend on the clock, and one that fails ends the run.
-    *(f"--ignore=tests/unit/{file.name}" for file in sorted((ROOT / "tests/unit").glob("test_suite_*.py"))
-      if "import tfimg" not in file.read_text() and "from tfimg" not in file.read_text()),
-]  # fmt: skip
-
-SETTINGS = {
-    "source_paths": ["src"],
-    "only_mutate": [f"src/tfimg/{package}/*" for package in PACKAGES],
-    "pytest_add_cli_args": PYTEST,
-    "pytest_add_cli_args_test_selection": ["tests/unit"],
-    # Each mutant gets a process that has imported the tests and has run none: a cache that an earlier test has
-    # filled would hide the mutant.
-    "process_isolation": "forkserver",
-    "use_git_change_detection": False,
-    # Without this, what pytest printed is lost when the unchanged program fails a test.
-    "debug": True,
-}
-"""What mutmut reads from pyproject.toml."""
-
-PATIENCE, LEAST_SECONDS = 15, 5.0
-"""A mutant may take so many times what its tests take unchanged and these seconds: other work may slow the machine."""
-
-KILLED, SURVIVED, TIMEOUT, UNCLEAR = "killed", "survived", "timeout", "unclear"
-VERDICTS = {0: SURVIVED, 1: KILLED, 3: KILLED, 5: SURVIVED, -24: TIMEOUT, -9: TIMEOUT}
-"""Exit status of pytest → verdict; negative ones are signals (SIGXCPU, then SIGKILL, end an endless loop)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mutant:
-    """A mutant and what became of it; `difference` is empty where it was killed."""
-
-    name: str
-    verdict: str
-    difference: tuple[str, ...]
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """What `equivalents.txt` names it by: the lines that differ in a function. Numbers move when code does."""
-        return (
-            function_of(self.name).replace(".x_", ".").replace("xǁ", "").replace("ǁ", "."),
-            *self.difference,
-        )
-
-
-def function_of(mutant: str) -> str:
-    """The function that a mutant changes, as mutmut calls it."""
-    return mutant.partition("__mutmut_")[0]
-
-
-def package_of(mutant: str) -> str:
-    """The package of tfimg that a mutant belongs to."""
-    return mutant.split(".")[1]
+PACKAGES = ("layers", "evidence", "resolution", "validation", "recipe")
+"""Packages that are mutated, as `settings.toml` has it. The tests that are named after a package run first: they kill
+most mutants, and most of what reaches a function reaches it from the command line, slowly."""
 
 
 def copy_checkout(work: Path) -> None:
@@ -111,24 +44,16 @@ def copy_checkout(work: Path) -> None:
         if (ROOT / name).is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target)
-    own = {"src", "tests", "pyproject.toml"}
-    settings = {
-        **SETTINGS,
-        "also_copy": sorted(path.name for path in work.iterdir() if path.name not in own),
-    }
-    lines = ["", "[tool.mutmut]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items())]
+    others = sorted({path.name for path in work.iterdir()} - {"src", "tests", "pyproject.toml"})
     with (work / "pyproject.toml").open("a") as file:
-        file.write("\n".join(lines) + "\n")
+        file.write(f"{SETTINGS.read_text()}also_copy = {json.dumps(others)}\n")
 
 
 def name_mutants() -> dict[str, Path]:
     """Name every mutant of the packages, as mutmut will → the file that it changes."""
-    names = {}
-    for package in PACKAGES:
-        for file in sorted(Path("src/tfimg", package).rglob("*.py")):
-            made = mutate_file_contents(str(file), file.read_text()).mutant_names
-            names |= {get_mutant_name(file, name): file for name in made}
-    return names
+    files = [file for package in PACKAGES for file in sorted(Path("src/tfimg", package).rglob("*.py"))]
+    made = {file: mutate_file_contents(str(file), file.read_text()).mutant_names for file in files}
+    return {get_mutant_name(file, name): file for file, names in made.items() for name in names}
 
 
 def draw(names: Iterable[str], *, count: int, seed: int) -> list[str]:
@@ -136,153 +61,118 @@ def draw(names: Iterable[str], *, count: int, seed: int) -> list[str]:
     return sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())[:count]
 
 
-def measure(first: str) -> tuple[dict[str, list[str]], dict[str, float]]:
-    """Let mutmut write all mutants and run all tests once; `first` is a mutant for it to end with.
-
-    Returns the tests that reach each function, and the seconds of each test.
-    """
-    program, log = Path(sys.executable).with_name("mutmut"), Path("mutmut.log")
-    with log.open("w") as sink:
-        ended = subprocess.run(
-            [str(program), "run", first], check=False, stdout=sink, stderr=subprocess.STDOUT
-        )
+def run_mutmut(names: Sequence[str], jobs: int) -> None:
+    """Let mutmut judge mutants, and, where it has not, measure which tests reach what."""
+    # Else the order of tests, which are kept in sets, would be another each time.
+    environ = {**os.environ, "PYTHONHASHSEED": "0"}
+    command = [str(Path(sys.executable).with_name("mutmut")), "run", f"--max-children={jobs}", *names]
+    with Path("mutmut.log").open("w") as log:
+        ended = subprocess.run(command, check=False, stdout=log, stderr=subprocess.STDOUT, env=environ)
     if ended.returncode:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-60:])
-        sys.exit(f"{tail}\nmutmut ended with status {ended.returncode}.")
-    stats = json.loads(Path("mutants/mutmut-stats.json").read_text())
-    return stats["tests_by_mangled_function_name"], stats["duration_by_test"]
+        tail = Path("mutmut.log").read_text(errors="replace").splitlines()[-60:]
+        sys.exit("\n".join([*tail, f"mutmut ended with status {ended.returncode}."]))
 
 
-def judge(
-    names: Sequence[str], tests_of: Callable[[str], list[str]], seconds: Mapping[str, float], *, jobs: int
-) -> Iterator[tuple[str, str]]:
-    """Run each mutant's tests in a process of its own; yields its name and verdict when that ends."""
-    # Reads mutmut's configuration when it is imported, and so in this folder only.
-    from mutmut.workers.isolation import get_mutant_runner
-
-    runner = get_mutant_runner(jobs)
-    runner.startup()
-    try:
-        for name in names:
-            tests = tests_of(name)
-            takes = sum(seconds[test] for test in tests)
-            while not runner.has_capacity():
-                ended = runner.wait_for_result()
-                yield ended.mutant_name, VERDICTS.get(ended.exit_code, UNCLEAR)
-            # The runner gives half of this on the clock.
-            runner.submit(name, tests, int(2 * PATIENCE * (takes + LEAST_SECONDS)), takes)
-        runner.signal_work_complete()
-        while runner.pending_count():
-            ended = runner.wait_for_result()
-            yield ended.mutant_name, VERDICTS.get(ended.exit_code, UNCLEAR)
-    finally:
-        runner.shutdown()
+def is_own(function: str, test: str) -> bool:
+    """Whether a test is one of the package's that the function belongs to."""
+    return function.split(".")[1] in Path(test.partition("::")[0]).name
 
 
-def judge_all(names: Sequence[str], *, jobs: int) -> dict[str, str]:
-    """Judge mutants by the tests of their own package, then what survived by all others that reach it."""
-    reaching, seconds = measure(names[0])
-    from mutmut.__main__ import setup_source_paths
+def limit_tests(stats: Mapping[str, object], reaching: Mapping[str, list[str]], *, own: bool) -> None:
+    """Have mutmut run, of the tests that reach a function, its package's own or all others."""
+    chosen = {
+        function: [test for test in tests if is_own(function, test) is own]
+        for function, tests in reaching.items()
+    }
+    STATS.write_text(json.dumps({**stats, "tests_by_mangled_function_name": chosen}))
 
-    setup_source_paths()
-    set_mutant_under_test("")
-    verdicts = dict.fromkeys(names, SURVIVED)
 
-    def tests_of(name: str, *, own: bool) -> list[str]:
-        tests = [
-            test
-            for test in reaching.get(function_of(name), [])
-            if Path(test.partition("::")[0]).name.startswith(PACKAGES[package_of(name)]) is own
-        ]
-        return sorted(tests, key=lambda test: seconds[test])
-
+def judge(names: Sequence[str], files: Mapping[str, Path], jobs: int) -> dict[str, str]:
+    """Judge mutants by the tests of their own package, then what survived by all others → mutmut's words for it."""
+    run_mutmut(names[:1], jobs)
+    stats = json.loads(STATS.read_text())
+    reaching = stats["tests_by_mangled_function_name"]
+    verdicts = dict.fromkeys(names, "survived")
     for own, whose in ((True, "their own package"), (False, "all others")):
-        left = [name for name in names if verdicts[name] == SURVIVED and tests_of(name, own=own)]
+        left = [
+            name
+            for name in names
+            if verdicts[name] == "survived"
+            and any(is_own(name, test) is own for test in reaching.get(function_of(name), []))
+        ]
         print(f"{len(left)} mutants and the tests of {whose}", flush=True)
-        for number, (name, verdict) in enumerate(
-            judge(left, lambda name, own=own: tests_of(name, own=own), seconds, jobs=jobs), start=1
-        ):
-            verdicts[name] = verdict
-            if number % 50 == 0:
-                print(f"  {number}", flush=True)
+        if left:
+            limit_tests(stats, reaching, own=own)
+            run_mutmut(left, jobs)
+        for name in left:
+            codes = json.loads(Path("mutants", f"{files[name]}.meta").read_text())["exit_code_by_key"]
+            verdicts[name] = status_by_exit_code[codes[name]]
     return verdicts
 
 
-def changed_lines(difference: str) -> tuple[str, ...]:
-    """Reduce a unified difference to its lines with a minus or plus."""
-    lines = [line for line in difference.splitlines() if not line.startswith(("---", "+++"))]
-    return tuple(f"{line[0]} {line[1:].strip()}" for line in lines if line[:1] in {"-", "+"})
+def function_of(mutant: str) -> str:
+    """The function that a mutant changes, as mutmut calls it."""
+    return mutant.partition("__mutmut_")[0]
 
 
-def read_equivalents(text: str) -> dict[tuple[str, ...], str]:
-    """Turn blocks of function, changed lines and `reason: …`, parted by empty lines, into reasons by key."""
-    reasons = {}
-    for block in text.split("\n\n"):
-        lines = [line for line in block.splitlines() if line and not line.startswith("#")]
-        if lines:
-            assert lines[-1].startswith("reason: "), f"equivalents.txt: a block without a reason: {lines[0]}"
-            reasons[tuple(lines[:-1])] = lines[-1].removeprefix("reason: ")
-    return reasons
+def described(mutant: str, file: Path) -> tuple[str, ...]:
+    """What `equivalents.txt` names a mutant by: function and changed lines, as numbers move when code does."""
+    function = function_of(mutant).replace(".x_", ".").replace("xǁ", "").replace("ǁ", ".")
+    lines = get_diff_for_mutant(mutant, path=file).splitlines()
+    changed = [line for line in lines if line[:1] in {"-", "+"} and not line.startswith(("---", "+++"))]
+    return (function, *(f"{line[0]} {line[1:].strip()}" for line in changed))
 
 
-def report(mutants: Sequence[Mutant], equivalents: Mapping[tuple[str, ...], str]) -> str:
+def read_equivalents() -> dict[tuple[str, ...], str]:
+    """Turn blocks of function, changed lines and `reason: …`, parted by empty lines, into reasons by description."""
+    blocks = Path(__file__).with_name("equivalents.txt").read_text().strip().split("\n\n")
+    entries = [block.splitlines() for block in blocks if not block.startswith("#")]
+    assert all(entry[-1].startswith("reason: ") for entry in entries), (
+        "equivalents.txt: a block without a reason"
+    )
+    return {tuple(entry[:-1]): entry[-1].removeprefix("reason: ") for entry in entries}
+
+
+def report(verdicts: Mapping[str, str], describe: Callable[[str], tuple[str, ...]]) -> str:
     """Lay out figures per package, then every mutant that is not killed."""
+    equivalents = read_equivalents()
+    alive = {name: describe(name) for name, verdict in sorted(verdicts.items()) if verdict != "killed"}
     rows = [
         f"{'package':12}{'killed':>8}{'timeout':>9}{'survived':>10}{'total':>7}{'killed %':>10}{'equivalent':>12}"
     ]
     for package in (*PACKAGES, "all"):
-        chosen = [mutant for mutant in mutants if package in ("all", package_of(mutant.name))]
-        verdicts = Counter(mutant.verdict for mutant in chosen)
-        dead = verdicts[KILLED] + verdicts[TIMEOUT]
-        equal = sum(mutant.key in equivalents for mutant in chosen)
+        chosen = [name for name in verdicts if package in ("all", name.split(".")[1])]
+        counted = Counter(verdicts[name] for name in chosen)
+        timeouts = counted["timeout"] + counted["segfault"]  # SIGKILL, which ends an endless loop too
+        dead = counted["killed"] + timeouts
+        equal = sum(alive.get(name) in equivalents for name in chosen)
         share = 100 * dead / len(chosen) if chosen else 0.0
         rows.append(
-            f"{package:12}{verdicts[KILLED]:8}{verdicts[TIMEOUT]:9}{len(chosen) - dead:10}{len(chosen):7}"
+            f"{package:12}{counted['killed']:8}{timeouts:9}{len(chosen) - dead:10}{len(chosen):7}"
             f"{share:10.1f}{equal:12}"
         )
-    for mutant in sorted(mutants, key=lambda mutant: mutant.name):
-        if mutant.verdict != KILLED:
-            reason = equivalents.get(mutant.key)
-            note = f"{mutant.verdict}, equivalent: {reason}" if reason else mutant.verdict
-            rows += ["", f"{mutant.name}: {note}", *mutant.key]
+    for name, description in alive.items():
+        reason = equivalents.get(description)
+        rows += ["", f"{name}: {verdicts[name]}{f', equivalent: {reason}' if reason else ''}", *description]
     return "\n".join(rows)
 
 
 def main() -> None:
     """Draw, judge and print."""
     parser = argparse.ArgumentParser(description="Mutation testing of the unit tier.")
-    parser.add_argument("--sample", type=int, default=SAMPLE, help="how many mutants (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=SEED, help="which mutants (default: %(default)s)")
+    parser.add_argument("--sample", type=int, default=600, help="how many mutants (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=16, help="which mutants (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default: %(default)s)")
-    parser.add_argument("--work", type=Path, help="an empty folder to work in, which is kept")
     options = parser.parse_args()
-    begin = time.monotonic()
-    # Else the order of tests, which are kept in sets, would be another each time.
-    os.environ["PYTHONHASHSEED"] = "0"
-    work = options.work or Path(tempfile.mkdtemp(prefix="tfimg-mutation-"))
-    work.mkdir(parents=True, exist_ok=True)
-    try:
-        copy_checkout(work)
+    with tempfile.TemporaryDirectory(prefix="tfimg-mutation-") as work:
+        copy_checkout(Path(work))
         with chdir(work):
             reset_config()
-            assert config().source_paths == [Path("src")]
             files = name_mutants()
             names = draw(files, count=options.sample, seed=options.seed)
-            verdicts = judge_all(names, jobs=options.jobs)
-            mutants = [
-                Mutant(
-                    name=name, verdict=verdict,
-                    difference=() if verdict == KILLED
-                    else changed_lines(get_diff_for_mutant(name, path=files[name])),
-                )
-                for name, verdict in verdicts.items()
-            ]  # fmt: skip
-        print(report(mutants, read_equivalents(EQUIVALENTS.read_text())))
-        minutes = (time.monotonic() - begin) / 60
-        print(f"\n{len(names)} of {len(files)} mutants, seed {options.seed}, {minutes:.0f} minutes")
-    finally:
-        if not options.work:
-            shutil.rmtree(work, ignore_errors=True)
+            verdicts = judge(names, files, options.jobs)
+            print(report(verdicts, lambda name: described(name, files[name])))
+    print(f"\n{len(names)} of {len(files)} mutants, seed {options.seed}")
 
 
 if __name__ == "__main__":

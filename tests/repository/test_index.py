@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
+from support.cases import cases
 from support.cli import CliResult
 from support.matrix_edits import GOOD
 from support.package_index import HTML, JSON, File, PackageIndex, package_index
@@ -183,23 +184,11 @@ def test_what_is_no_wheel_is_told_in_a_sentence(
     assert str(caught.value).startswith(f"The package index did not tell the metadata of {NAME}: {told}")
 
 
-@pytest.mark.parametrize(
-    ("answer", "told"),
-    [
-        ((500, HTML, b"<h1>Out of order</h1>"), "too many 500 error responses"),
-        ((403, HTML, LOGIN), "403 Client Error: Forbidden"),
-        ((200, JSON, b"{"), "Expecting property name enclosed in double quotes"),
-        ((200, JSON, b'{"meta": {"api-version": "9.0"}, "name": "x", "files": []}'), "9.0"),
-        ((200, JSON, b'{"files": 7}'), "validation error"),
-        ((200, "application/json", b"{}"), "Content-Type 'application/json'"),
-        ((200, "text/plain", b"Please log in"), "its answer is text/plain"),
-    ],
-    ids=["500", "403", "garbage", "newer", "shape", "other-json", "text"],
-)
+@cases("index", "an_answer_that_is_no_page_is_told_in_a_sentence")
 def test_an_answer_that_is_no_page_is_told_in_a_sentence(
-    answer: tuple[int, str, bytes], told: str, served: PackageIndex, index: Index
+    status: int, form: str, content: bytes, told: str, served: PackageIndex, index: Index
 ) -> None:
-    served.answers["/simple/tensorflow/"] = answer
+    served.answers["/simple/tensorflow/"] = (status, form, content)
     with pytest.raises(NetworkError) as caught:
         index.wheels("tensorflow")
     message = str(caught.value)

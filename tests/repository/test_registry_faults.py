@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from support.cases import cases
 from support.faulty_proxy import Fault, Faulty, faulty
 from support.loopback_registry import Loopback, error, loopback
 from support.manifests import CONTENT, PLAIN, Open, Slept, about, manifest
@@ -103,24 +103,7 @@ def test_a_long_wait_is_told_instead(client: HttpRegistry, proxy: Faulty, slept:
     assert slept == []
 
 
-DETAIL = {"DriverName": "filesystem", "Enclosed": {"Op": "write", "Path": "/registry", "Err": 28}}
-FULL = json.dumps({"errors": [{"code": "UNKNOWN", "message": "unknown error", "detail": DETAIL}]}).encode()
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "says"),
-    [
-        (401, b"", "wants to know who asks for .*docker login"),
-        (403, error(403, "DENIED", "requested access is denied")[2], "does not let us write .*403 DENIED: req"),
-        (405, b"", "is read-only: 405 Method Not Allowed"),
-        (507, b"", "is full: 507 Insufficient Storage"),
-        (500, FULL, "is full: 500 UNKNOWN: unknown error"),
-        (403, error(403, "DENIED", "storage quota of 10 GiB exceeded")[2], "is full: 403 DENIED: storage quota"),
-        (404, error(404, "NAME_UNKNOWN")[2], "has no repository .*/team/tf: 404 NAME_UNKNOWN. .*to be made before"),
-        (302, b"", "is no registry: 302 Found.*login page"),
-        (400, error(400, "MANIFEST_INVALID", "it is bad")[2], "refused a request about .*INVALID: it is bad"),
-    ],
-)  # fmt: skip
+@cases("registry_faults", "each_refusal_has_its_own_sentence")
 def test_each_refusal_has_its_own_sentence(
     status: int, body: bytes, says: str, client: HttpRegistry, proxy: Faulty, slept: Slept
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.cases import cases
 from support.memory_engine import FakeEngine
 from support.programs import program
 from tfimg.engine.bases import RECIPE_LABEL, Base, Bootstrap, Choice, choose_base, mirrored, sources
@@ -185,14 +186,7 @@ def test_a_machine_without_mirrors_is_told(spec: ImageSpec, surroundings: Bootst
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        ("I: working\n\nE: Release file is expired\nE: apt-get update failed\n", "I: working E: Release file is "
-         "expired E: apt-get update failed"),
-        ("", "no reason was given"),
-    ],
-)  # fmt: skip
+@cases("engine_bases", "a_failed_bootstrap_says_mmdebstrap_s_last_words_and_leaves_nothing")
 def test_a_failed_bootstrap_says_mmdebstrap_s_last_words_and_leaves_nothing(
     words: str, reason: str, spec: ImageSpec, surroundings: Bootstrap, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.cases import cases
 from support.memory_engine import FakeEngine, capabilities
 from tfimg.engine.bases import Base
 from tfimg.engine.build import BuiltImage, Output, build, candidate, check_space, choose_output
@@ -146,17 +147,7 @@ def test_an_output_is_only_what_the_store_really_performs() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("device", "store", "needed"),
-    [
-        ("cpu", "classic", 7_000_000_000),
-        ("cpu", "containerd", 5_000_000_000),
-        ("gpu", "classic", 20_000_000_000),
-        ("gpu", "containerd", 13_000_000_000),
-        ("tpu", "classic", 9_000_000_000),
-        ("tpu", "containerd", 6_000_000_000),
-    ],
-)
+@cases("engine_build", "a_build_starts_with_just_enough_space_or_an_unknown_disk_and_not_with_less")
 def test_a_build_starts_with_just_enough_space_or_an_unknown_disk_and_not_with_less(
     device: Device, store: Store, needed: int
 ) -> None:
@@ -189,16 +180,7 @@ def stored(*media_types: str) -> StoredImage:
     return StoredImage(digest="sha256:a", layers=layers, unpacked_bytes=100, labels={})
 
 
-@pytest.mark.parametrize(
-    ("media_types", "compression", "size"),
-    [
-        (["layer.v1.tar+zstd", "layer.v1.tar+zstd"], "zstd", 20),
-        (["layer.v1.tar+gzip", "layer.v1.tar+zstd"], "gzip+zstd", 20),
-        (["image.rootfs.diff.tar.gzip"], "gzip", 10),
-        (["tar", "tar"], "none", None),
-        (["layer.v1.tar+zstd", "tar"], "none+zstd", None),
-    ],
-)
+@cases("engine_build", "compression_is_what_is_read_back_and_not_what_was_asked")
 def test_compression_is_what_is_read_back_and_not_what_was_asked(
     media_types: list[str], compression: str, size: int | None
 ) -> None:

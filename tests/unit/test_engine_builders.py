@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from support.cases import cases
 from support.memory_engine import capabilities
+from support.paths import DATA
 from support.programs import program
 from tfimg.engine import connect
 from tfimg.engine.builders import Builder, find_builder, read_builder, read_context
@@ -16,48 +18,10 @@ from tfimg.engine.docker import DockerEngine
 from tfimg.errors import EngineRefused, EngineUnavailable, TfimgError, UsageError
 
 # Recorded from buildx 0.13.1, labels and platforms shortened.
-CONTEXT = """\
-Name:   far
-Driver: docker
-
-Nodes:
-Name:             far
-Endpoint:         far
-Status:           running
-BuildKit version: v0.0.0+unknown
-Platforms:        linux/amd64, linux/386
-Labels:
- org.mobyproject.buildkit.worker.executor:             containerd
-"""
-DEAD_CONTEXT = """\
-Name:   far
-Driver:{blank}
-Error:  Cannot connect to the Docker daemon at tcp://127.0.0.1:9. Is the docker daemon running?
-""".format(blank=" ")
-REMOTE = """\
-Name:          far
-Driver:        remote
-Last Activity: 2026-11-21 15:15:01 +0000 UTC
-
-Nodes:
-Name:     far0
-Endpoint: tcp://127.0.0.1:9
-Status:   inactive
-"""
-CONTAINER = """\
-Name:          far
-Driver:        docker-container
-Last Activity: 2026-11-21 15:15:01 +0000 UTC
-
-Nodes:
-Name:      far0
-Endpoint:  default
-Status:    stopped
-Flags:     --allow-insecure-entitlement=network.host
-Name:      far1
-Endpoint:  other
-Status:    stopped
-"""
+CONTEXT, DEAD_CONTEXT, REMOTE, CONTAINER = (
+    (DATA / "buildx" / f"{name}.txt").read_text()
+    for name in ("context", "dead-context", "remote", "container")
+)
 DEAD = "Cannot connect to the Docker daemon at tcp://127.0.0.1:9. Is the docker daemon running?"
 SAID = [
     (CONTEXT, Builder(name="far", driver="docker", endpoint="far", problem=None)),
@@ -100,22 +64,7 @@ def test_a_builder_that_there_is_not(tmp_path: Path) -> None:
 NEXT = "Start it, or correct its address (`docker buildx inspect far` shows it); or name another --builder, or none."
 
 
-UNREACHED = f"""\
-[ "$3" = --bootstrap ] && echo 'ERROR: context deadline exceeded' >&2 && exit 1
-{printing(REMOTE)}"""
-
-
-@pytest.mark.parametrize(
-    ("script", "why"),
-    [
-        (printing(DEAD_CONTEXT), DEAD),
-        ("echo 'ERROR: failed to initialize far: no route.' >&2; exit 1\n", "failed to initialize far: no route"),
-        (UNREACHED, "context deadline exceeded"),
-        ("exit 1\n", "it does not answer"),
-        ("exit 0\n", "it does not say what it is"),
-    ],
-    ids=["context", "driver", "remote", "silent", "empty"],
-)  # fmt: skip
+@cases("engine_builders", "a_dead_builder_is_told_with_a_next_step")
 def test_a_dead_builder_is_told_with_a_next_step(tmp_path: Path, script: str, why: str) -> None:
     error = refused(docker(tmp_path, script))
     assert isinstance(error, EngineUnavailable)
@@ -154,18 +103,7 @@ def described(*, skip: bool = False, tls: bool = False) -> dict[str, object]:
     }
 
 
-TLS = {"DOCKER_TLS": "1", "DOCKER_CERT_PATH": "/contexts/tls/1/docker"}
-
-
-@pytest.mark.parametrize(
-    ("context", "expected"),
-    [
-        (described(), {}),
-        (described(tls=True), {**TLS, "DOCKER_TLS_VERIFY": "1"}),
-        (described(tls=True, skip=True), TLS),
-    ],
-    ids=["plain", "tls", "unverified"],
-)  # fmt: skip
+@cases("engine_builders", "a_context_has_its_own_address_and_certificates")
 def test_a_context_has_its_own_address_and_certificates(
     context: dict[str, object], expected: dict[str, str]
 ) -> None:
@@ -186,15 +124,7 @@ def test_the_engine_s_own_builder_is_named_whatever_is_the_default(tmp_path: Pat
     assert DockerEngine(host="tcp://far:1", environ=environ, builder="pod").buildx_version() == "pod"
 
 
-@pytest.mark.parametrize(
-    ("written", "source", "target"),
-    [
-        ("r:5000/c:x", "type=registry,ref=r:5000/c:x", "type=registry,ref=r:5000/c:x,mode=max,ignore-error=true"),
-        ("type=local,src=c", "type=local,src=c", "type=local,src=c,ignore-error=true"),
-        ("ref=r/c,type=registry,ignore-error=false",) * 3,
-        ("type=inline", "type=inline", "type=inline"),
-    ],
-)  # fmt: skip
+@cases("engine_builders", "cache_is_written_as_a_reference_or_as_buildx_has_it")
 def test_cache_is_written_as_a_reference_or_as_buildx_has_it(written: str, source: str, target: str) -> None:
     assert read_cache([written], [written]) == Cache(sources=(source,), targets=(target,))
 

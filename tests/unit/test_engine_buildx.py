@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from support.cases import cases
 from support.programs import program
 from tfimg.engine.buildx import LOG_LINES, argv, build, translated
 from tfimg.engine.protocol import BuildOrder, StageEvent
-from tfimg.errors import BuildError, DiskSpaceError, HashMismatchError, NetworkError, TfimgError
+from tfimg.errors import BuildError, DiskSpaceError, NetworkError, TfimgError
 
 RECORDED = Path(__file__).parents[1] / "data" / "rawjson" / "failed-buildx-0.13.txt"
 STEP = "[packages 1/1] RUN --mount=type=bind,source=build,target=/build     sh /build/install /lock.txt"
@@ -76,38 +77,12 @@ error: Failed to download `six==1.16.0`
          Computed:
            sha256:8abb
 """
-PIP_HASH = """\
-ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have updated the package \
-versions, please update the hashes.
-    uv==1.0 from https://files.example.test/uv-1.0-py3-none-any.whl (from -r /lock.txt (line 2)):
-        Expected sha256 0000
-             Got        8abb
-"""
 UV_DNS = """\
 error: Failed to fetch: https://index.example.test/simple/six/
   cause: error sending request for url (https://index.example.test/simple/six/)
   cause: client error (Connect)
   cause: dns error
   cause: error resolving DNS
-"""
-UV_SLOW = """\
-error: Failed to download `six==1.16.0`
-  cause: Failed to download distribution due to network timeout. Try increasing UV_HTTP_TIMEOUT.
-"""
-PIP_REFUSED = """\
-WARNING: Retrying (Retry(total=0, connect=None, read=None)) after connection broken by 'NewConnectionError(\
-'<HTTPConnection object>: Failed to establish a new connection: [Errno 111] Connection refused')': /simple/uv/
-ERROR: Could not find a version that satisfies the requirement uv==1.0 (from versions: none)
-"""
-PIP_TIMEOUT = """\
-WARNING: Retrying (Retry(total=0, connect=None, read=None)) after connection broken by 'ReadTimeoutError(\
-"HTTPSConnectionPool(host='index.example.test', port=443): Read timed out. (read timeout=15.0)")': /simple/uv/
-ERROR: Could not find a version that satisfies the requirement uv==1.0 (from versions: none)
-"""
-APT_DNS = """\
-Err:1 http://mirror.example.test/debian bookworm InRelease
-  Temporary failure resolving 'mirror.example.test'
-E: Failed to fetch http://mirror.example.test/debian/dists/bookworm/InRelease
 """
 WHEEL_BROKEN = "error: Failed to install: six-1.16.0-py2.py3-none-any.whl\n  cause: wheel is invalid\n"
 
@@ -116,24 +91,7 @@ def failure(error: str | None = ENDED) -> StageEvent:
     return StageEvent(step=STEP, state="failed", seconds=1.0, error=error)
 
 
-@pytest.mark.parametrize(
-    ("log", "kind"),
-    [
-        (UV_HASH, HashMismatchError),
-        (PIP_HASH, HashMismatchError),
-        ("OSError: [Errno 28] No space left on device", DiskSpaceError),
-        ("cp: error writing 'x': Disk quota exceeded", DiskSpaceError),
-        (UV_DNS, NetworkError),
-        (UV_SLOW, NetworkError),
-        (PIP_REFUSED, NetworkError),
-        (PIP_TIMEOUT, NetworkError),
-        (APT_DNS, NetworkError),
-        ("  cause: invalid peer certificate: UnknownIssuer", NetworkError),
-        ("SSLError: certificate verify failed: unable to get local issuer certificate", NetworkError),
-        (WHEEL_BROKEN, BuildError),
-        ("", BuildError),
-    ],
-)
+@cases("engine_buildx", "the_words_of_a_step_decide_the_error")
 def test_the_words_of_a_step_decide_the_error(log: str, kind: type[TfimgError]) -> None:
     error = translated(failure(), {STEP: log.splitlines()}, "ERROR: failed to solve: " + ENDED)
     assert type(error) is kind

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.cases import cases
 from tfimg.engine.network import HostNetwork, host_network, read_pip_settings
 
 INDEX = "https://index.example.test/simple"
@@ -27,21 +28,7 @@ def variables(environ: Mapping[str, str], pip: Mapping[str, str] | None = None) 
     return dict(host_network({"HOME": "/nowhere", **environ}, pip or {}).variables)
 
 
-NEAR, FAR = "http://near.example.test", "http://far.example.test"
-HTTPS = {"HTTPS_PROXY": NEAR, "https_proxy": NEAR}
-
-
-@pytest.mark.parametrize(
-    ("environ", "pip", "expected"),
-    [
-        ({}, {}, {}),
-        ({"HTTPS_PROXY": NEAR}, {}, HTTPS),
-        ({"no_proxy": "localhost", "NO_PROXY": "x"}, {}, {"NO_PROXY": "localhost", "no_proxy": "localhost"}),
-        ({"HTTPS_PROXY": ""}, {}, {}),
-        ({}, {"proxy": NEAR}, {**HTTPS, "HTTP_PROXY": NEAR, "http_proxy": NEAR}),
-        ({"https_proxy": NEAR}, {"proxy": FAR}, HTTPS),
-    ],
-)
+@cases("engine_network", "proxies_are_passed_in_both_cases_and_the_environment_wins")
 def test_proxies_are_passed_in_both_cases_and_the_environment_wins(
     environ: dict[str, str], pip: dict[str, str], expected: dict[str, str]
 ) -> None:
@@ -49,22 +36,9 @@ def test_proxies_are_passed_in_both_cases_and_the_environment_wins(
 
 
 DEFAULT = {"UV_DEFAULT_INDEX": INDEX, "PIP_INDEX_URL": INDEX}
-TWO = f"{INDEX} {OTHER}"
 
 
-@pytest.mark.parametrize(
-    ("environ", "pip", "expected"),
-    [
-        ({}, {"index-url": INDEX}, DEFAULT),
-        ({"UV_INDEX_URL": INDEX}, {}, DEFAULT),
-        ({"UV_DEFAULT_INDEX": INDEX, "UV_INDEX_URL": OTHER}, {"index-url": OTHER}, DEFAULT),
-        ({"UV_INDEX_URL": INDEX}, {"index-url": OTHER}, DEFAULT),
-        ({}, {"extra-index-url": OTHER}, {"UV_INDEX": OTHER, "PIP_EXTRA_INDEX_URL": OTHER}),
-        ({}, {"extra-index-url": f"{INDEX}\n{OTHER}"}, {"UV_INDEX": TWO, "PIP_EXTRA_INDEX_URL": TWO}),
-        ({"UV_INDEX": INDEX}, {"extra-index-url": OTHER}, {"UV_INDEX": INDEX, "PIP_EXTRA_INDEX_URL": INDEX}),
-        ({}, {"trusted-host": "r.test"}, {"UV_INSECURE_HOST": "r.test", "PIP_TRUSTED_HOST": "r.test"}),
-    ],
-)
+@cases("engine_network", "the_package_index_is_told_to_uv_and_pip_and_uv_s_own_setting_wins")
 def test_the_package_index_is_told_to_uv_and_pip_and_uv_s_own_setting_wins(
     environ: dict[str, str], pip: dict[str, str], expected: dict[str, str]
 ) -> None:
@@ -151,20 +125,6 @@ def test_uv_on_this_machine_gets_the_same_settings(home: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("listed", "settings"),
-    [
-        ("", {}),
-        (f"global.index-url='{INDEX}'\n", {"index-url": INDEX}),
-        (f"global.extra-index-url='\\n{INDEX}'\n", {"extra-index-url": f"\n{INDEX}"}),
-        (f"global.extra-index-url='{INDEX}\\n{OTHER}'\n", {"extra-index-url": f"{INDEX}\n{OTHER}"}),
-        ("global.index-url='https://index.example.test/?a=b'\n", {"index-url": "https://index.example.test/?a=b"}),
-        ("global.cert='/a'\ninstall.cert='/b'\n", {"cert": "/b"}),
-        ("install.cert='/b'\nglobal.cert='/a'\n", {"cert": "/b"}),
-        (":env:.cert='/c'\nglobal.cert='/a'\ninstall.cert='/b'\n", {"cert": "/c"}),
-        ("freeze.timeout='10'\ndownload.cert='/d'\n", {}),
-        ("WARNING: something\n", {}),
-    ],
-)  # fmt: skip
+@cases("engine_network", "what_pip_lists_is_read_and_the_environment_wins")
 def test_what_pip_lists_is_read_and_the_environment_wins(listed: str, settings: dict[str, str]) -> None:
     assert read_pip_settings(listed) == settings

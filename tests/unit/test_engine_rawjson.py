@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support.cases import cases
 from tfimg.engine.protocol import BuildEvent, LogEvent, ProgressEvent, StageEvent
 from tfimg.engine.rawjson import Decoder
 
@@ -38,18 +39,6 @@ EVENTS: list[BuildEvent] = [
         error='process "/bin/sh -c echo hello; echo bad >&2; exit 3" did not complete successfully: exit code: 3',
     ),
 ]
-
-REST = """\
-bad.Dockerfile:3
---------------------
-   1 |     ARG BASE
-   2 |     FROM $BASE
-   3 | >>> RUN echo hello; echo bad >&2; exit 3
-   4 |     
---------------------
-ERROR: failed to solve: process "/bin/sh -c echo hello; echo bad >&2; exit 3" did not complete successfully: \
-exit code: 3
-"""  # noqa: W291
 
 
 def decoded(*pieces: str) -> tuple[list[BuildEvent], str]:
@@ -85,7 +74,7 @@ def lines(text: str) -> list[str]:
 def test_a_failed_build_becomes_events_and_buildx_s_own_words_wherever_it_is_cut(text: str) -> None:
     whole = decoded(text)
     assert whole[0] == EVENTS
-    assert lines(whole[1]) == lines(REST)
+    assert lines(whole[1]) == lines((FOLDER / "failed-buildx-0.13-rest.txt").read_text())
     for position in range(len(text)):
         assert decoded(text[:position], text[position:]) == whole, position
     assert decoded(*text) == whole, "single characters"
@@ -115,15 +104,7 @@ def test_a_text_that_only_looks_like_json_is_kept() -> None:
     assert decoded('{"vertexes": [') == ([], '{"vertexes": [')
 
 
-@pytest.mark.parametrize(
-    ("started", "completed", "seconds"),
-    [
-        ("2026-01-02T03:04:05.123456789Z", "2026-01-02T03:04:06.623456789Z", 1.5),
-        ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05.25Z", 0.25),
-        ("2026-01-02T03:04:05.5Z", "2026-01-02T03:05:05.5Z", 60.0),
-        ("2026-01-02T23:59:59.999999999Z", "2026-01-03T00:00:00.999999999Z", 1.0),
-    ],
-)
+@cases("engine_rawjson", "instants_have_any_number_of_digits")
 def test_instants_have_any_number_of_digits(started: str, completed: str, seconds: float) -> None:
     (event,) = events_of(vertex(started=started, completed=completed))
     assert event == StageEvent(step="step", state="done", seconds=pytest.approx(seconds))
@@ -156,16 +137,7 @@ def test_a_cached_step_took_no_time_and_one_that_failed_need_not_have_begun() ->
     assert events_of(vertex(error="canceled")) == [failed]
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (b"one\ntwo\n", ["one", "two"]),
-        ("grün\n".encode(), ["grün"]),
-        (b"\xff\n", ["�"]),
-        (b"", []),
-        (b"\n", [""]),
-    ],
-)
+@cases("engine_rawjson", "log_lines_are_decoded")
 def test_log_lines_are_decoded(data: bytes, expected: list[str]) -> None:
     log = {"vertex": "sha256:a", "stream": 1, "data": base64.b64encode(data).decode()}
     events = events_of(vertex(), {"logs": [log]})

@@ -6,16 +6,13 @@ from typing import Any
 
 import pytest
 
+from support.cases import cases
 from tfimg.cancellation import Cancellation
 from tfimg.engine.protocol import ProgressEvent
 from tfimg.engine.transfer import Deed, failure, transferred
 from tfimg.errors import (
-    DiskSpaceError,
-    EngineRefused,
-    ImageGone,
     Interrupted,
     NetworkError,
-    NotInRegistry,
     RegistryRefused,
     TamperedError,
     TfimgError,
@@ -85,46 +82,7 @@ def test_what_is_to_end_ends_between_two_lines() -> None:
         transferred("push", NAME, [*PUSHING, SAID], ignore)
 
 
-@pytest.mark.parametrize(
-    ("deed", "said", "error", "says"),
-    [
-        ("push", "An image does not exist locally with the tag: x", ImageGone, "has no image registry.example"),
-        (
-            "push", "errors:\ndigest invalid: provided digest did not match\nmanifest blob unknown: blob unknown",
-            NetworkError, "does not have all of registry.example:5000/.* yet",
-        ),
-        ("push", "no basic auth credentials", RegistryRefused, "registry.example:5000 does not take .*docker login"),
-        ("push", "unauthorized: authentication required", RegistryRefused, "does not take the engine's credentials"),
-        (
-            "push", "failed to authorize: failed to fetch anonymous token: unexpected status: 401 Unauthorized",
-            RegistryRefused, "does not take the engine's credentials",
-        ),
-        ("push", "denied: requested access to the resource is denied", RegistryRefused, "does not let the engine push"),
-        ("push", "unexpected status from POST request to http://x: 403 Forbidden", RegistryRefused, "does not let"),
-        ("push", "unexpected status from PUT request: 405 Method Not Allowed", RegistryRefused, "is read-only"),
-        ("push", "denied: quota exceeded", RegistryRefused, "is full"),
-        ("push", "received unexpected HTTP status: 500 Internal Server Error", NetworkError, "did not come through"),
-        ("push", "unexpected status from PUT request to http://x: 503 Service Unavailable", NetworkError, "did not"),
-        ("push", "toomanyrequests: slow down", NetworkError, "asks for fewer requests"),
-        ("push", 'Get "https://x/v2/": dial tcp 127.0.0.1:9: connect: connection refused', NetworkError, "did not"),
-        ("push", 'Put "http://x": EOF', NetworkError, "did not come through"),
-        ("push", "write tcp 127.0.0.1:1->127.0.0.1:2: write: connection reset by peer", NetworkError, "did not come"),
-        ("push", "Client.Timeout exceeded while awaiting headers", NetworkError, "did not come through"),
-        ("pull", "x509: certificate signed by unknown authority", NetworkError, "does not trust .*certs.d/reg"),
-        ("pull", "http: server gave HTTP response to HTTPS client", NetworkError, "does not trust the registry"),
-        ("pull", "manifest unknown: manifest unknown", NotInRegistry, "does not have registry.example"),
-        ("pull", f"{NAME}: not found: not found", NotInRegistry, "does not have"),
-        ("pull", f'failed to resolve reference "{NAME}": {NAME}: not found', NotInRegistry, "does not have"),
-        ("pull", "pull access denied for x, repository does not exist", RegistryRefused, "does not let the"),
-        ("push", f"content digest {DIGEST}: not found", EngineRefused, "has not all of registry.example"),
-        (
-            "push", "push access denied, authorization failed: no basic auth credentials",
-            RegistryRefused, "does not take the engine's credentials",
-        ),
-        ("pull", "write /var/lib/docker/tmp/x: no space left on device", DiskSpaceError, "found no space left"),
-        ("push", "something that nobody foresaw", RegistryRefused, "The push of .* failed: something that nobody"),
-    ],
-)  # fmt: skip
+@cases("engine_transfer", "what_an_engine_says_becomes_a_sentence")
 def test_what_an_engine_says_becomes_a_sentence(
     deed: Deed, said: str, error: type[TfimgError], says: str
 ) -> None:

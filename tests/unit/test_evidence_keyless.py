@@ -8,32 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from support.cases import cases
 from support.reports import GREEN
 from support.statements import IMAGE, SUBJECT, said
 from tfimg.errors import KeyRefused
 from tfimg.evidence.keyless import Identity, attach_keyless, offered
 from tfimg.process import CommandFailed, Completed
 
-GITHUB = {
-    "ACTIONS_ID_TOKEN_REQUEST_URL": "https://token.test", "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "secret",
-    "GITHUB_SERVER_URL": "https://github.test", "GITHUB_REPOSITORY": "team/images", "GITHUB_RUN_ID": "7",
-    "GITHUB_WORKFLOW_REF": "team/images/.github/workflows/publish.yml@refs/heads/main", "GITHUB_RUN_ATTEMPT": "2",
-}  # fmt: skip
-GITLAB = {
-    "SIGSTORE_ID_TOKEN": "secret", "CI_SERVER_URL": "https://gitlab.test", "CI_PROJECT_PATH": "team/images",
-    "CI_JOB_URL": "https://gitlab.test/team/images/-/jobs/7",
-}  # fmt: skip
 TARGET = f"{SUBJECT.name}@{IMAGE.digest}"
 
 
-@pytest.mark.parametrize(
-    ("environ", "platform", "builder", "run"),
-    [
-        (GITHUB, "GitHub", GITHUB["GITHUB_WORKFLOW_REF"], "actions/runs/7/attempts/2"),
-        (GITLAB, "GitLab", "team/images//.gitlab-ci.yml", "-/jobs/7"),
-    ],
-    ids=["GitHub", "GitLab"],
-)
+@cases("evidence_keyless", "a_job_is_its_workflow")
 def test_a_job_is_its_workflow(environ: dict[str, str], platform: str, builder: str, run: str) -> None:
     server = f"https://{platform.lower()}.test"
     assert offered(environ) == Identity(

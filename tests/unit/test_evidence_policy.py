@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from packaging.specifiers import SpecifierSet
 
+from support.cases import cases
 from tfimg.errors import FileError, UsageError
 from tfimg.evidence.policy import Policy, parse_requirements
 from tfimg.evidence.policy_file import parse_policy
@@ -60,27 +61,13 @@ def test_an_age_is_in_hours_days_or_weeks(text: str, time: timedelta) -> None:
     assert parse_policy(f"version: 1\nrequire: {{max-age: {text}}}", source="policy.yaml").max_age == time
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "", ",", "declared", "sm_90", "gpu", "gpu=", "gpu=90", "gpu=sm_x", "gpu=sm_90,gpu=sm_80", "driver",
-        "driver535", "driver>=", "driver>=x", "max-age", "max-age=", "max-age=30", "max-age=d", "max-age=0d",
-        "max-age=-1d", "max-age=30y", "max-age=100000h", "max-age=1.5d", "max-age=30D",
-        "max-age=1d,max-age=2d", "linked,validated", "level=linked", "validated;",
-    ],
-)  # fmt: skip
+@cases("evidence_policy", "words_that_mean_nothing_are_refused_with_what_can_be_said")
 def test_words_that_mean_nothing_are_refused_with_what_can_be_said(words: str) -> None:
     with pytest.raises(UsageError, match=r"cannot be understood: .*gpu=sm_90, driver>=535"):
         parse_requirements(words, policy=Policy())
 
 
-@pytest.mark.parametrize(
-    ("tag", "level"),
-    [
-        ("2.15-gpu", "validated"), ("2.15.1-gpu", "validated"), ("2.15-gpu-arm64", "validated"),
-        ("2.15", "linked"), ("latest", "linked"), ("2.15-tpu", "linked"), ("2.15.1-cuda12.2-py3.11", "linked"),
-    ],
-)  # fmt: skip
+@cases("evidence_policy", "gpu_aliases_promise_that_a_gpu_was_there")
 def test_gpu_aliases_promise_that_a_gpu_was_there(tag: str, level: str) -> None:
     assert Policy().alias_level(tag) == level
 
@@ -93,24 +80,7 @@ def test_a_file_may_promise_less_in_writing() -> None:
     assert policy.promise("2.16-gpu").reason == "Our CI has no GPU until March."
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("version: 2", r"version: input should be 1"),
-        ("version: 1\nrequires: {}", r"requires: extra inputs"),
-        ("version: 1\nrequire: {level: declared}", r"require\.level: "),
-        ("version: 1\nrequire: {gpu: '9.0'}", r"require\.gpu: "),
-        ("version: 1\nrequire: {driver: 535}", r"require\.driver: 535 is a number"),
-        ("version: 1\nrequire: {driver: 'x'}", r"require\.driver: 'x' is not a version range"),
-        ("version: 1\nrequire: {max-age: 30}", r"require\.max-age: "),
-        ("version: 1\nrequire: {max-age: 30y}", r"require\.max-age: '30y' is no age"),
-        ("version: 1\naliases: {'*-gpu': {level: linked}}", r"aliases\.'?\*-gpu'?\.reason: field required"),
-        ("version: 1\naliases: {'*-gpu': {level: linked, reason: ''}}", r"aliases\.'?\*-gpu'?\.reason: "),
-        ("version: 1\nversion: 1", r"line 2, column 1: "),
-        ("", r"the document: input should be a valid dictionary\n"),
-        ("version: &a 1", "is an anchor or alias"),
-    ],
-)  # fmt: skip
+@cases("evidence_policy", "a_file_that_is_no_policy_is_refused_by_path")
 def test_a_file_that_is_no_policy_is_refused_by_path(text: str, says: str) -> None:
     with pytest.raises(FileError, match=f"(?s)^policy.yaml is no policy:\n.*{says}"):
         parse_policy(text, source="policy.yaml")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from spdx_tools.spdx.parser.jsonlikedict.json_like_dict_parser import JsonLikeDi
 from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
 
 from support.inventories import INVENTORY, NVIDIA
+from support.paths import DATA
 from support.reports import DIGEST
 from tfimg.errors import ValidationBroken
 from tfimg.evidence.parts import Part, parts
@@ -117,30 +119,8 @@ def script(workspace: Workspace) -> SimpleNamespace:
     return SimpleNamespace(**runpy.run_path(str(workspace.images / "inventory.py")))
 
 
-STATUS = """\
-Package: libc6
-Status: install ok installed
-Architecture: amd64
-Source: glibc (2.36-9)
-Version: 2.36-9+deb12u4
-Description: GNU C Library
- Version: not this one
-
-Package: gone
-Status: deinstall ok config-files
-Architecture: amd64
-Version: 1
-
-Package: base-files
-Essential: yes
-Status: install ok installed
-Architecture: amd64
-Version: 12.4
-"""
-
-
 def test_the_image_tells_its_debian_packages_and_its_system(script: SimpleNamespace, tmp_path: Path) -> None:
-    (tmp_path / "status").write_text(STATUS)
+    shutil.copy(DATA / "dpkg-status.txt", tmp_path / "status")
     assert script.debian(str(tmp_path)) == INVENTORY["debian"]
     assert script.debian(str(tmp_path / "absent")) == []
     release = 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_ID="12"\n'

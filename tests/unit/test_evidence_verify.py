@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies
 
+from support.cases import cases
 from support.memory_registry import MemoryRegistry
 from support.reports import GREEN, PARTIAL, result
 from support.signing import OURS, THEIRS
@@ -322,13 +323,7 @@ def test_a_failure_is_told_by_name() -> None:
     refused(published(broken), PolicyUnmet, says, policy=ANYTHING)
 
 
-@pytest.mark.parametrize(
-    ("reference", "require", "says"),
-    [
-        ("2.15", "validated", "is linked, and has to be validated: that is required"),
-        ("2.15-gpu", "", "is linked, and has to be validated: the name promises it"),
-    ],
-)
+@cases("evidence_verify", "a_level_that_is_too_low_is_told_with_the_demand")
 def test_a_level_that_is_too_low_is_told_with_the_demand(reference: str, require: str, says: str) -> None:
     refused(published(LINKED), PolicyUnmet, says, reference, require=require)
     assert verified(published(LINKED), "2.15").outcome.level == "linked"
@@ -367,15 +362,7 @@ def test_evidence_may_be_as_old_as_allowed_and_not_a_second_older(require: str, 
     refused(published(GREEN), StaleEvidence, "last tested on", require=require, now=ENDED + age + SECOND)
 
 
-@pytest.mark.parametrize(
-    ("require", "age", "says"),
-    [
-        ("max-age=46h", 47, "last tested on 2026-01-02, 47 hours ago, and may be 46 hours old"),
-        ("max-age=46h", 48, "2 days ago"),
-        ("max-age=46h", 71, "2 days ago"),
-        ("max-age=2d", 72, "3 days ago, and may be 2 days old"),
-    ],
-)
+@cases("evidence_verify", "an_age_of_two_days_or_more_is_told_in_days")
 def test_an_age_of_two_days_or_more_is_told_in_days(require: str, age: int, says: str) -> None:
     now = ENDED + timedelta(hours=age)
     refused(published(GREEN), StaleEvidence, says, require=require, now=now)
@@ -420,14 +407,7 @@ def test_another_gpu_or_driver_than_required_is_told(report: Report, require: st
     refused(published(report), PolicyUnmet, says, require=require)
 
 
-@pytest.mark.parametrize(
-    ("require", "fits"),
-    [
-        ("driver>=535.104.05", True), ("driver>535.104.05", False), ("driver<=535.104.05", True),
-        ("driver<535.104.05", False), ("driver==535.104.5", True), ("driver!=535.104.05", False),
-        ("driver>=535.104.06", False), ("driver>=535,driver<536", True), ("driver>=535,driver<535.104", False),
-    ],
-)  # fmt: skip
+@cases("evidence_verify", "a_driver_on_the_bound_of_a_range_is_within_it_or_not")
 def test_a_driver_on_the_bound_of_a_range_is_within_it_or_not(require: str, fits: bool) -> None:
     if fits:
         assert verified(published(ON_GPU), require=require)
@@ -454,15 +434,7 @@ def test_a_test_result_of_another_form_is_refused() -> None:
         refused(registry, TamperedError, "another form than tfimg gives it")
 
 
-@pytest.mark.parametrize(
-    ("passed", "failed", "counts"),
-    [
-        ("2026-01-02", "2026-01-10", True),
-        ("2026-01-11", "2026-01-10", False),
-        ("2026-01-10", "2026-01-10", True),  # the same second
-        ("2026-01-02", "2027-01-10", True),  # whatever its clock says
-    ],
-)
+@cases("evidence_verify", "a_failure_counts_unless_what_passed_is_newer")
 def test_a_failure_counts_unless_what_passed_is_newer(passed: str, failed: str, counts: bool) -> None:
     reports = (on(passed, ON_GPU), on(failed, FAILED))
     for registry in (published(*reports), published(*reversed(reports))):

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support.cases import cases
 from support.tls import CORP, PUBLIC
 from tfimg.engine.debian import Mirrors
 from tfimg.engine.network import HostNetwork, host_network
@@ -53,25 +54,13 @@ def test_a_proxys_host_and_password_are_secrets(tmp_path: Path) -> None:
     assert seen("http://user:password@other.test:3128 xproxy.corp.test ann") == set()
 
 
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [
-        ("UV_DEFAULT_INDEX", "https://index.corp.test/simple"), ("PIP_INDEX_URL", "https://u:p@index.corp.test/simple"),
-        ("UV_INDEX", "corp=https://index.corp.test/simple"), ("UV_INSECURE_HOST", "index.corp.test:8080"),
-    ],
-)  # fmt: skip
+@cases("leaks_own", "an_indexs_host_is_a_secret_however_it_is_named")
 def test_an_indexs_host_is_a_secret_however_it_is_named(tmp_path: Path, variable: str, value: str) -> None:
     network = host_network({variable: value}, {"index-url": value} if variable.startswith("PIP") else {})
     assert found("at index.corp.test/x", root=tmp_path, network=network) == {"index"}
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "https://index.example/simple", "https://files.index.example/simple", "http://127.0.0.1:3141/simple",
-        "http://localhost:3141/simple", "http://[::1]:80/", "http://[broken",
-    ],
-)  # fmt: skip
+@cases("leaks_own", "everybodys_index_and_this_machines_loopback_are_none")
 def test_everybodys_index_and_this_machines_loopback_are_none(tmp_path: Path, value: str) -> None:
     text = f"{value} 127.0.0.1:3141 localhost files.index.example"
     assert kinds(text, root=tmp_path, environ={"UV_DEFAULT_INDEX": value}) == set()

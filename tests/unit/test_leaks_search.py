@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.cases import cases
 from tfimg.leaks.rules import LONGEST, RULES, Rule, named_like_a_secret
 from tfimg.leaks.search import MOST, Passing, Search, masked
 
@@ -130,47 +131,16 @@ def test_each_form_is_found(text: bytes, what: str) -> None:
     assert [name for _, name in found(b"before " + text + b" after")] == [what]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"-----BEGIN PUBLIC KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\n",
-        b"-----BEGIN CERTIFICATE-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\n",
-        b"-----BEGIN RSA PRIVATE KEY-----\0-----END RSA PRIVATE KEY-----",
-        b'PEM_BEGIN = "-----BEGIN PRIVATE KEY-----"\n',
-        b"https://user:password@host.com", b"https://username:password@h", b"http://ci:pw-7c1e@localhost:80/",
-        b"https://%s:%s@%s/", b"https://{user}:{password}@{host}", b"https://u:p4ssw@example.com/",
-        b"https://x:y@registry.example.org/", b"http://host:80/a@b", b"AKIAIOSFODNN7EXAMPLE", b"ghp_short",
-        b"XAKIAQWERTYUIOPASDFGH", b"machine HOST login USER password PASSWORD",
-    ],
-)  # fmt: skip
+@cases("leaks_search", "what_documentation_and_programs_write_is_not_found")
 def test_what_documentation_and_programs_write_is_not_found(text: bytes) -> None:
     assert found(b" " + text + b" ") == []
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "root/.netrc", "home/x/_netrc", "root/.docker/config.json", "etc/pip.conf", "root/.pip/pip.conf",
-        "root/.config/pip/pip.conf", "root/.config/uv/uv.toml", "root/.ssh/config", "root/.ssh/id_ed25519", "id_rsa",
-        "home/t/.aws/credentials", "root/.config/gcloud/application_default_credentials.json", "root/.kube/config",
-        "root/.npmrc", "root/.pypirc", "root/.git-credentials", "etc/apt/auth.conf", "etc/apt/auth.conf.d/90corp.conf",
-        "etc/apt/apt.conf.d/80proxy", "run/secrets/netrc", "usr/local/share/ca-certificates/corp.crt",
-        "root/.bash_history", "srv/server.p12", "root/.huggingface/token",
-    ],
-)  # fmt: skip
+@cases("leaks_search", "a_file_that_holds_credentials_is_known_by_its_name")
 def test_a_file_that_holds_credentials_is_known_by_its_name(path: str) -> None:
     assert named_like_a_secret(path)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/mozilla/ACCV.crt",
-        "etc/apt/apt.conf.d/01autoremove",
-        "opt/tensorflow/lib/python3/site-packages/pip/_internal/configuration.py", "usr/lib/python3.11/netrc.py",
-        "opt/tensorflow/lib/python3/site-packages/certifi/cacert.pem", "root/.ssh/known_hosts", "home/t/.bashrc",
-        "usr/share/keyrings/debian-archive-keyring.gpg", "etc/apt/sources.list", "root/.profile",
-    ],
-)  # fmt: skip
+@cases("leaks_search", "a_file_that_everybody_has_is_none")
 def test_a_file_that_everybody_has_is_none(path: str) -> None:
     assert named_like_a_secret(path) is None

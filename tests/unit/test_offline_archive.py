@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support.cases import cases
 from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
 from support.oci_images import archive, put_image, put_index
@@ -268,14 +269,7 @@ def test_another_file_is_no_layout(tmp_path: Path, content: bytes, why: str) -> 
         LayoutRegistry(tmp_path / "x")
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"oci-layout": None}, "no oci-layout"), ({"index.json": None}, r"no index\.json"),
-        ({"index.json": b"{"}, "cannot be understood"), ({"index.json": b'{"manifests": [1]}'}, "cannot be understood"),
-        ({"index.json": b'{"manifests": []}'}, "lists no image"),
-    ],
-)  # fmt: skip
+@cases("offline_archive", "an_incomplete_layout_is_refused")
 def test_an_incomplete_layout_is_refused(file: Path, changes: dict[str, bytes | None], why: str) -> None:
     with pytest.raises(FileError, match=why):
         _ = LayoutRegistry(rewritten(file, changes)).digest

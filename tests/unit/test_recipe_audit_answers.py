@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.cases import cases
 from tfimg.errors import NetworkError
 from tfimg.recipe.audit import Advisory, Audit, audit
 
@@ -75,14 +76,7 @@ def test_every_sheet_is_asked_of_the_chosen_service_without_installing_anything(
         assert {"--no-deps", "--disable-pip", "--format=json"} <= set(arguments)
 
 
-@pytest.mark.parametrize(
-    ("last", "reason"),
-    [
-        ("requests.exceptions.SSLError: refused by peer", "refused by peer"),
-        ("urllib3: Max retries exceeded (Caused by X: Connection refused)", "Connection refused"),
-        ("ConnectionError: no route )", "no route"),
-    ],
-)
+@cases("recipe_audit_answers", "a_service_out_of_reach_is_told_with_the_last_part_of_the_reason")
 def test_a_service_out_of_reach_is_told_with_the_last_part_of_the_reason(
     last: str, reason: str, environ: Mapping[str, str]
 ) -> None:

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
+from support.cases import cases
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import build_labels, recipe_labels, title
 
 
-@pytest.mark.parametrize(
-    ("identifier", "line"),
-    [
-        ("2.15.1-cpu-py3.11", "TensorFlow 2.15.1 for CPU on Python 3.11"),
-        ("2.15.1-cuda12.2-py3.9", "TensorFlow 2.15.1 for NVIDIA GPU on Python 3.9"),
-        ("2.20.0-tpu-py3.12", "TensorFlow 2.20.0 for Google TPU on Python 3.12"),
-    ],
-)
+@cases("recipe_labels", "a_title_is_one_line_for_people")
 def test_a_title_is_one_line_for_people(
     identifier: str, line: str, named: Callable[[str], ImageSpec]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 from packaging.pylock import PackageWheel
 
-from tfimg.errors import LockError, NetworkError, TfimgError
+from support.cases import cases
+from support.paths import DATA
+from tfimg.errors import LockError, TfimgError
 from tfimg.matrix.schema import Matrix, Newer
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lock import (
@@ -83,24 +86,6 @@ def test_the_installer_is_asked_for_the_newest_python_by_number(matrix: Matrix) 
 
 # How it is resolved: a small program stands where uv would
 
-ANSWER = f"""
-lock-version = "1.0"
-created-by = "uv"
-
-[[packages]]
-name = "numpy"
-version = "1.26.4"
-wheels = [
-    {{ url = "https://files.example.test/numpy-1.26.4-cp310-cp310-manylinux_2_17_x86_64.whl", upload-time = 2024-02-05T23:55:32Z, hashes = {{ sha256 = "{"0" * 64}" }} }},
-    {{ url = "https://files.example.test/numpy-1.26.4-cp311-cp311-manylinux_2_17_x86_64.whl", upload-time = 2024-02-05T23:55:40Z, hashes = {{ sha256 = "{HASH}" }} }},
-]
-
-[[packages]]
-name = "tensorflow-cpu"
-version = "2.15.1"
-wheels = [{{ url = "https://files.example.test/tensorflow_cpu-2.15.1-cp311-cp311-manylinux_2_17_x86_64.whl", hashes = {{ sha256 = "{HASH}" }} }}]
-"""  # noqa: E501
-
 FAKE_UV = """#!{python}
 import pathlib, sys
 here = pathlib.Path(__file__).parent
@@ -120,7 +105,7 @@ def uv(tmp_path: Path) -> Path:
     program = tmp_path / "uv"
     program.write_text(FAKE_UV.format(python=sys.executable))
     program.chmod(0o755)
-    (tmp_path / "answer").write_text(ANSWER)
+    shutil.copy(DATA / "pylock.toml", tmp_path / "answer")
     (tmp_path / "stderr").write_text("")
     return program
 
@@ -137,43 +122,16 @@ def test_a_lock_has_a_line_for_the_wheel_of_its_python_in_the_layer_that_takes_i
 def test_uv_is_told_everything_that_decides_the_answer(spec: ImageSpec, uv: Path) -> None:
     lock(spec, NEWER, uv=str(uv), env={})
     words = (uv.parent / "argv").read_text().splitlines()
-    assert [re.sub(r"(=|^)/.*/", r"\1", word) for word in words] == [
-        "pip",
-        "compile",
-        "--quiet",
-        "--no-config",
-        "--format=pylock.toml",
-        "--output-file=pylock.toml",
-        "--python-version=3.11",
-        "--python-platform=x86_64-manylinux_2_31",
-        "--only-binary=:all:",
-        "--exclude-newer=2024-03-23T00:00:00Z",
-        "--exclude-newer-package=certifi=2026-02-01T00:00:00Z",
-        "--exclude-newer-package=setuptools=2026-02-01T00:00:00Z",
-        "requirements.in",
-    ]
+    assert " ".join(re.sub(r"(=|^)/.*/", r"\1", word) for word in words) == (
+        "pip compile --quiet --no-config --format=pylock.toml --output-file=pylock.toml --python-version=3.11 "
+        "--python-platform=x86_64-manylinux_2_31 --only-binary=:all: --exclude-newer=2024-03-23T00:00:00Z "
+        "--exclude-newer-package=certifi=2026-02-01T00:00:00Z "
+        "--exclude-newer-package=setuptools=2026-02-01T00:00:00Z requirements.in"
+    )
     assert (uv.parent / "asked").read_text() == "tensorflow-cpu==2.15.1\ntensorboard\npip\nsetuptools<82\n"
 
 
-@pytest.mark.parametrize(
-    ("stderr", "kind", "message"),
-    [
-        (
-            "  x No solution found: tensorflow-cpu==2.15.1 needs numpy<2\n",
-            LockError,
-            "tensorflow-cpu==2.15.1 has no solution on Python 3.11, linux/amd64, as of 2024-03-23: x No solution "
-            "found: tensorflow-cpu==2.15.1 needs numpy<2. Correct the row's constraints or its cut-off in matrix.yaml.",
-        ),
-        (
-            "error: Failed to fetch: `https://index.example.test/simple/numpy/`\n"
-            "  Caused by: dns error: failed to lookup address\n\n",
-            NetworkError,
-            "The package index did not answer while tensorflow-cpu==2.15.1 was resolved: Caused by: dns error: "
-            "failed to lookup address. Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of "
-            "pip or uv.",
-        ),
-    ],
-)
+@cases("recipe_lock", "what_uv_says_becomes_an_error_of_ours")
 def test_what_uv_says_becomes_an_error_of_ours(
     stderr: str, kind: type[TfimgError], message: str, spec: ImageSpec, uv: Path
 ) -> None:
@@ -213,24 +171,7 @@ def packaged(tags: list[str]) -> list[PackageWheel]:
     return [PackageWheel(name=name, path=name, hashes={"sha256": HASH}) for name in names]
 
 
-@pytest.mark.parametrize(
-    ("python", "tags", "best"),
-    [
-        ("3.11", ["py3-none-any", f"cp311-cp311-{AMD64}"], 1),
-        ("3.11", [f"cp310-cp310-{AMD64}", "py2.py3-none-any"], 1),
-        ("3.11", [f"cp37-abi3-{AMD64}", "py3-none-any"], 0),
-        ("3.11", ["cp37-abi3-manylinux_2_28_x86_64", "cp311-cp311-manylinux_2_5_x86_64"], 1),
-        ("3.11", ["cp311-cp311-manylinux2014_x86_64", "cp311-cp311-manylinux_2_28_x86_64"], 1),
-        ("3.13", [f"cp313-cp313t-{AMD64}", f"cp313-cp313-{AMD64}.manylinux2014_x86_64"], 1),
-        ("3.11", [f"cp311-cp311-{AMD64}", "cp311-cp311-manylinux_2_17_aarch64"], 0),
-        ("3.11", ["cp311-cp311-manylinux_2_34_x86_64"], None),
-        ("3.11", ["cp311-cp311-manylinux_2_17_aarch64"], None),
-        ("3.11", ["cp311-cp311-musllinux_1_1_x86_64"], None),
-        ("3.11", ["cp311-cp311-macosx_11_0_arm64", "cp311-cp311-win_amd64"], None),
-        ("3.9", [f"cp310-abi3-{AMD64}"], None),
-        ("3.11", [], None),
-    ],
-)
+@cases("recipe_lock", "the_best_wheel_is_the_one_that_an_installer_takes")
 def test_the_best_wheel_is_the_one_that_an_installer_takes(
     python: str, tags: list[str], best: int | None
 ) -> None:
@@ -244,20 +185,7 @@ def test_a_wheel_is_of_the_platform_s_processor() -> None:
     assert best_wheel(wheels, "3.11", "linux/arm64") is wheels[1]
 
 
-@pytest.mark.parametrize(
-    ("identifier", "package", "layer"),
-    [
-        ("2.15.1-cuda12.2-py3.11", "tensorflow", "tensorflow"),
-        ("2.15.1-cuda12.2-py3.11", "nvidia-cudnn-cu12", "cudnn"),
-        ("2.15.1-cuda12.2-py3.11", "nvidia-cublas-cu12", "cublas"),
-        ("2.15.1-cuda12.2-py3.11", "nvidia-cufft-cu12", "solvers"),
-        ("2.15.1-cuda12.2-py3.11", "nvidia-cusolver-cu12", "solvers"),
-        ("2.15.1-cuda12.2-py3.11", "nvidia-nccl-cu12", "cuda"),
-        ("2.15.1-cuda12.2-py3.11", "numpy", "packages"),
-        ("2.20.0-tpu-py3.11", "libtpu", "libtpu"),
-        ("2.15.1-cpu-py3.11", "tensorflow-estimator", "packages"),
-    ],
-)
+@cases("recipe_lock", "a_package_has_the_layer_that_first_takes_it")
 def test_a_package_has_the_layer_that_first_takes_it(
     identifier: str, package: str, layer: str, named: Named
 ) -> None:
@@ -278,20 +206,7 @@ def test_a_lock_is_read_line_by_line() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "pip==24.0",
-        "pip",
-        f"pip>=24.0 --hash=sha256:{HASH}",
-        f"pip==24.0 --hash=sha256:{HASH[:-1]}",
-        f"pip==24.0 --hash=sha256:{HASH} --hash=sha256:{HASH}",
-        f"pip==24.0 --hash=sha256:{HASH}  # 2024-02-30",
-        f"pip==24.0 --hash=sha256:{HASH}  # checked by hand",
-        "<<<<<<< HEAD",
-        "",
-    ],
-)
+@cases("recipe_lock", "a_line_that_lock_did_not_write_is_an_error")
 def test_a_line_that_lock_did_not_write_is_an_error(line: str) -> None:
     with pytest.raises(LockError) as caught:
         read_packages({"packages": f"{HEADER}{line}\n"})
@@ -322,23 +237,7 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("pip==24.0", "pip==24.0", []),
-        ("tensorboard==2.15.2", "tensorbored==2.15.2", ["tensorboard is not locked"]),
-        ("setuptools==81.0.0", "sometools==1", ["sometools 1 appeared on 2026-01-31, after 2024-03-22"]),
-        ("setuptools==81.0.0", "setuptools==82.0.1", ["setuptools 82.0.1 is locked and setuptools<82 is required"]),
-        (
-            "tensorflow-cpu==2.15.1",
-            "tensorflow-cpu==2.15.0",
-            ["tensorflow-cpu 2.15.0 is locked and tensorflow-cpu==2.15.1 is required"],
-        ),
-        ("2024-02-03", "2024-03-23", ["pip 24.0 appeared on 2024-03-23, after 2024-03-22"]),
-        ("2024-02-03", "2024-03-22", []),
-        ("2026-01-31", "2026-02-01", ["setuptools 81.0.0 appeared on 2026-02-01, after 2026-01-31"]),
-    ],
-)  # fmt: skip
+@cases("recipe_lock", "a_lock_that_its_row_forbids_is_told")
 def test_a_lock_that_its_row_forbids_is_told(
     old: str, new: str, expected: list[str], spec: ImageSpec
 ) -> None:

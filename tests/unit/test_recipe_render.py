@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.cases import cases
 from tfimg.errors import RenderError, UnsupportedPlatform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.plan import buildable, require_buildable
@@ -90,28 +91,7 @@ def test_a_user_other_than_root_is_the_last_word(workspace: Workspace) -> None:
         assert users[-1:] == ["1000:1000"]
 
 
-@pytest.mark.parametrize(
-    ("template", "problem"),
-    [
-        ("FROM {{ nothing }}", "'nothing' is undefined"),
-        (
-            "FROM {{ spec.nothing }}",
-            "'tfimg.matrix.spec.ImageSpec object' has no attribute 'nothing'",
-        ),
-        ("{% if nothing %}x{% endif %}", "'nothing' is undefined"),
-        (
-            "FROM a\nFROM {{ spec.python",
-            "line 2: unexpected end of template, expected 'end of print statement'",
-        ),
-        (
-            "{% for layer in layers %}",
-            "line 1: Unexpected end of template. Jinja was looking for the following tags: 'endfor' or 'else'. "
-            "The innermost block that needs to be closed is 'for'",
-        ),
-        ("{% include 'other.j2' %}", "there is no template 'other.j2'"),
-        ("{{ title | shout }}", "line 1: No filter named 'shout'"),
-    ],
-)  # fmt: skip
+@cases("recipe_render", "a_wrong_template_is_told_in_a_sentence")
 def test_a_wrong_template_is_told_in_a_sentence(template: str, problem: str, spec: ImageSpec) -> None:
     with pytest.raises(RenderError) as caught:
         render(spec, LOCK, environment({"Dockerfile.j2": template}))

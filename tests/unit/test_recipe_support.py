@@ -9,6 +9,7 @@ from datetime import date
 
 import pytest
 
+from support.cases import cases
 from support.matrix_edits import GOOD
 from support.paths import DATA
 from tfimg.matrix.load import parse_matrix
@@ -152,15 +153,7 @@ def test_options_ask_for_the_very_image(specs: Sequence[ImageSpec]) -> None:
     assert by_name["2.16.2-cpu-py3.9-arm64"] == "--tf 2.16.2 --python 3.9 --platform linux/arm64"
 
 
-@pytest.mark.parametrize(
-    ("minors", "text"),
-    [
-        (["3.9", "3.10", "3.11"], "3.9–3.11"),  # noqa: RUF001
-        (["3.9", "3.11"], "3.9, 3.11"),
-        (["3.9"], "3.9"),
-        ([], ""),
-    ],
-)
+@cases("recipe_support", "minors_with_a_gap_are_named_one_by_one")
 def test_minors_with_a_gap_are_named_one_by_one(minors: list[str], text: str) -> None:
     assert span(minors) == text
 

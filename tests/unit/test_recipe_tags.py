@@ -5,40 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-import pytest
-
+from support.cases import cases
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.tags import aliases, build_tag, tags
 
 Named = Callable[[str], ImageSpec]
 
-TAGS = {
-    "2.15.1-cpu-py3.11": ["2.15.1-cpu-py3.11", "2.15.1", "2.15", "2.15-py3.11"],
-    "2.15.0-cpu-py3.11": ["2.15.0-cpu-py3.11", "2.15.0"],
-    "2.15.0.post1-cpu-py3.11": ["2.15.0.post1-cpu-py3.11", "2.15.0.post1"],
-    "2.15.1-cpu-py3.10": ["2.15.1-cpu-py3.10", "2.15-py3.10"],
-    "2.15.1-cuda12.2-py3.11": ["2.15.1-cuda12.2-py3.11", "2.15.1-gpu", "2.15-gpu", "2.15-gpu-py3.11"],
-    "2.15.1-cuda12.2-py3.9": ["2.15.1-cuda12.2-py3.9", "2.15-gpu-py3.9"],
-    "2.15.0-cuda12.2-py3.11": ["2.15.0-cuda12.2-py3.11", "2.15.0-gpu"],
-    "2.19.1-tpu-py3.11": ["2.19.1-tpu-py3.11", "2.19.1-tpu", "2.19-tpu", "2.19-tpu-py3.11"],
-    "2.20.0-tpu-py3.13": ["2.20.0-tpu-py3.13", "2.20-tpu-py3.13"],
-    "2.15.1-cpu-py3.11-arm64": ["2.15.1-cpu-py3.11-arm64", "2.15.1-arm64", "2.15-arm64", "2.15-py3.11-arm64"],
-    "2.15.0-cpu-py3.11-arm64": ["2.15.0-cpu-py3.11-arm64", "2.15.0-arm64"],
-    "2.15.1-cpu-py3.10-arm64": ["2.15.1-cpu-py3.10-arm64", "2.15-py3.10-arm64"],
-    "2.11.0-cpu-py3.9-arm64": ["2.11.0-cpu-py3.9-arm64", "2.11.0-arm64", "2.11-arm64", "2.11-py3.9-arm64"],
-    "2.11.0-cpu-py3.9": ["2.11.0-cpu-py3.9", "2.11.0"],
-    "2.21.0-cpu-py3.11": ["2.21.0-cpu-py3.11", "2.21.0", "2.21", "2.21-py3.11", "latest"],
-    "2.21.0-cuda12.5-py3.12": ["2.21.0-cuda12.5-py3.12", "2.21-gpu-py3.12"],
-    "2.20.0-tpu-py3.11": ["2.20.0-tpu-py3.11", "2.20.0-tpu", "2.20-tpu", "2.20-tpu-py3.11", "latest-tpu"],
-    "2.11.1-cpu-py3.9": ["2.11.1-cpu-py3.9", "2.11.1", "2.11", "2.11-py3.9"],
-}
 
-
-@pytest.mark.parametrize("identifier", TAGS)
+@cases("recipe_tags", "only_a_default_image_is_its_release_and_only_the_newest_patch_is_its_minor")
 def test_only_a_default_image_is_its_release_and_only_the_newest_patch_is_its_minor(
-    identifier: str, named: Named
+    identifier: str, expected: list[str], named: Named
 ) -> None:
-    assert tags(named(identifier), repository="tf") == tuple(f"tf:{tag}" for tag in TAGS[identifier])
+    assert tags(named(identifier), repository="tf") == tuple(f"tf:{tag}" for tag in expected)
 
 
 def test_a_repository_may_name_a_registry_with_a_port(named: Named) -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from support.cases import cases
 from support.cli_options import asked
 from tfimg import errors
 from tfimg.errors import ResolutionError, UnavailableCuda, UsageError
@@ -83,49 +84,15 @@ def test_a_matrix_without_gpu_images_says_so(matrix: Matrix, specs: Sequence[Ima
     )
 
 
-TF = "Write for example 2.15, 2.15.1, '>=2.15,<2.17' or latest."
-CUDA = "Write for example 12, 12.2 or '>=12.3'."
-CUDNN = "Write for example 9, 8.9 or '>=8.9.4'."
-PYTHON = "Write for example 3.11 or '>=3.10'."
-DRIVER = "is not the version of a driver. Write what nvidia-smi shows, for example 535.104.05."
-PLATFORM = "is none that TensorFlow has wheels for. Write linux/amd64 or linux/arm64."
-NO_VERSION = "is neither a version nor a range of versions."
-AMBIGUOUS = (
-    "may be older or newer than 525.60.13, which decides what runs. Write the whole version, "
-    "as nvidia-smi shows it."
-)
-
-MALFORMED = [
-    *(
-        (Request(tensorflow=text), f"--tf {text!r} {NO_VERSION} {TF}")
-        for text in (
-            "", " ", ",", "two", "v2.15", "Latest", "2.15-cpu", "2.15.*", "2.15.x", "=>2.15", ">2.15<2.17", ">=",
-            "2.15 2.16", "2.15,2.16", "2..15", "2.15\n", "²", "٢", "9" * 5000, ">=" + "9" * 5000,
-        )
-    ),
-    *((Request(cuda=text), f"--cuda {text!r} {NO_VERSION} {CUDA}") for text in ("", "twelve", "cu12", "12.x")),
-    *((Request(cudnn=text), f"--cudnn {text!r} {NO_VERSION} {CUDNN}") for text in ("", "eight", "8.9.*", "9+")),
-    *((Request(python=text), f"--python {text!r} {NO_VERSION} {PYTHON}") for text in ("", "3.x", "py3.11", "cp311")),
-    *(
-        (Request(driver=text), f"--driver {text!r} {DRIVER}")
-        for text in ("", "latest", "535.x", "abc", ">=535", "v535", "535.", "1!535", " 535", "٥٣٥", "9" * 5000)
-    ),
-    *(
-        (Request(platform=text), f"--platform {text!r} {PLATFORM}")
-        for text in ("", "linux", "linux/", "windows/amd64", "linux/riscv64", "arm", "linux/linux/amd64", "amd64 ")
-    ),
-    *((Request(driver=text), f"--driver {text} {AMBIGUOUS}") for text in ("525", "525.60")),
-    (Request(tensorflow="2.9", python="3.x"), f"--python '3.x' {NO_VERSION} {PYTHON}"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("request_", "message"), MALFORMED)
+@cases("resolution_refuse", "what_cannot_be_read_is_refused_with_an_example")
 def test_what_cannot_be_read_is_refused_with_an_example(
-    request_: Request, message: str, matrix: Matrix, specs: Sequence[ImageSpec]
+    option: str, message: str, texts: list[str], matrix: Matrix, specs: Sequence[ImageSpec]
 ) -> None:
-    with pytest.raises(UsageError) as caught:
-        resolve(matrix, specs, request_)
-    assert (str(caught.value), caught.value.exit_code) == (message, 2)
+    for text in (text.replace("{digits}", "9" * 5000) for text in texts):
+        for others in ({}, {"tensorflow": "2.9"}):
+            with pytest.raises(UsageError) as caught:
+                resolve(matrix, specs, Request(**{**others, option: text}))
+            assert (str(caught.value), caught.value.exit_code) == (message.format(text), 2)
 
 
 def test_a_long_run_of_values_is_told_by_its_ends_unless_one_between_them_is_left_out() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from support.cases import cases
 from support.cli_options import asked
 from support.paths import DATA
 from tfimg.errors import ResolutionError
@@ -57,47 +58,14 @@ def test_an_explanation_tells_what_each_option_leaves_and_where_that_stands(
     assert list(resolve(matrix, specs, asked(options)).explanation) == sentences
 
 
-PTX = "it compiles the kernels at first start, which can take half an hour (tensorflow/tensorflow#60739)"
-
-NOTED = [
-    ("--tf 2.15", ()),
-    ("--device tpu", ()),
-    ("--tf 2.15 --cuda 12", ("Driver 525.60.13 or newer is needed.",)),
-    ("--tf 2.14 --gpu T4", ("Driver 450.80.02 or newer is needed.",)),
-    ("--tf 2.14 --gpu T4 --driver 470.57", ()),
-    (
-        "--tf 2.15 --gpu H100",
-        (f"TensorFlow 2.15.1 has no code for sm_90: driver 535.54.03 or newer is needed, and {PTX}.",),
-    ),
-    (
-        "--tf 2.15 --gpu H100 --driver 550.54.14",
-        (f"TensorFlow 2.15.1 has no code for sm_90: driver 535.54.03 or newer is needed, and {PTX}.",),
-    ),
-]
-
-
-@pytest.mark.parametrize(("options", "notes"), NOTED)
+@cases("resolution_resolve", "notes_say_which_driver_is_needed_and_what_ptx_costs")
 def test_notes_say_which_driver_is_needed_and_what_ptx_costs(
-    options: str, notes: tuple[str, ...], matrix: Matrix, specs: Sequence[ImageSpec]
+    options: str, notes: list[str], matrix: Matrix, specs: Sequence[ImageSpec]
 ) -> None:
-    assert resolve(matrix, specs, asked(options)).notes == notes
+    assert resolve(matrix, specs, asked(options)).notes == tuple(notes)
 
 
-@pytest.mark.parametrize(
-    ("text", "takes", "leaves"),
-    [
-        ("2.15", ["2.15.0", "2.15.0.post1", "2.15.12"], ["2.1.5", "2.150.0", "2.16.0"]),
-        ("2.15.0", ["2.15.0"], ["2.15.0.post1", "2.15.1"]),
-        ("2", ["2.15.0", "2.21.0"], ["3.0.0"]),
-        ("1!2.15", ["1!2.15", "1!2.15.0"], ["2.15", "2.15.0", "1!2.15.1"]),
-        ("2.15+cpu", ["2.15+cpu", "2.15.0+cpu"], ["2.15", "2.15.0", "2.15.1+cpu", "2.15+gpu"]),
-        ("2.15rc1", ["2.15rc1", "2.15.0rc1"], ["2.15.0", "2.15.1"]),
-        ("12", ["12.2", "12.8"], ["11.8", "1.2"]),
-        (">=9.3,<10", ["9.3", "9.10"], ["9.2", "10.0"]),
-        (" ~=9.3 ", ["9.3", "9.10"], ["9.2", "10.0"]),
-        ("latest", ["0", "99"], []),
-    ],
-)
+@cases("resolution_resolve", "a_version_is_matched_by_its_parts")
 def test_a_version_is_matched_by_its_parts(text: str, takes: list[str], leaves: list[str]) -> None:
     matches = version_matcher(text, option="--tf")
     assert [version for version in takes + leaves if matches(version)] == takes
@@ -121,38 +89,12 @@ def test_a_processor_has_several_names() -> None:
     assert {find_platform(name) for name in arm64} == {"linux/arm64"}
 
 
-@pytest.mark.parametrize(
-    ("value", "word"),
-    [
-        ("2.15", "2.15"),
-        ("RTX 4090", "'RTX 4090'"),
-        (">=2.15,<2.17", "'>=2.15,<2.17'"),
-        ("==2.15", "'==2.15'"),
-        ("~=2.18.0", "'~=2.18.0'"),
-        ("===it's", "'===it'\"'\"'s'"),
-    ],
-)
+@cases("resolution_resolve", "a_value_is_told_as_a_shell_must_be_given_it")
 def test_a_value_is_told_as_a_shell_must_be_given_it(value: str, word: str) -> None:
     assert quoted(value) == word
 
 
-PATTERNS = [
-    (["2.20.0-cpu-py3.?"], ["2.20.0-cpu-py3.9"]),
-    (["2.15.1-cpu-py3.9"], ["2.15.1-cpu-py3.9"]),  # and not its image for arm64
-    (
-        ["2.20.0-cpu"],
-        [f"2.20.0-cpu-py3.{minor}{arm}" for arm in ("", "-arm64") for minor in (9, 10, 11, 12, 13)],
-    ),
-    (["*-tpu-py3.12"], ["2.19.1-tpu-py3.12", "2.20.0-tpu-py3.12"]),
-    (["2.2[01].0-cpu-py3.1?"], [f"2.2{m}.0-cpu-py3.1{p}" for m in (0, 1) for p in (0, 1, 2, 3)]),
-    (
-        ["2.21.0-cpu-py3.11", "2.15.1-cpu-py3.9", "2.21.0-cpu-py3.11"],
-        ["2.15.1-cpu-py3.9", "2.21.0-cpu-py3.11"],
-    ),
-]
-
-
-@pytest.mark.parametrize(("patterns", "identifiers"), PATTERNS)
+@cases("resolution_resolve", "patterns_select_in_the_order_of_the_matrix_and_each_image_once")
 def test_patterns_select_in_the_order_of_the_matrix_and_each_image_once(
     patterns: list[str], identifiers: list[str], specs: Sequence[ImageSpec]
 ) -> None:

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import random
-import stat
 import subprocess
 import sys
 import tarfile
@@ -21,6 +20,7 @@ from typing import Any, get_args
 import pytest
 import zstandard
 
+from support.cases import cases
 from support.wheels import lock_line, record_hash, write_wheel
 from tfimg.cancellation import Cancellation
 from tfimg.cli.parser.images import COMPRESSIONS
@@ -206,13 +206,7 @@ def test_only_paths_in_site_packages_match_what_is_shared(wheel: Wheel) -> None:
     assert {data for path, data in content(rest).items() if ".dist-info" not in path} == {b"2", b"4", b"5"}
 
 
-@pytest.mark.parametrize(
-    ("mode", "executable"),
-    [
-        (stat.S_IFREG | 0o755, True), (stat.S_IFREG | 0o744, True), (stat.S_IFREG | 0o610, True),
-        (stat.S_IFREG | 0o644, False), (stat.S_IFLNK | 0o777, False), (0, False),
-    ],
-)  # fmt: skip
+@cases("wheel_layers", "a_file_that_anybody_may_execute_is_executable")
 def test_a_file_that_anybody_may_execute_is_executable(wheel: Wheel, mode: int, executable: bool) -> None:
     made = wheel("thing", {})
     with zipfile.ZipFile(made, "a") as archive:

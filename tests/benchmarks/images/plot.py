@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 from benchmarks.images.figures import FIGURES, Result, ratio, told
@@ -14,22 +15,7 @@ WIDTH, EDGE, NAMES, TEXT, ROW, GAP = 860, 16, 62, 190, 20, 16
 LEFT_OUT = ("knob-push", "knob-bytes", "family-emptied")
 """Told in the table and kept in the JSON, and too much for a picture."""
 
-STYLE = """\
-text { font: 13px system-ui, sans-serif; fill: #1f2328 }
-.page { fill: #ffffff }
-.title { font-size: 17px; font-weight: 600 }
-.figure { font-weight: 600 }
-.small { font-size: 11px; fill: #59636e }
-.bar { fill: #8c959f }
-.tfimg { fill: #0969da }
-.suite { fill-opacity: 0.35 }
-@media (prefers-color-scheme: dark) {
-  text { fill: #f0f6fc }
-  .page { fill: #0d1117 }
-  .small { fill: #9198a1 }
-  .bar { fill: #656c76 }
-  .tfimg { fill: #4493f8 }
-}"""
+STYLE = Path(__file__).with_name("plot.css").read_text().rstrip("\n")
 
 
 @dataclass(frozen=True, kw_only=True)
