@@ -10,13 +10,7 @@ from support.cases import cases
 from tfimg.cancellation import Cancellation
 from tfimg.engine.protocol import ProgressEvent
 from tfimg.engine.transfer import Deed, failure, transferred
-from tfimg.errors import (
-    Interrupted,
-    NetworkError,
-    RegistryRefused,
-    TamperedError,
-    TfimgError,
-)
+from tfimg.errors import Interrupted, NetworkError, RegistryRefused, TamperedError, TfimgError
 
 NAME = "registry.example:5000/team/tf:1"
 DIGEST = f"sha256:{'a' * 64}"

@@ -50,8 +50,7 @@ def test_a_gitlab_job_may_name_another_configuration_and_no_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stderr", "last"),
-    [("first\nlast\n", "last"), ("only", "only"), (" \n", "it said nothing")],
+    ("stderr", "last"), [("first\nlast\n", "last"), ("only", "only"), (" \n", "it said nothing")]
 )
 def test_cosign_s_last_line_is_told_with_both_ways_out(stderr: str, last: str) -> None:
     def run(argv: Sequence[str], _: float) -> Completed:
@@ -127,8 +126,7 @@ def test_a_library_of_a_package_and_one_of_nobody_may_have_the_same_name() -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "qualifiers"),
-    [("tensorflow", ""), ("team/tensorflow", "?repository_url=team/tensorflow")],
+    ("name", "qualifiers"), [("tensorflow", ""), ("team/tensorflow", "?repository_url=team/tensorflow")]
 )
 def test_an_image_without_a_place_has_a_purl_without_one(name: str, qualifiers: str) -> None:
     assert image_purl(Subject(name=name, digest="sha256:ab")) == f"pkg:oci/tensorflow@sha256:ab{qualifiers}"

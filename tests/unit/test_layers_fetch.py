@@ -75,10 +75,7 @@ def test_an_index_that_lists_another_hash_is_not_downloaded_from(wheel: Path, tm
 
 
 def test_the_next_index_is_asked_when_the_first_sends_other_bytes(wheel: Path, tmp_path: Path) -> None:
-    with (
-        index_of([wheel], served={wheel.name: b"no wheel"}) as first,
-        index_of([wheel]) as second,
-    ):
+    with index_of([wheel], served={wheel.name: b"no wheel"}) as first, index_of([wheel]) as second:
         found = fetched(locked(wheel), tmp_path / "wheels", urls=[first, second])
     assert sha256(found) == sha256(wheel)
 
@@ -88,10 +85,7 @@ def test_other_versions_in_the_index_are_not_the_locked_wheel(
     wheel: Path, tmp_path: Path, version: str
 ) -> None:
     package = LockedPackage(name="thing", version=version, sha256="0" * 64, appeared=None)
-    with (
-        index_of([wheel]) as url,
-        pytest.raises(LockError, match=rf"no thing {version} with sha256 0000"),
-    ):
+    with index_of([wheel]) as url, pytest.raises(LockError, match=rf"no thing {version} with sha256 0000"):
         fetched(package, tmp_path / "wheels", urls=[url])
 
 

@@ -142,10 +142,7 @@ BACKGROUND = """trap '' TERM; sh -c 'echo ready; while :; do sleep 0.02; done' &
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     ("script", "wait", "number", "last"),
-    [
-        (FOREGROUND, process.STOP_SECONDS, signal.SIGTERM, b"ended\n"),
-        (BACKGROUND, 0.1, signal.SIGKILL, b""),
-    ],
+    [(FOREGROUND, process.STOP_SECONDS, signal.SIGTERM, b"ended\n"), (BACKGROUND, 0.1, signal.SIGKILL, b"")],
     ids=["asked", "killed"],
 )
 def test_those_that_a_program_started_end_with_it(

@@ -15,14 +15,7 @@ from support.matrix_edits import GOOD, MatrixEdit, read_edits
 from support.surveys import agreeing
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
-from tfimg.proof.check import (
-    Finding,
-    and_cuda,
-    compare,
-    installable,
-    missing_releases,
-    requirements,
-)
+from tfimg.proof.check import Finding, and_cuda, compare, installable, missing_releases, requirements
 from tfimg.proof.survey import Survey, Wheel
 
 

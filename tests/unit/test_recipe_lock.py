@@ -19,15 +19,7 @@ from support.paths import DATA
 from tfimg.errors import LockError, TfimgError
 from tfimg.matrix.schema import Matrix, Newer
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.lock import (
-    LAYERS,
-    best_wheel,
-    installer_question,
-    lock,
-    lock_installer,
-    problems,
-    question,
-)
+from tfimg.recipe.lock import LAYERS, best_wheel, installer_question, lock, lock_installer, problems, question
 from tfimg.recipe.lockfile import HEADER, LockedPackage, digest, read_packages
 from tfimg.workspace import Workspace, find_workspace
 

@@ -115,10 +115,12 @@ def test_a_hang_ends_at_the_limit() -> None:
 
 def test_an_ending_tells_the_signal_and_leaves_no_pipe_and_no_child() -> None:
     before, running = open_files(), children()
-    acts = {"one": os.getpid, "two": raises, "three": partial(time.sleep, 60), "four": speaks_and_dies}
-    ended = peers.endings(acts, 10)
     words = ("ready", "the last words")
-    assert ended["four"] == peers.Ending(failure="signal 9 (the last words)", signal=9, words=words)
+    died = peers.Ending(failure="signal 9 (the last words)", signal=9, words=words)
+    # Each ends its group: together, the first would have the other killed before it has died by itself.
+    for last in (raises, speaks_and_dies):
+        ended = peers.endings({"one": os.getpid, "two": partial(time.sleep, 60), "last": last}, 10)
+        assert (ended["last"] == died) is (last is speaks_and_dies)
     assert open_files() == before
     assert children() <= running
 
