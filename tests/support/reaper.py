@@ -7,6 +7,7 @@ is an image that would have to be pulled.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -29,8 +30,9 @@ def main() -> None:
     alive = FileLock(folder / "alive.lock")
     alive.acquire()
     sys.stdin.buffer.read()
-    # One after the other, so that of two runs that end together the second knows that it is the last.
-    with FileLock(Path(tempfile.gettempdir()) / f"{PREFIX}reaper.lock"):
+    # One after the other, so that of two runs that end together the second knows that it is the last. Per user: one
+    # may not open another's lock, nor reach another's engine.
+    with FileLock(Path(tempfile.gettempdir()) / f"{PREFIX}reaper-{os.geteuid()}.lock"):
         alive.release()
         _clean_up(folder)
     shutil.rmtree(folder, ignore_errors=True)
