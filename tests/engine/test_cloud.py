@@ -267,7 +267,7 @@ def test_tar_unpacks_what_was_packed(tmp_path: Path) -> None:
     order = machine_order(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True)
     *_, packed = YAML(typ="safe").load(user_data(order).text)["write_files"]
     with tarfile.open(fileobj=io.BytesIO(base64.b64decode(packed["content"]))) as archive:
-        archive.extractall(tmp_path, filter="tar")
+        archive.extractall(tmp_path)  # noqa: S202  (we made it; filters came with Python 3.11.4)
     assert os.access(tmp_path / "usr/local/lib/tfimg/setup", os.X_OK)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -90,10 +91,22 @@ def read_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
 def lay_out(pieces: Iterator[bytes], folder: Path) -> str:
     """Write an exported image as an OCI image layout, and return its digest.
 
-    Raises `BaseError` for what an engine before 25 exports from its classic store, which is none.
+    Raises `BaseError` for what an engine before 25 exports from its classic store, which is none, and for a file that
+    would lie outside of `folder`.
     """
+    # Not `extractall`: its filters came with Python 3.11.4, and Debian 12 has 3.11.2. A layout has plain files alone.
     with tarfile.open(fileobj=as_file(pieces), mode="r|") as archive:
-        archive.extractall(folder, filter="data")
+        for member in archive:
+            if member.isfile() and (file := archive.extractfile(member)):
+                target = folder / member.name
+                if not target.resolve().is_relative_to(folder.resolve()):
+                    raise BaseError(
+                        f"The engine's export of its base has a file outside of the image: {member.name!r}.",
+                        next_step="Take the base from a registry that both reach (--base registry).",
+                    )
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with target.open("wb") as out:
+                    shutil.copyfileobj(file, out)
     if not (folder / "index.json").exists():
         raise BaseError(
             "The engine cannot hand its base to a builder elsewhere: it exports no OCI image layout.",

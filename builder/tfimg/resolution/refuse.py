@@ -205,10 +205,8 @@ def _is_useless(way: _Way) -> bool:
 def _meant(ways: Iterable[_Way]) -> dict[str, _Way]:
     """Requests, and for each the way to the image that it means."""
     found: dict[str, _Way] = {}
-    better: dict[tuple[str, ...], list[_Way]] = {}
+    rivals: list[_Way] = []
     for way in ways:
-        but_driver = tuple(text for option, text in way.options.items() if option != "--driver")
-        rivals = better.setdefault(but_driver, [])
         if not any(_outdoes(rival, way) for rival in rivals):
             found.setdefault(" ".join(way.options.values()), way)
         rivals.append(way)
@@ -216,9 +214,17 @@ def _meant(ways: Iterable[_Way]) -> dict[str, _Way]:
 
 
 def _outdoes(rival: _Way, way: _Way) -> bool:
-    """Is another image preferred that runs with the driver of this one, too?"""
+    """Return whether the request of a way means another, preferred image, which runs with its driver too."""
     runs = not rival.driver or not way.driver or parsed(rival.driver) <= parsed(way.driver)
-    return runs and preference(rival.spec) > preference(way.spec)
+    return runs and preference(rival.spec) > preference(way.spec) and _is_met(way, rival)
+
+
+def _is_met(way: _Way, rival: _Way) -> bool:
+    """Return whether a rival meets the options of a way, but for the driver; 8.9 is also met by 8.9.7."""
+    texts, others = ({**one.options, "--driver": ""} for one in (way, rival))
+    return texts.keys() == others.keys() and all(
+        others[option] == text or others[option].startswith(f"{text}.") for option, text in texts.items()
+    )
 
 
 def _distance(spec: ImageSpec, unmet: Sequence[Condition]) -> tuple[int, int, tuple[int, ...]]:
