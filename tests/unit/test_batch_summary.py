@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import replace
-from html.parser import HTMLParser
 from typing import get_args
 
 import pytest
 from junitparser import JUnitXml, TestSuite
 
+from support.html_page import HtmlPage
 from support.reports import ATTACK, CONTROLS
 from tfimg.batch.results import Result, Status, conclude, counts, told_counts
 from tfimg.batch.summary import SIGNS, Summary, json_text, junit, page, written
@@ -94,44 +93,17 @@ def test_no_form_is_green_where_the_image_is_not_there(result: Result) -> None:
     assert ("All images are there" in page(summary(result))) is green
 
 
-class Page(HTMLParser):
-    """Elements and the text between them; fails on tags that do not nest."""
-
-    def __init__(self, results: Sequence[Result]) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.addresses: list[str] = []
-        self.words: list[str] = []
-        self._open: list[str] = []
-        self.feed(page(summary(*results)))
-        self.close()
-        assert self._open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.addresses += [
-            str(value) for name, value in attrs if name in ("href", "src") or name.startswith("on")
-        ]
-        if tag != "meta":
-            self._open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-
 def test_the_page_loads_nothing_and_runs_nothing() -> None:
-    found = Page(ALL)
-    assert found.tags & {"script", "img", "link", "iframe", "object", "a"} == set()
-    assert found.addresses == []
+    found = HtmlPage(page(summary(*ALL)))
+    assert {"script", "img", "link", "iframe", "object", "a"}.isdisjoint(found.tags)
+    attributes = {name for _, attributes in found.elements for name in attributes}
+    assert [name for name in attributes if name in ("href", "src") or name.startswith("on")] == []
     assert "url(" not in page(summary(*ALL))
     assert "default-src 'none'" in page(summary(*ALL))
 
 
 def test_the_page_tells_each_image_with_its_sizes_and_reason() -> None:
-    text = " ".join(" ".join(Page(ALL).words).split())
+    text = " ".join(" ".join(HtmlPage(page(summary(*ALL))).text).split())
     for part in (
         "3 of 5 images are not there",
         "1 unbuildable",
@@ -145,8 +117,7 @@ def test_the_page_tells_each_image_with_its_sizes_and_reason() -> None:
 
 
 def test_what_a_container_said_is_text_on_the_page() -> None:
-    found = Page([FAILED])
-    assert ATTACK in "".join(found.words)
+    assert ATTACK in "".join(HtmlPage(page(summary(FAILED))).text)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", page(summary(FAILED)))
 
 
