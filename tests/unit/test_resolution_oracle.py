@@ -143,6 +143,7 @@ def test_what_an_image_meets_is_answered_with_the_best_image_that_meets_it(ask: 
 @settings(max_examples=200, deadline=None)
 @given(asked=requests())
 @example(asked={"--device": "cpu", "--gpu": "GB200", "--platform": "linux/arm64"})
+@example(asked={"--cuda": "latest", "--cudnn": "~=8.9.7", "--driver": "999.1", "--gpu": "M40"})
 @example(asked={"--cudnn": "8.9.7", "--device": "gpu", "--driver": "450.80.02", "--gpu": "A2"})
 def test_any_request_is_answered_or_refused_like_a_trial_of_every_image(ask: Ask, asked: Asked) -> None:
     found, expected = ask(asked), answer(asked)

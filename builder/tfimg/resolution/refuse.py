@@ -176,13 +176,14 @@ def nearest_requests(specs: Sequence[ImageSpec], wanted: Sequence[Condition]) ->
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Way:
-    """An image instead of the one that cannot be had: by which options, what they give up, how much that hurts."""
+    """An image instead of the one that cannot be had: its options, what they give up, how much that hurts, what it has."""
 
     spec: ImageSpec
     options: dict[str, str]
     given_up: frozenset[str]
     distance: tuple[int, int, tuple[int, ...]]
     driver: str | None
+    values: dict[str, str]
 
 
 def _way(spec: ImageSpec, wanted: Sequence[Condition]) -> _Way:
@@ -194,6 +195,7 @@ def _way(spec: ImageSpec, wanted: Sequence[Condition]) -> _Way:
         given_up=given_up,
         distance=_distance(spec, unmet),
         driver=next((condition.value(spec) for condition in wanted if condition.option == "--driver"), None),
+        values={condition.option: condition.value(spec) or "" for condition in wanted},
     )
 
 
@@ -223,7 +225,9 @@ def _is_met(way: _Way, rival: _Way) -> bool:
     """Return whether a rival meets the options of a way, but for the driver; 8.9 is also met by 8.9.7."""
     texts, others = ({**one.options, "--driver": ""} for one in (way, rival))
     return texts.keys() == others.keys() and all(
-        others[option] == text or others[option].startswith(f"{text}.") for option, text in texts.items()
+        others[option] == text
+        or (option in way.given_up and rival.values[option].startswith(f"{text.partition(' ')[2]}."))
+        for option, text in texts.items()
     )
 
 
