@@ -17,7 +17,7 @@ import pytest
 from support.cli import CliResult, run_tfimg
 from support.inventories import INVENTORY
 from support.registry_container import docker, registry
-from support.small_workspace import small
+from support.small_workspace import build_small
 from tfimg.engine.docker import DockerEngine
 from tfimg.evidence.attach import attach
 from tfimg.evidence.cosign_tags import layers_under, tag_of
@@ -101,17 +101,11 @@ class Published:
 def made(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A small image on Debian 13, built and validated; yields its report."""
     folder = tmp_path_factory.mktemp("small")
-    small(folder / "workspace")
+    result = build_small(folder, LOCAL, engine.host, "--tf", "2.20", "--python", "3.13")
     report = folder / "report.json"
-    ended = run_tfimg(
-        "build", "--tf", "2.20", "--python", "3.13", "--base", "bootstrap", "--repository", LOCAL, "--json",
-        env={"TFIMG_WORKSPACE": str(folder / "workspace"), "TFIMG_STATE": str(folder / "state"),
-             "DOCKER_HOST": engine.host},
-    )  # fmt: skip
-    assert ended.code == 0, ended.stderr
-    report.write_text(json.dumps(ended.documents[-1]["report"]))
+    report.write_text(json.dumps(result["report"]))
     yield report
-    for tag in ended.documents[-1].get("tags", ()):
+    for tag in result["tags"]:
         engine.remove(tag)
 
 

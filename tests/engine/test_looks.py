@@ -20,7 +20,7 @@ from support.cli import CliResult, run_tfimg
 from support.docker_daemon import daemon, find_dockerd, image_tags
 from support.paths import ROOT
 from support.registry_container import docker, registry
-from support.small_workspace import small
+from support.small_workspace import build_small
 from tfimg.cli.edge import Edge
 from tfimg.contents.holdings import of_inventory, of_layers
 from tfimg.contents.images import open_image
@@ -97,14 +97,7 @@ def little(
 ) -> Iterator[Published]:
     """A small image, for everything that does not depend on TensorFlow."""
     folder = tmp_path_factory.mktemp("little")
-    small(folder / "workspace")
-    ended = run_tfimg(
-        "build", "--tf", "2.15", "--python", "3.11", "--base", "bootstrap", "--repository", LOCAL, "--json",
-        env={"TFIMG_WORKSPACE": str(folder / "workspace"), "TFIMG_STATE": str(folder / "state"),
-             "DOCKER_HOST": engine.host},
-    )  # fmt: skip
-    assert ended.code == 0, ended.stderr
-    result = ended.documents[-1]
+    result = build_small(folder, LOCAL, engine.host, "--tf", "2.15", "--python", "3.11")
     report = read_report(json.dumps(result["report"]), source="report.json")
     name = f"{address}/team/little:2.15"
     images = folder / "workspace/images"

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
+from support.cli import run_tfimg
 from support.inventories import INVENTORY
 from tfimg.recipe.lockfile import HEADER
 from tfimg.workspace import Workspace
@@ -60,3 +62,15 @@ def small(
     (workspace.images / "inventory.py").write_text(f"print({json.dumps(INVENTORY)!r})\n")
     (workspace.validation / "__main__.py").write_text(SUITE.format(failing=failing, hanging=hanging))
     return workspace
+
+
+def build_small(folder: Path, repository: str, host: str, *request: str) -> dict[str, Any]:
+    """Build and validate a small image in a workspace and a state folder below `folder`; return the last event."""
+    small(folder / "workspace")
+    ended = run_tfimg(
+        "build", *request, "--base", "bootstrap", "--repository", repository, "--json",
+        env={"TFIMG_WORKSPACE": str(folder / "workspace"), "TFIMG_STATE": str(folder / "state"), "DOCKER_HOST": host},
+    )  # fmt: skip
+    assert ended.code == 0, ended.stderr
+    result: dict[str, Any] = ended.documents[-1]
+    return result

@@ -13,8 +13,9 @@ from support.package_index import File, package_index
 
 
 def write_wheel(
-    folder: Path, name: str, files: Mapping[str, bytes], tag: str = "py3", scripts: str = ""
-) -> Path:
+    folder: Path, name: str, files: Mapping[str, bytes], tag: str = "py3", scripts: str = "",
+    kind: int = zipfile.ZIP_DEFLATED,
+) -> Path:  # fmt: skip
     """Write version 1.0 of a wheel with these files and a RECORD; `scripts` is its entry_points.txt."""
     info = f"{name}-1.0.dist-info"
     root = "true" if tag == "py3" else "false"
@@ -27,7 +28,7 @@ def write_wheel(
     lines = [f"{path},sha256={record_hash(data)},{len(data)}" for path, data in everything.items()]
     everything[f"{info}/RECORD"] = "\n".join([*lines, f"{info}/RECORD,,"]).encode()
     file = folder / f"{name}-1.0-{tag}-none-any.whl"
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(file, "w", kind) as archive:
         for path, data in everything.items():
             archive.writestr(path, data)
     return file

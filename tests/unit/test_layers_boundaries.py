@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
 import json
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 import zstandard
 
+from support.wheels import record_hash, write_wheel
 from tfimg.errors import LockError
 from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.make import MadeLayer, Source, make, stages
@@ -25,28 +25,6 @@ from tfimg.layers.wheel import unpack
 from tfimg.recipe.layout import SITE
 
 LIBRARY = "tensorflow/libtensorflow_cc.so.2"
-
-
-def record_hash(data: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
-
-
-def write_wheel(
-    folder: Path, name: str, files: Mapping[str, bytes], *, tag: str = "py3", kind: int = zipfile.ZIP_DEFLATED
-) -> Path:
-    info = f"{name}-1.0.dist-info"
-    everything = {
-        **files,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n".encode(),
-        f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}-none-any\n".encode(),
-    }
-    lines = [f"{path},sha256={record_hash(data)},{len(data)}" for path, data in everything.items()]
-    everything[f"{info}/RECORD"] = "\n".join([*lines, f"{info}/RECORD,,"]).encode()
-    file = folder / f"{name}-1.0-{tag}-none-any.whl"
-    with zipfile.ZipFile(file, "w", kind) as archive:
-        for path, data in everything.items():
-            archive.writestr(path, data)
-    return file
 
 
 def files_of(layer: Path) -> dict[str, bytes]:

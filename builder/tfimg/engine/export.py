@@ -91,8 +91,8 @@ def read_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
 def lay_out(pieces: Iterator[bytes], folder: Path) -> str:
     """Write an exported image as an OCI image layout, and return its digest.
 
-    Raises `BaseError` for what an engine before 25 exports from its classic store, which is none, and for a file that
-    would lie outside of `folder`.
+    Raises `BaseError` when the export is no OCI image layout (engines before 25 with the classic store), and for a
+    file that would lie outside of `folder`.
     """
     # Not `extractall`: its filters came with Python 3.11.4, and Debian 12 has 3.11.2. A layout has plain files alone.
     with tarfile.open(fileobj=as_file(pieces), mode="r|") as archive:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from tfimg.contents.images import open_image
 from tfimg.engine.protocol import Engine
-from tfimg.errors import TamperedError, UsageError
+from tfimg.errors import TamperedError, TfimgError, UsageError
 from tfimg.offline.archive import Archive, Entry, image_alone
 from tfimg.offline.layout import LayoutRegistry
 from tfimg.offline.write import Told, stream
@@ -31,7 +32,8 @@ def load(layout: LayoutRegistry, digest: str, engine: Engine, *, told: Told = la
     except BaseException:
         # The containerd store tags an image before it unpacks its layers, and keeps the tag when the disk is full.
         if before is None:
-            engine.remove(str(name))
+            with suppress(TfimgError):  # the first error says more
+                engine.remove(str(name))
         raise
     there = engine.digest(str(name))
     configured = {one.configured.digest for one in image.images if one.configured}

@@ -176,13 +176,12 @@ def nearest_requests(specs: Sequence[ImageSpec], wanted: Sequence[Condition]) ->
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Way:
-    """An image instead of the one that cannot be had: its options, what they give up, how much that hurts, what it has."""
+    """An alternative image: its request, the options that this gives up, how much that hurts, and its values."""
 
     spec: ImageSpec
     options: dict[str, str]
     given_up: frozenset[str]
     distance: tuple[int, int, tuple[int, ...]]
-    driver: str | None
     values: dict[str, str]
 
 
@@ -194,7 +193,6 @@ def _way(spec: ImageSpec, wanted: Sequence[Condition]) -> _Way:
         options=_options(spec, wanted, given_up),
         given_up=given_up,
         distance=_distance(spec, unmet),
-        driver=next((condition.value(spec) for condition in wanted if condition.option == "--driver"), None),
         values={condition.option: condition.value(spec) or "" for condition in wanted},
     )
 
@@ -217,7 +215,8 @@ def _meant(ways: Iterable[_Way]) -> dict[str, _Way]:
 
 def _outdoes(rival: _Way, way: _Way) -> bool:
     """Return whether the request of a way means another, preferred image, which runs with its driver too."""
-    runs = not rival.driver or not way.driver or parsed(rival.driver) <= parsed(way.driver)
+    needed, has = rival.values.get("--driver"), way.values.get("--driver")
+    runs = not needed or not has or parsed(needed) <= parsed(has)
     return runs and preference(rival.spec) > preference(way.spec) and _is_met(way, rival)
 
 
