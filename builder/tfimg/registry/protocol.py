@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol
+
+from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic.dataclasses import dataclass as validated_dataclass
+
+from tfimg.documents import Digest, Document, parse_document, parse_object
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -17,24 +21,54 @@ EMPTY = "application/vnd.oci.empty.v1+json"
 """Of the two bytes `{}`, which stand where an artifact has no configuration (image specification 1.1, manifest.md)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Descriptor:
-    """What a document says of a blob or manifest that it refers to; `size` is bytes."""
+MAX_LAYERS = 10_000
+"""Entries in one manifest or index. An image has at most 127 layers; cosign adds one for each attestation."""
 
-    media_type: str
-    digest: str
-    size: int
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    artifact_type: str | None = None
+MAX_BLOB_BYTES = 1 << 40
+"""Size that a descriptor may state. The largest layer of our images has 3 GB."""
+
+Annotations = Annotated[Mapping[str, str], BeforeValidator(lambda value: {} if value is None else value)]
+"""Annotations of a descriptor or manifest; `null` means none."""
+
+
+@validated_dataclass(frozen=True, kw_only=True, slots=True, config=ConfigDict(populate_by_name=True))
+class Descriptor:
+    """Describe a blob or manifest as a manifest does; `size` is bytes. Raises `ValueError` for a malformed one."""
+
+    media_type: Annotated[str, Field(alias="mediaType", max_length=255)]
+    digest: Digest
+    size: Annotated[int, Field(ge=0, le=MAX_BLOB_BYTES)]
+    annotations: Annotations = Field(default_factory=dict)
+    artifact_type: Annotated[str | None, Field(alias="artifactType", max_length=255)] = None
 
     def document(self) -> dict[str, Any]:
-        """As it stands in a manifest."""
+        """Return the JSON object as it stands in a manifest."""
         document: dict[str, Any] = {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
         if self.artifact_type:
             document["artifactType"] = self.artifact_type
         if self.annotations:
             document["annotations"] = dict(self.annotations)
         return document
+
+
+class ImageManifest(Document):
+    """The fields of an OCI image manifest or artifact manifest that we read."""
+
+    media_type: str | None = Field(default=None, alias="mediaType")
+    artifact_type: str | None = Field(default=None, alias="artifactType")
+    config: Descriptor | None = None
+    layers: tuple[Descriptor, ...] = Field(default=(), max_length=MAX_LAYERS)
+    subject: Descriptor | None = None
+    annotations: Annotations = Field(default_factory=dict)
+
+
+class ImageIndex(Document):
+    """The fields of an OCI image index, or of a list of referrers, that we read; `null` means an empty list."""
+
+    manifests: Annotated[
+        tuple[Descriptor, ...],
+        BeforeValidator(lambda value: () if value is None else value), Field(max_length=MAX_LAYERS),
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,11 +85,18 @@ class Manifest:
 
     @property
     def document(self) -> dict[str, Any]:
-        """What the bytes say. Raises `ValueError` when they are no JSON object."""
-        document = json.loads(self.content)
-        if not isinstance(document, dict):
-            raise ValueError("a manifest is a JSON object")
-        return document
+        """Return the JSON object. Raises `InvalidDocument`, which is a `ValueError`."""
+        return parse_object(self.content)
+
+    @property
+    def image(self) -> ImageManifest:
+        """Return it as an image manifest. Raises `InvalidDocument`."""
+        return parse_document(ImageManifest, self.content)
+
+    @property
+    def index(self) -> ImageIndex:
+        """Return it as an index. Raises `InvalidDocument`."""
+        return parse_document(ImageIndex, self.content)
 
 
 class Registry(Protocol):

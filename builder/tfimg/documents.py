@@ -1,0 +1,96 @@
+"""Parse JSON documents from outside into typed models, with limits on size, depth and count.
+
+Everything that a registry, index, bundle, wheel or file sends is hostile until it has passed through here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+MAX_BYTES = 8 << 20
+"""Default size limit of a document in bytes: registries must accept manifests of 4 MiB (OCI distribution specification
+1.1, "Pushing Manifests"). Ours have less than 20 kB."""
+
+MAX_DEPTH = 64
+"""Nested arrays and objects. The deepest document that we write, a CycloneDX bill of materials, has 9."""
+
+MAX_VALUES = 1_000_000
+"""Values in one document. The bill of materials of an image with 1,000 packages has 30,000."""
+
+MAX_SHOWN = 200
+"""Characters of a problem that are shown."""
+
+Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+"""A digest with the one algorithm that every registry must know (OCI image specification 1.1, descriptor.md)."""
+
+Model = TypeVar("Model")
+
+
+class InvalidDocument(ValueError):
+    """A document from outside is malformed; the text says where and why, in at most `MAX_SHOWN` characters."""
+
+
+class Document(BaseModel):
+    """Base of the models of documents from outside. Unknown fields are ignored."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+
+def parse_json(content: bytes, *, max_bytes: int = MAX_BYTES) -> Any:
+    """Return the value of strict JSON. Raises `InvalidDocument`, also for NaN, infinities and unpaired surrogates."""
+    if len(content) > max_bytes:
+        raise InvalidDocument(f"it has {len(content)} bytes, and at most {max_bytes} are allowed")
+    try:
+        value = from_json(content, allow_inf_nan=False)
+    except ValueError as error:
+        raise InvalidDocument(f"it is not valid JSON: {error}"[:MAX_SHOWN]) from None
+    _check_limits(value)
+    return value
+
+
+def parse_object(content: bytes, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+    """Return a JSON object as a dictionary. Raises `InvalidDocument`."""
+    value = parse_json(content, max_bytes=max_bytes)
+    if not isinstance(value, dict):
+        raise InvalidDocument("it is not a JSON object")
+    return value
+
+
+def parse_document(model: type[Model], content: bytes, *, max_bytes: int = MAX_BYTES) -> Model:
+    """Return a JSON document as a model. Raises `InvalidDocument`, naming the path of the first wrong value."""
+    return validate(model, parse_json(content, max_bytes=max_bytes))
+
+
+def validate(model: type[Model], value: Any) -> Model:
+    """Return a parsed JSON value as a model. Raises `InvalidDocument`, naming the path of the first wrong value."""
+    try:
+        found: Model = TypeAdapter(model).validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        path = ".".join(map(str, first["loc"])) or "the document"
+        raise InvalidDocument(f"{path}: {first['msg'].lower()}"[:MAX_SHOWN]) from None
+    return found
+
+
+def _check_limits(value: Any) -> None:
+    """Raise `InvalidDocument` for too many values, too deep nesting, or a number beyond the range of a double."""
+    values, level, depth = 0, [value], 0
+    while level:
+        values, depth = values + len(level), depth + 1
+        if values > MAX_VALUES:
+            raise InvalidDocument(f"it has more than {MAX_VALUES} values")
+        if depth > MAX_DEPTH:
+            raise InvalidDocument(f"it is nested more than {MAX_DEPTH} levels deep")
+        following: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                following.extend(one.values())
+            elif isinstance(one, list):
+                following.extend(one)
+            elif isinstance(one, float) and not math.isfinite(one):
+                raise InvalidDocument("it has a number that is too large")
+        level = following
