@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from support.cli import CliRunner
 from support.hostile_registry import HostileRegistry, hostile
 from support.manifests import Slept, manifest
 from support.registry_attacks import ATTACKS, BLOB, DIGEST, IDENTITY, OWN, PAIR, SECRETS, Attack
+from support.signing import OURS
+from tfimg.cli.edge import Edge
+from tfimg.errors import InternalError
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connect import connect
 from tfimg.registry.connection import Way
@@ -108,3 +113,43 @@ def test_an_attack_fails(attack: Attack, server: HostileRegistry, ca: Path, tmp_
         assert isinstance(error, attack.error), repr(error)
         assert attack.says in str(error)
         assert len(str(error)) < MAX_MESSAGE
+
+
+class NetworkEdge(Edge):
+    """What commands reach outside: registries as they are, without pip's settings of this machine."""
+
+    def pip_settings(self) -> Mapping[str, str]:
+        return {}
+
+
+SAMPLE = {
+    "a redirect to a third party that asks for a password", "a redirect there and back", "a realm at 'https://[::1'",
+    "a redirect to 'https://[::1'", "a token that is not latin", "a token that is deep", "errors that are deep",
+    "an endless manifest", "an endless token", "100 Continue without end", "redirects without end",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["verify", "inspect", "history"])
+@pytest.mark.parametrize("attack", [one for one in ATTACKS if one.name in SAMPLE], ids=lambda one: one.name)
+def test_an_attack_on_a_command_fails(
+    command: str, attack: Attack, server: HostileRegistry, ca: Path, tmp_path: Path
+) -> None:
+    environ = {
+        **log_in(tmp_path, "registry.test", identity=False), "HTTPS_PROXY": f"http://{server.address}",
+        "SSL_CERT_FILE": str(ca),
+    }  # fmt: skip
+    run = CliRunner(home=tmp_path, edge=NetworkEdge(), environ=environ)
+    key = tmp_path / "tfimg.pub"
+    key.write_bytes(OURS.verifying.public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    result = run(command, f"registry.test/team/tf{'' if command == 'history' else ':1'}", "--key", str(key))
+    assert server.seen
+    assert_no_secret_left(server, attack)
+    assert server.overrun == ""
+    assert "tfimg: " in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.code not in (0, InternalError.exit_code), result.stderr
+
+
+def test_the_sample_is_part_of_the_attacks() -> None:
+    assert {one.name for one in ATTACKS} >= SAMPLE
+    assert len({one.name for one in ATTACKS}) == len(ATTACKS)

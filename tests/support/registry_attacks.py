@@ -302,7 +302,7 @@ DOCUMENTS = [
           "paths": {"tags": ["../../other/manifests/1"]}, "too long": {"tags": ["a" * 129]}, "objects": {"tags": [{}]},
           "surrogates": b'{"tags": ["\\ud800"]}', "an array": [], "a list in a list": {"tags": [["a"]]},
       }.items()),
-    *(Attack(name=f"a referrer's digest {str(digest)[:30]!r}", act=referrers,
+    *(Attack(name=f"a referrer's digest {str(digest)[:12]}…{str(digest)[-8:]!r}", act=referrers,
              plays={REFERRERS: listed({"manifests": [entry(digest)]})}) for digest in JUNK_DIGESTS),
     *(Attack(name=f"referrers that are {name}", act=referrers, plays={REFERRERS: listed(value)})
       for name, value in {
@@ -350,7 +350,7 @@ NUMBERS = [
            plays={BLOBS: lambda _: iter([head(200, Content_Length="-5") + BLOB])}),
     Attack(name="two Content-Lengths", act=blob, error=(NetworkError, RegistryRefused), requests=200,
            plays={BLOBS: lambda _: iter([head(200, Content_Length="5", content_length="6") + BLOB])}),
-    *(Attack(name=f"a Retry-After of {after[:30]}", error=NetworkError,
+    *(Attack(name=f"a Retry-After of {after[:24]}…{after[-6:]}", error=NetworkError,
              plays={MANIFESTS: reply(429, Retry_After=after)})
       for after in (DIGITS, f"-{DIGITS}", f"{DIGITS}.5", "Thu, 01 Jan 99999 00:00:00 GMT", "1e999", "\u00b2",
                     "Thu, 01 Jan 2026 00:00:00 +9999999999", "Thu, 99 Foo 2026 99:99:99 GMT",
