@@ -146,7 +146,7 @@ def test_a_digest_does_not_give_a_name_what_it_promises_and_is_not_shown(
     for command in ("verify", "pull"):
         ended = tfimg(command, name, "--key", key)
         assert (ended.code, engine.names) == (67, {})
-        assert "the name promises it" in ended.stderr
+        assert "its tag promises it" in ended.stderr
 
 
 def test_pull_tells_programs_how_far_it_is(tfimg: CliRunner, engine: FakeEngine, key: str) -> None:

@@ -82,7 +82,7 @@ def test_a_file_may_promise_less_in_writing() -> None:
 
 @cases("evidence_policy", "a_file_that_is_no_policy_is_refused_by_path")
 def test_a_file_that_is_no_policy_is_refused_by_path(text: str, says: str) -> None:
-    with pytest.raises(FileError, match=f"(?s)^policy.yaml is no policy:\n.*{says}"):
+    with pytest.raises(FileError, match=f"(?s)^policy.yaml is not a valid policy:\n.*{says}"):
         parse_policy(text, source="policy.yaml")
 
 

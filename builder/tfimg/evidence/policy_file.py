@@ -66,4 +66,4 @@ def parse_policy(text: str, *, source: str) -> Policy:
 
 def _refused(source: str, problems: Iterable[str]) -> FileError:
     listed = "".join(f"  {problem}\n" for problem in problems)
-    return FileError(f"{source} is no policy:\n{listed}", next_step="Correct each path named above.")
+    return FileError(f"{source} is not a valid policy:\n{listed}", next_step="Correct each path named above.")
