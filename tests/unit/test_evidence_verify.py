@@ -19,6 +19,7 @@ from support.reports import GREEN, PARTIAL, result
 from support.signing import OURS, THEIRS
 from support.statements import FAILED, IMAGE, LINKED, NOW, ON_GPU, SUBJECT, published, said
 from tfimg.errors import (
+    KeyRefused,
     NetworkError,
     NotInRegistry,
     PolicyUnmet,
@@ -364,6 +365,54 @@ SECOND = timedelta(seconds=1)
 def test_evidence_may_be_as_old_as_allowed_and_not_a_second_older(require: str, age: timedelta) -> None:
     assert verified(published(GREEN), require=require, now=ENDED + age)
     refused(published(GREEN), StaleEvidence, "last tested on", require=require, now=ENDED + age + SECOND)
+
+
+def test_without_another_policy_evidence_may_be_90_days_old() -> None:
+    limit = ENDED + timedelta(days=90)
+    for policy in (Policy(), Policy(level="built"), parse_requirements("linked", policy=Policy())):
+        assert verified(published(GREEN), policy=policy, now=limit)
+        refused(published(GREEN), StaleEvidence, "at most 90 days", policy=policy, now=limit + SECOND)
+    assert verified(published(GREEN), require="max-age=unlimited", now=limit + timedelta(days=9999))
+
+
+REFUSE_OURS = Policy(level="built", refused_keys=frozenset({OURS.verifying.identifier}))
+BOTH = (OURS.verifying, THEIRS.verifying)
+
+
+def test_what_a_refused_key_signed_counts_no_more_though_the_key_is_trusted() -> None:
+    registry = published(GREEN)
+    with pytest.raises(UnsignedError, match=f"none that {re.escape(THEIRS.verifying.identifier)} signed"):
+        verify(registry, "2.15", BOTH, REFUSE_OURS, now=NOW)
+    attach(registry, IMAGE.digest, said(GREEN), key=THEIRS)
+    found = verify(registry, "2.15", BOTH, REFUSE_OURS, now=NOW)
+    assert found.signer == THEIRS.verifying.identifier
+    assert {one.signer for one in found.statements} == {THEIRS.verifying.identifier}
+
+
+def test_a_failure_that_a_refused_key_signed_blocks_nothing() -> None:
+    registry = published(GREEN, key=THEIRS)
+    attach(registry, IMAGE.digest, said(on("2026-01-10", BROKEN)), key=OURS)
+    assert verify(registry, "2.15", BOTH, REFUSE_OURS, now=NOW)
+
+
+def test_a_forged_statement_in_the_name_of_a_refused_key_is_passed_over() -> None:
+    registry = published(GREEN, key=THEIRS)
+    with_envelopes(registry, [no_signature(sealed(said(FAILED)[0]))])
+    assert verify(registry, "2.15", BOTH, REFUSE_OURS, now=NOW)
+
+
+def test_where_every_trusted_key_is_refused_nothing_can_be_verified() -> None:
+    with pytest.raises(KeyRefused, match=f"refuses {re.escape(OURS.verifying.identifier)}, and no other key"):
+        verify(published(GREEN), "2.15", [OURS.verifying], REFUSE_OURS, now=NOW)
+
+
+def test_a_key_is_rotated_without_a_gap() -> None:
+    """Users trust both keys, the publisher signs with the new one, users refuse the old one."""
+    registry = published(GREEN)
+    assert verify(registry, "2.15", BOTH, ANYTHING, now=NOW)
+    attach(registry, IMAGE.digest, said(on("2026-01-10", GREEN)), key=THEIRS)
+    assert verify(registry, "2.15", BOTH, ANYTHING, now=NOW).signer == THEIRS.verifying.identifier
+    assert verify(registry, "2.15", [THEIRS.verifying], REFUSE_OURS, now=NOW)
 
 
 @cases("evidence_verify", "an_age_of_two_days_or_more_is_told_in_days")

@@ -25,6 +25,9 @@ MAX_PEM = 16_384
 
 BLOCK = re.compile(rb"\s*-----BEGIN ([A-Z0-9 ]+)-----.*-----END \1-----\s*", re.DOTALL)
 
+FINGERPRINT = r"^SHA256:[A-Za-z0-9+/]{43}$"
+"""Form of a key's identifier, as `ssh-keygen -l` prints it."""
+
 NEEDED = "It has to be an ECDSA key on the curve P-256, in PEM. `tfimg keys DIR` makes a pair."
 
 

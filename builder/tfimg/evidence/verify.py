@@ -48,13 +48,15 @@ def verify(
     The newest result decides. One that is no pass (failed, incomplete, of whichever trusted key) blocks every older
     one; of two with the same time, the one that is no pass counts. A pass that shows less than is required, as from a
     machine without a GPU, contradicts no older result, which may show more. Fails closed: `NotInRegistry`,
-    `NetworkError`, `UnsignedError` (no evidence, or another key's), `TamperedError`, `PolicyUnmet`, `StaleEvidence`.
+    `NetworkError`, `UnsignedError` (no evidence, or another key's), `TamperedError`, `PolicyUnmet`, `StaleEvidence`,
+    `KeyRefused` (the policy refuses every key).
     """
+    accepted = policy.accepted(keys)
     by_digest = reference.startswith("sha256:")
     image = f"{registry.repository}{'@' if by_digest else ':'}{reference}"
     manifest = _found(registry, reference, image)
     statements = verify_signatures(
-        collect(registry, manifest.digest), keys, image=image, digest=manifest.digest
+        collect(registry, manifest.digest), accepted, image=image, digest=manifest.digest
     )
     demand = _demand(policy, tag or ("" if by_digest else reference), manifest.digest, now)
     outcome, signer = _deciding(test_results(statements, image=image), demand, image)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 from tfimg.cli.parser.common import command, image_name
@@ -43,18 +44,31 @@ def proof_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--require", metavar="WORDS",
-        help="what has to be shown: built, linked or validated; gpu=sm_90, driver>=535, max-age=30d; commas between "
-        "(default: what the tag promises)",
+        help="what has to be shown: built, linked or validated; gpu=sm_90, driver>=535, max-age=30d or unlimited; "
+        "commas between (default: what the tag promises, max-age=90d)",
     )  # fmt: skip
     policy_option(parser)
     plain_option(parser)
 
 
 def policy_option(parser: argparse._ActionsContainer) -> None:
-    """What is required, and what tags promise, in writing."""
+    """What is required, what tags promise, and which keys count for nothing."""
     parser.add_argument(
-        "--policy", metavar="FILE", help="a policy file: what --require says, and what tags promise"
+        "--policy", metavar="FILE", help="a policy file: what --require says, what tags promise, and keys"
     )
+    parser.add_argument(
+        "--refuse-key", action="append", default=[], metavar="SHA256:…", type=fingerprint,
+        help="fingerprint of a key that counts for nothing, also where it is trusted; may be given several times",
+    )  # fmt: skip
+
+
+def fingerprint(text: str) -> str:
+    """Return the fingerprint of a key, as `tfimg keys` prints it. Raises `ArgumentTypeError`."""
+    if not re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a fingerprint: SHA256: and 43 characters of base64"
+        )
+    return text
 
 
 def plain_option(parser: argparse._ActionsContainer) -> None:
