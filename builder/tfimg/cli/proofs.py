@@ -11,6 +11,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.keys import verifying_keys
 from tfimg.cli.transfers import transfer
+from tfimg.engine.protocol import Engine
 from tfimg.errors import FileError, TamperedError
 from tfimg.evidence.outcome import Outcome, Skipped, Without
 from tfimg.evidence.policy import Policy, parse_requirements
@@ -39,18 +40,23 @@ def pull(context: Context) -> int:
     proven = _proven(context, reference)
     engine = context.edge.runner(context.environ, context.state)
     name = f"{reference.repository}@{proven.digest}"
-    with transfer(context, f"pulling {context.arguments.image}") as told:
-        pulled = engine.pull(name, told)
-    if pulled != proven.digest:
-        raise TamperedError(
-            f"The engine was given {pulled} for {name}, which is not what was verified.",
-            next_step="Do not use it: the registry answers differently to different programs.",
-        )
+    pull_verified(context, engine, name)
     if reference.tag:
         engine.tag(name, [f"{reference.repository}:{reference.tag}"])
     _tell(context, proven)
     context.say(f"The engine has it now, as {context.arguments.image}.")
     return 0
+
+
+def pull_verified(context: Context, engine: Engine, name: str) -> None:
+    """Pull REPOSITORY@DIGEST. Raises `TamperedError` where the engine is given another digest."""
+    with transfer(context, f"pulling {name}") as told:
+        pulled = engine.pull(name, told)
+    if pulled != name.partition("@")[2]:
+        raise TamperedError(
+            f"The engine was given {pulled} for {name}, which is not what was verified.",
+            next_step="Do not use it: the registry answers differently to different programs.",
+        )
 
 
 def _proven(context: Context, reference: Reference) -> Verified:

@@ -40,17 +40,24 @@ def unmet(outcome: Outcome, demand: Demand, *, image: str) -> TfimgError | None:
     return next((error for rule in RULES for error in rule(outcome, demand, image)), None)
 
 
-def _other_image(outcome: Outcome, demand: Demand, image: str) -> Iterator[TfimgError]:
+def other_image(outcome: Outcome, *, image: str, tag: str, digest: str) -> PolicyUnmet | None:
+    """Return an error if a tag states another image than the one that was tested."""
     # A genuine image of another release or device passes every other rule: its tag alone tells that it was moved.
-    device = named_device(demand.tag)
-    stated = contradiction(demand.tag, identifier=outcome.identifier, digest=demand.digest)
+    device = named_device(tag)
+    stated = contradiction(tag, identifier=outcome.identifier, digest=digest)
     if stated is None and device and outcome.device != device:
         stated = device.upper()
-    if stated:
-        yield PolicyUnmet(
-            f"{image} is {outcome.identifier}, and its tag {demand.tag} states {stated}.",
-            next_step="The tag was moved to another image: ask its publisher, or see `tfimg history`.",
-        )
+    if stated is None:
+        return None
+    return PolicyUnmet(
+        f"{image} is {outcome.identifier}, and its tag {tag} states {stated}.",
+        next_step="The tag was moved to another image: ask its publisher, or see `tfimg history`.",
+    )
+
+
+def _other_image(outcome: Outcome, demand: Demand, image: str) -> Iterator[TfimgError]:
+    if error := other_image(outcome, image=image, tag=demand.tag, digest=demand.digest):
+        yield error
 
 
 def _failed(outcome: Outcome, _: Demand, image: str) -> Iterator[TfimgError]:

@@ -18,6 +18,15 @@ from tfimg.registry.protocol import Manifest, Registry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """The statements about an image that trusted keys signed; `image` is its name in messages."""
+
+    image: str
+    digest: str
+    statements: tuple[Genuine, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Verified:
     """An image whose evidence is genuine and meets the policy.
 
@@ -51,33 +60,44 @@ def verify(
     `NetworkError`, `UnsignedError` (no evidence, or another key's), `TamperedError`, `PolicyUnmet`, `StaleEvidence`,
     `KeyRefused` (the policy refuses every key).
     """
-    accepted = policy.accepted(keys)
-    by_digest = reference.startswith("sha256:")
-    image = f"{registry.repository}{'@' if by_digest else ':'}{reference}"
-    manifest = _found(registry, reference, image)
-    statements = verify_signatures(
-        collect(registry, manifest.digest), accepted, image=image, digest=manifest.digest
-    )
-    demand = _demand(policy, tag or ("" if by_digest else reference), manifest.digest, now)
-    outcome, signer = _deciding(test_results(statements, image=image), demand, image)
+    evidence = read_evidence(registry, reference, keys, policy)
+    named = tag or ("" if reference.startswith("sha256:") else reference)
+    demand = _demand(policy, named, evidence.digest, now)
+    outcome, signer = _deciding(test_results(evidence), demand, evidence.image)
     return Verified(
-        image=image, digest=manifest.digest, outcome=outcome, signer=signer, statements=statements
+        image=evidence.image,
+        digest=evidence.digest,
+        outcome=outcome,
+        signer=signer,
+        statements=evidence.statements,
     )
 
 
-def test_results(statements: Sequence[Genuine], *, image: str) -> tuple[tuple[Outcome, str], ...]:
-    """Return the test results among genuine statements, each with its signer. Raises `TamperedError` and `PolicyUnmet`.
+def read_evidence(
+    registry: Registry, reference: str, keys: Sequence[VerifyingKey], policy: Policy
+) -> Evidence:
+    """Resolve a tag or digest and return what trusted keys signed about the image. Raises as `verify` does."""
+    accepted = policy.accepted(keys)
+    image = f"{registry.repository}{'@' if reference.startswith('sha256:') else ':'}{reference}"
+    manifest = _found(registry, reference, image)
+    evidence = collect(registry, manifest.digest)
+    statements = verify_signatures(evidence, accepted, image=image, digest=manifest.digest)
+    return Evidence(image=image, digest=manifest.digest, statements=statements)
+
+
+def test_results(evidence: Evidence) -> tuple[tuple[Outcome, str], ...]:
+    """Return the test results of an image, each with its signer. Raises `TamperedError` and `PolicyUnmet`.
 
     One that cannot be read is an error: it may be the newest, and a failure.
     """
     found = tuple(
-        (read_outcome(one.predicate, image=image), one.signer)
-        for one in statements
+        (read_outcome(one.predicate, image=evidence.image), one.signer)
+        for one in evidence.statements
         if one.predicate_type == TEST_RESULT
     )
     if not found:
         raise PolicyUnmet(
-            f"{image} has signed evidence, and no test result is among it.",
+            f"{evidence.image} has signed evidence, and no test result is among it.",
             next_step="Publish it with `tfimg publish`, which validates it first.",
         )
     return found

@@ -1,4 +1,4 @@
-"""`keys`, `verify`, `pull`."""
+"""`keys`, `verify`, `pull`, `renew`."""
 
 from __future__ import annotations
 
@@ -31,6 +31,35 @@ def add_proofs(commands: Any) -> None:
         "tfimg pull registry.example/team/tensorflow:2.15 --key tfimg.pub --require max-age=90d",
     )  # fmt: skip
     proof_options(pull)
+    renew = command(
+        commands, "renew", "renew:renew", "validate published images again, and attach the new results",
+        "tfimg renew registry.example/team/tensorflow:2.15 registry.example/team/tensorflow:2.16 --key tfimg.key\n"
+        "  tfimg renew registry.example/team/tensorflow:2.15 --key new.key --trust old.pub --re-sign",
+    )  # fmt: skip
+    renew.add_argument(
+        "images", nargs="+", metavar="IMAGE", type=image_name, help="REGISTRY/REPOSITORY:TAG or @sha256:…"
+    )
+    renew.add_argument(
+        "--key", required=True, metavar="FILE.key", help="private key that signs the new results"
+    )
+    renew.add_argument(
+        "--trust", action="append", default=[], metavar="FILE.pub",
+        help="public key that signed earlier evidence; may be given several times, beside TFIMG_KEY",
+    )  # fmt: skip
+    renew.add_argument(
+        "--re-sign", action="store_true",
+        help="sign with --key also what the other trusted keys signed: for a change of keys",
+    )  # fmt: skip
+    renew.add_argument(
+        "--level", choices=("linked", "validated"),
+        help="what to prove: without the image's accelerator, or on it (default: the most that this machine can)",
+    )  # fmt: skip
+    renew.add_argument(
+        "--publisher", metavar="NAME", help="what evidence calls this machine (default: its name)"
+    )
+    password_option(renew)
+    policy_option(renew)
+    plain_option(renew)
 
 
 def proof_options(parser: argparse.ArgumentParser) -> None:
