@@ -143,13 +143,14 @@ def entry(digest: object = OTHER, size: object = 1, **more: object) -> dict[str,
     return {"mediaType": OCI_MANIFEST, "digest": digest, "size": size, **more}
 
 
-def new_tags() -> Callable[[Request], Answer]:
-    """Pages of tags, each with a new one and a link to the next."""
+def new_tags(entries: int = 1) -> Callable[[Request], Answer]:
+    """Pages of tags, each with new ones and a link to the next."""
     count = itertools.count()
 
     def page(_: Request) -> Answer:
         number = next(count)
-        return tag_list({"tags": [f"t{number}"]}, Link=f'</v2/team/tf/tags/list?n={number}>; rel="next"')
+        found = [f"t{number}.{one}" for one in range(entries)]
+        return tag_list({"tags": found}, Link=f'</v2/team/tf/tags/list?n={number}>; rel="next"')
 
     return page
 
@@ -402,6 +403,8 @@ BOUNDS = [
            plays={BLOBS: endless(CHUNKED + b"fa0\r\n" + BLOB + b"\r\n0\r\n", b"X: y\r\n" * 1000)}),
     Attack(name="a blob without end", error=TamperedError, act=sized,
            plays={BLOBS: endless(head(200), bytes(1 << 16))}),
+    Attack(name="a blob that no manifest names, of 90 TiB", error=TamperedError, act=blob,
+           plays={BLOBS: endless(head(200, Content_Length="99999999999999"), bytes(1 << 16))}),
     Attack(name="a blob that is longer than its descriptor says", error=TamperedError, act=sized,
            plays={BLOBS: reply(200, BLOB + b"x")}),
     Attack(name="a blob that is shorter than its descriptor says", error=TamperedError, act=sized,
@@ -419,8 +422,9 @@ BOUNDS = [
     Attack(name="redirects to ever new places",
            plays={f"GET {HOST}": lambda request: redirect(f"{request.origin}{request.path}x")}),
     Attack(name="pages of tags that always bring a new one", act=tags, plays={TAGS: new_tags()}, requests=1100,
-           says="more than"),
-    Attack(name="large pages of referrers", act=referrers, plays={REFERRERS: large_pages()}, says="more than"),
+           says="more than 1000 pages"),
+    Attack(name="pages of many tags", act=tags, plays={TAGS: new_tags(5000)}, says="more than 100000 tags"),
+    Attack(name="large pages of referrers", act=referrers, plays={REFERRERS: large_pages()}, says="more than 16 MiB"),
     Attack(name="a registry that asks again and again",
            plays={f"GET {HOST}": asks(BEARER), TOKENS: token({"token": "x"})},
            challenge=BEARER),
