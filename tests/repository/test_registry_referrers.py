@@ -122,22 +122,24 @@ def test_who_is_always_overwritten_is_told(
     assert slept == [1, 2, 4, 8]
 
 
+def test_a_manifest_about_something_else_is_refused(client: HttpRegistry, proxy: Faulty) -> None:
+    with pytest.raises(TamperedError, match=rf"does not refer to {manifest().digest}: it refers to "):
+        client.refer(about(manifest("other")), **ABOUT)
+    assert proxy.asked == []
+
+
 @pytest.mark.parametrize(
     "content",
     [
-        about(manifest("other")).content,
-        manifest().content,
-        b'{"subject": []}',
-        b"[]",
-        b"{",
-        b'{"subject": {"digest": 7}}',
+        *(b"[]", b"{", manifest().content, b'{"subject": []}', b'{"subject": {"digest": 7}}'),
+        about(manifest()).content.replace(b"application/x-test", b"x" * 300),
     ],
 )
-def test_a_manifest_about_something_else_is_refused(
-    content: bytes, client: HttpRegistry, proxy: Faulty
-) -> None:
+def test_a_malformed_manifest_refers_to_nothing(content: bytes, client: HttpRegistry, proxy: Faulty) -> None:
     with pytest.raises(TamperedError, match=rf"does not refer to {manifest().digest}: "):
-        client.refer(Manifest(media_type=OCI_MANIFEST, content=content), **ABOUT)
+        client.refer(
+            Manifest(media_type=OCI_MANIFEST, content=content), subject=manifest().digest, artifact_type=""
+        )
     assert proxy.asked == []
 
 

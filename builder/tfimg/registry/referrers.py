@@ -79,16 +79,17 @@ def entry(manifest: Manifest, subject: str, artifact_type: str = "") -> Descript
         read = parse_document(ReferringManifest, manifest.content)
         if read.subject.digest != subject:
             raise InvalidDocument(f"it refers to {read.subject.digest}")
+        kind = artifact_type or read.artifact_type or (read.config.media_type if read.config else None)
+        described = {
+            "mediaType": manifest.media_type, "digest": manifest.digest, "size": len(manifest.content),
+            "annotations": read.annotations, "artifactType": kind,
+        }  # fmt: skip
+        return validate(Descriptor, described)
     except InvalidDocument as error:
         raise TamperedError(
             f"The manifest {manifest.digest} does not refer to {subject}: {error}.",
             next_step="Do not use it, and find out where it comes from.",
         ) from None
-    kind = artifact_type or read.artifact_type or (read.config.media_type if read.config else None)
-    return Descriptor(
-        media_type=manifest.media_type, digest=manifest.digest, size=len(manifest.content),
-        annotations=read.annotations, artifact_type=kind,
-    )  # fmt: skip
 
 
 def read_fallback(registry: Tagged, subject: str) -> tuple[Descriptor, ...]:
