@@ -44,7 +44,7 @@ class StepMachine:
         for name in TOOLS:
             if found := shutil.which(name):
                 (programs / name).symlink_to(found)
-        for path in ("etc/apt/sources.list.d", "etc/yum.repos.d"):
+        for path in ("etc/apt/sources.list.d", "etc/yum.repos.d", "usr/share/keyrings"):
             (self.root / path).mkdir(parents=True)
         self.stand_in("ps", "echo 100")
         self.stand_in("sleep", "echo sleep $* >>$ROOT/calls")

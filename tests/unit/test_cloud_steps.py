@@ -95,7 +95,9 @@ def new_key(folder: Path, name: str) -> tuple[str, str]:
     gpg = ["gpg", "--homedir", str(home), "--batch", "--quiet"]
     try:
         subprocess.run([*gpg, "--gen-key"], input=KEYS.format(name=name), text=True, check=True)
-        listed = subprocess.run([*gpg, "--list-keys", "--with-colons"], capture_output=True, text=True, check=True)
+        listed = subprocess.run(
+            [*gpg, "--list-keys", "--with-colons"], capture_output=True, text=True, check=True
+        )
         armored = subprocess.run([*gpg, "--armor", "--export"], capture_output=True, text=True, check=True)
     finally:
         subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
@@ -293,7 +295,8 @@ def job(image: StepMachine) -> StepMachine:
     )  # fmt: skip
     image.stand_in(
         "docker",
-        'case $* in *--format*User*) ;; *--format*) cat $ROOT/label ;; *"image inspect"*) test -e "$ROOT/pulled" ;; esac',
+        "case $* in *--format*User*) ;; *--format*) cat $ROOT/label ;; "
+        '*"image inspect"*) test -e "$ROOT/pulled" ;; esac',
     )
     return image
 
@@ -412,5 +415,3 @@ def test_a_step_of_the_clock_does_not_power_off_a_machine_in_use(steps: StepMach
         os.utime(steps.root / "run/tfimg/used", (1_800_000_000, 1_800_000_000))
         assert not at(steps, "idle", 160)
     assert at(steps, "idle", 400)
-
-

@@ -19,6 +19,7 @@ from tfimg.recipe.labels import DEVICE_NAMES
 from tfimg.registry.reference import Reference, parse
 from tfimg.workspace import write_atomically
 
+
 def cloud_init(context: Context) -> int:
     """Print or write the user data of a machine that verifies an image and runs it."""
     made = user_data(_order(context))

@@ -63,7 +63,9 @@ def add_cloud(commands: Any) -> None:
         help="shut down when neither container nor GPU computes and no user is logged in for so long: 30m",
     )  # fmt: skip
     parser.add_argument(
-        "--max-time", metavar="TIME", type=_seconds,
+        "--max-time",
+        metavar="TIME",
+        type=_seconds,
         help="shut down after so much time in all boots together: 8h, 1h30m",
     )
     parser.add_argument("--output", metavar="FILE", help="write to a file instead of standard output")

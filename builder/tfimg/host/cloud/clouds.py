@@ -11,7 +11,7 @@ from tfimg.matrix.schema import Device
 Name = Literal["gcp", "aws", "azure", "aliyun", "generic"]
 
 FITTING_IMAGES = (
-    "Ubuntu 24.04 (or 22.04), Debian 13 with cloud-init, Amazon Linux 2023, AWS's Deep Learning AMI with Ubuntu"
+    "Ubuntu 24.04, Debian 13 with cloud-init, Amazon Linux 2023, AWS's Deep Learning AMI with Ubuntu"
 )
 
 UNFITTING_IMAGE = (
@@ -62,7 +62,9 @@ def _for(command: str, *, cpu: str, gpu: str) -> dict[Device, str]:
 
 UBUNTU = "Ubuntu 24.04"
 OWN_IMAGE = MachineImage(options="", title="the image of your machine")
-OWN_IMAGE_WITH_DRIVER = MachineImage(options="", title="the image of your machine, which needs NVIDIA's driver")
+OWN_IMAGE_WITH_DRIVER = MachineImage(
+    options="", title="the image of your machine, which needs NVIDIA's driver"
+)
 
 GCLOUD = (
     "gcloud compute instances create NAME --zone ZONE {image} --boot-disk-size 100GB "

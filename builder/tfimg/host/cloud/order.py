@@ -90,7 +90,11 @@ def _checks(order: MachineOrder) -> Iterator[tuple[str, object, bool]]:
     yield "key", order.key, bool(PUBLIC_KEY.fullmatch(order.key))
     yield "wheel", order.wheel, len(order.wheel) <= MAX_TEXT and bool(WHEEL.fullmatch(order.wheel))
     yield "driver", order.driver, order.driver is None or bool(DRIVER.fullmatch(order.driver))
-    yield "require", order.require, len(order.require or "") <= MAX_TEXT and (order.require or "").isprintable()
+    yield (
+        "require",
+        order.require,
+        len(order.require or "") <= MAX_TEXT and (order.require or "").isprintable(),
+    )
     yield "program", words, order.program != () and all(word.isprintable() for word in words)
     for name, seconds in (("idle time", order.idle_seconds), ("time limit", order.limit_seconds)):
         yield name, seconds, seconds is None or 0 < seconds <= MAX_SECONDS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import io
+import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,9 @@ ARCHIVE = "/var/lib/cloud/tfimg.tar.gz"
 
 READABLE = "/etc/"
 """Files below it, the settings and the key, are never packed: they are for people to read."""
+
+COMMENT = re.compile(r"(?m)^ *# .*\n")
+"""A line of a step that packed steps lack: a quarter of their bytes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +61,7 @@ def user_data(order: MachineOrder) -> UserData:
     if plain.size <= order.cloud.limit:
         return plain
     readable = [file for file in written if file.path.startswith(READABLE) and "systemd" not in file.path]
-    steps = [file for file in written if file not in readable]
+    steps = [replace(file, text=COMMENT.sub("", file.text)) for file in written if file not in readable]
     packed = _render(order, readable, archive=_pack(steps), plain_bytes=plain.size)
     if packed.size > order.cloud.limit:
         raise UsageError(
