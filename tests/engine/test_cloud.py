@@ -126,7 +126,9 @@ def trixie(engine: DockerEngine) -> str:
 
 
 @pytest.fixture(scope="module")
-def store(engine: DockerEngine, trixie: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+def store(
+    engine: DockerEngine, base: str, trixie: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Store]:
     folder, key = tmp_path_factory.mktemp("store"), generate()
     ca = network().ca
     (folder / "ca.crt").write_bytes(ca.read_bytes() if ca else b"")
