@@ -334,9 +334,14 @@ def test_a_job_that_had_ended_is_not_begun_again(job: StepMachine) -> None:
     assert not boots(job, "0", exit_code="71")[0]
 
 
-def test_a_reinstated_image_is_started_again(job: StepMachine) -> None:
+def test_an_image_stays_withdrawn_until_its_owner_says_otherwise(job: StepMachine) -> None:
+    """Who can write to the registry can delete the withdrawal there."""
     boots(job, "3", exit_code="0")
     assert not boots(job, "0", exit_code="71")[0]
+    started, text = boots(job, "0", exit_code="0")
+    assert not started
+    assert "If it was reinstated: rm " in text
+    (job.root / "var/lib/tfimg/vm/withdrawn").unlink()
     assert boots(job, "0", exit_code="0")[0]
 
 
