@@ -27,8 +27,8 @@ def machine(**changes: Any) -> MachineOrder:
     """One on AWS that trains on a processor, changed as a test wants it."""
     fields = {
         "cloud": CLOUDS["aws"], "image": "registry.example:5000/team/tensorflow:2.15",
-        "device": "cpu",
-        "driver": None, "key": KEY, "require": None, "wheel": WHEEL, "program": ("python", "train.py"),
+        "origin": None, "device": "cpu", "driver": None,
+        "key": KEY, "require": None, "wheel": WHEEL, "program": ("python", "train.py"),
         "idle_seconds": None, "limit_seconds": None, "install_driver": False,
     }  # fmt: skip
     return MachineOrder(**{**fields, **changes})

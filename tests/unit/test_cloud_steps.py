@@ -256,6 +256,14 @@ def test_a_changed_key_is_verified_with_again(image: StepMachine) -> None:
     assert image.read("var/lib/tfimg/vm/image") == ""
 
 
+def test_a_mirror_is_verified_as_what_it_mirrors(image: StepMachine) -> None:
+    image.order(origin="publisher.example/tensorflow")
+    for _ in range(2):
+        assert image.run("image").code == 0
+    assert [call.split()[1] for call in image.calls] == ["pull", "verify"]
+    assert all(call.endswith(" --origin publisher.example/tensorflow") for call in image.calls)
+
+
 def test_a_withdrawn_image_is_not_started_the_first_time(image: StepMachine) -> None:
     image.write("exit", "71")
     ended = image.run("image")

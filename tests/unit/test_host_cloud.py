@@ -88,6 +88,7 @@ def test_the_settings_say_exactly_what_was_asked_and_nothing_more_to_the_shell()
     [
         ("image", "registry.example/tf:$(reboot)"),
         ("image", "registry.example/tf:2.15\nruncmd: [reboot]"),
+        ("origin", "registry.example/tf:2.15"),
         ("key", KEY + "runcmd: [reboot]\n"),
         ("key", KEY + KEY),
         ("wheel", "tfimg==1.2"),

@@ -16,7 +16,7 @@ from tfimg.matrix.abbreviation import find
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import DEVICE_NAMES
-from tfimg.registry.reference import Reference, parse
+from tfimg.registry.reference import Reference, parse, parse_repository
 from tfimg.workspace import write_atomically
 
 
@@ -68,6 +68,7 @@ def _order(context: Context) -> MachineOrder:
     return MachineOrder(
         cloud=CLOUDS[given.cloud],
         image=str(image),
+        origin=parse_repository(given.origin).repository if given.origin else None,
         device=_device(image, spec, given.device),
         driver=spec.driver if spec else None,
         key=_key(Path(given.key)),

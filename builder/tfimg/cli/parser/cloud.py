@@ -76,6 +76,10 @@ def _evidence(parser: argparse.ArgumentParser) -> None:
         "--key", metavar="FILE", required=True, help="public key of the evidence, which the machine verifies"
     )
     parser.add_argument(
+        "--origin", metavar="REPOSITORY", type=_printable,
+        help="the publisher's repository, if --image is in a mirror",
+    )  # fmt: skip
+    parser.add_argument(
         "--require",
         metavar="CONDITIONS",
         type=_printable,

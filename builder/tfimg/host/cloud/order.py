@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tfimg.errors import UsageError
 from tfimg.host.cloud.clouds import Cloud
 from tfimg.matrix.schema import Device
-from tfimg.registry.reference import parse
+from tfimg.registry.reference import parse, parse_repository
 
 JUPYTERLAB = "jupyterlab>=4,<5"
 """The requirement that is installed where the image has no JupyterLab."""
@@ -50,15 +50,17 @@ AZURE = {
 class MachineOrder:
     """A machine that runs one image.
 
-    `image` is a reference with a tag or digest; `driver` the lowest NVIDIA driver that it runs on, None where that is
-    unknown; `key` is the PEM text of the public key that signed its evidence, and `require` the conditions that the
-    evidence has to meet. `wheel` is the address of tfimg's wheel with `#sha256=`. `program` is None for JupyterLab.
+    `image` is a reference with a tag or digest, and `origin` the publisher's repository if it is in a mirror; `driver`
+    the lowest NVIDIA driver that it runs on, None where that is unknown; `key` is the PEM text of the public key that
+    signed its evidence, and `require` the conditions that the evidence has to meet. `wheel` is the address of tfimg's
+    wheel with `#sha256=`. `program` is None for JupyterLab.
     The machine shuts down after `idle_seconds` without use and after `limit_seconds` of all its boots together; None:
     never. Raises `UsageError` for a value that has no place in a file of the machine.
     """
 
     cloud: Cloud
     image: str
+    origin: str | None
     device: Device
     driver: str | None
     key: str
@@ -87,6 +89,11 @@ def _checks(order: MachineOrder) -> Iterator[tuple[str, object, bool]]:
     """Name, value and validity of everything that comes from outside."""
     words = order.program or ()
     yield "image", order.image, str(parse(order.image)) == order.image
+    yield (
+        "origin",
+        order.origin,
+        order.origin is None or parse_repository(order.origin).repository == order.origin,
+    )
     yield "key", order.key, bool(PUBLIC_KEY.fullmatch(order.key))
     yield "wheel", order.wheel, len(order.wheel) <= MAX_TEXT and bool(WHEEL.fullmatch(order.wheel))
     yield "driver", order.driver, order.driver is None or bool(DRIVER.fullmatch(order.driver))
@@ -106,6 +113,7 @@ def settings(order: MachineOrder) -> str:
         "CLOUD": order.cloud.name,
         "IMAGE": order.image,
         "REPOSITORY": order.repository,
+        "ORIGIN": order.origin or "",
         "DEVICE": order.device,
         "DRIVER_FLOOR": order.driver or "",
         "INSTALL_DRIVER": _word(order.install_driver),
