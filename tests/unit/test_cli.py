@@ -281,8 +281,10 @@ def test_a_defect_is_one_paragraph_that_says_how_to_report_it_and_shown_whole_on
         "tfimg has a defect: AttributeError: 'str' object has no attribute 'capabilities'. "
         "Please report it with the output of the same command under TFIMG_DEBUG=1."
     )
-    with pytest.raises(AttributeError):
-        tfimg("plan", "--tf", "2.15", TFIMG_DEBUG="1")
+    shown = tfimg("plan", "--tf", "2.15", TFIMG_DEBUG="1")
+    assert shown.code == 70
+    assert shown.stderr.startswith("Traceback (most recent call last):\n")
+    assert "\ntfimg: tfimg has a defect: AttributeError: " in shown.stderr
 
 
 @pytest.mark.parametrize("option", ["tf", "python", "cuda", "cudnn", "platform", "driver", "gpu"])
