@@ -25,10 +25,14 @@ from support.memory_engine import FakeEngine, stored_image
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.suite_events import done, end, said, start, suite
+from tfimg.batch.results import Result
+from tfimg.cli.batch_table import ended_row
 from tfimg.cli.console import live, make_console
+from tfimg.cli.live import step_row
 from tfimg.cli.show import plain_table, print_notes, print_table
 from tfimg.cli.streams import escaped_streams, print_styled
-from tfimg.errors import RegistryRefused
+from tfimg.engine.protocol import StageEvent
+from tfimg.errors import BuildError, RegistryRefused
 from tfimg.printable import escape_unprintable
 
 CLI = Path(tfimg.cli.__file__).parent
@@ -136,6 +140,37 @@ def test_what_a_container_and_its_labels_say_is_escaped(
         ended = tfimg(*argv)
         assert "gnp.exe" in ended.stderr
         assert unprintable(ended.stdout + ended.stderr) == set()
+
+
+MARKUP = "[red]x[/] [/usr] [link=https://evil.example.test]y[/link]"
+ADVISORIES = """
+import json, pathlib, sys
+(out,) = [one.removeprefix("--output=") for one in sys.argv if one.startswith("--output=")]
+sheet = pathlib.Path(sys.argv[sys.argv.index("--requirement") + 1]).read_text().splitlines()
+vulnerability = {"id": sys.argv[1], "fix_versions": [sys.argv[1]]}
+packages = [dict(zip(("name", "version"), line.split("=="))) | {"vulns": [vulnerability]} for line in sheet]
+pathlib.Path(out).write_text(json.dumps({"dependencies": packages}))
+"""
+
+
+def test_rich_s_markup_from_an_advisory_service_is_text(
+    tfimg: CliRunner, environment: TestEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = [sys.executable, "-c", ADVISORIES, MARKUP]
+    monkeypatch.setattr(environment, "pip_audit", lambda: program)
+    ended = tfimg("audit", "2.15.1-cpu-py3.11")
+    assert ended.code == 31
+    assert MARKUP in ended.stdout
+
+
+def test_rich_s_markup_in_a_build_step_or_a_reason_is_text() -> None:
+    step = step_row(StageEvent(step=f"exporting {MARKUP}", state="done", seconds=1.0))
+    reason = BuildError(f"It says {MARKUP}", next_step="Stop.")
+    ended = ended_row(Result(identifier=f"a{MARKUP}", status="failed", seconds=1.0, failure=reason))
+    for row in (step, ended):
+        output = io.StringIO()
+        make_console(file=output, width=1000).print(row)
+        assert MARKUP.split()[-1] in output.getvalue()
 
 
 SPOKEN: dict[str, Callable[[], object]] = {
