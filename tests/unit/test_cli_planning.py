@@ -70,8 +70,8 @@ def test_a_bake_file_bootstraps_no_base_unasked(
     message = tfimg("bake", "2.15.1-cpu-py3.11", *options).refusal(15)
     assert f"{OFFICIAL} cannot be had: " in message
     assert message.endswith(
-        "`tfimg bake --base bootstrap` makes a base from Debian's packages in the engine; `--base registry` names the "
-        "official image without asking for it; `--mirror` names a registry that has it."
+        "`tfimg bake --base bootstrap` makes a base from Debian's packages in the engine, `--base registry` names the "
+        "official image without asking for it, `--mirror` a registry that has it."
     )
     assert engine.built == []
 

@@ -56,8 +56,8 @@ def _base(context: Context, spec: ImageSpec, mirrors: dict[str, str]) -> tuple[s
     except NetworkError as error:
         raise BaseError(
             f"{name} cannot be had: {error.what}",
-            next_step="`tfimg bake --base bootstrap` makes a base from Debian's packages in the engine; `--base registry` "
-            "names the official image without asking for it; `--mirror` names a registry that has it.",
+            next_step="`tfimg bake --base bootstrap` makes a base from Debian's packages in the engine, "
+            "`--base registry` names the official image without asking for it, `--mirror` a registry that has it.",
         ) from None
     return f"{name}@{digest}", name, digest
 
