@@ -32,7 +32,7 @@ def test_it_carries_the_matrix_and_the_images_and_nothing_else(installed: Instal
         f"tfimg/data/{name}" for name in tracked if name.startswith("images/") and Path(ROOT, name).exists()
     }
     expected |= {name.removeprefix("builder/") for name in tracked if name.startswith("builder/")}
-    expected |= {"tfimg/data/matrix.yaml"}
+    expected |= {"tfimg/data/matrix.yaml", "tfimg/data/requirements.txt"}
     assert {name for name in names if ".dist-info/" not in name} == expected
 
 
