@@ -13,12 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from conftest import Installed
-from support.ci_steps import ACTION, JOB, ROOT, read, run_action, run_job
+from support.ci_steps import ACTION, JOB, ROOT, read, readme_snippets, run_action, run_job
 from support.loopback_registry import Loopback
 from support.machine_orders import KEY
 
-BLOCK = re.compile(r"^```yaml\n# (?P<title>.+?)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
-SECTION = "\n## Images as bases of CI jobs\n"
 SCHEMAS = {"GitHub": "vendor.github-workflows", "GitLab": "vendor.gitlab-ci"}
 
 
@@ -31,11 +29,6 @@ def problems(schema: str, *files: Path) -> str:
     return "" if done.exit_code == 0 else done.output
 
 
-def blocks() -> list[tuple[str, str]]:
-    section = (ROOT / "README.md").read_text().partition(SECTION)[2].partition("\n## ")[0]
-    return [(found["title"], found["text"]) for found in BLOCK.finditer(section)]
-
-
 def test_workflows_action_and_job_are_what_their_services_take() -> None:
     assert problems("vendor.github-workflows", *(ROOT / ".github/workflows").glob("*.yml")) == ""
     assert problems("vendor.github-actions", ACTION) == ""
@@ -43,7 +36,7 @@ def test_workflows_action_and_job_are_what_their_services_take() -> None:
 
 
 def test_the_readme_s_snippets_are_what_their_services_take(tmp_path: Path) -> None:
-    found = blocks()
+    found = readme_snippets("Images as bases of CI jobs")
     assert [title.partition(":")[0] for title, _ in found] == ["GitHub", "GitLab", "GitLab"]
     for number, (title, text) in enumerate(found):
         file = tmp_path / f"{number}.yml"
@@ -53,7 +46,9 @@ def test_the_readme_s_snippets_are_what_their_services_take(tmp_path: Path) -> N
 
 def test_the_schemas_find_a_mistake(tmp_path: Path) -> None:
     for title, schema in SCHEMAS.items():
-        text = next(text for one, text in blocks() if one.startswith(title))
+        text = next(
+            text for one, text in readme_snippets("Images as bases of CI jobs") if one.startswith(title)
+        )
         file = tmp_path / "wrong.yml"
         file.write_text(text.replace("needs:", "wants:"))
         assert "wants" in problems(schema, file)
@@ -61,7 +56,7 @@ def test_the_schemas_find_a_mistake(tmp_path: Path) -> None:
 
 def test_the_readme_uses_what_the_action_has(tmp_path: Path) -> None:
     file = tmp_path / "workflow.yml"
-    file.write_text(blocks()[0][1])
+    file.write_text(readme_snippets("Images as bases of CI jobs")[0][1])
     verify, train = read(file)["jobs"].values()
     step = verify["steps"][-1]
     action = read(ACTION)

@@ -22,6 +22,8 @@ JOB = ROOT / ".gitlab/verify.yml"
 INSTALL = re.compile(r"builder/install|-m pip ")
 """In the step that installs tfimg."""
 
+SNIPPET = re.compile(r"^```yaml\n# (?P<title>Git.+?)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+
 BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail")
 """GitHub's `shell: bash` (its workflow syntax, "Defaults when you specify a shell")."""
 
@@ -36,6 +38,14 @@ class Ran:
 
 def read(file: Path) -> Any:
     return YAML(typ="safe").load(file)
+
+
+def readme_snippets(section: str = "") -> list[tuple[str, str]]:
+    """Return the title and text of every YAML snippet of the README for GitHub or GitLab, or those of a section."""
+    text = (ROOT / "README.md").read_text()
+    if section:
+        text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    return [(found["title"], found["text"]) for found in SNIPPET.finditer(text)]
 
 
 def run_action(
