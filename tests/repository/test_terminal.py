@@ -1,4 +1,4 @@
-"""The real program against a registry that would steer the terminal: on a terminal, in a pipe, for programs."""
+"""A registry that would steer the terminal: what is printed on a terminal, in a pipe and for programs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from typing import Any
 
 import pytest
 
-from support.cli import run_tfimg
+from support.cli import CliRunner
+from support.environment import TestEnvironment
 from support.hostile_text import HOSTILE, unprintable
 from support.loopback_registry import Answer, Loopback, error, loopback
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
+from support.signing import OURS
+from tfimg.cli.edge import Edge
 
 WORDS = HOSTILE.replace("\ud800", "") + "\ntfimg: verified\r\n"
 OWN = re.compile(r"\x1b\[(?:\d+(?:;\d+)*)?[mKAhl]|\x1b\[\?25[hl]|\r")
@@ -61,52 +64,54 @@ def refusal(request: pytest.FixtureRequest) -> Iterator[Refusing]:
         yield registry
 
 
+class OnNetwork(TestEnvironment):
+    """The test's environment, with real clients of registries."""
+
+    registry = Edge.registry  # type: ignore[assignment]
+
+
+@pytest.fixture
+def tfimg(tmp_path: Path) -> CliRunner:
+    return CliRunner(home=tmp_path, edge=OnNetwork())
+
+
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
     return {"HOME": str(tmp_path), "TFIMG_STATE": str(tmp_path / "state"), "TERM": "xterm-256color"}
 
 
-def arguments(command: str, address: str, tmp_path: Path, key: str) -> list[str]:
+def arguments(command: str, address: str, tmp_path: Path) -> list[str]:
+    key = tmp_path / "tfimg.pub"
+    key.write_bytes(OURS.verifying.pem)
     name, *options = COMMANDS[command]
     return [name, f"{address}/team/tf:2.15", *(one.format(key=key, folder=tmp_path) for one in options)]
 
 
-@pytest.fixture
-def key(tmp_path: Path) -> str:
-    from support.signing import OURS
-
-    file = tmp_path / "tfimg.pub"
-    file.write_bytes(OURS.verifying.pem)
-    return str(file)
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_refusal_is_one_escaped_line(
-    command: str, refusal: Refusing, tmp_path: Path, environ: dict[str, str], key: str
+    command: str, refusal: Refusing, tmp_path: Path, tfimg: CliRunner
 ) -> None:
-    argv = arguments(command, refusal.address, tmp_path, key)
-    plain = run_tfimg(*argv, env=environ)
-    assert plain.code == 60, plain.stderr
-    assert r"\x1b]0;title\x07" in plain.stderr
-    assert [line for line in plain.stderr.splitlines() if line.startswith("tfimg:")] == [
-        plain.stderr.splitlines()[-1]
-    ]
-    assert unprintable(plain.stdout + plain.stderr) == set()
+    ended = tfimg(*arguments(command, refusal.address, tmp_path))
+    assert ended.code == 60, ended.stderr
+    assert r"\x1b]0;title\x07" in ended.stderr
+    assert unprintable(ended.stdout + ended.stderr) == set()
+    lines = ended.stderr.splitlines()
+    assert [line for line in lines if line.startswith("tfimg:")] == lines[-1:]
 
 
 def test_a_refusal_for_programs_is_json_with_every_character(
-    refusal: Refusing, tmp_path: Path, environ: dict[str, str], key: str
+    refusal: Refusing, tmp_path: Path, tfimg: CliRunner
 ) -> None:
-    told = run_tfimg(*arguments("inspect", refusal.address, tmp_path, key), "--json", env=environ)
-    assert "\x1b]0;title\x07" in json.loads(told.stdout)["message"]
-    assert unprintable(told.stdout + told.stderr) == set()
+    ended = tfimg(*arguments("inspect", refusal.address, tmp_path), "--json")
+    assert "\x1b]0;title\x07" in json.loads(ended.stdout)["message"]
+    assert unprintable(ended.stdout + ended.stderr) == set()
 
 
-@pytest.mark.parametrize("command", ["verify", "inspect"])
 def test_a_refusal_on_a_terminal_has_no_sequences_of_the_registry(
-    command: str, refusal: Refusing, tmp_path: Path, environ: dict[str, str], key: str
+    tmp_path: Path, environ: dict[str, str]
 ) -> None:
-    shown = on_a_terminal(arguments(command, refusal.address, tmp_path, key), environ)
+    with refusing(as_text=False) as registry:
+        shown = on_a_terminal(arguments("verify", registry.address, tmp_path), environ)
     assert r"\x1b]0;title\x07" in shown
     assert unprintable(OWN.sub("", shown)) == set()
 
