@@ -106,7 +106,7 @@ class Asked:
 
 def of_answer(answer: Answer, asked: Asked, patience: Patience) -> Passing | TfimgError:
     """An answer that is none of those that were expected."""
-    told = f"{answer.status} {answer.words}".strip()
+    told = one_line(f"{answer.status} {answer.words}")
     if answer.status == requests.codes.insufficient_storage or _says_full(answer):
         return RegistryRefused(
             f"The registry {asked.host} is full: {told}.",
@@ -126,6 +126,11 @@ def of_answer(answer: Answer, asked: Asked, patience: Patience) -> Passing | Tfi
             next_step="Put a name and password into HTTPS_PROXY: http://NAME:PASSWORD@PROXY:PORT.",
         )
     return _refused(answer, asked, told)
+
+
+def one_line(text: str) -> str:
+    """Return a text on one line: a registry must not write lines that look like ours."""
+    return " ".join(text.split())
 
 
 def _says_full(answer: Answer) -> bool:
@@ -166,7 +171,7 @@ def _no_entry(answer: Answer, asked: Asked, told: str) -> RegistryRefused:
 def wrong_credentials(host: str, told: str) -> RegistryRefused:
     """The registry knows no such name, or the password is another."""
     return RegistryRefused(
-        f"The registry {host} does not take our credentials: {told}.",
+        f"The registry {host} does not take our credentials: {one_line(told)}.",
         next_step=f"Log in again with `docker login {host}`; a token may have run out.",
     )
 
