@@ -17,6 +17,7 @@ from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.signing import OURS
 from support.statements import ON_GPU, said
+from support.tokens import GITHUB
 from tfimg.cli.difference_text import _change
 from tfimg.contents.difference import PartSize
 from tfimg.engine.protocol import Exit, Line, StoredLayer
@@ -26,7 +27,7 @@ from tfimg.evidence.statement import Subject
 from tfimg.leaks.rules import Rule
 
 NAME = "registry.test:5000/team/tensorflow"
-TOKEN = "ghp_" + "Ab1" * 12
+TOKEN = GITHUB
 
 
 def labels(release: str) -> dict[str, str]:

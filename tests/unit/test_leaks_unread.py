@@ -6,7 +6,6 @@ import base64
 import bz2
 import gzip
 import hashlib
-import io
 import json
 import lzma
 import struct
@@ -14,6 +13,7 @@ import tarfile
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +22,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.memory_registry import MemoryRegistry
-from support.oci_images import archive, packed, put_document, put_image
-from tfimg.leaks.rules import Rule
-from tfimg.leaks.scan import Finding, scan, scan_archive
+from support.oci_images import archive, packed, put_image
+from tfimg.errors import LeakFound
+from tfimg.leaks.limits import Budget, Limits
+from tfimg.leaks.places import in_layer
+from tfimg.leaks.rules import RULES, Rule
+from tfimg.leaks.scan import Finding, require_clean, scan, scan_archive
+from tfimg.leaks.search import Search
 from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, Manifest
 
 HOST = "index.corp.test"
@@ -382,7 +386,7 @@ def test_a_manifest_that_cannot_be_understood_is_a_finding(registry: MemoryRegis
     assert "unread" in kinds(scan(registry, "1", [OWN, PATH]))
 
 
-@pytest.mark.parametrize("config", [b"no JSON", b"[]", b"[" * 100_000, b'{"a": 1e999}', b"\xff\xfe"])
+@pytest.mark.parametrize("config", [b"no JSON", b"[" * 100_000, b'{"a": 1e999}', b"\xff\xfe"])
 def test_a_configuration_that_cannot_be_understood_is_a_finding(
     registry: MemoryRegistry, config: bytes
 ) -> None:
@@ -439,13 +443,107 @@ def test_an_export_of_an_older_engine_is_read() -> None:
     assert kinds(scan_archive(files, [OWN, PATH])) == ["index"]
 
 
-@settings(deadline=None, max_examples=200)
-@given(st.integers(0, len(CLEAN) // BLOCK - 1), st.integers(0, BLOCK - 1), st.integers(1, 255))
-def test_no_damage_of_an_archive_ends_in_an_internal_error(block: int, at: int, change: int) -> None:
-    """Whatever a header says: findings, or none; never another exception."""
-    content = bytearray(archive({"etc/hello": b"hello\n", "srv/x": b"x"}))
-    place = (block * BLOCK + at) % len(content)
-    content[place] ^= change
-    registry = MemoryRegistry()
-    put_layer(registry, gzip.compress(bytes(content)))
-    assert set(kinds(scan(registry, "1", [OWN, PATH]))) <= {"unread"}
+SEARCH = Search([OWN])
+
+
+def read(pieces: Iterator[bytes], **limits: float) -> list[str]:
+    """Return the reasons why a layer cannot be read."""
+    traces = in_layer(pieces, SEARCH, Budget(Limits(**limits)), lambda _: None)  # type: ignore[arg-type]
+    return [trace.what for trace in traces if trace.kind == "unread"]
+
+
+def in_pieces(content: bytes, size: int) -> Iterator[bytes]:
+    return (content[at : at + size] for at in range(0, len(content), size))
+
+
+SMALL = archive({"etc/hello": b"hello\n", "srv/x": b"x", "d" * 200: b"y"})
+
+
+@settings(deadline=None, max_examples=2000)
+@given(st.integers(0, len(SMALL) - 1), st.integers(1, 255), st.sampled_from([bytes, gzip.compress]))
+def test_a_damaged_archive_is_read_or_a_finding(at: int, change: int, pack: Callable[[bytes], bytes]) -> None:
+    content = SMALL[:at] + bytes([SMALL[at] ^ change]) + SMALL[at + 1 :]
+    assert len(read(in_pieces(pack(content), 700))) <= 1
+
+
+@settings(deadline=None, max_examples=2000)
+@given(st.sampled_from(sorted(PACKED)), st.data())
+def test_damaged_compression_is_read_or_a_finding(name: str, data: st.DataObject) -> None:
+    """In any of the first and last bytes, where all that is not content lies."""
+    content = bytearray(PACKED_SMALL[name])
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    assert len(read(in_pieces(bytes(content), 100))) <= 1
+
+
+PACKED_SMALL: dict[str, bytes] = {
+    "gzip": gzip_with(b"comment", b"extra", b"name", SMALL), "xz": lzma.compress(SMALL), "bzip2": bz2.compress(SMALL),
+    "zstd": skippable(b"x") + zstandard.ZstdCompressor(write_checksum=True).compress(SMALL) + skippable(b"y"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PACKED_SMALL)
+def test_bytes_may_come_one_at_a_time(name: str) -> None:
+    assert read(in_pieces(PACKED_SMALL[name], 1)) == []
+    assert read(in_pieces(PACKED_SMALL[name][:-1], 1)) != []
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.ZstdCompressor().compress, lzma.compress])
+def test_a_decompression_bomb_ends_at_the_limit(pack: Callable[[bytes], bytes]) -> None:
+    bomb = pack(header(b"a", 400 << 20) + bytes(300 << 20))
+    tracemalloc.start()
+    (reason,) = read(iter([bomb]), read_bytes=64 << 20)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert reason == "it has more than 64 MiB"
+    assert peak < 32 << 20
+
+
+def test_the_files_of_an_image_are_counted() -> None:
+    assert read(iter([header(b"a") * 11]), members=10) == ["it has more than 10 files"]
+    assert read(iter([header(b"a") * 10]), members=10) == []
+    assert "1 MiB" in read(iter([header(b"a" * 100) * 11_000]), names_bytes=1 << 20)[0]
+
+
+def test_the_time_of_a_scan_is_limited() -> None:
+    clock = iter(range(100))
+    budget = Budget(Limits(seconds=3), clock=lambda: next(clock))
+    (trace,) = in_layer(in_pieces(CLEAN, 20_000), SEARCH, budget, lambda _: None)
+    assert trace.what == "reading it takes longer than 3 s"
+
+
+@pytest.mark.parametrize(
+    "frame", [gzip.compress(b""), skippable(b""), packed(b"", "zstd"), bz2.compress(b"")]
+)
+def test_many_empty_frames_are_read_in_time(frame: bytes) -> None:
+    """100,000 of them: no time may go into copying what follows each."""
+    assert read(iter([frame * 100_000])) == []
+
+
+def test_a_match_too_many_is_a_finding() -> None:
+    """What was found first may be what everybody has, and is left out."""
+    key = b"-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\n"
+    content = archive({"usr/lib/x86_64-linux-gnu/libgnutls.so.30": key * 1001})
+    (trace,) = in_layer(iter([content]), Search(RULES), Budget(Limits()), lambda _: None)
+    assert (trace.kind, trace.what) == ("unread", "it has more than 1000 matches, and the rest is not listed")
+
+
+def test_manifests_are_counted(registry: MemoryRegistry) -> None:
+    entries = [{"mediaType": OCI_MANIFEST, "digest": f"sha256:{n:064}", "size": 1} for n in range(1000)]
+    put_root(registry, {"manifests": entries}, OCI_INDEX)
+    assert kinds(scan(registry, "1", [OWN])) == ["unread"]
+
+
+def test_what_was_not_read_is_not_kept(registry: MemoryRegistry, tmp_path: Path) -> None:
+    put_layer(registry, PACKED["gzip"][:-1])
+    assert kinds(scan(registry, "1", [OWN], kept=tmp_path)) == ["unread"]
+    assert list(tmp_path.glob("*.json")) == []
+
+
+def test_findings_tell_what_is_unread(registry: MemoryRegistry) -> None:
+    put_layer(registry, lz4())
+    with pytest.raises(
+        LeakFound, match="image holds 1 part that cannot be read completely:\n  layer sha256:"
+    ) as caught:
+        require_clean("image", scan(registry, "1", [OWN]))
+    assert "neither a tar archive nor a JSON document" in str(caught.value)

@@ -9,6 +9,7 @@ import posixpath
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from tfimg.documents import InvalidDocument, parse_json
@@ -77,11 +78,16 @@ def in_layer(
 
 
 class Searches:
-    """What is searched for in layers, and, beside that, in documents."""
+    """What is searched for everywhere, and in documents alone."""
 
-    def __init__(self, secrets: Sequence[Rule], tokens: TokenSearch) -> None:
-        self.layers = Search([*secrets, *RULES], tokens)
-        self.documents = Search([*secrets, *RULES, *SETTINGS], tokens)
+    def __init__(self, secrets: Sequence[Rule]) -> None:
+        self.everywhere = Search([*secrets, *RULES], TokenSearch())
+        self.documents = _settings()
+
+
+@cache
+def _settings() -> Search:
+    return Search(SETTINGS)
 
 
 class _Reading:
@@ -225,10 +231,11 @@ def in_document(content: bytes, document: object, searches: Searches) -> Sequenc
     """
     found: dict[Trace, None] = {}
     for path, text in _texts(document, ()):
-        for match in _matches(text.encode("utf-8", "surrogatepass"), searches.documents):
+        encoded = text.encode("utf-8", "surrogatepass")
+        for match in (*_matches(encoded, searches.everywhere), *_matches(encoded, searches.documents)):
             found[_in_text(match, _place(path), _shown(path, text))] = None
     known = {(trace.kind, trace.what) for trace in found}
-    for match in _matches(content, searches.layers):
+    for match in _matches(content, searches.everywhere):
         if (match.kind, match.what) not in known:
             found[_in_text(match, "document", "")] = None
     return tuple(found)

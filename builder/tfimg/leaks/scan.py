@@ -27,7 +27,6 @@ from tfimg.leaks.places import (
     unread,
 )
 from tfimg.leaks.rules import Rule
-from tfimg.leaks.tokens import TokenSearch
 from tfimg.registry.protocol import Descriptor, Manifest, Registry
 from tfimg.validation.text import plain
 from tfimg.workspace import write_atomically
@@ -87,18 +86,21 @@ def scan(
 
 
 def scan_archive(
-    pieces: Iterator[bytes], secrets: Sequence[Rule], *, kept: Path | None = None, told: Told = lambda _: None,
+    pieces: Iterator[bytes],
+    secrets: Sequence[Rule],
+    *,
+    told: Told = lambda _: None,
     limits: Limits = DEFAULT_LIMITS,
-) -> tuple[Finding, ...]:  # fmt: skip
+) -> tuple[Finding, ...]:
     """Search an image that an engine exports (`Engine.export`), before it goes anywhere."""
-    return _Scan(secrets, kept, told, limits).export(pieces)
+    return _Scan(secrets, None, told, limits).export(pieces)
 
 
 class _Scan:
     """The scan of one image."""
 
     def __init__(self, secrets: Sequence[Rule], kept: Path | None, told: Told, limits: Limits) -> None:
-        self._searches = Searches(secrets, TokenSearch(kept / "rules" if kept else None))
+        self._searches = Searches(secrets)
         self._kept, self._told, self._budget = kept, told, Budget(limits)
         self._found: dict[Finding, None] = {}
 
@@ -168,7 +170,7 @@ class _Scan:
             return [unread(reason)]
         if layer.media_type.endswith("json") and layer.size <= MAX_BYTES:  # BuildKit's attestations
             return self._document(read_blob(registry, layer))
-        told = f"{layer.digest} {layer.media_type} {READER} {self._searches.layers.fingerprint}"
+        told = f"{layer.digest} {layer.media_type} {READER} {self._searches.everywhere.fingerprint}"
         key = hashlib.sha256(told.encode()).hexdigest()
         place = self._kept / f"{key}.json" if self._kept else None
         if place and (known := _read(place)) is not None:
@@ -196,7 +198,7 @@ class _Scan:
             searched += count
             self._told(Scanned(digest=digest, searched=searched))
 
-        found = in_layer(pieces, self._searches.layers, self._budget, on_bytes, media_type)
+        found = in_layer(pieces, self._searches.everywhere, self._budget, on_bytes, media_type)
         self._told(Scanned(digest=digest, searched=searched, ended=True))
         return found
 

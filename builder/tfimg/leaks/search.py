@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import hyperscan
 
 from tfimg.leaks.rules import FILES, LONGEST, PUBLIC, Kind, Rule
-from tfimg.leaks.tokens import BEFORE, CATALOGUE, LONGEST_TOKEN, TokenSearch
+from tfimg.leaks.tokens import BEFORE, CATALOGUE, LONGEST_TOKEN, TokenSearch, kind_of
 
 WINDOW = 1 << 20
 """Bytes that are looked at together."""
@@ -61,7 +61,8 @@ class Search:
     def matches(self, window: bytes) -> Iterator[Match]:
         """Yield what a window holds, each match once, in no order. Raises `LimitReached`."""
         for start, end, rule in self._tokens.matches(window) if self._tokens else ():
-            yield Match(offset=start, kind="token", what=f"a token ({rule})", shown=masked(window[start:end]))
+            kind, what = kind_of(rule)
+            yield Match(offset=start, kind=kind, what=f"{what} ({rule})", shown=masked(window[start:end]))
         yield from self._rule_matches(window)
 
     def _rule_matches(self, window: bytes) -> Iterator[Match]:
@@ -102,7 +103,7 @@ class Passing:
         """The stream's next bytes."""
         self._waiting.append(piece)
         self._length += len(piece)
-        if self._length >= self._size:
+        if self._length >= self._size + OVERLAP:
             # What starts later may go on in the next piece, and be a word with it.
             self._decide(self._length - OVERLAP)
 

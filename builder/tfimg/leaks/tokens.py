@@ -11,12 +11,11 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
 
 from kingfisher_sdk import Finding, Rules, Scanner
 
 from tfimg.leaks.limits import LimitReached
-from tfimg.leaks.rules import PLACEHOLDER_URL
+from tfimg.leaks.rules import PLACEHOLDER_URL, Kind
 
 CATALOGUE = f"kingfisher-secret-scanner {version('kingfisher-secret-scanner')}"
 """The rules that are searched for: another version finds other things."""
@@ -47,8 +46,8 @@ _NUL_TO_LF = bytes([0x0A]) + bytes(range(1, 256))
 class TokenSearch:
     """A search for tokens in bytes. Not thread-safe."""
 
-    def __init__(self, cache_folder: Path | None = None) -> None:
-        self._scanner = _scanner(cache_folder)
+    def __init__(self) -> None:
+        self._scanner = _scanner()
 
     def matches(self, window: bytes) -> Iterator[tuple[int, int, str]]:
         """Yield start, end and rule of each token in a window. Raises `LimitReached`."""
@@ -65,6 +64,13 @@ class TokenSearch:
                 yield start, end, finding.rule_id
 
 
+def kind_of(rule: str) -> tuple[Kind, str]:
+    """Return what a rule finds."""
+    if rule == "betterleaks.generic-credential-uri":
+        return "credential", "a password in an address"
+    return "token", "a token"
+
+
 def _is_token(finding: Finding) -> bool:
     """Tell a token from a part of one (an account's name), and from a placeholder in a documentation's address."""
     address = finding.captures.get("uri", "").encode()
@@ -72,7 +78,6 @@ def _is_token(finding: Finding) -> bool:
 
 
 @cache
-def _scanner(cache_folder: Path | None) -> Scanner:
-    """Compile the rules, which takes 3.4 s, or read them from the folder in 0.25 s."""
-    rules = Rules(cache=cache_folder is not None, cache_dir=cache_folder)
-    return Scanner(rules, base64=False)
+def _scanner() -> Scanner:
+    """Compile the rules, which takes 3.4 s; the library keeps them in the user's cache, from where it takes 0.25 s."""
+    return Scanner(Rules(), base64=False)
