@@ -90,7 +90,12 @@ def test_another_rule_is_another_search() -> None:
 
 
 @pytest.mark.parametrize(
-    ("secret", "shown"), [(b"abcdefgh", "ab… (8 characters)"), (b"abc", "… (3 characters)")]
+    ("secret", "shown"),
+    [
+        (b"abcdefgh", "ab… (8 characters)"),
+        (b"abc", "… (3 characters)"),
+        (b"{\n\r\x85" * 4, "{  \x85… (16 characters)"),
+    ],
 )
 def test_a_secret_is_not_told(secret: bytes, shown: str) -> None:
     assert masked(secret) == shown

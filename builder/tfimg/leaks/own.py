@@ -97,7 +97,7 @@ class _Login(Document):
 
 
 class _DockerConfig(Document):
-    auths: dict[str, Any] = {}
+    auths: dict[str, Any] = Field(default_factory=dict)
 
 
 def _docker(config: str | None) -> Iterator[Rule]:

@@ -136,7 +136,7 @@ PUBLIC: tuple[tuple[str, Kind], ...] = (
     # GnuTLS carries the keys of its own power-on tests (lib/crypto-selftests-pk.c).
     (r"usr/lib/[\w-]+/libgnutls\.so\.[\d.]+", "private key"),
     # Its documentation has the form of a credentials file.
-    (r".*/google/auth/external_account_authorized_user\.py", "token"),
+    (r"(.*/)?google/auth/external_account_authorized_user\.py", "token"),
 )
 """Files that a distribution ships to everybody with something that looks like a secret in them, and what that is."""
 

@@ -134,8 +134,8 @@ class Passing:
 
 def masked(found: bytes) -> str:
     """Enough of a secret to find it by: four characters at most, and how many there are."""
-    text = found.decode("latin-1")
-    return f"{text[: min(4, len(text) // 4)]}… ({len(text)} characters)"
+    beginning = re.sub(rb"\s", b" ", found[: min(4, len(found) // 4)]).decode("latin-1")
+    return f"{beginning}… ({len(found)} characters)"
 
 
 def _exact(rule: Rule) -> re.Pattern[bytes]:

@@ -1,8 +1,12 @@
 """Forms of tokens, keys and passwords of common services: the rules of betterleaks and Veles, which Kingfisher brings.
 
 Kingfisher (MongoDB, Apache-2.0) is used to search alone: it can also ask a service whether a token is valid, and that
-part is never called. On site-packages trees of 1.9 GB its rules find 53 things that are no secret; the exceptions below
-leave none of them (`tests/data/tokens.yaml` has each).
+part is never called. In 1.7 GB of site-packages its 488 rules find 53 things that are no secret; with the exceptions
+below and `tfimg.leaks.rules.PUBLIC` none of them is left, and the corpus (`tests/data/tokens.yaml`) has examples.
+
+It searches 360 to 580 MB/s. Considered: detect-secrets 1.5, which on the corpus reaches recall 43% without its entropy
+and keyword detectors, takes 35 of 37 harmless texts for secrets with them, and searches 0.2 MB/s; credsweeper 1.19,
+which needs onnxruntime and 30 other packages.
 """
 
 from __future__ import annotations
