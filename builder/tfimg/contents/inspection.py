@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from pydantic import Field
+
 from tfimg.contents.holdings import Contents, of_bill, of_layers
 from tfimg.contents.images import PlatformImage, RegistryImage, open_image
+from tfimg.documents import Document, InvalidDocument, parse_document
 from tfimg.errors import TamperedError
 from tfimg.evidence.believe import believe
 from tfimg.evidence.collect import Found, collect
@@ -19,6 +22,16 @@ from tfimg.matrix.schema import DEVICES
 from tfimg.recipe.labels import IDENTIFIER, PREFIX
 from tfimg.recipe.layout import HOLDS, image_layers
 from tfimg.registry.protocol import Registry
+
+MAX_STATEMENT = 64 << 20
+"""Bytes of one statement: the bill of materials of an image with 1,000 packages has half a megabyte."""
+
+
+class _Statement(Document):
+    """The fields of an in-toto statement that are shown."""
+
+    kind: str = Field(alias="predicateType", max_length=1000)
+    predicate: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +120,7 @@ def inspect_image(
     separator = "@" if reference.startswith("sha256:") else ":"
     return Inspection(
         name=f"{registry.repository}{separator}{reference}", digest=image.digest,
-        created=_moment(first.config.get("created")) if first else None, labels=image.labels,
+        created=first.settings.created_at if first else None, labels=image.labels,
         environment=environment(first) if first else {},
         platforms=tuple(one.platform for one in image.platforms if one.platform),
         layers=named_layers(first) if first else (),
@@ -122,8 +135,8 @@ def named_layers(image: PlatformImage) -> tuple[Layer, ...]:
     names = next((image_layers(known) for known in DEVICES if known == device), ())
     # The working folder is no layer of its own everywhere.
     ours = IDENTIFIER in image.labels and len(image.layers) in (len(names), len(names) - 1)
-    steps = [step for step in image.config.get("history") or () if not step.get("empty_layer")]
-    told = [str(step.get("created_by", "")) for step in steps] if len(steps) == len(image.layers) else []
+    steps = [step.created_by for step in image.settings.history if not step.empty_layer]
+    told = steps if len(steps) == len(image.layers) else []
     return tuple(
         Layer(
             digest=layer.digest, size=layer.size, part=names[number] if ours else None,
@@ -135,8 +148,7 @@ def named_layers(image: PlatformImage) -> tuple[Layer, ...]:
 
 def environment(image: PlatformImage) -> dict[str, str]:
     """The variables that its containers start with."""
-    listed = (image.config.get("config") or {}).get("Env") or ()
-    pairs = (str(entry).partition("=") for entry in listed)
+    pairs = (entry.partition("=") for entry in image.settings.config.env)
     return {name: value for name, _, value in pairs}
 
 
@@ -152,9 +164,8 @@ def _evidence(
 def _told(found: Sequence[Found], keys: Sequence[VerifyingKey], digest: str) -> Iterator[Evidence]:
     for one in found:
         try:
-            document = json.loads(one.envelope.payload)
-            kind, predicate = str(document["predicateType"]), dict(document["predicate"])
-        except (ValueError, KeyError, TypeError):
+            said = parse_document(_Statement, one.envelope.payload, max_bytes=MAX_STATEMENT)
+        except InvalidDocument:
             continue  # it is in an envelope, and says nothing of an image
         signer = None
         if one.envelope.signed_by(keys):
@@ -162,17 +173,19 @@ def _told(found: Sequence[Found], keys: Sequence[VerifyingKey], digest: str) -> 
             (genuine, *_) = believe([one], keys, image=digest, digest=digest)
             signer = genuine.signer
         yield Evidence(
-            kind=kind, where=one.where, claims=tuple(filter(None, one.envelope.signers)), signer=signer,
-            predicate=predicate,
+            kind=said.kind, where=one.where, claims=tuple(filter(None, one.envelope.signers)), signer=signer,
+            predicate=said.predicate,
         )  # fmt: skip
 
 
 def _contents(
     registry: Registry, image: PlatformImage | None, evidence: Sequence[Evidence], *, read_layers: bool
 ) -> Contents:
-    bills = sorted((one for one in evidence if one.kind == CYCLONEDX), key=lambda one: one.signer is None)
-    if bills:
-        return of_bill(bills[0].predicate, bills[0].signer)
+    for bill in sorted(
+        (one for one in evidence if one.kind == CYCLONEDX), key=lambda one: one.signer is None
+    ):
+        with suppress(InvalidDocument):
+            return of_bill(bill.predicate, bill.signer)
     return of_layers(registry, image.layers if image and read_layers else ())
 
 
@@ -190,10 +203,3 @@ def _aliases(registry: Registry, image: RegistryImage) -> tuple[str, ...]:
         for tag in likely
         if tag != image.reference and (found := registry.find(tag)) and found.digest == image.digest
     )
-
-
-def _moment(text: object) -> datetime | None:
-    try:
-        return datetime.fromisoformat(str(text))
-    except ValueError:
-        return None

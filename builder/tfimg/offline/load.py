@@ -1,31 +1,74 @@
-"""A verified archive → an image in an engine, by the digest that was verified."""
+"""Load the verified image of a bundle into an engine, by the digest that was verified."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from contextlib import suppress
 
 from tfimg.contents.images import open_image
+from tfimg.documents import Document, InvalidDocument, parse_document
 from tfimg.engine.protocol import Engine
-from tfimg.errors import TamperedError, TfimgError, UsageError
-from tfimg.offline.archive import Archive, Entry, image_alone
+from tfimg.errors import PolicyUnmet, TamperedError, TfimgError
+from tfimg.evidence.bundle import IN_TOTO
+from tfimg.evidence.collect import collect
+from tfimg.evidence.keys import VerifyingKey
+from tfimg.offline.archive import Archive, image_alone
 from tfimg.offline.layout import LayoutRegistry
-from tfimg.offline.write import Told, stream
-from tfimg.recipe.labels import IDENTIFIER
-from tfimg.registry.reference import DIGEST, Reference, parse
+from tfimg.offline.write import Told, content, stream
+from tfimg.registry.reference import TAG, Reference, parse_repository
 
 
-def load(layout: LayoutRegistry, digest: str, engine: Engine, *, told: Told = lambda *_: None) -> str:
-    """Hand the image `digest` of an archive to an engine, once every byte of it is what its digest says.
+class _Subject(Document):
+    name: str
+    digest: dict[str, str]
 
-    Returns the name that it has there: the one that the archive tells. Raises `TamperedError`, and what engines raise.
+
+class _Statement(Document):
+    subject: tuple[_Subject, ...]
+
+
+def signed_repositories(layout: LayoutRegistry, digest: str, keys: Sequence[VerifyingKey]) -> tuple[str, ...]:
+    """Return the repositories that the keys' statements about an image name as its own."""
+    names: dict[str, None] = {}
+    for found in collect(layout, digest):
+        if found.envelope.payload_type == IN_TOTO and found.envelope.signed_by(keys):
+            with suppress(InvalidDocument):
+                subjects = parse_document(_Statement, found.envelope.payload).subject
+                names |= {one.name: None for one in subjects if one.digest.get("sha256") == digest[7:]}
+    return tuple(names)
+
+
+def signed_name(
+    layout: LayoutRegistry, digest: str, repositories: Sequence[str], identifier: str
+) -> Reference:
+    """Return the name that the file claims for its image, if its repository is one that was signed.
+
+    Without a claim, it is the one signed repository; without a tag, the signed identifier. Raises `PolicyUnmet`.
+    """
+    claimed = layout.claimed
+    repository = claimed.repository if claimed else repositories[0] if len(repositories) == 1 else ""
+    if repository not in repositories:
+        signed = " or ".join(repositories) or "no repository"
+        raise PolicyUnmet(
+            f"{layout.path} calls its image {claimed or 'nothing'}, and what the key signed calls it {signed}.",
+            next_step="Give it a name of your choice with --as NAME:TAG.",
+        )
+    tag = identifier if TAG.fullmatch(identifier) else digest.removeprefix("sha256:")[:12]
+    named = parse_repository(repository)
+    return Reference(host=named.host, path=named.path, tag=(claimed and claimed.tag) or tag)
+
+
+def load(
+    layout: LayoutRegistry, digest: str, name: Reference, engine: Engine, *, told: Told = lambda *_: None
+) -> None:
+    """Load the image `digest` of a bundle as `name`, once every byte of it has been compared with its digest.
+
+    Raises `TamperedError`, and what engines raise.
     """
     image = open_image(layout, digest)
-    name = _name(layout, digest)
     archive = image_alone(layout, digest, repository=name.repository, tag=str(name.tag))
     # Nothing that was changed reaches the engine, not even a part of it.
-    for _ in _counted(archive, told):
-        pass
+    _check(archive, told)
     before = engine.digest(str(name))
     try:
         engine.load(stream(archive))
@@ -41,28 +84,13 @@ def load(layout: LayoutRegistry, digest: str, engine: Engine, *, told: Told = la
     if there != digest and there not in configured:
         raise TamperedError(
             f"{digest} was loaded as {name}, and the engine has {there} there.",
-            next_step="Do not run it; remove it, and load it into an engine that nobody else uses.",
+            next_step="Do not run it; remove it, and load it into an engine that no other program uses.",
         )
-    return str(name)
 
 
-def _name(layout: LayoutRegistry, digest: str) -> Reference:
-    tag = layout.reference
-    if DIGEST.fullmatch(tag):
-        labels = open_image(layout, digest).labels
-        tag = labels.get(IDENTIFIER) or digest.removeprefix("sha256:")[:12]
-    name = parse(f"{layout.repository}:{tag}")
-    if name.tag != tag:
-        raise UsageError(
-            f"{layout.path} calls its image {layout.repository}:{tag}.", next_step="Bundle it anew."
-        )
-    return name
-
-
-def _counted(archive: Archive, told: Callable[[int, int], object]) -> Iterator[Entry]:
+def _check(archive: Archive, told: Told) -> None:
     done = 0
     for entry in archive.entries:
-        for piece in entry.pieces():
+        for piece in content(entry):
             done += len(piece)
             told(done, archive.size)
-        yield entry
