@@ -16,6 +16,7 @@ from tfimg.registry.protocol import (
     OCI_CONFIG,
     OCI_INDEX,
     Descriptor,
+    ImageManifest,
     Manifest,
     Registry,
     digest_of,
@@ -55,7 +56,9 @@ class Platform(Document):
     architecture: Text = ""
 
 
-class _Entry(Document):
+class IndexEntry(Document):
+    """An entry of an index: what it has beside a descriptor."""
+
     digest: Digest
     platform: Annotated[Platform, _default(Platform())] = Platform()
 
@@ -63,7 +66,7 @@ class _Entry(Document):
 class _Entries(Document):
     """What an index says of its platforms; the rest of its entries are descriptors."""
 
-    manifests: Annotated[tuple[_Entry, ...], _default(())]
+    manifests: Annotated[tuple[IndexEntry, ...], _default(())]
 
 
 class Runtime(Document):
@@ -167,7 +170,7 @@ def open_image(registry: Registry, reference: str) -> RegistryImage:
             images.append(reader.image(manifest, platform))
             continue
         indexes.append(manifest)
-        for entry in _entries(registry, manifest):
+        for entry in index_entries(registry, manifest):
             if entry.digest in seen:
                 continue
             seen.add(entry.digest)
@@ -194,10 +197,7 @@ class _Reader:
         return found
 
     def image(self, manifest: Manifest, platform: Platform) -> PlatformImage:
-        try:
-            parsed = manifest.image
-        except InvalidDocument as error:
-            raise _malformed(self._registry, manifest.digest, str(error)) from None
+        parsed = image_manifest(self._registry, manifest)
         config, settings = self._config(parsed.config) if parsed.config else ({}, ImageConfig())
         # Of a single manifest, its configuration alone tells the platform.
         system = platform.os or settings.os or UNKNOWN
@@ -251,7 +251,16 @@ def read_blob(registry: Registry, blob: Descriptor, largest: int = LARGEST_DOCUM
     return content
 
 
-def _entries(registry: Registry, manifest: Manifest) -> Sequence[_Entry]:
+def image_manifest(registry: Registry, manifest: Manifest) -> ImageManifest:
+    """Parse a manifest as an image's. Raises `TamperedError`."""
+    try:
+        return manifest.image
+    except InvalidDocument as error:
+        raise _malformed(registry, manifest.digest, str(error)) from None
+
+
+def index_entries(registry: Registry, manifest: Manifest) -> Sequence[IndexEntry]:
+    """Parse an index. Raises `TamperedError`."""
     try:
         manifest.index  # noqa: B018  (every entry has to be a descriptor)
         return parse_document(_Entries, manifest.content).manifests
