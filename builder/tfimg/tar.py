@@ -117,6 +117,8 @@ class TarReader:
         member.linkname = records.get("linkpath", member.linkname)
         if max(len(member.name), len(member.linkname)) > MAX_NAME:
             raise self._broken(f"it has a name of more than {MAX_NAME} bytes")
+        if "\0" in member.name + member.linkname:
+            raise self._broken("it has a name with a zero byte")
         if "size" in records:
             member.size = self._number(records["size"])
         if block[156:157] == tarfile.GNUTYPE_SPARSE:

@@ -134,6 +134,7 @@ for number, records in enumerate(
 for value in (b"-512", b"9" * 30, b"1e3", b"\xd9\xa1", b""):
     record = b" size=" + value + b"\n"
     HOSTILE[f"PAX size {value!r}"] = (pax(b"%d" % (len(record) + 2) + record), "states a size|PAX record")
+HOSTILE["zero byte"] = (pax(b"13 path=a\0bc\n"), "zero byte")
 HOSTILE["PAX path"] = (pax(b"5013 path=" + b"x" * 5002 + b"\n"), "name of more than")
 
 
