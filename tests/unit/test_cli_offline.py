@@ -36,7 +36,7 @@ def engine() -> FakeEngine:
 @pytest.fixture
 def environment(engine: FakeEngine) -> TestEnvironment:
     """One registry for every name, and an engine that loads."""
-    return TestEnvironment(docker=engine, registries=with_image())
+    return TestEnvironment(docker=engine, registries=with_image(), time=NOW)
 
 
 @pytest.fixture
@@ -147,6 +147,11 @@ def test_a_bundle_cannot_take_a_name_outside_its_publishers_repository(
     ended = tfimg("load", file, "--key", key, "--as", "tensorflow:mine").succeeded()
     assert list(engine.names) == ["docker.io/library/tensorflow:mine"]
     assert "The key signed identifier, level and time." in ended.stderr
+
+
+def test_a_chosen_tag_cannot_state_what_the_image_is_not(tfimg: CliRunner, key: str, file: str) -> None:
+    message = tfimg("load", file, "--key", key, "--as", "tensorflow:2.16-gpu").refusal(67)
+    assert "its tag 2.16-gpu states" in message
 
 
 def test_load_refuses_a_digest_as_a_name(tfimg: CliRunner, key: str, file: str) -> None:

@@ -39,7 +39,7 @@ from tfimg.evidence.verify import verify
 from tfimg.matrix.spec import ImageSpec
 from tfimg.offline.archive import collect_image
 from tfimg.offline.layout import LayoutRegistry
-from tfimg.offline.load import load, signed_name, signed_repositories
+from tfimg.offline.load import load, signed_name
 from tfimg.offline.write import stream, write
 from tfimg.publishing.release import held
 from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
@@ -143,9 +143,7 @@ def loaded(content: bytes) -> FakeEngine:
         file.write_bytes(content)
         layout, keys = LayoutRegistry(file), [OURS.verifying]
         proven = verify(layout, layout.reference, keys, Policy(), now=NOW)
-        names = signed_repositories(layout, proven.digest, keys)
-        name = signed_name(layout, proven.digest, names, proven.outcome.identifier)
-        load(layout, proven.digest, name, engine)
+        load(layout, proven.digest, signed_name(layout, proven), engine)
     return engine
 
 

@@ -17,7 +17,7 @@ from support.cases import cases
 from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
 from support.oci_images import archive, put_image, put_index
-from support.signing import OURS, THEIRS
+from support.signing import OURS
 from support.statements import NOW, ON_GPU, said
 from tfimg.contents.images import open_image
 from tfimg.errors import (
@@ -36,7 +36,7 @@ from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import verify
 from tfimg.offline.archive import Archive, Entry, collect_image
 from tfimg.offline.layout import LayoutRegistry
-from tfimg.offline.load import load, signed_name, signed_repositories
+from tfimg.offline.load import load, signed_name
 from tfimg.offline.write import archive_bytes, partial_of, stream, write
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import parse
@@ -356,17 +356,17 @@ def test_it_is_loaded_by_the_digest_that_was_verified(registry: MemoryRegistry, 
 IDENTIFIER = "2.15.1-cuda12.2-py3.11"
 
 
+def name_of(layout: LayoutRegistry) -> str:
+    return str(signed_name(layout, verify(layout, layout.digest, [OURS.verifying], Policy(), now=NOW)))
+
+
 def test_the_repository_is_the_signed_one_and_the_tag_the_files_or_the_identifier(
     registry: MemoryRegistry, file: Path, tmp_path: Path
 ) -> None:
     untagged = tmp_path / "My Image.tar"
     write(archive_of(registry, tag=None), untagged, free_bytes=PLENTY)
-    for path, tag in ((file, TAG), (untagged, IDENTIFIER)):
-        layout = LayoutRegistry(path)
-        names = signed_repositories(layout, layout.digest, [OURS.verifying])
-        assert names == (registry.repository,)
-        assert str(signed_name(layout, layout.digest, names, IDENTIFIER)) == f"{registry.repository}:{tag}"
-    assert signed_repositories(layout, layout.digest, [THEIRS.verifying]) == ()
+    assert name_of(LayoutRegistry(file)) == f"{registry.repository}:{TAG}"
+    assert name_of(LayoutRegistry(untagged)) == f"{registry.repository}:{IDENTIFIER}"
 
 
 def named(file: Path, name: str | None, tag: str | None) -> LayoutRegistry:
@@ -384,17 +384,19 @@ def test_a_name_outside_the_signed_repository_is_refused(
     registry: MemoryRegistry, file: Path, name: str
 ) -> None:
     layout = named(file, name, name.rpartition(":")[2])
-    names = signed_repositories(layout, layout.digest, [OURS.verifying])
-    with pytest.raises(PolicyUnmet, match=f"the key signed calls it {registry.repository}.*--as NAME:TAG"):
-        signed_name(layout, layout.digest, names, IDENTIFIER)
+    with pytest.raises(PolicyUnmet, match=f"signed statements call it {registry.repository}.*--as NAME:TAG"):
+        name_of(layout)
 
 
 def test_without_a_claim_the_one_signed_repository_is_the_name(registry: MemoryRegistry, file: Path) -> None:
     layout = named(file, None, None)
-    found = signed_name(layout, layout.digest, [registry.repository], IDENTIFIER)
-    assert str(found) == f"{registry.repository}:{IDENTIFIER}"
+    assert name_of(layout) == f"{registry.repository}:{IDENTIFIER}"
+    proven = verify(layout, layout.digest, [OURS.verifying], Policy(), now=NOW)
+    two = replace(
+        proven, statements=(*proven.statements, replace(proven.statements[0], subjects=("other/x",)))
+    )
     with pytest.raises(PolicyUnmet, match="calls its image nothing"):
-        signed_name(layout, layout.digest, [registry.repository, "other.test/x"], IDENTIFIER)
+        signed_name(layout, two)
 
 
 def test_of_a_changed_layer_nothing_reaches_the_engine(registry: MemoryRegistry, file: Path) -> None:

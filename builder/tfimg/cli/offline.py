@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -16,11 +16,11 @@ from tfimg.engine.protocol import ProgressEvent
 from tfimg.errors import FileError, KeyRefused, UsageError
 from tfimg.evidence.keys import VerifyingKey, read_verifying_key
 from tfimg.evidence.statement import moment
-from tfimg.evidence.verify import Verified, verify
+from tfimg.evidence.verify import verify
 from tfimg.offline.archive import collect_image
 from tfimg.offline.layout import LayoutRegistry
 from tfimg.offline.load import load as load_image
-from tfimg.offline.load import signed_name, signed_repositories
+from tfimg.offline.load import signed_name
 from tfimg.offline.write import archive_bytes, write
 from tfimg.registry.reference import Reference, parse
 from tfimg.validation.text import plain
@@ -80,9 +80,11 @@ def _target(name: str) -> Path:
 def load(context: Context) -> int:
     """`tfimg load FILE`: verify the image, then load it under the signed or the chosen name."""
     layout = LayoutRegistry(_source(context.arguments.file))
-    keys = _keys(context, layout)
-    proven = verify(layout, layout.reference, keys, policy(context), now=context.now)
-    name = _name(context, layout, proven, keys)
+    keys, chosen = _keys(context, layout), _chosen(context)
+    # A chosen tag is verified in the place of the claimed one: it must not state what the image is not.
+    target, tag = (layout.digest, chosen.tag) if chosen else (layout.reference, None)
+    proven = verify(layout, target, keys, policy(context), now=context.now, tag=tag)
+    name = chosen or signed_name(layout, proven)
     engine = context.edge.runner(context.environ, context.state)
     with transfer(context, f"reading {layout.path.name}") as follow:
         load_image(layout, proven.digest, name, engine, told=partial(_tell, follow, layout.path.name))
@@ -95,17 +97,13 @@ def load(context: Context) -> int:
         context.emit({"event": "loaded", **shown})
         return 0
     print_fields({field: plain(str(value)) for field, value in shown.items()})
-    name_signed = "" if context.arguments.name else "repository, "
-    context.say(f"The key signed {name_signed}identifier, level and time.")
+    context.say(f"The key signed {'' if chosen else 'repository, '}identifier, level and time.")
     return 0
 
 
-def _name(
-    context: Context, layout: LayoutRegistry, proven: Verified, keys: Sequence[VerifyingKey]
-) -> Reference:
+def _chosen(context: Context) -> Reference | None:
     if context.arguments.name is None:
-        repositories = signed_repositories(layout, proven.digest, keys)
-        return signed_name(layout, proven.digest, repositories, proven.outcome.identifier)
+        return None
     name = parse(context.arguments.name)
     if name.digest:
         raise UsageError(f"--as {name} has a digest.", next_step="Name the image NAME:TAG.")

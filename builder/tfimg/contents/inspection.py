@@ -8,30 +8,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pydantic import Field
-
 from tfimg.contents.holdings import Contents, of_bill, of_layers
 from tfimg.contents.images import PlatformImage, RegistryImage, open_image
-from tfimg.documents import Document, InvalidDocument, parse_document
+from tfimg.documents import InvalidDocument
 from tfimg.errors import TamperedError
-from tfimg.evidence.believe import believe
 from tfimg.evidence.collect import Found, collect
 from tfimg.evidence.keys import VerifyingKey
-from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT
+from tfimg.evidence.signatures import verify_signatures
+from tfimg.evidence.statement import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, read_statement
 from tfimg.matrix.schema import DEVICES
 from tfimg.recipe.labels import IDENTIFIER, PREFIX
 from tfimg.recipe.layout import HOLDS, image_layers
 from tfimg.registry.protocol import Registry
-
-MAX_STATEMENT = 64 << 20
-"""Bytes of one statement: the bill of materials of an image with 1,000 packages has half a megabyte."""
-
-
-class _Statement(Document):
-    """The fields of an in-toto statement that are shown."""
-
-    kind: str = Field(alias="predicateType", max_length=1000)
-    predicate: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,17 +152,17 @@ def _evidence(
 def _told(found: Sequence[Found], keys: Sequence[VerifyingKey], digest: str) -> Iterator[Evidence]:
     for one in found:
         try:
-            said = parse_document(_Statement, one.envelope.payload, max_bytes=MAX_STATEMENT)
+            document = read_statement(one.envelope.payload)
         except InvalidDocument:
-            continue  # it is in an envelope, and says nothing of an image
+            continue  # it is in an envelope, and is not a statement about an image
         signer = None
-        if one.envelope.signed_by(keys):
+        if one.envelope.payload_type == IN_TOTO and one.envelope.signed_by(keys):
             # Raises where it is about another image.
-            (genuine, *_) = believe([one], keys, image=digest, digest=digest)
+            (genuine,) = verify_signatures([one], keys, image=digest, digest=digest)
             signer = genuine.signer
         yield Evidence(
-            kind=said.kind, where=one.where, claims=tuple(filter(None, one.envelope.signers)), signer=signer,
-            predicate=said.predicate,
+            kind=document.predicate_type, where=one.where, claims=tuple(filter(None, one.envelope.signers)),
+            signer=signer, predicate=document.predicate,
         )  # fmt: skip
 
 

@@ -2,58 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 
 from tfimg.contents.images import open_image
-from tfimg.documents import Document, InvalidDocument, parse_document
 from tfimg.engine.protocol import Engine
 from tfimg.errors import PolicyUnmet, TamperedError, TfimgError
-from tfimg.evidence.bundle import IN_TOTO
-from tfimg.evidence.collect import collect
-from tfimg.evidence.keys import VerifyingKey
+from tfimg.evidence.verify import Verified
 from tfimg.offline.archive import Archive, image_alone
 from tfimg.offline.layout import LayoutRegistry
 from tfimg.offline.write import Told, content, stream
 from tfimg.registry.reference import TAG, Reference, parse_repository
 
 
-class _Subject(Document):
-    name: str
-    digest: dict[str, str]
-
-
-class _Statement(Document):
-    subject: tuple[_Subject, ...]
-
-
-def signed_repositories(layout: LayoutRegistry, digest: str, keys: Sequence[VerifyingKey]) -> tuple[str, ...]:
-    """Return the repositories that the keys' statements about an image name as its own."""
-    names: dict[str, None] = {}
-    for found in collect(layout, digest):
-        if found.envelope.payload_type == IN_TOTO and found.envelope.signed_by(keys):
-            with suppress(InvalidDocument):
-                subjects = parse_document(_Statement, found.envelope.payload).subject
-                names |= {one.name: None for one in subjects if one.digest.get("sha256") == digest[7:]}
-    return tuple(names)
-
-
-def signed_name(
-    layout: LayoutRegistry, digest: str, repositories: Sequence[str], identifier: str
-) -> Reference:
-    """Return the name that the file claims for its image, if its repository is one that was signed.
+def signed_name(layout: LayoutRegistry, proven: Verified) -> Reference:
+    """Return the name that the file claims for its image, if its repository is one that the signed statements name.
 
     Without a claim, it is the one signed repository; without a tag, the signed identifier. Raises `PolicyUnmet`.
     """
+    repositories = dict.fromkeys(name for one in proven.statements for name in one.subjects if name)
     claimed = layout.claimed
-    repository = claimed.repository if claimed else repositories[0] if len(repositories) == 1 else ""
+    repository = claimed.repository if claimed else next(iter(repositories)) if len(repositories) == 1 else ""
     if repository not in repositories:
-        signed = " or ".join(repositories) or "no repository"
+        signed = " or ".join(repositories) or "nothing"
         raise PolicyUnmet(
-            f"{layout.path} calls its image {claimed or 'nothing'}, and what the key signed calls it {signed}.",
+            f"{layout.path} calls its image {claimed or 'nothing'}, and the signed statements call it {signed}.",
             next_step="Give it a name of your choice with --as NAME:TAG.",
         )
-    tag = identifier if TAG.fullmatch(identifier) else digest.removeprefix("sha256:")[:12]
+    identifier = proven.outcome.identifier
+    tag = identifier if TAG.fullmatch(identifier) else proven.digest.removeprefix("sha256:")[:12]
     named = parse_repository(repository)
     return Reference(host=named.host, path=named.path, tag=(claimed and claimed.tag) or tag)
 
