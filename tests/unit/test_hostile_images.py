@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,19 +24,22 @@ from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
 from support.mutated_documents import mutated_bytes, mutations
 from support.oci_images import archive, packed, put_image
+from support.paths import ROOT
 from support.reports import RED
 from support.signing import OURS
 from support.statements import NOW, ON_GPU, said
+from tfimg.contents.difference import difference
 from tfimg.contents.holdings import of_inventory, of_layers
 from tfimg.contents.images import MAX_MANIFESTS, open_image
 from tfimg.contents.inspection import inspect_image
 from tfimg.contents.unpack import UnpackLimit
+from tfimg.engine.containers import lines
 from tfimg.engine.protocol import Exit, Line
 from tfimg.errors import FileError, TamperedError, TfimgError
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.sbom import sboms
-from tfimg.evidence.statement import Subject
+from tfimg.evidence.statement import REPORT, Subject, statement
 from tfimg.evidence.verify import verify
 from tfimg.matrix.spec import ImageSpec
 from tfimg.offline.archive import collect_image
@@ -271,7 +276,7 @@ STREAM = [
 ]
 
 
-@MANY
+@settings(MANY, max_examples=50)  # a page takes some 10 ms
 @given(st.data(), st.sampled_from(range(4)))
 def test_a_hostile_suite_is_read_or_not_believed(data: st.DataObject, which: int) -> None:
     lines = [json.dumps(event) for event in STREAM]
@@ -317,3 +322,42 @@ def test_a_hostile_inventory_is_read_or_refused(
         of_inventory(inventory)
         assert list(compare(spec, inventory))
         sboms(inventory, subject=Subject(name="a/b", digest=f"sha256:{'0' * 64}"), made=NOW)
+
+
+def test_what_the_suite_says_of_undecodable_names_is_believed() -> None:
+    told = events.end("a.b", "failed", "no file caf\udce9", evidence={"worst": "caf\udce9"})
+    code = f"import stream; stream.emitter(1)({told!r})"
+    suite = ROOT / "images/validation"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=suite, capture_output=True, text=True, check=True
+    )
+    story = Story(planned=["a.b"], running="a.b")
+    (result,) = story.tell(Line(stream="stdout", text=ended.stdout), lambda _: None)
+    assert (result.reason, result.evidence) == ("no file caf\\udce9", {"worst": "caf\\udce9"})
+
+
+REPORTS: dict[str, dict[str, Any]] = {
+    "results": {"results": 7}, "seconds": {"results": [{"check": "a", "outcome": "passed", "seconds": "x"}]},
+    "infinite": {"seconds": 1e308, "results": [{"check": "a", "outcome": "passed", "seconds": -1}]},
+    "outcome": {"results": [{"check": "a", "outcome": []}]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_a_malformed_report_is_not_compared(kind: str) -> None:
+    """Of an unsigned one, everything was written by who can write to the registry."""
+    registry = MemoryRegistry()
+    found = []
+    for tag in ("1", "2"):
+        image = put_image(registry, tag, [{tag: b""}])
+        subject = Subject(name=registry.repository, digest=image.digest)
+        attach(registry, image.digest, [statement(subject, REPORT, REPORTS[kind])], key=OURS)
+        found.append(inspect_image(registry, tag, ()))
+    changed = difference(*found)
+    assert (changed.outcomes, changed.timings, changed.seconds) == ((), (), None)
+
+
+def test_a_line_without_end_comes_in_parts() -> None:
+    found = list(lines((1, b"x" * (1 << 20)) for _ in range(20)))
+    assert len(found) > 1
+    assert sum(len(line.text) for line in found) == 20 << 20

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from pydantic import Field
 
-from tfimg.documents import Document, InvalidDocument, parse_document, parse_json, validate
+from tfimg.documents import Digest, Document, InvalidDocument, parse_document, parse_json, validate
 from tfimg.engine.pieces import as_file
 from tfimg.engine.protocol import StoredLayer
 from tfimg.errors import BaseError, EngineRefused
-from tfimg.registry.protocol import Descriptor, ImageIndex, ImageManifest
 from tfimg.tar import InvalidArchive, TarReader
 
 CONTENT = "io.containerd.content.v1.content/blobs"
@@ -27,6 +26,27 @@ images have less than 10 kB."""
 
 MAX_DOCUMENTS = 64 << 20
 """Bytes of all files that are kept."""
+
+
+class _Entry(Document):
+    """A descriptor of a manifest or layer."""
+
+    media_type: str = Field(alias="mediaType", max_length=255)
+    digest: Digest
+
+
+class _Manifest(Document):
+    """What is read of a manifest, which has layers, or of an index, which has manifests."""
+
+    layers: tuple[_Entry, ...] | None = None
+    manifests: tuple[_Entry, ...] | None = None
+
+    @property
+    def first(self) -> _Entry:
+        """The first manifest of an index: ours have one. Raises `InvalidDocument`."""
+        if not self.manifests:
+            raise InvalidDocument("it lists no image")
+        return self.manifests[0]
 
 
 class Saved(Document):
@@ -68,16 +88,12 @@ def _stored(digest: str, content: Path) -> tuple[StoredLayer, ...]:
     )
 
 
-def _layers(read: Callable[[str], bytes], digest: str) -> tuple[Descriptor, ...]:
-    """Return the layers of a manifest, or of the first of an index: ours have one. Raises `InvalidDocument`."""
-    content = read(digest)
-    manifest = parse_document(ImageManifest, content)
-    if manifest.config is None and not manifest.layers:
-        entries = parse_document(ImageIndex, content).manifests
-        if not entries:
-            raise InvalidDocument("it lists no image")
-        manifest = parse_document(ImageManifest, read(entries[0].digest))
-    return manifest.layers
+def _layers(read: Callable[[str], bytes], digest: str) -> tuple[_Entry, ...]:
+    """Return the layers of a manifest, or of the first one of an index. Raises `InvalidDocument`."""
+    manifest = parse_document(_Manifest, read(digest))
+    if manifest.layers is None:
+        manifest = parse_document(_Manifest, read(manifest.first.digest))
+    return manifest.layers or ()
 
 
 def unpacked_layers(diff_ids: Sequence[str], store: Path) -> tuple[StoredLayer, ...] | None:
@@ -106,12 +122,10 @@ def read_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
         if "index.json" not in documents:
             names = saved_image(documents["manifest.json"]).layers
             return tuple(StoredLayer(digest=name, media_type="tar", size=sizes[name]) for name in names)
-        index = parse_document(ImageIndex, documents["index.json"])
-        if not index.manifests:
-            raise InvalidDocument("index.json lists no image")
+        first = parse_document(_Manifest, documents["index.json"]).first
         return tuple(
             StoredLayer(digest=layer.digest, media_type=layer.media_type, size=sizes[_blob(layer.digest)])
-            for layer in _layers(lambda digest: documents[_blob(digest)], index.manifests[0].digest)
+            for layer in _layers(lambda digest: documents[_blob(digest)], first.digest)
         )
     except KeyError as error:
         raise _unreadable(f"it lacks {error}") from None
@@ -132,21 +146,20 @@ def lay_out(pieces: Iterator[bytes], folder: Path) -> str:
     Raises `BaseError` when the export is not an OCI image layout (engines before 25 with the classic store), and for a
     file that would lie outside of `folder`.
     """
+    index = folder / "index.json"
     try:
         _unpack(pieces, folder)
-        index = folder / "index.json"
-        entries = parse_document(ImageIndex, index.read_bytes()).manifests if index.exists() else ()
+        if index.exists():
+            return parse_document(_Manifest, index.read_bytes()).first.digest
     except (InvalidArchive, InvalidDocument) as error:
         raise BaseError(
             f"The engine's export of its base cannot be read: {error}.",
             next_step="Take the base from a registry that both reach (--base registry), or upgrade the engine.",
         ) from None
-    if not entries:
-        raise BaseError(
-            "The engine cannot hand its base to a builder elsewhere: it exports no OCI image layout.",
-            next_step="Take the base from a registry that both reach (--base registry), or upgrade the engine.",
-        )
-    return entries[0].digest
+    raise BaseError(
+        "The engine cannot hand its base to a builder elsewhere: it exports no OCI image layout.",
+        next_step="Take the base from a registry that both reach (--base registry), or upgrade the engine.",
+    )
 
 
 def _unpack(pieces: Iterator[bytes], folder: Path) -> None:
