@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tracemalloc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -190,6 +191,40 @@ def test_a_bundle_has_plain_files_alone_and_each_once(tmp_path: Path, kind: str)
         tar.addfile(info)
     with pytest.raises(FileError, match=r"not a plain file|it has two files"):
         LayoutRegistry(file)
+
+
+def negative_size() -> bytes:
+    """A header whose content has -512 bytes, after which `tarfile` reads it again, and again (CVE-2025-8194)."""
+    block = bytearray(tarfile.TarInfo("a").tobuf(tarfile.GNU_FORMAT))
+    block[124:136], block[148:156] = b"\xff" * 10 + b"\xfe\x00", b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+@pytest.mark.timeout(20)
+def test_a_negative_size_is_refused_in_bundles_and_layers(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(negative_size() + bytes(1024))
+    with pytest.raises(FileError, match="a size of -512 bytes"):
+        LayoutRegistry(tmp_path / "x.tar")
+    registry = MemoryRegistry()
+    blob = registry.put_blob(archive({"a": b""})[:512] + negative_size() + bytes(1024))
+    with pytest.raises(TamperedError, match="a size of -512 bytes"):
+        of_layers(registry, [blob])
+
+
+@pytest.mark.timeout(20)
+def test_a_long_name_of_a_layer_is_not_kept_in_memory() -> None:
+    registry = MemoryRegistry()
+    info = tarfile.TarInfo("a")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 200_000_000
+    names = info.tobuf(tarfile.GNU_FORMAT) + bytes(200_000_000)
+    blob = registry.put_blob(packed(archive({"a": b""})[:512] + names, "zstd"))
+    del names
+    tracemalloc.start()
+    with pytest.raises(TamperedError, match="extended header of more than"):
+        of_layers(registry, [blob])
+    assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    tracemalloc.stop()
 
 
 def test_something_behind_a_bundle_is_refused(tmp_path: Path) -> None:

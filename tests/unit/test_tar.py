@@ -49,7 +49,8 @@ def from_file(content: bytes) -> TarReader:
 
 WAYS = pytest.mark.parametrize("way", [streamed, from_file])
 END = bytes(1024)
-NEGATIVE = b"\xff" * 11 + b"\x00"
+NEGATIVE = b"\xff" * 10 + b"\xfe\x00"
+"""-512: the next header is this one again."""
 
 
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
