@@ -88,7 +88,7 @@ def test_a_terminal_is_given_as_much_as_it_has_room_for(
     width: int, heads: str, lines: int, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = Console(force_terminal=True, width=width, color_system=None, record=True)
-    monkeypatch.setattr("tfimg.cli.show.Console", lambda: told)
+    monkeypatch.setattr("tfimg.cli.show.make_console", lambda: told)
     print_support(supports(matrix, expand(matrix), {}))
     text = told.export_text().splitlines()
     assert heads in text[0]
