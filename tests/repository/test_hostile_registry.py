@@ -28,7 +28,7 @@ from tfimg.registry.connection import Way
 from tfimg.registry.reference import parse_repository
 from tfimg.registry.retry import Patience
 
-MAX_ATTACK_SECONDS = 5.0
+MAX_ATTACK_SECONDS = 20.0
 MAX_MEMORY_KB = 250 << 10
 """Growth of this process in one attack; the server is in the same process."""
 
