@@ -332,6 +332,11 @@ def test_a_file_named_like_a_secret_is_found_however_it_is_written(
     assert kinds(found(registry, content)) == ["credential file"]
 
 
+def test_a_folder_is_named_without_a_slash_at_its_end(registry: MemoryRegistry) -> None:
+    (finding,) = found(registry, gz(header(b"./srv/" + HOST.encode() + b"/", kind=b"5") + END))
+    assert finding.trace.path == f"srv/{HOST}"
+
+
 def put_root(registry: MemoryRegistry, document: Any, media_type: str) -> None:
     content = document if isinstance(document, bytes) else json.dumps(document).encode()
     registry.put("1", Manifest(media_type=media_type, content=content))
