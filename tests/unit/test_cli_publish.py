@@ -62,7 +62,7 @@ class PushingEngine(FakeEngine):
         return manifest.digest
 
     def export(self, _: str) -> Iterator[bytes]:
-        yield self.content
+        yield archive({"0/layer.tar": self.content})
 
     def push(self, name: str, _: Callable[[ProgressEvent], None]) -> str:
         self.did.append("push")

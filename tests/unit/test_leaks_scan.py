@@ -183,6 +183,14 @@ def test_what_everybody_has_is_none_and_the_same_elsewhere_is_one(registry: Memo
     ]
 
 
+@pytest.mark.parametrize(
+    "path", ["google/auth/external_account_authorized_user.py", "x/pyjwt-2.10.1.dist-info/METADATA"]
+)
+def test_the_documentation_of_packages_is_none(registry: MemoryRegistry, path: str) -> None:
+    put_image(registry, "1", [{path: TOKEN.encode(), f"{path}.orig": TOKEN.encode()}])
+    assert traces(scanned(registry)) == [("layer", f"{path}.orig", "token")]
+
+
 def test_a_secret_is_not_told(registry: MemoryRegistry) -> None:
     put_image(registry, "1", [{"srv/key": TOKEN.encode(), "root/.netrc": f"password {HOST}".encode()}])
     told = " ".join(finding.text + json.dumps(document(finding)) for finding in scanned(registry))

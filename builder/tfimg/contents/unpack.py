@@ -5,8 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import BinaryIO, cast
 
@@ -78,24 +77,6 @@ def _opened(source: io.BufferedReader) -> BinaryIO:
     return cast("BinaryIO", source)
 
 
-class Places:
-    """Where in an archive which file lies, by offset: filled while the archive passes by."""
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._names: list[str] = []
-
-    def add(self, member: tarfile.TarInfo) -> None:
-        """The next file. Its headers belong to it: they have its name."""
-        self._starts.append(member.offset)
-        self._names.append(member.name)
-
-    def at(self, offset: int) -> str:
-        """The file at an offset; empty where there is none."""
-        found = bisect_right(self._starts, offset) - 1
-        return self._names[found] if found >= 0 else ""
-
-
 def members(
     pieces: Iterator[bytes], *, wanted: str = "", max_bytes: int = 0
 ) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
@@ -117,12 +98,6 @@ def members(
             # Another artifact's layer, which is not an archive.
         while source.read(PIECE):
             pass
-
-
-def walk(pieces: Iterator[bytes], on_member: Callable[[tarfile.TarInfo], None]) -> None:
-    """Report each member of an archive. Raises what `members` does."""
-    for member, _ in members(pieces):
-        on_member(member)
 
 
 def _torn(error: Exception) -> TamperedError:

@@ -190,7 +190,7 @@ def _matched(match: Match, name: bytes) -> Trace:
 
 
 def _trace(name: bytes, kind: Kind, what: str, shown: str) -> Trace:
-    path = name.decode("utf-8", "backslashreplace").removeprefix("./")[:MAX_SHOWN_PATH]
+    path = name.decode("utf-8", "backslashreplace").removeprefix("./").rstrip("/")[:MAX_SHOWN_PATH]
     return Trace(place="layer", path=path, kind=kind, what=what, shown=shown)
 
 

@@ -137,6 +137,8 @@ PUBLIC: tuple[tuple[str, Kind], ...] = (
     (r"usr/lib/[\w-]+/libgnutls\.so\.[\d.]+", "private key"),
     # Its documentation has the form of a credentials file.
     (r"(.*/)?google/auth/external_account_authorized_user\.py", "token"),
+    # Its README, where the documentation's token is.
+    (r"(.*/)?(pyjwt|PyJWT)-[\d.]+\.(dist|egg)-info/(METADATA|PKG-INFO)", "token"),
 )
 """Files that a distribution ships to everybody with something that looks like a secret in them, and what that is."""
 
