@@ -50,8 +50,10 @@ class TarReader:
     their content is what the archive stores. A seekable source is not read where its content is not asked for.
     """
 
-    def __init__(self, source: BinaryIO) -> None:
-        self._source = source
+    def __init__(
+        self, source: BinaryIO, *, max_members: int = MAX_MEMBERS, max_names: int = MAX_NAMES
+    ) -> None:
+        self._source, self._max_members, self._max_names = source, max_members, max_names
         self._end = source.seek(0, 2) if source.seekable() else None
         if self._end is not None:
             source.seek(0)
@@ -63,10 +65,10 @@ class TarReader:
         members, names = 0, 0
         while (member := self._next()) is not None:
             members, names = members + 1, names + len(member.name) + len(member.linkname)
-            if members > MAX_MEMBERS:
-                raise InvalidArchive(f"it has more than {MAX_MEMBERS} members")
-            if names > MAX_NAMES:
-                raise InvalidArchive(f"its names have more than {MAX_NAMES} bytes")
+            if members > self._max_members:
+                raise InvalidArchive(f"it has more than {self._max_members} members")
+            if names > self._max_names:
+                raise InvalidArchive(f"its names have more than {self._max_names} bytes")
             yield member
 
     def content(self) -> Iterator[bytes]:

@@ -26,6 +26,13 @@ class Members(list[Any]):
     """The members of an object as [name, value]; a name can come twice."""
 
 
+class Mutated(bytes):
+    """A document whose representation is short: Hypothesis warns of those above 30 kB."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} bytes: {bytes(self[:5000])!r}>"
+
+
 def mutations(document: bytes) -> st.SearchStrategy[bytes]:
     """Return a strategy of documents that differ from a valid one in one to three places.
 
@@ -47,7 +54,7 @@ def mutated_json(draw: st.DrawFn, document: bytes) -> bytes:
         _change(draw, parent, at, root)
         if not root:
             return b""
-    return _text(root[0]).encode("utf-8", "surrogatepass")
+    return Mutated(_text(root[0]).encode("utf-8", "surrogatepass"))
 
 
 @st.composite
@@ -63,7 +70,7 @@ def mutated_bytes(draw: st.DrawFn, document: bytes) -> bytes:
                 st.sampled_from(LITERALS).map(lambda text: text.encode()),
             )
         )  # fmt: skip
-    return bytes(content)
+    return Mutated(content)
 
 
 def _change(draw: st.DrawFn, parent: Any, at: int, root: list[Tree]) -> None:

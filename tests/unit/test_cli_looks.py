@@ -6,6 +6,7 @@ import json
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -128,6 +129,33 @@ def test_inspect_of_an_image_that_the_matrix_does_not_know_says_so_and_makes_its
     assert "[bold]evil\\x07" in known
     assert "none: the image does not say what it is" in unknown
     assert "Evidence: none is attached" in unknown
+
+
+HOSTILE: dict[str, dict[str, Any]] = {
+    "labels": {"config": {"Labels": ["a"]}}, "a label": {"config": {"Labels": {"tfimg.tensorflow": 1}}},
+    "variables": {"config": {"Env": 7}}, "steps": {"history": [{"created_by": [], "empty_layer": "no"}]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_an_image_with_a_malformed_configuration_is_refused(
+    tfimg: CliRunner, registry: MemoryRegistry, kind: str
+) -> None:
+    put_image(registry, "1", **HOSTILE[kind])
+    for arguments in (("inspect", f"{NAME}:1"), ("diff", f"{NAME}:2.15", f"{NAME}:1")):
+        ended = tfimg(*arguments)
+        assert (ended.code, "is malformed: " in ended.stderr) == (66, True)
+
+
+def test_names_in_layers_are_printed_as_text(tfimg: CliRunner, registry: MemoryRegistry) -> None:
+    name = "site-packages/a\udce9\x1b[2Jb-1.dist-info/METADATA"
+    put_image(registry, "1", [{name: b""}], created="0001-01-01T00:00:00+14:00")
+    text = tfimg("inspect", f"{NAME}:1").succeeded().stdout
+    assert "a\\udce9b" in text
+    assert "\x1b" not in text
+    document = tfimg("inspect", f"{NAME}:1", "--json").succeeded().documents[-1]
+    assert document["created"] is None
+    assert list(document["contents"]["python"].values()) == ["1"]
 
 
 def test_inspect_asks_an_image_in_the_engine_what_it_holds(tfimg: CliRunner, engine: FakeEngine) -> None:

@@ -176,6 +176,13 @@ def test_aliases_are_the_tags_that_lead_to_the_same_bytes(registry: MemoryRegist
     assert inspect_image(registry, image.digest, ()).aliases == ("2.15", "2.15.1", "latest")
 
 
+def test_a_registry_with_many_tags_is_not_asked_for_all(registry: MemoryRegistry) -> None:
+    image = put(registry)
+    for number in range(1000):
+        registry.put(f"latest-{number:04}", image)
+    assert len(inspect_image(registry, "2.15", ()).aliases) == 199
+
+
 def test_an_index_is_told_with_its_platforms(registry: MemoryRegistry) -> None:
     platforms = ("linux/amd64", "linux/arm64")
     config = {"Labels": LABELS}

@@ -371,6 +371,14 @@ def test_what_the_suite_says_of_undecodable_names_is_believed() -> None:
     assert (result.reason, result.evidence) == ("no file caf\\udce9", {"worst": "caf\\udce9"})
 
 
+def test_a_report_with_many_long_problems_is_refused_in_few_words() -> None:
+    told = json.loads(json_text(RED))
+    told |= {f"{number}{'x' * 10_000}": 1 for number in range(100)}
+    with pytest.raises(FileError, match="and 90 more") as caught:
+        read_report(json.dumps(told), source="report.json")
+    assert len(str(caught.value)) < 3000
+
+
 REPORTS: dict[str, dict[str, Any]] = {
     "results": {"results": 7}, "seconds": {"results": [{"check": "a", "outcome": "passed", "seconds": "x"}]},
     "infinite": {"seconds": 1e308, "results": [{"check": "a", "outcome": "passed", "seconds": -1}]},

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from tfimg.contents.holdings import Contents, of_bill, of_layers
@@ -20,6 +21,9 @@ from tfimg.matrix.schema import DEVICES
 from tfimg.recipe.labels import IDENTIFIER, PREFIX
 from tfimg.recipe.layout import HOLDS, image_layers
 from tfimg.registry.protocol import Registry
+
+MAX_TAGS = 200
+"""Tags that are looked up, each with a request. A release of ours has fewer than 50 beside its builds' own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,7 +182,7 @@ def _contents(
 
 
 def _aliases(registry: Registry, image: RegistryImage) -> tuple[str, ...]:
-    """The other tags that lead to it. A registry is asked for each tag that may: those of its release, and `latest`."""
+    """Return the other tags that point to it, of up to `MAX_TAGS` that may: those of its release, and `latest`."""
     release = image.labels.get(f"{PREFIX}tensorflow", "")
     minor = ".".join(release.split(".")[:2])
     likely = (
@@ -188,6 +192,6 @@ def _aliases(registry: Registry, image: RegistryImage) -> tuple[str, ...]:
     )
     return tuple(
         tag
-        for tag in likely
+        for tag in islice(likely, MAX_TAGS)
         if tag != image.reference and (found := registry.find(tag)) and found.digest == image.digest
     )

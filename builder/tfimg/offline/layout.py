@@ -224,15 +224,13 @@ def _places(path: Path) -> dict[str, _Place]:
     places: dict[str, _Place] = {}
     try:
         with path.open("rb") as file:
-            for member in TarReader(file):
+            for member in TarReader(file, max_members=MAX_FILES):
                 if member.isdir():
                     continue
                 if member.type not in PLAIN or member.pax_headers:
                     raise InvalidArchive(f"{member.name[:100]!r} is not a plain file")
                 if places.setdefault(member.name, place := _place(member)) is not place:
                     raise InvalidArchive(f"it has two files {member.name[:100]!r}")
-                if len(places) > MAX_FILES:
-                    raise InvalidArchive(f"it has more than {MAX_FILES} files")
             if len(rest := file.read(MAX_PADDING + 1)) > MAX_PADDING or rest.strip(b"\0"):
                 raise InvalidArchive("something follows its end")
     except InvalidArchive as error:

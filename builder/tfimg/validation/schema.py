@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -77,6 +77,9 @@ def _close(shape: dict[str, Any]) -> None:
 def _shape_of(name: str) -> dict[str, Any]:
     return TypeAdapter(get_type_hints(getattr(Report, name).fget)["return"]).json_schema()
 
+
+MAX_PROBLEMS, MAX_PROBLEM = 10, 200
+"""Problems that an error lists, and characters of each."""
 
 LONGEST = 86_400.0
 """Seconds of a day: more than the longest run may take."""
@@ -152,9 +155,11 @@ def _differences(kept: Any, anew: Any, path: str = "") -> Iterator[str]:
         yield f"{path}: it says {json.dumps(kept)}, and the rest amounts to {json.dumps(anew)}"
 
 
-def _refused(source: str, problems: Any) -> FileError:
-    listed = "".join(f"\n  {problem}" for problem in problems)
+def _refused(source: str, problems: Iterable[str]) -> FileError:
+    found = list(problems)
+    listed = "".join(f"\n  {problem[:MAX_PROBLEM]}" for problem in found[:MAX_PROBLEMS])
+    more = f"\n  and {len(found) - MAX_PROBLEMS} more" if len(found) > MAX_PROBLEMS else ""
     return FileError(
-        f"{source} is no validation report:{listed}\n",
+        f"{source} is no validation report:{listed}{more}\n",
         next_step="Write it anew with `tfimg validate --report`.",
     )
