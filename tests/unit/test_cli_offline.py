@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -73,11 +74,16 @@ def test_bundle_without_a_key_says_that_nothing_was_verified_and_load_asks_for_o
     assert "No key is named" in tfimg("load", str(tmp_path / "image.tar")).refusal(2)
 
 
-@pytest.mark.parametrize("option", ["--require", "--policy"])
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--require", "gpu=sm_80"), ("--policy", "policy.yaml"), ("--refuse-key", OURS.verifying.identifier)],
+)
 def test_bundle_does_not_pass_over_what_is_required_for_want_of_a_key(
-    tfimg: CliRunner, tmp_path: Path, option: str
+    tfimg: CliRunner, tmp_path: Path, option: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended = tfimg("bundle", f"{NAME}:{TAG}", str(tmp_path / "image.tar"), option, "gpu=sm_80")
+    monkeypatch.chdir(tmp_path)
+    Path("policy.yaml").write_text("version: 1")
+    ended = tfimg("bundle", f"{NAME}:{TAG}", str(tmp_path / "image.tar"), option, value)
     assert "No key is named" in ended.refusal(2)
     assert list(tmp_path.glob("image.tar*")) == []
 
@@ -167,6 +173,27 @@ def test_bundle_replaces_a_link_and_does_not_follow_it(tfimg: CliRunner, key: st
     assert victim.read_bytes() == b"precious"
     assert target.is_file()
     assert not target.is_symlink()
+
+
+def test_load_and_bundle_refuse_evidence_after_90_days(
+    tfimg: CliRunner, environment: TestEnvironment, key: str, file: str, tmp_path: Path
+) -> None:
+    environment.time = NOW + timedelta(days=90)
+    commands = (("load", file), ("bundle", f"{NAME}:{TAG}", str(tmp_path / "new.tar")))
+    for command in commands:
+        assert "at most 90 days" in tfimg(*command, "--key", key).refusal(68)
+        tfimg(*command, "--key", key, "--require", "max-age=200d").succeeded()
+
+
+def test_a_policy_file_brings_and_refuses_keys(tfimg: CliRunner, file: str, tmp_path: Path) -> None:
+    policy, ours = tmp_path / "policy.yaml", OURS.verifying.identifier
+    block = "".join(f"    {line}\n" for line in OURS.verifying.pem.decode().splitlines())
+    policy.write_text(f"version: 1\ntrusted-keys:\n  - |\n{block}")
+    commands = (("load", file), ("bundle", f"{NAME}:{TAG}", str(tmp_path / "new.tar")))
+    for command in commands:
+        tfimg(*command, "--policy", str(policy)).succeeded()
+        assert tfimg(*command, "--policy", str(policy), "--refuse-key", ours).code == 69
+    assert tfimg("load", file, "--fingerprint", ours, "--refuse-key", ours).code == 69
 
 
 def test_a_key_beside_the_file_counts_and_not_the_one_in_it(

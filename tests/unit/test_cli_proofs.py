@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from support.cli import CliRunner, assert_refused
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, stored_image
+from support.reports import result
 from support.signing import OURS, PASSWORD, THEIRS
 from support.statements import IMAGE, LINKED, NOW, ON_GPU, published
 from tfimg.evidence.keys import read_signing_key, read_verifying_key
@@ -76,6 +78,16 @@ def test_verify_tells_what_is_proven(tfimg: CliRunner, environment: TestEnvironm
         "tested 2026-01-02T03:04:05Z on gpu-runner-3, Docker 26.1.5, Linux 6.1.0",
     } <= set(tfimg("verify", f"{IMAGE_NAME}:2.15-gpu", "--key", key).succeeded().lines)
     assert environment.connections == [(IMAGE_NAME, False)]
+
+
+def test_twenty_skipped_checks_are_listed_and_the_others_counted(
+    tfimg: CliRunner, environment: TestEnvironment, key: str
+) -> None:
+    skipped = tuple(result(f"a.{number}", "skipped", "no") for number in range(23))
+    environment.registries = published(replace(ON_GPU, results=(*ON_GPU.results, *skipped)))
+    ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", key).succeeded()
+    assert " ".join(ended.stdout.split()).count("a.19 and 3 more") == 1
+    assert "a.20" not in ended.stdout
 
 
 def test_verify_in_json_is_one_object(tfimg: CliRunner, environment: TestEnvironment, key: str) -> None:

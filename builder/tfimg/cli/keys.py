@@ -24,7 +24,7 @@ PASSWORDS = ("TFIMG_KEY_PASSWORD", "COSIGN_PASSWORD")
 
 
 def keys(context: Context) -> int:
-    """`tfimg keys DIR`: make a pair, show it to nobody, say what each half is for."""
+    """`tfimg keys DIR`: make a key pair and tell what each half is for."""
     folder = Path(context.arguments.folder)
     private, public = folder / PRIVATE, folder / PUBLIC
     for file in (private, public):
@@ -79,7 +79,7 @@ def _environment_keys(context: Context) -> list[str]:
 
 
 def password(context: Context, *, new: bool = False) -> bytes:
-    """A private key's password; a `new` one is asked for twice. Raises `UsageError` where nobody can be asked."""
+    """Return a private key's password; a `new` one is asked for twice. Raises `UsageError` without a terminal."""
     if file := context.arguments.password_file:
         text = sys.stdin.readline() if file == "-" else _read(file).decode().partition("\n")[0]
         return text.rstrip("\r\n").encode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -31,11 +31,13 @@ def bundle(context: Context) -> int:
     reference, file = parse(context.arguments.image), _target(context.arguments.file)
     registry = context.registry(reference)
     arguments = context.arguments
-    asked = arguments.key or arguments.require is not None or arguments.policy
-    keys = verifying_keys(context) if asked or context.environ.get("TFIMG_KEY") else ()
+    asked = arguments.key or arguments.require is not None or arguments.policy or arguments.refuse_key
+    required = policy(context)
+    asked = asked or context.environ.get("TFIMG_KEY")
+    keys = verifying_keys(context, required.trusted_keys) if asked else ()
     target = reference.target
     if keys:
-        target = verify(registry, target, keys, policy(context), now=context.now, tag=reference.tag).digest
+        target = verify(registry, target, keys, required, now=context.now, tag=reference.tag).digest
     else:
         context.say("Not verified: no key is named. Whoever loads the file has to have one.")
     archive = collect_image(registry, target, tag=reference.tag, keys=keys)
@@ -80,10 +82,11 @@ def _target(name: str) -> Path:
 def load(context: Context) -> int:
     """`tfimg load FILE`: verify the image, then load it under the signed or the chosen name."""
     layout = LayoutRegistry(_source(context.arguments.file))
-    keys, chosen = _keys(context, layout), _chosen(context)
+    required, chosen = policy(context), _chosen(context)
+    keys = _keys(context, layout, required.trusted_keys)
     # A chosen tag is verified in the place of the claimed one: it must not state what the image is not.
     target, tag = (layout.digest, chosen.tag) if chosen else (layout.reference, None)
-    proven = verify(layout, target, keys, policy(context), now=context.now, tag=tag)
+    proven = verify(layout, target, keys, required, now=context.now, tag=tag)
     name = chosen or signed_name(layout, proven)
     engine = context.edge.runner(context.environ, context.state)
     with transfer(context, f"reading {layout.path.name}") as follow:
@@ -116,8 +119,13 @@ def _source(name: str) -> Path:
     return Path(name)
 
 
-def _keys(context: Context, layout: LayoutRegistry) -> tuple[VerifyingKey, ...]:
-    """The keys that the user trusts. Those that came along count by their fingerprint alone: anybody can add a key."""
+def _keys(
+    context: Context, layout: LayoutRegistry, of_policy: Sequence[VerifyingKey]
+) -> tuple[VerifyingKey, ...]:
+    """Return the keys that the user trusts. Those in the file count by their fingerprint alone: anyone can add a key.
+
+    `of_policy` are those of a policy file.
+    """
     brought = tuple(_brought(layout))
     trusted = tuple(key for key in brought if key.identifier in context.arguments.fingerprint)
     if missing := set(context.arguments.fingerprint) - {key.identifier for key in trusted}:
@@ -128,8 +136,8 @@ def _keys(context: Context, layout: LayoutRegistry) -> tuple[VerifyingKey, ...]:
             "with --key.",
         )
     if trusted and not context.arguments.key:
-        return trusted
-    if brought and not context.arguments.key and not context.environ.get("TFIMG_KEY"):
+        return (*trusted, *of_policy)
+    if brought and not of_policy and not context.arguments.key and not context.environ.get("TFIMG_KEY"):
         there = ", ".join(key.identifier for key in brought)
         raise UsageError(
             f"No key is named. {layout.path} brings {there}, and that proves nothing: whoever made or changed the file "
@@ -137,7 +145,7 @@ def _keys(context: Context, layout: LayoutRegistry) -> tuple[VerifyingKey, ...]:
             next_step="Get the publisher's key, or its fingerprint, in another way, and name it with --key FILE.pub or "
             "--fingerprint SHA256:….",
         )
-    return (*trusted, *verifying_keys(context))
+    return (*trusted, *verifying_keys(context, of_policy))
 
 
 def _brought(layout: LayoutRegistry) -> Iterator[VerifyingKey]:

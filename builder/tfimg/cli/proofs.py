@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ KINDS = {
     CYCLONEDX: "CycloneDX bill of materials", SPDX: "SPDX bill of materials",
 }  # fmt: skip
 """Statements, in words."""
+
+MAX_LISTED = 20
+"""Checks that a field names; `--json` has all."""
 
 
 def verify(context: Context) -> int:
@@ -111,8 +114,9 @@ def _tell(context: Context, proven: Verified) -> None:
     )
 
 
-def _names(checks: Iterable[Skipped | Without]) -> str | None:
-    return ", ".join(one.name for one in checks) or None
+def _names(checks: Sequence[Skipped | Without]) -> str | None:
+    more = f" and {len(checks) - MAX_LISTED} more" if len(checks) > MAX_LISTED else ""
+    return ", ".join(one.name for one in checks[:MAX_LISTED]) + more or None
 
 
 def _gpus(outcome: Outcome) -> str:

@@ -91,10 +91,10 @@ def add(registry: Registry, digest: str, ending: str, layers: Sequence[Layer]) -
         try:
             _put(registry, tag, [*present, *(one.descriptor.document() for one in missing)])
         except TagMoved:
-            continue  # whoever moved it may have left ours out: look again
+            continue  # the other writer may have left our layers out: read it again
     raise TagMoved(
-        f"Somebody else writes {registry.repository}:{tag} all the time; after {ATTEMPTS} attempts our evidence is not "
-        "there.",
+        f"Another publisher keeps overwriting {registry.repository}:{tag}: after {ATTEMPTS} attempts our evidence is "
+        "not there.",
         next_step="Try again when the other publisher has finished.",
     )
 

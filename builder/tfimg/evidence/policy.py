@@ -56,7 +56,7 @@ class Policy:
 
     `gpu` is the compute capability of a GPU that it ran on, sm_90; `driver` a range of that GPU's driver; `max_age` how
     long ago the validation may have ended. `promises` hold before those that hold anyway. `trusted_keys` are keys that
-    a policy file brings; `refused_keys` are fingerprints of keys that count for nothing, whoever trusts them.
+    a policy file brings; `refused_keys` are fingerprints of keys that count for nothing, also where they are trusted.
     """
 
     level: Required | None = None

@@ -11,7 +11,7 @@ from tfimg.evidence.statement import REPORT, TEST_RESULT, Statement, Subject, di
 from tfimg.validation.report import SEEN, Report
 
 Result = Literal["PASSED", "WARNED", "FAILED"]
-"""Of test-result v0.1. It knows no skipped tests: whoever reads nothing else must not take a hole for a pass."""
+"""Of test-result v0.1, which has no skipped tests: a reader of this alone must not take a gap for a pass."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +75,7 @@ def _result(report: Report) -> Result:
 
 
 def _skipped(report: Report) -> Iterator[dict[str, Any]]:
-    """Whatever has no answer: checks that were skipped, and those that a level requires and nobody ran."""
+    """Yield checks without an answer: those that were skipped, and those that a level requires and that did not run."""
     told = {one.check for one in report.results}
     for one in report.results:
         if one.outcome == "skipped":
