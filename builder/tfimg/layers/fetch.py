@@ -85,16 +85,16 @@ def _download(
             return wheel.name
     others = []
     for index in indexes:
-        for name, url in index.locate(package.name, package.version, package.sha256):
+        for file in index.locate(package.name, package.version, package.sha256):
             digest = hashlib.sha256()
             with target.open("wb") as sink:
-                for piece in index.download(url, PIECE):
+                for piece in index.download(file, PIECE):
                     go_on()
                     digest.update(piece)
                     sink.write(piece)
             if digest.hexdigest() == package.sha256:
-                return name
-            others.append(f"{name} has sha256 {digest.hexdigest()}")
+                return file.name
+            others.append(f"{file.name} has sha256 {digest.hexdigest()}")
         others += [
             f"{wheel.filename} has another hash"
             for wheel in index.wheels(package.name)

@@ -21,7 +21,7 @@ from email.message import Message
 from email.parser import HeaderParser
 from os.path import relpath
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 from installer.records import Hash, InvalidRecordEntry, RecordEntry, parse_record_file
 from installer.scripts import Script
@@ -239,12 +239,13 @@ def _read_scripts(archive: Archive, path: str) -> Iterator[Script]:
     parser = configparser.ConfigParser(delimiters="=", interpolation=None)
     parser.optionxform = str  # type: ignore[assignment, method-assign]  # its documentation says so
     parser.read_string(text)
-    for section in ("console", "gui"):
+    sections: tuple[Literal["console", "gui"], ...] = ("console", "gui")
+    for section in sections:
         for name, value in parser.items(f"{section}_scripts") if f"{section}_scripts" in parser else ():
             match = _ENTRY_POINT.fullmatch(value) if len(value) <= MAX_LINE else None
             if "/" in name or check_path(name) or match is None:
                 raise ValueError(f"{path!r} has the script {name!r} = {value[:MAX_LINE]!r}")
-            yield Script(name, match[1], match[2], cast("Literal['console', 'gui']", section))
+            yield Script(name, match[1], match[2], section)
 
 
 def _check_places(members: Sequence[Member], scripts: Sequence[Script], info: str) -> None:
