@@ -9,6 +9,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from email.parser import HeaderParser
@@ -224,7 +225,10 @@ class Index:
             if wheel.has_metadata and not build:
                 content = read_body(self._get(f"{wheel.url}.metadata"), MAX_METADATA)
                 return WheelFacts(requires=_requires(content), build=None)
-            with RemoteZip(wheel.url, session=_Ranges(self), timeout=SECONDS) as archive:
+            with (
+                ExitStack() as responses,
+                RemoteZip(wheel.url, session=_Ranges(self, responses), timeout=SECONDS) as archive,
+            ):
                 return _inside(archive, build=build)
         except RangeNotSupported:
             raise NetworkError(
@@ -271,27 +275,27 @@ class Index:
 
 
 class _Ranges:
-    """The session that `RemoteZip` asks for ranges of a wheel: what it gets is the range that it asked for."""
+    """The session that `RemoteZip` asks for ranges of a wheel: what it gets is the range that it asked for.
 
-    def __init__(self, index: Index) -> None:
+    `responses` closes them in the end, because an archive does not close the file that it was given.
+    """
+
+    def __init__(self, index: Index, responses: ExitStack) -> None:
         self._index = index
+        self._responses = responses
 
     def get(self, url: str, *, headers: Mapping[str, str], **_: object) -> requests.Response:
         """Return a streamed response with part of a file. Raises `ValueError` for another part."""
-        response = self._index._get(url, headers)
+        response = self._responses.enter_context(self._index._get(url, headers))
         if "Content-Range" not in response.headers:
             response.close()  # a whole file, or a page to log in
             return response
-        asked, given = headers["Range"], response.headers["Content-Range"]
-        first, last = _parse_range(asked, given)
-        if last - first >= MAX_RANGE:
-            raise ValueError(f"its directory or metadata has more than {MAX_RANGE} bytes")
-        allow_body(response, last - first + 1)
+        allow_body(response, _range_size(headers["Range"], response.headers["Content-Range"]))
         return response
 
 
-def _parse_range(asked: str, given: str) -> tuple[int, int]:
-    """Return the first and the last byte of a Content-Range. Raises `ValueError` if it is not the one asked for."""
+def _range_size(asked: str, given: str) -> int:
+    """Return the size of a Content-Range. Raises `ValueError` if it is too large, or not the one asked for."""
     match = re.fullmatch(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})", given)
     first, last, size = map(int, match.groups()) if match else (0, 0, 0)
     start, _, end = asked.removeprefix("bytes=").rpartition("-")
@@ -300,7 +304,9 @@ def _parse_range(asked: str, given: str) -> tuple[int, int]:
     )
     if not 0 <= first <= last < size or (first, last) != expected:
         raise ValueError(f"it answers a request for {asked} with {given[:50]}")
-    return first, last
+    if last - first >= MAX_RANGE:
+        raise ValueError(f"its directory or metadata has more than {MAX_RANGE} bytes")
+    return last - first + 1
 
 
 def _send_no_credentials(request: requests.PreparedRequest) -> requests.PreparedRequest:
