@@ -9,7 +9,19 @@ from pathlib import Path
 import pytest
 
 from support.hostile_index import (
-    BESIDE, FILES, INSIDE, PAGES, WHEEL, Attack, a_file, hostile_index, link, lists, page, redirects, sends,
+    BESIDE,
+    FILES,
+    INSIDE,
+    PAGES,
+    WHEEL,
+    Attack,
+    a_file,
+    hostile_index,
+    link,
+    lists,
+    page,
+    redirects,
+    sends,
 )  # fmt: skip
 from support.hostile_wheels import ATTACKS, forge
 from support.wheels import lock_line
@@ -61,14 +73,24 @@ def rows(attacks: Mapping[str, Attack]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("attack", attacks.values(), ids=list(attacks))
 
 
-@rows({**{f"page: {name}": one for name, one in PAGES.items()}, **{f"file: {name}": one for name, one in FILES.items()}})
+@rows(
+    {
+        **{f"page: {name}": one for name, one in PAGES.items()},
+        **{f"file: {name}": one for name, one in FILES.items()},
+    }
+)
 def test_a_build_refuses_it(attack: Attack, wheel: Path) -> None:
     with hostile_index(attack.replies) as served:
         assert_refused(attack.error, lambda: build(f"{served.url}/simple", wheel))
     assert [file.name for file in wheel.parent.rglob("*.whl")] == [wheel.name], "nothing is kept or escapes"
 
 
-@rows({**{f"beside: {name}": one for name, one in BESIDE.items()}, **{f"inside: {name}": one for name, one in INSIDE.items()}})
+@rows(
+    {
+        **{f"beside: {name}": one for name, one in BESIDE.items()},
+        **{f"inside: {name}": one for name, one in INSIDE.items()},
+    }
+)
 def test_a_survey_refuses_it(attack: Attack) -> None:
     with hostile_index(attack.replies) as served:
         index = Index(f"{served.url}/simple", attempts=1)
@@ -76,11 +98,16 @@ def test_a_survey_refuses_it(attack: Attack) -> None:
         assert_refused(attack.error, lambda: index.facts(wheel, build=not wheel.has_metadata))
 
 
-@pytest.mark.parametrize("attack", ["parent", "more than declared", "no RECORD", "script above", "data is a file"])
+@pytest.mark.parametrize(
+    "attack", ["parent", "more than declared", "no RECORD", "script above", "data is a file"]
+)
 def test_a_wheel_of_the_locked_hash_is_still_checked(attack: str, tmp_path: Path) -> None:
     wheel = ATTACKS[attack](tmp_path)
     replies = {"/simple/": lists(), "/files/": sends(wheel.read_bytes(), "application/octet-stream")}
-    with hostile_index(replies) as served, pytest.raises(InvalidWheel, match=f"^{WHEEL} is not a valid wheel: "):
+    with (
+        hostile_index(replies) as served,
+        pytest.raises(InvalidWheel, match=f"^{WHEEL} is not a valid wheel: "),
+    ):
         build(f"{served.url}/simple", wheel)
     assert not list((tmp_path / "store").rglob("*.whl"))
 
@@ -95,7 +122,9 @@ def test_an_honest_index_is_built_from(wheel: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["address", "netrc"])
-@pytest.mark.parametrize("way", ["redirect of the page", "redirect of a file", "address of a file", "base of a page"])
+@pytest.mark.parametrize(
+    "way", ["redirect of the page", "redirect of a file", "address of a file", "base of a page"]
+)
 def test_credentials_stay_at_the_origin_of_the_index(
     way: str, source: str, wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,7 +139,9 @@ def test_credentials_stay_at_the_origin_of_the_index(
             "redirect of a file": {"/simple/": lists(), "/files/": redirects(there)},
             "address of a file": {"/simple/": lists(url=there)},
             "base of a page": {
-                "/simple/": sends(f'<base href="{other.url}"><a href="/files/{WHEEL}">{WHEEL}</a>'.encode(), "text/html")
+                "/simple/": sends(
+                    f'<base href="{other.url}"><a href="/files/{WHEEL}">{WHEEL}</a>'.encode(), "text/html"
+                )
             },
         }[way]
         with hostile_index(replies) as served:
@@ -130,9 +161,9 @@ def test_credentials_are_sent_for_absolute_addresses_of_the_index_itself(wheel: 
 
 
 def test_an_error_shows_no_credentials_of_a_page(wheel: Path) -> None:
-    with hostile_index({"/simple/": lists(url="ftp://hans:hunter2@127.0.0.1/x")}) as served:
-        with pytest.raises(NetworkError) as caught:
-            build(f"{served.url}/simple", wheel)
+    replies = {"/simple/": lists(url="ftp://hans:hunter2@127.0.0.1/x")}
+    with hostile_index(replies) as served, pytest.raises(NetworkError) as caught:
+        build(f"{served.url}/simple", wheel)
     assert "hunter2" not in str(caught.value)
 
 

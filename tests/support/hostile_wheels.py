@@ -286,9 +286,7 @@ ATTACKS: Mapping[str, Attack] = {
     "another distribution as an egg": at("numpy-9.9.egg-info/PKG-INFO"),
     "another distribution as a file": at("numpy-9.9.egg-info"),
     "another distribution in purelib": at(f"{DATA}/purelib/numpy-9.9.dist-info/METADATA"),
-    "another distribution in data": at(
-        f"{DATA}/data/lib/python3/site-packages/numpy-9.9.dist-info/METADATA"
-    ),
+    "another distribution in data": at(f"{DATA}/data/lib/python3/site-packages/numpy-9.9.dist-info/METADATA"),
     "duplicate": at("thing/a.py", "thing/a.py"),
     "duplicate in another case": at("thing/a.py", "thing/A.py"),
     "duplicate in purelib": at("thing/a.py", f"{DATA}/purelib/thing/a.py"),
@@ -367,7 +365,10 @@ ATTACKS: Mapping[str, Attack] = {
     "script twice in a section": with_entry_points("[console_scripts]\na=thing:a\na=thing:b\n"),
     "script over a script": lambda folder: forge(
         folder,
-        [(f"{DATA}/scripts/a", b"#!/bin/sh\n"), (f"{INFO}/entry_points.txt", b"[console_scripts]\na=thing:a\n")],
+        [
+            (f"{DATA}/scripts/a", b"#!/bin/sh\n"),
+            (f"{INFO}/entry_points.txt", b"[console_scripts]\na=thing:a\n"),
+        ],
     ),
     "entry point without an object": with_entry_points("[console_scripts]\na = thing\n"),
     "entry point with code": with_entry_points("[console_scripts]\na = thing:main;import os\n"),

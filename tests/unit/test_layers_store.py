@@ -36,8 +36,8 @@ def put(store: LayerStore, name: str, *, size: int = 1000, hours: float = 0) -> 
     partial = store.folder / f"layer-{name}"
     partial.write_bytes(content)
     blob = Blob(
-        media_type="application/vnd.oci.image.layer.v1.tar+zstd", digest=f"sha256:{digest}", diff_id=f"sha256:{'0' * 64}",
-        size=len(content), unpacked=1, files=1,
+        media_type="application/vnd.oci.image.layer.v1.tar+zstd", digest=f"sha256:{digest}",
+        diff_id=f"sha256:{'0' * 64}", size=len(content), unpacked=1, files=1,
     )  # fmt: skip
     store.keep(name, blob, partial)
     used = time.time() - hours * 3600
@@ -47,7 +47,9 @@ def put(store: LayerStore, name: str, *, size: int = 1000, hours: float = 0) -> 
 
 def names(store: LayerStore) -> set[str]:
     """The keys whose layers are there, found without using them."""
-    kept = {key.name: json.loads(key.read_text())["layer"]["digest"] for key in (store.folder / "keys").iterdir()}
+    kept = {
+        key.name: json.loads(key.read_text())["layer"]["digest"] for key in (store.folder / "keys").iterdir()
+    }
     return {name for name, digest in kept.items() if (store.blobs / digest[7:]).exists()}
 
 
@@ -82,7 +84,9 @@ def test_a_key_that_cannot_be_read_is_not_found(store: LayerStore, text: str) ->
     assert store.find("aa") is None
 
 
-@pytest.mark.parametrize("text", ['{"layer": 1e999}', "[" * 100_000, '{"layer": {"digest": "../../etc"}}', "NaN"])
+@pytest.mark.parametrize(
+    "text", ['{"layer": 1e999}', "[" * 100_000, '{"layer": {"digest": "../../etc"}}', "NaN"]
+)
 def test_a_hostile_key_is_not_found(store: LayerStore, text: str) -> None:
     put(store, "aa")
     (store.folder / "keys" / "aa").write_text(text)

@@ -129,8 +129,8 @@ def _opened(wheel: Path) -> Iterator[Wheel]:
         reason = "".join(char if char.isprintable() else " " for char in str(error))[:MAX_REASON]
         raise InvalidWheel(
             f"{wheel.name} is not a valid wheel: {reason.rstrip('.')}.",
-            next_step="Do not build with it. If the lock names this file, report it to the package's publisher and lock "
-            "another version; else the disk may be failing.",
+            next_step="Do not build with it. If the lock names this file, report it to the package's publisher and "
+            "lock another version; else the disk may be failing.",
         ) from None
 
 
@@ -160,7 +160,9 @@ def _read(filename: str, archive: Archive) -> Wheel:
 def _find_info(archive: Archive, name: str, version: Version) -> str:
     """Return the one dist-info folder, which has to name the wheel's distribution."""
     found = sorted({path.split("/")[0] for path in archive.files if _names_distribution(path.split("/")[0])})
-    stem, dash, stated = found[0].removesuffix(".dist-info").partition("-") if len(found) == 1 else ("", "", "")
+    stem, dash, stated = (
+        found[0].removesuffix(".dist-info").partition("-") if len(found) == 1 else ("", "", "")
+    )
     if not dash or canonicalize_name(stem) != name or Version(stated) != version:
         raise ValueError(f"it has to have one folder {name}-{version}.dist-info, and has {found[:3]}")
     return found[0]
@@ -206,7 +208,11 @@ def _read_records(archive: Archive, info: str) -> dict[str, RecordEntry]:
         entry = found.setdefault(name, RecordEntry(name, None, None)) if name in unhashed else found.get(name)
         if entry is None:
             raise ValueError(f"{name!r} is not listed in RECORD")
-        if (entry.hash_ is None and entry.size is None) if name in unhashed else _states(entry, item.file_size):
+        if (
+            (entry.hash_ is None and entry.size is None)
+            if name in unhashed
+            else _states(entry, item.file_size)
+        ):
             continue
         raise ValueError(f"{name!r} has another size, a weak hash or none in RECORD")
     return found

@@ -170,7 +170,7 @@ class Index:
         # Credentials are kept apart: they are sent to this origin only.
         self._auth = get_auth_from_url(url) if "@" in urlsplit(url).netloc else None
         self._url = _without_credentials(url).rstrip("/")
-        self._session = requests.Session()
+        self._session = _Session()
         retry = Retry(
             total=attempts - 1, backoff_factor=0.5, status_forcelist=[500, 502, 503, 504],
             respect_retry_after_header=False,
@@ -263,15 +263,18 @@ class Index:
             own = _origin(url) == _origin(self._url)
             # None lets requests look into ~/.netrc.
             auth = self._auth if own else _send_no_credentials
-            response = self._session.get(
-                url, headers=headers, stream=True, timeout=SECONDS, allow_redirects=False, auth=auth
-            )
+            response = self._session.get(url, headers=headers, stream=True, timeout=SECONDS, auth=auth)
             if response.ok and not response.is_redirect:
                 return response
             response.close()
             response.raise_for_status()
             url = urljoin(url, response.headers["location"])
         raise ValueError(f"it redirects more than {MAX_REDIRECTS} times")
+
+
+class _Session(requests.Session):
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """Follow no redirect and read none: `Index` does."""
 
 
 class _Ranges:
@@ -299,9 +302,7 @@ def _range_size(asked: str, given: str) -> int:
     match = re.fullmatch(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})", given)
     first, last, size = map(int, match.groups()) if match else (0, 0, 0)
     start, _, end = asked.removeprefix("bytes=").rpartition("-")
-    expected = (
-        (int(start), min(int(end), size - 1)) if start else (max(0, size - int(end or 0)), size - 1)
-    )
+    expected = (int(start), min(int(end), size - 1)) if start else (max(0, size - int(end or 0)), size - 1)
     if not 0 <= first <= last < size or (first, last) != expected:
         raise ValueError(f"it answers a request for {asked} with {given[:50]}")
     if last - first >= MAX_RANGE:
