@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from support.hostile_index import (
     BESIDE,
+    BUILD_INFO,
     FILES,
+    HTML,
     INSIDE,
+    JSON,
+    METADATA,
     PAGES,
     WHEEL,
     Attack,
     a_file,
+    archive,
     hostile_index,
     link,
     lists,
     page,
+    ranged,
     redirects,
     sends,
 )  # fmt: skip
@@ -171,3 +180,55 @@ def test_an_error_shows_no_credentials_of_a_page(wheel: Path) -> None:
 def test_both_forms_of_an_honest_page_are_read(wheel: Path, reply: Callable[..., None]) -> None:
     with hostile_index({"/simple/": reply, "/files/": sends(wheel.read_bytes(), "binary")}) as served:
         build(f"{served.url}/simple", wheel)
+
+
+# Whatever else an index sends.
+
+
+def altered(content: bytes, data: st.DataObject) -> bytes:
+    """Return content with a few bytes changed, added or taken out."""
+    changed = bytearray(content)
+    for _ in range(data.draw(st.integers(1, 4))):
+        position = data.draw(st.integers(0, len(changed)))
+        changed[position : position + data.draw(st.integers(0, 8))] = data.draw(st.binary(max_size=8))
+    return bytes(changed)
+
+
+HONEST = {
+    "JSON": (
+        JSON,
+        page([a_file(**{"upload-time": "2024-03-08T23:59:59Z", "core-metadata": True, "size": 7})]),
+    ),
+    "HTML": (HTML, f'<base href="/x/"><a href="{WHEEL}#sha256=0" data-yanked="">{WHEEL}</a>'.encode()),
+}
+
+
+@pytest.fixture
+def served() -> Iterator[HostileIndex]:
+    with hostile_index({}) as index:
+        yield index
+
+
+ALTERED = settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.mark.parametrize("form", HONEST)
+@ALTERED
+@given(data=st.data())
+def test_an_altered_page_is_read_or_refused(form: str, served: HostileIndex, data: st.DataObject) -> None:
+    kind, content = HONEST[form]
+    served.replies["/simple/"] = sends(altered(content, data), kind)
+    with suppress(NetworkError):
+        Index(f"{served.url}/simple", attempts=1).wheels("thing")
+
+
+@ALTERED
+@given(data=st.data())
+def test_an_altered_wheel_is_read_in_ranges_or_refused(served: HostileIndex, data: st.DataObject) -> None:
+    members = {BUILD_INFO: "build_info = {'cuda_version': '12'}", "thing-1.0.dist-info/METADATA": METADATA}
+    served.replies.update({"/simple/": lists(), "/files/": ranged(altered(archive(members), data))})
+    index = Index(f"{served.url}/simple", attempts=1)
+    with suppress(NetworkError):
+        index.facts(index.wheels("thing")[0], build=True)

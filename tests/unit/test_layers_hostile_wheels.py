@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import resource
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from support.hostile_wheels import ATTACKS, NAME, WHEEL, forge
+from support.hostile_wheels import ATTACKS, INFO, NAME, WHEEL, forge
 from tfimg.errors import InvalidWheel
 from tfimg.layers.blob import BlobWriter
 from tfimg.layers.wheel import contents, unpack
@@ -46,3 +49,18 @@ def test_a_hostile_wheel_is_refused_by_name(attack: str, tmp_path: Path) -> None
 def test_the_contents_of_a_hostile_wheel_are_not_listed(attack: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidWheel, match=f"^{NAME} is not a valid wheel: "):
         contents(ATTACKS[attack](tmp_path), ())
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_wheel_with_any_altered_bytes_is_packed_or_refused(data: st.DataObject, tmp_path: Path) -> None:
+    wheel = forge(tmp_path, [(f"{INFO}/entry_points.txt", b"[console_scripts]\nthing = thing:main\n")])
+    content = bytearray(wheel.read_bytes())
+    # The directory is at the end, and has all that readers believe.
+    for _ in range(data.draw(st.integers(1, 4))):
+        position = len(content) - data.draw(st.integers(1, len(content)))
+        length = data.draw(st.integers(0, 4))
+        content[position : position + length] = data.draw(st.binary(max_size=4))
+    wheel.write_bytes(content)
+    with suppress(InvalidWheel):
+        packed(wheel)

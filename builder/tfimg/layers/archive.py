@@ -183,8 +183,8 @@ def _item_problem(item: zipfile.ZipInfo) -> str | None:
     kind = stat.S_IFMT(item.external_attr >> 16)
     if problem := check_path(item.orig_filename.removesuffix("/")):
         return problem
-    if item.filename != item.orig_filename:
-        return "has two names"
+    if item.filename != item.orig_filename or item.header_offset < 0:
+        return "has two names, or lies before the archive"
     if item.flag_bits & UNSAFE_FLAGS:
         return "is encrypted or patched"
     if item.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
