@@ -22,6 +22,7 @@ from support.hostile_index import (
     PAGES,
     WHEEL,
     Attack,
+    HostileIndex,
     a_file,
     archive,
     hostile_index,
@@ -210,7 +211,7 @@ def served() -> Iterator[HostileIndex]:
 
 
 ALTERED = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
