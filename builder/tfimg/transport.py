@@ -1,10 +1,15 @@
-"""How requests leave this machine, and how much of a response is taken: for package indexes and registries."""
+"""HTTP transport for package indexes and registries: proxies, and limits on what a server may send.
+
+The standard library reads any number of `100 Continue` responses and trailers, and every timeout of a socket begins
+anew with each byte. `MeteredResponse` bounds bytes and seconds below it, where the bytes come in.
+"""
 
 from __future__ import annotations
 
-import http.client
 import io
 import time
+from http.client import HTTPResponse
+from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 
 import requests
@@ -13,23 +18,42 @@ from requests.utils import should_bypass_proxies
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-MAX_HEAD = 1 << 20
-"""Bytes of a response before its caller allows more: status line, headers, and the body of an error or redirect.
+MAX_STEP_BYTES = 1 << 20
+"""Bytes of one step: the head of a response with what may come before it, or one `read1`. http.client reads at most
+100 header lines of 64 kB; common servers send less than 16 kB."""
 
-`http.client` reads interim responses (100 Continue) without end, urllib3 the body of a response that it retries."""
+STEP_SECONDS = 300.0
+"""Longest time of one step."""
 
-MAX_LINE = 65_536
-"""Bytes of a line: the limit of `http.client` for headers, which urllib3 does not have for chunks."""
 
-MIN_RATE = 10_000
-"""Bytes per second that a response must have on average: eight downloads share a line of 1 Mbit/s at 15,000."""
+class LimitExceeded(OSError):
+    """A server sends more, or more slowly, than it may. HTTP libraries pass an OSError on as a broken connection.
 
-GRACE_SECONDS = 60
-"""Seconds of waiting before the rate counts."""
+    `seconds` is the limit where the server was too slow, else None.
+    """
+
+    def __init__(self, what: str, *, seconds: float | None = None) -> None:
+        self.seconds = seconds
+        super().__init__(what)
 
 
 class ProxyAdapter(HTTPAdapter):
-    """Goes past the proxy to what `no_proxy` names: requests does so only for proxies of the environment."""
+    """Honours `no_proxy` also for proxies of the session, and limits each step of a response; see `MeteredResponse`."""
+
+    def __init__(self, *, step_seconds: float = STEP_SECONDS, **options: Any) -> None:
+        self._pools = _metered_pools(step_seconds)
+        super().__init__(**options)
+
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
+        """Make the pool of direct connections; as `HTTPAdapter.init_poolmanager`."""
+        super().init_poolmanager(*arguments, **options)
+        self.poolmanager.pool_classes_by_scheme = self._pools
+
+    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
+        """Return the pool of connections through a proxy; as `HTTPAdapter.proxy_manager_for`."""
+        manager = super().proxy_manager_for(proxy, **options)
+        manager.pool_classes_by_scheme = self._pools
+        return manager
 
     def send(
         self,
@@ -46,97 +70,99 @@ class ProxyAdapter(HTTPAdapter):
         return super().send(request, stream, timeout, verify, cert, proxies)
 
 
-class BoundedAdapter(ProxyAdapter):
-    """Takes only so much of each response: `MAX_HEAD` bytes until `allow_body`, and none that is too slow."""
+class DirectSession(requests.Session):
+    """A session that follows no redirect, keeps no cookie and reads no environment.
 
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        """Create the pools of direct connections; as `HTTPAdapter.init_poolmanager`."""
-        super().init_poolmanager(*args, **kwargs)
-        self.poolmanager.pool_classes_by_scheme = _POOLS
+    Even with `allow_redirects=False`, requests reads the whole body of a redirect and parses its Location.
+    """
 
-    def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the pools of a proxy; as `HTTPAdapter.proxy_manager_for`."""
-        manager = super().proxy_manager_for(*args, **kwargs)
-        manager.pool_classes_by_scheme = _POOLS
-        return manager
+    def __init__(self, *, step_seconds: float = STEP_SECONDS) -> None:
+        super().__init__()
+        self.trust_env = False
+        self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
+        for scheme in ("http://", "https://"):
+            self.mount(scheme, ProxyAdapter(step_seconds=step_seconds))
 
-
-def allow_body(response: requests.Response, size: int) -> None:
-    """Let a streamed response of a `BoundedAdapter` have a body of `size` bytes."""
-    meter: _Meter = response.raw._original_response.meter  # type: ignore[union-attr]  # ours: `_Response`
-    # Sizes of chunks come on top of their content.
-    meter.limit = meter.received + size + size // 8 + MAX_LINE
+    def get_redirect_target(self, resp: requests.Response) -> None:  # noqa: ARG002  (the name that requests gives it)
+        """Return None: no response is a redirect to requests."""
+        return
 
 
-def read_body(response: requests.Response, limit: int) -> bytes:
-    """Return the whole body of a streamed response. Raises `ValueError` if it has more than `limit` bytes."""
-    allow_body(response, limit)
-    content = bytearray()
-    with response:
-        for piece in response.iter_content(1 << 16):
-            content += piece
-            if len(content) > limit:
-                raise ValueError(f"its response has more than {limit} bytes")
-    return bytes(content)
+class MeteredResponse(HTTPResponse):
+    """A response of which the head, and each `read1`, take at most `MAX_STEP_BYTES` and `step_seconds`.
+
+    What they contain beside content is not counted by readers: interim responses, headers, sizes of chunks, trailers.
+    """
+
+    step_seconds = STEP_SECONDS
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._meter = _Meter(self.fp.detach(), self.step_seconds)
+        self.fp = io.BufferedReader(self._meter)
+
+    def begin(self) -> None:
+        """Read the head; as `HTTPResponse.begin`."""
+        self._meter.start_step()
+        super().begin()
+        self._meter.end_step()
+
+    def read1(self, n: int = -1) -> bytes:
+        """Read what is there; as `HTTPResponse.read1`."""
+        self._meter.start_step()
+        content = super().read1(n)
+        self._meter.end_step()
+        return content
 
 
 class _Meter(io.RawIOBase):
-    """A socket's file that counts. Raises `HTTPException` beyond `limit` bytes, `TimeoutError` below `MIN_RATE`."""
+    """The bytes of a socket, counted and timed during a step. Raises `LimitExceeded`."""
 
-    def __init__(self, raw: io.RawIOBase) -> None:
+    def __init__(self, raw: io.RawIOBase, step_seconds: float) -> None:
         self._raw = raw
-        self._waited = 0.0
-        self.received = 0
-        self.limit = MAX_HEAD
+        self._seconds = step_seconds
+        self.end_step()
 
-    def readinto(self, buffer: Any, /) -> int | None:
-        start = time.monotonic()
-        count: int = self._raw.readinto(buffer) or 0
-        self._waited += time.monotonic() - start
-        self.received += count
-        if self.received > self.limit:
-            raise http.client.HTTPException(f"the response has more than {self.limit} bytes")
-        if self._waited > GRACE_SECONDS + self.received / MIN_RATE:
-            raise TimeoutError(f"the response has {self.received} bytes after {self._waited:.0f} seconds")
-        return count
+    def start_step(self) -> None:
+        self._left: float = MAX_STEP_BYTES
+        self._deadline = time.monotonic() + self._seconds
+
+    def end_step(self) -> None:
+        self._left = self._deadline = float("inf")
 
     def readable(self) -> bool:
         return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        count: int | None = self._raw.readinto(buffer)
+        self._left -= count or 0
+        if self._left < 0:
+            raise LimitExceeded(f"more than {MAX_STEP_BYTES >> 20} MiB of headers or framing")
+        if time.monotonic() > self._deadline:
+            raise LimitExceeded(f"no answer within {self._seconds:g} s", seconds=self._seconds)
+        return count
 
     def close(self) -> None:
         self._raw.close()
         super().close()
 
 
-class _Reader(io.BufferedReader):
-    def readline(self, size: int | None = -1, /) -> bytes:
-        line = super().readline(MAX_LINE + 1 if size is None or size < 0 else size)
-        if len(line) > MAX_LINE:
-            raise http.client.LineTooLong("line")
-        return line
+def _metered_pools(seconds: float) -> dict[str, type[HTTPConnectionPool]]:
+    """Return classes of connection pools whose responses are metered."""
 
+    class Response(MeteredResponse):
+        step_seconds = seconds
 
-class _Response(http.client.HTTPResponse):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.meter = _Meter(self.fp.detach())
-        self.fp = _Reader(self.meter)
+    class Connection(HTTPConnection):
+        response_class = Response
 
+    class SecureConnection(HTTPSConnection):
+        response_class = Response
 
-class _Connection(HTTPConnection):
-    response_class = _Response
+    class Pool(HTTPConnectionPool):
+        ConnectionCls = Connection
 
+    class SecurePool(HTTPSConnectionPool):
+        ConnectionCls = SecureConnection
 
-class _TlsConnection(HTTPSConnection):
-    response_class = _Response
-
-
-class _Pool(HTTPConnectionPool):
-    ConnectionCls = _Connection
-
-
-class _TlsPool(HTTPSConnectionPool):
-    ConnectionCls = _TlsConnection
-
-
-_POOLS = {"http": _Pool, "https": _TlsPool}
+    return {"http": Pool, "https": SecurePool}

@@ -50,8 +50,8 @@ pytestmark = pytest.mark.timeout(20)
 @pytest.fixture(autouse=True)
 def bounded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Wait for less, and let no attack take more memory than this."""
-    monkeypatch.setattr("tfimg.transport.GRACE_SECONDS", 0.3)
-    monkeypatch.setattr("tfimg.proof.index.SECONDS", 2)
+    monkeypatch.setattr("tfimg.proof.index.GRACE_SECONDS", 0.3)
+    monkeypatch.setattr("tfimg.proof.index.SECONDS", 1)
     monkeypatch.setattr("tfimg.proof.index.MAX_WHEEL", 10_000_000)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 
@@ -127,7 +128,8 @@ def test_a_build_s_own_tag_is_never_another_s() -> None:
 
 def test_what_an_image_is_stands_in_its_configuration() -> None:
     registry = MemoryRegistry()
-    strange = Manifest(media_type=OCI_MANIFEST, content=b'{"config": {"mediaType": "application/x"}}')
+    config = {"mediaType": "application/x", "digest": f"sha256:{'0' * 64}", "size": 2}
+    strange = Manifest(media_type=OCI_MANIFEST, content=json.dumps({"config": config}).encode())
     registry.put("x", strange)
     assert held(registry, "x") == Held(manifest=strange, release=None)
     assert held(registry, "y") is None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 class Edge:
     """The real world. Imports as late as it can: most commands need little of it."""
+
+    def now(self) -> datetime:
+        """Return the time in UTC."""
+        return datetime.now(UTC)
 
     def engine(self, environ: Mapping[str, str], state: Path) -> Engine:
         """The engine to use; see `tfimg.engine.connect`."""
@@ -141,7 +145,9 @@ class Edge:
                 "pip-audit is not installed.",
                 next_step="Install it beside tfimg: pip install 'tfimg[audit]'.",
             )
-        return [sys.executable, "-m", "pip_audit"]
+        from tfimg.process import python_module
+
+        return python_module("pip_audit")
 
     def cosign(self, environ: Mapping[str, str]) -> Run:
         """Starts cosign, the program that speaks to sigstore's services."""

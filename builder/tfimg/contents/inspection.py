@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from tfimg.contents.holdings import Contents, of_bill, of_layers
 from tfimg.contents.images import PlatformImage, RegistryImage, open_image
+from tfimg.documents import InvalidDocument
 from tfimg.errors import TamperedError
-from tfimg.evidence.believe import believe
 from tfimg.evidence.collect import Found, collect
 from tfimg.evidence.keys import VerifyingKey
-from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT
+from tfimg.evidence.signatures import verify_signatures
+from tfimg.evidence.statement import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, read_statement
 from tfimg.matrix.schema import DEVICES
 from tfimg.recipe.labels import IDENTIFIER, PREFIX
 from tfimg.recipe.layout import HOLDS, image_layers
@@ -107,7 +108,7 @@ def inspect_image(
     separator = "@" if reference.startswith("sha256:") else ":"
     return Inspection(
         name=f"{registry.repository}{separator}{reference}", digest=image.digest,
-        created=_moment(first.config.get("created")) if first else None, labels=image.labels,
+        created=first.settings.created_at if first else None, labels=image.labels,
         environment=environment(first) if first else {},
         platforms=tuple(one.platform for one in image.platforms if one.platform),
         layers=named_layers(first) if first else (),
@@ -122,8 +123,8 @@ def named_layers(image: PlatformImage) -> tuple[Layer, ...]:
     names = next((image_layers(known) for known in DEVICES if known == device), ())
     # The working folder is no layer of its own everywhere.
     ours = IDENTIFIER in image.labels and len(image.layers) in (len(names), len(names) - 1)
-    steps = [step for step in image.config.get("history") or () if not step.get("empty_layer")]
-    told = [str(step.get("created_by", "")) for step in steps] if len(steps) == len(image.layers) else []
+    steps = [step.created_by for step in image.settings.history if not step.empty_layer]
+    told = steps if len(steps) == len(image.layers) else []
     return tuple(
         Layer(
             digest=layer.digest, size=layer.size, part=names[number] if ours else None,
@@ -135,8 +136,7 @@ def named_layers(image: PlatformImage) -> tuple[Layer, ...]:
 
 def environment(image: PlatformImage) -> dict[str, str]:
     """The variables that its containers start with."""
-    listed = (image.config.get("config") or {}).get("Env") or ()
-    pairs = (str(entry).partition("=") for entry in listed)
+    pairs = (entry.partition("=") for entry in image.settings.config.env)
     return {name: value for name, _, value in pairs}
 
 
@@ -152,27 +152,28 @@ def _evidence(
 def _told(found: Sequence[Found], keys: Sequence[VerifyingKey], digest: str) -> Iterator[Evidence]:
     for one in found:
         try:
-            document = json.loads(one.envelope.payload)
-            kind, predicate = str(document["predicateType"]), dict(document["predicate"])
-        except (ValueError, KeyError, TypeError):
-            continue  # it is in an envelope, and says nothing of an image
+            document = read_statement(one.envelope.payload)
+        except InvalidDocument:
+            continue  # it is in an envelope, and is not a statement about an image
         signer = None
-        if one.envelope.signed_by(keys):
+        if one.envelope.payload_type == IN_TOTO and one.envelope.signed_by(keys):
             # Raises where it is about another image.
-            (genuine, *_) = believe([one], keys, image=digest, digest=digest)
+            (genuine,) = verify_signatures([one], keys, image=digest, digest=digest)
             signer = genuine.signer
         yield Evidence(
-            kind=kind, where=one.where, claims=tuple(filter(None, one.envelope.signers)), signer=signer,
-            predicate=predicate,
+            kind=document.predicate_type, where=one.where, claims=tuple(filter(None, one.envelope.signers)),
+            signer=signer, predicate=document.predicate,
         )  # fmt: skip
 
 
 def _contents(
     registry: Registry, image: PlatformImage | None, evidence: Sequence[Evidence], *, read_layers: bool
 ) -> Contents:
-    bills = sorted((one for one in evidence if one.kind == CYCLONEDX), key=lambda one: one.signer is None)
-    if bills:
-        return of_bill(bills[0].predicate, bills[0].signer)
+    for bill in sorted(
+        (one for one in evidence if one.kind == CYCLONEDX), key=lambda one: one.signer is None
+    ):
+        with suppress(InvalidDocument):
+            return of_bill(bill.predicate, bill.signer)
     return of_layers(registry, image.layers if image and read_layers else ())
 
 
@@ -190,10 +191,3 @@ def _aliases(registry: Registry, image: RegistryImage) -> tuple[str, ...]:
         for tag in likely
         if tag != image.reference and (found := registry.find(tag)) and found.digest == image.digest
     )
-
-
-def _moment(text: object) -> datetime | None:
-    try:
-        return datetime.fromisoformat(str(text))
-    except ValueError:
-        return None

@@ -33,6 +33,7 @@ from packaging.version import Version
 from tfimg.errors import InvalidWheel
 from tfimg.layers.archive import Archive, check_path, encode_hash, find_collision
 from tfimg.layers.blob import BlobWriter
+from tfimg.printable import escape_unprintable
 from tfimg.recipe.layout import SITE
 
 PREFIX = str(Path(SITE).parents[2])
@@ -125,8 +126,7 @@ def _opened(wheel: Path) -> Iterator[Wheel]:
         zipfile.BadZipFile, IsalError, InvalidRecordEntry, csv.Error, configparser.Error, NotImplementedError,
         ValueError,
     ) as error:  # type: ignore[misc]  # isal's stub  # fmt: skip
-        # A name of the wheel may have control characters; `repr` of a whole message would double its backslashes.
-        reason = "".join(char if char.isprintable() else " " for char in str(error))[:MAX_REASON]
+        reason = escape_unprintable(" ".join(str(error)[:MAX_REASON].split()))
         raise InvalidWheel(
             f"{wheel.name} is not a valid wheel: {reason.rstrip('.')}.",
             next_step="Do not build with it. If the lock names this file, report it to the package's publisher and "

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import io
 import math
 import re
 import struct
+import time
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from email.parser import HeaderParser
@@ -24,13 +25,14 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 from pydantic import Field
 from remotezip import RangeNotSupported, RemoteZip, RemoteZipError
-from requests.utils import get_auth_from_url
+from requests.auth import HTTPBasicAuth
+from requests.utils import get_auth_from_url, get_netrc_auth
 from urllib3.exceptions import HTTPError
-from urllib3.util import Retry
 
 from tfimg.documents import Document, parse_document, validate
 from tfimg.errors import NetworkError
-from tfimg.transport import BoundedAdapter, allow_body, read_body
+from tfimg.printable import escape_unprintable
+from tfimg.transport import DirectSession
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.01"
 """Media types of the simple repository API, JSON first: it tells upload times (PEP 700)."""
@@ -43,6 +45,14 @@ SECONDS = 60
 
 ATTEMPTS = 5
 """For one who asks hundreds of times, an answer that fails once is to be expected."""
+
+PASSING = frozenset({500, 502, 503, 504})
+"""Statuses that are asked again."""
+
+GRACE_SECONDS = 60
+MIN_RATE = 10_000
+"""Seconds of waiting for a body, after which it must have so many bytes per second on average: eight downloads share a
+line of 1 Mbit/s at 15,000."""
 
 MAX_REDIRECTS = 5
 """Redirects of one request. Mirrors and their storage need two."""
@@ -168,15 +178,11 @@ class Index:
         attempts: int = ATTEMPTS,
     ) -> None:
         # Credentials are kept apart: they are sent to this origin only.
-        self._auth = get_auth_from_url(url) if "@" in urlsplit(url).netloc else None
+        found = get_auth_from_url(url) if "@" in urlsplit(url).netloc else get_netrc_auth(url)
+        self._auth = HTTPBasicAuth(*found) if found else None
         self._url = _without_credentials(url).rstrip("/")
-        self._session = _Session()
-        retry = Retry(
-            total=attempts - 1, backoff_factor=0.5, status_forcelist=[500, 502, 503, 504],
-            respect_retry_after_header=False,
-        )  # fmt: skip
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, BoundedAdapter(max_retries=retry))
+        self._attempts = attempts
+        self._session = DirectSession(step_seconds=SECONDS)
         self._session.proxies.update(proxies or {})
         if ca:
             self._session.verify = ca
@@ -205,14 +211,7 @@ class Index:
     def download(self, file: IndexedFile, piece: int) -> Iterator[bytes]:
         """Yield a file's content in pieces of `piece` bytes, and stop where it is larger than it may be."""
         try:
-            with self._get(file.url) as response:
-                allow_body(response, file.size)
-                received = 0
-                for content in response.iter_content(piece):
-                    received += len(content)
-                    if received > file.size:
-                        raise ValueError(f"it has more than the {file.size} bytes that it may have")
-                    yield content
+            yield from _read_pieces(self._get(file.url), piece, file.size)
         except UNREADABLE as error:
             raise _unreadable(f"a file ({file.name})", error) from None
 
@@ -223,12 +222,9 @@ class Index:
         """
         try:
             if wheel.has_metadata and not build:
-                content = read_body(self._get(f"{wheel.url}.metadata"), MAX_METADATA)
+                content = _read_body(self._get(f"{wheel.url}.metadata"), MAX_METADATA)
                 return WheelFacts(requires=_requires(content), build=None)
-            with (
-                ExitStack() as responses,
-                RemoteZip(wheel.url, session=_Ranges(self, responses), timeout=SECONDS) as archive,
-            ):
+            with RemoteZip(wheel.url, session=_Ranges(self)) as archive:
                 return _inside(archive, build=build)
         except RangeNotSupported:
             raise NetworkError(
@@ -260,10 +256,7 @@ class Index:
             scheme = urlsplit(url).scheme
             if scheme not in ("http", "https") or (scheme == "http" and self._url.startswith("https:")):
                 raise ValueError(f"it names {url}, which is not reached by {urlsplit(self._url).scheme}")
-            own = _origin(url) == _origin(self._url)
-            # None lets requests look into ~/.netrc.
-            auth = self._auth if own else _send_no_credentials
-            response = self._session.get(url, headers=headers, stream=True, timeout=SECONDS, auth=auth)
+            response = self._ask(url, headers, self._auth if _origin(url) == _origin(self._url) else None)
             if response.ok and not response.is_redirect:
                 return response
             response.close()
@@ -271,30 +264,69 @@ class Index:
             url = urljoin(url, response.headers["location"])
         raise ValueError(f"it redirects more than {MAX_REDIRECTS} times")
 
-
-class _Session(requests.Session):
-    def get_redirect_target(self, resp: requests.Response) -> None:
-        """Follow no redirect and read none: `Index` does."""
+    def _ask(
+        self, url: str, headers: Mapping[str, str] | None, auth: HTTPBasicAuth | None
+    ) -> requests.Response:
+        """Return a streamed response; ask again where one is missing or says that it may be another the next time."""
+        for attempt in range(1, self._attempts + 1):
+            try:
+                response = self._session.get(url, headers=headers, stream=True, timeout=SECONDS, auth=auth)
+                if response.status_code not in PASSING or attempt == self._attempts:
+                    return response
+                response.close()
+            except (requests.ConnectionError, requests.Timeout):
+                if attempt == self._attempts:
+                    raise
+            time.sleep(2 ** (attempt - 2))
+        raise AssertionError("no attempt was made")
 
 
 class _Ranges:
-    """The session that `RemoteZip` asks for ranges of a wheel: what it gets is the range that it asked for.
+    """The session that `RemoteZip` asks for ranges of a wheel: what it gets is the range that it asked for."""
 
-    `responses` closes them in the end, because an archive does not close the file that it was given.
-    """
-
-    def __init__(self, index: Index, responses: ExitStack) -> None:
+    def __init__(self, index: Index) -> None:
         self._index = index
-        self._responses = responses
 
     def get(self, url: str, *, headers: Mapping[str, str], **_: object) -> requests.Response:
-        """Return a streamed response with part of a file. Raises `ValueError` for another part."""
-        response = self._responses.enter_context(self._index._get(url, headers))
-        if "Content-Range" not in response.headers:
+        """Return a response with part of a file. Raises `ValueError` for another part."""
+        response = self._index._get(url, headers)
+        given = response.headers.get("Content-Range")
+        if given is None:
             response.close()  # a whole file, or a page to log in
             return response
-        allow_body(response, _range_size(headers["Range"], response.headers["Content-Range"]))
+        with response:
+            size = _range_size(headers["Range"], given)
+            content = _read_body(response, size)
+        if len(content) < size:
+            raise ValueError(f"its range ends after {len(content)} of {size} bytes")
+        response.raw = io.BytesIO(content)
         return response
+
+
+def _read_pieces(response: requests.Response, piece: int, limit: int) -> Iterator[bytes]:
+    """Yield the body of a response in pieces of at most `piece` bytes.
+
+    Raises `ValueError` where it has more than `limit` bytes or comes too slowly.
+    """
+    received, waited = 0, 0.0
+    with response:
+        while True:
+            start = time.monotonic()
+            # What is there, and not as much as was asked for: that may be a byte a minute.
+            content = response.raw.read1(piece, decode_content=True)
+            waited += time.monotonic() - start
+            received += len(content)
+            if not content:
+                return
+            if received > limit:
+                raise ValueError(f"it has more than {limit} bytes")
+            if waited > GRACE_SECONDS + received / MIN_RATE:
+                raise ValueError(f"it has sent {received} bytes in {waited:.0f} seconds")
+            yield content
+
+
+def _read_body(response: requests.Response, limit: int) -> bytes:
+    return b"".join(_read_pieces(response, 1 << 16, limit))
 
 
 def _range_size(asked: str, given: str) -> int:
@@ -308,10 +340,6 @@ def _range_size(asked: str, given: str) -> int:
     if last - first >= MAX_RANGE:
         raise ValueError(f"its directory or metadata has more than {MAX_RANGE} bytes")
     return last - first + 1
-
-
-def _send_no_credentials(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    return request
 
 
 def _without_credentials(url: str) -> str:
@@ -336,7 +364,7 @@ def _unreadable(what: str, error: Exception) -> NetworkError:
     reason = getattr(error.args[0], "reason", None) if error.args else None
     told = str(reason).rpartition(": ")[2] if reason else str(error)
     # What an index sends may hold characters that change a terminal.
-    line = "".join(char if char.isprintable() else " " for char in told[:MAX_SHOWN])
+    line = escape_unprintable(" ".join(told[:MAX_SHOWN].split()))
     # The address of an index may hold a password.
     why = re.sub(r"//[^/@\s]*@", "//", line) or type(error).__name__
     return NetworkError(
@@ -367,13 +395,13 @@ def _read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
 def _read_page(response: requests.Response) -> Sequence[_File]:
     kind = response.headers.get("content-type", "").lower()
     if "json" in kind:
-        page = parse_document(_Page, read_body(response, MAX_PAGE), max_bytes=MAX_PAGE)
+        page = parse_document(_Page, _read_body(response, MAX_PAGE), max_bytes=MAX_PAGE)
         _check_version(page.meta.api_version)
         return page.files
     if "html" not in kind:
         response.close()
         raise ValueError(f"its answer is {kind or 'of no type'}")
-    return _read_html(read_body(response, MAX_HTML))
+    return _read_html(_read_body(response, MAX_HTML))
 
 
 def _read_html(content: bytes) -> Sequence[_File]:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from tfimg.errors import TamperedError
+from tfimg.contents.images import (
+    CONFIGS,
+    INDEXES,
+    UNKNOWN,
+    ImageConfig,
+    image_manifest,
+    index_entries,
+    read_config,
+)
+from tfimg.documents import InvalidDocument
 from tfimg.recipe.labels import IDENTIFIER, PREFIX
-from tfimg.registry.protocol import DOCKER_INDEX, OCI_CONFIG, OCI_INDEX, Manifest, Registry
+from tfimg.registry.protocol import Manifest, Registry
 
 TENSORFLOW = f"{PREFIX}tensorflow"
 
-CONFIGS = (OCI_CONFIG, "application/vnd.docker.container.image.v1+json")
-"""Media types of what an image has as its configuration; other artifacts have something else there."""
+MAX_NESTING = 4
+"""Indexes inside of indexes that are followed; ours have one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,38 +62,38 @@ def held(registry: Registry, reference: str) -> Held | None:
 def release_of(registry: Registry, manifest: Manifest) -> Release | None:
     """Which image of tfimg a manifest is; None where it is none. Raises `TamperedError` for a broken one."""
     config = _config(registry, manifest)
-    runtime = config.get("config")
-    labels = (runtime.get("Labels") or {}) if isinstance(runtime, dict) else {}
+    labels = config.config.labels
     identifier, tensorflow = labels.get(IDENTIFIER), labels.get(TENSORFLOW)
     if not identifier or not tensorflow or not _is_version(tensorflow):
         return None
-    return Release(identifier=identifier, tensorflow=tensorflow, created=_moment(config.get("created")))
+    return Release(identifier=identifier, tensorflow=tensorflow, created=config.created_at)
 
 
 def is_image(manifest: Manifest, local: str) -> bool:
     """Whether a manifest is an engine's image: by its own digest, or by the configuration's in the classic store."""
-    return local in (manifest.digest, manifest.document.get("config", {}).get("digest"))
-
-
-def _config(registry: Registry, manifest: Manifest) -> Mapping[str, Any]:
-    """The image's configuration; of the first image in an index, whose labels are the others' too."""
-    document = manifest.document
-    if manifest.media_type in (OCI_INDEX, DOCKER_INDEX):
-        images = [one for one in document.get("manifests", ()) if "unknown" not in str(one.get("platform"))]
-        first = registry.find(images[0]["digest"]) if images else None
-        return _config(registry, first) if first else {}
-    described = document.get("config", {})
-    if described.get("mediaType") not in CONFIGS:
-        return {}
-    content = b"".join(registry.blob(described["digest"]))
     try:
-        config = json.loads(content)
-    except ValueError:
-        raise TamperedError(
-            f"The configuration of {registry.repository}@{manifest.digest} is no JSON.",
-            next_step="Do not use it.",
-        ) from None
-    return config if isinstance(config, dict) else {}
+        config = manifest.image.config
+    except InvalidDocument:
+        config = None
+    return local in (manifest.digest, config.digest if config else None)
+
+
+def _config(registry: Registry, manifest: Manifest) -> ImageConfig:
+    """Return the image's configuration; of the first image in an index, whose labels are the others' too."""
+    for _ in range(MAX_NESTING):
+        if manifest.media_type not in INDEXES:
+            described = image_manifest(registry, manifest).config
+            is_image = described is not None and described.media_type in CONFIGS
+            return read_config(registry, described) if described and is_image else ImageConfig()
+        entries = index_entries(registry, manifest)
+        first = next(
+            (one for one in entries if UNKNOWN not in (one.platform.os, one.platform.architecture)), None
+        )
+        found = registry.find(first.digest) if first else None
+        if found is None:
+            break
+        manifest = found
+    return ImageConfig()
 
 
 def _is_version(text: str) -> bool:
@@ -96,11 +102,3 @@ def _is_version(text: str) -> bool:
     except InvalidVersion:
         return False
     return True
-
-
-def _moment(text: object) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -41,6 +41,10 @@ def add_offline(commands: Any) -> None:
         "--fingerprint", action="append", default=[], metavar="SHA256:…",
         help="take the key of this fingerprint from the file; the publisher told you the fingerprint in another way",
     )  # fmt: skip
+    load.add_argument(
+        "--as", dest="name", metavar="NAME:TAG", type=image_name,
+        help="name in the engine (default: the file's, if its repository is the one that the key signed)",
+    )  # fmt: skip
     _require(load)
 
 
