@@ -12,10 +12,9 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date
 from email.parser import HeaderParser
-from html.parser import HTMLParser
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import requests
@@ -23,15 +22,15 @@ from packaging.requirements import Requirement
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
-from pydantic import Field
 from remotezip import RangeNotSupported, RemoteZip, RemoteZipError
 from requests.auth import HTTPBasicAuth
 from requests.utils import get_auth_from_url, get_netrc_auth
 from urllib3.exceptions import HTTPError
 
-from tfimg.documents import Document, parse_document, validate
+from tfimg.documents import validate
 from tfimg.errors import NetworkError
 from tfimg.printable import escape_unprintable
+from tfimg.proof.page import MAX_HTML, MAX_PAGE, MAX_WHEEL, File, read_html, read_json
 from tfimg.transport import DirectSession
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.01"
@@ -57,15 +56,6 @@ line of 1 Mbit/s at 15,000."""
 MAX_REDIRECTS = 5
 """Redirects of one request. Mirrors and their storage need two."""
 
-MAX_PAGE = 32 << 20
-"""Bytes of a page in JSON. Those of NumPy and grpcio, the largest that locks ask for, have 5 MB."""
-
-MAX_HTML = 8 << 20
-"""Bytes of a page in HTML, which Python's parser reads at 1 MB/s."""
-
-MAX_WHEEL = 4 << 30
-"""Bytes of a wheel whose size the index does not state. The largest in locks, of cuDNN, has 0.8 GB."""
-
 MAX_METADATA = 4 << 20
 """Bytes of METADATA. That of TensorFlow 2.21.0 has 9 kB, that of the longest README in locks 61 kB."""
 
@@ -88,32 +78,6 @@ UNREADABLE = (
 """What requests, its transport, pages and archives raise when a response is not what it should be."""
 
 _FILENAME = re.compile(r"[A-Za-z0-9._+!-]{1,250}\.whl")
-
-
-class _File(Document):
-    """A file of a project's page (PEP 691 and 700)."""
-
-    filename: str
-    url: str
-    hashes: dict[str, str] = Field(default_factory=dict)
-    size: Annotated[int, Field(ge=0, le=MAX_WHEEL)] | None = None
-    upload_time: datetime | None = Field(default=None, alias="upload-time")
-    yanked: bool | str = False
-    core_metadata: bool | dict[str, str] | None = Field(default=None, alias="core-metadata")
-
-    @property
-    def is_yanked(self) -> bool:
-        """Whether the file was withdrawn; a reason may be empty."""
-        return self.yanked is not False
-
-
-class _Meta(Document):
-    api_version: str = Field(alias="api-version")
-
-
-class _Page(Document):
-    meta: _Meta
-    files: list[_File]
 
 
 _BuildInfo = dict[str, str | bool | int | list[str]]
@@ -178,6 +142,10 @@ class Index:
         attempts: int = ATTEMPTS,
     ) -> None:
         # Credentials are kept apart: they are sent to this origin only.
+        try:
+            _origin(url)
+        except ValueError as error:
+            raise _unreadable("anything: its address is not valid", error) from None
         found = get_auth_from_url(url) if "@" in urlsplit(url).netloc else get_netrc_auth(url)
         self._auth = HTTPBasicAuth(*found) if found else None
         self._url = _without_credentials(url).rstrip("/")
@@ -234,7 +202,7 @@ class Index:
         except UNREADABLE as error:
             raise _unreadable(f"the metadata of {wheel.filename}", error) from None
 
-    def _listed(self, project: str) -> Sequence[tuple[_File, IndexedWheel]]:
+    def _listed(self, project: str) -> Sequence[tuple[File, IndexedWheel]]:
         """Return the wheels on the page of a project."""
         try:
             response = self._get(f"{self._url}/{canonicalize_name(project)}/", headers={"Accept": ACCEPT})
@@ -392,89 +360,17 @@ def _read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
     return content
 
 
-def _read_page(response: requests.Response) -> Sequence[_File]:
+def _read_page(response: requests.Response) -> Sequence[File]:
     kind = response.headers.get("content-type", "").lower()
     if "json" in kind:
-        page = parse_document(_Page, _read_body(response, MAX_PAGE), max_bytes=MAX_PAGE)
-        _check_version(page.meta.api_version)
-        return page.files
+        return read_json(_read_body(response, MAX_PAGE))
     if "html" not in kind:
         response.close()
         raise ValueError(f"its answer is {kind or 'of no type'}")
-    return _read_html(_read_body(response, MAX_HTML))
+    return read_html(_read_body(response, MAX_HTML))
 
 
-def _read_html(content: bytes) -> Sequence[_File]:
-    """Return the files of a page in HTML (PEP 503)."""
-    parser = _Links()
-    try:
-        # Without `close`, which takes the square of what a hostile page leaves open in time.
-        parser.feed(content.decode("utf-8", "replace"))
-    except AssertionError as error:  # of Python's parser, for `<![`
-        raise ValueError(f"its page is not HTML: {error}") from None
-    _check_version(parser.version or "1.0")
-    return [_file_of_link(text, attributes, parser.base) for text, attributes in parser.links]
-
-
-def _check_version(version: str) -> None:
-    if not re.fullmatch(r"1\.\d+", version):
-        raise ValueError(f"its pages have version {version}, and only 1.x is known")
-
-
-def _file_of_link(text: str, attributes: Mapping[str, str], base: str) -> _File:
-    href, _, fragment = attributes["href"].partition("#")
-    algorithm, _, digest = fragment.partition("=")
-    return validate(
-        _File,
-        {
-            "filename": text.strip(),
-            "url": urljoin(base, href),
-            "hashes": {algorithm: digest} if digest else {},
-            # Upload times are no part of the HTML form, but some indexes give them there as well.
-            "upload-time": attributes.get("data-upload-time") or None,
-            "yanked": attributes.get("data-yanked", False),
-            "core-metadata": attributes.get("data-core-metadata", "false").lower() != "false",
-        },
-    )
-
-
-class _Links(HTMLParser):
-    """Collects links as text and attributes, the address that they are relative to, and the page's version.
-
-    In linear time: pypi-simple and Beautiful Soup take the square of nested elements.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.base = self.version = ""
-        self.links: list[tuple[str, dict[str, str]]] = []
-        self._open: tuple[list[str], dict[str, str]] | None = None
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """See `HTMLParser`."""
-        attributes = {name: value or "" for name, value in attrs}
-        if tag == "a":
-            self._open = ([], attributes)
-        elif tag == "base":
-            self.base = self.base or attributes.get("href", "")
-        elif tag == "meta" and attributes.get("name") == "pypi:repository-version":
-            self.version = attributes.get("content", "")
-
-    def handle_data(self, data: str) -> None:
-        """See `HTMLParser`."""
-        if self._open:
-            self._open[0].append(data)
-
-    def handle_endtag(self, tag: str) -> None:
-        """See `HTMLParser`."""
-        if tag == "a" and self._open:
-            text, attributes = self._open
-            self._open = None
-            if "href" in attributes:
-                self.links.append(("".join(text), attributes))
-
-
-def _wheels(files: Sequence[_File], project: str, page: str) -> Iterator[tuple[_File, IndexedWheel]]:
+def _wheels(files: Sequence[File], project: str, page: str) -> Iterator[tuple[File, IndexedWheel]]:
     """Yield the wheels of a project among the files of its page; `page` is the page's address."""
     for file in files:
         wheel = _wheel(file, page)
@@ -482,7 +378,7 @@ def _wheels(files: Sequence[_File], project: str, page: str) -> Iterator[tuple[_
             yield file, wheel
 
 
-def _wheel(file: _File, page: str) -> IndexedWheel | None:
+def _wheel(file: File, page: str) -> IndexedWheel | None:
     # What is neither is no wheel, or one that would take long to understand.
     if (
         not _FILENAME.fullmatch(file.filename)
