@@ -271,6 +271,12 @@ class NotReproducible(TfimgError):
     exit_code = 32
 
 
+class InvalidWheel(TfimgError):
+    """A wheel is malformed, or its files are not what its RECORD says."""
+
+    exit_code = 33
+
+
 class NoAccelerator(TfimgError):
     """The machine has no GPU or TPU that the image needs, or no driver for it."""
 

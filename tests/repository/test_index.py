@@ -236,6 +236,15 @@ def test_an_index_out_of_reach_is_told_without_its_password() -> None:
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "url", ["http://[::1/simple", "https://hans:hunter2@127.0.0.1:port/simple", "ftp://x/simple"]
+)
+def test_an_address_that_is_not_valid_is_told_without_its_password(url: str) -> None:
+    with pytest.raises(NetworkError, match=r"^The package index did not tell ") as caught:
+        Index(url, attempts=1).wheels("tensorflow")
+    assert "hunter2" not in str(caught.value)
+
+
 def test_a_refusal_is_told_without_the_password(served: PackageIndex) -> None:
     served.answers["/simple/tensorflow/"] = (401, HTML, b"")
     index = Index(served.url.replace("//", "//someone:hunter2@") + "/simple", attempts=1)

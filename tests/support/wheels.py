@@ -14,9 +14,12 @@ from support.package_index import File, package_index
 
 def write_wheel(
     folder: Path, name: str, files: Mapping[str, bytes], tag: str = "py3", scripts: str = "",
-    kind: int = zipfile.ZIP_DEFLATED,
+    kind: int = zipfile.ZIP_DEFLATED, recorded: Mapping[str, bytes] | None = None,
 ) -> Path:  # fmt: skip
-    """Write version 1.0 of a wheel with these files and a RECORD; `scripts` is its entry_points.txt."""
+    """Write version 1.0 of a wheel with these files and a RECORD; `scripts` is its entry_points.txt.
+
+    RECORD states the content in `recorded` for a path in it, whatever the file has.
+    """
     info = f"{name}-1.0.dist-info"
     root = "true" if tag == "py3" else "false"
     everything = {
@@ -25,7 +28,8 @@ def write_wheel(
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: {root}\nTag: {tag}-none-any\n".encode(),
         **({f"{info}/entry_points.txt": scripts.encode()} if scripts else {}),
     }
-    lines = [f"{path},sha256={record_hash(data)},{len(data)}" for path, data in everything.items()]
+    stated = {**everything, **(recorded or {})}
+    lines = [f"{path},sha256={record_hash(data)},{len(data)}" for path, data in stated.items()]
     everything[f"{info}/RECORD"] = "\n".join([*lines, f"{info}/RECORD,,"]).encode()
     file = folder / f"{name}-1.0-{tag}-none-any.whl"
     with zipfile.ZipFile(file, "w", kind) as archive:

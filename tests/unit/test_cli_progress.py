@@ -15,7 +15,7 @@ from support.environment import TestEnvironment
 from support.reports import ENDS, RED, result
 from tfimg.cli import show
 from tfimg.cli.context import Context
-from tfimg.cli.live import Running
+from tfimg.cli.live import Running, step_row
 from tfimg.cli.progress import follow
 from tfimg.cli.results import result_table
 from tfimg.cli.show import plain_table, print_table
@@ -97,6 +97,18 @@ def context(*, as_json: bool) -> Context:
 
 def named(check: str) -> CheckResult:
     return next(result for result in RED.results if result.check == check)
+
+
+def test_a_damaged_layer_is_shown_on_a_terminal_and_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    event = StageEvent(step="layer cudnn", state="damaged", seconds=0.0)
+    assert not dull(event)
+    with follow(context(as_json=False)) as progress:
+        progress.build(event)
+    console = terminal(80)
+    console.print(step_row(event))
+    for text in (capsys.readouterr().err, shown(console)):
+        assert "damaged" in text
+        assert "layer cudnn" in text
 
 
 def test_elsewhere_than_on_a_terminal_it_is_a_line_when_something_ends(

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from support.wheels import lock_line, sha256, write_wheel
-from tfimg.errors import HashMismatchError, LockError
+from tfimg.errors import InvalidWheel, LockError
 from tfimg.layers.make import Source, make
 from tfimg.layers.pack import key, layers_of
 from tfimg.layers.store import STALE_SECONDS, LayerStore
@@ -169,14 +170,90 @@ def test_a_failed_build_leaves_its_downloads_to_the_next(wheel: Path, folder: Pa
     assert left(folder) == []
 
 
-def test_a_damaged_shared_wheel_is_not_found_by_the_next_build(wheel: Path, folder: Path) -> None:
+def spoil_empty(content: bytes) -> bytes:
     """As after a power failure: the name is there, and the content is not."""
+    return b""
+
+
+def spoil_bit(content: bytes) -> bytes:
+    return content[:60] + bytes([content[60] ^ 1]) + content[61:]
+
+
+@pytest.mark.parametrize("spoil", [spoil_empty, spoil_bit])
+def test_a_damaged_shared_wheel_is_fetched_again_and_reported(
+    wheel: Path, folder: Path, spoil: Callable[[bytes], bytes]
+) -> None:
     (folder / "wheels").mkdir(parents=True)
-    (folder / "wheels" / f"{sha256(wheel)}-{wheel.name}").write_bytes(b"")
-    with pytest.raises(HashMismatchError, match="Build again: it will be fetched anew"):
-        build(folder, wheel)
-    assert build(folder, wheel)
+    (folder / "wheels" / f"{sha256(wheel)}-{wheel.name}").write_bytes(spoil(wheel.read_bytes()))
+    events = list[tuple[str, str]]()
+    digests = build(folder, wheel, on_event=lambda layer, state, _: events.append((layer, state)))
+    assert digests == build(folder.with_name("other"), wheel)
+    assert events == [("packages", "damaged"), ("packages", "started"), ("packages", "done")]
     assert left(folder) == []
+
+
+@pytest.mark.parametrize("spoil", [spoil_empty, spoil_bit])
+def test_a_damaged_layer_is_made_again_and_reported(
+    wheel: Path, folder: Path, spoil: Callable[[bytes], bytes]
+) -> None:
+    (digest,) = build(folder, wheel)
+    file = LayerStore(folder=folder).blobs / digest.removeprefix("sha256:")
+    content = file.read_bytes()
+    file.write_bytes(spoil(content))
+    events = list[tuple[str, str]]()
+    assert build(folder, wheel, on_event=lambda layer, state, _: events.append((layer, state))) == [digest]
+    assert file.read_bytes() == content
+    assert events == [("packages", "damaged"), ("packages", "started"), ("packages", "done")]
+
+
+def test_a_damaged_layer_of_another_python_is_not_taken(folder: Path, tmp_path: Path) -> None:
+    """The layer is found by the hashes of its files, under a key of its own."""
+    made = []
+    for tag in ("cp39", "cp311"):
+        library = {"tensorflow/libtensorflow_cc.so.2": b"library" * 1000, "tensorflow/own.py": tag.encode()}
+        wheel = write_wheel(tmp_path, "tensorflow", library, tag=tag)
+        events = list[tuple[str, str]]()
+        made.append(
+            make(
+                {"tensorflow": lock_line(wheel)}, LayerStore(folder=folder), compression="fast",
+                source=Source(indexes=[], supplied=[wheel]),
+                on_event=lambda layer, state, _, events=events: events.append((layer, state)),
+            )[0].blob
+        )  # fmt: skip
+        file = LayerStore(folder=folder).blobs / made[-1].digest.removeprefix("sha256:")
+        content, whole = file.read_bytes(), spoil_bit(file.read_bytes())
+        assert content != whole
+        file.write_bytes(whole)
+    assert made[0] == made[1]
+    assert ("tensorflow", "damaged") in events
+
+
+def test_a_wheel_that_lies_in_its_record_poisons_no_layer_of_another_python(
+    folder: Path, tmp_path: Path
+) -> None:
+    """The library's layer is shared by the hash that RECORD states: the first wheel states that of the second."""
+    path = "tensorflow/libtensorflow_cc.so.2"
+    genuine, evil = b"genuine" * 100, b"evil!!!" * 100
+    wheels = {}
+    for tag, content in (("cp39", evil), ("cp311", genuine)):
+        wheels[tag] = write_wheel(tmp_path, "tensorflow", {path: content}, tag=tag, recorded={path: genuine})
+
+    def attempt(tag: str) -> LayerStore:
+        store = LayerStore(folder=folder)
+        make(
+            {"tensorflow": lock_line(wheels[tag])}, store, compression="fast", on_event=lambda *_: None,
+            source=Source(indexes=[], supplied=[wheels[tag]]),
+        )  # fmt: skip
+        return store
+
+    with pytest.raises(InvalidWheel, match="does not have the hash that RECORD states"):
+        attempt("cp39")
+    assert list((folder / "blobs" / "sha256").iterdir()) == []
+    layers = [file.read_bytes() for file in attempt("cp311").blobs.iterdir()]
+    assert len(layers) == 2
+    unpacked = [zstandard.ZstdDecompressor().decompressobj().decompress(layer) for layer in layers]
+    assert [content in layer for content in (evil, genuine) for layer in unpacked].count(True) == 1
+    assert any(genuine in layer for layer in unpacked)
 
 
 def test_layers_that_are_evicted_while_wheels_are_fetched_are_made_of_all_wheels(

@@ -7,6 +7,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
@@ -35,8 +36,8 @@ def put(store: LayerStore, name: str, *, size: int = 1000, hours: float = 0) -> 
     partial = store.folder / f"layer-{name}"
     partial.write_bytes(content)
     blob = Blob(
-        media_type="application/vnd.oci.image.layer.v1.tar+zstd", digest=f"sha256:{digest}", diff_id="sha256:0",
-        size=len(content), unpacked=1, files=1,
+        media_type="application/vnd.oci.image.layer.v1.tar+zstd", digest=f"sha256:{digest}",
+        diff_id=f"sha256:{'0' * 64}", size=len(content), unpacked=1, files=1,
     )  # fmt: skip
     store.keep(name, blob, partial)
     used = time.time() - hours * 3600
@@ -46,7 +47,9 @@ def put(store: LayerStore, name: str, *, size: int = 1000, hours: float = 0) -> 
 
 def names(store: LayerStore) -> set[str]:
     """The keys whose layers are there, found without using them."""
-    kept = {key.name: json.loads(key.read_text())["digest"] for key in (store.folder / "keys").iterdir()}
+    kept = {
+        key.name: json.loads(key.read_text())["layer"]["digest"] for key in (store.folder / "keys").iterdir()
+    }
     return {name for name, digest in kept.items() if (store.blobs / digest[7:]).exists()}
 
 
@@ -79,6 +82,70 @@ def test_a_key_that_cannot_be_read_is_not_found(store: LayerStore, text: str) ->
     put(store, "aa")
     (store.folder / "keys" / "aa").write_bytes(text.encode(errors="surrogatepass"))
     assert store.find("aa") is None
+
+
+@pytest.mark.parametrize(
+    "text", ['{"layer": 1e999}', "[" * 100_000, '{"layer": {"digest": "../../etc"}}', "NaN"]
+)
+def test_a_hostile_key_is_not_found(store: LayerStore, text: str) -> None:
+    put(store, "aa")
+    (store.folder / "keys" / "aa").write_text(text)
+    assert store.find("aa") is None
+
+
+def test_a_key_with_any_flipped_bit_is_not_found(store: LayerStore) -> None:
+    """`"files": 8` is one bit away from `"files": 0`, a layer that is left out."""
+    blob = put(store, "aa")
+    file = store.folder / "keys" / "aa"
+    content = file.read_bytes()
+    for position in range(len(content)):
+        for bit in range(8):
+            flipped = bytearray(content)
+            flipped[position] ^= 1 << bit
+            file.write_bytes(flipped)
+            assert store.find("aa") in (None, blob)
+
+
+def test_a_key_that_was_made_for_another_layer_is_not_found(store: LayerStore) -> None:
+    put(store, "aa")
+    (store.folder / "keys" / "bb").write_bytes((store.folder / "keys" / "aa").read_bytes())
+    assert store.find("bb") is None
+
+
+def spoil_empty(content: bytes) -> bytes:
+    return b""
+
+
+def spoil_bit(content: bytes) -> bytes:
+    return content[:500] + bytes([content[500] ^ 1]) + content[501:]
+
+
+def spoil_end(content: bytes) -> bytes:
+    return content + b"!"
+
+
+@pytest.mark.parametrize("spoil", [spoil_empty, spoil_bit, spoil_end])
+def test_a_damaged_layer_is_noticed_in_the_next_run_and_removed(
+    store: LayerStore, spoil: Callable[[bytes], bytes]
+) -> None:
+    blob = put(store, "aa")
+    file = store.blobs / blob.digest[7:]
+    following = LayerStore(folder=store.folder)
+    assert following.verify(blob, go)
+    file.write_bytes(spoil(file.read_bytes()))
+    assert following.verify(blob, go), "a run reads a layer once"
+    assert not LayerStore(folder=store.folder).verify(blob, go)
+    assert not file.exists()
+
+
+def test_a_layer_that_another_build_has_evicted_is_not_there(store: LayerStore) -> None:
+    blob = put(store, "aa")
+    (store.blobs / blob.digest[7:]).unlink()
+    assert not LayerStore(folder=store.folder).verify(blob, go)
+
+
+def go() -> None:
+    pass
 
 
 def test_pruning_without_a_limit_keeps_twenty_gigabytes(store: LayerStore) -> None:

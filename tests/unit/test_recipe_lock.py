@@ -205,6 +205,19 @@ def test_a_line_that_lock_did_not_write_is_an_error(line: str) -> None:
     assert str(caught.value) == f"A lock has the line {line!r}. Write it anew with `tfimg lock`."
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a" * 2_000_000, "more than 1048576 characters"),
+        (f"a==1.{'0' * 400} --hash=sha256:{HASH}", "the line 'a==1"),
+    ],
+)
+def test_a_lock_that_is_too_long_is_refused(text: str, why: str) -> None:
+    with pytest.raises(LockError, match=f"^A lock has {why}") as caught:
+        read_packages({"packages": text})
+    assert len(str(caught.value)) < 400
+
+
 def test_a_digest_stands_for_the_whole_lock_and_not_for_its_order() -> None:
     layers = {"tensorflow": "a\n", "packages": "b\n"}
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", digest(layers))

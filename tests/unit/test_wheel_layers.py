@@ -21,14 +21,16 @@ import pytest
 import zstandard
 
 from support.cases import cases
+from support.hostile_wheels import ATTACKS, forge
 from support.wheels import lock_line, record_hash, write_wheel
 from tfimg.cancellation import Cancellation
 from tfimg.cli.parser.images import COMPRESSIONS
-from tfimg.errors import HashMismatchError, Interrupted
+from tfimg.errors import Interrupted, InvalidWheel
+from tfimg.layers.archive import PIECE
 from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.make import MadeLayer, Source, make, stages
 from tfimg.layers.store import LayerStore
-from tfimg.layers.wheel import PIECE, unpack
+from tfimg.layers.wheel import unpack
 from tfimg.recipe.layout import SITE, ZSTD_LEVELS, Compression, parts, wheel_layers
 
 Wheel = Callable[..., Path]
@@ -207,23 +209,25 @@ def test_only_paths_in_site_packages_match_what_is_shared(wheel: Wheel) -> None:
 
 
 @cases("wheel_layers", "a_file_that_anybody_may_execute_is_executable")
-def test_a_file_that_anybody_may_execute_is_executable(wheel: Wheel, mode: int, executable: bool) -> None:
-    made = wheel("thing", {})
-    with zipfile.ZipFile(made, "a") as archive:
-        item = zipfile.ZipInfo("thing/run")
-        item.external_attr = mode << 16
-        archive.writestr(item, b"#!/bin/sh\n")
-    _, rest = packed(made)
+def test_a_file_that_anybody_may_execute_is_executable(tmp_path: Path, mode: int, executable: bool) -> None:
+    item = zipfile.ZipInfo("thing/run")
+    item.external_attr = mode << 16
+    _, rest = packed(forge(tmp_path, [(item, b"#!/bin/sh\n")]))
     assert rest.getmember(f"{SITE}/thing/run".lstrip("/")).mode == (0o755 if executable else 0o644)
 
 
-def test_a_wheel_s_local_headers_may_have_long_extra_fields(wheel: Wheel) -> None:
-    made = wheel("thing", {})
-    with zipfile.ZipFile(made, "a", zipfile.ZIP_DEFLATED) as archive:
-        item = zipfile.ZipInfo("thing/data")
-        item.extra = b"\xfe\xca" + (600).to_bytes(2, "little") + bytes(600)
-        archive.writestr(item, b"read me")
-    _, rest = packed(made)
+def test_a_wheel_s_local_headers_may_have_long_extra_fields(tmp_path: Path) -> None:
+    item = zipfile.ZipInfo("thing/data")
+    item.extra = b"\xfe\xca" + (600).to_bytes(2, "little") + bytes(600)
+    _, rest = packed(forge(tmp_path, [(item, b"read me")]))
+    assert content(rest)[f"{SITE}/thing/data"] == b"read me"
+
+
+def test_folders_and_files_without_a_type_are_as_wheels_have_them(tmp_path: Path) -> None:
+    """auditwheel writes entries for folders, and pip's own wheel has modes without a file type."""
+    item = zipfile.ZipInfo("thing/data")
+    item.external_attr = 0o664 << 16
+    _, rest = packed(forge(tmp_path, [("thing/", b""), ("thing-1.0.data/", b""), (item, b"read me")]))
     assert content(rest)[f"{SITE}/thing/data"] == b"read me"
 
 
@@ -249,13 +253,16 @@ def test_a_file_of_a_wheel_is_inflated_in_bounded_pieces(wheel: Wheel, tmp_path:
     "spoil", [lambda data: data[:-200], lambda data: data.replace(b"library", b"librarY")]
 )
 def test_a_damaged_wheel_is_refused(wheel: Wheel, spoil: Callable[[bytes], bytes]) -> None:
-    made = wheel("tensorflow", {})
-    with zipfile.ZipFile(made, "a", zipfile.ZIP_STORED) as archive:
-        archive.writestr(LIBRARY, b"library" * 100)
+    made = wheel("tensorflow", {LIBRARY: b"library" * 100}, kind=zipfile.ZIP_STORED)
     made.write_bytes(spoil(made.read_bytes()))
-    with pytest.raises(HashMismatchError, match="cannot be unpacked"):
+    with pytest.raises(InvalidWheel, match=f"^{made.name} is not a valid wheel: "):
         packed(made)
-    assert not made.exists()
+
+
+def test_a_file_whose_hash_is_not_that_of_record_is_refused(tmp_path: Path) -> None:
+    """Size and checksum of the archive agree: RECORD alone knows."""
+    with pytest.raises(InvalidWheel, match=r"'thing/__init__.py' does not have the hash that RECORD states"):
+        packed(ATTACKS["other hash"](tmp_path))
 
 
 # The whole way, with wheels that were supplied: no index is asked.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tfimg.evidence.keyless import Run
     from tfimg.host.survey import Host
     from tfimg.layers.make import Told
+    from tfimg.layers.store import LayerStore
     from tfimg.leaks.rules import Rule
     from tfimg.proof.index import Index
     from tfimg.recipe.layout import Compression
@@ -85,9 +86,8 @@ class Edge:
     ) -> dict[str, str]:  # fmt: skip
         """Stages of a Dockerfile, made of wheels and kept in `folder`; see `tfimg.layers.make`."""
         from tfimg.layers.make import Source, make, stages
-        from tfimg.layers.store import LayerStore
 
-        store = LayerStore(folder=folder)
+        store = _layer_store(folder)
         source = Source(indexes=self._indexes(network), supplied=supplied)
         made = make(lock, store, source=source, compression=compression, fresh=fresh, on_event=on_event)
         return stages(made, store)
@@ -160,6 +160,14 @@ class Edge:
         from uv import find_uv_bin
 
         return find_uv_bin()
+
+
+@cache
+def _layer_store(folder: Path) -> LayerStore:
+    """The store of this run, which reads each layer once."""
+    from tfimg.layers.store import LayerStore
+
+    return LayerStore(folder=folder)
 
 
 def _proxies(network: HostNetwork) -> dict[str, str]:

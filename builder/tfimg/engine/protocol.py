@@ -87,7 +87,8 @@ class BuildOrder:
     contexts: Mapping[str, str] = field(default_factory=dict)
 
 
-StageState = Literal["started", "done", "cached", "failed"]
+StageState = Literal["started", "done", "cached", "damaged", "failed"]
+"""`damaged`: a cached file was not what had been written, and is made again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import zstandard
 from isal import isal_zlib
 
+from tfimg.documents import Digest
 from tfimg.recipe.layout import ZSTD_LEVELS, Compression
 from tfimg.recipe.render import EPOCH
 
@@ -34,8 +35,8 @@ class Blob:
     """A compressed layer. `digest` is of its bytes, `diff_id` of the tar inside; `size` and `unpacked` are bytes."""
 
     media_type: str
-    digest: str
-    diff_id: str
+    digest: Digest
+    diff_id: Digest
     size: int
     unpacked: int
     files: int
@@ -75,9 +76,11 @@ class BlobWriter:
         for piece in pieces:
             self._go_on()
             written += len(piece)
+            if written > size:
+                break
             self._write(piece)
         if written != size:
-            raise ValueError(f"{path} has {written} bytes, not {size}")
+            raise ValueError(f"{path!r} has {written} bytes, not {size}")
         self._write(bytes(-size % tarfile.BLOCKSIZE))
         self._files += 1
 

@@ -26,12 +26,14 @@ def fetch(
     indexes: Sequence[Index],
     supplied: Sequence[Path],
     go_on: Callable[[], None],
+    on_damaged: Callable[[], None] = lambda: None,
 ) -> Path:
     """Return the package's wheel in `folder`, which belongs to one build; download it unless `downloads` has it.
 
     `downloads` shares wheels between builds. A build uses a hard link of its own, so that a shared wheel may be
     removed at any time. The caller holds the package's lock, so that two builds do not download the same wheel.
-    `go_on` is called for each piece, and raises where the wheel is not wanted any more.
+    `go_on` is called for each piece, and raises where the wheel is not wanted any more. `on_damaged` is called when a
+    shared wheel is not the locked one; it is removed and downloaded again.
     Raises `HashMismatchError` for a wheel that is not the locked one, `LockError` when no index has it and
     `NetworkError` when an index cannot be reached.
     """
@@ -39,6 +41,10 @@ def fetch(
     prefix = f"{package.sha256}-"
     for shared in _shared(package, downloads):
         with suppress(FileNotFoundError):  # another build has removed it since it was listed
+            if _sha256(shared, go_on) != package.sha256:
+                shared.unlink()
+                on_damaged()
+                continue
             # Before the link appears, which has the same time: `LayerStore.prune` removes old files.
             os.utime(shared)
             wheel = folder / shared.name.removeprefix(prefix)
@@ -74,21 +80,21 @@ def _download(
 ) -> str:
     """Write the wheel's content and return its file name."""
     for wheel in supplied:
-        if _sha256(wheel) == package.sha256:
+        if _sha256(wheel, go_on) == package.sha256:
             shutil.copy(wheel, target)
             return wheel.name
     others = []
     for index in indexes:
-        for name, url in index.locate(package.name, package.version, package.sha256):
+        for file in index.locate(package.name, package.version, package.sha256):
             digest = hashlib.sha256()
             with target.open("wb") as sink:
-                for piece in index.download(url, PIECE):
+                for piece in index.download(file, PIECE):
                     go_on()
                     digest.update(piece)
                     sink.write(piece)
             if digest.hexdigest() == package.sha256:
-                return name
-            others.append(f"{name} has sha256 {digest.hexdigest()}")
+                return file.name
+            others.append(f"{file.name} has sha256 {digest.hexdigest()}")
         others += [
             f"{wheel.filename} has another hash"
             for wheel in index.wheels(package.name)
@@ -106,6 +112,10 @@ def _download(
     )
 
 
-def _sha256(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+def _sha256(file: Path, go_on: Callable[[], None]) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb", buffering=0) as content:
+        while piece := content.read(PIECE):
+            go_on()
+            digest.update(piece)
+    return digest.hexdigest()

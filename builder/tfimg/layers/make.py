@@ -15,7 +15,7 @@ from secrets import token_hex
 from typing import Literal
 
 from tfimg.cancellation import check, on_cancel
-from tfimg.errors import HashMismatchError
+from tfimg.errors import InvalidWheel
 from tfimg.layers.blob import Blob
 from tfimg.layers.fetch import fetch, remove_download
 from tfimg.layers.pack import Packer, key, layers_of
@@ -45,7 +45,8 @@ class MadeLayer:
     seconds: float | None
 
 
-LayerState = Literal["started", "done", "cached"]
+LayerState = Literal["started", "done", "cached", "damaged"]
+"""`damaged`: a file of the layer in the store was not what had been written there, and is made again."""
 
 Told = Callable[[str, LayerState, float], None]
 """Is told a layer's name, what happens to it and for how many seconds it has."""
@@ -71,11 +72,14 @@ def make(
         if stopped.is_set():
             raise _Stopped
 
-    packer = Packer(store=store, compression=compression, fresh=fresh, go_on=go_on)
+    packer = Packer(
+        store=store, compression=compression, fresh=fresh, go_on=go_on,
+        on_damaged=lambda layer: told(layer, "damaged", 0.0),
+    )  # fmt: skip
     made: dict[WheelLayer, MadeLayer] = {}
     missing = []
-    for part in parts(lock):
-        if found := packer.found(part):
+    for part, found in _verified(lock, packer, stopped):
+        if found:
             made |= _cached(found)
             for layer in found:
                 told(layer.name, "cached", 0.0)
@@ -98,6 +102,22 @@ def stages(made: Sequence[MadeLayer], store: LayerStore) -> dict[str, str]:
     }
 
 
+def _verified(
+    lock: Layers, packer: Packer, stopped: threading.Event
+) -> Iterator[tuple[Part, dict[WheelLayer, Blob]]]:
+    """Yield the parts of a lock with the layers that the store has of them; their files are read at once."""
+    wanted = parts(lock)
+    with ThreadPoolExecutor(os.cpu_count()) as readers, on_cancel(stopped.set):
+        found = [readers.submit(packer.found, part) for part in wanted]
+        try:
+            wait(found, return_when=FIRST_EXCEPTION)
+        except BaseException:  # an interruption stops the threads before it waits for them
+            stopped.set()
+            raise
+    check()
+    yield from zip(wanted, (one.result() for one in found), strict=True)
+
+
 def _cached(found: Mapping[WheelLayer, Blob]) -> dict[WheelLayer, MadeLayer]:
     return {layer: MadeLayer(layer=layer, blob=blob, seconds=None) for layer, blob in found.items()}
 
@@ -118,6 +138,7 @@ def _packed(
             return fetch(
                 package, folder / f"{run}-{part.name}", downloads=folder, indexes=source.indexes,
                 supplied=source.supplied, go_on=go_on,
+                on_damaged=lambda: packer.on_damaged(layers_of(part)[0].name),
             )  # fmt: skip
 
     def packed(
@@ -138,7 +159,7 @@ def _packed(
             begin = time.monotonic()
             try:
                 blobs = packer.pack(part, [file for file in complete if file])
-            except HashMismatchError:  # a damaged file must not be found by the next build
+            except InvalidWheel:  # it may be damaged: the next build fetches it again
                 _remove_downloads(packages, folder)
                 raise
         _remove_downloads(packages, folder)

@@ -34,12 +34,17 @@ def key(layer: WheelLayer, compression: Compression) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Packer:
-    """Packs layers into a store. `fresh` believes nothing that is there; `go_on` raises where it is to stop."""
+    """Packs layers into a store.
+
+    `fresh` uses no layer that is there; `go_on` raises where it is to stop; `on_damaged` is called with the name of a
+    layer whose file in the store is not what was made.
+    """
 
     store: LayerStore
     compression: Compression
     fresh: bool
     go_on: Callable[[], None]
+    on_damaged: Callable[[str], None]
 
     def found(self, part: Part) -> dict[WheelLayer, Blob]:
         """The layers of a part, if the store has all of them."""
@@ -73,13 +78,22 @@ class Packer:
         return made
 
     def _kept(self, layer: WheelLayer) -> Blob | None:
-        return self.store.find(key(layer, self.compression))
+        return self._verified(key(layer, self.compression), layer)
+
+    def _verified(self, name: str, layer: WheelLayer) -> Blob | None:
+        """Return a layer that the store has under a name, if its file is whole."""
+        blob = self.store.find(name)
+        if blob and not self.store.verify(blob, self.go_on):
+            self.on_damaged(layer.name)
+            return None
+        return blob
 
     def _of_another_python(self, part: Part, wheels: Sequence[Path]) -> dict[WheelLayer, Blob]:
         if part.whole or not part.shared or self.fresh:
             return {}
-        blob = self.store.find(self._content_key(part, wheels))
-        return {layers_of(part)[0]: blob} if blob else {}
+        layer = layers_of(part)[0]
+        blob = self._verified(self._content_key(part, wheels), layer)
+        return {layer: blob} if blob else {}
 
     def _content_key(self, part: Part, wheels: Sequence[Path]) -> str:
         """What is the same for every Python has, in its wheels' own words, the same hashes."""

@@ -1,29 +1,39 @@
-"""A wheel → the files that its installation consists of. `installer`, of the Python packaging authority, does it."""
+"""A wheel → the files that its installation consists of. What it says of itself is checked before any is written.
+
+The names that a wheel may have, its RECORD, metadata and entry points follow the specification of binary
+distributions (packaging.python.org). `installer`, of the Python packaging authority, writes scripts and RECORD.
+"""
 
 from __future__ import annotations
 
-import base64
+import configparser
+import csv
 import fnmatch
 import hashlib
 import io
+import re
 import stat
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.message import Message
+from email.parser import HeaderParser
 from os.path import relpath
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Literal
 
-from installer import install
-from installer.destinations import WheelDestination
-from installer.records import Hash, RecordEntry, parse_record_file
+from installer.records import Hash, InvalidRecordEntry, RecordEntry, parse_record_file
 from installer.scripts import Script
-from installer.sources import WheelContentElement, WheelFile
 from installer.utils import Scheme, construct_record_file, fix_shebang
-from isal import isal_zlib
 from isal.igzip_lib import IsalError
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
 
-from tfimg.errors import HashMismatchError
+from tfimg.errors import InvalidWheel
+from tfimg.layers.archive import Archive, check_path, encode_hash, find_collision
 from tfimg.layers.blob import BlobWriter
+from tfimg.printable import escape_unprintable
 from tfimg.recipe.layout import SITE
 
 PREFIX = str(Path(SITE).parents[2])
@@ -35,32 +45,93 @@ FOLDERS = {
 }  # fmt: skip
 """Where the parts of a wheel go (the specification of binary distributions calls them schemes)."""
 
-PIECE = 1 << 20
-"""Bytes at a time."""
+HASHES = ("sha256", "sha384", "sha512")
+"""Hashes of a RECORD: the specification forbids those weaker than SHA-256."""
+
+MAX_METADATA = 8 << 20
+"""Bytes of RECORD or METADATA. RECORD of TensorFlow 2.21.0 has 2.8 MB."""
+
+MAX_ENTRY_POINTS = 64 << 10
+"""Bytes of entry_points.txt or WHEEL: those of TensorFlow's locks have 3 kB at most."""
+
+MAX_LINE = 500
+"""Characters of an entry point; `ConfigParser` takes the square of it in time."""
+
+MAX_SCRIPT = 128 << 20
+"""Bytes of a file in `.data/scripts`, which is read whole."""
+
+MAX_REASON = 400
+"""Characters of what is told about a malformed wheel."""
+
+_ENTRY_POINT = re.compile(r"([\w.]+)\s*:\s*([\w.]+)(\s*\[[\w\s.,-]*\])?")
+_UNHASHED = ("RECORD.jws", "RECORD.p7s")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Member:
+    """A file of a wheel: `path` below the folder of its scheme, and its row of RECORD."""
+
+    item: zipfile.ZipInfo
+    scheme: Scheme
+    path: str
+    record: RecordEntry
+
+    @property
+    def place(self) -> str:
+        """The path in the image, without the leading slash."""
+        return f"{FOLDERS[self.scheme]}/{self.path}".lstrip("/")
+
+    @property
+    def executable(self) -> bool:
+        """Whether anybody may execute it."""
+        mode = self.item.external_attr >> 16
+        return stat.S_ISREG(mode) and bool(mode & 0o111)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wheel:
+    """An open wheel whose names, RECORD, metadata and entry points are sound; `info` is its dist-info folder."""
+
+    archive: Archive
+    info: str
+    root: Scheme
+    members: tuple[Member, ...]
+    scripts: tuple[Script, ...]
 
 
 def unpack(wheel: Path, *, shared: Sequence[str], into: BlobWriter | None, rest: BlobWriter | None) -> None:
     """Write a wheel's files: what matches `shared`, patterns of paths below site-packages, `into` one layer.
 
     What does not match goes to `rest`. A layer that is None exists already: its files are not even read. Raises
-    `HashMismatchError` for a wheel that is damaged inside.
+    `InvalidWheel` for a wheel that is malformed or damaged; what was written until then is not to be used.
     """
-    try:
-        with zipfile.ZipFile(wheel) as archive, wheel.open("rb") as raw:
-            install(_Source(archive, raw), _Destination(shared, into, rest), {"INSTALLER": b"tfimg\n"})
-    except (zipfile.BadZipFile, IsalError, ValueError, KeyError) as error:  # type: ignore[misc]  # its stub
-        wheel.unlink()
-        raise HashMismatchError(
-            f"{wheel.name} cannot be unpacked: {error}.", next_step="Build again: it will be fetched anew."
-        ) from None
+    with _opened(wheel) as opened:
+        _install(opened, shared=shared, into=into, rest=rest)
 
 
 def contents(wheel: Path, shared: Sequence[str]) -> list[str]:
-    """What a wheel says of its files that match `shared`: path, hash and size, from its RECORD."""
-    with zipfile.ZipFile(wheel) as archive:
-        source = WheelFile(archive)
-        rows = parse_record_file(source.read_dist_info("RECORD").splitlines())
+    """Return the rows of a wheel's RECORD whose paths match `shared`. Raises `InvalidWheel`."""
+    with _opened(wheel) as opened:
+        rows = (member.record.to_row() for member in opened.members)
         return sorted(",".join(row) for row in rows if _matches(row[0], shared))
+
+
+@contextmanager
+def _opened(wheel: Path) -> Iterator[Wheel]:
+    """Open a wheel and check what it says of itself. Raises `InvalidWheel`, also for what fails inside the block."""
+    try:
+        with io.FileIO(wheel) as raw:
+            yield _read(wheel.name, Archive(raw))
+    except (
+        zipfile.BadZipFile, IsalError, InvalidRecordEntry, csv.Error, configparser.Error, NotImplementedError,
+        ValueError,
+    ) as error:  # type: ignore[misc]  # isal's stub  # fmt: skip
+        reason = escape_unprintable(" ".join(str(error)[:MAX_REASON].split()))
+        raise InvalidWheel(
+            f"{wheel.name} is not a valid wheel: {reason.rstrip('.')}.",
+            next_step="Do not build with it. If the lock names this file, report it to the package's publisher and "
+            "lock another version; else the disk may be failing.",
+        ) from None
 
 
 def _matches(path: str, shared: Sequence[str]) -> bool:
@@ -70,126 +141,178 @@ def _matches(path: str, shared: Sequence[str]) -> bool:
     )
 
 
-class _Member(io.RawIOBase):
-    """A file inside a wheel, with what RECORD says of it; inflated by ISA-L, which is twice as fast as zlib."""
-
-    def __init__(self, raw: BinaryIO, item: zipfile.ZipInfo, record: tuple[str, str, str]) -> None:
-        self.item, self.record = item, RecordEntry.from_elements(*record)
-        self._raw = raw
-
-    def pieces(self) -> Iterator[bytes]:
-        """Its content. Raises `ValueError` when it is not what the archive's directory says."""
-        self._raw.seek(self.item.header_offset)
-        header = self._raw.read(30)
-        # The local header repeats the name and has extra fields of its own (APPNOTE.TXT 4.3.7).
-        names = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
-        self._raw.seek(names, io.SEEK_CUR)
-        check = 0
-        for piece in self._inflated():
-            check = isal_zlib.crc32(piece, check)
-            yield piece
-        if check != self.item.CRC:
-            raise ValueError(f"{self.item.filename} is damaged")
-
-    def _inflated(self) -> Iterator[bytes]:
-        left = self.item.compress_size
-        stored = self.item.compress_type == zipfile.ZIP_STORED
-        inflate = isal_zlib.decompressobj(-15)
-        while left:
-            data = self._raw.read(min(PIECE, left))
-            if not data:
-                raise ValueError(f"{self.item.filename} ends early")
-            left -= len(data)
-            while data and not stored:
-                # Bounded: a little may become very much.
-                if piece := inflate.decompress(data, 4 * PIECE):
-                    yield piece
-                data = inflate.unconsumed_tail
-            if stored:
-                yield data
-        if not stored and (piece := inflate.flush()):
-            yield piece
-
-    def readable(self) -> bool:
-        return True
-
-    def readall(self) -> bytes:
-        return b"".join(self.pieces())
+def _read(filename: str, archive: Archive) -> Wheel:
+    """Read what a wheel says of itself. Raises `ValueError` and what parsers raise."""
+    name, version, _, _ = parse_wheel_filename(filename)
+    stem = "-".join(filename.split("-")[:2])
+    info = _find_info(archive, name, version)
+    _check_metadata(_headers(archive, f"{info}/METADATA", MAX_METADATA), name, version)
+    root = _find_root(_headers(archive, f"{info}/WHEEL", MAX_ENTRY_POINTS))
+    records = _read_records(archive, info)
+    members = tuple(
+        _locate(item, records[path], data=f"{stem}.data", root=root) for path, item in archive.files.items()
+    )
+    scripts = tuple(_read_scripts(archive, f"{info}/entry_points.txt"))
+    _check_places(members, scripts, info)
+    return Wheel(archive=archive, info=info, root=root, members=members, scripts=scripts)
 
 
-class _Source(WheelFile):
-    """A wheel whose files are read when they are written, each with its size known before."""
-
-    def __init__(self, archive: zipfile.ZipFile, raw: BinaryIO) -> None:
-        super().__init__(archive)
-        self._items, self._raw = archive.infolist(), raw
-
-    def get_contents(self) -> Iterator[WheelContentElement]:
-        """See `WheelSource`."""
-        rows = parse_record_file(self.read_dist_info("RECORD").splitlines())
-        records = {row[0]: row for row in rows}
-        for item in self._items:
-            # Byte code in a wheel is by mistake, and is made anew in the image.
-            if item.is_dir() or "/__pycache__/" in item.filename:
-                continue
-            # Signatures of RECORD itself are in no RECORD.
-            record = records.get(item.filename, (item.filename, "", ""))
-            mode = item.external_attr >> 16
-            executable = bool(mode and stat.S_ISREG(mode) and mode & 0o111)
-            yield record, cast("BinaryIO", _Member(self._raw, item, record)), executable
+def _find_info(archive: Archive, name: str, version: Version) -> str:
+    """Return the one dist-info folder, which has to name the wheel's distribution."""
+    found = sorted({path.split("/")[0] for path in archive.files if _names_distribution(path.split("/")[0])})
+    stem, dash, stated = (
+        found[0].removesuffix(".dist-info").partition("-") if len(found) == 1 else ("", "", "")
+    )
+    if not dash or canonicalize_name(stem) != name or Version(stated) != version:
+        raise ValueError(f"it has to have one folder {name}-{version}.dist-info, and has {found[:3]}")
+    return found[0]
 
 
-class _Destination(WheelDestination):
-    """Layers to write into, as a place to install to."""
+def _names_distribution(component: str) -> bool:
+    """Return whether Python takes an entry of site-packages for a distribution (`importlib.metadata` ignores case)."""
+    return component.lower().endswith((".dist-info", ".egg-info"))
 
-    def __init__(self, shared: Sequence[str], into: BlobWriter | None, rest: BlobWriter | None) -> None:
-        self._shared, self._into, self._rest = shared, into, rest
 
-    def write_file(self, scheme: Scheme, path: Any, stream: Any, is_executable: bool) -> RecordEntry:
-        """See `WheelDestination`."""
-        path = str(path)
-        layer = (
-            self._into if scheme in ("purelib", "platlib") and _matches(path, self._shared) else self._rest
-        )
-        if self._shared == (".",):
-            layer = self._into
-        place = f"{FOLDERS[scheme]}/{path}".lstrip("/")
-        if scheme == "scripts":
-            with fix_shebang(io.BytesIO(stream.read()), INTERPRETER) as fixed:
-                data = fixed.read()
-            return self._add(layer, place, path, data, executable=True)
-        if not isinstance(stream, _Member):
-            return self._add(layer, place, path, stream.read(), executable=is_executable)
+def _headers(archive: Archive, path: str, limit: int) -> Message:
+    # Headers alone: a parser of whole messages recurses into a body of messages.
+    return HeaderParser().parsestr(archive.read(path, limit).decode())
+
+
+def _check_metadata(headers: Message, name: str, version: Version) -> None:
+    names, versions = headers.get_all("Name", []), headers.get_all("Version", [])
+    if (
+        [canonicalize_name(one) for one in names] != [name]
+        or len(versions) != 1
+        or Version(versions[0]) != version
+    ):
+        raise ValueError(f"METADATA has to be of {name} {version}, and states {names[:2]} {versions[:2]}")
+
+
+def _find_root(headers: Message) -> Scheme:
+    stated = str(headers["Wheel-Version"])
+    if not re.fullmatch(r"1\.\d+", stated):
+        raise ValueError(f"its Wheel-Version is {stated!r}, and only 1.x is known")
+    return Scheme("purelib" if headers["Root-Is-Purelib"] == "true" else "platlib")
+
+
+def _read_records(archive: Archive, info: str) -> dict[str, RecordEntry]:
+    """Return the row of RECORD for each file: all are listed with size and hash, and nothing else is."""
+    path = f"{info}/RECORD"
+    unhashed = {path, *(f"{info}/{name}" for name in _UNHASHED)}
+    found: dict[str, RecordEntry] = {}
+    for row in parse_record_file(archive.read(path, MAX_METADATA).decode().splitlines()):
+        if row[0] not in archive.files or row[0] in found:
+            raise ValueError(f"RECORD lists {row[0]!r}, which is not in the wheel or listed before")
+        found[row[0]] = RecordEntry.from_elements(*row)
+    for name, item in archive.files.items():
+        entry = found.setdefault(name, RecordEntry(name, None, None)) if name in unhashed else found.get(name)
+        if entry is None:
+            raise ValueError(f"{name!r} is not listed in RECORD")
+        if (
+            (entry.hash_ is None and entry.size is None)
+            if name in unhashed
+            else _states(entry, item.file_size)
+        ):
+            continue
+        raise ValueError(f"{name!r} has another size, a weak hash or none in RECORD")
+    return found
+
+
+def _states(entry: RecordEntry, size: int) -> bool:
+    """Return whether a row of RECORD has a strong hash and the size of the file."""
+    return entry.hash_ is not None and entry.hash_.name in HASHES and entry.size == size
+
+
+def _locate(item: zipfile.ZipInfo, record: RecordEntry, *, data: str, root: Scheme) -> Member:
+    """Return where a file goes. Raises `ValueError` for a `.data` folder that installers would read differently."""
+    top, _, below = item.filename.partition("/")
+    if not top.lower().endswith(".data"):
+        return Member(item=item, scheme=root, path=item.filename, record=record)
+    scheme, _, path = below.partition("/")
+    if top != data or scheme not in FOLDERS or not path:
+        raise ValueError(f"{item.filename!r} is not below a known folder of {data}")
+    return Member(item=item, scheme=Scheme(scheme), path=path, record=record)
+
+
+def _read_scripts(archive: Archive, path: str) -> Iterator[Script]:
+    """Yield the scripts that entry points ask for."""
+    if path not in archive.files:
+        return
+    text = archive.read(path, MAX_ENTRY_POINTS).decode()
+    if max(map(len, text.splitlines()), default=0) > MAX_LINE:
+        raise ValueError(f"{path!r} has a line of more than {MAX_LINE} characters")
+    # Without interpolation: values that refer to each other would multiply.
+    parser = configparser.ConfigParser(delimiters="=", interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]  # its documentation says so
+    parser.read_string(text)
+    sections: tuple[Literal["console", "gui"], ...] = ("console", "gui")
+    for section in sections:
+        for name, value in parser.items(f"{section}_scripts") if f"{section}_scripts" in parser else ():
+            match = _ENTRY_POINT.fullmatch(value) if len(value) <= MAX_LINE else None
+            if "/" in name or check_path(name) or match is None:
+                raise ValueError(f"{path!r} has the script {name!r} = {value[:MAX_LINE]!r}")
+            yield Script(name, match[1], match[2], section)
+
+
+def _check_places(members: Sequence[Member], scripts: Sequence[Script], info: str) -> None:
+    """Raise `ValueError` if two files have one place, or one belongs to another distribution."""
+    places = [member.place for member in members]
+    if collision := find_collision([*places, *(_script_place(script.name) for script in scripts)]):
+        raise ValueError(f"{collision!r} is there twice, but for case, or is a file and a folder")
+    site = SITE.lstrip("/") + "/"
+    for place in places:
+        top = place.removeprefix(site).partition("/")[0] if place.startswith(site) else info
+        if top != info and _names_distribution(top):
+            raise ValueError(f"{place!r} belongs to another distribution")
+
+
+def _script_place(name: str) -> str:
+    return f"{FOLDERS['scripts']}/{name}".lstrip("/")
+
+
+def _install(
+    wheel: Wheel, *, shared: Sequence[str], into: BlobWriter | None, rest: BlobWriter | None
+) -> None:
+    """Write scripts, files, INSTALLER and RECORD, in this order."""
+    own = into if tuple(shared) == (".",) else rest
+    ours = (f"{wheel.info}/RECORD", f"{wheel.info}/INSTALLER")
+    written: list[tuple[Scheme, RecordEntry]] = []
+
+    def write(layer: BlobWriter | None, scheme: Scheme, path: str, data: bytes, *, executable: bool) -> None:
         if layer:
-            layer.add(place, stream.item.file_size, stream.pieces(), executable=is_executable)
-        return RecordEntry(path, stream.record.hash_, stream.record.size)
+            layer.add(f"{FOLDERS[scheme]}/{path}".lstrip("/"), len(data), [data], executable=executable)
+        digest = Hash("sha256", encode_hash(hashlib.sha256(data).digest()))
+        written.append((scheme, RecordEntry(path, digest, len(data))))
 
-    def write_script(self, name: str, module: str, attr: str, section: Any) -> RecordEntry:
-        """See `WheelDestination`."""
-        script, data = Script(name, module, attr, section).generate(INTERPRETER, "posix")
-        return self._add(
-            self._rest or self._into,
-            f"{FOLDERS['scripts']}/{script}".lstrip("/"),
-            script,
-            data,
-            executable=True,
-        )
+    for script in wheel.scripts:
+        name, data = script.generate(INTERPRETER, "posix")
+        write(own, Scheme("scripts"), name, data, executable=True)
+    for member in wheel.members:
+        # Byte code in a wheel is by mistake, and is made anew in the image.
+        if member.item.filename in ours or "__pycache__" in member.item.filename.split("/")[:-1]:
+            continue
+        if member.scheme == "scripts":
+            write(own, member.scheme, member.path, _read_script(wheel.archive, member), executable=True)
+            continue
+        is_shared = member.scheme in ("purelib", "platlib") and _matches(member.path, shared)
+        if layer := into if is_shared else own:
+            pieces = wheel.archive.pieces(member.item, member.record)
+            layer.add(member.place, member.item.file_size, pieces, executable=member.executable)
+        written.append((member.scheme, RecordEntry(member.path, member.record.hash_, member.record.size)))
+    write(own, wheel.root, f"{wheel.info}/INSTALLER", b"tfimg\n", executable=False)
+    written.append((wheel.root, RecordEntry(f"{wheel.info}/RECORD", None, None)))
 
-    def finalize_installation(
-        self, scheme: Scheme, record_file_path: str, records: Iterable[tuple[Scheme, RecordEntry]]
-    ) -> None:
-        """See `WheelDestination`."""
+    def prefix(scheme: Scheme) -> str | None:
+        return None if scheme == wheel.root else f"{relpath(FOLDERS[scheme], FOLDERS[wheel.root])}/"
 
-        def prefix(other: Scheme) -> str | None:
-            return None if other == scheme else f"{relpath(FOLDERS[other], FOLDERS[scheme])}/"
+    with construct_record_file(written, prefix) as record:
+        write(own, wheel.root, f"{wheel.info}/RECORD", record.read(), executable=False)
 
-        with construct_record_file(list(records), prefix) as record:
-            self.write_file(scheme, record_file_path, record, is_executable=False)
 
-    def _add(
-        self, layer: BlobWriter | None, place: str, path: str, data: bytes, *, executable: bool
-    ) -> RecordEntry:
-        if layer:
-            layer.add(place, len(data), [data], executable=executable)
-        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
-        return RecordEntry(path, Hash("sha256", digest), len(data))
+def _read_script(archive: Archive, member: Member) -> bytes:
+    """Return a script with the image's interpreter."""
+    if member.item.file_size > MAX_SCRIPT:
+        raise ValueError(f"{member.item.filename!r} has more than {MAX_SCRIPT} bytes")
+    content = b"".join(archive.pieces(member.item, member.record))
+    with fix_shebang(io.BytesIO(content), INTERPRETER) as fixed:
+        return fixed.read()

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import ast
+import io
+import math
 import re
+import struct
+import time
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date
 from email.parser import HeaderParser
 from typing import Any
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import requests
+from packaging.requirements import Requirement
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
-from pypi_simple import DistributionPackage, ProjectPage, RepositoryPage, UnsupportedRepoVersionError
 from remotezip import RangeNotSupported, RemoteZip, RemoteZipError
+from requests.auth import HTTPBasicAuth
+from requests.utils import get_auth_from_url, get_netrc_auth
 from urllib3.exceptions import HTTPError
-from urllib3.util import Retry
 
+from tfimg.documents import validate
 from tfimg.errors import NetworkError
-from tfimg.transport import ProxyAdapter
+from tfimg.printable import escape_unprintable
+from tfimg.proof.page import MAX_HTML, MAX_PAGE, MAX_WHEEL, File, read_html, read_json
+from tfimg.transport import DirectSession
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.01"
 """Media types of the simple repository API, JSON first: it tells upload times (PEP 700)."""
@@ -36,11 +45,51 @@ SECONDS = 60
 ATTEMPTS = 5
 """For one who asks hundreds of times, an answer that fails once is to be expected."""
 
+PASSING = frozenset({500, 502, 503, 504})
+"""Statuses that are asked again."""
+
+GRACE_SECONDS = 60
+MIN_RATE = 10_000
+"""Seconds of waiting for a body, after which it must have so many bytes per second on average: eight downloads share a
+line of 1 Mbit/s at 15,000."""
+
+MAX_REDIRECTS = 5
+"""Redirects of one request. Mirrors and their storage need two."""
+
+MAX_METADATA = 4 << 20
+"""Bytes of METADATA. That of TensorFlow 2.21.0 has 9 kB, that of the longest README in locks 61 kB."""
+
+MAX_BUILD_INFO = 64 << 10
+"""Bytes of `BUILD_INFO`: 2 kB in TensorFlow 2.21.0."""
+
+MAX_RANGE = 16 << 20
+"""Bytes of one range of a wheel. The directory of TensorFlow 2.21.0 has 2.9 MB."""
+
+MAX_TAGS = 256
+"""Tags of one file name, which lists them as a product. NVIDIA's and TensorFlow's have two."""
+
+MAX_SHOWN = 300
+"""Characters of what an index is quoted with."""
+
 UNREADABLE = (
-    requests.RequestException, HTTPError, RemoteZipError, UnsupportedRepoVersionError,
-    zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError,
+    requests.RequestException, HTTPError, RemoteZipError, zipfile.BadZipFile, zlib.error, struct.error, EOFError,
+    NotImplementedError, OverflowError, ValueError, OSError,
 )  # fmt: skip
-"""What requests, its transport, its pages and archives raise when an answer is not what it should be."""
+"""What requests, its transport, pages and archives raise when a response is not what it should be."""
+
+_FILENAME = re.compile(r"[A-Za-z0-9._+!-]{1,250}\.whl")
+
+
+_BuildInfo = dict[str, str | bool | int | list[str]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexedFile:
+    """A wheel that may be the locked one; `size` is the most that it may have."""
+
+    name: str
+    url: str
+    size: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,59 +141,47 @@ class Index:
         proxies: Mapping[str, str] | None = None,
         attempts: int = ATTEMPTS,
     ) -> None:
-        self._url = url.rstrip("/")
-        self._session = requests.Session()
-        self._session.hooks["response"].append(_let_go)
-        retry = Retry(total=attempts - 1, backoff_factor=0.5, status_forcelist=[500, 502, 503, 504])
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, ProxyAdapter(max_retries=retry))
+        # Credentials are kept apart: they are sent to this origin only.
+        try:
+            _origin(url)
+        except ValueError as error:
+            raise _unreadable("anything: its address is not valid", error) from None
+        found = get_auth_from_url(url) if "@" in urlsplit(url).netloc else get_netrc_auth(url)
+        self._auth = HTTPBasicAuth(*found) if found else None
+        self._url = _without_credentials(url).rstrip("/")
+        self._attempts = attempts
+        self._session = DirectSession(step_seconds=SECONDS)
         self._session.proxies.update(proxies or {})
         if ca:
             self._session.verify = ca
 
     def wheels(self, project: str) -> tuple[IndexedWheel, ...]:
         """Every wheel of a project that was not withdrawn; none where the index does not know the project."""
-        listed = self._packages(project)
+        return tuple(wheel for file, wheel in self._listed(project) if not file.is_yanked)
+
+    def locate(self, project: str, version: str, sha256: str) -> tuple[IndexedFile, ...]:
+        """Return the files that may be the wheel with a hash, also those that were withdrawn.
+
+        One, where the index states hashes; else all wheels of that version whose hash it does not state.
+        """
+        listed = [
+            (file, wheel) for file, wheel in self._listed(project) if _is_version(wheel.version, version)
+        ]
+        found = [one for one in listed if one[0].hashes.get("sha256") == sha256]
+        silent = [one for one in listed if "sha256" not in one[0].hashes]
         return tuple(
-            wheel for package, uploaded in listed if (wheel := _wheel(package, uploaded)) is not None
+            IndexedFile(
+                name=wheel.filename, url=wheel.url, size=MAX_WHEEL if file.size is None else file.size
+            )
+            for file, wheel in found or silent
         )
 
-    def _packages(self, project: str) -> Sequence[tuple[DistributionPackage, datetime | None]]:
+    def download(self, file: IndexedFile, piece: int) -> Iterator[bytes]:
+        """Yield a file's content in pieces of `piece` bytes, and stop where it is larger than it may be."""
         try:
-            response = self._session.get(
-                f"{self._url}/{canonicalize_name(project)}/", headers={"Accept": ACCEPT}, timeout=SECONDS
-            )
-            if response.status_code == requests.codes.not_found:
-                return ()
-            response.raise_for_status()
-            return _listed(response, project)
+            yield from _read_pieces(self._get(file.url), piece, file.size)
         except UNREADABLE as error:
-            raise _unreadable(f"what it has of {project}", error) from None
-
-    def locate(self, project: str, version: str, sha256: str) -> tuple[tuple[str, str], ...]:
-        """Names and addresses of files that may be the one with a hash, also of those that were withdrawn.
-
-        One, where the index tells hashes; else all wheels of that version whose hash it does not tell.
-        """
-        listed = [package for package, _ in self._packages(project)]
-        found = [package for package in listed if package.digests.get("sha256") == sha256]
-        silent = [
-            package
-            for package in listed
-            if package.version == version
-            and package.package_type == "wheel"
-            and "sha256" not in package.digests
-        ]
-        return tuple((package.filename, package.url) for package in found or silent)
-
-    def download(self, url: str, piece: int) -> Iterator[bytes]:
-        """A file's content in pieces of `piece` bytes."""
-        try:
-            with self._session.get(url, stream=True, timeout=SECONDS) as response:
-                response.raise_for_status()
-                yield from response.iter_content(piece)
-        except UNREADABLE as error:
-            raise _unreadable(f"a file ({url.rpartition('/')[2].partition('#')[0]})", error) from None
+            raise _unreadable(f"a file ({file.name})", error) from None
 
     def facts(self, wheel: IndexedWheel, *, build: bool) -> WheelFacts:
         """Metadata of a wheel and, with `build`, its build information.
@@ -153,10 +190,9 @@ class Index:
         """
         try:
             if wheel.has_metadata and not build:
-                response = self._session.get(f"{wheel.url}.metadata", timeout=SECONDS)
-                response.raise_for_status()
-                return WheelFacts(requires=_requires(response.content), build=None)
-            with RemoteZip(wheel.url, session=self._session, timeout=SECONDS) as archive:
+                content = _read_body(self._get(f"{wheel.url}.metadata"), MAX_METADATA)
+                return WheelFacts(requires=_requires(content), build=None)
+            with RemoteZip(wheel.url, session=_Ranges(self)) as archive:
                 return _inside(archive, build=build)
         except RangeNotSupported:
             raise NetworkError(
@@ -166,20 +202,139 @@ class Index:
         except UNREADABLE as error:
             raise _unreadable(f"the metadata of {wheel.filename}", error) from None
 
+    def _listed(self, project: str) -> Sequence[tuple[File, IndexedWheel]]:
+        """Return the wheels on the page of a project."""
+        try:
+            response = self._get(f"{self._url}/{canonicalize_name(project)}/", headers={"Accept": ACCEPT})
+            return tuple(_wheels(_read_page(response), project, response.url))
+        except requests.HTTPError as error:
+            if error.response.status_code == requests.codes.not_found:
+                return ()
+            raise _unreadable(f"what it has of {project}", error) from None
+        except UNREADABLE as error:
+            raise _unreadable(f"what it has of {project}", error) from None
 
-def _let_go(response: requests.Response, **_: object) -> None:
-    """Hang up on who sends a whole file, or a page about an error, where a part of a file was asked for."""
-    asked, given = response.request.headers, response.headers
-    if "Range" in asked and "Content-Range" not in given and not response.is_redirect:
-        response.close()
+    def _get(self, url: str, headers: Mapping[str, str] | None = None) -> requests.Response:
+        """Return a streamed response, after redirects. Credentials go to the index's own origin only.
+
+        Raises what is in `UNREADABLE`.
+        """
+        for _ in range(MAX_REDIRECTS + 1):
+            url = _without_credentials(url)
+            scheme = urlsplit(url).scheme
+            if scheme not in ("http", "https") or (scheme == "http" and self._url.startswith("https:")):
+                raise ValueError(f"it names {url}, which is not reached by {urlsplit(self._url).scheme}")
+            response = self._ask(url, headers, self._auth if _origin(url) == _origin(self._url) else None)
+            if response.ok and not response.is_redirect:
+                return response
+            response.close()
+            response.raise_for_status()
+            url = urljoin(url, response.headers["location"])
+        raise ValueError(f"it redirects more than {MAX_REDIRECTS} times")
+
+    def _ask(
+        self, url: str, headers: Mapping[str, str] | None, auth: HTTPBasicAuth | None
+    ) -> requests.Response:
+        """Return a streamed response; ask again where one is missing or says that it may be another the next time."""
+        for attempt in range(1, self._attempts + 1):
+            try:
+                response = self._session.get(url, headers=headers, stream=True, timeout=SECONDS, auth=auth)
+                if response.status_code not in PASSING or attempt == self._attempts:
+                    return response
+                response.close()
+            except (requests.ConnectionError, requests.Timeout):
+                if attempt == self._attempts:
+                    raise
+            time.sleep(2 ** (attempt - 2))
+        raise AssertionError("no attempt was made")
+
+
+class _Ranges:
+    """The session that `RemoteZip` asks for ranges of a wheel: what it gets is the range that it asked for."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+
+    def get(self, url: str, *, headers: Mapping[str, str], **_: object) -> requests.Response:
+        """Return a response with part of a file. Raises `ValueError` for another part."""
+        response = self._index._get(url, headers)
+        given = response.headers.get("Content-Range")
+        if given is None:
+            response.close()  # a whole file, or a page to log in
+            return response
+        with response:
+            size = _range_size(headers["Range"], given)
+            content = _read_body(response, size)
+        if len(content) < size:
+            raise ValueError(f"its range ends after {len(content)} of {size} bytes")
+        response.raw = io.BytesIO(content)
+        return response
+
+
+def _read_pieces(response: requests.Response, piece: int, limit: int) -> Iterator[bytes]:
+    """Yield the body of a response in pieces of at most `piece` bytes.
+
+    Raises `ValueError` where it has more than `limit` bytes or comes too slowly.
+    """
+    received, waited = 0, 0.0
+    with response:
+        while True:
+            start = time.monotonic()
+            # What is there, and not as much as was asked for: that may be a byte a minute.
+            content = response.raw.read1(piece, decode_content=True)
+            waited += time.monotonic() - start
+            received += len(content)
+            if not content:
+                return
+            if received > limit:
+                raise ValueError(f"it has more than {limit} bytes")
+            if waited > GRACE_SECONDS + received / MIN_RATE:
+                raise ValueError(f"it has sent {received} bytes in {waited:.0f} seconds")
+            yield content
+
+
+def _read_body(response: requests.Response, limit: int) -> bytes:
+    return b"".join(_read_pieces(response, 1 << 16, limit))
+
+
+def _range_size(asked: str, given: str) -> int:
+    """Return the size of a Content-Range. Raises `ValueError` if it is too large, or not the one asked for."""
+    match = re.fullmatch(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})", given)
+    first, last, size = map(int, match.groups()) if match else (0, 0, 0)
+    start, _, end = asked.removeprefix("bytes=").rpartition("-")
+    expected = (int(start), min(int(end), size - 1)) if start else (max(0, size - int(end or 0)), size - 1)
+    if not 0 <= first <= last < size or (first, last) != expected:
+        raise ValueError(f"it answers a request for {asked} with {given[:50]}")
+    if last - first >= MAX_RANGE:
+        raise ValueError(f"its directory or metadata has more than {MAX_RANGE} bytes")
+    return last - first + 1
+
+
+def _without_credentials(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def _is_version(version: Version, text: str) -> bool:
+    try:
+        return version == Version(text)
+    except InvalidVersion:
+        return False
 
 
 def _unreadable(what: str, error: Exception) -> NetworkError:
     # Below a connection that failed lies the sentence of the operating system.
     reason = getattr(error.args[0], "reason", None) if error.args else None
     told = str(reason).rpartition(": ")[2] if reason else str(error)
+    # What an index sends may hold characters that change a terminal.
+    line = escape_unprintable(" ".join(told[:MAX_SHOWN].split()))
     # The address of an index may hold a password.
-    why = re.sub(r"//[^/@\s]*@", "//", told) or type(error).__name__
+    why = re.sub(r"//[^/@\s]*@", "//", line) or type(error).__name__
     return NetworkError(
         f"The package index did not tell {what}: {why}",
         next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",
@@ -191,46 +346,57 @@ def _inside(archive: zipfile.ZipFile, *, build: bool) -> WheelFacts:
     metadata = next((name for name in names if name.endswith(".dist-info/METADATA")), None)
     if metadata is None:
         raise ValueError("it holds no METADATA")
-    text = archive.read(BUILD_INFO).decode() if build and BUILD_INFO in names else None
-    return WheelFacts(requires=_requires(archive.read(metadata)), build=_build(text) if text else None)
+    text = _read_member(archive, BUILD_INFO, MAX_BUILD_INFO) if build and BUILD_INFO in names else None
+    requires = _requires(_read_member(archive, metadata, MAX_METADATA))
+    return WheelFacts(requires=requires, build=_build(text.decode()) if text else None)
 
 
-def _listed(
-    response: requests.Response, project: str
-) -> Sequence[tuple[DistributionPackage, datetime | None]]:
-    kind = response.headers.get("content-type", "")
+def _read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
+    """Return a file of an archive. Raises `ValueError` if it has more than `limit` bytes, whatever it declares."""
+    with archive.open(name) as member:
+        content = member.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"{name} has more than {limit} bytes")
+    return content
+
+
+def _read_page(response: requests.Response) -> Sequence[File]:
+    kind = response.headers.get("content-type", "").lower()
     if "json" in kind:
-        page = ProjectPage.from_response(response, project)
-        return [(package, package.upload_time) for package in page.packages]
+        return read_json(_read_body(response, MAX_PAGE))
     if "html" not in kind:
+        response.close()
         raise ValueError(f"its answer is {kind or 'of no type'}")
-    # Upload times are no part of the HTML form, but some indexes give them there as well.
-    links = RepositoryPage.from_html(response.content, response.url).links
-    return [
-        (DistributionPackage.from_link(link, project), _time(link.get_str_attrib("data-upload-time")))
-        for link in links
-    ]
+    return read_html(_read_body(response, MAX_HTML))
 
 
-def _time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
+def _wheels(files: Sequence[File], project: str, page: str) -> Iterator[tuple[File, IndexedWheel]]:
+    """Yield the wheels of a project among the files of its page; `page` is the page's address."""
+    for file in files:
+        wheel = _wheel(file, page)
+        if wheel and wheel.name == canonicalize_name(project):
+            yield file, wheel
 
 
-def _wheel(package: DistributionPackage, uploaded: datetime | None) -> IndexedWheel | None:
-    try:
-        name, version, _, tags = parse_wheel_filename(package.filename)
-    except (InvalidWheelFilename, InvalidVersion):
+def _wheel(file: File, page: str) -> IndexedWheel | None:
+    # What is neither is no wheel, or one that would take long to understand.
+    if (
+        not _FILENAME.fullmatch(file.filename)
+        or math.prod(part.count(".") + 1 for part in file.filename.split("-")[-3:]) > MAX_TAGS
+    ):
         return None
-    if package.is_yanked:
+    try:
+        name, version, _, tags = parse_wheel_filename(file.filename)
+    except (InvalidWheelFilename, InvalidVersion):
         return None
     return IndexedWheel(
         name=name,
         version=version,
         tags=tags,
-        filename=package.filename,
-        url=package.url,
-        uploaded=uploaded.astimezone(UTC).date() if uploaded else None,
-        has_metadata=bool(package.has_metadata),
+        filename=file.filename,
+        url=_without_credentials(urljoin(page, file.url)),
+        uploaded=file.upload_time.astimezone(UTC).date() if file.upload_time else None,
+        has_metadata=file.core_metadata not in (None, False),
     )
 
 
@@ -238,7 +404,13 @@ def _requires(metadata: bytes) -> tuple[str, ...]:
     headers = HeaderParser().parsestr(metadata.decode())
     if "Metadata-Version" not in headers:
         raise ValueError("what stands there is no metadata")
-    return tuple(headers.get_all("Requires-Dist") or ())
+    requires = tuple(headers.get_all("Requires-Dist") or ())
+    try:
+        for one in requires:
+            Requirement(one)
+    except RecursionError:
+        raise ValueError("a requirement is nested too deeply") from None
+    return requires
 
 
 def _build(text: str) -> Mapping[str, Any]:
@@ -248,7 +420,7 @@ def _build(text: str) -> Mapping[str, Any]:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "build_info":
                 value = node.value
                 literal = value.args[0] if isinstance(value, ast.Call) and value.args else value
-                return dict(ast.literal_eval(literal))
-    except (SyntaxError, TypeError):
-        pass  # not Python, or not a dictionary
+                return validate(_BuildInfo, dict(ast.literal_eval(literal)))
+    except (SyntaxError, TypeError, RecursionError, MemoryError):
+        pass  # not Python, not a dictionary, or nested too deeply
     raise ValueError(f"{BUILD_INFO} assigns no build_info")

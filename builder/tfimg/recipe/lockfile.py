@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from datetime import date
 
@@ -10,6 +11,18 @@ from tfimg.errors import LockError
 
 HEADER = (
     "# Written by `tfimg lock`; do not edit. Each line: the one wheel to install, and the day it appeared.\n"
+)
+
+MAX_CHARACTERS = 1 << 20
+"""Of a whole lock. Those of images have 7,000."""
+
+MAX_LINE = 300
+"""Characters of a line. Those of images have 150."""
+
+_LINE = re.compile(
+    r"(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<version>[0-9][0-9A-Za-z.!+]*) --hash=sha256:(?P<sha256>[0-9a-f]{64})"
+    r"(?:  # (?P<day>\d{4}-\d\d-\d\d))?",
+    re.ASCII,
 )
 
 Layers = dict[str, str]
@@ -28,21 +41,28 @@ class LockedPackage:
 
 def read_packages(layers: Layers) -> tuple[LockedPackage, ...]:
     """The packages that a lock names. Raises `LockError` for a line that `tfimg lock` cannot have written."""
+    if sum(map(len, layers.values())) > MAX_CHARACTERS:
+        raise LockError(
+            f"A lock has more than {MAX_CHARACTERS} characters.", next_step="Write it anew with `tfimg lock`."
+        )
     lines = [line for text in layers.values() for line in text.splitlines() if not line.startswith("#")]
     return tuple(_read_line(line) for line in lines)
 
 
 def _read_line(line: str) -> LockedPackage:
-    statement, _, comment = line.partition("  # ")
-    pin, _, digest = statement.partition(" --hash=sha256:")
-    name, equal, version = pin.partition("==")
+    # The names become parts of file names and addresses.
+    match = _LINE.fullmatch(line) if len(line) <= MAX_LINE else None
     try:
-        appeared = date.fromisoformat(comment) if comment else None
+        appeared = date.fromisoformat(match["day"]) if match and match["day"] else None
     except ValueError:
-        equal = ""
-    if not equal or len(digest) != 64:
-        raise LockError(f"A lock has the line {line!r}.", next_step="Write it anew with `tfimg lock`.")
-    return LockedPackage(name=name, version=version, sha256=digest, appeared=appeared)
+        match = None
+    if match is None:
+        raise LockError(
+            f"A lock has the line {line[:MAX_LINE]!r}.", next_step="Write it anew with `tfimg lock`."
+        )
+    return LockedPackage(
+        name=match["name"], version=match["version"], sha256=match["sha256"], appeared=appeared
+    )
 
 
 def digest(layers: Layers) -> str:

@@ -1,0 +1,235 @@
+"""A package index that attacks: every attack ends in one error of ours, in bounded time and memory."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from support.hostile_index import (
+    BESIDE,
+    BUILD_INFO,
+    FILES,
+    HTML,
+    INSIDE,
+    JSON,
+    METADATA,
+    PAGES,
+    WHEEL,
+    Attack,
+    HostileIndex,
+    a_file,
+    archive,
+    hostile_index,
+    link,
+    lists,
+    page,
+    ranged,
+    redirects,
+    sends,
+)  # fmt: skip
+from support.hostile_wheels import ATTACKS, forge
+from support.wheels import lock_line
+from tfimg.errors import InternalError, InvalidWheel, NetworkError, TfimgError
+from tfimg.layers.make import Source, make
+from tfimg.layers.store import LayerStore
+from tfimg.proof.index import Index
+
+MAX_KILOBYTES = 300_000
+SECRET = "aGFuczpodW50ZXIy"
+"""`hans:hunter2` in a header."""
+
+pytestmark = pytest.mark.timeout(20)
+
+
+@pytest.fixture(autouse=True)
+def bounded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Wait for less, and let no attack take more memory than this."""
+    monkeypatch.setattr("tfimg.proof.index.GRACE_SECONDS", 0.3)
+    monkeypatch.setattr("tfimg.proof.index.SECONDS", 1)
+    monkeypatch.setattr("tfimg.proof.index.MAX_WHEEL", 10_000_000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MAX_KILOBYTES
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    return forge(tmp_path)
+
+
+def build(url: str, wheel: Path) -> None:
+    """Make the layer of a lock that pins a wheel."""
+    store = LayerStore(folder=wheel.parent / "store")
+    source = Source(indexes=[Index(url, attempts=1)])
+    make({"packages": lock_line(wheel)}, store, source=source, compression="fast", on_event=lambda *_: None)
+
+
+def assert_refused(error: str, act: Callable[[], object]) -> None:
+    with pytest.raises(TfimgError, match=error) as caught:
+        act()
+    message = str(caught.value)
+    assert not isinstance(caught.value, InternalError)
+    assert message.isprintable(), "nothing of the index reaches the terminal that could change it"
+    assert len(message) < 1500
+
+
+def rows(attacks: Mapping[str, Attack]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("attack", attacks.values(), ids=list(attacks))
+
+
+@rows(
+    {
+        **{f"page: {name}": one for name, one in PAGES.items()},
+        **{f"file: {name}": one for name, one in FILES.items()},
+    }
+)
+def test_a_build_refuses_it(attack: Attack, wheel: Path) -> None:
+    with hostile_index(attack.replies) as served:
+        assert_refused(attack.error, lambda: build(f"{served.url}/simple", wheel))
+    assert [file.name for file in wheel.parent.rglob("*.whl")] == [wheel.name], "nothing is kept or escapes"
+
+
+@rows(
+    {
+        **{f"beside: {name}": one for name, one in BESIDE.items()},
+        **{f"inside: {name}": one for name, one in INSIDE.items()},
+    }
+)
+def test_a_survey_refuses_it(attack: Attack) -> None:
+    with hostile_index(attack.replies) as served:
+        index = Index(f"{served.url}/simple", attempts=1)
+        (wheel,) = index.wheels("thing")
+        assert_refused(attack.error, lambda: index.facts(wheel, build=not wheel.has_metadata))
+
+
+@pytest.mark.parametrize(
+    "attack", ["parent", "more than declared", "no RECORD", "script above", "data is a file"]
+)
+def test_a_wheel_of_the_locked_hash_is_still_checked(attack: str, tmp_path: Path) -> None:
+    wheel = ATTACKS[attack](tmp_path)
+    replies = {"/simple/": lists(), "/files/": sends(wheel.read_bytes(), "application/octet-stream")}
+    with (
+        hostile_index(replies) as served,
+        pytest.raises(InvalidWheel, match=f"^{WHEEL} is not a valid wheel: "),
+    ):
+        build(f"{served.url}/simple", wheel)
+    assert not list((tmp_path / "store").rglob("*.whl"))
+
+
+def test_an_honest_index_is_built_from(wheel: Path) -> None:
+    replies = {"/simple/": lists(size=wheel.stat().st_size), "/files/": sends(wheel.read_bytes(), "binary")}
+    with hostile_index(replies) as served:
+        build(f"{served.url}/simple", wheel)
+
+
+# Credentials.
+
+
+@pytest.mark.parametrize("source", ["address", "netrc"])
+@pytest.mark.parametrize(
+    "way", ["redirect of the page", "redirect of a file", "address of a file", "base of a page"]
+)
+def test_credentials_stay_at_the_origin_of_the_index(
+    way: str, source: str, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = sends(wheel.read_bytes(), "application/octet-stream")
+    if source == "netrc":
+        (wheel.parent / "netrc").write_text("machine 127.0.0.1 login hans password hunter2\n")
+        monkeypatch.setenv("NETRC", str(wheel.parent / "netrc"))
+    with hostile_index({"/simple/": lists(), "/files/": content}) as other:
+        there = f"{other.url}/files/{WHEEL}"
+        replies = {
+            "redirect of the page": {"/simple/": redirects(f"{other.url}/simple/thing/")},
+            "redirect of a file": {"/simple/": lists(), "/files/": redirects(there)},
+            "address of a file": {"/simple/": lists(url=there)},
+            "base of a page": {
+                "/simple/": sends(
+                    f'<base href="{other.url}"><a href="/files/{WHEEL}">{WHEEL}</a>'.encode(), "text/html"
+                )
+            },
+        }[way]
+        with hostile_index(replies) as served:
+            url = served.url.replace("//", "//hans:hunter2@") if source == "address" else served.url
+            build(f"{url}/simple", wheel)
+    assert {authorization for _, authorization in served.asked} == {f"Basic {SECRET}"}
+    assert other.asked
+    assert {authorization for _, authorization in other.asked} == {None}
+
+
+def test_credentials_are_sent_for_absolute_addresses_of_the_index_itself(wheel: Path) -> None:
+    content = sends(wheel.read_bytes(), "application/octet-stream")
+    with hostile_index({"/files/": content}) as served:
+        served.replies["/simple/"] = lists(url=f"{served.url}/files/{WHEEL}")
+        build(f"{served.url.replace('//', '//hans:hunter2@')}/simple", wheel)
+    assert [authorization for _, authorization in served.asked] == [f"Basic {SECRET}"] * 2
+
+
+def test_an_error_shows_no_credentials_of_a_page(wheel: Path) -> None:
+    replies = {"/simple/": lists(url="ftp://hans:hunter2@127.0.0.1/x")}
+    with hostile_index(replies) as served, pytest.raises(NetworkError) as caught:
+        build(f"{served.url}/simple", wheel)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("reply", [link(WHEEL), sends(page([a_file()]))], ids=["HTML", "JSON"])
+def test_both_forms_of_an_honest_page_are_read(wheel: Path, reply: Callable[..., None]) -> None:
+    with hostile_index({"/simple/": reply, "/files/": sends(wheel.read_bytes(), "binary")}) as served:
+        build(f"{served.url}/simple", wheel)
+
+
+# Whatever else an index sends.
+
+
+def altered(content: bytes, data: st.DataObject) -> bytes:
+    """Return content with a few bytes changed, added or taken out."""
+    changed = bytearray(content)
+    for _ in range(data.draw(st.integers(1, 4))):
+        position = data.draw(st.integers(0, len(changed)))
+        changed[position : position + data.draw(st.integers(0, 8))] = data.draw(st.binary(max_size=8))
+    return bytes(changed)
+
+
+HONEST = {
+    "JSON": (
+        JSON,
+        page([a_file(**{"upload-time": "2024-03-08T23:59:59Z", "core-metadata": True, "size": 7})]),
+    ),
+    "HTML": (HTML, f'<base href="/x/"><a href="{WHEEL}#sha256=0" data-yanked="">{WHEEL}</a>'.encode()),
+}
+
+
+@pytest.fixture
+def served() -> Iterator[HostileIndex]:
+    with hostile_index({}) as index:
+        yield index
+
+
+ALTERED = settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.mark.parametrize("form", HONEST)
+@ALTERED
+@given(data=st.data())
+def test_an_altered_page_is_read_or_refused(form: str, served: HostileIndex, data: st.DataObject) -> None:
+    kind, content = HONEST[form]
+    served.replies["/simple/"] = sends(altered(content, data), kind)
+    with suppress(NetworkError):
+        Index(f"{served.url}/simple", attempts=1).wheels("thing")
+
+
+@ALTERED
+@given(data=st.data())
+def test_an_altered_wheel_is_read_in_ranges_or_refused(served: HostileIndex, data: st.DataObject) -> None:
+    members = {BUILD_INFO: "build_info = {'cuda_version': '12'}", "thing-1.0.dist-info/METADATA": METADATA}
+    served.replies.update({"/simple/": lists(), "/files/": ranged(altered(archive(members), data))})
+    index = Index(f"{served.url}/simple", attempts=1)
+    with suppress(NetworkError):
+        index.facts(index.wheels("thing")[0], build=True)

@@ -1,0 +1,381 @@
+"""Wheels as an attacker makes them: one function per attack writes a wheel that must be refused."""
+
+from __future__ import annotations
+
+import stat
+import struct
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from support.wheels import record_hash
+
+INFO = "thing-1.0.dist-info"
+DATA = "thing-1.0.data"
+NAME = "thing-1.0-py3-none-any.whl"
+RECORD = f"{INFO}/RECORD"
+METADATA = b"Metadata-Version: 2.1\nName: thing\nVersion: 1.0\n"
+WHEEL = b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+MODULE = b"x = 1\n"
+
+Member = tuple[str | zipfile.ZipInfo, bytes]
+Attack = Callable[[Path], Path]
+
+
+def forge(
+    folder: Path,
+    members: Iterable[Member] = (),
+    *,
+    metadata: bytes = METADATA,
+    wheel: bytes = WHEEL,
+    record: Callable[[str], str | None] = lambda text: text,
+    name: str = NAME,
+) -> Path:
+    """Write a wheel; `record` alters its RECORD, or leaves it out with None."""
+    everything: list[Member] = [
+        ("thing/__init__.py", MODULE), *members, (f"{INFO}/METADATA", metadata), (f"{INFO}/WHEEL", wheel),
+    ]  # fmt: skip
+    rows = [row(_name(entry), data) for entry, data in everything if not _name(entry).endswith("/")]
+    text = record("\n".join([*rows, f"{RECORD},,"]) + "\n")
+    if text is not None:
+        everything.append((RECORD, text.encode()))
+    file = folder / name
+    with warnings.catch_warnings(), zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        warnings.simplefilter("ignore")  # duplicate names
+        for entry, data in everything:
+            archive.writestr(entry, data)
+    return file
+
+
+def row(path: str, data: bytes) -> str:
+    """Return the row of RECORD for a file."""
+    return f'"{path}",sha256={record_hash(data)},{len(data)}'
+
+
+def _name(entry: str | zipfile.ZipInfo) -> str:
+    return entry if isinstance(entry, str) else entry.filename
+
+
+def at(*paths: str) -> Attack:
+    """Return the attack that puts files at these paths."""
+    return lambda folder: forge(folder, [(path, MODULE) for path in paths])
+
+
+def with_entry_points(text: str) -> Attack:
+    """Return the attack with this entry_points.txt."""
+    return lambda folder: forge(folder, [(f"{INFO}/entry_points.txt", text.encode())])
+
+
+def with_script(name: str) -> Attack:
+    """Return the attack with a console script of this name."""
+    return with_entry_points(f"[console_scripts]\n{name} = thing:main\n")
+
+
+def with_record(change: Callable[[str], str | None]) -> Attack:
+    """Return the attack with an altered RECORD."""
+    return lambda folder: forge(folder, record=change)
+
+
+def with_metadata(text: bytes) -> Attack:
+    """Return the attack with this METADATA."""
+    return lambda folder: forge(folder, metadata=text)
+
+
+def with_wheel(text: bytes) -> Attack:
+    """Return the attack with this WHEEL file."""
+    return lambda folder: forge(folder, wheel=text)
+
+
+def with_mode(mode: int, name: str = "thing/link") -> Attack:
+    """Return the attack with a member of this file type."""
+
+    def attack(folder: Path) -> Path:
+        info = zipfile.ZipInfo(name)
+        info.create_system, info.external_attr = 3, mode << 16
+        return forge(folder, [(info, b"/etc/passwd")])
+
+    return attack
+
+
+def with_compression(method: int) -> Attack:
+    """Return the attack with a member that is compressed with another method."""
+
+    def attack(folder: Path) -> Path:
+        info = zipfile.ZipInfo("thing/data")
+        info.compress_type = method
+        return forge(folder, [(info, b"x" * 1000)])
+
+    return attack
+
+
+def edited(change: Callable[[bytes], bytes], members: Iterable[Member] = ()) -> Attack:
+    """Return the attack that changes the bytes of a sound wheel."""
+
+    def attack(folder: Path) -> Path:
+        file = forge(folder, members)
+        before = file.read_bytes()
+        file.write_bytes(change(before))
+        assert file.read_bytes() != before
+        return file
+
+    return attack
+
+
+def directory_field(offset: int, form: str, value: int) -> Callable[[bytes], bytes]:
+    """Return a change of one field in the directory entry of thing/__init__.py (APPNOTE.TXT 4.3.12)."""
+
+    def change(content: bytes) -> bytes:
+        start = content.index(b"PK\1\2") + offset
+        packed = struct.pack(form, value)
+        return content[:start] + packed + content[start + len(packed) :]
+
+    return change
+
+
+def both_flags(bit: int) -> Callable[[bytes], bytes]:
+    """Return a change that sets a flag of the first file in its header and in the directory."""
+
+    def change(content: bytes) -> bytes:
+        central = directory_field(8, "<H", bit)(content)
+        return central[:6] + struct.pack("<H", bit) + central[8:]
+
+    return change
+
+
+def nul_in_name(content: bytes) -> bytes:
+    """Put a NUL into a name: readers that stop there see another name."""
+    return content.replace(b"thing/__init__.py", b"thing/\0_init__.py")
+
+
+def other_local_name(content: bytes) -> bytes:
+    """Give the first file another name in its own header than in the directory."""
+    return content.replace(b"thing/__init__.py", b"../../__init__.py", 1)
+
+
+def overlapping(folder: Path) -> Path:
+    """Write two directory entries for one compressed file."""
+    file = forge(folder, [("thing/a.py", MODULE), ("thing/b.py", MODULE)])
+    content = file.read_bytes()
+    directory = content.index(b"PK\1\2")
+    entry = content.index(b"thing/a.py", directory) - 46
+    later = content.index(b"thing/b.py", directory) - 46
+    offset = content[entry + 42 : entry + 46]
+    file.write_bytes(content[: later + 42] + offset + content[later + 46 :])
+    return file
+
+
+def bomb(declared: int, real: int) -> Attack:
+    """Return the attack whose member inflates to more or less than the directory and RECORD say."""
+
+    def attack(folder: Path) -> Path:
+        data = bytes(declared)
+        file = forge(folder, [("thing/zeros", data)])
+        compress = zlib.compressobj(9, zlib.DEFLATED, -15)
+        packed = compress.compress(bytes(real)) + compress.flush()
+        with zipfile.ZipFile(file) as archive:
+            item = archive.getinfo("thing/zeros")
+            start = archive.start_dir
+        content = file.read_bytes()
+        # The body moves behind the other files: only its own header and entry change.
+        header = bytearray(content[item.header_offset : item.header_offset + 30])
+        struct.pack_into("<L", header, 18, len(packed))
+        body = bytes(header) + b"thing/zeros" + packed
+        directory = bytearray(content[start:])
+        entry = directory.index(b"thing/zeros") - 46
+        struct.pack_into("<L", directory, entry + 20, len(packed))
+        struct.pack_into("<L", directory, entry + 42, start)
+        end = directory.index(b"PK\5\6")
+        struct.pack_into("<L", directory, end + 16, start + len(body))
+        file.write_bytes(content[:start] + body + bytes(directory))
+        return file
+
+    return attack
+
+
+def huge_total(folder: Path) -> Path:
+    """Declare 4 GB for each of forty empty files, in the directory and in RECORD."""
+    size = 0xFFFFFFF0
+    names = [f"thing/{number}.bin" for number in range(40)]
+    empty = row("", b"").removeprefix('""')
+    file = forge(
+        folder, [(name, b"") for name in names],
+        record=lambda text: text.replace(empty, f"{empty.removesuffix('0')}{size}"),
+    )  # fmt: skip
+    content = bytearray(file.read_bytes())
+    directory = content.index(b"PK\1\2")
+    for name in names:
+        struct.pack_into("<L", content, content.index(name.encode(), directory) - 46 + 24, size)
+    file.write_bytes(content)
+    return file
+
+
+def deep_entry_points() -> str:
+    """Return values that refer to each other ten times over ten levels: 10^10 expansions in a ConfigParser."""
+    lines = [f"k{level} = {f'%(k{level + 1})s' * 10}" for level in range(9)]
+    return "\n".join(["[console_scripts]", *lines, "k9 = x", ""])
+
+
+def many_members(folder: Path) -> Path:
+    """Write a directory of more than 8 MiB."""
+    file = forge(folder)
+    content = file.read_bytes()
+    start = content.index(b"PK\1\2")
+    end = content.index(b"PK\5\6")
+    info = zipfile.ZipInfo("thing/x")
+    entry = struct.pack(
+        "<4s4B4HL2L5H2L", b"PK\1\2", 20, 3, 20, 0, 0, 0, 0, 0, 0, 0, 0, len(info.filename), 0, 0, 0, 0, 0, 0
+    ) + info.filename.encode()  # fmt: skip
+    directory = content[start:end] + entry * (200_000)
+    tail = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, len(directory), start, 0)
+    file.write_bytes(content[:start] + directory + tail)
+    return file
+
+
+def not_text(content: bytes) -> bytes:
+    """Flag a name as UTF-8 that is not (APPNOTE.TXT, appendix D)."""
+    return both_flags(0x800)(content).replace(b"thing/__init__.py", b"thing/\xff\xffnit__.py")
+
+
+def drop(path: str) -> Callable[[str], str]:
+    """Return a change of RECORD that leaves a file out."""
+    return lambda text: "".join(f"{line}\n" for line in text.splitlines() if f'"{path}"' not in line)
+
+
+def replace(before: str, after: str) -> Callable[[str], str]:
+    """Return a change of RECORD that replaces a text that it must have."""
+
+    def change(text: str) -> str:
+        assert before in text
+        return text.replace(before, after)
+
+    return change
+
+
+HASH = record_hash(MODULE)
+ROW = row("thing/__init__.py", MODULE)
+
+ATTACKS: Mapping[str, Attack] = {
+    # Names that leave their folder, or that readers understand differently.
+    "parent": at("../evil.py"),
+    "parent inside": at("thing/../../evil.py"),
+    "absolute": at("/etc/evil"),
+    "dot": at("thing/./evil.py"),
+    "double slash": at("thing//evil.py"),
+    "backslash": at("thing\\..\\evil.py"),
+    "drive": at("C:\\evil.py"),
+    "NUL": edited(nul_in_name),
+    "line feed": at("thing/a\nb.py"),
+    "escape": at("thing/\x1b[31m.py"),
+    "bidi": at("thing/\u202egnp.py"),
+    "folder above": at("../"),
+    "component of 256 bytes": at(f"thing/{'n' * 256}"),
+    "component of 256 bytes in UTF-8": at(f"thing/{'é' * 128}"),
+    "path of 5,000 bytes": at("thing/" + "a/" * 2500 + "b"),
+    "folders 40 deep": at("a/" * 40 + "b"),
+    "data scheme leaves": at(f"{DATA}/scripts/../../evil"),
+    "data scheme unknown": at(f"{DATA}/unknown-scheme/evil"),
+    "data scheme empty": at(f"{DATA}/evil"),
+    "data is a file": at(DATA),
+    "data scheme is a file": at(f"{DATA}/scripts"),
+    "data of another": at("other-1.0.data/scripts/evil"),
+    "data in another case": at("THING-1.0.data/scripts/evil"),
+    "another distribution": at("numpy-9.9.dist-info/METADATA"),
+    "another distribution in capitals": at("numpy-9.9.DIST-INFO/METADATA"),
+    "another distribution as an egg": at("numpy-9.9.egg-info/PKG-INFO"),
+    "another distribution as a file": at("numpy-9.9.egg-info"),
+    "another distribution in purelib": at(f"{DATA}/purelib/numpy-9.9.dist-info/METADATA"),
+    "another distribution in data": at(f"{DATA}/data/lib/python3/site-packages/numpy-9.9.dist-info/METADATA"),
+    "duplicate": at("thing/a.py", "thing/a.py"),
+    "duplicate in another case": at("thing/a.py", "thing/A.py"),
+    "duplicate in purelib": at("thing/a.py", f"{DATA}/purelib/thing/a.py"),
+    "duplicate in data": at("thing/a.py", f"{DATA}/data/lib/python3/site-packages/thing/a.py"),
+    "file and folder": at("thing/a", "thing/a/b.py"),
+    "two names in one header": edited(other_local_name),
+    # Kinds of files.
+    "symbolic link": with_mode(stat.S_IFLNK | 0o777),
+    "device": with_mode(stat.S_IFCHR | 0o666),
+    "pipe": with_mode(stat.S_IFIFO | 0o666),
+    "folder that is a link": with_mode(stat.S_IFLNK | 0o777, "thing/link/"),
+    "encrypted": edited(both_flags(1)),
+    "patched": edited(both_flags(0x20)),
+    "masked": edited(both_flags(0x2000)),
+    "bzip2": with_compression(zipfile.ZIP_BZIP2),
+    "lzma": with_compression(zipfile.ZIP_LZMA),
+    "unknown method": edited(directory_field(10, "<H", 99)),
+    "later version of zip": edited(directory_field(6, "<H", 99)),
+    # Sizes.
+    "more than declared": bomb(10, 50_000_000),
+    "less than declared": bomb(10_000, 10),
+    "overlapping": overlapping,
+    "160 GB": huge_total,
+    "200,000 entries": many_members,
+    "offset beyond the end": edited(directory_field(42, "<L", 0xFFFFFFF0)),
+    "size beyond the end": edited(directory_field(20, "<L", 0xFFFFFFF0)),
+    "metadata of 40 MB": with_metadata(METADATA + b"\n" + b" " * 40_000_000),
+    "entry points of 40 MB": with_entry_points("[console_scripts]\n" + "#" * 40_000_000),
+    "script of 200 MB": lambda folder: forge(folder, [(f"{DATA}/scripts/big", bytes(200_000_000))]),
+    "no archive": edited(lambda _: b"no archive"),
+    "empty": edited(lambda _: b""),
+    "cut": edited(lambda content: content[:-40]),
+    "checksum": edited(directory_field(16, "<L", 0)),
+    # RECORD.
+    "no RECORD": with_record(lambda _: None),
+    "empty RECORD": with_record(lambda _: ""),
+    "other hash": with_record(replace(HASH, record_hash(b"other"))),
+    "other size": with_record(replace(f"{HASH},6", f"{HASH},7")),
+    "no hash": with_record(replace(f"sha256={HASH},6", ",6")),
+    "no size": with_record(replace(f"{HASH},6", f"{HASH},")),
+    "size not a number": with_record(replace(f"{HASH},6", f"{HASH},six")),
+    "size of 5,000 digits": with_record(replace(f"{HASH},6", f"{HASH},{'6' * 5000}")),
+    "negative size": with_record(replace(f"{HASH},6", f"{HASH},-6")),
+    "MD5": with_record(replace(f"sha256={HASH}", "md5=2ZYMe7zhxOa6hBiyIMGRqA")),
+    "SHAKE": with_record(replace(f"sha256={HASH}", "shake_128=AAAA")),
+    "unknown hash": with_record(replace(f"sha256={HASH}", "none=AAAA")),
+    "hash without a name": with_record(replace(f"sha256={HASH}", HASH)),
+    "file not in RECORD": with_record(drop("thing/__init__.py")),
+    "METADATA not in RECORD": with_record(drop(f"{INFO}/METADATA")),
+    "RECORD names a missing file": with_record(lambda text: f"{text}thing/gone.py,sha256={HASH},6\n"),
+    "RECORD names a file above": with_record(lambda text: f"{text}../../evil.py,sha256={HASH},6\n"),
+    "RECORD names a file twice": with_record(lambda text: f"{text}{ROW}\n"),
+    "RECORD of two columns": with_record(lambda text: f"{text}thing/__init__.py,sha256={HASH}\n"),
+    "RECORD of an endless field": with_record(lambda text: text + '"' + "x" * 200_000),
+    "name not text": edited(not_text),
+    "RECORD hashes itself": with_record(replace(f"{RECORD},,", f"{RECORD},sha256={HASH},6")),
+    # Metadata.
+    "other name": with_metadata(METADATA.replace(b"thing", b"numpy")),
+    "other version": with_metadata(METADATA.replace(b"1.0", b"9.9")),
+    "no name": with_metadata(b"Metadata-Version: 2.1\nVersion: 1.0\n"),
+    "two names": with_metadata(METADATA + b"Name: numpy\n"),
+    "version not a version": with_metadata(METADATA.replace(b"1.0", b"1e999")),
+    "METADATA not text": with_metadata(METADATA + b"\xff\xfe"),
+    "no Wheel-Version": with_wheel(b"Root-Is-Purelib: true\n"),
+    "later Wheel-Version": with_wheel(WHEEL.replace(b"1.0", b"2.0")),
+    "file name of another": lambda folder: forge(folder, name="numpy-1.0-py3-none-any.whl"),
+    "file name of another version": lambda folder: forge(folder, name="thing-2.0-py3-none-any.whl"),
+    # Entry points.
+    "script above": with_script("../../x"),
+    "script with a slash": with_script("sub/x"),
+    "script absolute": with_script("/bin/sh"),
+    "script dot": with_script(".."),
+    "script with a control character": with_script("a\x07b"),
+    "script of 256 bytes": with_script("n" * 256),
+    "script twice": with_entry_points("[console_scripts]\na=thing:a\n[gui_scripts]\na=thing:b\n"),
+    "script twice in a section": with_entry_points("[console_scripts]\na=thing:a\na=thing:b\n"),
+    "script over a script": lambda folder: forge(
+        folder,
+        [
+            (f"{DATA}/scripts/a", b"#!/bin/sh\n"),
+            (f"{INFO}/entry_points.txt", b"[console_scripts]\na=thing:a\n"),
+        ],
+    ),
+    "entry point without an object": with_entry_points("[console_scripts]\na = thing\n"),
+    "entry point with code": with_entry_points("[console_scripts]\na = thing:main;import os\n"),
+    "entry points without a section": with_entry_points("a = thing:main\n"),
+    "entry points that refer": with_entry_points("[console_scripts]\na = %(missing)s:main\n"),
+    "entry points that multiply": with_entry_points(deep_entry_points()),
+    "entry points of one long line": with_entry_points("[console_scripts]\na" + " " * 300_000 + "b\n"),
+    "entry point of spaces": with_entry_points("[console_scripts]\na = thing:m" + "\n  ." * 40_000 + "!\n"),
+}
+"""Attack → writes the wheel into a folder."""

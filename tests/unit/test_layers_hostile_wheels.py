@@ -1,0 +1,66 @@
+"""A wheel that an attacker made is refused with one error that names it, in bounded time and memory."""
+
+from __future__ import annotations
+
+import io
+import resource
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from support.hostile_wheels import ATTACKS, INFO, NAME, WHEEL, forge
+from tfimg.errors import InvalidWheel
+from tfimg.layers.blob import BlobWriter
+from tfimg.layers.wheel import contents, unpack
+
+
+def packed(wheel: Path) -> None:
+    into, rest = BlobWriter(io.BytesIO(), "fast"), BlobWriter(io.BytesIO(), "fast")
+    unpack(wheel, shared=("thing/lib*",), into=into, rest=rest)
+
+
+def test_a_sound_wheel_is_packed(tmp_path: Path) -> None:
+    packed(forge(tmp_path))
+
+
+def test_only_the_headers_of_a_metadata_file_are_parsed(tmp_path: Path) -> None:
+    """A parser of whole messages recurses into each of the thousand."""
+    packed(forge(tmp_path, wheel=WHEEL + b"Content-Type: message/rfc822\n\n" * 1000))
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_hostile_wheel_is_refused_by_name(attack: str, tmp_path: Path) -> None:
+    wheel = ATTACKS[attack](tmp_path)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InvalidWheel) as caught:
+        packed(wheel)
+    message = str(caught.value)
+    assert message.startswith(f"{wheel.name} is not a valid wheel: ")
+    assert len(message) < 600
+    assert message.isprintable(), "no control character of the wheel reaches the terminal"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
+
+
+@pytest.mark.parametrize("attack", ["no RECORD", "RECORD of two columns", "no archive", "parent", "MD5"])
+def test_the_contents_of_a_hostile_wheel_are_not_listed(attack: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidWheel, match=f"^{NAME} is not a valid wheel: "):
+        contents(ATTACKS[attack](tmp_path), ())
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_wheel_with_any_altered_bytes_is_packed_or_refused(data: st.DataObject, tmp_path: Path) -> None:
+    wheel = forge(tmp_path, [(f"{INFO}/entry_points.txt", b"[console_scripts]\nthing = thing:main\n")])
+    content = bytearray(wheel.read_bytes())
+    # The directory is at the end, and has all that readers believe.
+    for _ in range(data.draw(st.integers(1, 4))):
+        position = len(content) - data.draw(st.integers(1, len(content)))
+        length = data.draw(st.integers(0, 4))
+        content[position : position + length] = data.draw(st.binary(max_size=4))
+    wheel.write_bytes(content)
+    with suppress(InvalidWheel):
+        packed(wheel)
