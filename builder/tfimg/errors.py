@@ -367,6 +367,12 @@ class InternalError(TfimgError):
     exit_code = 70
 
 
+class WithdrawnError(TfimgError):
+    """The image was withdrawn; the reason is named."""
+
+    exit_code = 71
+
+
 class Interrupted(TfimgError):
     """Interrupted; nothing half done is taken for whole, and the same command goes on."""
 

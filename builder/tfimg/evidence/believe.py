@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from tfimg.evidence.bundle import IN_TOTO
 from tfimg.evidence.collect import Found
 from tfimg.evidence.keys import VerifyingKey, told
 from tfimg.evidence.statement import digests
+from tfimg.registry.protocol import digest_of
 from tfimg.validation.text import plain
 
 DO_NOT_USE = "Do not use the image until you know who changed its evidence."
@@ -19,11 +21,12 @@ DO_NOT_USE = "Do not use the image until you know who changed its evidence."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Genuine:
-    """A statement that a key signed about the image."""
+    """A statement that a key signed about the image; `statement` is the SHA-256 of its payload."""
 
     predicate_type: str
     predicate: dict[str, Any]
     signer: str
+    statement: str
 
 
 def believe(
@@ -49,6 +52,16 @@ def believe(
     return tuple(statements.values())
 
 
+def genuine_among(
+    evidence: Iterable[Found], keys: Sequence[VerifyingKey], *, digest: str
+) -> Iterator[Genuine]:
+    """Yield the statements that the keys signed about the manifest `digest`, and pass over everything else."""
+    for one in evidence:
+        if one.envelope.payload_type == IN_TOTO and (key := one.envelope.signed_by(keys)):
+            with suppress(TamperedError):
+                yield _statement(one, key, digest)
+
+
 def _statement(one: Found, signer: VerifyingKey, digest: str) -> Genuine:
     try:
         document = json.loads(one.envelope.payload)
@@ -65,7 +78,12 @@ def _statement(one: Found, signer: VerifyingKey, digest: str) -> Genuine:
             f"{digest}.",
             next_step=DO_NOT_USE,
         )
-    return Genuine(predicate_type=kind, predicate=predicate, signer=signer.identifier)
+    return Genuine(
+        predicate_type=kind,
+        predicate=predicate,
+        signer=signer.identifier,
+        statement=digest_of(one.envelope.payload),
+    )
 
 
 def _tampered(one: Found, genuine: Sequence[Found], keys: Sequence[VerifyingKey]) -> TamperedError:
