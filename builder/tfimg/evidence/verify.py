@@ -12,6 +12,7 @@ from tfimg.evidence.collect import collect
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.outcome import Outcome, read_outcome
 from tfimg.evidence.policy import Policy
+from tfimg.evidence.promotions import read_statements, require_promoted
 from tfimg.evidence.statement import TEST_RESULT
 from tfimg.evidence.unmet import CLOCKS, Demand, unmet
 from tfimg.registry.protocol import Manifest, Registry
@@ -40,18 +41,27 @@ def verify(
     *,
     now: datetime,
     tag: str | None = None,
+    origin: str | None = None,
+    later: Sequence[Genuine] = (),
+    allow_withdrawn: bool = False,
 ) -> Verified:
     """Resolve a tag or digest, read all evidence about it, believe what the keys signed, hold it against the policy.
 
-    `tag` is a name that the image is to have though `reference` is its digest: what that promises counts.
+    `tag` is a name that the image is to have though `reference` is its digest: what that promises counts. Promotions
+    have to name the tag of `origin`, which of a mirror is the publisher's repository; `later` are statements that are
+    not in the registry yet.
     Of several test results the newest that is enough counts, unless one that failed is newer. Fails closed:
-    `NotInRegistry`, `NetworkError`, `UnsignedError` (no evidence, or another key's), `TamperedError`, `PolicyUnmet`,
-    `StaleEvidence`.
+    `NotInRegistry`, `NetworkError`, `UnsignedError` (no evidence, or another key's), `TamperedError`,
+    `WithdrawnError`, `PolicyUnmet`, `StaleEvidence`.
     """
     by_digest = reference.startswith("sha256:")
     image = f"{registry.repository}{'@' if by_digest else ':'}{reference}"
     manifest = _found(registry, reference, image)
     statements = believe(collect(registry, manifest.digest), keys, image=image, digest=manifest.digest)
+    named = tag or (None if by_digest else reference)
+    if not allow_withdrawn:
+        known = read_statements((*statements, *later), image=image)
+        require_promoted(known, image=image, repository=origin or registry.repository, tag=named)
     demand = _demand(policy, tag or ("" if by_digest else reference), now)
     outcomes = sorted(
         (

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tfimg.cancellation import check
-from tfimg.errors import PublicationIncomplete
+from tfimg.errors import PublicationIncomplete, UsageError
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.promotions import (
@@ -83,9 +83,8 @@ class Publisher:
         signed = predicate_statement(Subject(name=self.registry.repository, digest=digest), predicate)
         attach(self.registry, digest, [signed], key=self.key)
         found = self.statements(digest)
-        if digest_of(signed.content) not in {
-            one.statement for one in (*found.promotions, *found.withdrawals)
-        }:
+        known = [one.statement for one in found.promotions] + [one.statement for one in found.withdrawals]
+        if digest_of(signed.content) not in known:
             raise PublicationIncomplete(
                 f"The statement about the tags of {self.registry.repository}@{digest} was attached, and the registry "
                 "does not have it.",
