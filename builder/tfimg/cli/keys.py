@@ -63,6 +63,12 @@ def verifying_keys(context: Context) -> tuple[VerifyingKey, ...]:
     return tuple(read_verifying_key(_read(name), source=name) for name in named)
 
 
+def trusted_keys(context: Context) -> tuple[VerifyingKey, ...]:
+    """Return the public keys of other publishers that --trust and TFIMG_KEY name, if any."""
+    named = [*context.arguments.trust, *filter(None, context.environ.get("TFIMG_KEY", "").split(":"))]
+    return tuple(read_verifying_key(_read(name), source=name) for name in named)
+
+
 def password(context: Context, *, new: bool = False) -> bytes:
     """A private key's password; a `new` one is asked for twice. Raises `UsageError` where nobody can be asked."""
     if file := context.arguments.password_file:

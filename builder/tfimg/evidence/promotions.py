@@ -16,9 +16,10 @@ from typing import Annotated, Generic, Literal, TypeVar
 from pydantic import AwareDatetime, Field, StringConstraints
 
 from tfimg.documents import Digest, Document, InvalidDocument, validate
-from tfimg.errors import PolicyUnmet, TamperedError, WithdrawnError
+from tfimg.errors import PolicyUnmet, TamperedError, UnsignedError, WithdrawnError
 from tfimg.evidence.believe import Genuine, genuine_among
-from tfimg.evidence.collect import collect_attestations, collect_bundles
+from tfimg.evidence.collect import Found, collect_attestations, collect_bundles
+from tfimg.evidence.dsse import opened
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.outcome import Outcome, read_outcome
 from tfimg.evidence.statement import TEST_RESULT, Statement, Subject, moment, statement
@@ -161,6 +162,41 @@ def read_from(
     return read_statements({one.statement: one for one in found}.values(), image=image)
 
 
+def withdrawal_envelopes(registry: Registry, digest: str, keys: Sequence[VerifyingKey]) -> tuple[bytes, ...]:
+    """Return the signed withdrawals of a digest, and the promotions that cancel them, as DSSE envelopes."""
+    kinds = (PROMOTION, WITHDRAWAL)
+    collected = (*collect_bundles(registry, digest, kinds), *collect_attestations(registry, digest, kinds))
+    found = {one.envelope.payload: one for one in collected}
+    genuine = {
+        statement.statement: (statement, one)
+        for one in found.values()
+        for statement in genuine_among([one], keys, digest=digest)
+    }
+    return tuple(
+        one.envelope.to_json()
+        for statement, one in genuine.values()
+        if statement.predicate_type == WITHDRAWAL or statement.predicate.get("cancels")
+    )
+
+
+def read_withdrawals(content: bytes, keys: Sequence[VerifyingKey], *, digest: str) -> tuple[Genuine, ...]:
+    """Return what the keys signed about a digest in JSON lines of DSSE envelopes, as `withdrawal_envelopes` has them.
+
+    Raises `TamperedError` for a line that is no envelope, `UnsignedError` where the keys signed none of them.
+    """
+    found = [
+        Found(where=f"line {number}", envelope=opened(line))
+        for number, line in enumerate(content.splitlines(), start=1)
+        if line.strip()
+    ]
+    if not any(one.envelope.signed_by(keys) for one in found):
+        raise UnsignedError(
+            "The file of withdrawals has no statement that a trusted key signed.",
+            next_step="Get it from the image's publisher: `tfimg history REPOSITORY --withdrawals FILE` writes it.",
+        )
+    return tuple(genuine_among(found, keys, digest=digest))
+
+
 def _signed(
     model: type[Predicate], kind: str, genuine: Iterable[Genuine], image: str
 ) -> tuple[Signed[Predicate], ...]:
@@ -208,12 +244,15 @@ def withdrawn_error(withdrawal: Withdrawal, *, image: str) -> WithdrawnError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """A digest in the history of a tag. `promotion` is None for a gap: no genuine statement gave it the tag."""
+    """A digest in the history of a tag. `promotion` is None for a gap: no genuine statement gave it the tag.
+
+    Of its withdrawals that cover the tag, those in force are not cancelled.
+    """
 
     digest: str
     promotion: Signed[Promotion] | None
     withdrawals: tuple[Signed[Withdrawal], ...]
-    is_withdrawn: bool
+    in_force: tuple[Signed[Withdrawal], ...]
 
 
 def walk(
@@ -235,7 +274,7 @@ def walk(
             digest=digest,
             promotion=promotion,
             withdrawals=tuple(one for one in statements.withdrawals if one.predicate.covers(repository, tag)),
-            is_withdrawn=bool(statements.in_force(repository, tag)),
+            in_force=statements.in_force(repository, tag),
         )
         if promotion is None:
             return

@@ -234,7 +234,7 @@ def _previous(publisher: Publisher, tag: str, present: str, policy: Policy) -> s
 
 
 def _objection(publisher: Publisher, step: Step, tag: str, policy: Policy) -> str | None:
-    if step.is_withdrawn:
+    if step.in_force:
         return "was withdrawn"
     if step.promotion is None:
         return "has no signed promotion for this tag"
