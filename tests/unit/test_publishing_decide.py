@@ -6,12 +6,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from tfimg.publishing.ledger import Draft, Entry, Ledger, Step
 
 from support.memory_registry import MemoryRegistry
 from support.published_images import EPOCH
 from tfimg.evidence.policy import Promise
 from tfimg.publishing.decide import Decision, Question, decide
-from tfimg.publishing.ledger import Draft, Entry, Ledger, Step
 from tfimg.publishing.release import Held, Release, held
 from tfimg.recipe.describe import Level
 from tfimg.registry.protocol import OCI_MANIFEST, Manifest
