@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tfimg.publishing.ledger_store import read
 
 from support.faulty_proxy import Fault, Faulty
 from support.loopback_registry import Loopback, loopback
 from support.publisher import CPU, Machine, visible
 from tfimg.errors import NetworkError, PublicationIncomplete, RegistryRefused
-from tfimg.publishing.ledger_store import read
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import Connection, Way
 from tfimg.registry.reference import parse_repository

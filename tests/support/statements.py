@@ -56,13 +56,15 @@ def published(*reports: Report, key: SigningKey = OURS) -> MemoryRegistry:
     return registry
 
 
-def promoted(*tags: str, repository: str = SUBJECT.name, cancels: Sequence[str] = ()) -> Statement:
+def promoted(
+    *tags: str, of: str = IMAGE.digest, repository: str = SUBJECT.name, cancels: Sequence[str] = ()
+) -> Statement:
     """Return the promotion that gives the image tags."""
     promotion = Promotion(
         repository=repository, tags=tuple(TagMove(tag=tag, previous=None) for tag in tags), time=NOW,
         publisher="gpu-runner-3", reason="publish", run="0123abcd", tfimg="0.1.0", cancels=tuple(cancels),
     )  # fmt: skip
-    return predicate_statement(SUBJECT, promotion)
+    return predicate_statement(replace(SUBJECT, digest=of), promotion)
 
 
 def withdrawn(*tags: str, repository: str = SUBJECT.name, replacement: str | None = None) -> Statement:

@@ -12,7 +12,7 @@ from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.signing import OURS, THEIRS
-from support.statements import LINKED, NOW, ON_GPU, said
+from support.statements import LINKED, NOW, ON_GPU, promoted, said
 from tfimg.evidence.attach import attach
 from tfimg.validation.report import Report
 
@@ -24,7 +24,9 @@ def with_image(*, evidence: bool = True, report: Report = ON_GPU) -> MemoryRegis
     registry = MemoryRegistry()
     image = put_image(registry, TAG, config={"Labels": {"tfimg.identifier": "2.15.1-cuda12.2-py3.11"}})
     if evidence:
-        attach(registry, image.digest, said(report, of=image.digest), key=OURS)
+        attach(
+            registry, image.digest, [*said(report, of=image.digest), promoted(TAG, of=image.digest)], key=OURS
+        )
     return registry
 
 
@@ -60,7 +62,7 @@ def test_bundle_verifies_writes_and_says_what_went_in(
     ended = tfimg("bundle", f"{NAME}:{TAG}", str(target), "--key", key, "--json").succeeded()
     assert ended.documents[-1] == {
         "event": "bundled", "image": f"{NAME}:{TAG}", "digest": environment.registries.named[TAG], "file": str(target),
-        "bytes": target.stat().st_size, "evidence": 4, "keys": [OURS.verifying.identifier], "verified": True,
+        "bytes": target.stat().st_size, "evidence": 5, "keys": [OURS.verifying.identifier], "verified": True,
     }  # fmt: skip
 
 

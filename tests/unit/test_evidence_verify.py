@@ -17,7 +17,7 @@ from support.cases import cases
 from support.memory_registry import MemoryRegistry
 from support.reports import GREEN, PARTIAL, result
 from support.signing import OURS, THEIRS
-from support.statements import FAILED, IMAGE, LINKED, NOW, ON_GPU, SUBJECT, published, said
+from support.statements import FAILED, IMAGE, LINKED, NOW, ON_GPU, SUBJECT, promoted, published, said
 from tfimg.errors import (
     NetworkError,
     NotInRegistry,
@@ -33,6 +33,7 @@ from tfimg.evidence.cosign_tags import ATTESTATIONS, add, attestation, tag_of
 from tfimg.evidence.dsse import sealed as dsse_sealed
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.policy import Policy, Promise, parse_requirements
+from tfimg.evidence.promotions import PROMOTION
 from tfimg.evidence.statement import Statement, compact, statement
 from tfimg.evidence.verify import Verified, verify
 from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
@@ -66,7 +67,9 @@ def test_what_our_key_signed_about_these_bytes_is_believed() -> None:
     assert (found.digest, found.signer) == (IMAGE.digest, OURS.verifying.identifier)
     assert found.image == "registry.test:5000/team/tensorflow:2.15-gpu"
     assert (found.outcome.level, found.outcome.environment.driver) == ("validated", "535.104.05")
-    assert {one.predicate_type for one in found.statements} == {one.predicate_type for one in said(ON_GPU)}
+    assert {one.predicate_type for one in found.statements} == {
+        PROMOTION, *(one.predicate_type for one in said(ON_GPU)),
+    }  # fmt: skip
     by_digest = verified(published(GREEN), IMAGE.digest)
     assert by_digest.image == f"registry.test:5000/team/tensorflow@{IMAGE.digest}"
 
@@ -90,7 +93,7 @@ def test_one_of_several_keys_is_enough() -> None:
 def test_what_others_signed_is_passed_over() -> None:
     registry = published(GREEN)
     attach(registry, IMAGE.digest, said(FAILED), key=THEIRS)
-    assert len(verified(registry).statements) == 2
+    assert len(verified(registry).statements) == 3
 
 
 def test_an_image_without_evidence_is_unsigned() -> None:
@@ -514,6 +517,7 @@ def test_a_subject_may_have_a_second_digest() -> None:
         document = json.loads(one.content)
         document["subject"][0]["digest"]["sha512"] = "0" * 128
         attach(registry, IMAGE.digest, [replace(one, content=compact(document))], key=OURS)
+    attach(registry, IMAGE.digest, [promoted("2.15")], key=OURS)
     assert verified(registry)
 
 

@@ -142,6 +142,8 @@ def test_nothing_to_go_back_to_is_told(machine: Machine) -> None:
         machine.rollback(registry, "9.99")
     with pytest.raises(UsageError, match="no image has such a digest"):
         machine.rollback(registry, to="ff")
+    with pytest.raises(UsageError, match="besides the present one"):
+        machine.rollback(registry, to=registry.named["2.15"])
 
 
 def test_a_tag_that_an_attacker_moved_returns_to_a_digest_that_was_promoted_to_it(machine: Machine) -> None:

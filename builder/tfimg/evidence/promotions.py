@@ -214,13 +214,17 @@ def _signed(
     return tuple(sorted(found, key=lambda one: (one.predicate.time, one.statement), reverse=True))
 
 
-def require_promoted(statements: Statements, *, image: str, repository: str, tag: str | None) -> None:
-    """Raise `WithdrawnError` for a withdrawn image, `PolicyUnmet` for a tag that no promotion names.
-
-    `repository` is the one that promotions are to name: of a mirror, its origin. Without a tag, none is required.
-    """
+def require_not_withdrawn(statements: Statements, *, image: str, repository: str, tag: str | None) -> None:
+    """Raise `WithdrawnError` for an image that is withdrawn, altogether or for this tag of the repository."""
     if withdrawals := statements.in_force(repository, tag):
         raise withdrawn_error(withdrawals[0].predicate, image=image)
+
+
+def require_promoted(statements: Statements, *, image: str, repository: str, tag: str | None) -> None:
+    """Raise `PolicyUnmet` for a tag that no promotion names. Without a tag, none is required.
+
+    `repository` is the one that promotions have to name: of a mirror, its origin.
+    """
     if tag and not statements.of_tag(repository, tag):
         raise PolicyUnmet(
             f"{image} has evidence, and no signed promotion that gives it the tag {tag} of {repository}.",

@@ -12,7 +12,7 @@ from tfimg.evidence.collect import collect
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.outcome import Outcome, read_outcome
 from tfimg.evidence.policy import Policy
-from tfimg.evidence.promotions import read_statements, require_promoted
+from tfimg.evidence.promotions import read_statements, require_not_withdrawn, require_promoted
 from tfimg.evidence.statement import TEST_RESULT
 from tfimg.evidence.unmet import CLOCKS, Demand, unmet
 from tfimg.registry.protocol import Manifest, Registry
@@ -59,9 +59,9 @@ def verify(
     manifest = _found(registry, reference, image)
     statements = believe(collect(registry, manifest.digest), keys, image=image, digest=manifest.digest)
     named = tag or (None if by_digest else reference)
+    known, repository = read_statements((*statements, *later), image=image), origin or registry.repository
     if not allow_withdrawn:
-        known = read_statements((*statements, *later), image=image)
-        require_promoted(known, image=image, repository=origin or registry.repository, tag=named)
+        require_not_withdrawn(known, image=image, repository=repository, tag=named)
     demand = _demand(policy, tag or ("" if by_digest else reference), now)
     outcomes = sorted(
         (
@@ -73,6 +73,7 @@ def verify(
         reverse=True,
     )
     outcome, signer = _enough(outcomes, demand, image)
+    require_promoted(known, image=image, repository=repository, tag=named)
     return Verified(
         image=image, digest=manifest.digest, outcome=outcome, signer=signer, statements=statements
     )

@@ -250,8 +250,9 @@ def _named(publisher: Publisher, tag: str, present: str, to: str, policy: Policy
     repository = publisher.registry.repository
     known = dict.fromkeys(step.digest for step in _steps(publisher, tag, present) if step.digest != present)
     found = [digest for digest in known if digest.startswith(to) or digest.startswith(f"sha256:{to}")]
-    if not found and DIGEST.fullmatch(to) and publisher.statements(to).of_tag(repository, tag):
-        found = [to]  # behind a gap
+    behind_gap = not found and to != present and DIGEST.fullmatch(to)
+    if behind_gap and publisher.statements(to).of_tag(repository, tag):
+        found = [to]
     if len(found) != 1:
         what = f"{len(found)} images have a digest that begins so" if found else "no image has such a digest"
         raise UsageError(
