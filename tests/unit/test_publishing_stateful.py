@@ -194,7 +194,7 @@ class Publishing(RuleBasedStateMachine):
 
 
 BOUNDED = settings(
-    max_examples=25, stateful_step_count=12, deadline=None,
+    max_examples=50, stateful_step_count=12, deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 TestPublishing = Publishing.TestCase
