@@ -17,7 +17,7 @@ from tfimg.evidence.policy_file import parse_policy
 from tfimg.evidence.statement import CYCLONEDX, PROVENANCE, REPORT, SPDX, TEST_RESULT, moment
 from tfimg.evidence.verify import Verified
 from tfimg.evidence.verify import verify as prove
-from tfimg.registry.reference import Reference, parse
+from tfimg.registry.reference import Reference, parse, parse_repository
 
 KINDS = {
     TEST_RESULT: "test result", REPORT: "validation report", PROVENANCE: "SLSA provenance",
@@ -55,7 +55,11 @@ def pull(context: Context) -> int:
 def _proven(context: Context, reference: Reference) -> Verified:
     keys, required = verifying_keys(context), policy(context)
     registry = context.registry(reference)
-    return prove(registry, reference.target, keys, required, now=context.now, tag=reference.tag)
+    origin = context.arguments.origin
+    return prove(
+        registry, reference.target, keys, required, now=context.now, tag=reference.tag,
+        origin=str(parse_repository(origin)) if origin else None,
+    )  # fmt: skip
 
 
 def policy(context: Context) -> Policy:
