@@ -1,6 +1,6 @@
-"""Mutation testing of the unit tier: `nice .venv/bin/python tests/mutation`.
+"""Mutation testing of the tests without an engine: `nice .venv/bin/python tests/mutation`.
 
-mutmut changes one expression of a function at a time and runs the unit tests that reach the function. This script
+mutmut changes one expression of a function at a time and runs the tests that reach the function. This script
 draws a sample of all changes (mutants), has mutmut judge it in a copy of the checkout, and prints figures per package
 and what survived. Mutants that no test can tell from the original are listed in `equivalents.txt`, with the reason.
 """
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 SETTINGS = Path(__file__).with_name("settings.toml")
 STATS = Path("mutants/mutmut-stats.json")
 
-PACKAGES = ("layers", "evidence", "resolution", "validation", "recipe")
+PACKAGES = ("layers", "evidence", "resolution", "validation", "recipe", "publishing", "registry")
 """Packages that are mutated, as `settings.toml` has it. The tests that are named after a package run first: they kill
 most mutants, and most of what reaches a function reaches it from the command line, slowly."""
 
@@ -49,9 +49,9 @@ def copy_checkout(work: Path) -> None:
         file.write(f"{SETTINGS.read_text()}also_copy = {json.dumps(others)}\n")
 
 
-def name_mutants() -> dict[str, Path]:
+def name_mutants(packages: Sequence[str]) -> dict[str, Path]:
     """Name every mutant of the packages, as mutmut will → the file that it changes."""
-    files = [file for package in PACKAGES for file in sorted(Path("src/tfimg", package).rglob("*.py"))]
+    files = [file for package in packages for file in sorted(Path("src/tfimg", package).rglob("*.py"))]
     made = {file: mutate_file_contents(str(file), file.read_text()).mutant_names for file in files}
     return {get_mutant_name(file, name): file for file, names in made.items() for name in names}
 
@@ -140,7 +140,8 @@ def report(verdicts: Mapping[str, str], describe: Callable[[str], tuple[str, ...
     rows = [
         f"{'package':12}{'killed':>8}{'timeout':>9}{'survived':>10}{'total':>7}{'killed %':>10}{'equivalent':>12}"
     ]
-    for package in (*PACKAGES, "all"):
+    present = {name.split(".")[1] for name in verdicts}
+    for package in (*(package for package in PACKAGES if package in present), "all"):
         chosen = [name for name in verdicts if package in ("all", name.split(".")[1])]
         counted = Counter(verdicts[name] for name in chosen)
         timeouts = counted["timeout"] + counted["segfault"]  # SIGKILL, which ends an endless loop too
@@ -159,7 +160,10 @@ def report(verdicts: Mapping[str, str], describe: Callable[[str], tuple[str, ...
 
 def main() -> None:
     """Draw, judge and print."""
-    parser = argparse.ArgumentParser(description="Mutation testing of the unit tier.")
+    parser = argparse.ArgumentParser(description="Mutation testing of the tests without an engine.")
+    parser.add_argument(
+        "--packages", nargs="+", choices=PACKAGES, default=PACKAGES, help="which packages (default: all)"
+    )
     parser.add_argument("--sample", type=int, default=600, help="how many mutants (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=16, help="which mutants (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default: %(default)s)")
@@ -168,7 +172,7 @@ def main() -> None:
         copy_checkout(Path(work))
         with chdir(work):
             reset_config()
-            files = name_mutants()
+            files = name_mutants(options.packages)
             names = draw(files, count=options.sample, seed=options.seed)
             verdicts = judge(names, files, options.jobs)
             print(report(verdicts, lambda name: described(name, files[name])))

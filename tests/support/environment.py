@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,16 @@ class TestEnvironment(Edge):
     secret_rules: tuple[Rule, ...] = ()
     docker_status: int | None = 7
 
+    time: datetime | None = None
+    """What the clock shows; None for the machine's clock."""
+
     engine_searches: int = 0
     connections: list[tuple[str, bool]] = field(default_factory=list)
     """Name of each repository that was opened, and whether plain HTTP was asked for."""
     handed_over: list[tuple[Sequence[str], Mapping[str, str]]] = field(default_factory=list)
+
+    def now(self) -> datetime:
+        return self.time or super().now()
 
     def engine(self, environ: Mapping[str, str], state: Path) -> Engine:
         return self._docker() or super().engine({**environ, "DOCKER_HOST": NO_ENGINE}, state)

@@ -38,7 +38,7 @@ def engine() -> FakeEngine:
 @pytest.fixture
 def environment(engine: FakeEngine) -> TestEnvironment:
     """One registry for every name, and an engine that loads."""
-    return TestEnvironment(docker=engine, registries=with_image())
+    return TestEnvironment(docker=engine, registries=with_image(), time=NOW)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from support.cli import CliRunner, assert_refused
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, stored_image
 from support.signing import OURS, PASSWORD, THEIRS
-from support.statements import IMAGE, LINKED, ON_GPU, published
+from support.statements import IMAGE, LINKED, NOW, ON_GPU, published
 from tfimg.evidence.keys import read_signing_key, read_verifying_key
 
 IMAGE_NAME = "registry.test:5000/team/tensorflow"
@@ -25,7 +26,7 @@ def engine() -> FakeEngine:
 @pytest.fixture
 def environment(engine: FakeEngine) -> TestEnvironment:
     """One registry for every name, and an engine that pulls from nowhere."""
-    return TestEnvironment(docker=engine, registries=published(ON_GPU))
+    return TestEnvironment(docker=engine, registries=published(ON_GPU), time=NOW)
 
 
 def test_keys_writes_a_pair_that_only_its_owner_may_read(tfimg: CliRunner, tmp_path: Path) -> None:
@@ -94,6 +95,7 @@ def test_verify_in_json_is_one_object(tfimg: CliRunner, environment: TestEnviron
         (("--require", "max-age=1d"), 68, "last tested on 2026-01-02"),
         (("--require", "perfect"), 2, "cannot be understood"),
         (("--policy", "absent.yaml"), 9, "absent.yaml is not a file"),
+        (("--require", "max-age=180d", "--policy", "absent.yaml"), 9, "absent.yaml is not a file"),
         (("--key", "absent.pub"), 9, "absent.pub is not a file"),
     ],
 )
@@ -104,7 +106,7 @@ def test_verify_ends_with_the_code_of_what_is_wrong(
 
 
 def test_verify_needs_a_key(tfimg: CliRunner) -> None:
-    assert "without one nobody's word counts" in tfimg("verify", f"{IMAGE_NAME}:2.15").refusal(2)
+    assert "evidence counts only with a trusted signature" in tfimg("verify", f"{IMAGE_NAME}:2.15").refusal(2)
 
 
 def test_a_policy_file_counts_and_words_go_over_it(tfimg: CliRunner, key: str, tmp_path: Path) -> None:
@@ -113,6 +115,49 @@ def test_a_policy_file_counts_and_words_go_over_it(tfimg: CliRunner, key: str, t
     verify = ("verify", f"{IMAGE_NAME}:2.15", "--key", key, "--policy", str(file))
     assert tfimg(*verify).code == 67
     assert tfimg(*verify, "--require", "gpu=sm_90").code == 0
+
+
+@pytest.mark.parametrize("command", ["verify", "pull"])
+def test_evidence_is_refused_after_90_days(
+    tfimg: CliRunner, environment: TestEnvironment, engine: FakeEngine, key: str, command: str
+) -> None:
+    offered(engine)
+    environment.time = datetime(2026, 4, 3, tzinfo=UTC)
+    name = f"{IMAGE_NAME}:2.15"
+    assert "90 days ago, and at most 90 days" in tfimg(command, name, "--key", key).refusal(68)
+    tfimg(command, name, "--key", key, "--require", "max-age=91d").succeeded()
+
+
+def test_several_keys_are_trusted_and_one_is_refused(tfimg: CliRunner, key: str, tmp_path: Path) -> None:
+    their = tmp_path / "their.pub"
+    their.write_bytes(THEIRS.verifying.pem)
+    verify = ("verify", f"{IMAGE_NAME}:2.15", "--key", str(their))
+    tfimg(*verify, "--key", key).succeeded()
+    tfimg("verify", f"{IMAGE_NAME}:2.15", TFIMG_KEY=f"{their}:{key}").succeeded()
+    ours = ("--refuse-key", OURS.verifying.identifier)
+    assert tfimg(*verify, "--key", key, *ours).code == 65
+    assert "the policy refuses" in tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", key, *ours).refusal(69)
+    assert tfimg(*verify, "--key", key, "--refuse-key", "SHA256:short").code == 2
+
+
+def test_a_policy_file_may_bring_the_keys(tfimg: CliRunner, tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    block = "".join(f"    {line}\n" for line in OURS.verifying.pem.decode().splitlines())
+    file.write_text(f"version: 1\ntrusted-keys:\n  - |\n{block}")
+    verify = ("verify", f"{IMAGE_NAME}:2.15", "--policy", str(file))
+    tfimg(*verify).succeeded()
+    assert tfimg(*verify, "--refuse-key", OURS.verifying.identifier).code == 69
+    file.write_text(f"{file.read_text()}refused-keys: ['{OURS.verifying.identifier}']\n")
+    assert tfimg(*verify).code == 69
+
+
+def test_a_large_file_is_not_a_key_or_policy(tfimg: CliRunner, tmp_path: Path, key: str) -> None:
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        file.truncate(2**40)
+    assert tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", str(large)).refusal(9).count("more than")
+    options = ("--key", key, "--policy", str(large))
+    assert tfimg("verify", f"{IMAGE_NAME}:2.15", *options).refusal(9).count("more than")
 
 
 def test_another_key_is_told_in_json_too(tfimg: CliRunner, tmp_path: Path) -> None:
@@ -146,7 +191,7 @@ def test_a_digest_does_not_give_a_name_what_it_promises_and_is_not_shown(
     for command in ("verify", "pull"):
         ended = tfimg(command, name, "--key", key)
         assert (ended.code, engine.names) == (67, {})
-        assert "the name promises it" in ended.stderr
+        assert "its tag promises it" in ended.stderr
 
 
 def test_pull_tells_programs_how_far_it_is(tfimg: CliRunner, engine: FakeEngine, key: str) -> None:

@@ -211,6 +211,6 @@ def test_a_tag_that_somebody_else_writes_all_the_time_is_told(registry: MemoryRe
 def test_what_is_not_cosign_s_is_not_written_over(registry: MemoryRegistry, content: bytes) -> None:
     registry.put(f"{TAG}.att", Manifest(media_type=OCI_MANIFEST, content=content))
     before = dict(registry.named)
-    with pytest.raises(TamperedError, match="not what cosign keeps"):
+    with pytest.raises(TamperedError, match="is not a manifest of cosign's evidence"):
         attach(registry, IMAGE.digest, [ONE], key=OURS)
     assert registry.named == before

@@ -40,6 +40,16 @@ def boxed(kind: str = "SIGSTORE", **others: Any) -> bytes:
     return f"-----BEGIN ENCRYPTED {kind} PRIVATE KEY-----\n{body}-----END ENCRYPTED {kind} PRIVATE KEY-----\n".encode()
 
 
+def box_of(content: bytes) -> bytes:
+    body = base64.encodebytes(content).decode()
+    return f"-----BEGIN ENCRYPTED COSIGN PRIVATE KEY-----\n{body}-----END ENCRYPTED COSIGN PRIVATE KEY-----\n".encode()
+
+
+def costs(**others: Any) -> dict[str, Any]:
+    params = {"N": 2**10, "r": 8, "p": 1, **others}
+    return {"name": "scrypt", "params": params, "salt": base64.b64encode(SALT).decode()}
+
+
 def test_a_new_pair_is_read_back_with_its_password() -> None:
     made = generate()
     pem = made.pem(PASSWORD)
@@ -82,7 +92,6 @@ def test_a_key_that_cosign_made_is_read(kind: str) -> None:
     assert read.verifying.identifier == OURS.verifying.identifier
 
 
-GREEDY = {"name": "scrypt", "params": {"N": 2**24, "r": 8, "p": 1}, "salt": "c2FsdA=="}
 OTHER_CURVE = ec.derive_private_key(7, ec.SECP384R1())
 OTHER_KIND = rsa.generate_private_key(65537, 2048)
 
@@ -94,23 +103,45 @@ def public(key: Any) -> bytes:
     return written
 
 
+def public_der(more: bytes) -> bytes:
+    der = OURS.verifying.public.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    body = base64.encodebytes(der + more).decode()
+    return f"-----BEGIN PUBLIC KEY-----\n{body}-----END PUBLIC KEY-----\n".encode()
+
+
 @pytest.mark.parametrize(
     ("pem", "password", "says"),
     [
-        (OURS.pem(PASSWORD), b"wrong", "no private key, or its password is another one"),
+        (OURS.pem(PASSWORD), b"wrong", "it is not a private key, or the password is wrong"),
         (OURS.pem(PASSWORD), None, "it has a password, and none was given"),
         (OURS.pem(PASSWORD), b"", "it has a password, and none was given"),
         (unlocked(OURS.private), PASSWORD, "it has no password, and one was given"),
-        (boxed(), b"wrong", "its password is another one"),
-        (boxed(), None, "its password is another one"),
-        (boxed(kdf={"name": "bcrypt"}), PASSWORD, "no private key"),
-        (boxed(kdf=GREEDY), PASSWORD, "no private key"),
-        (boxed(cipher={}), PASSWORD, "no private key"),
-        (boxed(ciphertext=1), PASSWORD, "no private key"),
-        (boxed().replace(b"\n", b"\n!", 2), PASSWORD, "no private key"),
-        (b"", None, "no private key"),
-        (b"-----BEGIN PRIVATE KEY-----\n", None, "no private key"),
-        (OURS.verifying.pem, None, "no private key"),
+        (boxed(), b"wrong", "wrong password"),
+        (boxed(), None, "wrong password"),
+        (boxed(kdf={"name": "bcrypt"}), PASSWORD, "it is not a private key"),
+        (boxed(kdf=costs(N=2**24)), PASSWORD, "it is not a private key"),
+        (boxed(cipher={}), PASSWORD, "it is not a private key"),
+        (boxed(ciphertext=1), PASSWORD, "it is not a private key"),
+        (boxed().replace(b"\n", b"\n!", 2), PASSWORD, "it is not a private key"),
+        (b"", None, "not exactly one PEM block"),
+        (b"-----BEGIN PRIVATE KEY-----\n", None, "not exactly one PEM block"),
+        (OURS.verifying.pem, None, "it is not a private key"),
+        (boxed(kdf=costs(p=2**30)), PASSWORD, "it is not a private key"),
+        (boxed(kdf=costs(N=2**70)), PASSWORD, "it is not a private key"),
+        (boxed(kdf=costs(N=1e3)), PASSWORD, "it is not a private key"),
+        (boxed(cipher={"name": "nacl/secretbox", "nonce": "AA=="}), PASSWORD, "it is not a private key"),
+        (boxed(ciphertext="AA\u00e9="), PASSWORD, "it is not a private key"),
+        (boxed(ciphertext="A"), PASSWORD, "it is not a private key"),
+        (box_of(b"[" * 100_000), PASSWORD, "has more than 16384 bytes"),
+        (box_of(b"[" * 10_000), PASSWORD, "it is not a private key"),
+        (box_of(b'{"kdf":1e999}'), PASSWORD, "it is not a private key"),
+        (OURS.pem(PASSWORD) + THEIRS.pem(PASSWORD), PASSWORD, "not exactly one PEM block"),
+        (OURS.pem(PASSWORD) + THEIRS.verifying.pem, PASSWORD, "not exactly one PEM block"),
+        (OURS.pem(PASSWORD) + b"trailing", PASSWORD, "not exactly one PEM block"),
+        (b"Bag Attributes\n" + OURS.pem(PASSWORD), PASSWORD, "not exactly one PEM block"),
+        (boxed() + b"trailing", PASSWORD, "not exactly one PEM block"),
         (unlocked(OTHER_CURVE), None, "a key of another kind"),
         (unlocked(OTHER_KIND), None, "a key of another kind"),
     ],
@@ -125,8 +156,16 @@ def test_what_is_no_private_key_of_ours_is_refused_with_the_reason(
 @pytest.mark.parametrize(
     ("pem", "says"),
     [
-        (b"", "it is no public key"),
-        (unlocked(OURS.private), "it is no public key"),
+        (b"", "not exactly one PEM block"),
+        (unlocked(OURS.private), "it is not a public key"),
+        (OURS.verifying.pem + THEIRS.verifying.pem, "not exactly one PEM block"),
+        (OURS.verifying.pem + OURS.verifying.pem, "not exactly one PEM block"),
+        (OURS.verifying.pem + unlocked(OURS.private), "not exactly one PEM block"),
+        (OURS.verifying.pem + b"trailing", "not exactly one PEM block"),
+        (OURS.verifying.pem + b"-----END PUBLIC KEY-----", "not exactly one PEM block"),
+        (b"my key:\n" + OURS.verifying.pem, "not exactly one PEM block"),
+        (public_der(b"trailing"), "it is not a public key"),
+        (OURS.verifying.pem * 200, "has more than 16384 bytes"),
         (public(OTHER_CURVE), "a key of another kind"),
         (public(OTHER_KIND), "a key of another kind"),
     ],

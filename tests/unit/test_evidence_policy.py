@@ -8,6 +8,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from support.cases import cases
+from support.signing import OURS, THEIRS
 from tfimg.errors import FileError, UsageError
 from tfimg.evidence.policy import Policy, parse_requirements
 from tfimg.evidence.policy_file import parse_policy
@@ -37,6 +38,45 @@ def test_a_line_and_a_file_say_the_same() -> None:
     assert policy == Policy(
         level="validated", gpu="sm_90", driver=SpecifierSet(">=535"), max_age=timedelta(days=30)
     )
+
+
+def test_evidence_may_be_90_days_old_unless_a_policy_says_otherwise() -> None:
+    assert Policy().max_age == timedelta(days=90)
+    assert parse_policy("version: 1", source="policy.yaml").max_age == timedelta(days=90)
+    assert parse_requirements("validated", policy=Policy()).max_age == timedelta(days=90)
+    assert parse_requirements("max-age=unlimited", policy=Policy()).max_age is None
+    assert parse_policy("version: 1\nrequire: {max-age: unlimited}", source="policy.yaml").max_age is None
+    kept = parse_policy("version: 1\nrequire: {max-age: unlimited}", source="policy.yaml")
+    assert parse_requirements("built", policy=kept).max_age is None
+
+
+KEYS = f"""\
+version: 1
+trusted-keys:
+  - |
+{"".join(f"    {line}" for line in OURS.verifying.pem.decode().splitlines(keepends=True))}
+refused-keys: ["{THEIRS.verifying.identifier}"]
+"""
+
+
+def test_a_file_names_trusted_and_refused_keys() -> None:
+    policy = parse_policy(KEYS, source="policy.yaml")
+    assert [key.identifier for key in policy.trusted_keys] == [OURS.verifying.identifier]
+    assert policy.refused_keys == {THEIRS.verifying.identifier}
+    assert parse_requirements("built", policy=policy).refused_keys == policy.refused_keys
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "trusted-keys: [tfimg.pub]", "trusted-keys: OURS", "trusted-keys: [7]", "refused-keys: [SHA256:short]",
+        "refused-keys: SHA256:x", f"refused-keys: [{THEIRS.verifying.identifier}x]",
+        "refused-keys: ['sha256:SV9TRBjXLU+uJ7KnX0c6bXbU0iBkNqoqAEJ+KnDVdXo']",
+    ],
+)  # fmt: skip
+def test_keys_of_another_form_are_refused_by_path(text: str) -> None:
+    with pytest.raises(FileError, match=f"{text.partition(':')[0]}"):
+        parse_policy(f"version: 1\n{text}", source="policy.yaml")
 
 
 def test_a_line_goes_over_a_file() -> None:
@@ -82,7 +122,7 @@ def test_a_file_may_promise_less_in_writing() -> None:
 
 @cases("evidence_policy", "a_file_that_is_no_policy_is_refused_by_path")
 def test_a_file_that_is_no_policy_is_refused_by_path(text: str, says: str) -> None:
-    with pytest.raises(FileError, match=f"(?s)^policy.yaml is no policy:\n.*{says}"):
+    with pytest.raises(FileError, match=f"(?s)^policy.yaml is not a valid policy:\n.*{says}"):
         parse_policy(text, source="policy.yaml")
 
 

@@ -30,6 +30,7 @@ from tfimg.evidence.promotions import (
     Statements,
     TagMove,
     Withdrawal,
+    next_time,
     predicate_statement,
     read_from,
     read_withdrawals,
@@ -84,38 +85,53 @@ def history(
     return [(step.digest, step.promotion is not None) for step in steps]
 
 
-A, B, C = digest(1), digest(2), digest(3)
+A, B, C, D = (digest(number) for number in range(1, 5))
 
 
 def test_the_history_of_a_tag_is_the_chain_of_previous_digests() -> None:
     known = {
-        A: statements([promotion("2.15", None)]), B: statements([promotion("2.15", A), promotion("latest", None)]),
-        C: statements([promotion("2.15", B)]),
-    }  # fmt: skip
+        A: statements([promotion("2.15", None)]),
+        B: statements([promotion("2.15", A, hour=1), promotion("latest", None, hour=1)]),
+        C: statements([promotion("2.15", B, hour=2)]),
+    }
     assert history(known, C) == [(C, True), (B, True), (A, True)]
     assert history(known, C, limit=2) == [(C, True), (B, True)]
 
 
-def test_after_a_rollback_a_digest_occurs_twice_and_the_latest_unused_promotion_counts() -> None:
+def test_after_a_rollback_a_digest_occurs_twice() -> None:
     known = {
         A: statements([promotion("2.15", None), promotion("2.15", B, hour=2)]),
         B: statements([promotion("2.15", A, hour=1), promotion("2.15", A, hour=3)]),
     }
     assert [one for one, _ in history(known, B)] == [B, A, B, A]
-    assert [one for one, _ in history(known, A)] == [A, B, A], (
-        "the promotion of B that is latest is unfinished"
-    )
+
+
+def test_a_promotion_that_was_never_completed_is_no_part_of_the_history() -> None:
+    """A rollback from C to B was killed, and D published instead."""
+    known = {
+        A: statements([promotion("2.15", None)]),
+        B: statements([promotion("2.15", A, hour=1), promotion("2.15", C, hour=3)]),
+        C: statements([promotion("2.15", B, hour=2)]), D: statements([promotion("2.15", C, hour=4)]),
+    }  # fmt: skip
+    assert history(known, D) == [(D, True), (C, True), (B, True), (A, True)]
+
+
+def test_a_promotion_is_later_than_those_before_it_whatever_the_clock_says() -> None:
+    future = statements([promotion("2.15", None, hour=99)])
+    assert next_time(NOW, [statements(), future]) == NOW + timedelta(hours=99, microseconds=1)
+    assert next_time(NOW, [statements()]) == NOW
 
 
 def test_a_digest_without_a_promotion_to_the_tag_is_a_gap_and_ends_the_history() -> None:
     other = promotion("2.15", A, repository=MIRROR)
     for known in ({}, {B: statements([other])}, {B: statements([promotion("2.15-gpu", A)])}):
-        assert history({C: statements([promotion("2.15", B)]), **known}, C) == [(C, True), (B, False)]
+        assert history({C: statements([promotion("2.15", B, hour=1)]), **known}, C) == [(C, True), (B, False)]
 
 
 def test_a_circle_of_promotions_ends() -> None:
     known = {A: statements([promotion("2.15", B)]), B: statements([promotion("2.15", A, hour=1)])}
-    assert history(known, A) == [(A, True), (B, True), (A, False)]
+    assert history(known, A) == [(A, True), (B, False)]
+    assert history(known, B) == [(B, True), (A, True), (B, False)]
 
 
 def test_a_withdrawal_holds_for_its_tags_of_its_repository_or_for_the_digest_everywhere() -> None:
@@ -296,7 +312,7 @@ def test_a_history_costs_three_requests_for_a_move_among_1000_images() -> None:
             continue
         subject = Subject(name=registry.repository, digest=image.digest)
         attach(registry, image.digest, said(GREEN, of=image.digest), key=OURS)
-        statement = predicate_statement(subject, promotion("2.15", previous))
+        statement = predicate_statement(subject, promotion("2.15", previous, hour=number))
         attach(registry, image.digest, [statement], key=OURS)
         previous = image.digest
         digests.append(image.digest)

@@ -10,7 +10,8 @@ from support.memory_registry import MemoryRegistry
 from support.reports import GREEN
 from support.statements import FAILED, IMAGE, LINKED, ON_GPU, said
 from tfimg.errors import NotInRegistry, PolicyUnmet, UnsignedError
-from tfimg.evidence.unsigned import IN_TOTO, attach_unsigned, level_unsigned
+from tfimg.evidence.statement import IN_TOTO
+from tfimg.evidence.unsigned import attach_unsigned, level_unsigned
 from tfimg.registry.protocol import EMPTY, OCI_MANIFEST
 from tfimg.validation.report import Report
 

@@ -62,8 +62,8 @@ class Context:
 
     @property
     def now(self) -> datetime:
-        """The moment, in UTC: what the age of evidence is counted to."""
-        return datetime.now(UTC)
+        """The time in UTC, from which the age of evidence is counted."""
+        return self.edge.now()
 
     @cached_property
     def matrix(self) -> Matrix:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 class Edge:
     """The real world. Imports as late as it can: most commands need little of it."""
+
+    def now(self) -> datetime:
+        """Return the time in UTC."""
+        return datetime.now(UTC)
 
     def engine(self, environ: Mapping[str, str], state: Path) -> Engine:
         """The engine to use; see `tfimg.engine.connect`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from getpass import getpass
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from tfimg.evidence.keys import SigningKey, VerifyingKey, generate, read_signing
 from tfimg.workspace import write_once
 
 PRIVATE, PUBLIC = "tfimg.key", "tfimg.pub"
+
+MAX_BYTES = 1 << 16
+"""Size of a file with a key or password. A key of cosign has 650 bytes."""
 
 PASSWORDS = ("TFIMG_KEY_PASSWORD", "COSIGN_PASSWORD")
 """Variables in which a private key's password may be; cosign's own is the second."""
@@ -39,7 +43,7 @@ def keys(context: Context) -> int:
         context.emit({"event": "keys", **told})
     else:
         print_fields(told)
-        context.say(f"Keep {PRIVATE} and its password to yourself; give {PUBLIC} to everybody who verifies.")
+        context.say(f"Keep {PRIVATE} and its password to yourself; give {PUBLIC} to all who verify.")
     return 0
 
 
@@ -50,23 +54,28 @@ def signing_key(context: Context, file: str) -> SigningKey:
     return read_signing_key(pem, password=None if unlocked else password(context), source=file)
 
 
-def verifying_keys(context: Context) -> tuple[VerifyingKey, ...]:
-    """The public keys that --key names, else those of TFIMG_KEY, which has colons between. Raises `UsageError`."""
-    named = context.arguments.key or [
-        name for name in context.environ.get("TFIMG_KEY", "").split(":") if name
-    ]
-    if not named:
+def verifying_keys(context: Context, brought: Sequence[VerifyingKey] = ()) -> tuple[VerifyingKey, ...]:
+    """Return the public keys that --key names, else those of TFIMG_KEY, and those that a policy file `brought`.
+
+    Raises `UsageError` where there are none.
+    """
+    named = context.arguments.key or _environment_keys(context)
+    if not named and not brought:
         raise UsageError(
-            "No key is named, and without one nobody's word counts.",
+            "No key is named, and evidence counts only with a trusted signature.",
             next_step="Name the publisher's public key with --key tfimg.pub, or in TFIMG_KEY.",
         )
-    return tuple(read_verifying_key(_read(name), source=name) for name in named)
+    return (*(read_verifying_key(_read(name), source=name) for name in named), *brought)
 
 
 def trusted_keys(context: Context) -> tuple[VerifyingKey, ...]:
     """Return the public keys of other publishers that --trust and TFIMG_KEY name, if any."""
-    named = [*context.arguments.trust, *filter(None, context.environ.get("TFIMG_KEY", "").split(":"))]
+    named = [*context.arguments.trust, *_environment_keys(context)]
     return tuple(read_verifying_key(_read(name), source=name) for name in named)
+
+
+def _environment_keys(context: Context) -> list[str]:
+    return [name for name in context.environ.get("TFIMG_KEY", "").split(":") if name]
 
 
 def password(context: Context, *, new: bool = False) -> bytes:
@@ -96,4 +105,10 @@ def _read(file: str) -> bytes:
         )
     if not os.access(path, os.R_OK):
         raise FileError(f"{file} may not be read.", next_step="Check whose file it is.")
-    return path.read_bytes()
+    with path.open("rb") as opened:
+        content = opened.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise FileError(
+            f"{file} has more than {MAX_BYTES >> 10} KiB.", next_step="Name the file of a key or password."
+        )
+    return content

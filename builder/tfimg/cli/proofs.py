@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.keys import verifying_keys
 from tfimg.cli.transfers import transfer
+from tfimg.engine.protocol import Engine
 from tfimg.errors import FileError, TamperedError
 from tfimg.evidence.outcome import Outcome, Skipped, Without
 from tfimg.evidence.policy import Policy, parse_requirements
-from tfimg.evidence.policy_file import parse_policy
+from tfimg.evidence.policy_file import MAX_BYTES, parse_policy
 from tfimg.evidence.statement import CYCLONEDX, PROVENANCE, REPORT, SPDX, TEST_RESULT, moment
 from tfimg.evidence.verify import Verified
 from tfimg.evidence.verify import verify as prove
@@ -38,13 +40,7 @@ def pull(context: Context) -> int:
     proven = _proven(context, reference)
     engine = context.edge.runner(context.environ, context.state)
     name = f"{reference.repository}@{proven.digest}"
-    with transfer(context, f"pulling {context.arguments.image}") as told:
-        pulled = engine.pull(name, told)
-    if pulled != proven.digest:
-        raise TamperedError(
-            f"The engine was given {pulled} for {name}, which is not what was verified.",
-            next_step="Do not use it: the registry answers differently to different programs.",
-        )
+    pull_verified(context, engine, name)
     if reference.tag:
         engine.tag(name, [f"{reference.repository}:{reference.tag}"])
     _tell(context, proven)
@@ -52,8 +48,20 @@ def pull(context: Context) -> int:
     return 0
 
 
+def pull_verified(context: Context, engine: Engine, name: str) -> None:
+    """Pull REPOSITORY@DIGEST. Raises `TamperedError` where the engine is given another digest."""
+    with transfer(context, f"pulling {name}") as told:
+        pulled = engine.pull(name, told)
+    if pulled != name.partition("@")[2]:
+        raise TamperedError(
+            f"The engine was given {pulled} for {name}, which is not what was verified.",
+            next_step="Do not use it: the registry answers differently to different programs.",
+        )
+
+
 def _proven(context: Context, reference: Reference) -> Verified:
-    keys, required = verifying_keys(context), policy(context)
+    required = policy(context)
+    keys = verifying_keys(context, required.trusted_keys)
     registry = context.registry(reference)
     origin = context.arguments.origin
     return prove(
@@ -63,14 +71,24 @@ def _proven(context: Context, reference: Reference) -> Verified:
 
 
 def policy(context: Context) -> Policy:
-    """What --policy and --require ask for. Raises `FileError` and `UsageError`."""
-    read = Policy()
-    if file := context.arguments.policy:
-        if not Path(file).is_file():
-            raise FileError(f"--policy {file} is not a file.", next_step="Name the policy's file.")
-        read = parse_policy(Path(file).read_text(encoding="utf-8"), source=file)
-    words = getattr(context.arguments, "require", None)
+    """Return what --policy, --require and --refuse-key ask for. Raises `FileError` and `UsageError`."""
+    arguments = context.arguments
+    read = _policy_file(arguments.policy) if arguments.policy else Policy()
+    read = replace(read, refused_keys=read.refused_keys | set(arguments.refuse_key))
+    words = getattr(arguments, "require", None)
     return read if words is None else parse_requirements(words, policy=read)
+
+
+def _policy_file(file: str) -> Policy:
+    if not Path(file).is_file():
+        raise FileError(f"--policy {file} is not a file.", next_step="Name the policy's file.")
+    with Path(file).open("rb") as opened:
+        content = opened.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise FileError(
+            f"--policy {file} has more than {MAX_BYTES >> 20} MiB.", next_step="Name the policy's file."
+        )
+    return parse_policy(content.decode(), source=file)
 
 
 def _tell(context: Context, proven: Verified) -> None:

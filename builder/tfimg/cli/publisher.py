@@ -72,18 +72,19 @@ def publisher_of(
 ) -> Publisher:
     """Return the publisher of a run to a repository."""
     registry = context.registry(target)
+    trusted = policy.accepted((*signer.trusted, *policy.trusted_keys)) if signer.trusted else ()
     reinstates = getattr(context.arguments, "reinstate", False)
 
     def prove(digest: str, least: Level) -> Level:
         if signer.key is None:
             return level_unsigned(registry, digest, least)
         level: Required = next((one for one in REQUIRED if one == least), "built")
-        asked = Policy(level=level, max_age=policy.max_age)
-        found = verify(registry, digest, signer.trusted, asked, now=context.now, allow_withdrawn=reinstates)
+        asked = Policy(level=level, max_age=policy.max_age, refused_keys=policy.refused_keys)
+        found = verify(registry, digest, trusted, asked, now=context.now, allow_withdrawn=reinstates)
         return found.outcome.shown
 
     return Publisher(
-        registry=registry, journal=journal, run=run, key=signer.key, trusted=signer.trusted, name=signer.name,
+        registry=registry, journal=journal, run=run, key=signer.key, trusted=trusted, name=signer.name,
         version=__version__, locks=folder_of(context.state, target.repository) / "locks", prove=prove,
         now=lambda: context.now, reinstates=reinstates,
     )  # fmt: skip

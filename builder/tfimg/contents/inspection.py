@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,11 +9,12 @@ from typing import Any
 
 from tfimg.contents.holdings import Contents, of_bill, of_layers
 from tfimg.contents.images import PlatformImage, RegistryImage, open_image
+from tfimg.documents import InvalidDocument
 from tfimg.errors import TamperedError
-from tfimg.evidence.believe import believe
 from tfimg.evidence.collect import Found, collect
 from tfimg.evidence.keys import VerifyingKey
-from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT
+from tfimg.evidence.signatures import verify_signatures
+from tfimg.evidence.statement import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, read_statement
 from tfimg.matrix.schema import DEVICES
 from tfimg.recipe.labels import IDENTIFIER, PREFIX
 from tfimg.recipe.layout import HOLDS, image_layers
@@ -152,18 +152,17 @@ def _evidence(
 def _told(found: Sequence[Found], keys: Sequence[VerifyingKey], digest: str) -> Iterator[Evidence]:
     for one in found:
         try:
-            document = json.loads(one.envelope.payload)
-            kind, predicate = str(document["predicateType"]), dict(document["predicate"])
-        except (ValueError, KeyError, TypeError):
-            continue  # it is in an envelope, and says nothing of an image
+            document = read_statement(one.envelope.payload)
+        except InvalidDocument:
+            continue  # it is in an envelope, and is not a statement about an image
         signer = None
-        if one.envelope.signed_by(keys):
+        if one.envelope.payload_type == IN_TOTO and one.envelope.signed_by(keys):
             # Raises where it is about another image.
-            (genuine, *_) = believe([one], keys, image=digest, digest=digest)
+            (genuine,) = verify_signatures([one], keys, image=digest, digest=digest)
             signer = genuine.signer
         yield Evidence(
-            kind=kind, where=one.where, claims=tuple(filter(None, one.envelope.signers)), signer=signer,
-            predicate=predicate,
+            kind=document.predicate_type, where=one.where, claims=tuple(filter(None, one.envelope.signers)),
+            signer=signer, predicate=document.predicate,
         )  # fmt: skip
 
 

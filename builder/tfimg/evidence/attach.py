@@ -6,15 +6,15 @@ that cosign 2 looks at. Everything has one form for one input, so that doing it 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfimg.errors import NotInRegistry
-from tfimg.evidence.bundle import BUNDLE, IN_TOTO, bundle, seal
+from tfimg.evidence.bundle import BUNDLE, bundle, seal
 from tfimg.evidence.collect import PREDICATE_TYPE, collect
 from tfimg.evidence.cosign_tags import ATTESTATIONS, SIGNATURES, add, attestation, signature
 from tfimg.evidence.keys import SigningKey
+from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import Statement, compact
 from tfimg.registry.protocol import EMPTY, OCI_MANIFEST, Descriptor, Manifest, Registry, digest_of
 
@@ -61,15 +61,11 @@ def mend(registry: Registry, digest: str, *, key: SigningKey) -> Attached:
 
     Where all is there, nothing is sent. Raises as `attach` does, and `TamperedError` for what cannot be read.
     """
-    signed = [
-        one.envelope.payload
-        for one in collect(registry, digest)
-        if one.envelope.payload_type == IN_TOTO and one.envelope.signed_by([key.verifying])
-    ]
-    statements = [
-        Statement(predicate_type=str(json.loads(payload)["predicateType"]), content=payload)
-        for payload in dict.fromkeys(signed)
-    ]
+    evidence = [one for one in collect(registry, digest) if one.envelope.signed_by([key.verifying])]
+    if not evidence:
+        return attach(registry, digest, (), key=key)
+    genuine = verify_signatures(evidence, [key.verifying], image=digest, digest=digest)
+    statements = [Statement(predicate_type=one.predicate_type, content=one.content) for one in genuine]
     return attach(registry, digest, statements, key=key)
 
 

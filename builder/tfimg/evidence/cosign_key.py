@@ -7,20 +7,48 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
-from typing import Any
+from typing import Annotated, Literal
 
 from nacl.exceptions import CryptoError
 from nacl.secret import SecretBox
+from pydantic import Field
+
+from tfimg.documents import Document, parse_document
+from tfimg.evidence.encoding import Base64
 
 FORM = re.compile(
     rb"\s*-----BEGIN (ENCRYPTED (?:SIGSTORE|COSIGN) PRIVATE KEY)-----\s(.*)-----END \1-----\s*", re.DOTALL
 )
 """Of cosign 2 and later, and of cosign 1."""
 
-MOST_MEMORY = 256 * 2**20
+MAX_MEMORY = 256 * 2**20
 """Bytes that scrypt may take: cosign asks for 64 MiB, and a file must not be able to ask for everything."""
+
+
+class _ScryptParameters(Document):
+    """Costs of scrypt: cosign's are 2^16, 8 and 1. Without these bounds, a file could ask for hours."""
+
+    n: Annotated[int, Field(alias="N", ge=2, le=2**20, strict=True)]
+    r: Annotated[int, Field(ge=1, le=32, strict=True)]
+    p: Annotated[int, Field(ge=1, le=16, strict=True)]
+
+
+class _Kdf(Document):
+    name: Literal["scrypt"]
+    params: _ScryptParameters
+    salt: Base64
+
+
+class _Cipher(Document):
+    name: Literal["nacl/secretbox"]
+    nonce: Base64
+
+
+class _Box(Document):
+    kdf: _Kdf
+    cipher: _Cipher
+    ciphertext: Base64
 
 
 class WrongPassword(ValueError):
@@ -28,26 +56,21 @@ class WrongPassword(ValueError):
 
 
 def decrypt(pem: bytes, *, password: bytes) -> bytes:
-    """The key in DER. Raises `WrongPassword`, or another `ValueError` for a text that is no such key."""
+    """Return the key in DER. Raises `WrongPassword`, or another `ValueError` for a text that is no such key."""
     found = FORM.fullmatch(pem)
     if found is None:
-        raise ValueError("it is no key of cosign's")
+        raise ValueError("it is not a key of cosign")
+    box = parse_document(_Box, base64.b64decode(b"".join(found[2].split()), validate=True))
     try:
-        box = json.loads(base64.b64decode(b"".join(found[2].split()), validate=True))
-        kdf, cipher, closed = box["kdf"], box["cipher"], base64.b64decode(box["ciphertext"])
-        if (kdf["name"], cipher["name"]) != ("scrypt", "nacl/secretbox"):
-            raise ValueError("it is closed in another way")
-        opened = SecretBox(_stretched(password, kdf)).decrypt(closed, base64.b64decode(cipher["nonce"]))
-    except CryptoError:
+        return bytes(SecretBox(_stretched(password, box.kdf)).decrypt(box.ciphertext, box.cipher.nonce))
+    except CryptoError as error:
+        if isinstance(error, ValueError):  # a nonce of another length
+            raise
         raise WrongPassword("the box does not open") from None
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"it lacks {error}") from None
-    return bytes(opened)
 
 
-def _stretched(password: bytes, kdf: dict[str, Any]) -> bytes:
-    given = kdf["params"]
+def _stretched(password: bytes, kdf: _Kdf) -> bytes:
+    costs = kdf.params
     return hashlib.scrypt(
-        password, salt=base64.b64decode(kdf["salt"]), n=given["N"], r=given["r"], p=given["p"],
-        maxmem=MOST_MEMORY, dklen=SecretBox.KEY_SIZE,
-    )  # fmt: skip
+        password, salt=kdf.salt, n=costs.n, r=costs.r, p=costs.p, maxmem=MAX_MEMORY, dklen=SecretBox.KEY_SIZE
+    )

@@ -11,11 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
+
+from tfimg.documents import Document, InvalidDocument, validate
 from tfimg.errors import TagMoved, TamperedError
 from tfimg.evidence.dsse import ENVELOPE
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.statement import compact
-from tfimg.registry.protocol import OCI_CONFIG, OCI_MANIFEST, Descriptor, Manifest, Registry, digest_of
+from tfimg.registry.protocol import (
+    MAX_LAYERS,
+    OCI_CONFIG,
+    OCI_MANIFEST,
+    Descriptor,
+    Manifest,
+    Registry,
+    digest_of,
+)
 
 ATTESTATIONS, SIGNATURES = "att", "sig"
 """What the tags end in."""
@@ -33,6 +44,10 @@ class Layer:
 
     descriptor: Descriptor
     content: bytes
+
+
+class _Layers(Document):
+    layers: tuple[Descriptor, ...] = Field(max_length=MAX_LAYERS)
 
 
 def tag_of(digest: str, ending: str) -> str:
@@ -85,19 +100,22 @@ def add(registry: Registry, digest: str, ending: str, layers: Sequence[Layer]) -
 
 
 def layers_under(registry: Registry, tag: str) -> list[dict[str, Any]]:
-    """The layers of the manifest under such a tag; none where there is none. Raises `TamperedError`."""
+    """Return the layers of the manifest under such a tag as they are written; empty where there is no such tag.
+
+    Each is a valid `Descriptor`. Raises `TamperedError` for anything but a manifest of such layers.
+    """
     found = registry.find(tag)
+    if found is None:
+        return []
     try:
-        layers = found.document["layers"] if found else []
-        whole = isinstance(layers, list) and all(isinstance(one["digest"], str) for one in layers)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        whole = False
-    if not whole:
+        document = found.document
+        validate(_Layers, document)
+    except InvalidDocument as error:
         raise TamperedError(
-            f"{registry.repository}:{tag} is not what cosign keeps under such a tag.",
+            f"{registry.repository}:{tag} is not a manifest of cosign's evidence: {error}.",
             next_step="Find out who wrote it; remove the tag if it is of no use.",
-        )
-    return list(layers)
+        ) from None
+    return list(document["layers"])
 
 
 def _put(registry: Registry, tag: str, layers: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Signed bytes in DSSE's envelope: what was signed, what kind of thing it is, and by whom."""
+"""DSSE envelopes: signed bytes with their payload type and signatures."""
 
 from __future__ import annotations
 
@@ -6,16 +6,48 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
+from pydantic import Field
+
+from tfimg.documents import Document, InvalidDocument, parse_document
 from tfimg.errors import TamperedError
+from tfimg.evidence.encoding import Base64
 from tfimg.evidence.keys import SigningKey, VerifyingKey
 
 ENVELOPE = "application/vnd.dsse.envelope.v1+json"
 
+MAX_SIGNATURES = 16
+"""Signatures of one envelope. Ours have one; each is checked with each trusted key."""
+
+MAX_SIGNATURE = 16_384
+"""Bytes of a signature, characters of a key identifier. ECDSA on P-256 has 72, ML-DSA-87 4,627."""
+
+
+class _Signature(Document):
+    keyid: Annotated[str, Field(max_length=MAX_SIGNATURE)] | None = None
+    sig: Annotated[Base64, Field(max_length=MAX_SIGNATURE)]
+
+
+class EnvelopeDocument(Document):
+    """The JSON form of an envelope."""
+
+    payload: Base64
+    payload_type: str = Field(alias="payloadType", max_length=255)
+    signatures: tuple[_Signature, ...] = Field(max_length=MAX_SIGNATURES)
+
+    @property
+    def envelope(self) -> Envelope:
+        """Return the envelope as a value."""
+        return Envelope(
+            payload=self.payload, payload_type=self.payload_type,
+            signatures=tuple((one.keyid or "", one.sig) for one in self.signatures),
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Envelope:
-    """An envelope that was opened. `signatures` are pairs of the key's identifier, as it says, and the signature."""
+    """A decoded envelope. `signatures` are pairs of the key identifier that the envelope claims, and the signature."""
 
     payload: bytes
     payload_type: str
@@ -23,7 +55,7 @@ class Envelope:
 
     @property
     def signers(self) -> tuple[str, ...]:
-        """Identifiers of the keys that it says it is signed by. It may lie: see `signed_by`."""
+        """Identifiers of the keys that it claims to be signed by: not verified, see `signed_by`."""
         return tuple(identifier for identifier, _ in self.signatures)
 
     def to_json(self) -> bytes:
@@ -39,7 +71,7 @@ class Envelope:
         return json.dumps(envelope, sort_keys=True, separators=(",", ":")).encode()
 
     def signed_by(self, keys: Sequence[VerifyingKey]) -> VerifyingKey | None:
-        """The first of these keys that signed it."""
+        """Return the first of these keys that signed it."""
         content = authenticated(self.payload, self.payload_type)
         return next(
             (key for key in keys for _, signature in self.signatures if key.fits(signature, content)), None
@@ -47,13 +79,13 @@ class Envelope:
 
 
 def authenticated(payload: bytes, payload_type: str) -> bytes:
-    """What is signed in the payload's stead: its pre-authentication encoding (DSSE 1.0.2, protocol.md)."""
+    """Return the bytes that are signed: the pre-authentication encoding (DSSE 1.0.2, protocol.md)."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
 def sealed(payload: bytes, payload_type: str, key: SigningKey) -> bytes:
-    """Sign bytes: the envelope as JSON."""
+    """Sign bytes; return the envelope as JSON."""
     signature = key.sign(authenticated(payload, payload_type))
     envelope = Envelope(
         payload=payload, payload_type=payload_type, signatures=((key.verifying.identifier, signature),)
@@ -62,18 +94,8 @@ def sealed(payload: bytes, payload_type: str, key: SigningKey) -> bytes:
 
 
 def opened(content: bytes) -> Envelope:
-    """An envelope's JSON → the envelope. Raises `TamperedError` for bytes that are none."""
+    """Return the envelope of a JSON document. Raises `TamperedError` for an invalid one."""
     try:
-        told = json.loads(content)
-        str(told["payloadType"]).encode()  # JSON has texts that are none, and no signature is over those
-        return Envelope(
-            payload=base64.b64decode(told["payload"]),
-            payload_type=str(told["payloadType"]),
-            signatures=tuple(
-                (str(one.get("keyid", "")), base64.b64decode(one["sig"])) for one in told["signatures"]
-            ),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise TamperedError(
-            "What should be a signed envelope is none.", next_step="Do not trust it."
-        ) from None
+        return parse_document(EnvelopeDocument, content).envelope
+    except InvalidDocument as error:
+        raise TamperedError(f"Invalid DSSE envelope: {error}.", next_step="Do not trust it.") from None

@@ -1,9 +1,10 @@
-"""Keys that sign evidence and that prove it: ECDSA on P-256 with SHA-256, which cosign too takes by default."""
+"""Keys that sign and verify evidence: ECDSA on P-256 with SHA-256, cosign's default."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -17,14 +18,22 @@ from tfimg.errors import KeyRefused
 from tfimg.evidence.cosign_key import FORM, WrongPassword, decrypt
 
 ALGORITHM = ec.ECDSA(SHA256(), deterministic_signing=True)
-"""The same bytes get the same signature (RFC 6979): what is attached twice is there once."""
+"""The same bytes get the same signature (RFC 6979), so attaching a statement twice leaves one."""
+
+MAX_PEM = 16_384
+"""Bytes of a key's text. A key of cosign has 650."""
+
+BLOCK = re.compile(rb"\s*-----BEGIN ([A-Z0-9 ]+)-----.*-----END \1-----\s*", re.DOTALL)
+
+FINGERPRINT = r"^SHA256:[A-Za-z0-9+/]{43}$"
+"""Form of a key's identifier, as `ssh-keygen -l` prints it."""
 
 NEEDED = "It has to be an ECDSA key on the curve P-256, in PEM. `tfimg keys DIR` makes a pair."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyingKey:
-    """A public key. `identifier` is its SSH fingerprint: what go-securesystemslib, and so cosign, calls a DSSE key."""
+    """A public key. `identifier` is its SSH fingerprint, as go-securesystemslib and cosign name keys in envelopes."""
 
     public: ec.EllipticCurvePublicKey
     identifier: str
@@ -38,11 +47,11 @@ class VerifyingKey:
 
     @property
     def hint(self) -> str:
-        """What a sigstore bundle calls the key: the SHA-256 of its DER in base64, as cosign has it."""
+        """The SHA-256 of its DER in base64, which names the key in a sigstore bundle."""
         return base64.b64encode(hashlib.sha256(_der(self.public)).digest()).decode()
 
     def fits(self, signature: bytes, content: bytes) -> bool:
-        """Whether this key signed these bytes."""
+        """Return whether this key signed these bytes."""
         try:
             self.public.verify(signature, content, ec.ECDSA(SHA256()))
         except InvalidSignature:
@@ -52,17 +61,17 @@ class VerifyingKey:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SigningKey:
-    """A private key; it shows itself to nobody. `verifying` is its public half."""
+    """A private key; it has no representation as text. `verifying` is its public half."""
 
     private: ec.EllipticCurvePrivateKey
     verifying: VerifyingKey
 
     def sign(self, content: bytes) -> bytes:
-        """The signature of bytes, in DER: always the same one."""
+        """Return the signature of bytes, in DER: the same bytes get the same one."""
         return self.private.sign(content, ALGORITHM)
 
     def pem(self, password: bytes) -> bytes:
-        """PKCS#8 in PEM, encrypted. Raises `KeyRefused` for an empty password."""
+        """Return PKCS#8 in PEM, encrypted. Raises `KeyRefused` for an empty password."""
         if not password:
             raise KeyRefused(
                 "A private key is not written without a password.", next_step="Choose one that is not empty."
@@ -75,29 +84,28 @@ class SigningKey:
 
 
 def generate() -> SigningKey:
-    """A new key pair."""
+    """Return a new key pair."""
     return _signing(ec.generate_private_key(ec.SECP256R1()))
 
 
 def read_signing_key(pem: bytes, *, password: bytes | None, source: str) -> SigningKey:
-    """A private key's text → the key: PKCS#8 of tfimg or OpenSSL, or what `cosign generate-key-pair` wrote.
+    """Return the private key of a text: PKCS#8 of tfimg or OpenSSL, or what `cosign generate-key-pair` wrote.
 
     Raises `KeyRefused`, naming `source`, for another kind of key, a wrong password or none.
     """
+    _require_one_block(pem, source)
     try:
         if FORM.fullmatch(pem):
             der = decrypt(pem, password=password or b"")
             key: Any = serialization.load_der_private_key(der, password=None)
         else:
             key = serialization.load_pem_private_key(pem, password=password or None)
-    except TypeError:  # a password is needed, or one was given that is not
-        raise _refused(source, _about_password(password)) from None
+    except TypeError:  # a password is missing, or was given for a key without one
+        raise _refused(source, _password_problem(password)) from None
     except WrongPassword:
-        raise _refused(
-            source, "its password is another one", "Give the password that it was made with."
-        ) from None
+        raise _refused(source, "wrong password", "Give the password that it was made with.") from None
     except (ValueError, UnsupportedAlgorithm):
-        why = "it is no private key, or its password is another one" if password else "it is no private key"
+        why = "it is not a private key, or the password is wrong" if password else "it is not a private key"
         raise _refused(source, why) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _refused(source, "it is a key of another kind")
@@ -105,26 +113,37 @@ def read_signing_key(pem: bytes, *, password: bytes | None, source: str) -> Sign
 
 
 def read_verifying_key(pem: bytes, *, source: str) -> VerifyingKey:
-    """A public key's text → the key. Raises `KeyRefused`, naming `source`."""
+    """Return the public key of a PEM text. Raises `KeyRefused`, naming `source`."""
+    _require_one_block(pem, source)
     try:
         key = serialization.load_pem_public_key(pem)
     except (ValueError, UnsupportedAlgorithm):
-        raise _refused(source, "it is no public key") from None
+        raise _refused(source, "it is not a public key") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _refused(source, "it is a key of another kind")
     return verifying(key)
 
 
+def _require_one_block(pem: bytes, source: str) -> None:
+    """Raise `KeyRefused` for a text with several keys or other content: which key counts would be ambiguous."""
+    if len(pem) > MAX_PEM:
+        raise _refused(source, f"it has more than {MAX_PEM} bytes")
+    if not BLOCK.fullmatch(pem) or pem.count(b"-----END ") > 1:
+        raise _refused(
+            source, "it is not exactly one PEM block", f"Give each key a file of its own. {NEEDED}"
+        )
+
+
 def verifying(public: ec.EllipticCurvePublicKey) -> VerifyingKey:
-    """A public key with its name."""
+    """Return a public key with its identifier."""
     line = public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     blob = base64.b64decode(line.split()[1])
     fingerprint = base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
     return VerifyingKey(public=public, identifier=f"SHA256:{fingerprint}")
 
 
-def told(keys: Iterable[VerifyingKey]) -> str:
-    """Keys in a sentence, by their fingerprints."""
+def fingerprints(keys: Iterable[VerifyingKey]) -> str:
+    """Return the fingerprints of keys, with commas between."""
     return ", ".join(key.identifier for key in keys)
 
 
@@ -136,7 +155,7 @@ def _der(public: ec.EllipticCurvePublicKey) -> bytes:
     return public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
-def _about_password(password: bytes | None) -> str:
+def _password_problem(password: bytes | None) -> str:
     return "it has no password, and one was given" if password else "it has a password, and none was given"
 
 

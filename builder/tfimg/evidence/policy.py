@@ -1,8 +1,9 @@
-"""What evidence has to show, in one value: from `--require`, or from a policy file that says the same."""
+"""Policies: what evidence has to show, from `--require` or from a policy file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -10,8 +11,10 @@ from typing import Literal
 
 from packaging.specifiers import SpecifierSet
 
-from tfimg.errors import UsageError
-from tfimg.matrix.schema import Device
+from tfimg.documents import InvalidDocument, validate
+from tfimg.errors import KeyRefused, UsageError
+from tfimg.evidence.keys import VerifyingKey, fingerprints
+from tfimg.matrix.schema import Device, RangeText
 from tfimg.recipe.describe import Level
 
 Required = Literal["built", "linked", "validated"]
@@ -20,6 +23,12 @@ Required = Literal["built", "linked", "validated"]
 REQUIRED: tuple[Required, ...] = ("built", "linked", "validated")
 
 ACCELERATORS: tuple[Device, ...] = ("gpu", "tpu")
+
+DEFAULT_MAX_AGE = timedelta(days=90)
+"""How old evidence may be where a policy says nothing else. Statements can be deleted from a registry, or old ones put
+back: this bounds how long that hides a newer failure or withdrawal."""
+
+UNLIMITED = "unlimited"
 
 UNITS: Mapping[str, str] = {"h": "hours", "d": "days", "w": "weeks"}
 
@@ -38,7 +47,7 @@ PROMISES = (
     Promise(tags="*-gpu-*", level="validated", reason="it works on a GPU, and has been seen to"),
     Promise(tags="*", level="linked", reason="whatever shows without its accelerator has been seen"),
 )
-"""What tags promise where a policy says nothing else; the first that fits holds."""
+"""What tags promise where a policy says nothing else; the first that matches counts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,31 +55,44 @@ class Policy:
     """What is required; None where nothing is. `level` None: what the image's tag promises.
 
     `gpu` is the compute capability of a GPU that it ran on, sm_90; `driver` a range of that GPU's driver; `max_age` how
-    long ago the validation may have ended. `promises` hold before those that hold anyway.
+    long ago the validation may have ended. `promises` hold before those that hold anyway. `trusted_keys` are keys that
+    a policy file brings; `refused_keys` are fingerprints of keys that count for nothing, whoever trusts them.
     """
 
     level: Required | None = None
     gpu: str | None = None
     driver: SpecifierSet | None = None
-    max_age: timedelta | None = None
+    max_age: timedelta | None = DEFAULT_MAX_AGE
     promises: tuple[Promise, ...] = ()
+    trusted_keys: tuple[VerifyingKey, ...] = ()
+    refused_keys: frozenset[str] = frozenset()
 
     def promise(self, tag: str) -> Promise:
-        """What a tag promises, and why."""
+        """Return what a tag promises, and why."""
         return next(one for one in (*self.promises, *PROMISES) if fnmatchcase(tag, one.tags))
 
+    def accepted(self, keys: Sequence[VerifyingKey]) -> tuple[VerifyingKey, ...]:
+        """Return the keys that are not refused. Raises `KeyRefused` where none is left."""
+        accepted = tuple(key for key in keys if key.identifier not in self.refused_keys)
+        if not accepted:
+            raise KeyRefused(
+                f"Nothing can be verified: the policy refuses {fingerprints(keys)}, and no other key is trusted.",
+                next_step="Name the publisher's new public key with --key.",
+            )
+        return accepted
+
     def alias_level(self, alias: str) -> Level:
-        """The lowest level that an image may have to be given a tag."""
+        """Return the lowest level that an image may have to be given a tag."""
         return self.promise(alias).level
 
 
 def named_device(tag: str) -> Device | None:
-    """The accelerator that a tag names, as `2.15-gpu-py3.11` does; None where it names none."""
+    """Return the accelerator that a tag names, as `2.15-gpu-py3.11` does; None where it names none."""
     return next((device for device in ACCELERATORS if device in tag.split("-")[1:]), None)
 
 
 def parse_requirements(text: str, *, policy: Policy) -> Policy:
-    """`validated,gpu=sm_90,driver>=535,max-age=30d` over what a policy says already. Raises `UsageError`."""
+    """Return a policy changed by words such as `validated,gpu=sm_90,driver>=535,max-age=30d`. Raises `UsageError`."""
     said: dict[str, str] = {}
     for word in filter(None, (word.strip() for word in text.split(","))):
         name, value = _requirement(word)
@@ -88,11 +110,13 @@ def parse_requirements(text: str, *, policy: Policy) -> Policy:
     )
 
 
-def age(text: str) -> timedelta:
-    """`30d`, `12h`, `4w` → how long that is. Raises `ValueError`."""
+def age(text: str) -> timedelta | None:
+    """Return the duration of `30d`, `12h` or `4w`; None for `unlimited`. Raises `ValueError`."""
+    if text == UNLIMITED:
+        return None
     count, unit = text[:-1], text[-1:]
-    if unit not in UNITS or not count.isdecimal() or not 0 < int(count) < 100_000:
-        raise ValueError(f"{text!r} is no age such as 30d, 12h or 4w")
+    if unit not in UNITS or not re.fullmatch("[0-9]{1,5}", count) or not int(count):
+        raise ValueError(f"{text!r} is not an age such as 30d, 12h, 4w or unlimited")
     return timedelta(**{UNITS[unit]: int(count)})
 
 
@@ -115,12 +139,12 @@ def _level(text: str) -> Required:
 
 def _range(text: str) -> SpecifierSet:
     try:
-        return SpecifierSet(text)
-    except ValueError:
-        raise _refused(f"driver{text}", "it is no range of versions") from None
+        return SpecifierSet(validate(RangeText, text))
+    except InvalidDocument:
+        raise _refused(f"driver{text}", "it is not a range of versions") from None
 
 
-def _age(text: str) -> timedelta:
+def _age(text: str) -> timedelta | None:
     try:
         return age(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A policy file's text → Policy, or every problem in it by its path."""
+"""Policy files, with every problem by its path."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, Field, ValidationError
 
-from tfimg.errors import FileError
-from tfimg.evidence.policy import Policy, Promise, Required, age
+from tfimg.errors import FileError, KeyRefused
+from tfimg.evidence.keys import FINGERPRINT, read_verifying_key
+from tfimg.evidence.policy import DEFAULT_MAX_AGE, Policy, Promise, Required, age
 from tfimg.matrix.load import NotYaml, read_yaml, shape_problems
 from tfimg.matrix.schema import Capability, Part, RangeText, Sentence
 
@@ -21,6 +22,24 @@ def _age(text: str) -> str:
 
 AgeText = Annotated[str, AfterValidator(_age)]
 GlobText = Annotated[str, Field(pattern=r"^[\w.*?\[\]-]+$")]
+
+
+MAX_BYTES = 1 << 20
+"""Size of a policy file. One with 1,000 aliases has 0.1 MB."""
+
+MAX_KEYS = 100
+
+
+def _pem(text: str) -> str:
+    try:
+        read_verifying_key(text.encode(), source="it")
+    except KeyRefused as error:
+        raise ValueError(error.what) from None
+    return text
+
+
+KeyText = Annotated[str, AfterValidator(_pem)]
+Fingerprint = Annotated[str, Field(pattern=FINGERPRINT)]
 
 
 class _Require(Part):
@@ -39,6 +58,8 @@ class _File(Part):
     version: Literal[1]
     require: _Require = _Require()
     aliases: dict[GlobText, _Alias] = Field(default_factory=dict)
+    trusted_keys: tuple[KeyText, ...] = Field(default=(), alias="trusted-keys", max_length=MAX_KEYS)
+    refused_keys: tuple[Fingerprint, ...] = Field(default=(), alias="refused-keys", max_length=MAX_KEYS)
 
 
 def parse_policy(text: str, *, source: str) -> Policy:
@@ -47,6 +68,8 @@ def parse_policy(text: str, *, source: str) -> Policy:
     An alias that promises less than others of its kind says why: that is what "in writing" means.
     """
     try:
+        if len(text) > MAX_BYTES:
+            raise NotYaml(f"it has more than {MAX_BYTES >> 20} MiB")
         file = _File.model_validate(read_yaml(text))
     except NotYaml as error:
         raise _refused(source, [str(error)]) from None
@@ -57,13 +80,15 @@ def parse_policy(text: str, *, source: str) -> Policy:
         level=require.level,
         gpu=require.gpu,
         driver=SpecifierSet(require.driver) if require.driver else None,
-        max_age=age(require.max_age) if require.max_age else None,
+        max_age=age(require.max_age) if require.max_age else DEFAULT_MAX_AGE,
         promises=tuple(
             Promise(tags=tags, level=alias.level, reason=alias.reason) for tags, alias in file.aliases.items()
         ),
+        trusted_keys=tuple(read_verifying_key(text.encode(), source=source) for text in file.trusted_keys),
+        refused_keys=frozenset(file.refused_keys),
     )
 
 
 def _refused(source: str, problems: Iterable[str]) -> FileError:
     listed = "".join(f"  {problem}\n" for problem in problems)
-    return FileError(f"{source} is no policy:\n{listed}", next_step="Correct each path named above.")
+    return FileError(f"{source} is not a valid policy:\n{listed}", next_step="Correct each path named above.")

@@ -2,26 +2,27 @@
 
 Both are in-toto statements about the image's digest. A *promotion* names tags with the digest that each pointed to
 before; a *withdrawal* names tags, or the whole digest, and a reason. Together they replace a log of a repository: the
-history of a tag is the chain of `previous` digests from where it points now. Clocks only order statements about one
-digest. A promotion cancels the withdrawals that it names by the SHA-256 of their payloads.
+history of a tag is the chain of `previous` digests from where it points now. Whatever the clocks say, a promotion is
+later than those before it in the chain (`next_time`). A promotion cancels the withdrawals that it names by the SHA-256
+of their payloads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import AwareDatetime, Field, StringConstraints
 
 from tfimg.documents import Digest, Document, InvalidDocument, validate
 from tfimg.errors import PolicyUnmet, TamperedError, UnsignedError, WithdrawnError
-from tfimg.evidence.believe import Genuine, genuine_among
 from tfimg.evidence.collect import Found, collect_attestations, collect_bundles
 from tfimg.evidence.dsse import opened
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.outcome import Outcome, read_outcome
+from tfimg.evidence.signatures import Genuine, genuine_among
 from tfimg.evidence.statement import TEST_RESULT, Statement, Subject, moment, statement
 from tfimg.registry.protocol import Registry
 from tfimg.validation.text import plain
@@ -124,6 +125,12 @@ class Statements:
         whole = withdrawal.predicate.tags is None
         promotions = self.promotions if whole or tag is None else self.of_tag(repository, tag)
         return any(withdrawal.statement in one.predicate.cancels for one in promotions)
+
+
+def next_time(now: datetime, earlier: Iterable[Statements]) -> datetime:
+    """Return the time of a new promotion: now, or just after every promotion that it follows."""
+    times = [one.predicate.time for statements in earlier for one in statements.promotions]
+    return max([now.astimezone(UTC), *(time + timedelta.resolution for time in times)])
 
 
 def predicate_statement(subject: Subject, predicate: Promotion | Withdrawal) -> Statement:
@@ -264,16 +271,16 @@ def walk(
 ) -> Iterator[Step]:
     """Yield the history of a tag from its present digest back, at most `limit` steps.
 
-    Of a digest's promotions for the tag the latest that is not used yet counts: after rollbacks a digest occurs
-    several times. The walk ends with the first promotion of the tag, or with a gap.
+    After rollbacks a digest occurs several times: of its promotions for the tag, the latest before the one that
+    replaced it counts. Others that are later were never completed. The history ends with the tag's first promotion, or
+    with a gap.
     """
-    used: set[str] = set()
     digest: str | None = present
+    before = LATEST + timedelta.resolution
     while digest and limit > 0:
         statements = read(digest)
-        promotion = next(
-            (one for one in statements.of_tag(repository, tag) if one.statement not in used), None
-        )
+        promotions = statements.of_tag(repository, tag)
+        promotion = next((one for one in promotions if one.predicate.time < before), None)
         yield Step(
             digest=digest,
             promotion=promotion,
@@ -282,8 +289,7 @@ def walk(
         )
         if promotion is None:
             return
-        used.add(promotion.statement)
-        digest, limit = promotion.predicate.previous(tag), limit - 1
+        digest, before, limit = promotion.predicate.previous(tag), promotion.predicate.time, limit - 1
 
 
 def fitting(

@@ -1,4 +1,4 @@
-"""What is said of an image, as in-toto has it: a subject, the kind of statement, and what it says."""
+"""in-toto statements: a subject (the image's digest), a predicate type and a predicate."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import Field, StringConstraints
+
+from tfimg.documents import Document, parse_document
 from tfimg.validation.text import strict
 
 STATEMENT = "https://in-toto.io/Statement/v1"
+
+IN_TOTO = "application/vnd.in-toto+json"
+"""Media type of a statement (in-toto attestation framework, spec/v1/README.md), and payload type of its envelope."""
 
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
@@ -19,10 +25,13 @@ SPDX = "https://spdx.dev/Document"
 REPORT = "urn:tfimg:validation-report"
 """Of the validation report itself: its JSON, as images/report.schema.json describes it."""
 
+MAX_SUBJECTS = 100
+"""Subjects of one statement, and digests of one subject. Ours have one."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """An image that is spoken of: the repository without its tag, and the manifest's digest, `sha256:…`."""
+    """An image: the repository without its tag, and the manifest's digest, `sha256:…`."""
 
     name: str
     digest: str
@@ -30,14 +39,48 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Statement:
-    """A statement's bytes, as they are signed, and its kind."""
+    """A statement's bytes, as they are signed, and its predicate type."""
 
     predicate_type: str
     content: bytes
 
 
+class _SubjectDocument(Document):
+    name: str = ""
+    digest: dict[str, str] = Field(max_length=MAX_SUBJECTS)
+
+    @property
+    def sha256(self) -> str | None:
+        """`sha256:…`; None where it has another digest alone."""
+        value = self.digest.get("sha256")
+        return f"sha256:{value}" if value else None
+
+
+class StatementDocument(Document):
+    """A statement from outside. cosign 2 writes version 0.1 of the form, which has the same fields."""
+
+    type: Literal["https://in-toto.io/Statement/v1", "https://in-toto.io/Statement/v0.1"] = Field(
+        alias="_type"
+    )
+    subject: tuple[_SubjectDocument, ...] = Field(max_length=MAX_SUBJECTS)
+    predicate_type: Annotated[str, StringConstraints(min_length=1, max_length=255)] = Field(
+        alias="predicateType"
+    )
+    predicate: dict[str, Any]
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """The SHA-256 digests of its subjects, `sha256:…`."""
+        return tuple(filter(None, (one.sha256 for one in self.subject)))
+
+
+def read_statement(content: bytes) -> StatementDocument:
+    """Return a statement from outside. Raises `InvalidDocument`."""
+    return parse_document(StatementDocument, content)
+
+
 def statement(subject: Subject, predicate_type: str, predicate: Mapping[str, Any]) -> Statement:
-    """Put one together: the same input gives the same bytes."""
+    """Return a statement: the same input gives the same bytes."""
     document = {
         "_type": STATEMENT,
         "subject": [{"name": subject.name, "digest": digests(subject.digest)}],
@@ -48,18 +91,18 @@ def statement(subject: Subject, predicate_type: str, predicate: Mapping[str, Any
 
 
 def digests(digest: str) -> dict[str, str]:
-    """`sha256:…` as in-toto has it: the value by its algorithm."""
+    """Return `sha256:…` as in-toto's digest set: the value by its algorithm."""
     algorithm, _, value = digest.partition(":")
     return {algorithm: value}
 
 
 def compact(document: object) -> bytes:
-    """JSON in one form only: sorted, without blanks."""
+    """Return JSON in one form only: sorted, without blanks."""
     return json.dumps(
         document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     ).encode()
 
 
 def moment(time: datetime) -> str:
-    """A time as RFC 3339 has it, in UTC, to the second."""
+    """Return a time as RFC 3339 text in UTC, to the second."""
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

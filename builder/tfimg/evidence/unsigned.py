@@ -1,23 +1,23 @@
-"""Evidence that nobody signed: it says what was seen, and proves nothing. No alias is moved for it."""
+"""Unsigned evidence: it proves nothing, and no alias is moved for it."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tfimg.errors import NotInRegistry, PolicyUnmet, UnsignedError
+from tfimg.documents import MAX_BYTES, InvalidDocument
+from tfimg.errors import NotInRegistry, PolicyUnmet, TamperedError, UnsignedError
 from tfimg.evidence.outcome import Outcome, read_outcome
-from tfimg.evidence.statement import TEST_RESULT, Statement, compact
+from tfimg.evidence.statement import IN_TOTO, TEST_RESULT, Statement, compact, read_statement
 from tfimg.recipe.describe import LEVELS, Level
 from tfimg.registry.protocol import EMPTY, OCI_MANIFEST, Descriptor, Manifest, Registry
 
-IN_TOTO = "application/vnd.in-toto+json"
-"""Media type of a statement without an envelope (in-toto attestation framework, spec/v1/README.md)."""
+MAX_STATEMENTS = 2_000
+"""Unsigned statements that are read of one image."""
 
 
 def attach_unsigned(registry: Registry, digest: str, statements: Sequence[Statement]) -> Descriptor:
-    """Put statements beside a manifest as they are. Done already, it is not again."""
+    """Attach statements to a manifest unsigned. Repeating it changes nothing."""
     found = registry.find(digest)
     if found is None:
         raise NotInRegistry(
@@ -39,12 +39,13 @@ def attach_unsigned(registry: Registry, digest: str, statements: Sequence[Statem
 
 
 def level_unsigned(registry: Registry, digest: str, least: Level) -> Level:
-    """The level that unsigned evidence speaks of.
+    """Return the highest level that the passes among unsigned test results claim.
 
-    Raises `UnsignedError` where there is none, `PolicyUnmet` where it is below `least`.
+    Raises `UnsignedError` where there is none, `PolicyUnmet` where it is below `least`, `TamperedError` for evidence
+    that cannot be read.
     """
     image = f"{registry.repository}@{digest}"
-    shown = [one.shown for one in _outcomes(registry, digest, image) if one.result != "FAILED"]
+    shown = [one.shown for one in _outcomes(registry, digest, image) if one.is_pass]
     if not shown:
         raise UnsignedError(f"{image} has no evidence.", next_step="Publish it.")
     best = max(shown, key=LEVELS.index)
@@ -54,12 +55,35 @@ def level_unsigned(registry: Registry, digest: str, least: Level) -> Level:
 
 
 def _outcomes(registry: Registry, digest: str, image: str) -> Iterator[Outcome]:
+    count = 0
     for referrer in registry.referrers(digest):
         manifest = registry.find(referrer.digest)
-        document = manifest.document if manifest else {}
-        if document.get("artifactType") != IN_TOTO:
-            continue
-        for layer in document["layers"]:
-            told = json.loads(b"".join(registry.blob(layer["digest"])))
-            if told["predicateType"] == TEST_RESULT:
-                yield read_outcome(told["predicate"], image=image)
+        try:
+            if manifest is None or manifest.document.get("artifactType") != IN_TOTO:
+                continue
+            for layer in manifest.image.layers:
+                count += 1
+                statement = read_statement(_content(registry, layer, count))
+                if digest not in statement.digests:
+                    raise InvalidDocument("it is about another image")
+                if statement.predicate_type == TEST_RESULT:
+                    yield read_outcome(statement.predicate, image=image)
+        except InvalidDocument as error:
+            raise TamperedError(
+                f"The unsigned evidence at {registry.repository}@{referrer.digest} is invalid: {error}.",
+                next_step="Remove it from the registry, or publish the image again.",
+            ) from None
+
+
+def _content(registry: Registry, layer: Descriptor, count: int) -> bytes:
+    """Read one statement. Raises `InvalidDocument` for one beyond the limits."""
+    if count > MAX_STATEMENTS:
+        raise InvalidDocument(f"the image has more than {MAX_STATEMENTS} statements")
+    if layer.size > MAX_BYTES:
+        raise InvalidDocument(f"it has {layer.size} bytes, and at most {MAX_BYTES} are read")
+    content = bytearray()
+    for piece in registry.blob(layer.digest):
+        content += piece
+        if len(content) > layer.size:
+            raise InvalidDocument(f"it has more than the {layer.size} bytes that its manifest states")
+    return bytes(content)

@@ -1,4 +1,4 @@
-"""Reference → what is proven of the bytes behind it, or the error that says what is not."""
+"""Verify an image in a registry: its evidence, its signatures, and the policy."""
 
 from __future__ import annotations
 
@@ -6,24 +6,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tfimg.errors import NotInRegistry, PolicyUnmet, TamperedError
-from tfimg.evidence.believe import Genuine, believe
+from tfimg.errors import NotInRegistry, PolicyUnmet, TamperedError, TfimgError
 from tfimg.evidence.collect import collect
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.outcome import Outcome, read_outcome
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import read_statements, require_not_withdrawn, require_promoted
+from tfimg.evidence.signatures import Genuine, verify_signatures
 from tfimg.evidence.statement import TEST_RESULT
 from tfimg.evidence.unmet import CLOCKS, Demand, unmet
 from tfimg.registry.protocol import Manifest, Registry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verified:
-    """An image whose evidence is genuine and shows what was required.
+class Evidence:
+    """The statements about an image that trusted keys signed; `image` is its name in messages."""
 
-    `outcome` is the test result that shows it, `signer` the fingerprint of the key that signed that one; `statements`
-    are all that the keys signed.
+    image: str
+    digest: str
+    statements: tuple[Genuine, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verified:
+    """An image whose evidence is genuine and meets the policy.
+
+    `outcome` is the test result that decided, `signer` the fingerprint of the key that signed it; `statements` are all
+    that the keys signed.
     """
 
     image: str
@@ -45,76 +54,103 @@ def verify(
     later: Sequence[Genuine] = (),
     allow_withdrawn: bool = False,
 ) -> Verified:
-    """Resolve a tag or digest, read all evidence about it, believe what the keys signed, hold it against the policy.
+    """Resolve a tag or digest, verify the signatures of its evidence, compare the newest test result with the policy.
 
-    `tag` is a name that the image is to have though `reference` is its digest: what that promises counts. Promotions
-    have to name the tag of `origin`, which of a mirror is the publisher's repository; `later` are statements that are
-    not in the registry yet.
-    Of several test results the newest that is enough counts, unless one that failed is newer. Fails closed:
-    `NotInRegistry`, `NetworkError`, `UnsignedError` (no evidence, or another key's), `TamperedError`,
-    `WithdrawnError`, `PolicyUnmet`, `StaleEvidence`.
+    `tag` is a name that the image is to have though `reference` is its digest: what that promises counts. A promotion
+    has to name this tag of `origin`, which of a mirror is the publisher's repository. `later` are statements that the
+    registry does not have. Withdrawn images are refused, unless `allow_withdrawn`.
+
+    The newest result decides. One that is no pass (failed, incomplete, of whichever trusted key) blocks every older
+    one; of two with the same time, the one that is no pass counts. A pass that shows less than is required, as from a
+    machine without a GPU, contradicts no older result, which may show more. Fails closed: `NotInRegistry`,
+    `NetworkError`, `UnsignedError` (no evidence, or another key's), `TamperedError`, `WithdrawnError`, `PolicyUnmet`,
+    `StaleEvidence`, `KeyRefused` (the policy refuses every key).
     """
-    by_digest = reference.startswith("sha256:")
-    image = f"{registry.repository}{'@' if by_digest else ':'}{reference}"
-    manifest = _found(registry, reference, image)
-    statements = believe(collect(registry, manifest.digest), keys, image=image, digest=manifest.digest)
-    named = tag or (None if by_digest else reference)
-    known, repository = read_statements((*statements, *later), image=image), origin or registry.repository
+    evidence = read_evidence(registry, reference, keys, policy)
+    named = tag or ("" if reference.startswith("sha256:") else reference)
+    known = read_statements((*evidence.statements, *later), image=evidence.image)
+    repository = origin or registry.repository
     if not allow_withdrawn:
-        require_not_withdrawn(known, image=image, repository=repository, tag=named)
-    demand = _demand(policy, tag or ("" if by_digest else reference), now)
-    outcomes = sorted(
-        (
-            (read_outcome(one.predicate, image=image), one.signer)
-            for one in statements
-            if one.predicate_type == TEST_RESULT
-        ),
-        key=lambda pair: _order(pair[0], now),
-        reverse=True,
-    )
-    outcome, signer = _enough(outcomes, demand, image)
-    require_promoted(known, image=image, repository=repository, tag=named)
+        require_not_withdrawn(known, image=evidence.image, repository=repository, tag=named)
+    demand = _demand(policy, named, evidence.digest, now)
+    outcome, signer = _deciding(test_results(evidence), demand, evidence.image)
+    require_promoted(known, image=evidence.image, repository=repository, tag=named)
     return Verified(
-        image=image, digest=manifest.digest, outcome=outcome, signer=signer, statements=statements
+        image=evidence.image,
+        digest=evidence.digest,
+        outcome=outcome,
+        signer=signer,
+        statements=evidence.statements,
     )
+
+
+def read_evidence(
+    registry: Registry, reference: str, keys: Sequence[VerifyingKey], policy: Policy
+) -> Evidence:
+    """Resolve a tag or digest and return what trusted keys signed about the image. Raises as `verify` does."""
+    accepted = policy.accepted(keys)
+    image = f"{registry.repository}{'@' if reference.startswith('sha256:') else ':'}{reference}"
+    manifest = _found(registry, reference, image)
+    evidence = collect(registry, manifest.digest)
+    statements = verify_signatures(evidence, accepted, image=image, digest=manifest.digest)
+    return Evidence(image=image, digest=manifest.digest, statements=statements)
+
+
+def test_results(evidence: Evidence) -> tuple[tuple[Outcome, str], ...]:
+    """Return the test results of an image, each with its signer. Raises `TamperedError` and `PolicyUnmet`.
+
+    One that cannot be read is an error: it may be the newest, and a failure.
+    """
+    found = tuple(
+        (read_outcome(one.predicate, image=evidence.image), one.signer)
+        for one in evidence.statements
+        if one.predicate_type == TEST_RESULT
+    )
+    if not found:
+        raise PolicyUnmet(
+            f"{evidence.image} has signed evidence, and no test result is among it.",
+            next_step="Publish it with `tfimg publish`, which validates it first.",
+        )
+    return found
 
 
 def _found(registry: Registry, reference: str, image: str) -> Manifest:
     manifest = registry.find(reference)
     if manifest is None:
-        raise NotInRegistry(f"There is no {image}.", next_step="Check the name and the tag.")
+        raise NotInRegistry(f"The registry has no {image}.", next_step="Check the name and the tag.")
     if reference.startswith("sha256:") and manifest.digest != reference:
         raise TamperedError(
             f"The registry's answer for {image} has the digest {manifest.digest}.",
-            next_step="Do not use it: the registry or something before it changes what it sends.",
+            next_step="Do not use it: the registry, or a proxy before it, changes what it sends.",
         )
     return manifest
 
 
-def _order(outcome: Outcome, now: datetime) -> tuple[bool, datetime, bool]:
-    """The newest result has the highest, of two at once the failure; no pass hides others with a time to come."""
-    failed = bool(outcome.failed)
-    return failed or outcome.ended <= now + CLOCKS, outcome.ended, failed
-
-
-def _demand(policy: Policy, tag: str, now: datetime) -> Demand:
-    if policy.level:
-        return Demand(policy=policy, level=policy.level, why="that is required", now=now, tag=tag)
+def _demand(policy: Policy, tag: str, digest: str, now: datetime) -> Demand:
     promise = policy.promise(tag)
-    why = f"the name promises it ({promise.reason})" if tag else "less is no proof"
-    return Demand(policy=policy, level=promise.level, why=why, now=now, tag=tag)
+    if policy.level:
+        level, why = policy.level, "that is required"
+    else:
+        level = promise.level
+        why = f"its tag promises it ({promise.reason})" if tag else "a lower level is no proof"
+    return Demand(policy=policy, level=level, why=why, now=now, tag=tag, digest=digest)
 
 
-def _enough(outcomes: Sequence[tuple[Outcome, str]], demand: Demand, image: str) -> tuple[Outcome, str]:
-    if not outcomes:
-        raise PolicyUnmet(
-            f"{image} has signed evidence, and no test result is among it.",
-            next_step="Publish it with `tfimg publish`, which validates it first.",
-        )
-    reasons = [unmet(outcome, demand, image=image) for outcome, _ in outcomes]
-    for found, reason in zip(outcomes, reasons, strict=True):
+def _deciding(results: Sequence[tuple[Outcome, str]], demand: Demand, image: str) -> tuple[Outcome, str]:
+    """Return the newest result that meets the demand, unless a newer one is no pass."""
+
+    def age(result: tuple[Outcome, str]) -> tuple[bool, datetime, bool]:
+        # A pass from the future is the oldest: it neither counts nor hides a failure.
+        outcome, _ = result
+        blocks = not outcome.is_pass
+        return blocks or outcome.ended <= demand.now + CLOCKS, outcome.ended, blocks
+
+    reasons: list[TfimgError] = []
+    for result in sorted(results, key=age, reverse=True):
+        reason = unmet(result[0], demand, image=image)
         if reason is None:
-            return found
-        if found[0].failed:  # what passed before has failed since
+            return result
+        reasons.append(reason)
+        if not result[0].is_pass:
             raise reason
-    raise next(filter(None, reasons))
+    raise reasons[0]

@@ -96,7 +96,8 @@ def read_yaml(text: str) -> Any:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
         raise NotYaml(f"{where}: {(error.problem or 'not YAML').splitlines()[0]}") from None
-    except (YAMLError, ValueError) as error:
+    except (YAMLError, ValueError, OverflowError, TypeError) as error:
+        # The last two are ruamel's: an escaped character beyond Unicode, a key that holds a mapping.
         raise NotYaml(f"the text: {str(error).splitlines()[0]}") from None
 
 

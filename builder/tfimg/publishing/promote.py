@@ -92,7 +92,7 @@ def promote(images: Sequence[Sent], publisher: Publisher, policy: Policy, tell: 
                 for kind, tag in tags_of(one)
             )
             try:
-                _attach(one, decisions, publisher, table.statements(one.digest))
+                _attach(one, decisions, publisher, table)
                 exact = [decision for decision in decisions if decision.kind != "alias"]
                 move_tags(publisher.registry, _moves(one, exact), note=publisher.journal.note)
             except (TagMoved, WithdrawnError) as error:
@@ -116,18 +116,22 @@ def tags_of(one: Sent) -> tuple[tuple[Kind, str], ...]:
     return (*own, *(("alias", alias) for alias in one.source.aliases))
 
 
-def _attach(one: Sent, decisions: Sequence[Decision], publisher: Publisher, known: Statements) -> None:
+def _attach(one: Sent, decisions: Sequence[Decision], publisher: Publisher, table: Table) -> None:
     """Attach the promotion of an image whose tags move, unless one is attached that an earlier run did not complete."""
-    if not any(decision.verdict in ("move", "attest") for decision in decisions):
+    moving = [decision for decision in decisions if decision.verdict in ("move", "attest")]
+    if not moving:
         return
     publisher.prove(one.digest, one.level)
     if publisher.key is None:
         return
-    repository = publisher.registry.repository
-    moves = [move for decision in decisions if (move := _tag_move(decision, known, repository))]
+    known = table.statements(one.digest)
+    moves = [
+        move for decision in moving if (move := _tag_move(decision, known, publisher.registry.repository))
+    ]
     if moves:
-        cancels = [statement for decision in decisions for statement in decision.cancels]
-        publisher.attach(one.digest, publisher.promotion(moves, known, reason="publish", cancels=cancels))
+        earlier = [known, *(table.statements(move.previous) for move in moves if move.previous)]
+        cancels = [statement for decision in moving for statement in decision.cancels]
+        publisher.attach(one.digest, publisher.promotion(moves, earlier, reason="publish", cancels=cancels))
 
 
 def _tag_move(decision: Decision, known: Statements, repository: str) -> TagMove | None:
@@ -136,8 +140,6 @@ def _tag_move(decision: Decision, known: Statements, repository: str) -> TagMove
     if decision.verdict == "attest":
         previous = promotions[0].predicate.previous(decision.tag) if promotions else None
         return TagMove(tag=decision.tag, previous=previous)
-    if decision.verdict != "move":
-        return None
     if fitting(promotions, decision.tag, previous=decision.before, cancels=decision.cancels):
         return None
     return TagMove(tag=decision.tag, previous=decision.before)

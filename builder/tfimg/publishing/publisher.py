@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 from tfimg.cancellation import check
@@ -13,12 +13,12 @@ from tfimg.errors import PublicationIncomplete, UsageError
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.promotions import (
-    EARLIEST,
     Promotion,
     Reason,
     Statements,
     TagMove,
     Withdrawal,
+    next_time,
     predicate_statement,
     read_from,
 )
@@ -63,14 +63,18 @@ class Publisher:
         return read_from(self.registry, digest, self.trusted)
 
     def promotion(
-        self, tags: Sequence[TagMove], known: Statements, *, reason: Reason, cancels: Sequence[str] = ()
+        self,
+        tags: Sequence[TagMove],
+        earlier: Iterable[Statements],
+        *,
+        reason: Reason,
+        cancels: Iterable[str] = (),
     ) -> Promotion:
-        """Return a promotion of this run, later than those that are known of the digest, whatever the clock says."""
-        latest = max((one.predicate.time for one in known.promotions), default=EARLIEST)
+        """Return a promotion of this run, which follows the `earlier` statements on the same digest and tags."""
         return Promotion(
             repository=self.registry.repository, tags=tuple(tags), publisher=self.name, reason=reason,
-            time=max(self.now().astimezone(UTC), latest + timedelta.resolution),
-            run=self.run, tfimg=self.version, cancels=tuple(sorted(set(cancels))),
+            time=next_time(self.now(), earlier), run=self.run, tfimg=self.version,
+            cancels=tuple(sorted(set(cancels))),
         )  # fmt: skip
 
     def attach(self, digest: str, predicate: Promotion | Withdrawal) -> None:

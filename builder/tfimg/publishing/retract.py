@@ -173,10 +173,12 @@ def _attach_withdrawal(publisher: Publisher, retraction: Retraction) -> None:
 
 
 def _promotion(publisher: Publisher, digest: str, moves: Sequence[TagMove]) -> Promotion:
+    """Return the promotion of an image that takes over tags of the present one."""
     known = publisher.statements(digest)
+    earlier = [known, *(publisher.statements(move.previous) for move in moves if move.previous)]
     repository = publisher.registry.repository
     cancels = {one.statement for move in moves for one in known.in_force(repository, move.tag)}
-    return publisher.promotion(moves, known, reason="rollback", cancels=sorted(cancels))
+    return publisher.promotion(moves, earlier, reason="rollback", cancels=cancels)
 
 
 def _withdrawal(

@@ -10,7 +10,8 @@ build      2.15.1-cpu-py3.11-0123456789ab    in a registry: one build, by the be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
@@ -18,6 +19,12 @@ from tfimg.matrix.spec import ImageSpec
 SHORT = 12
 """Hexadecimal digits of a digest in a tag, as many as `docker images` shows: 48 bits, which no two builds of an image
 share by chance."""
+
+_TAG = re.compile(
+    r"(?:latest|(?P<release>[0-9]+\.[0-9]+[0-9a-z.]*))"
+    r"(?:-(?P<device>cpu|gpu|tpu|cuda(?P<cuda>[0-9.]+)?))?"
+    r"(?:-py(?P<python>[0-9.]+))?(?:-(?P<processor>arm64))?(?:-(?P<build>[0-9a-f]{12}))?"
+)
 
 
 def tags(spec: ImageSpec, *, repository: str) -> tuple[str, ...]:
@@ -47,3 +54,54 @@ def _aliases(spec: ImageSpec) -> Iterator[str]:
         yield f"{spec.minor}{device}-py{spec.python}{processor}"
     if spec.default_python and spec.newest:
         yield f"latest{device}{processor}"
+
+
+def contradiction(tag: str, *, identifier: str, digest: str) -> str | None:
+    """Return the first part that a tag states and an image does not have, in words; None if the tag fits.
+
+    A part that the tag leaves open fits every image; so does a tag of another form than those above. An alias without
+    a device leaves the device open: publishers may give `2.15` to the image that they have.
+    """
+    stated, image = _TAG.fullmatch(tag), _TAG.fullmatch(identifier)
+    if stated is None:
+        return None
+    parts = image.groupdict() if image else {}
+    return next((words for words, fits in _statements(stated, parts, digest) if not fits), None)
+
+
+def _statements(
+    tag: re.Match[str], image: Mapping[str, str | None], digest: str
+) -> Iterator[tuple[str, bool]]:
+    """Each part that a tag states, in words, and whether the image has it."""
+    release, device, cuda, python, processor, build = tag.groups()
+    if release:
+        fits = (
+            _begins(image.get("release"), release) if _is_minor(release) else image.get("release") == release
+        )
+        yield f"TensorFlow {release}", fits
+    if cuda:
+        yield f"CUDA {cuda}", _begins(image.get("cuda"), cuda)
+    elif device:
+        accelerator = _accelerator(device)
+        yield accelerator.upper(), _accelerator(image.get("device") or "") == accelerator
+    if python:
+        yield f"Python {python}", image.get("python") == python
+    exact = release and not _is_minor(release) and (cuda or device in {"cpu", "tpu"}) and python
+    if processor or exact:
+        found = image.get("processor") or "amd64"
+        yield processor or "amd64", found == (processor or "amd64")
+    if build:
+        yield f"build {build}", digest.removeprefix("sha256:").startswith(build)
+
+
+def _accelerator(variant: str) -> str:
+    return "gpu" if variant.startswith("cuda") else variant
+
+
+def _is_minor(release: str) -> bool:
+    return re.fullmatch(r"[0-9]+\.[0-9]+", release) is not None
+
+
+def _begins(version: str | None, start: str) -> bool:
+    """Return whether a version has these first numbers: 2.18.1 has 2.18, but not 2.1."""
+    return version is not None and f"{version}.".startswith(f"{start}.")

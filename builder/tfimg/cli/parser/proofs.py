@@ -1,8 +1,9 @@
-"""`keys`, `verify`, `pull`."""
+"""`keys`, `verify`, `pull`, `renew`."""
 
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 from tfimg.cli.parser.common import command, image_name
@@ -32,6 +33,35 @@ def add_proofs(commands: Any) -> None:
     )  # fmt: skip
     proof_options(pull)
     origin_option(pull)
+    renew = command(
+        commands, "renew", "renew:renew", "validate published images again, and attach the new results",
+        "tfimg renew registry.example/team/tensorflow:2.15 registry.example/team/tensorflow:2.16 --key tfimg.key\n"
+        "  tfimg renew registry.example/team/tensorflow:2.15 --key new.key --trust old.pub --re-sign",
+    )  # fmt: skip
+    renew.add_argument(
+        "images", nargs="+", metavar="IMAGE", type=image_name, help="REGISTRY/REPOSITORY:TAG or @sha256:…"
+    )
+    renew.add_argument(
+        "--key", required=True, metavar="FILE.key", help="private key that signs the new results"
+    )
+    renew.add_argument(
+        "--trust", action="append", default=[], metavar="FILE.pub",
+        help="public key that signed earlier evidence; may be given several times, beside TFIMG_KEY",
+    )  # fmt: skip
+    renew.add_argument(
+        "--re-sign", action="store_true",
+        help="sign with --key also what the other trusted keys signed: for a change of keys",
+    )  # fmt: skip
+    renew.add_argument(
+        "--level", choices=("linked", "validated"),
+        help="what to prove: without the image's accelerator, or on it (default: the most that this machine can)",
+    )  # fmt: skip
+    renew.add_argument(
+        "--publisher", metavar="NAME", help="what evidence calls this machine (default: its name)"
+    )
+    password_option(renew)
+    policy_option(renew)
+    plain_option(renew)
 
 
 def proof_options(parser: argparse.ArgumentParser) -> None:
@@ -45,8 +75,8 @@ def proof_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--require", metavar="WORDS",
-        help="what has to be shown: built, linked or validated; gpu=sm_90, driver>=535, max-age=30d; commas between "
-        "(default: what the tag promises)",
+        help="what has to be shown: built, linked or validated; gpu=sm_90, driver>=535, max-age=30d or unlimited; "
+        "commas between (default: what the tag promises, max-age=90d)",
     )  # fmt: skip
     policy_option(parser)
     plain_option(parser)
@@ -61,10 +91,23 @@ def origin_option(parser: argparse._ActionsContainer) -> None:
 
 
 def policy_option(parser: argparse._ActionsContainer) -> None:
-    """What is required, and what tags promise, in writing."""
+    """What is required, what tags promise, and which keys count for nothing."""
     parser.add_argument(
-        "--policy", metavar="FILE", help="a policy file: what --require says, and what tags promise"
+        "--policy", metavar="FILE", help="a policy file: what --require says, what tags promise, and keys"
     )
+    parser.add_argument(
+        "--refuse-key", action="append", default=[], metavar="SHA256:…", type=fingerprint,
+        help="fingerprint of a key that counts for nothing, also where it is trusted; may be given several times",
+    )  # fmt: skip
+
+
+def fingerprint(text: str) -> str:
+    """Return the fingerprint of a key, as `tfimg keys` prints it. Raises `ArgumentTypeError`."""
+    if not re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a fingerprint: SHA256: and 43 characters of base64"
+        )
+    return text
 
 
 def plain_option(parser: argparse._ActionsContainer) -> None:

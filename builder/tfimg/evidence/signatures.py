@@ -1,41 +1,52 @@
-"""Envelopes → the statements that our keys signed about an image, or the error that says what is wrong with them."""
+"""Statements that trusted keys signed about an image, and errors for forged ones."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from tfimg.documents import InvalidDocument
 from tfimg.errors import TamperedError, UnsignedError
-from tfimg.evidence.bundle import IN_TOTO
 from tfimg.evidence.collect import Found
-from tfimg.evidence.keys import VerifyingKey, told
-from tfimg.evidence.statement import digests
+from tfimg.evidence.keys import VerifyingKey, fingerprints
+from tfimg.evidence.statement import IN_TOTO, read_statement
 from tfimg.registry.protocol import digest_of
 from tfimg.validation.text import plain
 
 DO_NOT_USE = "Do not use the image until you know who changed its evidence."
 
+MAX_LISTED = 5
+"""Keys that a message names."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Genuine:
-    """A statement that a key signed about the image; `statement` is the SHA-256 of its payload."""
+    """A statement about the image that a trusted key signed; `signer` is the key's fingerprint.
+
+    `subjects` are the names that the statement gives the image: repositories. `content` is what was signed.
+    """
 
     predicate_type: str
     predicate: dict[str, Any]
     signer: str
-    statement: str
+    subjects: tuple[str, ...]
+    content: bytes
+
+    @property
+    def statement(self) -> str:
+        """Return the SHA-256 of what was signed, by which other statements name this one."""
+        return digest_of(self.content)
 
 
-def believe(
+def verify_signatures(
     evidence: Sequence[Found], keys: Sequence[VerifyingKey], *, image: str, digest: str
 ) -> tuple[Genuine, ...]:
-    """What the keys signed about the manifest `digest`; what others signed is passed over.
+    """Return the statements that the keys signed about the manifest `digest`, each once; others' are left out.
 
-    Raises `TamperedError` for what says that one of the keys signed it, and did not, or signed it for another image;
-    `UnsignedError` when nothing is left. `image` is what the messages call it.
+    `image` is its name in messages. Raises `TamperedError` for evidence that claims one of the keys and was not signed
+    by it, or was signed for another image; `UnsignedError` when the keys signed nothing.
     """
     signed = [(one, key) for one in evidence if (key := one.envelope.signed_by(keys))]
     genuine = [one for one, _ in signed]
@@ -64,40 +75,37 @@ def genuine_among(
 
 def _statement(one: Found, signer: VerifyingKey, digest: str) -> Genuine:
     try:
-        document = json.loads(one.envelope.payload)
-        subjects = [dict(subject["digest"]) for subject in document["subject"]]
-        kind, predicate = str(document["predicateType"]), dict(document["predicate"])
-    except (ValueError, KeyError, TypeError) as error:
+        document = read_statement(one.envelope.payload)
+    except InvalidDocument as error:
         raise TamperedError(
-            f"What is signed at {one.where} is no statement about an image: {error}.", next_step=DO_NOT_USE
+            f"The signed evidence at {one.where} is not an in-toto statement: {error}.", next_step=DO_NOT_USE
         ) from None
-    if not any(subject.items() >= digests(digest).items() for subject in subjects):
-        about = ", ".join(f"sha256:{subject.get('sha256', '?')}" for subject in subjects) or "nothing"
+    if digest not in document.digests:
+        about = ", ".join(document.digests[:MAX_LISTED]) or "nothing with a SHA-256 digest"
         raise TamperedError(
             f"The evidence at {one.where} was signed for another image: it is about {about}, and is attached to "
             f"{digest}.",
             next_step=DO_NOT_USE,
         )
+    names = tuple(subject.name for subject in document.subject if subject.sha256 == digest)
     return Genuine(
-        predicate_type=kind,
-        predicate=predicate,
-        signer=signer.identifier,
-        statement=digest_of(one.envelope.payload),
-    )
+        predicate_type=document.predicate_type, predicate=document.predicate, signer=signer.identifier,
+        subjects=names, content=one.envelope.payload,
+    )  # fmt: skip
 
 
 def _tampered(one: Found, genuine: Sequence[Found], keys: Sequence[VerifyingKey]) -> TamperedError:
-    """Which half was changed shows where the other half is attached once more, as it was signed."""
+    """Tell which half was changed, where the other half is attached once more as it was signed."""
     signatures = {signature for other in genuine for _, signature in other.envelope.signatures}
     if any(one.envelope.payload == other.envelope.payload for other in genuine):
-        what = "its signature was replaced: the same words are attached elsewhere with the true one"
+        what = "its signature was replaced: the same content is attached elsewhere with the genuine signature"
     elif any(signature in signatures for _, signature in one.envelope.signatures):
-        what = "its content was changed: the signature belongs to other words, which are attached elsewhere"
+        what = "its content was changed: the signature belongs to other content, which is attached elsewhere"
     else:
         what = "its content or its signature was changed after it was signed"
     return TamperedError(
-        f"The evidence at {one.where} says that {told(one.claimed(keys))} signed it, and that key did not sign this: "
-        f"{what}.",
+        f"The evidence at {one.where} claims the signature of {fingerprints(one.claimed(keys))}, and that key did not "
+        f"sign it: {what}.",
         next_step=DO_NOT_USE,
     )
 
@@ -108,10 +116,13 @@ def _unsigned(evidence: Sequence[Found], keys: Sequence[VerifyingKey], image: st
             f"{image} has no evidence attached.",
             next_step="Publish it with `tfimg publish`, or ask its publisher for signed evidence.",
         )
-    # Anybody may have written these, and anything.
-    others = sorted({" ".join(plain(key).split()) for one in evidence for key in one.envelope.signers if key})
-    by = f" ({', '.join(others)})" if others else ""
+    # Not verified: anyone who can write to the registry chooses these names.
+    others = sorted(
+        {" ".join(plain(key).split())[:100] for one in evidence for key in one.envelope.signers if key}
+    )
+    more = f" and {len(others) - MAX_LISTED} more" if len(others) > MAX_LISTED else ""
+    by = f" ({', '.join(others[:MAX_LISTED])}{more})" if others else ""
     return UnsignedError(
-        f"{image} has evidence that another key signed{by}, and none that {told(keys)} signed.",
-        next_step="Check whose key you were given, and name the publisher's with --key.",
+        f"{image} has evidence that another key signed{by}, and none that {fingerprints(keys)} signed.",
+        next_step="Check which key its publisher uses, and name that with --key.",
     )

@@ -1,0 +1,177 @@
+"""`tfimg renew`: validate published images again, and attach the new results."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tfimg import __version__
+from tfimg.batch.pipeline import examine
+from tfimg.cancellation import check
+from tfimg.cli.context import Context
+from tfimg.cli.explain import explaining
+from tfimg.cli.keys import signing_key, trusted_keys
+from tfimg.cli.progress import follow
+from tfimg.cli.proofs import policy, pull_verified
+from tfimg.engine.build import candidate, discard
+from tfimg.engine.protocol import Engine
+from tfimg.errors import Interrupted, LockError, PublicationIncomplete, TfimgError
+from tfimg.evidence.attach import attach
+from tfimg.evidence.keys import SigningKey
+from tfimg.evidence.outcome import Outcome
+from tfimg.evidence.promotions import read_statements, require_not_withdrawn
+from tfimg.evidence.statement import Statement, Subject
+from tfimg.evidence.tested import Ran, test_result, validation_report
+from tfimg.evidence.unmet import other_image
+from tfimg.evidence.verify import Evidence, read_evidence, test_results
+from tfimg.host.aim import aim
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.labels import LOCK
+from tfimg.recipe.lockfile import digest as lock_digest
+from tfimg.recipe.plan import Plan
+from tfimg.registry.protocol import Registry
+from tfimg.registry.reference import Reference, parse
+from tfimg.validation.demand import demand
+from tfimg.validation.report import Report
+from tfimg.validation.run import EVERYTHING, suite_files
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Image:
+    """A published image: where it is, what trusted keys signed about it, and its newest test result."""
+
+    reference: Reference
+    registry: Registry
+    evidence: Evidence
+    newest: Outcome
+
+
+def renew(context: Context) -> int:
+    """Renew each image; one that fails stops no other. Raises its error, or `PublicationIncomplete` for several."""
+    key = signing_key(context, context.arguments.key)
+    policy(context).accepted([key.verifying])
+    failures: list[tuple[str, TfimgError]] = []
+    renewed: set[str] = set()
+    for name in dict.fromkeys(context.arguments.images):
+        try:
+            image = _read(context, parse(name), key)
+            if image.evidence.digest not in renewed:
+                renewed.add(image.evidence.digest)
+                _renew(context, image, key)
+        except Interrupted:
+            raise
+        except TfimgError as error:
+            failures.append((name, error))
+            if len(context.arguments.images) > 1:
+                context.say(f"{name}: {error.what}")
+    if len(failures) == 1:
+        raise failures[0][1]
+    if failures:
+        listed = "".join(f"\n  {name}: {error.what}" for name, error in failures)
+        raise PublicationIncomplete(
+            f"{len(failures)} of {len(context.arguments.images)} images were not renewed:{listed}\n",
+            next_step="Run it again for these.",
+        )
+    return 0
+
+
+def _read(context: Context, reference: Reference, key: SigningKey) -> _Image:
+    """Read the image's evidence. What no trusted key attested is never signed, whatever its labels say."""
+    registry = context.registry(reference)
+    keys = (key.verifying, *trusted_keys(context))
+    evidence = read_evidence(registry, reference.target, keys, policy(context))
+    require_not_withdrawn(
+        read_statements(evidence.statements, image=evidence.image),
+        image=evidence.image, repository=registry.repository, tag=reference.tag,
+    )  # fmt: skip
+    newest = max((outcome for outcome, _ in test_results(evidence)), key=lambda outcome: outcome.ended)
+    if moved := other_image(newest, image=evidence.image, tag=reference.tag or "", digest=evidence.digest):
+        raise moved
+    return _Image(reference=reference, registry=registry, evidence=evidence, newest=newest)
+
+
+def _renew(context: Context, image: _Image, key: SigningKey) -> None:
+    """Validate one image and attach the result, also one that is no pass: the newest result decides."""
+    spec = context.named(image.newest.identifier)
+    engine = context.engine
+    report = _validated(context, image, spec, engine)
+    if report.fault == "host":  # says nothing about the image
+        demand(report, of=_described(image), end="Its evidence is as it was: nothing is attached.")
+    subject = Subject(name=image.registry.repository, digest=image.evidence.digest)
+    ran = Ran(
+        host=context.arguments.publisher or os.uname().nodename,
+        engine=f"Docker {engine.capabilities().engine}", version=__version__,
+    )  # fmt: skip
+    taken_over = _signed_by_others(image.evidence, key) if context.arguments.re_sign else ()
+    # The test result last: once it is there, all is.
+    new = (validation_report(report, subject=subject), test_result(report, subject=subject, ran=ran))
+    attach(image.registry, image.evidence.digest, (*taken_over, *new), key=key)
+    _tell(context, image, report)
+    demand(report, of=_described(image), end="Its tags are as they were, and its failed result is attached.")
+
+
+def _validated(context: Context, image: _Image, spec: ImageSpec, engine: Engine) -> Report:
+    aimed = aim(spec, context.surroundings(engine), context.arguments.level)
+    if aimed.why:
+        context.say(f"Level {aimed.level} is the most that can be shown here. {aimed.why}")
+    planned = context.planned(spec)
+    with _pulled(context, image, engine) as name, explaining(context), follow(context, "renew") as progress:
+        _require_lock(engine, name, image, planned)
+        report = examine(
+            planned, image=name, digest=image.evidence.digest, engine=engine,
+            suite=suite_files(context.workspace.validation), asking=EVERYTHING, aim=aimed, progress=progress,
+        )  # fmt: skip
+        check()  # a container that was ended shows nothing
+    return report
+
+
+@contextmanager
+def _pulled(context: Context, image: _Image, engine: Engine) -> Iterator[str]:
+    """Pull the digest that was attested, under a name of our own that is removed in the end."""
+    pinned = f"{image.reference.repository}@{image.evidence.digest}"
+    name = candidate(image.newest.identifier)
+    known = engine.digest(pinned) is not None
+    try:
+        pull_verified(context, engine, pinned)
+        engine.tag(pinned, [name])
+        yield name
+    finally:
+        discard(engine, name)
+        if not known:
+            discard(engine, pinned)
+
+
+def _require_lock(engine: Engine, name: str, image: _Image, planned: Plan) -> None:
+    if (engine.labels(name) or {}).get(LOCK) != lock_digest(planned.lock):
+        raise LockError(
+            f"{image.evidence.image} was built from another lock than that of {planned.spec.identifier} now, which "
+            "its suite would compare it with.",
+            next_step="Run `tfimg renew` in the checkout that it was built from; its label "
+            "org.opencontainers.image.revision names the commit. Or build and publish it again.",
+        )
+
+
+def _signed_by_others(evidence: Evidence, key: SigningKey) -> Sequence[Statement]:
+    return [
+        Statement(predicate_type=one.predicate_type, content=one.content)
+        for one in evidence.statements
+        if one.signer != key.verifying.identifier
+    ]
+
+
+def _described(image: _Image) -> str:
+    return f"{image.evidence.image} ({image.newest.identifier}) was pulled by digest"
+
+
+def _tell(context: Context, image: _Image, report: Report) -> None:
+    passed = sum(result.outcome == "passed" for result in report.results)
+    if context.arguments.json:
+        document = {
+            "image": image.evidence.image, "digest": image.evidence.digest, "identifier": report.identifier,
+            "passed": report.passed, "level": report.level, "checks": passed,
+        }  # fmt: skip
+        context.emit({"event": "renewed", **document})
+    elif report.passed:
+        print(f"{image.evidence.image} {report.level}: {passed} check{'' if passed == 1 else 's'} passed")

@@ -1,0 +1,207 @@
+"""`tfimg renew`: the registry's bytes are validated again, and the new result is attached, whatever it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from support.cli import CliResult, CliRunner, assert_refused
+from support.environment import TestEnvironment
+from support.memory_engine import FakeEngine, stored_image
+from support.memory_registry import MemoryRegistry
+from support.reports import GREEN
+from support.signing import OURS, PASSWORD, THEIRS
+from support.statements import IMAGE, SUBJECT, published
+from support.suite_events import EXPLAINED, done, end, said, start, suite
+from tfimg.evidence.attach import attach
+from tfimg.evidence.collect import collect
+from tfimg.evidence.signatures import verify_signatures
+from tfimg.evidence.statement import CYCLONEDX, TEST_RESULT, statement
+from tfimg.recipe.labels import IDENTIFIER, LOCK
+from tfimg.recipe.lockfile import digest as lock_digest
+from tfimg.workspace import Workspace
+
+NAME = "registry.test:5000/team/tensorflow"
+PINNED = f"{NAME}@{IMAGE.digest}"
+GREEN_RUN = said(suite("a"), start("a"), end("a"), done())
+RED_RUN = said(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done(1), status=1)
+HOST_RUN = said(
+    suite("a"), start("a"), end("a", "failed", "no AVX", explained=[EXPLAINED]), done(6), status=6
+)
+SKIPPED_RUN = said(
+    suite("a", "b"), start("a"), end("a"), start("b"), end("b", "skipped", "no GPU"), done(5), status=5
+)
+KILLED_RUN = said(suite("a"), start("a"), status=137)
+TODAY = datetime.now(UTC)
+
+
+@pytest.fixture
+def engine(workspace: Workspace) -> FakeEngine:
+    """It can pull the image, which was built from the present lock."""
+    labels = {IDENTIFIER: GREEN.identifier, LOCK: lock_digest(workspace.read_lock(GREEN.identifier))}
+    return FakeEngine(story=GREEN_RUN, pushed={PINNED: replace(stored_image(IMAGE.digest), labels=labels)})
+
+
+@pytest.fixture
+def registry() -> MemoryRegistry:
+    """It has the image with a test result of 200 days ago."""
+    return published(replace(GREEN, date=(TODAY - timedelta(days=200)).isoformat(timespec="seconds")))
+
+
+@pytest.fixture
+def environment(engine: FakeEngine, registry: MemoryRegistry) -> TestEnvironment:
+    return TestEnvironment(docker=engine, registries=registry)
+
+
+@pytest.fixture
+def renew(tfimg: CliRunner, tmp_path: Path, key: str) -> CliRunner:
+    (tmp_path / "tfimg.key").write_bytes(OURS.pem(PASSWORD))
+    (tmp_path / "new.key").write_bytes(THEIRS.pem(PASSWORD))
+    (tmp_path / "new.pub").write_bytes(THEIRS.verifying.pem)
+    prefix = ("renew", "--key", str(tmp_path / "tfimg.key"), "--publisher", "me")
+    return replace(tfimg, prefix=prefix, environ={"TFIMG_KEY_PASSWORD": PASSWORD.decode()})
+
+
+def verify(tfimg: CliRunner, key: str, *options: str) -> CliResult:
+    return tfimg("verify", f"{NAME}:2.15", "--key", key, "--json", *options)
+
+
+def test_stale_evidence_is_renewed_by_running_the_suite_on_the_pulled_bytes(
+    renew: CliRunner, tfimg: CliRunner, engine: FakeEngine, key: str
+) -> None:
+    assert verify(tfimg, key).code == 68
+    ended = renew(f"{NAME}:2.15").succeeded()
+    (order,) = engine.ran
+    assert order.image.startswith("tfimg/candidate:")
+    assert engine.names == {}, "no name is left behind"
+    assert f"{NAME}:2.15 validated: 1 check passed" in ended.lines
+    (proven,) = verify(tfimg, key).succeeded().documents
+    assert proven["level"] == "validated"
+    assert proven["tested"]["environment"]["host"] == "me"
+    assert proven["signer"] == OURS.verifying.identifier
+
+
+def test_by_digest_and_in_json(renew: CliRunner, engine: FakeEngine) -> None:
+    engine.names[PINNED] = engine.pushed[PINNED]
+    (told,) = renew(PINNED, f"{NAME}:2.15", "--json").succeeded().events("renewed")
+    assert (told["digest"], told["identifier"], told["level"]) == (
+        IMAGE.digest,
+        GREEN.identifier,
+        "validated",
+    )
+    assert told["passed"] is True
+    assert len(engine.ran) == 1, "one digest under two names is validated once"
+    assert list(engine.names) == [PINNED], "what was there stays there"
+
+
+@pytest.mark.parametrize(
+    ("story", "code"), [(RED_RUN, 20), (SKIPPED_RUN, 25), (KILLED_RUN, 21), (said(status=1), 21)]
+)
+def test_a_result_that_is_no_pass_is_attached_and_counts(
+    story: list[object], code: int, renew: CliRunner, tfimg: CliRunner, engine: FakeEngine, key: str,
+    environment: TestEnvironment,
+) -> None:  # fmt: skip
+    environment.registries = published(replace(GREEN, date=(TODAY - timedelta(days=1)).isoformat()))
+    verify(tfimg, key).succeeded()
+    engine.story = story  # type: ignore[assignment]
+    assert_refused(renew(f"{NAME}:2.15"), code=code, says="its failed result is attached")
+    assert verify(tfimg, key).code == 67
+    engine.story = GREEN_RUN
+    environment.time = TODAY + timedelta(minutes=5)
+    renew(f"{NAME}:2.15").succeeded()
+
+
+def test_a_fault_of_this_machine_is_no_result_about_the_image(
+    renew: CliRunner, engine: FakeEngine, registry: MemoryRegistry
+) -> None:
+    engine.story = HOST_RUN
+    before = len(registry.sent)
+    assert_refused(renew(f"{NAME}:2.15"), code=54, says="nothing is attached")
+    assert len(registry.sent) == before
+
+
+def test_an_image_that_no_trusted_key_attested_is_neither_run_nor_signed(
+    renew: CliRunner, engine: FakeEngine, environment: TestEnvironment
+) -> None:
+    """Anyone with push rights can make an image with our labels and put it under the tag that CI renews."""
+    for environment.registries in (published(), published(GREEN, key=THEIRS)):
+        sent = list(environment.registries.sent)
+        assert renew(f"{NAME}:2.15").code == 65
+        assert (engine.ran, environment.registries.sent) == ([], sent)
+
+
+def test_a_tag_that_was_moved_to_an_older_image_is_not_renewed(
+    renew: CliRunner, engine: FakeEngine, registry: MemoryRegistry
+) -> None:
+    registry.put("2.21-py3.13", IMAGE)
+    assert_refused(renew(f"{NAME}:2.21-py3.13"), code=67, says="its tag 2.21-py3.13 states TensorFlow 2.21")
+    assert engine.ran == []
+
+
+def test_other_bytes_than_those_that_were_attested_are_not_renewed(
+    renew: CliRunner, engine: FakeEngine
+) -> None:
+    engine.pushed[PINNED] = replace(engine.pushed[PINNED], digest=f"sha256:{'0' * 64}")
+    assert_refused(renew(f"{NAME}:2.15"), code=66, says="is not what was verified")
+    assert engine.ran == []
+
+
+def test_an_image_of_another_lock_is_not_renewed(renew: CliRunner, engine: FakeEngine) -> None:
+    engine.pushed[PINNED] = replace(engine.pushed[PINNED], labels={LOCK: f"sha256:{'0' * 64}"})
+    assert_refused(renew(f"{NAME}:2.15"), code=5, says="was built from another lock")
+    assert engine.ran == []
+
+
+def test_a_failure_of_one_image_stops_no_other(
+    renew: CliRunner, engine: FakeEngine, registry: MemoryRegistry
+) -> None:
+    ended = renew(f"{NAME}:absent", f"{NAME}:2.15")
+    assert ended.code == 61
+    assert len(engine.ran) == 1
+    ended = renew(f"{NAME}:absent", f"{NAME}:other", f"{NAME}:2.15", "--json")
+    assert (ended.code, ended.documents[-1]["error"]) == (64, "PublicationIncomplete")
+
+
+def signers(registry: MemoryRegistry) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for key in (OURS.verifying, THEIRS.verifying):
+        evidence = [one for one in collect(registry, IMAGE.digest) if one.envelope.signed_by([key])]
+        for one in verify_signatures(evidence, [key], image="", digest=IMAGE.digest) if evidence else ():
+            found.setdefault(one.predicate_type, set()).add(key.identifier)
+    return found
+
+
+def test_a_new_key_takes_over_what_an_old_one_signed(
+    renew: CliRunner, tfimg: CliRunner, registry: MemoryRegistry, key: str, tmp_path: Path
+) -> None:
+    attach(registry, IMAGE.digest, [statement(SUBJECT, CYCLONEDX, {"components": []})], key=OURS)
+    new_key, new_pub = str(tmp_path / "new.key"), str(tmp_path / "new.pub")
+    rotate = replace(renew, prefix=("renew", f"{NAME}:2.15", "--key", new_key))
+    assert rotate().code == 65, "the old key is not trusted"
+    rotate("--trust", key).succeeded()
+    verify(tfimg, new_pub, "--key", key).succeeded()
+    verify(tfimg, new_pub).refusal(67)  # the promotion of the tag has to be signed again too
+    assert signers(registry)[TEST_RESULT] == {OURS.verifying.identifier, THEIRS.verifying.identifier}
+    assert signers(registry)[CYCLONEDX] == {OURS.verifying.identifier}
+    rotate("--re-sign", TFIMG_KEY=key).succeeded()
+    assert signers(registry)[CYCLONEDX] == {OURS.verifying.identifier, THEIRS.verifying.identifier}
+    verify(tfimg, new_pub).succeeded()
+    verify(tfimg, new_pub, "--key", key, "--refuse-key", OURS.verifying.identifier).succeeded()
+    assert rotate("--trust", key, "--refuse-key", THEIRS.verifying.identifier).code == 69
+
+
+def test_a_refused_key_s_statements_are_not_renewed(renew: CliRunner, tmp_path: Path, key: str) -> None:
+    rotate = replace(
+        renew, prefix=("renew", f"{NAME}:2.15", "--key", str(tmp_path / "new.key"), "--trust", key)
+    )
+    assert rotate("--re-sign", "--refuse-key", OURS.verifying.identifier).code == 65
+
+
+def test_a_level_that_cannot_be_shown_here_is_refused_before_anything_runs(
+    renew: CliRunner, tfimg: CliRunner, engine: FakeEngine
+) -> None:
+    assert renew(f"{NAME}:2.15", "--level", "linked").code == 0
+    assert tfimg("renew", f"{NAME}:2.15").code == 2, "no key is named"

@@ -1,0 +1,288 @@
+"""Hostile evidence, policies and keys: every document ends in a refusal of its own, never in a defect."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from packaging.specifiers import SpecifierSet
+
+from support.cases import cases
+from support.memory_registry import MemoryRegistry
+from support.reports import GREEN
+from support.signing import OURS, THEIRS
+from support.statements import IMAGE, NOW, ON_GPU, SUBJECT, published, said
+from tfimg.errors import FileError, PolicyUnmet, TamperedError, TfimgError
+from tfimg.evidence import collect as reading
+from tfimg.evidence.attach import attach, mend, referrer
+from tfimg.evidence.bundle import BUNDLE, bundle, seal
+from tfimg.evidence.collect import collect
+from tfimg.evidence.cosign_tags import tag_of
+from tfimg.evidence.dsse import ENVELOPE, opened, sealed
+from tfimg.evidence.policy import Policy
+from tfimg.evidence.policy_file import parse_policy
+from tfimg.evidence.statement import IN_TOTO, TEST_RESULT, Statement, compact, statement
+from tfimg.evidence.unsigned import attach_unsigned, level_unsigned
+from tfimg.evidence.verify import verify
+from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
+
+ANYTHING = Policy(level="built")
+DEEP = b"[" * 100_000
+HOSTILE = (
+    b"", b"no", b"\xff", b"null", b"[]", b"7", b"1e999", b'{"a":1e999}', b'"\\ud800"', DEEP, b'{"a":' * 100_000,
+    b"NaN", b"9" * 5000, b'{"payload":"","payloadType":"x","signatures":[1e999]}',
+)  # fmt: skip
+
+
+def put_bundle(registry: MemoryRegistry, content: bytes, *, size: int | None = None) -> None:
+    registry.put_blob(content)
+    subject = Descriptor(media_type=OCI_MANIFEST, digest=IMAGE.digest, size=len(IMAGE.content))
+    manifest = referrer(Statement(predicate_type="any", content=b""), content, subject=subject)
+    if size is not None:
+        document = manifest.document
+        document["layers"][0]["size"] = size
+        manifest = Manifest(media_type=OCI_MANIFEST, content=compact(document))
+    registry.refer(manifest, subject=IMAGE.digest, artifact_type=BUNDLE)
+
+
+def put_envelope(registry: MemoryRegistry, content: bytes) -> None:
+    layer = {**registry.put_blob(content).document(), "mediaType": ENVELOPE}
+    document = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "layers": [layer]}
+    registry.put(tag_of(IMAGE.digest, "att"), Manifest(media_type=OCI_MANIFEST, content=compact(document)))
+
+
+def put_referrer(registry: MemoryRegistry, document: dict[str, Any]) -> None:
+    subject = {"subject": {"mediaType": OCI_MANIFEST, "digest": IMAGE.digest, "size": len(IMAGE.content)}}
+    manifest = Manifest(media_type=OCI_MANIFEST, content=compact({**subject, **document}))
+    registry.put(manifest.digest, manifest)
+
+
+def check(registry: MemoryRegistry, error: type[TfimgError] = TamperedError, says: str = "") -> None:
+    with pytest.raises(error, match=says) as caught:
+        verify(registry, "2.15", [OURS.verifying], ANYTHING, now=NOW)
+    assert type(caught.value) is error
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("put", [put_bundle, put_envelope])
+@pytest.mark.parametrize("content", HOSTILE)
+def test_a_hostile_document_beside_genuine_evidence_is_refused(
+    content: bytes, put: Callable[[MemoryRegistry, bytes], None]
+) -> None:
+    registry = published(GREEN)
+    put(registry, content)
+    check(registry, says="cannot be read")
+
+
+@cases("evidence_hostile", "a_bundle_of_wrong_types_is_refused")
+def test_a_bundle_of_wrong_types_is_refused(content: str) -> None:
+    registry = published(GREEN)
+    put_bundle(registry, content.encode())
+    check(registry, says="cannot be read: invalid bundle: ")
+
+
+@cases("evidence_hostile", "an_envelope_of_wrong_types_is_refused")
+def test_an_envelope_of_wrong_types_is_refused(content: str) -> None:
+    with pytest.raises(TamperedError, match="Invalid DSSE envelope: "):
+        opened(content.encode())
+
+
+def test_an_envelope_may_use_either_alphabet_of_base64() -> None:
+    """DSSE 1.0.2, protocol.md."""
+    document = json.loads(seal(said(GREEN)[0], OURS))
+    signature = base64.b64decode(document["signatures"][0]["sig"])
+    document["signatures"][0]["sig"] = base64.urlsafe_b64encode(signature).decode()
+    assert opened(compact(document)).signed_by([OURS.verifying])
+
+
+@cases("evidence_hostile", "a_bundle_s_manifest_of_another_form_is_refused")
+def test_a_bundle_s_manifest_of_another_form_is_refused(layers: Any) -> None:
+    registry = published(GREEN)
+    put_referrer(registry, {"artifactType": BUNDLE, "layers": layers})
+    check(registry, says="cannot be read: invalid bundle: ")
+
+
+def test_a_referrer_of_another_type_may_have_any_form() -> None:
+    registry = published(GREEN)
+    put_referrer(registry, {"artifactType": "application/spdx+json", "layers": 7})
+    assert verify(registry, "2.15", [OURS.verifying], ANYTHING, now=NOW)
+
+
+def test_the_size_that_a_manifest_states_bounds_what_is_read() -> None:
+    class Endless(MemoryRegistry):
+        def blob(self, digest: str) -> Iterator[bytes]:  # noqa: ARG002
+            yield from (b" " * 2**20 for _ in range(12))
+            raise AssertionError("it was read to its end")
+
+    registry = published(GREEN)
+    check(Endless.with_content_of(registry), says="more than the [0-9]+ bytes that its manifest states")
+    large = published()
+    put_bundle(large, b"{}", size=2**40)
+    check(Endless.with_content_of(large), says=f"it has {2**40} bytes, and at most [0-9]+ are read")
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "says"),
+    [
+        ("MAX_ENVELOPES", 3, "the image has more than 3 documents"),
+        ("MAX_TOTAL_BYTES", 2**12, "the image has more than 0 MiB of evidence"),
+    ],
+)
+def test_the_evidence_of_one_image_is_bounded(
+    limit: str, value: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = published(GREEN)
+    monkeypatch.setattr(reading, limit, value)
+    check(registry, says=says)
+
+
+def test_an_envelope_of_many_signatures_is_refused() -> None:
+    document = json.loads(seal(said(GREEN)[0], OURS))
+    document["signatures"] *= 17
+    registry = published(GREEN)
+    put_envelope(registry, compact(document))
+    check(registry, says="signatures: tuple should have at most 16 items")
+
+
+def signed(content: bytes, payload_type: str = IN_TOTO) -> MemoryRegistry:
+    registry = published(GREEN)
+    put_envelope(registry, sealed(content, payload_type, OURS))
+    return registry
+
+
+@cases("evidence_hostile", "a_signed_document_that_is_not_a_statement_is_refused")
+def test_a_signed_document_that_is_not_a_statement_is_refused(content: str) -> None:
+    check(signed(content.encode()), says="is not an in-toto statement: ")
+
+
+@pytest.mark.parametrize("content", HOSTILE)
+def test_hostile_bytes_that_the_key_signed_are_refused(content: bytes) -> None:
+    check(signed(content), says="is not an in-toto statement: ")
+    with pytest.raises(TamperedError, match="is not an in-toto statement"):
+        mend(signed(content), IMAGE.digest, key=OURS)
+
+
+def of(subject: Any) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(said(GREEN)[0].content)
+    return {**document, "subject": subject}
+
+
+OTHER = "ab" * 32
+OWN = IMAGE.digest[7:]
+
+
+@pytest.mark.parametrize(
+    "digest",
+    [
+        {"sha256": OTHER}, {"sha512": OWN}, {"sha256": OWN.upper()}, {"sha256": f"{OWN} "}, {"SHA256": OWN}, {},
+        {"sha256": OTHER, "sha512": OWN}, {"sha256": ""},
+    ],
+)  # fmt: skip
+def test_a_subject_is_the_image_by_its_sha256_alone(digest: dict[str, str]) -> None:
+    check(signed(compact(of([{"name": "x", "digest": digest}]))), says="signed for another image")
+
+
+TIMES = (
+    "9999-12-31T23:59:59-14:00",
+    "0001-01-01T00:00:00+14:00",
+    "2100-01-01T00:00:00Z",
+    "2014-12-31T23:59:59Z",
+)
+
+
+def result(**changed: Any) -> MemoryRegistry:
+    predicate = json.loads(said(ON_GPU)[0].content)["predicate"]
+    registry = published(ON_GPU)
+    attach(registry, IMAGE.digest, [statement(SUBJECT, TEST_RESULT, {**predicate, **changed})], key=OURS)
+    return registry
+
+
+@pytest.mark.parametrize("field", ["startedOn", "finishedOn"])
+@pytest.mark.parametrize(
+    "time",
+    [
+        *TIMES,
+        1e300,
+        -1,
+        1767323045,
+        True,
+        None,
+        "",
+        "now",
+        "2026-01-02T03:04:05",
+        "9" * 5000,
+        "2026-02-30T00:00:00Z",
+    ],
+)
+def test_a_time_outside_of_the_calendar_or_without_a_zone_is_refused(field: str, time: Any) -> None:
+    check(result(**{field: time}), says=f"is invalid: {field}: ")
+
+
+@cases("evidence_hostile", "a_test_result_of_wrong_types_is_refused")
+def test_a_test_result_of_wrong_types_is_refused(field: str, value: Any, says: str) -> None:
+    check(result(**{field: value}), says=f"is invalid: {says}")
+
+
+def test_lists_of_a_test_result_are_bounded() -> None:
+    check(result(passedTests=["a"] * 10_001), says="passedTests: tuple should have at most 10000 items")
+    skipped = {"name": "a", "reason": "b", "required": False}
+    check(result(skippedTests=[skipped] * 10_001), says="skippedTests: tuple should have at most 10000 items")
+    check(result(identifier="x" * 5000), says="identifier: string should have at most 4096 characters")
+
+
+@pytest.mark.parametrize("driver", ["9" * 4000, f"1.{'9' * 4000}", "not a version", "", "\x00", "=1"])
+def test_a_driver_that_is_no_version_meets_no_range(driver: str) -> None:
+    environment = json.loads(said(ON_GPU)[0].content)["predicate"]["environment"]
+    registry = result(finishedOn="2026-01-03T00:00:00Z", environment={**environment, "driver": driver})
+    policy = Policy(level="built", driver=SpecifierSet("<1"))
+    with pytest.raises(PolicyUnmet, match="driver<1 is required"):
+        verify(registry, "2.15", [OURS.verifying], policy, now=NOW)
+
+
+@pytest.mark.parametrize("content", [*HOSTILE, b"{}"])
+def test_a_hostile_unsigned_statement_is_refused(content: bytes) -> None:
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    attach_unsigned(registry, IMAGE.digest, [Statement(predicate_type="x", content=content)])
+    with pytest.raises(TamperedError, match=r"The unsigned evidence at .* is invalid: "):
+        level_unsigned(registry, IMAGE.digest, "built")
+
+
+def test_an_unsigned_statement_about_another_image_is_refused() -> None:
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    attach_unsigned(registry, IMAGE.digest, said(GREEN, of=f"sha256:{OTHER}"))
+    with pytest.raises(TamperedError, match="it is about another image"):
+        level_unsigned(registry, IMAGE.digest, "built")
+
+
+@cases("evidence_hostile", "a_hostile_policy_is_refused")
+def test_a_hostile_policy_is_refused(text: str) -> None:
+    with pytest.raises(FileError, match=r"^policy\.yaml is not a valid policy:\n"):
+        parse_policy(text, source="policy.yaml")
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "{" * 100_000, "- " * 100_000, "? " * 100_000, "version: " + "9" * 100_000, "a: &a [*a]",
+             "a: &a [1,1]\nb: &b [*a,*a]\nc: &c [*b,*b]", "x" * 2**21]
+)  # fmt: skip
+def test_a_policy_that_is_a_bomb_is_refused(text: str) -> None:
+    with pytest.raises(FileError, match=r"^policy\.yaml is not a valid policy:\n"):
+        parse_policy(text, source="policy.yaml")
+
+
+def test_a_statement_of_an_untrusted_key_is_not_parsed() -> None:
+    """Anyone may attach anything; what counts is what a trusted key signed."""
+    registry = published(GREEN)
+    put_envelope(registry, sealed(DEEP, IN_TOTO, THEIRS))
+    assert verify(registry, "2.15", [OURS.verifying], ANYTHING, now=NOW)
+
+
+def test_one_statement_in_two_encodings_counts_once() -> None:
+    document = json.loads(seal(said(GREEN)[0], OURS))
+    registry = published(GREEN)
+    put_bundle(registry, bundle(compact({**document, "more": 1}), OURS.verifying))
+    assert len(collect(registry, IMAGE.digest)) == 3

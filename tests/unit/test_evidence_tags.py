@@ -1,0 +1,76 @@
+"""A tag's parts are held against the identifier that was signed; what a tag leaves open is free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from support.cases import cases
+from support.reports import GREEN
+from support.signing import OURS
+from support.statements import IMAGE, NOW, ON_GPU, promoted, published
+from tfimg.errors import PolicyUnmet
+from tfimg.evidence.attach import attach
+from tfimg.evidence.policy import Policy
+from tfimg.evidence.verify import verify
+from tfimg.matrix.schema import Device
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.tags import aliases, build_tag, contradiction
+
+ANYTHING = Policy(level="built")
+
+
+def device_of(identifier: str) -> Device:
+    if "-cuda" in identifier:
+        return "gpu"
+    return "tpu" if "-tpu" in identifier else "cpu"
+
+
+def verify_tag(tag: str, identifier: str) -> None:
+    report = replace(
+        ON_GPU if device_of(identifier) == "gpu" else GREEN,
+        identifier=identifier,
+        device=device_of(identifier),
+    )
+    registry = published(report)
+    registry.put(tag, IMAGE)
+    attach(registry, IMAGE.digest, [promoted(tag)], key=OURS)
+    verify(registry, tag, [OURS.verifying], ANYTHING, now=NOW)
+    verify(registry, IMAGE.digest, [OURS.verifying], ANYTHING, now=NOW, tag=tag)
+
+
+@cases("evidence_tags", "a_tag_that_states_another_image_than_was_signed_is_refused")
+def test_a_tag_that_states_another_image_than_was_signed_is_refused(
+    tag: str, identifier: str, states: str
+) -> None:
+    with pytest.raises(PolicyUnmet) as caught:
+        verify_tag(tag, identifier)
+    assert identifier in caught.value.what
+    assert caught.value.what.endswith(f"and its tag {tag} states {states}.")
+
+
+@cases("evidence_tags", "a_tag_that_agrees_or_leaves_it_open_is_accepted")
+def test_a_tag_that_agrees_or_leaves_it_open_is_accepted(tag: str, identifier: str) -> None:
+    verify_tag(tag, identifier)
+
+
+def test_a_build_s_tag_begins_like_its_digest() -> None:
+    identifier = "2.15.1-cpu-py3.11"
+    verify_tag(build_tag(identifier, IMAGE.digest), identifier)
+    with pytest.raises(PolicyUnmet, match="states build 000000000000"):
+        verify_tag(f"{identifier}-000000000000", identifier)
+
+
+def test_no_tag_of_an_image_contradicts_it(specs: Sequence[ImageSpec]) -> None:
+    for spec in specs:
+        for tag in (spec.identifier, build_tag(spec.identifier, IMAGE.digest), *aliases(spec)):
+            assert contradiction(tag, identifier=spec.identifier, digest=IMAGE.digest) is None
+
+
+def test_every_exact_tag_contradicts_every_other_image(specs: Sequence[ImageSpec]) -> None:
+    for spec in specs:
+        for other in specs:
+            found = contradiction(spec.identifier, identifier=other.identifier, digest=IMAGE.digest)
+            assert (found is None) == (spec is other)
