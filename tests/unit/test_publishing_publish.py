@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from support.memory_registry import MemoryRegistry
-from support.published_images import Call, Killed, Line, Mortal, gone, put_image
-from support.publisher import CPU, GPU, Machine, chain, visible
+from support.published_images import Call, Killed, Line, Mortal, Rounds, at_once, gone, put_image
+from support.publisher import CPU, GPU, NOW, Machine, chain, visible
 from support.reports import RED
 from support.signing import OURS
 from tfimg.errors import LeakFound, NetworkError, PublicationIncomplete, TagMoved, ValidationFailed
@@ -19,9 +23,11 @@ from tfimg.evidence.bundle import BUNDLE
 from tfimg.evidence.cosign_tags import ATTESTATIONS, SIGNATURES, layers_under, tag_of
 from tfimg.evidence.policy import Policy, Promise
 from tfimg.evidence.promotions import read_from
+from tfimg.evidence.verify import verify
 from tfimg.publishing.promote import Table
 from tfimg.publishing.publish import Publication, planned, publish
 from tfimg.publishing.runs import folder_of, opened_run
+from tfimg.publishing.sending import Source
 from tfimg.recipe.tags import build_tag
 from tfimg.registry.protocol import Manifest
 
@@ -301,3 +307,102 @@ def test_runs_that_were_killed_are_each_found_by_one_other(tmp_path: Path) -> No
         others[0].note("finished")
     with opened_run(tmp_path) as (fourth, _, _):
         assert fourth == third
+
+
+def test_a_candidate_whose_digest_is_not_the_one_that_the_engine_pushed_gets_no_tag(machine: Machine) -> None:
+    registry = MemoryRegistry()
+
+    def push(source: Source, reference: str) -> str:
+        put_image(registry, source.identifier, age=99, tag=reference.rpartition(":")[2])
+        return source.digest
+
+    with machine.publisher(registry) as publisher, pytest.raises(PublicationIncomplete, match="as sha256:"):
+        publish([machine.source(CPU)], publisher, replace(machine.hands(registry), push=push), Policy())
+    assert machine.done == [("search", CPU)], "nothing is validated or attached"
+    assert [tag for tag in registry.named if not tag.startswith("candidate-")] == []
+
+
+def test_the_candidate_is_removed_from_the_engine_and_the_registry(machine: Machine) -> None:
+    registry, removed = MemoryRegistry(), list[str]()
+    with machine.publisher(registry) as publisher:
+        hands = replace(machine.hands(registry), drop=removed.append)
+        publish([machine.source(CPU)], publisher, hands, Policy())
+        assert removed == [f"{registry.repository}:candidate-{publisher.run}-{CPU}"]
+    assert not [tag for tag in registry.named if tag.startswith("candidate-")]
+
+
+def test_what_an_attacker_labels_as_a_newer_release_does_not_block_a_tag_for_good(machine: Machine) -> None:
+    """Labels count for nothing: the tag has no test result of a trusted key, and that is what is told."""
+    registry = MemoryRegistry()
+    machine.ages[CPU] = 5
+    machine.publish(registry)
+    forged = put_image(registry, "9.9.9-cpu-py3.11", tag="2.15")
+    machine.ages[CPU] = 0
+    (image,) = machine.publish(registry).images
+    (decision,) = [one for one in image.decisions if one.tag == "2.15"]
+    assert decision.verdict == "refuse"
+    assert f"it points to {forged.digest}, which has no test result of a trusted key" in decision.why
+    assert registry.named["2.15.1"] == image.digest
+
+
+def test_any_publisher_completes_a_promotion_that_was_attached(memory_folder: Path) -> None:
+    """Killed before it moved the aliases; another machine with the key publishes the same image."""
+    registry = MemoryRegistry()
+
+    def stop(call: Call) -> None:
+        if call == ("put", "2.15.1"):
+            raise Killed
+
+    with suppress(Killed):
+        Machine(memory_folder / "one").publish(Line(registry, before=stop))
+    assert CPU in registry.named
+    assert "2.15" not in registry.named
+    (image,) = Machine(memory_folder / "two", seconds=9).publish(registry).images
+    assert registry.named["2.15"] == registry.named["2.15.1"] == image.digest
+    assert len(read_from(registry, image.digest or "", [OURS.verifying]).promotions) == 1
+
+
+def test_an_image_that_was_tagged_without_a_promotion_is_attested(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    (image,) = machine.publish(registry).images
+    assert image.digest
+    del registry.named[tag_of(image.digest, ATTESTATIONS)]
+    registry.manifests = {
+        digest: one for digest, one in registry.manifests.items() if b"urn:tfimg:promotion" not in one.content
+    }
+    again = machine.publish(registry)
+    assert set(verdicts(again, CPU).values()) == {"attest"}
+    assert set(verdicts(machine.publish(registry), CPU).values()) == {"stay"}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(turns=st.lists(st.integers(min_value=0, max_value=1), max_size=150))
+def test_two_publishers_at_once_end_or_stop_with_a_conflict_and_the_next_run_settles_it(
+    memory_folder: Path, turns: Sequence[int]
+) -> None:
+    """Their calls overlap in every order that is drawn. Whoever ends without a conflict had all of its tags."""
+    folder = Path(tempfile.mkdtemp(dir=memory_folder))
+    registry, machines = MemoryRegistry(), [Machine(folder / f"{number}") for number in range(2)]
+    rounds, failed = Rounds(turns, 2), list[BaseException]()
+
+    def publisher(number: int) -> None:
+        machines[number].ages[CPU] = number
+        try:
+            machines[number].publish(Line(registry, before=lambda _: rounds.wait(number)))
+        except TagMoved:
+            pass
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            rounds.leave(number)
+
+    at_once(publisher, 2)
+    assert failed == []
+    for tag, digest in visible(registry.named).items():
+        machines[0].prove(registry, digest, "validated")
+        if not tag.startswith("candidate-"):
+            verify(registry, tag, [OURS.verifying], Policy(), now=NOW)
+    machines[0].seconds = 99
+    images = machines[0].publish(registry).images
+    found = {registry.named[tag] for tag in (CPU, "2.15.1", "2.15")}
+    assert found == {images[0].digest}, "the newer build has all tags in the end"
