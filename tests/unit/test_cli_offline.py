@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.signing import OURS, THEIRS
-from support.statements import LINKED, NOW, ON_GPU, promoted, said
+from support.statements import IMAGE, LINKED, NOW, ON_GPU, promoted, said, withdrawn
 from tfimg.evidence.attach import attach
+from tfimg.evidence.bundle import seal
 from tfimg.validation.report import Report
 
 NAME = "registry.test:5000/team/tensorflow"
@@ -152,3 +154,20 @@ def test_load_requires_what_verify_does(tfimg: CliRunner, key: str, file: str, w
 
 def test_load_of_no_file_is_told(tfimg: CliRunner, tmp_path: Path) -> None:
     assert tfimg("load", str(tmp_path / "none.tar")).code == 9
+
+
+def test_load_refuses_what_a_later_file_withdraws(
+    tfimg: CliRunner, environment: TestEnvironment, engine: FakeEngine, file: str, key: str, tmp_path: Path
+) -> None:
+    assert isinstance(environment.registries, MemoryRegistry)
+    withdrawal = replace(withdrawn(), content=withdrawn().content.replace(
+        IMAGE.digest.encode()[7:], environment.registries.named[TAG].encode()[7:]
+    ))  # fmt: skip
+    withdrawals = tmp_path / "withdrawals.jsonl"
+    command = ("load", file, "--key", key, "--withdrawals", str(withdrawals))
+    assert "is not a file" in tfimg(*command).refusal(9)
+    withdrawals.write_bytes(seal(withdrawal, THEIRS))
+    assert "no statement that a trusted key signed" in tfimg(*command).refusal(65)
+    withdrawals.write_bytes(seal(withdrawal, OURS))
+    assert "by gpu-runner-3: wrong cuDNN" in tfimg(*command).refusal(71)
+    assert engine.names == {}, "nothing reached the engine"

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.keys import verifying_keys
-from tfimg.cli.proofs import policy
+from tfimg.cli.proofs import origin, policy
 from tfimg.cli.transfers import transfer
 from tfimg.engine.protocol import ProgressEvent
 from tfimg.errors import FileError, KeyRefused, UsageError
+from tfimg.evidence.collect import Found
 from tfimg.evidence.keys import VerifyingKey, read_verifying_key
+from tfimg.evidence.promotions import read_withdrawals
 from tfimg.evidence.statement import moment
 from tfimg.evidence.verify import verify
 from tfimg.offline.archive import collect_image
@@ -34,7 +36,16 @@ def bundle(context: Context) -> int:
     keys = verifying_keys(context) if asked or context.environ.get("TFIMG_KEY") else ()
     target = reference.target
     if keys:
-        target = verify(registry, target, keys, policy(context), now=context.now, tag=reference.tag).digest
+        proven = verify(
+            registry,
+            target,
+            keys,
+            policy(context),
+            now=context.now,
+            tag=reference.tag,
+            origin=origin(context),
+        )
+        target = proven.digest
     else:
         context.say("Not verified: no key is named. Whoever loads the file has to have one.")
     archive = collect_image(registry, target, tag=reference.tag, keys=keys)
@@ -78,7 +89,10 @@ def load(context: Context) -> int:
     """`tfimg load FILE`: whose word counts, what they signed, then the image into the engine."""
     layout = LayoutRegistry(_source(context.arguments.file))
     keys = _keys(context, layout)
-    proven = verify(layout, layout.reference, keys, policy(context), now=context.now)
+    proven = verify(
+        layout, layout.reference, keys, policy(context), now=context.now, origin=origin(context),
+        later=_withdrawals(context, keys),
+    )  # fmt: skip
     engine = context.edge.runner(context.environ, context.state)
     with transfer(context, f"reading {layout.path.name}") as follow:
         name = load_image(layout, proven.digest, engine, told=partial(_tell, follow, layout.path.name))
@@ -95,9 +109,14 @@ def load(context: Context) -> int:
     return 0
 
 
+def _withdrawals(context: Context, keys: Sequence[VerifyingKey]) -> tuple[Found, ...]:
+    file = context.arguments.withdrawals
+    return read_withdrawals(_source(file).read_bytes(), keys) if file else ()
+
+
 def _source(name: str) -> Path:
     if not Path(name).is_file():
-        raise FileError(f"{name} is not a file.", next_step="Name what `tfimg bundle` wrote.")
+        raise FileError(f"{name} is not a file.", next_step="Name a file that tfimg wrote.")
     return Path(name)
 
 

@@ -186,22 +186,22 @@ def withdrawal_envelopes(registry: Registry, digest: str, keys: Sequence[Verifyi
     )
 
 
-def read_withdrawals(content: bytes, keys: Sequence[VerifyingKey], *, digest: str) -> tuple[Genuine, ...]:
-    """Return what the keys signed about a digest in JSON lines of DSSE envelopes, as `withdrawal_envelopes` has them.
+def read_withdrawals(content: bytes, keys: Sequence[VerifyingKey]) -> tuple[Found, ...]:
+    """Read JSON lines of DSSE envelopes, as `withdrawal_envelopes` returns them.
 
     Raises `TamperedError` for a line that is no envelope, `UnsignedError` where the keys signed none of them.
     """
-    found = [
+    found = tuple(
         Found(where=f"line {number}", envelope=opened(line))
         for number, line in enumerate(content.splitlines(), start=1)
         if line.strip()
-    ]
+    )
     if not any(one.envelope.signed_by(keys) for one in found):
         raise UnsignedError(
             "The file of withdrawals has no statement that a trusted key signed.",
             next_step="Get it from the image's publisher: `tfimg history REPOSITORY --withdrawals FILE` writes it.",
         )
-    return tuple(genuine_among(found, keys, digest=digest))
+    return found
 
 
 def _signed(

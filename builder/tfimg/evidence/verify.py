@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tfimg.errors import NotInRegistry, PolicyUnmet, TamperedError, TfimgError
-from tfimg.evidence.collect import collect
+from tfimg.evidence.collect import Found, collect
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.outcome import Outcome, read_outcome
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import read_statements, require_not_withdrawn, require_promoted
-from tfimg.evidence.signatures import Genuine, verify_signatures
+from tfimg.evidence.signatures import Genuine, genuine_among, verify_signatures
 from tfimg.evidence.statement import TEST_RESULT
 from tfimg.evidence.unmet import CLOCKS, Demand, unmet
 from tfimg.registry.protocol import Manifest, Registry
@@ -51,7 +51,7 @@ def verify(
     now: datetime,
     tag: str | None = None,
     origin: str | None = None,
-    later: Sequence[Genuine] = (),
+    later: Sequence[Found] = (),
     allow_withdrawn: bool = False,
 ) -> Verified:
     """Resolve a tag or digest, verify the signatures of its evidence, compare the newest test result with the policy.
@@ -68,7 +68,8 @@ def verify(
     """
     evidence = read_evidence(registry, reference, keys, policy)
     named = tag or ("" if reference.startswith("sha256:") else reference)
-    known = read_statements((*evidence.statements, *later), image=evidence.image)
+    later_statements = genuine_among(later, policy.accepted(keys), digest=evidence.digest)
+    known = read_statements((*evidence.statements, *later_statements), image=evidence.image)
     repository = origin or registry.repository
     if not allow_withdrawn:
         require_not_withdrawn(known, image=evidence.image, repository=repository, tag=named)
