@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -40,6 +41,14 @@ class CommandFailed(Exception):
         super().__init__(
             f"{completed.argv[0]} exited with {completed.returncode}: {completed.stderr.strip()}"
         )
+
+
+def python_module(name: str) -> list[str]:
+    """Return the words that run a Python module in a process of its own, with this interpreter.
+
+    Without -P, Python would take a module of that name, and those that it imports, from the current folder first.
+    """
+    return [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", name]
 
 
 def run(

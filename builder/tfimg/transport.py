@@ -1,16 +1,59 @@
-"""How requests leave this machine, for whoever speaks HTTP: package indexes and registries."""
+"""HTTP transport for package indexes and registries: proxies, and limits on what a server may send.
+
+The standard library reads any number of `100 Continue` responses and trailers, and every timeout of a socket begins
+anew with each byte. `MeteredResponse` bounds bytes and seconds below it, where the bytes come in.
+"""
 
 from __future__ import annotations
 
+import io
+import time
+from http.client import HTTPResponse
+from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 
 import requests
 from requests.adapters import HTTPAdapter
 from requests.utils import should_bypass_proxies
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+MAX_STEP_BYTES = 1 << 20
+"""Bytes of one step: the head of a response with what may come before it, or one `read1`. http.client reads at most
+100 header lines of 64 kB; common servers send less than 16 kB."""
+
+STEP_SECONDS = 300.0
+"""Longest time of one step."""
+
+
+class LimitExceeded(OSError):
+    """A server sends more, or more slowly, than it may. HTTP libraries pass an OSError on as a broken connection.
+
+    `seconds` is the limit where the server was too slow, else None.
+    """
+
+    def __init__(self, what: str, *, seconds: float | None = None) -> None:
+        self.seconds = seconds
+        super().__init__(what)
 
 
 class ProxyAdapter(HTTPAdapter):
-    """Goes past the proxy to what `no_proxy` names: requests does so only for proxies of the environment."""
+    """Honours `no_proxy` also for proxies of the session, and limits each step of a response; see `MeteredResponse`."""
+
+    def __init__(self, *, step_seconds: float = STEP_SECONDS, **options: Any) -> None:
+        self._pools = _metered_pools(step_seconds)
+        super().__init__(**options)
+
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
+        """Make the pool of direct connections; as `HTTPAdapter.init_poolmanager`."""
+        super().init_poolmanager(*arguments, **options)
+        self.poolmanager.pool_classes_by_scheme = self._pools
+
+    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
+        """Return the pool of connections through a proxy; as `HTTPAdapter.proxy_manager_for`."""
+        manager = super().proxy_manager_for(proxy, **options)
+        manager.pool_classes_by_scheme = self._pools
+        return manager
 
     def send(
         self,
@@ -25,3 +68,101 @@ class ProxyAdapter(HTTPAdapter):
         if proxies and should_bypass_proxies(request.url or "", proxies.get("no_proxy")):
             proxies = {}
         return super().send(request, stream, timeout, verify, cert, proxies)
+
+
+class DirectSession(requests.Session):
+    """A session that follows no redirect, keeps no cookie and reads no environment.
+
+    Even with `allow_redirects=False`, requests reads the whole body of a redirect and parses its Location.
+    """
+
+    def __init__(self, *, step_seconds: float = STEP_SECONDS) -> None:
+        super().__init__()
+        self.trust_env = False
+        self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
+        for scheme in ("http://", "https://"):
+            self.mount(scheme, ProxyAdapter(step_seconds=step_seconds))
+
+    def get_redirect_target(self, resp: requests.Response) -> None:  # noqa: ARG002  (the name that requests gives it)
+        """Return None: no response is a redirect to requests."""
+        return
+
+
+class MeteredResponse(HTTPResponse):
+    """A response of which the head, and each `read1`, take at most `MAX_STEP_BYTES` and `step_seconds`.
+
+    What they contain beside content is not counted by readers: interim responses, headers, sizes of chunks, trailers.
+    """
+
+    step_seconds = STEP_SECONDS
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._meter = _Meter(self.fp.detach(), self.step_seconds)
+        self.fp = io.BufferedReader(self._meter)
+
+    def begin(self) -> None:
+        """Read the head; as `HTTPResponse.begin`."""
+        self._meter.start_step()
+        super().begin()
+        self._meter.end_step()
+
+    def read1(self, n: int = -1) -> bytes:
+        """Read what is there; as `HTTPResponse.read1`."""
+        self._meter.start_step()
+        content = super().read1(n)
+        self._meter.end_step()
+        return content
+
+
+class _Meter(io.RawIOBase):
+    """The bytes of a socket, counted and timed during a step. Raises `LimitExceeded`."""
+
+    def __init__(self, raw: io.RawIOBase, step_seconds: float) -> None:
+        self._raw = raw
+        self._seconds = step_seconds
+        self.end_step()
+
+    def start_step(self) -> None:
+        self._left: float = MAX_STEP_BYTES
+        self._deadline = time.monotonic() + self._seconds
+
+    def end_step(self) -> None:
+        self._left = self._deadline = float("inf")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        count: int | None = self._raw.readinto(buffer)
+        self._left -= count or 0
+        if self._left < 0:
+            raise LimitExceeded(f"more than {MAX_STEP_BYTES >> 20} MiB of headers or framing")
+        if time.monotonic() > self._deadline:
+            raise LimitExceeded(f"no answer within {self._seconds:g} s", seconds=self._seconds)
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _metered_pools(seconds: float) -> dict[str, type[HTTPConnectionPool]]:
+    """Return classes of connection pools whose responses are metered."""
+
+    class Response(MeteredResponse):
+        step_seconds = seconds
+
+    class Connection(HTTPConnection):
+        response_class = Response
+
+    class SecureConnection(HTTPSConnection):
+        response_class = Response
+
+    class Pool(HTTPConnectionPool):
+        ConnectionCls = Connection
+
+    class SecurePool(HTTPSConnectionPool):
+        ConnectionCls = SecureConnection
+
+    return {"http": Pool, "https": SecurePool}

@@ -21,6 +21,7 @@ from support.docker_daemon import daemon, find_dockerd, image_tags
 from support.paths import ROOT
 from support.registry_container import docker, registry
 from support.small_workspace import build_small
+from support.tokens import GITHUB
 from tfimg.cli.edge import Edge
 from tfimg.contents.holdings import of_inventory, of_layers
 from tfimg.contents.images import open_image
@@ -41,7 +42,7 @@ pytestmark = pytest.mark.full
 
 LOCAL = "tfimg-test/looks"
 MARK = "tfimg-planted-9b4d"
-TOKEN = "ghp_" + "Zz9" * 12
+TOKEN = GITHUB
 LEAKS = f"""\
 FROM {{image}}
 ARG ADDRESS_OF_THE_BUILD

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from conftest import Installed
-from support.ci_steps import ACTION, JOB, ROOT, read, run_action, run_job
+from support.ci_steps import ACTION, JOB, ROOT, read, readme_snippets, run_action, run_job
 from support.loopback_registry import Loopback
 from support.machine_orders import KEY
 
-BLOCK = re.compile(r"^```yaml\n# (?P<title>.+?)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
-SECTION = "\n## Images as bases of CI jobs\n"
 SCHEMAS = {"GitHub": "vendor.github-workflows", "GitLab": "vendor.gitlab-ci"}
 
 
@@ -29,11 +29,6 @@ def problems(schema: str, *files: Path) -> str:
     return "" if done.exit_code == 0 else done.output
 
 
-def blocks() -> list[tuple[str, str]]:
-    section = (ROOT / "README.md").read_text().partition(SECTION)[2].partition("\n## ")[0]
-    return [(found["title"], found["text"]) for found in BLOCK.finditer(section)]
-
-
 def test_workflows_action_and_job_are_what_their_services_take() -> None:
     assert problems("vendor.github-workflows", *(ROOT / ".github/workflows").glob("*.yml")) == ""
     assert problems("vendor.github-actions", ACTION) == ""
@@ -41,7 +36,7 @@ def test_workflows_action_and_job_are_what_their_services_take() -> None:
 
 
 def test_the_readme_s_snippets_are_what_their_services_take(tmp_path: Path) -> None:
-    found = blocks()
+    found = readme_snippets("Images as bases of CI jobs")
     assert [title.partition(":")[0] for title, _ in found] == ["GitHub", "GitLab", "GitLab"]
     for number, (title, text) in enumerate(found):
         file = tmp_path / f"{number}.yml"
@@ -51,7 +46,9 @@ def test_the_readme_s_snippets_are_what_their_services_take(tmp_path: Path) -> N
 
 def test_the_schemas_find_a_mistake(tmp_path: Path) -> None:
     for title, schema in SCHEMAS.items():
-        text = next(text for one, text in blocks() if one.startswith(title))
+        text = next(
+            text for one, text in readme_snippets("Images as bases of CI jobs") if one.startswith(title)
+        )
         file = tmp_path / "wrong.yml"
         file.write_text(text.replace("needs:", "wants:"))
         assert "wants" in problems(schema, file)
@@ -59,7 +56,7 @@ def test_the_schemas_find_a_mistake(tmp_path: Path) -> None:
 
 def test_the_readme_uses_what_the_action_has(tmp_path: Path) -> None:
     file = tmp_path / "workflow.yml"
-    file.write_text(blocks()[0][1])
+    file.write_text(readme_snippets("Images as bases of CI jobs")[0][1])
     verify, train = read(file)["jobs"].values()
     step = verify["steps"][-1]
     action = read(ACTION)
@@ -106,23 +103,133 @@ def test_gitlab_s_job_gives_nothing_when_it_cannot_verify(
     tmp_path: Path, installed: Installed, here: Loopback
 ) -> None:
     (tmp_path / "tfimg.pub").write_text(KEY)
-    image = {"TFIMG_IMAGE": f"{here.address}/team/tf:2.15"}
+    image = {"TFIMG": WHEEL, "TFIMG_IMAGE": f"{here.address}/team/tf:2.15"}
     ended = run_job(tmp_path, image, environment=installed.environment)
     assert ended.code == 61, ended.stderr
     assert not (tmp_path / "verified.yml").exists()
 
 
 OUT_OF_REACH = "127.0.0.1:1/team/tf:2.15"
+NO_INDEX = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
+MODULES = (
+    "venv",
+    "pip",
+    "ensurepip",
+    "tfimg",
+    "zipfile",
+    "json",
+    "os",
+    "re",
+    "sitecustomize",
+    "usercustomize",
+)
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Checkout:
+    """A checkout whose every module notes that it was executed, and the key."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    executed = tmp_path / "executed"
+    for module in MODULES:
+        (folder / f"{module}.py").write_text(f"print({module!r}, file=open({str(executed)!r}, 'a'))\n")
+    (folder / "setup.cfg").write_text("[install]\nprefix = /nowhere\n")
+    (folder / "tfimg.pub").write_text(KEY)
+    return Checkout(folder=folder, executed=executed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkout:
+    folder: Path
+    executed: Path
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Variables of the caller's job that would lead Python here."""
+        return {"PYTHONPATH": str(self.folder), "PYTHONUSERBASE": str(self.folder)}
+
+
+def test_the_action_executes_nothing_of_the_caller_s_checkout(
+    hostile: Checkout, installed: Installed, here: Loopback
+) -> None:
+    inputs = {"image": f"{here.address}/team/tf:2.15", "key": "tfimg.pub"}
+    ran = run_action(hostile.folder, inputs, hostile.environ, environment=installed.environment)
+    assert ran.ended.code == 61, ran.ended.stderr
+    assert not hostile.executed.exists(), hostile.executed.read_text()
+
+
+def test_gitlab_s_job_executes_nothing_of_the_checkout(
+    hostile: Checkout, installed: Installed, here: Loopback
+) -> None:
+    variables = {"TFIMG": WHEEL, "TFIMG_IMAGE": f"{here.address}/team/tf:2.15", **hostile.environ}
+    ended = run_job(hostile.folder, variables, environment=installed.environment)
+    assert ended.code == 61, ended.stderr
+    assert not hostile.executed.exists(), hostile.executed.read_text()
+
+
+def test_installing_for_the_action_executes_nothing_of_the_caller_s_checkout(hostile: Checkout) -> None:
+    """As far as it comes without a package index: it has made the environment, and pip looks for the first wheel."""
+    inputs = {"image": OUT_OF_REACH, "key": "tfimg.pub"}
+    ran = run_action(hostile.folder, inputs, {**hostile.environ, **NO_INDEX})
+    assert "No matching distribution found for" in ran.ended.stderr
+    assert not hostile.executed.exists(), hostile.executed.read_text()
+
+
+def test_installing_for_gitlab_s_job_executes_nothing_of_the_checkout(
+    hostile: Checkout, installed: Installed
+) -> None:
+    variables = {
+        "TFIMG": address(installed.wheel),
+        "TFIMG_IMAGE": OUT_OF_REACH,
+        **hostile.environ,
+        **NO_INDEX,
+    }
+    ended = run_job(hostile.folder, variables)
+    assert "No matching distribution found for" in ended.stderr
+    assert not hostile.executed.exists(), hostile.executed.read_text()
+
+
+WHEEL = f"https://files.example.test/tfimg-1.0-py3-none-any.whl#sha256={'0' * 64}"
+
+
+def address(wheel: Path) -> str:
+    return f"{wheel.as_uri()}#sha256={hashlib.sha256(wheel.read_bytes()).hexdigest()}"
+
+
+@pytest.mark.parametrize(
+    "wheel",
+    [
+        "", "tfimg", "tfimg==1.0", WHEEL.partition("#")[0], WHEEL[:-1], f"{WHEEL}0", f"{WHEEL} evil",
+        WHEEL.replace("sha256", "md5"), f"{WHEEL[:-1]}\n", f"tfimg{WHEEL.partition('.whl')[2]}",
+    ],
+)  # fmt: skip
+def test_gitlab_s_job_demands_a_wheel_with_its_hash(tmp_path: Path, wheel: str) -> None:
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    ended = run_job(checkout, {"TFIMG": wheel, "TFIMG_IMAGE": OUT_OF_REACH})
+    assert ended.code == 2
+    assert "Set it to the address of tfimg's wheel that ends in .whl#sha256=<64 digits>." in ended.stderr
+
+
+def test_gitlab_s_job_refuses_another_wheel(tmp_path: Path, installed: Installed) -> None:
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    another = f"{installed.wheel.as_uri()}#sha256={'0' * 64}"
+    ended = run_job(checkout, {"TFIMG": another, "TFIMG_IMAGE": OUT_OF_REACH, **NO_INDEX})
+    assert ended.code == 1
+    assert "THESE PACKAGES DO NOT MATCH THE HASHES" in ended.stderr
 
 
 @pytest.mark.full
-def test_the_action_installs_tfimg_first(tmp_path: Path) -> None:
-    ran = run_action(tmp_path, {"image": OUT_OF_REACH, "key": KEY})
+def test_the_action_installs_tfimg_first(hostile: Checkout) -> None:
+    ran = run_action(hostile.folder, {"image": OUT_OF_REACH, "key": KEY}, hostile.environ)
     assert ran.ended.code == 14, ran.ended.stderr
+    assert not hostile.executed.exists(), hostile.executed.read_text()
 
 
 @pytest.mark.full
-def test_gitlab_s_job_installs_tfimg_first(tmp_path: Path) -> None:
-    (tmp_path / "tfimg.pub").write_text(KEY)
-    ended = run_job(tmp_path, {"TFIMG": str(ROOT), "TFIMG_IMAGE": OUT_OF_REACH})
+def test_gitlab_s_job_installs_tfimg_first(hostile: Checkout, installed: Installed) -> None:
+    variables = {"TFIMG": address(installed.wheel), "TFIMG_IMAGE": OUT_OF_REACH, **hostile.environ}
+    ended = run_job(hostile.folder, variables)
     assert ended.code == 14, ended.stderr
+    assert not hostile.executed.exists(), hostile.executed.read_text()

@@ -111,16 +111,6 @@ def test_nobody_else_is_told_who_we_are(open_registry: Open) -> None:
         assert [one for one in store.headers if "Authorization" in one] == []
 
 
-def test_a_password_goes_to_no_token_server_without_tls(open_registry: Open) -> None:
-    challenge = {"WWW-Authenticate": 'Bearer realm="http://tokens.invalid/",service="x"'}
-    with loopback() as registry, faulty(registry.address) as between:
-        between.faults.append(Fault(status=401, headers=challenge, times=-1))
-        client = open_registry(between.address, credentials=ANN)
-        client._connection._authorization._cleartext = False  # as to any registry that is not on loopback
-        with pytest.raises(RegistryRefused, match=r"to be sent to http://tokens.invalid/, which has no TLS"):
-            client.tags()
-
-
 @pytest.fixture
 def authority() -> trustme.CA:
     return trustme.CA()

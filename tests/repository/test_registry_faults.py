@@ -149,9 +149,7 @@ def test_a_slow_registry_is_waited_for(client: HttpRegistry, here: Loopback, pro
 
 def test_what_has_no_end_is_not_read_to_it(client: HttpRegistry, proxy: Faulty) -> None:
     proxy.faults.append(Fault(status=200, body=bytes(9 << 20)))
-    with pytest.raises(
-        RegistryRefused, match=r"sends more than 8 MiB where a manifest or a list was asked for"
-    ):
+    with pytest.raises(RegistryRefused, match=r"sends more than 8 MiB where a document was asked for"):
         client.find("1")
 
 

@@ -12,7 +12,7 @@ import pytest
 from support.faulty_proxy import Fault, Faulty
 from support.loopback_registry import Loopback
 from support.manifests import Open, Slept, about, manifest
-from tfimg.errors import NetworkError, RegistryRefused
+from tfimg.errors import NetworkError, RegistryRefused, TamperedError
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of
 from tfimg.registry.referrers import fallback_tag
@@ -122,9 +122,25 @@ def test_who_is_always_overwritten_is_told(
     assert slept == [1, 2, 4, 8]
 
 
-def test_a_manifest_about_something_else_is_a_mistake(client: HttpRegistry) -> None:
-    with pytest.raises(ValueError, match=r"does not refer to"):
+def test_a_manifest_about_something_else_is_refused(client: HttpRegistry, proxy: Faulty) -> None:
+    with pytest.raises(TamperedError, match=rf"does not refer to {manifest().digest}: it refers to "):
         client.refer(about(manifest("other")), **ABOUT)
+    assert proxy.asked == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"[]", b"{", manifest().content, b'{"subject": []}', b'{"subject": {"digest": 7}}'),
+        about(manifest()).content.replace(b"application/x-test", b"x" * 300),
+    ],
+)
+def test_a_malformed_manifest_refers_to_nothing(content: bytes, client: HttpRegistry, proxy: Faulty) -> None:
+    with pytest.raises(TamperedError, match=rf"does not refer to {manifest().digest}: "):
+        client.refer(
+            Manifest(media_type=OCI_MANIFEST, content=content), subject=manifest().digest, artifact_type=""
+        )
+    assert proxy.asked == []
 
 
 def test_two_publishers_on_one_machine_lose_nothing(fallback: Loopback, open_registry: Open) -> None:

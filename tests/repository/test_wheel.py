@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from conftest import ROOT, Installed
 
@@ -32,8 +37,24 @@ def test_it_carries_the_matrix_and_the_images_and_nothing_else(installed: Instal
         f"tfimg/data/{name}" for name in tracked if name.startswith("images/") and Path(ROOT, name).exists()
     }
     expected |= {name.removeprefix("builder/") for name in tracked if name.startswith("builder/")}
-    expected |= {"tfimg/data/matrix.yaml"}
+    expected |= {"tfimg/data/matrix.yaml", "tfimg/data/requirements.txt"}
     assert {name for name in names if ".dist-info/" not in name} == expected
+
+
+def test_its_dependencies_are_all_locked_with_hashes(installed: Installed) -> None:
+    """A cloud's machine installs them from this list, and takes nothing that it does not name."""
+    text = zipfile.ZipFile(installed.wheel).read("tfimg/data/requirements.txt").decode()
+    locked = {}
+    for entry in text.replace("\\\n", " ").splitlines():
+        if entry and not entry.startswith("#"):
+            requirement, *hashes = entry.split(" --hash=sha256:")
+            assert all(re.fullmatch(r"[0-9a-f]{64}", found.strip()) for found in hashes), entry
+            assert hashes, entry
+            locked[canonicalize_name(Requirement(requirement.strip()).name)] = requirement
+    (metadata,) = (name for name in zipfile.ZipFile(installed.wheel).namelist() if name.endswith("/METADATA"))
+    stated = message_from_bytes(zipfile.ZipFile(installed.wheel).read(metadata)).get_all("Requires-Dist", [])
+    needed = [Requirement(line) for line in stated]
+    assert {canonicalize_name(one.name) for one in needed if one.marker is None} <= set(locked)
 
 
 def test_it_resolves(installed: Installed) -> None:

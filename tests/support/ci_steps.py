@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +19,10 @@ ROOT = Path(__file__).parents[2]
 ACTION = ROOT / ".github/actions/verify/action.yml"
 JOB = ROOT / ".gitlab/verify.yml"
 
-INSTALL = re.compile(r"python3 -m venv .*\n.* -m pip install ")
+INSTALL = re.compile(r"builder/install|-m pip ")
+"""In the step that installs tfimg."""
+
+SNIPPET = re.compile(r"^```yaml\n# (?P<title>Git.+?)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 
 BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail")
 """GitHub's `shell: bash` (its workflow syntax, "Defaults when you specify a shell")."""
@@ -36,36 +40,46 @@ def read(file: Path) -> Any:
     return YAML(typ="safe").load(file)
 
 
+def readme_snippets(section: str = "") -> list[tuple[str, str]]:
+    """Return the title and text of every YAML snippet of the README for GitHub or GitLab, or those of a section."""
+    text = (ROOT / "README.md").read_text()
+    if section:
+        text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    return [(found["title"], found["text"]) for found in SNIPPET.finditer(text)]
+
+
 def run_action(
     folder: Path, inputs: Mapping[str, str], environ: Mapping[str, str] | None = None,
     *, environment: Path | None = None,
 ) -> Ran:  # fmt: skip
-    """Run the action's steps, in an empty folder, until one fails.
+    """Run the action's steps until one fails, in a folder that is the caller's checkout.
 
     With an `environment` that has tfimg, the step that would make one is left out: it takes half a minute.
     """
+    temporary = folder.with_name(f"{folder.name}-runner")
+    temporary.mkdir()
     action = read(ACTION)
     steps = action["runs"]["steps"]
     if environment:
         assert INSTALL.search(steps[0]["run"])
         steps = steps[1:]
-        (folder / "tfimg").symlink_to(environment)
+        (temporary / "tfimg").symlink_to(environment)
     given = {name: inputs.get(name, fields.get("default")) for name, fields in action["inputs"].items()}
     missing = [
         name for name, fields in action["inputs"].items() if fields.get("required") and not given[name]
     ]
     assert missing == []
-    output = folder / "output"
+    output = temporary / "output"
     output.touch()
     runner = {
-        "RUNNER_TEMP": str(folder), "GITHUB_OUTPUT": str(output), "GITHUB_ACTION_PATH": str(ACTION.parent),
+        "RUNNER_TEMP": str(temporary), "GITHUB_OUTPUT": str(output), "GITHUB_ACTION_PATH": str(ACTION.parent),
         **(environ or {}),
     }  # fmt: skip
     ended = CliResult(0, "", "")
     for step in steps:
         assert step["shell"] == "bash"
         variables = {name: _filled(value, given) for name, value in step.get("env", {}).items()}
-        ended = bash(step["run"], folder, {**runner, **variables})
+        ended = bash(step["run"], folder, {**runner, **variables}, file=temporary / "step.sh")
         if ended.code:
             break
     written = dict(line.split("=", 1) for line in output.read_text().splitlines())
@@ -76,21 +90,22 @@ def run_action(
 
 
 def run_job(folder: Path, variables: Mapping[str, str], *, environment: Path | None = None) -> CliResult:
-    """Run the script of GitLab's job in a folder; GitLab's runner starts each line where the one before has ended.
+    """Run the script of GitLab's job in a folder that is the checkout, as GitLab's runner does: in one shell.
 
-    With an `environment` that has tfimg, the lines that would make one are left out: they take half a minute.
+    With an `environment` that has tfimg, the commands that would make one are left out: they take half a minute.
     """
     job = read(JOB)[".tfimg-verify"]
-    lines = job["script"]
+    commands = job["script"]
     if environment:
-        assert INSTALL.search("\n".join(lines[:2]))
-        lines = lines[2:]
-        (folder / ".tfimg-venv").symlink_to(environment)
-    return bash("\n".join(lines), folder, {**job["variables"], **variables})
+        (left_out,) = [command for command in commands if INSTALL.search(command)]
+        commands[commands.index(left_out)] = f"tfimg={shlex.quote(str(environment))}"
+    temporary = folder.with_name(f"{folder.name}-runner")
+    temporary.mkdir()
+    environ = {"TMPDIR": str(temporary), **job["variables"], **variables}
+    return bash("\n".join(commands), folder, environ, file=temporary / "job.sh")
 
 
-def bash(script: str, folder: Path, variables: Mapping[str, str]) -> CliResult:
-    file = folder / "script.sh"
+def bash(script: str, folder: Path, variables: Mapping[str, str], *, file: Path) -> CliResult:
     file.write_text(script)
     done = subprocess.run(
         [*BASH, str(file)],

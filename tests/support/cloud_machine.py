@@ -173,7 +173,9 @@ class Machine:
                 archive.addfile(member, io.BytesIO(content))
         unpack = ["docker", "--host", self.host, "cp", "-", f"{self.name}:/"]
         subprocess.run(unpack, input=packed.getvalue(), check=True, capture_output=True)
-        return self.run("\n".join(shlex.join(command) for command in document["runcmd"]))
+        # A text is a line of cloud-init's script as it is.
+        commands = (line if isinstance(line, str) else shlex.join(line) for line in document["runcmd"])
+        return self.run("\n".join(commands))
 
     @contextmanager
     def keep_running(self) -> Iterator[None]:

@@ -17,6 +17,8 @@ b3QxknmKEncA4Znn5vRfLbXZRQU91FzAPYyOBexhbvgTme8zjh4+mIqveg==
 """
 """Of a key pair that was made for this and thrown away."""
 
+WHEEL = f"https://wheels.example/tfimg-1.2-py3-none-any.whl#sha256={'0' * 64}"
+
 AWKWARD = ("sh", "-c", "echo \"$HOME\" '{{ x }}' \\ %n `id` # : - é", "", "-- a")
 """A program whose words are hard to quote for a shell, YAML, jinja and systemd."""
 
@@ -25,8 +27,8 @@ def machine(**changes: Any) -> MachineOrder:
     """One on AWS that trains on a processor, changed as a test wants it."""
     fields = {
         "cloud": CLOUDS["aws"], "image": "registry.example:5000/team/tensorflow:2.15",
-        "repository": "registry.example:5000/team/tensorflow", "device": "cpu",
-        "driver": None, "key": KEY, "require": None, "tfimg": "tfimg==1.2", "program": ("python", "train.py"),
+        "origin": None, "device": "cpu", "driver": None,
+        "key": KEY, "require": None, "wheel": WHEEL, "program": ("python", "train.py"),
         "idle_seconds": None, "limit_seconds": None, "install_driver": False,
     }  # fmt: skip
     return MachineOrder(**{**fields, **changes})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 
@@ -13,3 +14,8 @@ def program(folder: Path, name: str, script: str) -> dict[str, str]:
     file.write_text(f"#!/bin/sh\n{script}\n")
     file.chmod(0o755)
     return {"PATH": f"{folder}:{os.defpath}", "HOME": str(folder)}
+
+
+def beside_python(name: str) -> str:
+    """Return the path of a program that is installed in the virtual environment of this interpreter."""
+    return str(Path(sys.executable).parent / name)

@@ -273,6 +273,38 @@ def test_a_wrong_command_line_is_told_with_its_usage(line: str, tfimg: CliRunner
     assert "Traceback" not in ended.stderr
 
 
+ABBREVIATED = """
+verify registry.test/a:b --plain
+publish registry.test/a 2.15 --plain
+bake --sec
+list --repo a/b
+engine up --inst
+matrix sync --che
+--ver
+""".strip().split("\n")
+
+
+@pytest.mark.parametrize("line", ABBREVIATED)
+def test_an_option_cannot_be_cut_short(line: str, tfimg: CliRunner) -> None:
+    """`--plain` would mean `--plain-http`, until there is another option that begins so."""
+    ended = tfimg(*shlex.split(line))
+    assert (ended.code, ended.stdout) == (2, "")
+    assert f"unrecognized arguments: {line.split()[-1]}" in ended.stderr or "COMMAND" in ended.stderr
+
+
+def test_no_parser_takes_abbreviations() -> None:
+    def walk(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+        yield parser
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for below in action.choices.values():
+                    yield from walk(below)
+
+    parsers = list(walk(build_parser()))
+    assert len(parsers) > 30
+    assert [parser.prog for parser in parsers if parser.allow_abbrev] == []
+
+
 def test_a_defect_is_one_paragraph_that_says_how_to_report_it_and_shown_whole_on_demand(
     tfimg: CliRunner, environment: TestEnvironment
 ) -> None:
@@ -281,8 +313,10 @@ def test_a_defect_is_one_paragraph_that_says_how_to_report_it_and_shown_whole_on
         "tfimg has a defect: AttributeError: 'str' object has no attribute 'capabilities'. "
         "Please report it with the output of the same command under TFIMG_DEBUG=1."
     )
-    with pytest.raises(AttributeError):
-        tfimg("plan", "--tf", "2.15", TFIMG_DEBUG="1")
+    shown = tfimg("plan", "--tf", "2.15", TFIMG_DEBUG="1")
+    assert shown.code == 70
+    assert shown.stderr.startswith("Traceback (most recent call last):\n")
+    assert "\ntfimg: tfimg has a defect: AttributeError: " in shown.stderr
 
 
 @pytest.mark.parametrize("option", ["tf", "python", "cuda", "cudnn", "platform", "driver", "gpu"])

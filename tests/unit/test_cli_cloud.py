@@ -10,8 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from support.cli import CliResult, CliRunner
-from support.machine_orders import KEY
-from tfimg import __version__
+from support.machine_orders import KEY, WHEEL
 from tfimg.cli.parser import build_parser
 from tfimg.cli.parser.cloud import NAMES
 from tfimg.host.cloud.clouds import CLOUDS
@@ -27,7 +26,7 @@ def cloud_init(tfimg: CliRunner, tmp_path: Path) -> Run:
 
     def run(*argv: str, image: str = GPU, what: tuple[str, ...] = ("--jupyter",)) -> CliResult:
         key = ["--key", str(tmp_path / "tfimg.pub")]
-        return tfimg("cloud-init", "--cloud", "aws", "--image", image, *key, *what, *argv)
+        return tfimg("cloud-init", "--cloud", "aws", "--image", image, "--tfimg", WHEEL, *key, *what, *argv)
 
     return run
 
@@ -57,18 +56,50 @@ def needs(ended: CliResult) -> tuple[str, str]:
 def test_the_tag_says_which_device_and_driver_the_image_needs(cloud_init: Run) -> None:
     assert needs(cloud_init()) == ("gpu", "525.60.13")
     assert needs(cloud_init(image="host.example/tf:2.15"))[0] == "cpu"
-    assert setting(cloud_init().stdout, "TFIMG") == f"tfimg=={__version__}"
+
+
+@pytest.mark.parametrize("name", [":latest-gpu", ":latest", f"@sha256:{'0' * 64}", ":2.15-tpu", ":nightly"])
+def test_a_device_is_not_guessed(cloud_init: Run, name: str) -> None:
+    refusal = cloud_init(image=f"host.example/tf{name}").refusal(2)
+    assert "does not say which device it is for" in refusal
+    assert "--device cpu, gpu or tpu" in refusal
+    assert needs(cloud_init("--device", "cpu", image=f"host.example/tf{name}"))[0] == "cpu"
+
+
+def test_a_cloud_without_the_device_is_refused(cloud_init: Run) -> None:
+    refusal = cloud_init("--device", "tpu", image="host.example/tf:2.15-tpu").refusal(2)
+    assert "AWS has no machines with a Google TPU" in refusal
+
+
+def test_a_wheel_comes_by_its_hash_and_never_by_a_name(tfimg: CliRunner, tmp_path: Path) -> None:
+    (tmp_path / "tfimg.pub").write_text(KEY)
+    asked = (
+        "cloud-init",
+        "--cloud",
+        "aws",
+        "--image",
+        GPU,
+        "--key",
+        str(tmp_path / "tfimg.pub"),
+        "--jupyter",
+    )
+    for option in ((), ("--tfimg", "tfimg==1.2"), ("--tfimg", WHEEL.partition("#")[0])):
+        refusal = tfimg(*asked, *option).refusal(2)
+        assert "#sha256=HASH" in refusal
+        assert "sha256sum dist/tfimg-*.whl" in refusal
+    found = tfimg(*asked, "--tfimg", WHEEL).succeeded().stdout
+    assert shlex.split(setting(found, "TFIMG")) == [WHEEL]
 
 
 def test_a_digest_says_nothing_and_the_options_do(cloud_init: Run) -> None:
     bare = f"host.example:5000/tf@sha256:{'0' * 64}"
-    assert needs(cloud_init("--gpu", image=bare)) == ("gpu", "''")
+    assert needs(cloud_init("--device", "gpu", image=bare)) == ("gpu", "''")
     assert needs(cloud_init("--as", "2.18-cuda12", image=bare)) == ("gpu", "525.60.13")
 
 
 def test_a_machine_for_another_device_than_the_image_is_refused(cloud_init: Run) -> None:
-    told = "2.15.1-cpu-py3.11 is for a CPU, and --gpu asks for another machine."
-    assert told in cloud_init("--gpu", image="host.example/tf:2.15-cpu").refusal(52)
+    told = "2.15.1-cpu-py3.11 is for a CPU, and --device gpu asks for another machine."
+    assert told in cloud_init("--device", "gpu", image="host.example/tf:2.15-cpu").refusal(52)
 
 
 def test_a_key_that_is_not_there_is_told(cloud_init: Run) -> None:
@@ -102,7 +133,9 @@ def test_times_are_read_as_people_write_them(cloud_init: Run) -> None:
     assert found == times
 
 
-@pytest.mark.parametrize("time", ["", "0m", "30", "8 h", "-5m", "1.5h", "5w"])
+@pytest.mark.parametrize(
+    "time", ["", "0m", "30", "8 h", "-5m", "1.5h", "5w", "367d", "9999999999999999999s", "٣h"]
+)
 def test_what_is_no_time_is_refused(cloud_init: Run, time: str) -> None:
     assert cloud_init("--max-time", time).code == 2
 
@@ -124,6 +157,18 @@ def test_it_is_written_to_a_file_and_the_command_that_takes_it_is_told(
     ended = cloud_init("--output", str(file)).succeeded()
     assert (ended.stdout, f"--user-data file://{file}" in ended.stderr) == ("", True)
     assert file.read_text() == cloud_init().stdout
+    for name in (
+        "Deep Learning Base AMI",
+        "Ubuntu 24.04",
+        "Debian 13 with cloud-init",
+        "Container-Optimized OS",
+    ):
+        assert name in ended.stderr
+
+
+def test_the_command_quotes_the_name_of_the_file(cloud_init: Run, tmp_path: Path) -> None:
+    ended = cloud_init("--json", "--output", str(tmp_path / "my; reboot")).json
+    assert shlex.split(ended["make"])[-1] == f"file://{tmp_path}/my; reboot"
 
 
 def test_json_has_the_text_and_what_was_not_proven(cloud_init: Run, tmp_path: Path) -> None:
@@ -131,7 +176,11 @@ def test_json_has_the_text_and_what_was_not_proven(cloud_init: Run, tmp_path: Pa
     assert document["user_data"] == cloud_init().stdout
     assert document["bytes"] == len(document["user_data"].encode())
     assert document["unproven"]
-    assert not document["packed"]
+    assert document["unpinned"]
+    assert "Deep Learning Base AMI" in document["machine_image"]
+    assert "Ubuntu 24.04" in document["fitting_images"]
+    assert "Container-Optimized OS" in document["unfitting_image"]
+    assert document["packed"] == ("The steps are packed" in document["user_data"])
     written = cloud_init("--json", "--output", str(tmp_path / "file")).json
     assert written["file"] == str(tmp_path / "file")
     assert "user_data" not in written

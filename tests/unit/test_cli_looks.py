@@ -17,6 +17,7 @@ from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.signing import OURS
 from support.statements import ON_GPU, said
+from support.tokens import GITHUB
 from tfimg.cli.difference_text import _change
 from tfimg.contents.difference import PartSize
 from tfimg.engine.protocol import Exit, Line, StoredLayer
@@ -26,7 +27,7 @@ from tfimg.evidence.statement import Subject
 from tfimg.leaks.rules import Rule
 
 NAME = "registry.test:5000/team/tensorflow"
-TOKEN = "ghp_" + "Ab1" * 12
+TOKEN = GITHUB
 
 
 def labels(release: str) -> dict[str, str]:
@@ -201,7 +202,10 @@ def test_diff_says_what_is_the_same_and_what_could_not_be_compared(
 
 def test_scan_of_a_clean_image_says_what_was_looked_for(tfimg: CliRunner) -> None:
     ended = tfimg("scan", f"{NAME}:2.15.1").succeeded()
-    assert "holds none of this machine's own values, and nothing that looks like a key" in ended.stdout
+    assert (
+        "holds none of this machine's own values, and no key, token or password that a rule knows"
+        in ended.stdout
+    )
     assert tfimg("scan", f"{NAME}:2.15.1", "--json").documents[-1]["findings"] == []
 
 

@@ -61,6 +61,28 @@ def test_the_base_is_asked_of_the_engine_as_a_build_does_and_of_none_when_it_is_
     assert target["labels"]["org.opencontainers.image.base.digest"] == "sha256:remote"
 
 
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_bake_file_bootstraps_no_base_unasked(
+    tfimg: CliRunner, environment: TestEnvironment, options: tuple[str, ...]
+) -> None:
+    engine = FakeEngine()
+    environment.docker = engine
+    message = tfimg("bake", "2.15.1-cpu-py3.11", *options).refusal(15)
+    assert f"{OFFICIAL} cannot be had: " in message
+    assert message.endswith(
+        "`tfimg bake --base bootstrap` makes a base from Debian's packages in the engine, `--base registry` names the "
+        "official image without asking for it, `--mirror` a registry that has it."
+    )
+    assert engine.built == []
+
+
+def test_a_bake_file_bootstraps_a_base_on_demand(tfimg: CliRunner, environment: TestEnvironment) -> None:
+    environment.docker = FakeEngine()
+    ended = tfimg("bake", "2.15.1-cpu-py3.11", "--base", "bootstrap", PATH="")
+    assert ended.code == 15
+    assert "mmdebstrap, which makes bases of Debian's packages, is not installed." in ended.stderr
+
+
 def test_a_mirror_is_named_in_the_registry_s_place(tfimg: CliRunner) -> None:
     mirror = ["--base", "registry", "--mirror", "docker.io=mirror.example.test:5000"]
     (target,) = tfimg("bake", "2.15.1-cpu-py3.11", *mirror).json["target"].values()

@@ -173,7 +173,7 @@ def test_a_table_loses_nothing_on_a_narrow_terminal(
     table = plain_table("IMAGE", "", "TAG", "WHY")
     table.add_row("2.15.1-cpu", "stay", "x" * 40, "it leads there already")
     console = Console(file=StringIO(), width=width, force_terminal=True, color_system=None)
-    monkeypatch.setattr(show, "Console", lambda: console)
+    monkeypatch.setattr(show, "make_console", lambda: console)
     print_table(table)
     _, *lines = shown(console).splitlines()
     assert max(map(len, lines)) <= width

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.cases import cases
-from tfimg.engine.network import HostNetwork, host_network, read_pip_settings
+from tfimg.engine.network import HostNetwork, host_network, pip_settings, read_pip_settings
 
 INDEX = "https://index.example.test/simple"
 OTHER = "https://other.example.test/simple"
@@ -128,3 +128,14 @@ def test_uv_on_this_machine_gets_the_same_settings(home: Path) -> None:
 @cases("engine_network", "what_pip_lists_is_read_and_the_environment_wins")
 def test_what_pip_lists_is_read_and_the_environment_wins(listed: str, settings: dict[str, str]) -> None:
     assert read_pip_settings(listed) == settings
+
+
+def test_a_module_in_the_current_folder_is_not_executed_in_place_of_pip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = pip_settings()
+    for module in ("pip", "json", "sitecustomize"):
+        (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    assert pip_settings() == settings
+    assert not (tmp_path / "executed").exists()

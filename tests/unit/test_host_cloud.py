@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import io
 import shlex
+import subprocess
 import tarfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
-from support.machine_orders import AWKWARD, KEY, every_machine, machine
+from support.machine_orders import AWKWARD, KEY, WHEEL, every_machine, machine
 from tfimg.errors import UsageError
 from tfimg.host.cloud.clouds import CLOUDS
 from tfimg.host.cloud.files import machine_files
@@ -41,6 +43,10 @@ def written(made: UserData) -> dict[str, tuple[str, str]]:
     return found
 
 
+def code_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.lstrip().startswith("# ")]
+
+
 def read_back(order: MachineOrder) -> dict[str, str]:
     """The settings, as a shell reads them."""
     words = [shlex.split(line) for line in settings(order).splitlines()]
@@ -55,8 +61,14 @@ def test_every_machine_has_all_its_files_within_the_limit_of_its_cloud() -> None
         packed.add(made.packed)
         assert made.text.startswith("#cloud-config\n")
         assert made.size <= order.cloud.limit
+        found = written(made)
         expected = {file.path: (file.text, file.mode) for file in machine_files(order)}
-        assert written(made) == expected
+        assert {path: mode for path, (_, mode) in found.items()} == {
+            path: mode for path, (_, mode) in expected.items()
+        }
+        for path, (text, _) in expected.items():
+            assert code_lines(found[path][0]) == code_lines(text)
+            assert made.packed or found[path][0] == text
     assert packed == {False, True}
 
 
@@ -66,9 +78,43 @@ def test_the_settings_say_exactly_what_was_asked_and_nothing_more_to_the_shell()
     assert tuple(shlex.split(found["PROGRAM"])) == AWKWARD
     assert (found["REQUIRE"], found["DRIVER_FLOOR"]) == ("validated,driver>=535", "525.60.13")
     assert (found["JUPYTER"], found["INSTALL_DRIVER"], found["IDLE_SECONDS"]) == ("no", "no", "")
-    values = {"image": "host/a:$(reboot)", "require": "`reboot`; reboot", "tfimg": "x'; reboot; '"}
-    found = read_back(machine(**values))
-    assert {name: found[name.upper()] for name in values} == values
+    hostile = "`reboot`; reboot $(reboot) ' \" {{ x }} # : -"
+    assert read_back(machine(require=hostile))["REQUIRE"] == hostile
+    assert read_back(machine())["TFIMG"] == WHEEL
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("image", "registry.example/tf:$(reboot)"),
+        ("image", "registry.example/tf:2.15\nruncmd: [reboot]"),
+        ("origin", "registry.example/tf:2.15"),
+        ("key", KEY + "runcmd: [reboot]\n"),
+        ("key", KEY + KEY),
+        ("wheel", "tfimg==1.2"),
+        ("wheel", WHEEL.partition("#")[0]),
+        ("wheel", WHEEL.replace("sha256", "md5")),
+        ("wheel", WHEEL[:-1]),
+        ("wheel", WHEEL.replace("tfimg-1.2", "tfimg-1.2;reboot")),
+        ("wheel", WHEEL.replace("https://", "https://user:password@")),
+        ("wheel", WHEEL.replace("wheels.example", "wheels.example/$(reboot)")),
+        ("wheel", WHEEL.replace("wheels.example", "wheels.example" + "/a" * 2000)),
+        ("driver", "525.60\nreboot"),
+        ("require", "validated\nruncmd: [reboot]"),
+        ("require", "validated," * 2000),
+        ("program", ("python", "a\x85b")),
+        ("program", ("python", "a\u2028b")),
+        ("program", ()),
+        ("idle_seconds", 0),
+        ("idle_seconds", 10**12),
+        ("limit_seconds", -1),
+        ("limit_seconds", 10**12),
+    ],
+)
+def test_a_value_that_has_no_place_in_a_file_of_the_machine_is_refused(name: str, value: Any) -> None:
+    """The library takes orders too, without the command line in front of it."""
+    with pytest.raises(UsageError):
+        machine(**{name: value})
 
 
 def test_a_machine_gets_what_it_needs_and_no_more() -> None:
@@ -77,9 +123,11 @@ def test_a_machine_gets_what_it_needs_and_no_more() -> None:
 
     least = names()
     assert {"settings", "tfimg.pub", "lib", "setup", "device", "engine", "image", "start", "stop"} <= least
-    assert not {"idle", "power-off", "driver", "tfimg-idle.timer", "tfimg-limit.timer"} & least
+    assert not {"idle", "limit", "power-off", "driver", "tfimg-idle.timer", "tfimg-limit.timer"} & least
     assert names(idle_seconds=60) - least == {"idle", "power-off", "tfimg-idle.service", "tfimg-idle.timer"}
-    assert names(limit_seconds=60) - least == {"power-off", "tfimg-limit.service", "tfimg-limit.timer"}
+    assert names(limit_seconds=60) - least == {
+        "limit", "power-off", "tfimg-limit.service", "tfimg-limit.timer"
+    }  # fmt: skip
     assert names(install_driver=True, device="gpu") - least == {"driver"}
 
 
@@ -97,13 +145,33 @@ def unit(name: str, **changes: Any) -> str:
 
 
 @pytest.mark.parametrize(("seconds", "interval"), [(28800, 60), (300, 60), (100, 20), (3, 1)])
-def test_a_use_is_looked_for_several_times_before_a_machine_is_idle(seconds: int, interval: int) -> None:
+def test_a_timer_runs_its_step_several_times_before_it_ends_the_machine(seconds: int, interval: int) -> None:
     assert f"OnUnitActiveSec={interval}\n" in unit("tfimg-idle.timer", idle_seconds=seconds)
+    assert f"OnUnitActiveSec={interval}\n" in unit("tfimg-limit.timer", limit_seconds=seconds)
+
+
+def test_no_timer_follows_the_wall_clock() -> None:
+    for name in ("tfimg-idle", "tfimg-limit"):
+        timer = unit(f"{name}.timer", idle_seconds=600, limit_seconds=600)
+        assert "OnCalendar" not in timer
+        assert f"ExecStart=/usr/local/lib/tfimg/{name.removeprefix('tfimg-')}\n" in unit(
+            f"{name}.service", idle_seconds=600, limit_seconds=600
+        )
 
 
 def test_a_server_is_started_again_whenever_it_ends_and_a_command_only_when_it_fails() -> None:
     assert "Restart=always\n" in unit("tfimg.service", program=None)
     assert "Restart=on-failure\n" in unit("tfimg.service", program=("true",))
+
+
+def test_packed_steps_are_whole_scripts() -> None:
+    """Comments are left out of them."""
+    order = machine(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True)
+    steps = {path: text for path, (text, _) in written(user_data(order)).items() if "/usr/local/lib/" in path}
+    assert len(steps) == 13
+    for path, text in steps.items():
+        assert text.startswith("#!/bin/sh\n") or path.endswith("/lib")
+        subprocess.run(["sh", "-n"], input=text, text=True, check=True)
 
 
 def test_packing_is_told_and_leaves_settings_and_key_to_be_read_and_gives_the_same_bytes_again() -> None:
@@ -138,6 +206,83 @@ def test_what_was_not_tried_is_said_in_the_user_data() -> None:
         for sentence in made.unproven:
             assert f"# Not proven where this was made: {sentence}." in made.text
     assert any("GPU" in sentence for sentence in user_data(machine(device="gpu")).unproven)
+
+
+@pytest.mark.parametrize("name", ["gcp", "aws", "azure", "aliyun"])
+def test_the_command_for_a_gpu_names_an_image_with_a_driver_unless_the_machine_installs_it(name: Any) -> None:
+    def made(**changes: Any) -> UserData:
+        return user_data(machine(cloud=CLOUDS[name], **changes))
+
+    ready = made(device="gpu")
+    assert "with NVIDIA's driver" in ready.machine_image
+    assert CLOUDS[name].with_driver.options in ready.make
+    for order in (made(device="gpu", install_driver=True), made()):
+        assert order.machine_image == "Ubuntu 24.04"
+        assert CLOUDS[name].plain.options in order.make
+        assert f"# Machine image of this command: {order.machine_image}." in order.text
+
+
+def test_the_command_for_aws_has_a_disk_a_key_and_a_spot_request_that_outlives_an_interruption() -> None:
+    made = user_data(machine(limit_seconds=60))
+    words = shlex.split(made.make)
+    options = dict(zip(words[3::2], words[4::2], strict=True))
+    assert options["--key-name"] == "KEY"
+    assert "VolumeSize=100" in options["--block-device-mappings"]
+    assert (
+        "SpotInstanceType=persistent,InstanceInterruptionBehavior=stop"
+        in options["--instance-market-options"]
+    )
+    assert "cancel its spot request before you terminate it" in made.text
+
+
+def test_every_command_has_balanced_quotes_and_no_open_placeholder() -> None:
+    for order in every_machine():
+        made = user_data(order).make
+        assert shlex.split(made, comments=True)
+        assert not {"{image}", "{file}", "{machine}", "{{"} & set(shlex.split(made.replace("=", " ")))
+
+
+def test_the_user_data_says_which_machine_images_fit_and_which_does_not() -> None:
+    text = user_data(machine()).text
+    for name in ("Ubuntu 24.04", "Debian 13 with cloud-init", "Deep Learning AMI", "Container-Optimized OS"):
+        assert name in text.partition("write_files:")[0]
+
+
+def run_commands(text: str, folder: Path, release: str) -> subprocess.CompletedProcess[str]:
+    """Run the commands of user data as cloud-init does: as one script, in which a text is a line of it."""
+    (folder / "os-release").write_text(release)
+    for name in ("systemctl", "tar"):
+        (folder / name).write_text(f"#!/bin/sh\necho {name} $*\n")
+        (folder / name).chmod(0o755)
+    lines = [
+        command if isinstance(command, str) else shlex.join(command)
+        for command in YAML(typ="safe").load(text)["runcmd"]
+    ]
+    script = "\n".join(lines).replace("/etc/os-release", str(folder / "os-release"))
+    return subprocess.run(
+        ["sh", "-c", script],
+        env={"PATH": f"{folder}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_container_optimized_os_is_refused_with_the_reason_before_anything_starts(tmp_path: Path) -> None:
+    text = user_data(machine(cloud=CLOUDS["gcp"])).text
+    ended = run_commands(text, tmp_path, "NAME=Container-Optimized OS\nID=cos\n")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "its root file system is read-only" in ended.stderr
+    assert "systemctl start tfimg.service" in run_commands(text, tmp_path, "ID=ubuntu\n").stdout
+
+
+def test_what_is_not_pinned_by_a_hash_is_said() -> None:
+    made = user_data(machine(device="gpu", program=None, install_driver=True))
+    assert [line.partition(":")[0].partition(" ")[0] for line in made.unpinned] == [
+        "the", "NVIDIA's", "NVIDIA's", "jupyterlab>=4,<5"
+    ]  # fmt: skip
+    for line in made.unpinned:
+        assert f"# Not pinned by a hash: {line}." in made.text
 
 
 def test_what_a_shutdown_does_not_stop_is_said() -> None:

@@ -13,7 +13,7 @@ import tfimg
 ROOT = Path(tfimg.__file__).parent
 FLOORS = {
     "__init__": 0, "errors": 0, "cancellation": 0, "process": 0, "transport": 0, "journal": 0, "locks": 0,
-    "workspace": 0,
+    "workspace": 0, "printable": 0,
     "matrix": 1, "resolution": 1, "proof": 1, "recipe": 2, "layers": 3, "engine": 3, "validation": 4, "registry": 5,
     "evidence": 5, "contents": 5, "leaks": 5, "offline": 5, "publishing": 5,
     "host": 6, "batch": 6, "cli": 7, "__main__": 8,

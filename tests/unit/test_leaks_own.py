@@ -118,6 +118,28 @@ def test_dockers_passwords_are_secrets(tmp_path: Path) -> None:
     assert kinds("pw-7c1e-docker", root=tmp_path) == set()
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param('{"auths": {"a": {"auth": "abc"}, "r": {"auth": "%s"}}}', id="padding"),
+        pytest.param('{"auths": {"a": {"auth": 5, "identitytoken": []}, "r": {"auth": "%s"}}}', id="types"),
+        pytest.param('{"auths": {"a": {"auth": "\u00e9"}, "a2": [], "r": {"auth": "%s"}}}', id="no base64"),
+    ],
+)
+def test_a_malformed_entry_of_dockers_settings_hides_no_other(tmp_path: Path, config: str) -> None:
+    auth = base64.b64encode(b"ann:pw-7c1e-docker").decode()
+    write(tmp_path, "root/.docker/config.json", config % auth)
+    assert found(auth, root=tmp_path) == {"credential"}
+
+
+@pytest.mark.parametrize(
+    "config", ["[" * 100_000, '{"auths": ' + '{"a": ' * 100_000, '{"auths": 1e999}', '{"auths": []}']
+)
+def test_malformed_settings_of_docker_have_no_passwords(tmp_path: Path, config: str) -> None:
+    write(tmp_path, "root/.docker/config.json", config)
+    assert kinds("pw-7c1e-docker", root=tmp_path) == set()
+
+
 def test_secrets_of_the_environment_are_known_by_their_names(tmp_path: Path) -> None:
     environ = {
         "CI_JOB_TOKEN": "value-7c1e-a", "AWS_SECRET_ACCESS_KEY": "value-7c1e-b", "DB_PASSWORD": "value-7c1e-c",

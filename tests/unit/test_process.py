@@ -210,3 +210,22 @@ def test_a_program_that_we_become_ignores_no_signal_for_us() -> None:
     ignored = int(handed_over("/bin/grep", "SigIgn", "/proc/self/status").stdout.split()[1], 16)
     # Others may be ignored by whoever started the tests, as nohup does.
     assert not ignored & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
+
+
+@pytest.mark.parametrize("option", ["-I", "-P", "-B"])
+def test_a_module_is_started_as_isolated_as_this_process_is_and_never_from_the_current_folder(
+    option: str, tmp_path: Path
+) -> None:
+    (tmp_path / "shown.py").write_text("print('executed')")
+    (tmp_path / "library").mkdir()
+    (tmp_path / "library/shown.py").write_text("import sys; print(sys.flags.isolated)")
+    script = (
+        "from tfimg.process import python_module, run, CommandFailed\n"
+        "try: print(run(python_module('shown')).stdout)\n"
+        "except CommandFailed as failed: print('No module' in str(failed))"
+    )
+    done = subprocess.run(
+        [sys.executable, option, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True,
+        env={"PYTHONPATH": str(tmp_path / "library")},
+    )  # fmt: skip
+    assert done.stdout.strip() == ("True" if option == "-I" else "0")

@@ -123,7 +123,22 @@ def test_a_helper_that_does_not_help_is_named(raised: Exception, says: str, conf
         ask(config, raised)
 
 
-@pytest.mark.parametrize("said", ["", "[]", "{}", "42", "not JSON"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        *(
+            "",
+            "[]",
+            "{}",
+            "42",
+            "not JSON",
+            "[" * 100_000,
+            '{"Username": 7, "Secret": "x"}',
+            '{"Username": "ann"}',
+        ),
+        *('{"Username": "ann", "Secret": null}', '{"Username": "ann", "Secret": ["x"]}', '"\\ud800"'),
+    ],
+)
 def test_a_helper_that_says_something_else_is_named(said: str, config: Path) -> None:
     with pytest.raises(RegistryRefused, match="its answer is not what the protocol of helpers has"):
         ask(config, said)
@@ -134,12 +149,29 @@ def test_a_helper_that_says_something_else_is_named(said: str, config: Path) -> 
     [
         *("{", "[]", "\xff", '{"auths": [1]}'),
         *('{"auths": {"r.example": 1}}', '{"auths": {"r.example": {"auth": "!"}}}'),
+        *('{"auths": {"r.example": {"auth": 7}}}', '{"auths": {"r.example": {"identitytoken": 7}}}'),
+        *('{"credsStore": 7}', '{"credsStore": {}}', '{"credsStore": "../../evil"}', '{"credHelpers": []}'),
+        *('{"credHelpers": {"r.example": 7}}', '{"credHelpers": {"r.example": "a/../b"}}', '{"auths": 7}'),
+        *("[" * 100_000, '{"a": 1e999}', '{"auths": {"r.example": {"auth": "\\ud800"}}}'),
     ],
 )
 def test_a_file_that_cannot_be_understood_is_not_taken_for_an_empty_one(text: str, config: Path) -> None:
     config.write_text(text, encoding="latin-1")
     with pytest.raises(FileError, match=r"config\.json cannot be understood: .*docker login"):
         find_credentials("r.example", config, no_helper)
+
+
+@pytest.mark.parametrize("document", [{}, {"auths": None}, {"credHelpers": None, "credsStore": None}])
+def test_an_empty_file_is_not_replaced_by_that_of_the_environment(
+    document: dict[str, object], config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The docker package reads the environment's file where it is given an empty one."""
+    home = tmp_path / "home" / ".docker"
+    home.mkdir(parents=True)
+    write(home / "config.json", auths={"r.example": auth("ann:secret")})
+    monkeypatch.setenv("HOME", str(home.parent))
+    monkeypatch.delenv("DOCKER_CONFIG", raising=False)
+    assert find_credentials("r.example", write(config, **document), no_helper) is None
 
 
 def test_no_secret_is_in_what_is_printed() -> None:

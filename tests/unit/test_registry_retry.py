@@ -11,7 +11,7 @@ import pytest
 from support.manifests import Slept
 from tfimg.cancellation import Cancellation
 from tfimg.errors import Interrupted, NetworkError, RegistryRefused
-from tfimg.registry.retry import Passing, Patience, pause
+from tfimg.registry.retry import OBEDIENCE_SECONDS, Passing, Patience, pause
 
 GONE = NetworkError("It is gone.", next_step="Wait.")
 
@@ -55,10 +55,20 @@ def test_what_passes_is_tried_again_after_a_share_of_doubled_waits_up_to_half_a_
         ("Thu, 01 Jan 1970 00:00:00 GMT", 0),
         ("soon", None),
         ("-1", None),
+        ("1e999", None),
+        ("\u0663", None),
+        ("Thu, 01 Jan 99999 00:00:00 GMT", None),
+        ("Thu, 01 Jan 1970 00:00:00 +9999999999", None),
     ],
 )
 def test_a_wait_is_told_in_seconds_or_as_a_time(header: str | None, seconds: float | None) -> None:
     assert Patience(clock=lambda: 1000.0).retry_after(header) == seconds
+
+
+def test_a_wait_of_thousands_of_digits_is_a_long_one() -> None:
+    after = Patience().retry_after("9" * 5000)
+    assert after is not None
+    assert after > OBEDIENCE_SECONDS
 
 
 def test_a_push_is_done_again_when_the_network_failed() -> None:

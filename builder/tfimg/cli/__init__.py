@@ -11,11 +11,13 @@ import io
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from tfimg import __version__
+from tfimg.cli.streams import escaped_streams
 from tfimg.errors import FileError, TfimgError, of_a_defect, of_an_interruption, of_the_system
 
 if TYPE_CHECKING:
@@ -30,7 +32,9 @@ def entrypoint() -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, _interrupt)
-    if sys.stdout is None:  # closed by whoever started us
+    if sys.stderr is None:  # closed by the parent process; `print` would take standard output in its place
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
+    if sys.stdout is None:
         _leave_stdout()
     elif isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that has no ≥ is no reason to fail
@@ -55,10 +59,15 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None = None) -> int:
-    """Run one command and return its exit code; all messages are printed.
+    """Run one command and return its exit code; all messages are printed, and outside text in them is escaped.
 
     `edge` is where the command touches the world; the real one if it is not given.
     """
+    with escaped_streams():
+        return _run(argv, environ, edge)
+
+
+def _run(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None) -> int:
     try:
         from tfimg.cli.parser import build_parser
 
@@ -95,7 +104,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None = No
         if _interrupted:
             return _report(of_an_interruption(), arguments.json)
         if environ.get("TFIMG_DEBUG"):
-            raise
+            traceback.print_exc()
         return _report(of_a_defect(error), arguments.json)
 
 

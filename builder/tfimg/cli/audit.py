@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from rich.markup import escape
+
 from tfimg.cli.context import Context
 from tfimg.cli.show import plain_table, print_table
 from tfimg.errors import Vulnerable
@@ -54,7 +56,7 @@ def _tell(context: Context, found: Audit) -> None:
             newer = "yes" if advisory.name in context.matrix.newer.packages else "no"
             fixed = ", ".join(advisory.fixed) or "-"
             package = f"{advisory.name} {advisory.version}"
-            table.add_row(package, advisory.advisory, fixed, newer, _images(advisory))
+            table.add_row(*map(escape, (package, advisory.advisory, fixed, newer, _images(advisory))))
         print_table(table)
     unknown = f"; unknown to the service: {', '.join(found.unknown)}" if found.unknown else ""
     print(f"{found.audited} packages audited, {len(found.advisories)} advisories{unknown}")

@@ -10,6 +10,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.images import prepare_base, registries
 from tfimg.engine.bases import mirrored
 from tfimg.engine.network import NETWORK_SECRET
+from tfimg.errors import BaseError, NetworkError
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.bake import Target
 from tfimg.recipe.bake import bake as make_document
@@ -19,7 +20,7 @@ from tfimg.workspace import write_atomically
 
 
 def bake(context: Context) -> int:
-    """`tfimg bake [PATTERNS] [--secrets] [--output FILE]`."""
+    """`tfimg bake [PATTERNS] [--base CHOICE] [--secrets] [--output FILE]`."""
     arguments = context.arguments
     mirrors = registries(arguments.mirror)
     plans = [context.planned(spec) for spec in context.buildable(arguments.patterns)]
@@ -39,12 +40,26 @@ def bake(context: Context) -> int:
 
 
 def _base(context: Context, spec: ImageSpec, mirrors: dict[str, str]) -> tuple[str, str, str | None]:
-    """What `FROM` gets, the base's name and its digest. An official image is named without asking any engine for it."""
+    """Return what `FROM` gets, the base's name and its digest. Raises `BaseError`.
+
+    With `--base registry` no engine is asked. Only `--base bootstrap` makes a base: a bake file is a document, and
+    printing it changes nothing on this machine.
+    """
+    if context.arguments.base == "bootstrap":
+        base = prepare_base(context, spec, mirrors)
+        return base.reference, base.name, base.digest
+    name = mirrored(spec.base.image, mirrors)
     if context.arguments.base == "registry":
-        name = mirrored(spec.base.image, mirrors)
         return name, name, None
-    base = prepare_base(context, spec, mirrors)
-    return base.reference, base.name, base.digest
+    try:
+        digest = context.engine.registry_digest(name)
+    except NetworkError as error:
+        raise BaseError(
+            f"{name} cannot be had: {error.what}",
+            next_step="`tfimg bake --base bootstrap` makes a base from Debian's packages in the engine, "
+            "`--base registry` names the official image without asking for it, `--mirror` a registry that has it.",
+        ) from None
+    return f"{name}@{digest}", name, digest
 
 
 def _target(context: Context, plan: Plan, base: tuple[str, str, str | None], revision: str | None) -> Target:

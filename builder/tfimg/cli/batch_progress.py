@@ -15,6 +15,7 @@ from tfimg.batch.pipeline import Progress
 from tfimg.batch.results import Result
 from tfimg.batch.schedule import Listener
 from tfimg.cli.batch_table import WIDTH, Table, verdict
+from tfimg.cli.console import live, make_console
 from tfimg.cli.context import Context
 from tfimg.cli.progress import Events
 from tfimg.engine.protocol import BuildEvent, Resources
@@ -26,7 +27,7 @@ def follow_all(context: Context, waiting: Sequence[str]) -> AbstractContextManag
     """The listener that fits where we are, for the images that are to be made."""
     if context.arguments.json:
         return _plainly(AsEvents(context.emit))
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     return _live(console, waiting) if console.is_terminal else _plainly(AsLines(total=len(waiting)))
 
 
@@ -38,7 +39,7 @@ def _plainly(listener: Listener) -> Iterator[Listener]:
 @contextmanager
 def _live(console: Console, waiting: Sequence[str]) -> Iterator[Listener]:
     table = Table(console.print, waiting, height=lambda: console.height)
-    with Live(table, console=console, refresh_per_second=4, transient=True):
+    with live(Live(table, console=console, refresh_per_second=4, transient=True)):
         yield table
 
 

@@ -175,7 +175,7 @@ def ended_row(result: Result) -> Grid:
     """An image's end, in the columns of those that still run."""
     table = _grid("fold")
     state = Text(result.status, style=COLOURS[result.status])
-    table.add_row(state, f"{result.seconds:.1f} s", result.identifier, plain(verdict(result)))
+    table.add_row(state, f"{result.seconds:.1f} s", Text(result.identifier), Text(plain(verdict(result))))
     return table
 
 

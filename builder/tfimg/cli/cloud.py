@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 
-from tfimg import __version__
 from tfimg.cli.context import Context
 from tfimg.errors import KeyRefused, UsageError, WrongDevice
 from tfimg.evidence.keys import read_verifying_key
 from tfimg.evidence.policy import Policy, parse_requirements
-from tfimg.host.cloud.clouds import CLOUDS
-from tfimg.host.cloud.order import MachineOrder
+from tfimg.host.cloud.clouds import CLOUDS, FITTING_IMAGES, UNFITTING_IMAGE
+from tfimg.host.cloud.order import PUBLIC_KEY, WHEEL, MachineOrder
 from tfimg.host.cloud.user_data import UserData, user_data
 from tfimg.matrix.abbreviation import find
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import DEVICE_NAMES
-from tfimg.registry.reference import Reference, parse
+from tfimg.registry.reference import Reference, parse, parse_repository
 from tfimg.workspace import write_atomically
-
-PUBLIC_KEY = re.compile(r"-----BEGIN PUBLIC KEY-----\n[A-Za-z0-9+/=\n]+-----END PUBLIC KEY-----\n?")
 
 
 def cloud_init(context: Context) -> int:
-    """`tfimg cloud-init`: what is asked, then the user data of a machine that does it."""
+    """Print or write the user data of a machine that verifies an image and runs it."""
     made = user_data(_order(context))
     output = context.arguments.output
     if output:
@@ -37,16 +33,28 @@ def cloud_init(context: Context) -> int:
         print(made.text, end="")
     else:
         size = f"{made.size} bytes{', packed' if made.packed else ''}"
-        context.say(f"{output}: {size}. Make a machine with it:\n{made.make.replace('FILE', output)}")
+        context.say(f"{output}: {size}. Make a machine with it:\n{_command(made, output)}")
+        context.say(
+            f"Its machine image is {made.machine_image}. Others that fit: {FITTING_IMAGES}. "
+            f"Does not fit: {UNFITTING_IMAGE}."
+        )
     return 0
+
+
+def _command(made: UserData, output: str | None) -> str:
+    return made.make.replace("FILE", shlex.quote(output)) if output else made.make
 
 
 def _document(made: UserData, output: str | None) -> dict[str, object]:
     return {
         "bytes": made.size,
         "packed": made.packed,
-        "make": made.make.replace("FILE", output or "FILE"),
+        "make": _command(made, output),
+        "machine_image": made.machine_image,
+        "fitting_images": FITTING_IMAGES,
+        "unfitting_image": UNFITTING_IMAGE,
         "unproven": list(made.unproven),
+        "unpinned": list(made.unpinned),
         **({"file": output} if output else {"user_data": made.text}),
     }
 
@@ -55,17 +63,17 @@ def _order(context: Context) -> MachineOrder:
     given = context.arguments
     image = parse(given.image)
     if given.require is not None:
-        parse_requirements(given.require, policy=Policy())  # a typo is told here, not by the machine
+        parse_requirements(given.require, policy=Policy())  # refuses a typo before a machine is made
     spec = _spec(context, image)
     return MachineOrder(
         cloud=CLOUDS[given.cloud],
         image=str(image),
-        repository=image.repository,
-        device=_device(spec, given.device),
+        origin=parse_repository(given.origin).repository if given.origin else None,
+        device=_device(image, spec, given.device),
         driver=spec.driver if spec else None,
         key=_key(Path(given.key)),
         require=given.require,
-        tfimg=given.tfimg or f"tfimg=={__version__}",
+        wheel=_wheel(given.tfimg),
         program=None if given.jupyter else _words(given.program_line),
         idle_seconds=given.idle_shutdown,
         limit_seconds=given.max_time,
@@ -74,18 +82,37 @@ def _order(context: Context) -> MachineOrder:
 
 
 def _spec(context: Context, image: Reference) -> ImageSpec | None:
-    """What the image is: what --as says, else its tag. None where neither names an image of the matrix."""
+    """Return the image that --as names, else its tag. None where neither names an image of the matrix."""
     if identifier := context.arguments.identifier:
         return context.named(identifier)
     return find(context.specs, image.tag) if image.tag else None
 
 
-def _device(spec: ImageSpec | None, asked: Device | None) -> Device:
-    if spec is None or asked in {None, spec.device}:
-        return asked or (spec.device if spec else "cpu")
-    raise WrongDevice(
-        f"{spec.identifier} is for a {DEVICE_NAMES[spec.device]}, and --{asked} asks for another machine.",
-        next_step="Leave the option out, or name another image.",
+def _device(image: Reference, spec: ImageSpec | None, asked: Device | None) -> Device:
+    device = asked or (spec.device if spec else None)
+    if device is None:
+        raise UsageError(
+            f"{image} does not say which device it is for.",
+            next_step="Name it with --device cpu, gpu or tpu, or say what the image is with --as IDENTIFIER.",
+        )
+    if spec and device != spec.device:
+        raise WrongDevice(
+            f"{spec.identifier} is for a {DEVICE_NAMES[spec.device]}, and --device {device} asks for another machine.",
+            next_step="Leave the option out, or name another image.",
+        )
+    return device
+
+
+def _wheel(address: str | None) -> str:
+    if address and WHEEL.fullmatch(address):
+        return address
+    raise UsageError(
+        f"--tfimg {address!r} is not the address of tfimg's wheel with its hash."
+        if address
+        else "--tfimg is missing: the machine installs tfimg as root, and takes only bytes with a known hash.",
+        next_step="Give the wheel's address, without a user name, as --tfimg "
+        "https://HOST/PATH/tfimg-VERSION-py3-none-any.whl#sha256=HASH. `python -m build --wheel` makes the wheel in a "
+        "checkout of tfimg, and `sha256sum dist/tfimg-*.whl` prints the hash.",
     )
 
 

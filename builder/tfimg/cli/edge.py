@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -146,7 +145,9 @@ class Edge:
                 "pip-audit is not installed.",
                 next_step="Install it beside tfimg: pip install 'tfimg[audit]'.",
             )
-        return [sys.executable, "-m", "pip_audit"]
+        from tfimg.process import python_module
+
+        return python_module("pip_audit")
 
     def cosign(self, environ: Mapping[str, str]) -> Run:
         """Starts cosign, the program that speaks to sigstore's services."""

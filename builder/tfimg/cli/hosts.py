@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import sys
@@ -14,6 +13,7 @@ from typing import TypeVar
 from tfimg.cli.context import Context
 from tfimg.cli.images import says
 from tfimg.cli.parser import PASSED_ON
+from tfimg.cli.streams import print_styled
 from tfimg.engine.network import host_network
 from tfimg.engine.protocol import Engine
 from tfimg.errors import EngineTooOld, EngineUnavailable, TfimgError, UnfitHost, UsageError
@@ -93,12 +93,10 @@ def _or_error(ask: Callable[[], T]) -> T | TfimgError:
 
 def print_findings(findings: Sequence[Finding]) -> None:
     """Print a line for each finding, and two more for those that something is to be done about."""
-    bright = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     margin = 9 + max(len(finding.name) for finding in findings) + 2
     for finding in findings:
-        state = f"{finding.state:7}"
-        shown = f"\x1b[{COLOURS[finding.state]}m{state}\x1b[0m" if bright else state
-        print(f"{shown}  {finding.name:{margin - 9}}{_folded(finding.found, margin)}")
+        print_styled(f"{finding.state:7}", COLOURS[finding.state])
+        print(f"  {finding.name:{margin - 9}}{_folded(finding.found, margin)}")
         if finding.next_step:
             print(f"{'':{margin}}why:  {_folded(finding.why, margin + 6)}")
             print(f"{'':{margin}}next: {_folded(finding.next_step, margin + 6)}")

@@ -56,5 +56,7 @@ def _tell(context: Context, image: str, found: tuple[Finding, ...], secrets: int
     if context.arguments.json:
         context.emit({"event": "scanned", "image": image, "findings": [], "own": secrets})
     else:
-        print(f"{image} holds none of {own}, and nothing that looks like a key, a token or a password.")
+        print(
+            f"{image} was read completely. It holds none of {own}, and no key, token or password that a rule knows."
+        )
     return 0

@@ -88,5 +88,7 @@ def step_row(event: StageEvent) -> Table:
     """A build step's end, in the columns of the checks that follow it."""
     row = row_grid()
     colour = {"done": "green", "cached": "cyan", "failed": "red"}[event.state]
-    row.add_row(Text(event.state, style=colour), f"{event.seconds or 0.0:.1f} s", plain(short(event.step)))
+    row.add_row(
+        Text(event.state, style=colour), f"{event.seconds or 0.0:.1f} s", Text(plain(short(event.step)))
+    )
     return row

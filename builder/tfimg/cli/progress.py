@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 
 from tfimg.batch.pipeline import Progress
+from tfimg.cli.console import live, make_console
 from tfimg.cli.context import Context
 from tfimg.cli.live import Running
 from tfimg.cli.results import WIDTH, line
@@ -25,7 +26,7 @@ def follow(context: Context, what: str = "build") -> AbstractContextManager[Prog
     """The progress that fits where we are; `what` is done begins each line that is no check's."""
     if context.arguments.json:
         return _plainly(Events(context.emit))
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     return _live(console) if console.is_terminal else _plainly(_Lines(what))
 
 
@@ -37,7 +38,7 @@ def _plainly(progress: Progress) -> Iterator[Progress]:
 @contextmanager
 def _live(console: Console) -> Iterator[Progress]:
     progress = Running(console.print)
-    with Live(progress, console=console, refresh_per_second=8, transient=True):
+    with live(Live(progress, console=console, refresh_per_second=8, transient=True)):
         yield progress
 
 

@@ -9,9 +9,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from packaging.version import Version
-from rich.console import Console
 from rich.progress import Progress
 
+from tfimg.cli.console import live, make_console
 from tfimg.cli.context import Context
 from tfimg.cli.images import claimed
 from tfimg.cli.show import plain_table, print_table
@@ -151,11 +151,11 @@ def _survey(context: Context, wanted: Callable[[Version], bool]) -> Survey:
 @contextmanager
 def _reading(context: Context) -> Iterator[Tell]:
     """Progress while wheels are read: a bar on a terminal, a line for every tenth elsewhere."""
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     if context.arguments.json or not console.is_terminal:
         yield lambda number, of: context.say(f"{number} of {of} wheels read") if _tenth(number, of) else None
         return
-    with Progress(console=console, transient=True) as progress:
+    with live(Progress(console=console, transient=True)) as progress:
         task = progress.add_task("wheels", total=None)
         yield lambda number, of: progress.update(task, completed=number, total=of)
 

@@ -40,12 +40,11 @@ def read_kept(name: str) -> Report:
 
 def show_report(report: Report) -> None:
     """Print a report's rows and what they amount to; a line for each check where nobody looks at a terminal."""
-    from rich.console import Console
-
+    from tfimg.cli.console import make_console
     from tfimg.cli.fields import print_fields
     from tfimg.cli.results import line, result_table, summary_fields
 
-    console = Console()
+    console = make_console()
     if console.is_terminal:
         console.print(result_table(report.results))
     else:

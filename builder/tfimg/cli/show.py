@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
+from tfimg.cli.console import make_console
 from tfimg.recipe.describe import LEVELS
 from tfimg.recipe.support import Support
 from tfimg.recipe.support_text import COLUMNS, FEW, LEAST, NARROW, SHORT, Columns
@@ -32,7 +32,7 @@ def coloured(word: str) -> str:
 
 def print_table(table: Table) -> None:
     """Print a table on standard output; nothing of it is cut: on a narrow terminal, cells fold."""
-    console = Console()
+    console = make_console()
     if console.is_terminal:
         if Measurement.get(console, console.options.update(max_width=UNCUT), table).maximum > console.width:
             for column in table.columns:
@@ -44,7 +44,7 @@ def print_table(table: Table) -> None:
 
 def table_text(table: Table) -> str:
     """A table as plain text, uncut and without blanks at the ends of lines."""
-    console = Console(file=StringIO(), width=UNCUT, color_system=None)
+    console = make_console(file=StringIO(), width=UNCUT)
     with console.capture() as captured:
         console.print(table)
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
@@ -70,7 +70,7 @@ def image_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def print_support(rows: Sequence[Support]) -> None:
     """What `tfimg matrix` shows: as much of the support table as the terminal has room for."""
-    console = Console()
+    console = make_console()
     tables = [support_table(rows, columns) for columns in (COLUMNS, SHORT, NARROW, FEW, LEAST)]
     # Measured without the terminal's bound, which would make every table fit.
     unbound = console.options.update(width=1000)

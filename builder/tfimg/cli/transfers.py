@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from tfimg.cli.console import live, make_console
 from tfimg.cli.context import Context
 from tfimg.engine.protocol import ProgressEvent
 
@@ -32,14 +32,14 @@ class Sum:
 @contextmanager
 def transfer(context: Context, title: str) -> Iterator[Callable[[ProgressEvent], None]]:
     """Follow one: what it yields is to be told of every event."""
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     if context.arguments.json:
         yield _events(context, title)
     elif not console.is_terminal:
         yield _lines(context, title)
     else:
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        with Progress(*columns, console=console, transient=True) as progress:
+        with live(Progress(*columns, console=console, transient=True)) as progress:
             task, whole = progress.add_task(title, total=None), Sum()
 
             def told(event: ProgressEvent) -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfimg.process import CommandFailed, run
+from tfimg.process import CommandFailed, python_module, run
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 HARMLESS = (
@@ -121,7 +120,7 @@ def _on_disk(url: str) -> bool:
 def pip_settings() -> dict[str, str]:
     """pip's effective settings by option name; nothing where pip is not installed."""
     try:
-        listed = run([sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]).stdout
+        listed = run([*python_module("pip"), "--disable-pip-version-check", "config", "list"]).stdout
     except CommandFailed:
         return {}
     return read_pip_settings(listed)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-import json
 import re
 import ssl
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from pydantic import Field
+
+from tfimg.documents import Document, InvalidDocument, parse_document, validate
 from tfimg.engine.debian import Mirrors
 from tfimg.engine.network import PROXY_VARIABLES, HostNetwork
 from tfimg.leaks.rules import LONGEST, Kind, Rule
@@ -86,19 +89,33 @@ def _netrc(text: str, origin: str, public: Collection[str]) -> Iterator[Rule]:
         yield from _credentials(login, password, origin)
 
 
+class _Login(Document):
+    """An entry of docker's config.json (docker/cli, cli/config/types)."""
+
+    auth: str = ""
+    identity_token: str = Field(default="", alias="identitytoken")
+
+
+class _DockerConfig(Document):
+    auths: dict[str, Any] = Field(default_factory=dict)
+
+
 def _docker(config: str | None) -> Iterator[Rule]:
+    """Yield passwords and tokens of docker's settings; docker itself fails on malformed ones."""
     try:
-        document = json.loads(config or "{}")
-        entries = [entry for entry in document.get("auths", {}).values() if isinstance(entry, dict)]
-    except (ValueError, AttributeError):
+        entries = parse_document(_DockerConfig, (config or "{}").encode()).auths.values()
+    except InvalidDocument:
         return
     for entry in entries:
-        told = base64.b64decode(entry.get("auth") or "", validate=False).decode("utf-8", "replace")
-        login, _, password = told.partition(":")
+        try:
+            login = validate(_Login, entry)
+            user, _, password = base64.b64decode(login.auth).decode("utf-8", "replace").partition(":")
+        except ValueError:  # also `binascii.Error` and `InvalidDocument`
+            continue
         if password:
-            yield from _credentials(login, password, "docker's settings")
-        if token := entry.get("identitytoken"):
-            yield _word("credential", "docker's settings", str(token))
+            yield from _credentials(user, password, "docker's settings")
+        if login.identity_token:
+            yield _word("credential", "docker's settings", login.identity_token)
 
 
 def _environment(environ: Mapping[str, str]) -> Iterator[Rule]:

@@ -1,8 +1,8 @@
-"""Rules → a search over bytes that pass by once.
+"""Search bytes that pass by once for rules and tokens.
 
 Vectorscan (through the `hyperscan` package) looks for all rules in one pass: 3.8 GB/s where Aho-Corasick and RE2 have
 0.6 and one search for each word 0.1 (20 rules, TensorFlow's own layer, one core of two). It tells where a match ends;
-Python's `re` then says what it is.
+Python's `re` then says what it is. The rules for tokens have a scanner of their own (`tfimg.leaks.tokens`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from dataclasses import dataclass, replace
 import hyperscan
 
 from tfimg.leaks.rules import FILES, LONGEST, PUBLIC, Kind, Rule
+from tfimg.leaks.tokens import BEFORE, CATALOGUE, LONGEST_TOKEN, TokenSearch, kind_of
 
 WINDOW = 1 << 20
 """Bytes that are looked at together."""
 
 MOST = 1000
 """Matches in one stream that are kept: enough to act on, and nothing that is searched can fill the memory."""
+
+OVERLAP = max(2 * LONGEST, LONGEST_TOKEN)
+"""Bytes at the end of a window that are looked at again with the next one: a match may go on there."""
 
 _EDGE = b"[A-Za-z0-9]"
 
@@ -36,10 +40,10 @@ class Match:
 
 
 class Search:
-    """Rules, compiled. Not thread-safe: Vectorscan's scratch memory is one search's."""
+    """Rules, compiled, and tokens. Not thread-safe: Vectorscan's scratch memory is one search's."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules = tuple(rules)
+    def __init__(self, rules: Sequence[Rule], tokens: TokenSearch | None = None) -> None:
+        self._rules, self._tokens = tuple(rules), tokens
         self._exact = tuple(_exact(rule) for rule in self._rules)
         self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
         caseless = hyperscan.HS_FLAG_CASELESS
@@ -51,11 +55,17 @@ class Search:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of all that decides what is found."""
-        told = repr((WINDOW, FILES, PUBLIC, self._rules))
+        told = repr((WINDOW, FILES, PUBLIC, self._rules, CATALOGUE if self._tokens else None))
         return hashlib.sha256(told.encode()).hexdigest()
 
     def matches(self, window: bytes) -> Iterator[Match]:
-        """What a window holds, each match once, in no order."""
+        """Yield what a window holds, each match once, in no order. Raises `LimitReached`."""
+        for start, end, rule in self._tokens.matches(window) if self._tokens else ():
+            kind, what = kind_of(rule)
+            yield Match(offset=start, kind=kind, what=f"{what} ({rule})", shown=masked(window[start:end]))
+        yield from self._rule_matches(window)
+
+    def _rule_matches(self, window: bytes) -> Iterator[Match]:
         seen = set()
         for number, block in self._blocks(window):
             rule, start = self._rules[number], block * LONGEST
@@ -85,6 +95,7 @@ class Passing:
     def __init__(self, search: Search, window: int = WINDOW) -> None:
         self._search, self._size = search, window
         self._found: list[Match] = []
+        self.is_complete = True
         self._waiting: list[bytes] = []
         self._length, self._start, self._decided = 0, 0, 0
 
@@ -92,30 +103,39 @@ class Passing:
         """The stream's next bytes."""
         self._waiting.append(piece)
         self._length += len(piece)
-        if self._length >= self._size:
+        if self._length >= self._size + OVERLAP:
             # What starts later may go on in the next piece, and be a word with it.
-            self._decide(self._length - 2 * LONGEST)
+            self._decide(self._length - OVERLAP)
+
+    @property
+    def length(self) -> int:
+        """Bytes that were fed."""
+        return self._start + self._length
 
     def close(self) -> Sequence[Match]:
         """The stream has ended: what it holds, by offset, `MOST` at most."""
         self._decide(self._length)
+        self._waiting, self._length = [], 0
         return sorted(self._found, key=lambda match: match.offset)
 
     def _decide(self, until: int) -> None:
-        """Take the matches that start before `until`, and keep what follows, with one byte that stands before it."""
+        """Take the matches that start before `until`, and keep what follows, with the bytes before it that matter."""
         window = b"".join(self._waiting)
         for match in self._search.matches(window):
-            if self._decided <= match.offset < until and len(self._found) < MOST:
+            if not self._decided <= match.offset < until:
+                continue
+            self.is_complete = self.is_complete and len(self._found) < MOST
+            if self.is_complete:
                 self._found.append(replace(match, offset=self._start + match.offset))
-        kept = max(0, until - 1)
+        kept = max(0, until - BEFORE)
         self._waiting, self._length = [window[kept:]], len(window) - kept
         self._start, self._decided = self._start + kept, until - kept
 
 
 def masked(found: bytes) -> str:
     """Enough of a secret to find it by: four characters at most, and how many there are."""
-    text = found.decode("latin-1")
-    return f"{text[: min(4, len(text) // 4)]}… ({len(text)} characters)"
+    beginning = re.sub(rb"\s", b" ", found[: min(4, len(found) // 4)]).decode("latin-1")
+    return f"{beginning}… ({len(found)} characters)"
 
 
 def _exact(rule: Rule) -> re.Pattern[bytes]:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-import json
+import re
 from base64 import b64encode
 from collections.abc import Mapping
+from contextlib import closing
 from urllib.parse import urlsplit
 
 import requests
 from requests.utils import parse_dict_header
 
+from tfimg.documents import Document, InvalidDocument, parse_document
 from tfimg.errors import RegistryRefused, TfimgError
+from tfimg.registry.address import InvalidAddress, Origin, check_realm, origin_of
+from tfimg.registry.answers import read_answer
 from tfimg.registry.credentials import Credentials
-from tfimg.registry.refusals import TRANSPORT, Answer, Asked, of_answer, of_transport, wrong_credentials
+from tfimg.registry.refusals import (
+    TRANSPORT,
+    Answer,
+    Asked,
+    bad_address,
+    of_answer,
+    of_transport,
+    wrong_credentials,
+)
 from tfimg.registry.retry import Passing, Patience
 
 ACTIONS: Mapping[str, str] = {"GET": "pull", "HEAD": "pull", "DELETE": "delete"}
@@ -22,23 +34,31 @@ CLIENT = "tfimg"
 """How token servers know programs; they want one where a token is changed for another (OAuth 2.0, RFC 6749)."""
 
 
-class Authorization:
-    """Headers by what they allow. One for each repository: a token is for a repository.
+TOKEN = re.compile(r"[\x21-\x7e]{1,32768}")
+"""A token as a header can have it; that of a large organisation at GitLab or Harbor has 4 kB."""
 
-    `cleartext` says that a password may go to a token server without TLS, as to the registry itself.
-    """
+
+class TokenAnswer(Document):
+    """A token server's answer. How long the token is valid is not read: the registry says 401 when it no longer is."""
+
+    token: str | None = None
+    access_token: str | None = None
+
+
+class Authorization:
+    """Headers by what they allow. One for each repository: a token is for a repository, and for its origin alone."""
 
     def __init__(
         self, *, host: str, path: str, credentials: Credentials | None, session: requests.Session,
-        timeout: tuple[float, float], patience: Patience, cleartext: bool,
+        timeout: tuple[float, float], answer_seconds: float, patience: Patience,
     ) -> None:  # fmt: skip
         self._host = host
         self._path = path
         self._credentials = credentials
         self._session = session
         self._timeout = timeout
+        self._answer_seconds = answer_seconds
         self._patience = patience
-        self._cleartext = cleartext
         self._headers: dict[str, str] = {}
 
     @property
@@ -51,12 +71,15 @@ class Authorization:
         value = self._headers.get(_actions(method))
         return {"Authorization": value} if value else {}
 
-    def meet(self, challenge: str, method: str) -> bool:
-        """Do what a WWW-Authenticate asks for; whether there is anything new to say. Raises as `Connection.once`."""
+    def meet(self, challenge: str, method: str, origin: Origin) -> bool:
+        """Do what a WWW-Authenticate of the registry at `origin` asks for; return whether there is a new header.
+
+        Only an answer of the registry's own may be given to this. Raises as `Connection.once`.
+        """
         kind, _, rest = challenge.strip().partition(" ")
         given: dict[str, str] = parse_dict_header(rest)  # type: ignore[no-untyped-call]
         if kind.lower() == "bearer" and given.get("realm"):
-            value = f"Bearer {self._token(given, _actions(method))}"
+            value = f"Bearer {self._token(given, _actions(method), origin)}"
         elif kind.lower() == "basic" and self._credentials and self._credentials.username:
             value = _basic(self._credentials)
         else:
@@ -65,25 +88,27 @@ class Authorization:
         self._headers[_actions(method)] = value
         return new
 
-    def _token(self, given: Mapping[str, str], actions: str) -> str:
+    def _token(self, given: Mapping[str, str], actions: str, origin: Origin) -> str:
         realm = given["realm"]
-        if self.known and not self._cleartext and urlsplit(realm).scheme != "https":
-            raise RegistryRefused(
-                f"The registry {self._host} asks for our password to be sent to {realm}, which has no TLS.",
-                next_step="Nothing was sent. Ask its owner for a token server with TLS.",
-            )
+        try:
+            check_realm(origin, origin_of(realm))
+        except InvalidAddress as error:
+            raise bad_address(self._host, "its token server", realm, error) from None
         asked = {"scope": given.get("scope") or f"repository:{self._path}:{actions}"}
         if given.get("service"):
             asked["service"] = given["service"]
         answer = self._ask(realm, asked)
         try:
-            document = json.loads(answer.content)
-            return str(document.get("token") or document["access_token"])
-        except (ValueError, KeyError, AttributeError):
+            document = parse_document(TokenAnswer, answer.content)
+            token = document.token or document.access_token or ""
+            if not TOKEN.fullmatch(token):
+                raise InvalidDocument("a token has 1 to 32768 printable characters of ASCII")
+        except InvalidDocument as error:
             raise RegistryRefused(
-                f"The token server {urlsplit(realm).netloc} of {self._host} gave no token.",
+                f"The token server {urlsplit(realm).netloc} of {self._host} gave no valid token: {error}.",
                 next_step="Its owner may know why; run it again later.",
             ) from None
+        return token
 
     def _ask(self, realm: str, asked: Mapping[str, str]) -> Answer:
         server, us = urlsplit(realm).netloc, self._credentials
@@ -92,17 +117,16 @@ class Authorization:
                 form = {
                     **asked, "grant_type": "refresh_token", "client_id": CLIENT, "refresh_token": us.identity_token,
                 }  # fmt: skip
-                response = self._session.post(realm, data=form, timeout=self._timeout, allow_redirects=False)
+                response = self._session.post(realm, data=form, timeout=self._timeout, stream=True)
             else:
                 headers = {"Authorization": _basic(us)} if us else {}
                 response = self._session.get(
-                    realm, params=asked, headers=headers, timeout=self._timeout, allow_redirects=False
+                    realm, params=asked, headers=headers, timeout=self._timeout, stream=True
                 )
+            with closing(response):
+                answer = read_answer(response, server, self._answer_seconds)
         except TRANSPORT as error:
             raise of_transport(error, server, self._timeout[1]) from None
-        answer = Answer(
-            status=response.status_code, headers=response.headers, content=response.content, url=realm
-        )
         if answer.status == requests.codes.ok:
             return answer
         raise self._refused(answer, server)

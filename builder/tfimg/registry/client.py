@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
-from urllib.parse import urljoin
+from typing import Annotated, TypeVar
 
+from pydantic import BeforeValidator, StringConstraints
 from requests.utils import parse_header_links
 
+from tfimg.documents import Document, InvalidDocument, parse_document
 from tfimg.errors import RegistryRefused, TagMoved, TamperedError
 from tfimg.registry import referrers
 from tfimg.registry.connection import Connection
-from tfimg.registry.download import download
+from tfimg.registry.download import MAX_BYTES, download
 from tfimg.registry.protocol import (
     DOCKER_INDEX,
     DOCKER_MANIFEST,
@@ -23,10 +27,12 @@ from tfimg.registry.protocol import (
     OCI_INDEX,
     OCI_MANIFEST,
     Descriptor,
+    ImageIndex,
     Manifest,
     digest_of,
 )
-from tfimg.registry.refusals import Answer
+from tfimg.registry.reference import DIGEST, TAG
+from tfimg.registry.refusals import Answer, endless, quoted, too_slow
 from tfimg.registry.upload import upload
 
 ACCEPT = ", ".join((OCI_INDEX, OCI_MANIFEST, DOCKER_INDEX, DOCKER_MANIFEST))
@@ -45,12 +51,35 @@ NO_LIST = (400, 404, 405, 501)
 NOTHING = "application/vnd.tfimg.nothing.v1"
 """The kind of artifact to which a tag leads while it is taken away."""
 
+MAX_PAGES = 1000
+"""Pages of one list. Registries that page have 50 to 1,000 entries on each."""
+
+MAX_LISTED = 100_000
+"""Entries of one list: 1,000 images with their tags and evidence have 10,000."""
+
+MAX_LIST_BYTES = 16 << 20
+"""Bytes of all pages of one list: 100,000 tags of 160 bytes, or 20,000 referrers."""
+
+MAX_MEDIA_TYPE = 255
+"""Characters of a media type (RFC 6838, section 4.2, has 127 for each of its two names)."""
+
+Entry = TypeVar("Entry")
+
 Moved = Callable[[str, int, int], None]
 """Is told a blob's digest, how many of its bytes have been moved, and of how many; 0 where that is not known."""
 
 
 def silent(digest: str, current: int, total: int) -> None:
     """Nobody is to be told."""
+
+
+class TagList(Document):
+    """A page of tags; `null` means none."""
+
+    tags: Annotated[
+        tuple[Annotated[str, StringConstraints(pattern=rf"^{TAG.pattern}$")], ...],
+        BeforeValidator(lambda value: () if value is None else value),
+    ]
 
 
 class HttpRegistry:
@@ -60,6 +89,7 @@ class HttpRegistry:
         self._connection = connection
         self._locks = locks
         self._moved = moved
+        self._sizes: dict[str, int] = {}
 
     @property
     def repository(self) -> str:
@@ -72,21 +102,23 @@ class HttpRegistry:
         return None if found and _is_nothing(found) else found
 
     def _find(self, reference: str) -> Manifest | None:
-        answer = self._connection.ask(
-            "GET", f"manifests/{reference}", expected=(200, 404), headers={"Accept": ACCEPT}
-        )
+        place = f"manifests/{self._checked(reference)}"
+        answer = self._connection.ask("GET", place, expected=(200, 404), headers={"Accept": ACCEPT})
         if answer.status == 404:
             return None
         kind = answer.headers.get("Content-Type", "").partition(";")[0].strip()
+        if len(kind) > MAX_MEDIA_TYPE:
+            raise endless(self._connection.host, f"a media type of {len(kind)} characters")
         found = Manifest(media_type=kind, content=answer.content)
         # Of a tag, the registry's own word for what it meant to send.
         said = reference if ":" in reference else answer.headers.get("Docker-Content-Digest", "")
         if said not in ("", found.digest):
             raise TamperedError(
-                f"The registry {self._connection.host} says that {reference} of {self.repository} is {said}, and "
-                f"sends {found.digest}.",
+                f"The registry {self._connection.host} says that {reference} of {self.repository} is {quoted(said)}, "
+                f"and sends {found.digest}.",
                 next_step="Do not use it, and tell the registry's owner.",
             )
+        self._remember_sizes(found)
         return found
 
     def put(self, reference: str, manifest: Manifest) -> None:
@@ -96,7 +128,7 @@ class HttpRegistry:
     def _put(self, reference: str, manifest: Manifest) -> Answer:
         """Put a manifest and read it back; returns what the registry said."""
         answer = self._connection.ask(
-            "PUT", f"manifests/{reference}", expected=(201, 202), content=manifest.content,
+            "PUT", f"manifests/{self._checked(reference)}", expected=(201, 202), content=manifest.content,
             headers={"Content-Type": manifest.media_type},
         )  # fmt: skip
         there = self._find(reference)
@@ -116,12 +148,12 @@ class HttpRegistry:
     def tags(self) -> Sequence[str]:
         """See `Registry`."""
         answer = self._connection.ask("GET", "tags/list", expected=(200, 404))
-        return tuple(str(tag) for tag in self._entries(answer, "tags")) if answer.status == 200 else ()
+        return self._entries(answer, "tags", _tags) if answer.status == 200 else ()
 
     def untag(self, tag: str) -> bool:
         """See `Registry`."""
         answer = self._connection.ask(
-            "DELETE", f"manifests/{tag}", expected=(200, 202, 204, 404, *CANNOT_UNTAG)
+            "DELETE", f"manifests/{self._checked(tag)}", expected=(200, 202, 204, 404, *CANNOT_UNTAG)
         )
         if answer.status in KNOWS_DIGESTS:
             return self._untag_by_digest(tag)
@@ -147,7 +179,17 @@ class HttpRegistry:
 
     def blob(self, digest: str) -> Iterator[bytes]:
         """See `Registry`."""
-        return download(self._connection, digest, came=partial(self._moved, digest))
+        self._checked(digest, DIGEST)
+        limit = self._sizes.get(digest, MAX_BYTES)
+        return download(self._connection, digest, came=partial(self._moved, digest), limit=limit)
+
+    def _remember_sizes(self, manifest: Manifest) -> None:
+        """Note the sizes that a manifest states; the largest of a blob counts where manifests disagree."""
+        with suppress(InvalidDocument):
+            image = manifest.image
+            for blob in (image.config, *image.layers):
+                if blob:
+                    self._sizes[blob.digest] = max(blob.size, self._sizes.get(blob.digest, 0))
 
     def put_blob(self, content: bytes) -> Descriptor:
         """See `Registry`."""
@@ -157,6 +199,7 @@ class HttpRegistry:
 
     def put_stream(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
         """See `Registry`."""
+        self._checked(digest, DIGEST)
         upload(self._connection, digest, pieces, sent=lambda sent: self._moved(digest, sent, size))
 
     def referrers(self, digest: str) -> Sequence[Descriptor]:
@@ -166,53 +209,90 @@ class HttpRegistry:
 
     def _native(self, digest: str) -> tuple[Descriptor, ...] | None:
         """The registry's own list; None where it keeps none."""
-        answer = self._connection.ask("GET", f"referrers/{digest}", expected=(200, *NO_LIST))
+        place = f"referrers/{self._checked(digest, DIGEST)}"
+        answer = self._connection.ask("GET", place, expected=(200, *NO_LIST))
         # Some that know no such list answer every address with a page for people.
         if answer.status != 200 or OCI_INDEX not in answer.headers.get("Content-Type", ""):
             return None
-        return referrers.listed({"manifests": list(self._entries(answer, "manifests"))})
+        return self._entries(answer, "referrers", _referrers)
 
     def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
         """See `Registry`."""
-        if manifest.document.get("subject", {}).get("digest") != subject:
-            raise ValueError(f"{manifest.digest} does not refer to {subject}")
-        new = referrers.entry(manifest, artifact_type)
+        new = referrers.entry(manifest, subject, artifact_type)
         answer = self._put(manifest.digest, manifest)
         if "OCI-Subject" not in answer.headers:
             referrers.enter(self, new, subject, locks=self._locks, patience=self._connection.patience)
         return new
 
-    def _entries(self, answer: Answer, name: str) -> Iterator[Any]:
-        """The entries of a list, of this page and those that follow. One that brings nothing new is the last."""
-        seen: set[str] = set()
-        while page := [one for one in self._listed(answer, name) if repr(one) not in seen]:
-            yield from page
-            seen |= {repr(one) for one in page}
+    def _checked(self, reference: str, grammar: re.Pattern[str] | None = None) -> str:
+        """Return a reference that may become part of an address: it may come from a document of others."""
+        allowed = (grammar,) if grammar else (TAG, DIGEST)
+        if not any(pattern.fullmatch(str(reference)) for pattern in allowed):
+            raise RegistryRefused(
+                f"{quoted(str(reference))!r} is {'not a digest' if grammar else 'neither a tag nor a digest'}; "
+                f"{self.repository} was not asked for it.",
+                next_step="The document that names it is damaged or forged.",
+            )
+        return reference
+
+    def _entries(
+        self, answer: Answer, name: str, parse: Callable[[bytes], Mapping[str, Entry]]
+    ) -> tuple[Entry, ...]:
+        """Return the entries of all pages of a list. A page without a new entry is the last."""
+        found: dict[str, Entry] = {}
+        for content in self._pages(answer, name):
+            try:
+                page = parse(content)
+            except InvalidDocument as error:
+                raise RegistryRefused(
+                    f"The registry {self._connection.host} answered the question for {name} of {self.repository} with "
+                    f"something else: {error}.",
+                    next_step="Check that it is a registry.",
+                ) from None
+            if page.keys() <= found.keys():
+                break
+            found |= {key: entry for key, entry in page.items() if key not in found}
+            if len(found) > MAX_LISTED:
+                raise endless(self._connection.host, f"more than {MAX_LISTED} {name}")
+        return tuple(found.values())
+
+    def _pages(self, answer: Answer, name: str) -> Iterator[bytes]:
+        """Yield the pages of a list, within limits on their number, bytes and time."""
+        seconds, size = self._connection.answer_seconds, 0
+        deadline = time.monotonic() + seconds
+        for _ in range(MAX_PAGES):
+            size += len(answer.content)
+            if size > MAX_LIST_BYTES:
+                raise endless(self._connection.host, f"more than {MAX_LIST_BYTES >> 20} MiB of {name}")
+            yield answer.content
             following = _next(answer)
             if following is None:
                 return
-            answer = self._connection.ask("GET", following)
+            if time.monotonic() > deadline:
+                raise too_slow(self._connection.host, seconds)
+            place = self._connection.follow(answer.url, following, "the next page", own=True)
+            answer = self._connection.ask("GET", place)
+        raise endless(self._connection.host, f"more than {MAX_PAGES} pages of {name}")
 
-    def _listed(self, answer: Answer, name: str) -> list[Any]:
-        """A list of an answer's JSON object; an empty one may be `null`."""
-        try:
-            return list(json.loads(answer.content)[name] or ())
-        except (ValueError, KeyError, TypeError):
-            raise RegistryRefused(
-                f"The registry {self._connection.host} answered the question for {name} of {self.repository} with "
-                "something else.",
-                next_step="Check that it is a registry.",
-            ) from None
+
+def _tags(content: bytes) -> dict[str, str]:
+    return {tag: tag for tag in parse_document(TagList, content).tags}
+
+
+def _referrers(content: bytes) -> dict[str, Descriptor]:
+    return {entry.digest: entry for entry in parse_document(ImageIndex, content).manifests}
 
 
 def _next(answer: Answer) -> str | None:
-    """The address of the next page (RFC 8288), where there is one."""
+    """Return the address of the next page as it is written (RFC 8288), where there is one."""
     links = parse_header_links(answer.headers.get("Link", ""))
-    return next((urljoin(answer.url, link["url"]) for link in links if link.get("rel") == "next"), None)
+    return next((link["url"] for link in links if link.get("rel") == "next"), None)
 
 
 def _is_nothing(manifest: Manifest) -> bool:
-    return NOTHING.encode() in manifest.content and manifest.document.get("artifactType") == NOTHING
+    with suppress(InvalidDocument):
+        return NOTHING.encode() in manifest.content and manifest.document.get("artifactType") == NOTHING
+    return False
 
 
 def _nothing(about: str) -> Manifest:

@@ -19,7 +19,7 @@ CERTIFICATES = Path("/etc/docker/certs.d")
 
 def connect(
     reference: Reference, environ: Mapping[str, str], state: Path, *, way: Way, moved: Moved = silent,
-    certificates: Path = CERTIFICATES,
+    certificates: Path = CERTIFICATES, patience: Patience | None = None,
 ) -> HttpRegistry:  # fmt: skip
     """The repository of a reference. `moved` is told of the bytes of blobs that come and go.
 
@@ -33,6 +33,6 @@ def connect(
     own = certificates / reference.host / "ca.crt"
     connection = Connection(
         reference, credentials=credentials, way=replace(way, ca=str(own)) if own.is_file() else way,
-        patience=Patience(),
+        patience=patience or Patience(),
     )  # fmt: skip
     return HttpRegistry(connection, locks=state / "registry" / "locks", moved=moved)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from io import BytesIO
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 import requests
 
-from tfimg.errors import RegistryRefused
+from tfimg.registry.address import InvalidAddress, Origin, check_next, is_loopback, origin_of, resolve
+from tfimg.registry.answers import read_answer
 from tfimg.registry.authorization import Authorization
 from tfimg.registry.credentials import Credentials
 from tfimg.registry.reference import HUB, Reference
-from tfimg.registry.refusals import TRANSPORT, Answer, Asked, of_answer, of_transport, too_slow
+from tfimg.registry.refusals import TRANSPORT, Answer, Asked, bad_address, endless, of_answer, of_transport
 from tfimg.registry.retry import Patience
-from tfimg.transport import ProxyAdapter
+from tfimg.transport import DirectSession
 
 CONNECT_SECONDS = 10.0
 """Also of one piece of what is sent. A connection around the world takes under 1 s; the rest is for busy machines."""
@@ -30,9 +30,10 @@ blob from one place to another before it answers."""
 ANSWER_SECONDS = 300.0
 """A manifest or a list that takes longer comes from one that keeps us waiting: the largest, at 28 kB/s."""
 
-ANSWER_BYTES = 8 << 20
-"""More than an answer may have: registries must take manifests of 4 MiB (OCI distribution specification 1.1,
-"Pushing Manifests"), and some take larger ones."""
+MAX_REDIRECTS = 5
+"""Redirects of one request. A blob in an object store needs one or two."""
+
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 HOSTS: Mapping[str, str] = {HUB: f"registry-1.{HUB}"}
 """Registries that answer elsewhere than their names say."""
@@ -74,20 +75,21 @@ class Connection:
         self.patience = patience
         self._way = way
         self._loopback = is_loopback(self.host)
-        self._session = requests.Session()
-        # The edge has read the environment, and hands on what counts.
-        self._session.trust_env = False
+        self._session = DirectSession(step_seconds=way.answer_seconds)
         self._session.verify = way.ca or True
         self._session.headers["Accept-Encoding"] = "identity"  # digests are of what is sent
         self._session.headers["User-Agent"] = "tfimg"
         if not self._loopback:
             self._session.proxies.update(way.proxies)
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, ProxyAdapter())
         self._authorization = Authorization(
             host=self.host, path=self.path, credentials=credentials, session=self._session, timeout=way.timeout,
-            patience=patience, cleartext=way.plain or self._loopback,
+            answer_seconds=way.answer_seconds, patience=patience,
         )  # fmt: skip
+
+    @property
+    def answer_seconds(self) -> float:
+        """Longest time of one answer."""
+        return self._way.answer_seconds
 
     @cached_property
     def base(self) -> str:
@@ -97,6 +99,11 @@ class Connection:
             self._loopback and self.patience.keep_trying(partial(self._is_plain, netloc))
         )
         return f"{'http' if plain else 'https'}://{netloc}/v2/{self.path}/"
+
+    @cached_property
+    def origin(self) -> Origin:
+        """Where the registry answers: nothing else gets its credentials."""
+        return origin_of(self.base)
 
     def _is_plain(self, netloc: str) -> bool:
         try:
@@ -136,14 +143,16 @@ class Connection:
         """An answer before its content is read, in one try. What fails in the block raises as `once` does."""
         url = urljoin(self.base, place)
         try:
-            with closing(self._send(method, url, headers or {}, content)) as response:
-                challenge = (
-                    response.headers.get("WWW-Authenticate", "") if response.status_code == 401 else ""
-                )
-                if not self._ours(url) or not self._authorization.meet(challenge, method):
+            response, own = self._send(method, url, headers or {}, content)
+            with closing(response):
+                # Only the registry's own answer asks for its credentials (CVE-2020-15157).
+                asks = own and response.status_code == 401
+                challenge = response.headers.get("WWW-Authenticate", "") if asks else ""
+                if not self._authorization.meet(challenge, method, self.origin):
                     yield response
                     return
-            with closing(self._send(method, url, headers or {}, content)) as response:
+            response, _ = self._send(method, url, headers or {}, content)
+            with closing(response):
                 yield response
         except TRANSPORT as error:
             raise of_transport(error, self.host, self._way.silence_seconds) from None
@@ -156,43 +165,43 @@ class Connection:
         )  # fmt: skip
         return of_answer(answer, asked, self.patience)
 
-    def _send(self, method: str, url: str, headers: Mapping[str, str], content: bytes) -> requests.Response:
-        ours = self._authorization.header(method) if self._ours(url) else {}
-        return self._session.request(
-            method, url, headers={**headers, **ours}, stream=True, timeout=self._way.timeout,
-            # As a file it goes out in small pieces, each of which may take as long as a connection.
-            data=BytesIO(content) if content else None,
-            allow_redirects=method in ("GET", "HEAD"),
-        )  # fmt: skip
+    def follow(self, base: str, address: str, name: str, *, own: bool = False) -> str:
+        """Return the address in a header, complete. Raises `RegistryRefused` for one that is not followed.
 
-    def _ours(self, url: str) -> bool:
-        """Whether an address is the registry's own: nobody else is told who we are."""
-        return urlsplit(url)[:2] == urlsplit(self.base)[:2]
+        `name` says in the message what the address is of; with `own`, it must be the registry's.
+        """
+        try:
+            whole = resolve(base, address)
+            check_next(self.origin, origin_of(whole))
+            if own and origin_of(whole) != self.origin:
+                raise InvalidAddress("it leads to another host")
+        except InvalidAddress as error:
+            raise bad_address(self.host, name, address, error) from None
+        return whole
+
+    def _send(
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes
+    ) -> tuple[requests.Response, bool]:
+        """Send a request, follow redirects of a read, and return the answer and whether it is the registry's own.
+
+        After one redirect to another origin nothing is the registry's own, also back at its origin.
+        """
+        own = True
+        for _ in range(MAX_REDIRECTS + 1):
+            own = own and origin_of(url) == self.origin
+            response = self._session.request(
+                method, url, headers={**headers, **(self._authorization.header(method) if own else {})},
+                # As a file it goes out in small pieces, each of which may take as long as a connection.
+                data=BytesIO(content) if content else None, stream=True, timeout=self._way.timeout,
+            )  # fmt: skip
+            location = response.headers.get("Location") if response.status_code in REDIRECTS else None
+            if location is None or method not in ("GET", "HEAD"):
+                return response, own
+            with closing(response):
+                self.read(response)  # so that the connection can be used again
+            url = self.follow(url, location, "the target of a redirect")
+        raise endless(self.host, f"more than {MAX_REDIRECTS} redirects in a row")
 
     def read(self, response: requests.Response) -> Answer:
-        """All of an answer that was opened. Raises as `ask`, also where there is no end to it."""
-        content = bytearray()
-        deadline = self.patience.clock() + self._way.answer_seconds
-        # What is there, and not as much as was asked for: that may be a byte a minute.
-        while piece := response.raw.read1(1 << 16, decode_content=False):
-            content += piece
-            if len(content) > ANSWER_BYTES:
-                raise RegistryRefused(
-                    f"The registry {self.host} sends more than {ANSWER_BYTES >> 20} MiB where a manifest or a list "
-                    "was asked for.",
-                    next_step="Check that it is a registry.",
-                )
-            if self.patience.clock() > deadline:
-                raise too_slow(self.host, self._way.answer_seconds)
-        return Answer(
-            status=response.status_code, headers=response.headers, content=bytes(content), url=response.url
-        )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a registry is on this machine, where Docker too takes one without TLS."""
-    name = urlsplit(f"//{host}").hostname or ""
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"
+        """Return all of an answer that was opened. Raises as `ask`, also where there is no end to it."""
+        return read_answer(response, self.host, self._way.answer_seconds)

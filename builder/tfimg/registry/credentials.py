@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 from docker import auth
 from docker.errors import DockerException
+from pydantic import Field, StringConstraints
 
+from tfimg.documents import Document, InvalidDocument, parse_document, parse_object, validate
 from tfimg.errors import FileError, RegistryRefused
 from tfimg.process import CommandFailed, Completed
 from tfimg.registry.reference import HUB
@@ -20,6 +21,32 @@ HELPER_SECONDS = 60.0
 
 NOT_FOUND = "credentials not found in native keychain"
 """What a helper prints when it knows none (docker-credential-helpers, `credentials/error.go`)."""
+
+
+Helper = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$")]
+"""A credential helper's name: the program is `docker-credential-NAME`, on the PATH."""
+
+
+class AuthEntry(Document):
+    """What `docker login` keeps for a registry."""
+
+    auth: str | None = None
+    identitytoken: str | None = None
+
+
+class DockerConfig(Document):
+    """The fields of Docker's config.json that name credentials."""
+
+    auths: dict[str, AuthEntry] | None = None
+    store: Helper | None = Field(default=None, alias="credsStore")
+    helpers: dict[str, Helper] | None = Field(default=None, alias="credHelpers")
+
+
+class HelperAnswer(Document):
+    """What a credential helper prints (docker-credential-helpers, `credentials/credentials.go`)."""
+
+    name: str = Field(alias="Username")
+    secret: str = Field(alias="Secret")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,13 +91,15 @@ def find_credentials(host: str, config: Path, run: RunHelper) -> Credentials | N
 
 def _read(config: Path) -> auth.AuthConfig:
     try:
-        document = json.loads(config.read_text(encoding="utf-8"))
-        if not isinstance(document, dict):
-            raise ValueError("it holds no object")
-        return auth.load_config(config_dict=document)
+        found = validate(DockerConfig, parse_object(config.read_bytes()))
+        entries = {host: entry.model_dump(exclude_none=True) for host, entry in (found.auths or {}).items()}
+        auths = auth.AuthConfig.parse_auth(entries, raise_on_error=True)
+        return auth.AuthConfig(
+            {"auths": auths, "credsStore": found.store, "credHelpers": found.helpers or {}}
+        )
     except FileNotFoundError:
         return auth.AuthConfig({})
-    except (ValueError, AttributeError, TypeError, DockerException) as error:
+    except (ValueError, DockerException) as error:
         raise FileError(
             f"{config} cannot be understood: {error}.",
             next_step="Correct it, or move it away and log in again with `docker login`.",
@@ -80,8 +109,7 @@ def _read(config: Path) -> auth.AuthConfig:
 def _ask(helper: str, server: str, run: RunHelper) -> Credentials | None:
     program = f"docker-credential-{helper}"
     try:
-        told: dict[str, Any] = json.loads(run([program, "get"], server.encode()).stdout)
-        name, secret = str(told["Username"]), str(told["Secret"])
+        answer = parse_document(HelperAnswer, run([program, "get"], server.encode()).stdout.encode())
     except CommandFailed as error:
         said = f"{error.completed.stdout}{error.completed.stderr}".strip()
         if NOT_FOUND in said:
@@ -91,11 +119,12 @@ def _ask(helper: str, server: str, run: RunHelper) -> Credentials | None:
         raise _helpless(program, server, "it is not installed") from None
     except TimeoutError:
         raise _helpless(program, server, f"it did not end within {HELPER_SECONDS:g} seconds") from None
-    except (ValueError, KeyError, TypeError):
+    except InvalidDocument:
         raise _helpless(program, server, "its answer is not what the protocol of helpers has") from None
-    if name == auth.TOKEN_USERNAME:
-        return Credentials(identity_token=secret)
-    return Credentials(username=name, password=secret) if name or secret else None
+    if answer.name == auth.TOKEN_USERNAME:
+        return Credentials(identity_token=answer.secret)
+    known = answer.name or answer.secret
+    return Credentials(username=answer.name, password=answer.secret) if known else None
 
 
 def _helpless(program: str, server: str, why: str) -> RegistryRefused:

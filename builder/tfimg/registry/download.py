@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
+import requests
+
 from tfimg.cancellation import check
-from tfimg.errors import TamperedError
+from tfimg.errors import NetworkError, TamperedError
 from tfimg.registry.connection import Connection
-from tfimg.registry.refusals import number
+from tfimg.registry.refusals import number, too_slow
 from tfimg.registry.retry import Passing
 
 PIECE = 1 << 16
-"""Bytes at a time; what has come of one is lost when the connection is cut."""
+"""Bytes of a piece at most."""
+
+MAX_BYTES = 64 << 30
+"""Bytes of a blob whose size is not known. The largest layer of our images has 3 GB."""
+
+MAX_ROUNDS = 100
+"""How often a blob is gone on with after a cut, however little has come in between."""
+
+SLOWEST = 4096
+"""Bytes per second, on average after the time of one answer, below which a registry keeps us waiting."""
 
 Came = Callable[[int, int], None]
 """Is told how many bytes have come, and of how many; 0 where the registry does not tell."""
@@ -21,15 +33,16 @@ Came = Callable[[int, int], None]
 END = (b"", 0)
 
 
-def download(connection: Connection, digest: str, *, came: Came) -> Iterator[bytes]:
-    """A blob's bytes, verified when they end.
+def download(connection: Connection, digest: str, *, came: Came, limit: int = MAX_BYTES) -> Iterator[bytes]:
+    """Yield a blob's bytes, at most `limit`, verified when they end.
 
     Raises `NotInRegistry` where there is none, `TamperedError` when it is another: what has come is worth nothing then.
     """
-    hashed, done, whole = hashlib.sha256(), 0, False
-    while not whole:
+    hashed, done = hashlib.sha256(), 0
+    for _ in range(MAX_ROUNDS):
         # Each round brings something, or there have been as many tries as there may be.
-        (piece, total), rest = connection.patience.keep_trying(partial(_begin, connection, digest, done))
+        begin = partial(_begin, connection, digest, done, limit)
+        (piece, total), rest = connection.patience.keep_trying(begin)
         try:
             while piece:
                 check()
@@ -38,26 +51,28 @@ def download(connection: Connection, digest: str, *, came: Came) -> Iterator[byt
                 came(done, total)
                 yield piece
                 piece, total = next(rest, END)
-            whole = True
+            break
         except Passing:
             continue
-    if f"sha256:{hashed.hexdigest()}" != digest:
-        raise TamperedError(
-            f"The registry {connection.host} has other bytes than {digest} under that digest.",
-            next_step="Do not use them, and tell the registry's owner.",
+    else:
+        raise NetworkError(
+            f"The connection to the registry {connection.host} was cut {MAX_ROUNDS} times during one download.",
+            next_step="Run it again later.",
         )
+    if f"sha256:{hashed.hexdigest()}" != digest:
+        raise _tampered(connection, f"other bytes than {digest} under that digest")
 
 
 Piece = tuple[bytes, int]
 """Bytes, and how many the whole blob has."""
 
 
-def _begin(connection: Connection, digest: str, done: int) -> tuple[Piece, Iterator[Piece]]:
-    pieces = _after(connection, digest, done)
+def _begin(connection: Connection, digest: str, done: int, limit: int) -> tuple[Piece, Iterator[Piece]]:
+    pieces = _after(connection, digest, done, limit)
     return next(pieces, END), pieces
 
 
-def _after(connection: Connection, digest: str, done: int) -> Iterator[Piece]:
+def _after(connection: Connection, digest: str, done: int, limit: int) -> Iterator[Piece]:
     headers = {"Range": f"bytes={done}-"} if done else {}
     with connection.opened("GET", f"blobs/{digest}", headers=headers) as response:
         if done and response.status_code == 416:
@@ -67,7 +82,33 @@ def _after(connection: Connection, digest: str, done: int) -> Iterator[Piece]:
         # One that knows no ranges begins at the beginning.
         skip = done if response.status_code == 200 else 0
         total = number(response.headers.get("Content-Length")) + done - skip
-        for piece in response.iter_content(PIECE):
+        received = done - skip
+        for piece in _pieces(response, connection):
+            received += len(piece)
+            if max(received, total) > limit:
+                raise _tampered(connection, f"more bytes of {digest} than the {limit} that it may have")
             if new := piece[skip:]:
                 yield new, total
             skip = max(0, skip - len(piece))
+
+
+def _pieces(response: requests.Response, connection: Connection) -> Iterator[bytes]:
+    """Yield what comes as it is sent, unless it comes too slowly. What the caller does in between takes no time."""
+    spent, received = 0.0, 0
+    while True:
+        began = time.monotonic()
+        piece = response.raw.read1(PIECE, decode_content=False)
+        spent += time.monotonic() - began
+        received += len(piece)
+        if spent > connection.answer_seconds + received / SLOWEST:
+            raise too_slow(connection.host, connection.answer_seconds)
+        if not piece:
+            return
+        yield piece
+
+
+def _tampered(connection: Connection, what: str) -> TamperedError:
+    return TamperedError(
+        f"The registry {connection.host} has {what}.",
+        next_step="Do not use them, and tell the registry's owner.",
+    )

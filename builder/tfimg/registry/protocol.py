@@ -100,7 +100,7 @@ class Manifest:
 
 
 class Registry(Protocol):
-    """One repository of a registry. `reference` is a tag or a digest.
+    """One repository of a registry. `reference` is a tag or a digest; anything else is refused.
 
     Every call retries what is worth it. Raises `NetworkError` where the registry does not answer, `RegistryRefused`
     where it says no, and `TamperedError` where content is not what its digest says.
@@ -123,7 +123,7 @@ class Registry(Protocol):
         """Let a tag lead nowhere; the manifest stays. False where the registry does not do that, and the tag stays."""
 
     def blob(self, digest: str) -> Iterator[bytes]:
-        """A blob's bytes, piece by piece, verified when they end."""
+        """Yield a blob's bytes, verified when they end; no more than a manifest states that was found before."""
 
     def put_blob(self, content: bytes) -> Descriptor:
         """Send a small blob, unless it is there already. The descriptor's media type is `application/octet-stream`."""

@@ -9,12 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from tfimg.errors import NetworkError, RegistryRefused, TagMoved
-from tfimg.registry.protocol import OCI_INDEX, Descriptor, Manifest
+from pydantic import Field
+
+from tfimg.documents import Digest, Document, InvalidDocument, parse_document, validate
+from tfimg.errors import NetworkError, RegistryRefused, TagMoved, TamperedError
+from tfimg.registry.protocol import OCI_INDEX, Annotations, Descriptor, ImageIndex, Manifest
 from tfimg.registry.retry import Passing, Patience
 from tfimg.workspace import exclusive
 
@@ -46,33 +49,52 @@ def fallback_tag(digest: str) -> str:
     return digest.replace(":", "-", 1)[:128]
 
 
-def entry(manifest: Manifest, artifact_type: str = "") -> Descriptor:
-    """How a list names a manifest that refers to another: with its annotations and what kind of thing it is."""
-    document = manifest.document
-    kind = artifact_type or document.get("artifactType") or document.get("config", {}).get("mediaType")
-    return Descriptor(
-        media_type=manifest.media_type, digest=manifest.digest, size=len(manifest.content),
-        annotations=document.get("annotations") or {}, artifact_type=kind,
-    )  # fmt: skip
+class Subject(Document):
+    """The field of a descriptor that says which manifest is referred to."""
+
+    digest: Digest
 
 
-def listed(index: Mapping[str, Any]) -> tuple[Descriptor, ...]:
-    """The entries of an index. Raises `ValueError` when it is none."""
+class Config(Document):
+    """The field of a descriptor that says what kind of artifact a manifest without `artifactType` is."""
+
+    media_type: str | None = Field(default=None, alias="mediaType")
+
+
+class ReferringManifest(Document):
+    """The fields of a manifest that a list of referrers repeats."""
+
+    subject: Subject
+    artifact_type: str | None = Field(default=None, alias="artifactType")
+    config: Config | None = None
+    annotations: Annotations = Field(default_factory=dict)
+
+
+def entry(manifest: Manifest, subject: str, artifact_type: str = "") -> Descriptor:
+    """Return how a list names a manifest: with its annotations and what kind of thing it is.
+
+    Raises `TamperedError` for a manifest that does not refer to the subject.
+    """
     try:
-        return tuple(
-            Descriptor(
-                media_type=str(one["mediaType"]), digest=str(one["digest"]), size=int(one["size"]),
-                annotations=dict(one.get("annotations") or {}), artifact_type=one.get("artifactType"),
-            )
-            for one in index.get("manifests") or ()
-        )  # fmt: skip
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"its entries lack {error}") from None
+        read = parse_document(ReferringManifest, manifest.content)
+        if read.subject.digest != subject:
+            raise InvalidDocument(f"it refers to {read.subject.digest}")
+        kind = artifact_type or read.artifact_type or (read.config.media_type if read.config else None)
+        described = {
+            "mediaType": manifest.media_type, "digest": manifest.digest, "size": len(manifest.content),
+            "annotations": read.annotations, "artifactType": kind,
+        }  # fmt: skip
+        return validate(Descriptor, described)
+    except InvalidDocument as error:
+        raise TamperedError(
+            f"The manifest {manifest.digest} does not refer to {subject}: {error}.",
+            next_step="Do not use it, and find out where it comes from.",
+        ) from None
 
 
 def read_fallback(registry: Tagged, subject: str) -> tuple[Descriptor, ...]:
-    """The entries under the tag; none where there is no such tag. Raises `RegistryRefused` when it is no index."""
-    return listed(_index(registry, subject))
+    """Return the entries under the tag; none without it. Raises `RegistryRefused` when it is not an index."""
+    return validate(ImageIndex, _index(registry, subject)).manifests
 
 
 def enter(
@@ -105,8 +127,9 @@ def enter(
 def _write(registry: Tagged, new: Descriptor, subject: str) -> None:
     """Add the entry to what is there, leaving every other as it is."""
     index = _index(registry, subject)
-    others = [one for one in index["manifests"] if one.get("digest") != new.digest]
-    if new.document() in index["manifests"]:
+    present = index["manifests"] or []
+    others = [one for one in present if one["digest"] != new.digest]
+    if new.document() in present:
         return
     index["manifests"] = [*others, new.document()]
     content = json.dumps(index, separators=(",", ":")).encode()
@@ -123,10 +146,10 @@ def _index(registry: Tagged, subject: str) -> dict[str, Any]:
         return {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
     try:
         document = found.document
-        if found.media_type != OCI_INDEX or not isinstance(document.get("manifests"), list):
-            raise ValueError(f"it is {found.media_type}")
-        listed(document)
-    except ValueError as error:
+        validate(ImageIndex, document)
+        if found.media_type != OCI_INDEX:
+            raise InvalidDocument(f"it is {found.media_type}")
+    except InvalidDocument as error:
         raise RegistryRefused(
             f"{registry.repository}:{tag} should list what refers to {subject}, and is no such list: {error}.",
             next_step="Somebody else put it there; look at it, and remove it.",

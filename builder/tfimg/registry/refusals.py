@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 import requests
+from pydantic import ConfigDict, Field
 from urllib3.exceptions import HTTPError, IncompleteRead, ProtocolError
 
+from tfimg.documents import Document, InvalidDocument, parse_document
 from tfimg.errors import NetworkError, NotInRegistry, RegistryRefused, TfimgError
 from tfimg.registry.retry import Passing, Patience
+from tfimg.transport import LimitExceeded
 
 PASSING_STATUSES = frozenset({408, 425, 429, *range(500, 600)}) - {501, 505, 507, 511}
 """What another try may mend (RFC 9110, 6585, 8470). The four taken out say what no wait changes."""
@@ -34,6 +36,25 @@ TRANSPORT = (requests.RequestException, HTTPError, OSError)
 """What requests and its transport raise."""
 
 
+MAX_WORDS = 300
+"""Characters of what a registry says that a message quotes."""
+
+
+class RegistryProblem(Document):
+    """One entry of a registry's error document (OCI distribution specification 1.1, "Error Codes")."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    code: str | None = None
+    message: str | None = None
+
+
+class RegistryProblems(Document):
+    """A registry's error document."""
+
+    errors: Annotated[tuple[RegistryProblem, ...], Field(max_length=1000)]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
     """A registry's answer. Header names are in whatever case one asks for them."""
@@ -45,26 +66,32 @@ class Answer:
 
     @property
     def errors(self) -> tuple[tuple[str, str], ...]:
-        """Codes and messages, where it tells them as the OCI distribution specification has it ("Error Codes")."""
+        """Return codes and messages, where the registry sends a well-formed error document."""
         try:
-            listed = json.loads(self.content)["errors"]
-            return tuple((str(one.get("code", "")), str(one.get("message", ""))) for one in listed)
-        except (ValueError, KeyError, TypeError, AttributeError):
+            problems = parse_document(RegistryProblems, self.content).errors
+        except InvalidDocument:
             return ()
+        return tuple((problem.code or "", problem.message or "") for problem in problems)
 
     @property
     def words(self) -> str:
-        """What it says, for people."""
-        if self.errors:
-            return "; ".join(f"{code}: {message}" if message else code for code, message in self.errors)
+        """Return what the registry says, for people, in at most `MAX_WORDS` characters."""
+        if errors := self.errors:
+            text = "; ".join(f"{code}: {message}" if message else code for code, message in errors)
+            return quoted(text)
         plain = "text/plain" in self.headers.get("Content-Type", "")
-        text = self.content[:200].decode(errors="replace").strip() if plain else ""
+        text = self.content[:MAX_WORDS].decode(errors="replace").strip() if plain else ""
         return text or next((one.phrase for one in HTTPStatus if one == self.status), "")
 
 
+def quoted(text: str) -> str:
+    """Return a text from outside as a message has it: cut after `MAX_WORDS` characters."""
+    return text if len(text) <= MAX_WORDS else f"{text[:MAX_WORDS]}…"
+
+
 def number(header: str | None) -> int:
-    """The number in a header; 0 where there is none."""
-    return int(header) if header and header.isdecimal() else 0
+    """Return the number in a header; 0 where there is none, or one that no size and no time has."""
+    return int(header) if header and re.fullmatch(r"[0-9]{1,15}", header) else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +106,7 @@ class Asked:
 
 def of_answer(answer: Answer, asked: Asked, patience: Patience) -> Passing | TfimgError:
     """An answer that is none of those that were expected."""
-    told = f"{answer.status} {answer.words}".strip()
+    told = one_line(f"{answer.status} {answer.words}")
     if answer.status == requests.codes.insufficient_storage or _says_full(answer):
         return RegistryRefused(
             f"The registry {asked.host} is full: {told}.",
@@ -99,6 +126,11 @@ def of_answer(answer: Answer, asked: Asked, patience: Patience) -> Passing | Tfi
             next_step="Put a name and password into HTTPS_PROXY: http://NAME:PASSWORD@PROXY:PORT.",
         )
     return _refused(answer, asked, told)
+
+
+def one_line(text: str) -> str:
+    """Return a text on one line: a registry must not write lines that look like ours."""
+    return " ".join(text.split())
 
 
 def _says_full(answer: Answer) -> bool:
@@ -139,7 +171,7 @@ def _no_entry(answer: Answer, asked: Asked, told: str) -> RegistryRefused:
 def wrong_credentials(host: str, told: str) -> RegistryRefused:
     """The registry knows no such name, or the password is another."""
     return RegistryRefused(
-        f"The registry {host} does not take our credentials: {told}.",
+        f"The registry {host} does not take our credentials: {one_line(told)}.",
         next_step=f"Log in again with `docker login {host}`; a token may have run out.",
     )
 
@@ -174,6 +206,8 @@ def _refused(answer: Answer, asked: Asked, told: str) -> TfimgError:
 
 def of_transport(error: Exception, host: str, seconds: float) -> Passing | TfimgError:
     """No answer, or half of one. `seconds` is how long was waited."""
+    if isinstance(limit := _innermost(error), LimitExceeded):
+        return too_slow(host, limit.seconds) if limit.seconds else endless(host, str(limit))
     text = str(error)
     if found := UNTRUSTED.search(text):
         return NetworkError(
@@ -210,6 +244,19 @@ def of_transport(error: Exception, host: str, seconds: float) -> Passing | Tfimg
     )
 
 
+def endless(host: str, what: str) -> RegistryRefused:
+    """Return the error for a registry that sends more than any answer has."""
+    return RegistryRefused(f"The registry {host} sends {what}.", next_step="Check that it is a registry.")
+
+
+def bad_address(host: str, name: str, address: str, why: Exception) -> RegistryRefused:
+    """Return the error for an address in a header that is not followed."""
+    return RegistryRefused(
+        f"The registry {host} names {quoted(address)!r} as {name}: {why}.",
+        next_step="Nothing was sent there. Check that it is the right registry, and ask its owner.",
+    )
+
+
 def too_slow(host: str, seconds: float) -> NetworkError:
     """It said nothing, or never came to an end."""
     return NetworkError(
@@ -230,14 +277,18 @@ def _cut(error: Exception) -> bool:
 
 def _reason(error: Exception) -> str:
     """The sentence of whoever noticed, below those of the libraries above it."""
-    inner: Any = error
-    while (below := getattr(inner, "reason", None) or _first(inner)) is not None:
-        inner = below
+    inner = _innermost(error)
     if isinstance(inner, IncompleteRead):
         return f"{inner.partial} bytes came, and {inner.expected} were to follow"
     # `<connection>: Failed to establish a new connection: [Errno 111] Connection refused`; WRONG_VERSION_NUMBER.
     text = re.sub(r"^-?\d+\] ", "", str(inner).rpartition("Errno ")[2])
     return (text.rstrip(".)").replace("_", " ") or type(error).__name__).lower()
+
+
+def _innermost(error: Any) -> Any:
+    while (below := getattr(error, "reason", None) or _first(error)) is not None:
+        error = below
+    return error
 
 
 def _first(error: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +26,9 @@ LONGEST_SECONDS = 30.0
 
 OBEDIENCE_SECONDS = 120.0
 """A registry that asks for a longer wait than this is not waited for: that is for people to decide."""
+
+MAX_RETRY_AFTER = 64
+"""Characters of a Retry-After that are read; a date has 29."""
 
 T = TypeVar("T")
 
@@ -100,12 +104,11 @@ class Patience:
         return passing.after + jitter
 
     def retry_after(self, header: str | None) -> float | None:
-        """Seconds that a Retry-After asks for: it holds a number of them or a time (RFC 9110, section 10.2.3)."""
-        if not header:
-            return None
-        if header.strip().isdecimal():
-            return float(header)
+        """Return the seconds that a Retry-After asks for: a number of them or a time (RFC 9110, section 10.2.3)."""
+        text = (header or "").strip()[:MAX_RETRY_AFTER]
+        if re.fullmatch("[0-9]+", text):
+            return float(text)
         try:
-            return max(0.0, parsedate_to_datetime(header).timestamp() - self.clock())
-        except ValueError:
+            return max(0.0, parsedate_to_datetime(text).timestamp() - self.clock())
+        except (ValueError, OverflowError):
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from tfimg.cancellation import check
 from tfimg.errors import NetworkError, RegistryRefused, TamperedError
@@ -16,8 +16,8 @@ from tfimg.registry.retry import Passing
 CHUNK = 16 << 20
 """Bytes in one request: above the 5 MiB that object stores want of a part (Amazon S3, "multipart upload limits")."""
 
-LARGEST = 512 << 20
-"""A registry may want larger chunks; each is held in memory."""
+LARGEST = 64 << 20
+"""A registry may want larger chunks; each is held in memory, twice."""
 
 ANSWERS = (400, 404, 416)
 """What a registry may answer about an upload that it does not have any more, or not as far as we know."""
@@ -75,7 +75,7 @@ def chunks(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
 
 def _send(connection: Connection, digest: str, pieces: Iterable[bytes], chunk: int, sent: Sent) -> None:
     begun = connection.ask("POST", "blobs/uploads/", expected=(202,))
-    place, offset = _place(begun), 0
+    place, offset = _place(connection, begun), 0
     least = min(number(begun.headers.get("OCI-Chunk-Min-Length")), LARGEST)
     parts = chunks(pieces, max(chunk, least))
     part = next(parts)
@@ -159,7 +159,7 @@ def _patch(connection: Connection, place: str, offset: int, content: bytes) -> s
             },
         )  # fmt: skip
         _require(connection, answer, "PATCH", 202)
-        return _place(answer)
+        return _place(connection, answer)
 
     return connection.patience.keep_trying(attempt)
 
@@ -169,19 +169,20 @@ def _progress(connection: Connection, place: str, offset: int, size: int) -> tup
     answer = connection.once("GET", place, expected=(204, *ANSWERS))
     _require(connection, answer, "GET", 204)
     # `0-0` is one byte, or none with distribution: no chunk but the first can tell them apart, and it is sent again.
-    span = re.fullmatch(r"(?:bytes=)?0-(\d+)", answer.headers.get("Range", ""))
+    span = re.fullmatch(r"(?:bytes=)?0-([0-9]{1,15})", answer.headers.get("Range", ""))
     if not span:
         raise _Lost
     last = int(span[1])
     there = (last + 1 if last else 0) - offset
     if not 0 <= there <= size:
         raise _Lost
-    return _place(answer) if "Location" in answer.headers else place, there
+    return _place(connection, answer) if "Location" in answer.headers else place, there
 
 
-def _place(answer: Answer) -> str:
-    """The address that an answer names; some name it without the registry's."""
-    return urljoin(answer.url, answer.headers.get("Location", ""))
+def _place(connection: Connection, answer: Answer) -> str:
+    """Return the address that an answer names; some name it without the registry's."""
+    location = answer.headers.get("Location")
+    return connection.follow(answer.url, location, "the place of an upload") if location else answer.url
 
 
 def _with_digest(place: str, digest: str) -> str:

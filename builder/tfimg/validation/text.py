@@ -8,22 +8,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tfimg.printable import escape_unprintable
+
 _SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 """Colours, cursor movements and titles of a terminal (ECMA-48)."""
 
-_UNFIT = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
-)  # fmt: skip
-"""What XML 1.0 forbids, what moves a cursor, and what makes a line read in another order than it is written in."""
-
 
 def plain(text: str) -> str:
-    """Text without terminal sequences, each other unfit character written out: fonts have no signs for them."""
-    return _UNFIT.sub(lambda found: _escape(ord(found[0])), _SEQUENCES.sub("", text))
-
-
-def _escape(code: int) -> str:
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    """Text without terminal sequences, each other unprintable character written out: XML 1.0 forbids most of them."""
+    return escape_unprintable(_SEQUENCES.sub("", text))
 
 
 def strict(value: Any) -> Any:

@@ -44,13 +44,16 @@ Every command takes --json. Exit codes are listed in the README.
 
 
 class _Parser(argparse.ArgumentParser):
-    """Keeps what follows `--` as it is for a command that has a `program`: argparse would look for options in it.
+    """Takes no abbreviated options. Keeps what follows `--` as it is for a command that has a `program`.
 
     Lets options stand before the last words of a command that is `intermixed`: where a second kind of word may be
     missing, argparse takes it as missing at the first option.
     """
 
     _second_look = False
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, allow_abbrev=False)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         if self.get_default("intermixed") and not self._second_look:

@@ -11,12 +11,16 @@ from tfimg.cli.parser.common import command
 NAMES = ("gcp", "aws", "azure", "aliyun", "generic")
 """Those of `tfimg.host.cloud.clouds`, which is not imported at every start."""
 
+MAX_DAYS = 366
+"""The limit of `tfimg.host.cloud.order`."""
+
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 EXAMPLE = """\
 tfimg cloud-init --cloud gcp --image HOST/team/tensorflow:2.15-gpu --key tfimg.pub --require validated --jupyter \\
-    --idle-shutdown 30m --max-time 8h --output user-data
-  tfimg cloud-init --cloud aws --image HOST/team/tensorflow:2.15 --key tfimg.pub --command 'python train.py'"""
+    --tfimg "$WHEEL" --idle-shutdown 30m --max-time 8h --output user-data
+  tfimg cloud-init --cloud aws --image HOST/team/tensorflow:2.15 --key tfimg.pub --command 'python train.py' \\
+    --tfimg https://HOST/tfimg-1.2-py3-none-any.whl#sha256=HASH"""
 
 
 def add_cloud(commands: Any) -> None:
@@ -38,14 +42,12 @@ def add_cloud(commands: Any) -> None:
     parser.add_argument(
         "--as", dest="identifier", metavar="IDENTIFIER", help="what the image is (default: what its tag says)"
     )
-    device = parser.add_mutually_exclusive_group()
-    for name, text in (("gpu", "an NVIDIA GPU"), ("tpu", "a TPU")):
-        device.add_argument(
-            f"--{name}", dest="device", action="store_const", const=name,
-            help=f"the machine has {text} (default: what the image is for)",
-        )  # fmt: skip
     parser.add_argument(
-        "--install-driver", action="store_true", help="let the machine install NVIDIA's driver"
+        "--device", choices=("cpu", "gpu", "tpu"),
+        help="what the machine computes on (default: what --as or a tag of the matrix says; needed for other tags)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--install-driver", action="store_true", help="let the machine install NVIDIA's driver, on Ubuntu"
     )
     _evidence(parser)
     what = parser.add_mutually_exclusive_group(required=True)
@@ -58,10 +60,13 @@ def add_cloud(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--idle-shutdown", metavar="TIME", type=_seconds,
-        help="shut down when neither container nor GPU computes and nobody is logged in for so long: 30m",
+        help="shut down when neither container nor GPU computes and no user is logged in for so long: 30m",
     )  # fmt: skip
     parser.add_argument(
-        "--max-time", metavar="TIME", type=_seconds, help="shut down so long after each boot: 8h, 1h30m"
+        "--max-time",
+        metavar="TIME",
+        type=_seconds,
+        help="shut down after so much time in all boots together: 8h, 1h30m",
     )
     parser.add_argument("--output", metavar="FILE", help="write to a file instead of standard output")
 
@@ -71,15 +76,18 @@ def _evidence(parser: argparse.ArgumentParser) -> None:
         "--key", metavar="FILE", required=True, help="public key of the evidence, which the machine verifies"
     )
     parser.add_argument(
+        "--origin", metavar="REPOSITORY", type=_printable,
+        help="the publisher's repository, if --image is in a mirror",
+    )  # fmt: skip
+    parser.add_argument(
         "--require",
         metavar="CONDITIONS",
         type=_printable,
         help="what the evidence has to show: validated,max-age=30d",
     )
     parser.add_argument(
-        "--tfimg", metavar="REQUIREMENT", type=_printable,
-        help="what pip installs on the machine to verify with: tfimg==1.2, or a wheel's address with #sha256=… "
-        "(default: this version, of the machine's package index)",
+        "--tfimg", metavar="URL#sha256=HASH", type=_printable,
+        help="the wheel of tfimg that the machine installs to verify with; `sha256sum` prints its hash",
     )  # fmt: skip
 
 
@@ -90,8 +98,10 @@ def _printable(text: str) -> str:
 
 
 def _seconds(text: str) -> int:
-    parts = re.findall(r"(\d+)([smhd])", text)
+    parts = re.findall(r"([0-9]{1,9})([smhd])", text)
     seconds = sum(int(number) * UNITS[unit] for number, unit in parts)
     if not seconds or "".join(number + unit for number, unit in parts) != text:
         raise argparse.ArgumentTypeError(f"{text!r} is no time: write 90s, 30m, 8h, 1d or 1h30m")
+    if seconds > MAX_DAYS * UNITS["d"]:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than {MAX_DAYS} days")
     return seconds

@@ -9,13 +9,13 @@ from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined, Template
 
-from tfimg.host.cloud.order import IDLE_INTERVAL, MachineOrder, settings
+from tfimg.host.cloud.order import WATCH_INTERVAL, MachineOrder, settings
 
 STEPS = "/usr/local/lib/tfimg"
 UNITS = "/etc/systemd/system"
 
-LOOKS = 5
-"""How often at least is looked for a use in the time that makes a machine idle."""
+MIN_RUNS = 5
+"""How often a timer's step runs at least in the time that ends a machine."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +28,7 @@ class MachineFile:
 
 
 def machine_files(order: MachineOrder) -> tuple[MachineFile, ...]:
-    """What an order needs, and no more."""
+    """Return the files that an order needs, and no more."""
     return (
         MachineFile(path="/etc/tfimg/settings", text=settings(order), mode="0644"),
         MachineFile(path="/etc/tfimg/tfimg.pub", text=order.key, mode="0644"),
@@ -37,36 +37,42 @@ def machine_files(order: MachineOrder) -> tuple[MachineFile, ...]:
             for name, text in _folder("steps").items()
             if name not in _needless_steps(order)
         ),
-        *(
-            MachineFile(path=f"{UNITS}/{name}", text=text, mode="0644")
-            for name, text in _units(order)
-            if not name.startswith(_needless_units(order))
-        ),
+        *(MachineFile(path=f"{UNITS}/{name}", text=text, mode="0644") for name, text in _units(order)),
     )
 
 
 def timers(order: MachineOrder) -> tuple[str, ...]:
-    """The timers that bound how long the machine runs."""
-    given = {"tfimg-idle.timer": order.idle_seconds, "tfimg-limit.timer": order.limit_seconds}
-    return tuple(name for name, seconds in given.items() if seconds)
+    """Return the timers that bound how long the machine runs."""
+    return tuple(f"tfimg-{name}.timer" for name, seconds in _limits(order).items() if seconds)
+
+
+def _limits(order: MachineOrder) -> dict[str, int | None]:
+    """Return the seconds of each step that a timer runs, None where the order does not need it."""
+    return {"idle": order.idle_seconds, "limit": order.limit_seconds}
 
 
 def _needless_steps(order: MachineOrder) -> set[str]:
-    needless = set() if order.install_driver else {"driver"}
-    if not order.idle_seconds:
-        needless.add("idle")
+    needless = {name for name, seconds in _limits(order).items() if not seconds}
+    if not order.install_driver:
+        needless.add("driver")
     return needless if timers(order) else needless | {"power-off"}
 
 
-def _needless_units(order: MachineOrder) -> tuple[str, ...]:
-    given = {"tfimg-idle.": order.idle_seconds, "tfimg-limit.": order.limit_seconds}
-    return tuple(prefix for prefix, seconds in given.items() if not seconds)
-
-
 def _units(order: MachineOrder) -> Iterator[tuple[str, str]]:
-    interval = max(1, min(IDLE_INTERVAL, (order.idle_seconds or 0) // LOOKS))
-    for name, text in _folder("units").items():
-        yield name.removesuffix(".j2"), template(text).render(order=order, interval=interval)
+    """Render the units that an order needs; those of a timer are the same for each step that a timer runs."""
+    texts = _folder("units")
+    for name in ("tfimg-setup.service", "tfimg.service"):
+        yield name, _render(texts[f"{name}.j2"], order=order)
+    for step, seconds in _limits(order).items():
+        if seconds:
+            interval = max(1, min(WATCH_INTERVAL, seconds // MIN_RUNS))
+            for suffix in ("service", "timer"):
+                text = texts[f"tfimg-watch.{suffix}.j2"]
+                yield f"tfimg-{step}.{suffix}", _render(text, step=step, interval=interval)
+
+
+def _render(text: str, **values: object) -> str:
+    return template(text).render(values)
 
 
 @cache

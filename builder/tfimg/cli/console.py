@@ -1,0 +1,49 @@
+"""rich's console and live displays, with outside text escaped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO, TypeVar
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.live import Live
+from rich.progress import Progress
+from rich.segment import Segment
+from rich.text import Text
+
+from tfimg.cli.streams import escaped_streams, unescaped
+from tfimg.printable import escape_unprintable
+
+Display = TypeVar("Display", Live, Progress)
+
+
+class EscapingConsole(Console):
+    """A console that escapes the text of all that it renders; styles and its own cursor movements stay."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Render a string, escaped before its width is measured."""
+        return super().render_str(escape_unprintable(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render an object, with its text escaped."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=escape_unprintable(segment.text))
+
+
+def make_console(*, stderr: bool = False, file: TextIO | None = None, width: int | None = None) -> Console:
+    """Return a console on standard output, on standard error, or without colours on a file."""
+    if file:
+        return EscapingConsole(file=file, width=width, color_system=None)
+    return EscapingConsole(file=unescaped(sys.stderr if stderr else sys.stdout), width=width)
+
+
+@contextmanager
+def live(display: Display) -> Iterator[Display]:
+    """Show a display for as long as the block lasts; what is printed meanwhile stands above it, escaped.
+
+    While it is shown, rich has streams of its own in place of the standard ones, and reads styles in what they get.
+    """
+    with display as shown, escaped_streams():
+        yield shown

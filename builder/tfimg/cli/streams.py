@@ -1,0 +1,69 @@
+"""Standard output and standard error: all that is printed passes here, and outside text cannot steer the terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO, cast
+
+from tfimg.printable import escape_unprintable
+
+
+class EscapingStream(io.TextIOBase):
+    """A text stream that writes unprintable characters as escapes. `stream` is the one below, for our own styles."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text, escaped."""
+        self.stream.write(escape_unprintable(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream below; what it cannot write is its error."""
+        self.stream.flush()
+
+    def isatty(self) -> bool:
+        """Whether the stream below is a terminal."""
+        return self.stream.isatty()
+
+    def fileno(self) -> int:
+        """Return the descriptor of the stream below."""
+        return self.stream.fileno()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The encoding of the stream below."""
+        return self.stream.encoding
+
+
+@contextmanager
+def escaped_streams() -> Iterator[None]:
+    """Escape what is printed on standard output and standard error for as long as the block lasts."""
+    before = sys.stdout, sys.stderr
+    escaping = cast("tuple[TextIO, TextIO]", tuple(map(EscapingStream, before)))
+    sys.stdout, sys.stderr = escaping
+    try:
+        yield
+    finally:
+        # A stream that was replaced meanwhile, because its reader has left, stays replaced.
+        if sys.stdout is escaping[0]:
+            sys.stdout = before[0]
+        if sys.stderr is escaping[1]:
+            sys.stderr = before[1]
+
+
+def unescaped(stream: TextIO) -> TextIO:
+    """Return the stream below an escaping one: for what has been escaped, and has styles of ours."""
+    return stream.stream if isinstance(stream, EscapingStream) else stream
+
+
+def print_styled(text: str, style: str) -> None:
+    """Print a text on standard output without a line end, on a terminal in a style: an SGR code, "1" for bold."""
+    escaped = escape_unprintable(text)
+    bright = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    unescaped(sys.stdout).write(f"\x1b[{style}m{escaped}\x1b[0m" if bright else escaped)

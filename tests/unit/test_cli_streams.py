@@ -1,0 +1,271 @@
+"""What is printed: outside text cannot steer the terminal, whichever way it is printed."""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+import tfimg.cli
+from support.cli import CliRunner
+from support.environment import TestEnvironment
+from support.hostile_text import ESCAPED, HOSTILE, commands, unprintable
+from support.memory_engine import FakeEngine, stored_image
+from support.memory_registry import MemoryRegistry
+from support.oci_images import put_image
+from support.suite_events import done, end, said, start, suite
+from tfimg.batch.results import Result
+from tfimg.cli.batch_table import ended_row
+from tfimg.cli.console import live, make_console
+from tfimg.cli.live import step_row
+from tfimg.cli.show import plain_table, print_notes, print_table
+from tfimg.cli.streams import escaped_streams, print_styled
+from tfimg.engine.protocol import StageEvent
+from tfimg.errors import BuildError, RegistryRefused
+from tfimg.printable import escape_unprintable
+
+CLI = Path(tfimg.cli.__file__).parent
+PERMITTED = "\n\t"
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return Terminal()
+
+
+def test_what_is_not_printable_is_written_out() -> None:
+    assert escape_unprintable(HOSTILE) == ESCAPED
+
+
+@given(st.text(st.characters(codec=None)))
+def test_nothing_unprintable_is_left_and_nothing_else_is_changed(text: str) -> None:
+    escaped = escape_unprintable(text)
+    assert unprintable(escaped) == set()
+    assert escape_unprintable(escaped) == escaped
+    if all(char.isprintable() or char in PERMITTED for char in text):
+        assert escaped == text
+
+
+def test_our_own_lines_tabs_and_letters_stay() -> None:
+    text = "a\tb\n≥ 2.15 — é 漢字 😀\n"
+    assert escape_unprintable(text) == text
+
+
+@pytest.mark.parametrize("words", list(commands()), ids=" ".join)
+def test_no_command_prints_its_arguments_raw(words: tuple[str, ...], tfimg: CliRunner) -> None:
+    ended = tfimg(*words, f"--{HOSTILE}")
+    assert ended.code == 2
+    assert "after" in ended.stderr
+    assert unprintable(ended.stdout + ended.stderr) == set()
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["for people", "for programs"])
+def test_an_error_s_message_is_escaped(
+    tfimg: CliRunner, environment: TestEnvironment, options: tuple[str, ...]
+) -> None:
+    environment.docker = RegistryRefused(f"It says: {HOSTILE}", next_step="Stop.")
+    ended = tfimg("plan", "--tf", "2.15", *options)
+    assert ended.code == 60
+    assert ended.stderr == f"tfimg: It says: {ESCAPED}. Stop.\n"
+    assert unprintable(ended.stdout) == set()
+
+
+def test_a_defect_s_traceback_is_escaped(
+    tfimg: CliRunner, environment: TestEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise LookupError(HOSTILE)
+
+    monkeypatch.setattr(environment, "engine", refuse)
+    ended = tfimg("plan", "--tf", "2.15", TFIMG_DEBUG="1")
+    assert ended.code == 70
+    assert "Traceback" in ended.stderr
+    assert f"LookupError: {ESCAPED}" in ended.stderr
+    assert unprintable(ended.stderr) == set()
+
+
+def test_what_a_registry_holds_is_escaped_in_tables_fields_and_differences(
+    tfimg: CliRunner, environment: TestEnvironment
+) -> None:
+    registry = MemoryRegistry()
+    for tag, more in (("2.15.0", "a"), ("2.15.1", "b")):
+        hostile = f"{HOSTILE.replace(chr(0xD800), '')}[bold]{more}[/]"
+        config = {
+            "Labels": {
+                "tfimg.identifier": hostile, "tfimg.python": hostile, "tfimg.tensorflow": hostile,
+                "org.opencontainers.image.title": hostile, "org.opencontainers.image.version": hostile,
+                "org.opencontainers.image.revision": hostile,
+            },
+            "Env": [f"RELEASE={hostile}"],
+        }  # fmt: skip
+        put_image(registry, tag, [{"a": b"1"}], config=config)
+    registry.named[HOSTILE.replace(chr(0xD800), "")] = registry.named["2.15.1"]
+    environment.registries = registry
+    name = "registry.test:5000/team/tensorflow"
+    for argv in (["inspect", f"{name}:2.15.1"], ["diff", f"{name}:2.15.0", f"{name}:2.15.1"]):
+        ended = tfimg(*argv).succeeded()
+        assert r"\u202egnp.exe" in ended.stdout
+        assert unprintable(ended.stdout + ended.stderr) == set()
+
+
+def test_what_a_container_and_its_labels_say_is_escaped(
+    tfimg: CliRunner, environment: TestEnvironment
+) -> None:
+    image = stored_image(labels={"tfimg.identifier": HOSTILE})
+    engine = FakeEngine(
+        names={"tf:x": image}, story=said(suite(HOSTILE), start(HOSTILE), end(HOSTILE), done())
+    )
+    environment.docker = engine
+    for argv in (["validate", "tf:x"], ["validate", "tf:x", "--as", "2.15.1-cpu-py3.11"]):
+        ended = tfimg(*argv)
+        assert "gnp.exe" in ended.stderr
+        assert unprintable(ended.stdout + ended.stderr) == set()
+
+
+MARKUP = "[red]x[/] [/usr] [link=https://evil.example.test]y[/link]"
+ADVISORIES = """
+import json, pathlib, sys
+(out,) = [one.removeprefix("--output=") for one in sys.argv if one.startswith("--output=")]
+sheet = pathlib.Path(sys.argv[sys.argv.index("--requirement") + 1]).read_text().splitlines()
+vulnerability = {"id": sys.argv[1], "fix_versions": [sys.argv[1]]}
+packages = [dict(zip(("name", "version"), line.split("=="))) | {"vulns": [vulnerability]} for line in sheet]
+pathlib.Path(out).write_text(json.dumps({"dependencies": packages}))
+"""
+
+
+def test_rich_s_markup_from_an_advisory_service_is_text(
+    tfimg: CliRunner, environment: TestEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = [sys.executable, "-c", ADVISORIES, MARKUP]
+    monkeypatch.setattr(environment, "pip_audit", lambda: program)
+    ended = tfimg("audit", "2.15.1-cpu-py3.11")
+    assert ended.code == 31
+    assert MARKUP in ended.stdout
+
+
+def test_rich_s_markup_in_a_build_step_or_a_reason_is_text() -> None:
+    step = step_row(StageEvent(step=f"exporting {MARKUP}", state="done", seconds=1.0))
+    reason = BuildError(f"It says {MARKUP}", next_step="Stop.")
+    ended = ended_row(Result(identifier=f"a{MARKUP}", status="failed", seconds=1.0, failure=reason))
+    for row in (step, ended):
+        output = io.StringIO()
+        make_console(file=output, width=1000).print(row)
+        assert MARKUP.split()[-1] in output.getvalue()
+
+
+SPOKEN: dict[str, Callable[[], object]] = {
+    "print": lambda: print(HOSTILE),
+    "print on standard error": lambda: print(HOSTILE, file=sys.stderr),
+    "a styled word": lambda: print_styled(HOSTILE, "1"),
+    "notes": lambda: print_notes([HOSTILE]),
+    "a table": lambda: print_table(_table()),
+    "a console": lambda: make_console().print(Text(HOSTILE)),
+    "a console on standard error": lambda: make_console(stderr=True).print(
+        HOSTILE, markup=False, highlight=False
+    ),
+}
+
+
+def _table() -> Table:
+    table = plain_table("NAME")
+    table.add_row(escape(HOSTILE))
+    return table
+
+
+@pytest.mark.parametrize("way", SPOKEN)
+def test_each_way_to_print_escapes(way: str) -> None:
+    output = io.StringIO()
+    with redirect_stdout(output), redirect_stderr(output), escaped_streams():
+        SPOKEN[way]()
+    assert "gnp.exe" in output.getvalue()
+    assert unprintable(output.getvalue()) == set()
+
+
+@pytest.mark.parametrize("way", SPOKEN)
+def test_each_way_to_print_escapes_on_a_terminal(way: str, terminal: Terminal) -> None:
+    with redirect_stdout(terminal), redirect_stderr(terminal), escaped_streams():
+        SPOKEN[way]()
+    assert "gnp.exe" in terminal.getvalue()
+    assert unprintable(_unstyled(terminal.getvalue())) == set()
+
+
+def test_our_own_styles_reach_the_terminal(terminal: Terminal) -> None:
+    with redirect_stdout(terminal), escaped_streams():
+        print_styled("state", "32")
+        make_console().print(Text("word", style="red"))
+    assert terminal.getvalue() == "\x1b[32mstate\x1b[0m\x1b[31mword\x1b[0m\n"
+
+
+def test_styles_are_left_out_where_no_terminal_is() -> None:
+    output = io.StringIO()
+    with redirect_stdout(output), escaped_streams():
+        print_styled("state", "32")
+    assert output.getvalue() == "state"
+
+
+def test_what_is_printed_beside_a_live_display_is_escaped(terminal: Terminal) -> None:
+    with (
+        redirect_stdout(terminal),
+        redirect_stderr(terminal),
+        escaped_streams(),
+        live(Live(Text("step"), console=make_console(stderr=True), auto_refresh=False)),
+    ):
+        print(HOSTILE)
+        print(HOSTILE, file=sys.stderr)
+    assert terminal.getvalue().count("gnp.exe") == 2
+    steering = ("\x1b]", "\x1b[8m", "\x1b[2J", "\x9b", "\u202e", "\x07")
+    assert [found for found in steering if found in terminal.getvalue()] == []
+
+
+def test_the_streams_are_as_before_at_the_end() -> None:
+    before = sys.stdout, sys.stderr
+    with escaped_streams():
+        assert sys.stdout is not before[0]
+    assert (sys.stdout, sys.stderr) == before
+
+
+def _unstyled(text: str) -> str:
+    for code in ("0", "1", "2", "31", "32"):
+        text = text.replace(f"\x1b[{code}m", "")
+    return text
+
+
+def test_no_module_passes_the_escaping() -> None:
+    """Consoles, live displays and the raw streams are made in one place each."""
+    found = []
+    for file in sorted(CLI.rglob("*.py")):
+        source = file.read_text()
+        tree = ast.parse(source)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Console", "console.Console"}:
+                found.append(f"{file.name}: {ast.unparse(node.func)}")
+            if isinstance(node, ast.withitem) and ast.unparse(node.context_expr).startswith(
+                ("Live(", "Progress(")
+            ):
+                found.append(f"{file.name}: with {ast.unparse(node.context_expr)}")
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in {
+                "sys.__stdout__", "sys.__stderr__", "sys.stdout.buffer", "sys.stderr.buffer", "os.write",
+                "sys.stdout.write", "sys.stderr.write",
+            }:  # fmt: skip
+                found.append(f"{file.name}: {ast.unparse(node)}")
+    assert found == []

@@ -1,0 +1,430 @@
+"""The shell steps of a cloud's machine, with stand-ins for the programs of its system."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.cloud_steps import StepMachine
+from support.machine_orders import KEY
+
+DIGEST = f"sha256:{'1' * 64}"
+IMAGE = f"registry.example:5000/team/tensorflow@{DIGEST}"
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> StepMachine:
+    root = tmp_path / "root"
+    root.mkdir()
+    return StepMachine(root)
+
+
+# The driver
+
+
+@pytest.fixture
+def gpu(steps: StepMachine) -> StepMachine:
+    """A machine of Ubuntu with a GPU, whose driver never loads."""
+    steps.order(device="gpu", install_driver=True)
+    steps.write("etc/os-release", "NAME=Ubuntu\nID=ubuntu\n")
+    steps.write("sys/bus/pci/devices/0000:00:04.0/vendor", "0x10de\n")
+    steps.stand_in("modprobe", "echo modprobe: Operation not permitted >&2; exit 1")
+    return steps
+
+
+def test_a_machine_whose_driver_never_loads_reboots_twice_and_then_says_why(gpu: StepMachine) -> None:
+    for _ in range(2):
+        gpu.boot()
+        ended = gpu.run("device")
+        assert (ended.code, gpu.calls[-1]) == (1, "systemctl reboot")
+    for _ in range(3):
+        gpu.boot()
+        ended = gpu.run("device")
+        assert ended.code == 1
+        assert "systemctl reboot" not in gpu.calls
+        assert "does not load after 2 reboots: modprobe: Operation not permitted" in ended.text
+
+
+def test_a_driver_that_answers_begins_the_count_again(gpu: StepMachine) -> None:
+    gpu.run("device")
+    gpu.stand_in("nvidia-smi", "echo 580.1")
+    assert gpu.run("device").code == 0
+    (gpu.root / "bin/nvidia-smi").unlink()
+    gpu.boot()
+    gpu.run("device")
+    assert gpu.read("var/lib/tfimg/vm/driver-reboots") == "1\n"
+
+
+def test_no_driver_is_installed_where_there_is_no_gpu(gpu: StepMachine) -> None:
+    gpu.write("sys/bus/pci/devices/0000:00:04.0/vendor", "0x8086\n")
+    assert "no NVIDIA GPU: no PCI device is of vendor 10de" in gpu.run("device").text
+    assert gpu.calls == []
+
+
+def test_no_installer_is_downloaded_where_packages_are_not_signed_by_ubuntu(gpu: StepMachine) -> None:
+    gpu.write("etc/os-release", "ID=debian\n")
+    settings = gpu.root / "etc/tfimg/settings"
+    settings.write_text(settings.read_text().replace("CLOUD=aws", "CLOUD=gcp"))
+    assert "installed on Ubuntu alone" in gpu.run("device").text
+    assert gpu.calls == []
+
+
+# NVIDIA's key
+
+
+KEYS = """\
+Key-Type: EDDSA
+Key-Curve: ed25519
+Name-Real: {name}
+%no-protection
+%commit
+"""
+
+
+def new_key(folder: Path, name: str) -> tuple[str, str]:
+    """Make an OpenPGP key; return its fingerprint and its public half."""
+    home = folder / name
+    home.mkdir(mode=0o700)
+    gpg = ["gpg", "--homedir", str(home), "--batch", "--quiet"]
+    try:
+        subprocess.run([*gpg, "--gen-key"], input=KEYS.format(name=name), text=True, check=True)
+        listed = subprocess.run(
+            [*gpg, "--list-keys", "--with-colons"], capture_output=True, text=True, check=True
+        )
+        armored = subprocess.run([*gpg, "--armor", "--export"], capture_output=True, text=True, check=True)
+    finally:
+        subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
+    fingerprint = next(line for line in listed.stdout.splitlines() if line.startswith("fpr")).split(":")[9]
+    return fingerprint, armored.stdout
+
+
+@pytest.fixture
+def short(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a short path: gpg's agent has a socket in its home."""
+    folder = Path(subprocess.run(["mktemp", "-d"], capture_output=True, text=True, check=True).stdout.strip())
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def toolkit(steps: StepMachine) -> StepMachine:
+    """A machine without NVIDIA's toolkit; the download of its key is the file `served`."""
+    steps.order(device="gpu")
+    steps.stand_in("curl", 'while [ "$1" != --output ]; do shift; done; cat "$ROOT/served" >"$2"')
+    steps.stand_in("docker", "test ! -e $ROOT/ready || echo '{\"nvidia\":{}}'")
+    steps.stand_in("nvidia-ctk", "touch $ROOT/ready")
+    (steps.root / "bin/nvidia-ctk").rename(steps.root / "nvidia-ctk")
+    steps.stand_in("apt-get", 'case $* in *nvidia*) cp "$ROOT/nvidia-ctk" "$ROOT/bin" ;; esac')
+    return steps
+
+
+@pytest.mark.skipif(not shutil.which("gpg"), reason="needs gpg, as the machine does")
+def test_a_key_that_is_not_nvidia_s_is_not_trusted(toolkit: StepMachine, short: Path) -> None:
+    toolkit.write("served", new_key(short, "attacker")[1])
+    ended = toolkit.run("toolkit")
+    assert ended.code == 1
+    assert "is not the one with the fingerprint C95B321B61E88C1809C4F759DDCAE044F796ECB0" in ended.text
+    assert toolkit.read("usr/share/keyrings/nvidia-container-toolkit.asc") == ""
+    assert toolkit.read("etc/apt/sources.list.d/nvidia-container-toolkit.list") == ""
+    assert not (toolkit.root / "ready").exists()
+
+
+@pytest.mark.skipif(not shutil.which("gpg"), reason="needs gpg, as the machine does")
+def test_of_several_keys_only_the_pinned_one_is_trusted(toolkit: StepMachine, short: Path) -> None:
+    pinned, key = new_key(short, "pinned")
+    toolkit.write("served", key + new_key(short, "attacker")[1])
+    toolkit.replace("toolkit", "C95B321B61E88C1809C4F759DDCAE044F796ECB0", pinned)
+    ended = toolkit.run("toolkit")
+    assert ended.code == 0, ended.text
+    trusted = toolkit.root / "usr/share/keyrings/nvidia-container-toolkit.asc"
+    listed = subprocess.run(
+        ["gpg", "--homedir", str(short), "--show-keys", "--with-colons", str(trusted)],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert (listed.count("pub:"), pinned in listed) == (1, True)
+    source = toolkit.read("etc/apt/sources.list.d/nvidia-container-toolkit.list")
+    assert source == (
+        f"deb [signed-by={trusted}] https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH) /\n"
+    )
+
+
+# tfimg itself
+
+
+def wheel(folder: Path, requirements: str | None) -> str:
+    """Make a wheel of a small tfimg; return its address with its hash."""
+    path = folder / "tfimg-9.9-py3-none-any.whl"
+    about = "tfimg-9.9.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("tfimg/__init__.py", "def main():\n    print('tfimg 9.9')\n")
+        if requirements is not None:
+            archive.writestr("tfimg/data/requirements.txt", requirements)
+        archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tfimg\nVersion: 9.9\n")
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{about}/entry_points.txt", "[console_scripts]\ntfimg = tfimg:main\n")
+        archive.writestr(f"{about}/RECORD", "")
+    return f"{path.as_uri()}#sha256={hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+@pytest.fixture
+def verifier(steps: StepMachine) -> StepMachine:
+    """A machine whose Python is this one, so that it has pip."""
+    steps.python("bin/python3")
+    return steps
+
+
+def test_tfimg_is_installed_by_its_hash_once(verifier: StepMachine, tmp_path: Path) -> None:
+    verifier.order(wheel=wheel(tmp_path, "# none\n"))
+    ended = verifier.run("verifier")
+    assert (ended.code, ended.text) == (0, "tfimg: tfimg 9.9\n")
+    (tmp_path / "tfimg-9.9-py3-none-any.whl").unlink()
+    assert verifier.run("verifier").text == "tfimg: tfimg 9.9\n"
+
+
+def test_a_wheel_with_another_hash_is_not_installed(verifier: StepMachine, tmp_path: Path) -> None:
+    address, _, _ = wheel(tmp_path, "# none\n").rpartition("=")
+    verifier.order(wheel=f"{address}={'0' * 64}")
+    verifier.replace("lib", "-lt 10", "-lt 2")  # tries
+    ended = verifier.run("verifier")
+    assert ended.code == 1
+    assert "tfimg's wheel cannot be installed" in ended.text
+    assert not list(verifier.root.glob("opt/tfimg/lib/python3*/site-packages/tfimg"))
+
+
+@pytest.mark.parametrize(
+    ("requirements", "message"),
+    [
+        (None, "has no list of its dependencies with their hashes"),
+        ("tfimg-dependency==1.0\n", "cannot be installed by their hashes"),
+    ],
+)
+def test_a_dependency_without_a_hash_is_not_installed(
+    verifier: StepMachine, tmp_path: Path, requirements: str | None, message: str
+) -> None:
+    verifier.order(wheel=wheel(tmp_path, requirements))
+    verifier.replace("lib", "-lt 10", "-lt 2")  # tries
+    ended = verifier.run("verifier")
+    assert (ended.code, message in ended.text) == (1, True)
+    assert verifier.read("opt/tfimg/requirement") == ""
+
+
+# The image
+
+
+@pytest.fixture
+def image(steps: StepMachine) -> StepMachine:
+    """A machine that can pull; the image is there when it was pulled. `exit` is the exit code of tfimg."""
+    steps.order()
+    steps.write("exit", "0")
+    steps.tfimg(
+        f'code=$(cat $ROOT/exit); [ "$code" = 0 ] || echo "tfimg: it is withdrawn: wrong gradients" >&2\n'
+        f'[ "$code" != 0 ] || [ "$1" != pull ] || {{ touch $ROOT/pulled; echo \'{{"digest": "{DIGEST}"}}\'; }}\n'
+        'exit "$code"'
+    )
+    steps.stand_in("docker", 'case $* in *--format*) cat $ROOT/label ;; *) test -e "$ROOT/pulled" ;; esac')
+    steps.write("label", "\n")
+    return steps
+
+
+def pull_calls(machine: StepMachine) -> int:
+    return sum(call.startswith("tfimg pull ") for call in machine.calls)
+
+
+def test_a_reboot_runs_the_verified_bytes_without_a_registry(image: StepMachine) -> None:
+    assert image.run("image").code == 0
+    image.boot()
+    image.write("exit", "68")
+    ended = image.run("image")
+    assert (ended.code, pull_calls(image)) == (0, 0)
+    assert "withdrawn" not in ended.text
+
+
+def test_a_changed_key_is_verified_with_again(image: StepMachine) -> None:
+    image.run("image")
+    image.boot()
+    image.write("etc/tfimg/tfimg.pub", KEY.replace("MFkw", "MFkx"))
+    image.write("exit", "66")
+    assert image.run("image").code == 66
+    assert pull_calls(image) == 1
+    assert image.read("var/lib/tfimg/vm/image") == ""
+
+
+def test_a_mirror_is_verified_as_what_it_mirrors(image: StepMachine) -> None:
+    image.order(origin="publisher.example/tensorflow")
+    for _ in range(2):
+        assert image.run("image").code == 0
+    assert [call.split()[1] for call in image.calls] == ["pull", "verify"]
+    assert all(call.endswith(" --origin publisher.example/tensorflow") for call in image.calls)
+
+
+def test_a_withdrawn_image_is_not_started_the_first_time(image: StepMachine) -> None:
+    image.write("exit", "71")
+    ended = image.run("image")
+    assert ended.code == 1
+    assert "wrong gradients" in ended.text
+    assert "was withdrawn: no job is started" in ended.text
+    assert image.read("var/lib/tfimg/vm/image") == ""
+
+
+def test_an_image_for_another_device_is_refused(image: StepMachine) -> None:
+    image.write("label", "gpu\n")
+    ended = image.run("image")
+    assert ended.code == 1
+    assert "is for the device 'gpu', and this machine was ordered for 'cpu'" in ended.text
+    assert image.read("var/lib/tfimg/vm/image") == ""
+    image.write("label", "cpu\n")
+    assert image.run("image").code == 0
+
+
+# What a withdrawal means for jobs
+
+
+@pytest.fixture
+def job(image: StepMachine) -> StepMachine:
+    """A machine whose job ends as `job` says: with an exit code, or by a power cut."""
+    tfimg = image.root / "opt/tfimg/bin/tfimg"
+    tfimg.write_text(
+        tfimg.read_text().replace(
+            "code=$(cat",
+            'if [ "$1" = run ]; then\n'
+            '    how=$(cat $ROOT/job)\n'
+            '    [ "$how" != power-cut ] || kill -9 $PPID\n'
+            '    [ "$how" != stopped ] || { touch $ROOT/run/tfimg/stopping; exit 0; }\n'
+            '    exit "$how"\nfi\ncode=$(cat',
+            1,
+        )
+    )  # fmt: skip
+    image.stand_in(
+        "docker",
+        "case $* in *--format*User*) ;; *--format*) cat $ROOT/label ;; "
+        '*"image inspect"*) test -e "$ROOT/pulled" ;; esac',
+    )
+    return image
+
+
+def boots(machine: StepMachine, job: str, *, exit_code: str) -> tuple[bool, str]:
+    """Boot; return whether the job was started, and what the steps said. `exit_code` is what tfimg verify ends with."""
+    machine.boot()
+    machine.write("job", job)
+    machine.write("exit", exit_code)
+    text = ""
+    for step in ("image", "start"):
+        ended = machine.run(step)
+        text += ended.text
+        if step == "image" and ended.code:
+            break
+    return any(call.startswith("tfimg run ") for call in machine.calls), text
+
+
+@pytest.mark.parametrize("how", ["power-cut", "stopped"])
+def test_a_job_that_had_begun_goes_on_and_no_other_is_started(job: StepMachine, how: str) -> None:
+    assert boots(job, how, exit_code="0")[0]
+    started, text = boots(job, how, exit_code="71")
+    assert started
+    assert "wrong gradients" in text
+    assert "the job that has begun goes on, and no other is started" in text
+    # The registry is silent at this boot; the machine remembers.
+    assert boots(job, "3", exit_code="68")[0]
+    assert "no job is started" in job.run("start").text, "a job that failed is not started again"
+    started, text = boots(job, "0", exit_code="68")
+    assert (started, "was withdrawn: no job is started" in text) == (False, True)
+
+
+def test_a_job_that_had_ended_is_not_begun_again(job: StepMachine) -> None:
+    assert boots(job, "3", exit_code="0")[0]
+    assert not boots(job, "0", exit_code="71")[0]
+
+
+def test_an_image_stays_withdrawn_until_its_owner_says_otherwise(job: StepMachine) -> None:
+    """Who can write to the registry can delete the withdrawal there."""
+    boots(job, "3", exit_code="0")
+    assert not boots(job, "0", exit_code="71")[0]
+    started, text = boots(job, "0", exit_code="0")
+    assert not started
+    assert "If it was reinstated: rm " in text
+    (job.root / "var/lib/tfimg/vm/withdrawn").unlink()
+    assert boots(job, "0", exit_code="0")[0]
+
+
+def test_jupyter_is_not_started_again_from_a_withdrawn_image(job: StepMachine) -> None:
+    job.order(program=None)
+    assert boots(job, "power-cut", exit_code="0")[0]
+    assert not boots(job, "0", exit_code="71")[0]
+
+
+@pytest.mark.parametrize("code", ["1", "60", "65", "66", "69", "124"])
+def test_no_other_answer_at_a_reboot_changes_anything(job: StepMachine, code: str) -> None:
+    boots(job, "3", exit_code="0")
+    assert boots(job, "0", exit_code=code)[0]
+
+
+def test_a_registry_that_does_not_answer_delays_a_boot_for_a_bounded_time(image: StepMachine) -> None:
+    image.run("image")
+    image.replace("image", "timeout --kill-after=5 60", "timeout --kill-after=1 1")
+    image.tfimg("exec tail -f /dev/null")
+    ended = image.run("image")
+    assert (ended.code, "withdrawn" in ended.text) == (0, False)
+
+
+# Time
+
+
+def at(machine: StepMachine, step: str, seconds: int) -> bool:
+    """Run a step so many seconds after the boot; return whether the machine was powered off."""
+    machine.stand_in("ps", f"echo '   {seconds}'")
+    (machine.root / "calls").unlink(missing_ok=True)
+    ended = machine.run(step)
+    assert ended.code == 0, ended.text
+    return "systemctl poweroff" in machine.calls
+
+
+def test_the_time_limit_counts_all_boots_together(steps: StepMachine) -> None:
+    steps.order(limit_seconds=1000)
+    assert [at(steps, "limit", seconds) for seconds in (60, 600)] == [False, False]
+    steps.boot()
+    assert not at(steps, "limit", 60)
+    assert at(steps, "limit", 400)
+
+
+def test_after_its_time_limit_a_machine_leaves_time_to_log_in_and_starts_nothing(steps: StepMachine) -> None:
+    steps.order(limit_seconds=1000)
+    assert at(steps, "limit", 1000)
+    steps.boot()
+    assert [at(steps, "limit", seconds) for seconds in (60, 540, 600)] == [False, False, True]
+    ended = steps.run("setup")
+    assert ended.code == 1
+    assert "The time limit of 1000 s is over" in ended.text
+    assert "rm " in ended.text
+
+
+def test_a_power_cut_in_the_count_loses_nothing(steps: StepMachine) -> None:
+    """A file that was cut off is read as far as it is a number."""
+    steps.order(limit_seconds=1000)
+    at(steps, "limit", 500)
+    steps.boot()
+    steps.write("var/lib/tfimg/vm/seconds.new", "")
+    assert at(steps, "limit", 500)
+    steps.write("var/lib/tfimg/vm/seconds", "")
+    assert not at(steps, "limit", 560)
+
+
+def test_a_step_of_the_clock_does_not_power_off_a_machine_in_use(steps: StepMachine) -> None:
+    """What the wall clock says is older or newer by years than the last use."""
+    steps.order(idle_seconds=300)
+    steps.stand_in("pgrep", "exit 1")
+    steps.stand_in("docker", "exit 1")
+    steps.stand_in("getconf", "echo 100")
+    assert not at(steps, "idle", 100)
+    for years in (-10, 10):
+        moved = 1_800_000_000 + years * 31_557_600
+        steps.stand_in("date", f"echo {moved}")
+        os.utime(steps.root / "run/tfimg/used", (1_800_000_000, 1_800_000_000))
+        assert not at(steps, "idle", 160)
+    assert at(steps, "idle", 400)
