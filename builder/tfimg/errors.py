@@ -314,7 +314,7 @@ class NotInRegistry(TfimgError):
 
 
 class TagMoved(TfimgError):
-    """Somebody else moved a tag at the same time."""
+    """Another publisher moved a tag at the same time."""
 
     exit_code = 62
 

@@ -223,7 +223,7 @@ def test_a_bundle_in_our_name_is_ours_to_refuse_also_where_its_envelope_names_no
 
 
 def test_what_we_signed_as_something_else_is_no_statement() -> None:
-    """A ledger's entry or a name on an invoice: the same key, another kind of words."""
+    """An entry of a log or a name on an invoice: the same key, another kind of words."""
     registry = published()
     words = said(ON_GPU)[0].content
     put_under_the_tag(registry, [dsse_sealed(words, "application/vnd.test.other+json", OURS)])
