@@ -406,3 +406,18 @@ def test_two_publishers_at_once_end_or_stop_with_a_conflict_and_the_next_run_set
     images = machines[0].publish(registry).images
     found = {registry.named[tag] for tag in (CPU, "2.15.1", "2.15")}
     assert found == {images[0].digest}, "the newer build has all tags in the end"
+
+
+def test_a_promotion_that_the_registry_loses_moves_no_tag(machine: Machine) -> None:
+    shared = MemoryRegistry()
+
+    def lose(call: Call) -> None:
+        if call[0] == "referrers":
+            lost = [one for one in shared.manifests.values() if b"urn:tfimg:promotion" in one.content]
+            for manifest in lost:
+                del shared.manifests[manifest.digest]
+            shared.named = {tag: one for tag, one in shared.named.items() if one in shared.manifests}
+
+    with pytest.raises(PublicationIncomplete, match="was attached, and the registry does not have it"):
+        machine.publish(Line(shared, before=lose))
+    assert {tag for tag in visible(shared.named) if not tag.startswith("candidate-")} == set()

@@ -206,4 +206,4 @@ class PublishingAtLength(Publishing):
 
 
 TestPublishingAtLength = pytest.mark.full(PublishingAtLength.TestCase)
-TestPublishingAtLength.settings = settings(BOUNDED, max_examples=400, stateful_step_count=25)
+TestPublishingAtLength.settings = settings(BOUNDED, max_examples=150, stateful_step_count=20)
