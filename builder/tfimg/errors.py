@@ -350,13 +350,13 @@ class PolicyUnmet(TfimgError):
 
 
 class StaleEvidence(TfimgError):
-    """The evidence is genuine, and too old."""
+    """The evidence is genuine, and too old or from the future."""
 
     exit_code = 68
 
 
 class KeyRefused(TfimgError):
-    """A key cannot be read, or its password is wrong."""
+    """A key cannot be read, its password is wrong, or the policy refuses it."""
 
     exit_code = 69
 

@@ -31,7 +31,7 @@ def emitter(descriptor: int) -> Emit:
     stream = os.fdopen(descriptor, "w", encoding="ascii", newline="\n")
 
     def emit(event: dict[str, Any]) -> None:
-        print(json.dumps(event), file=stream, flush=True)
+        print(json.dumps(jsonable(event)), file=stream, flush=True)
 
     return emit
 
@@ -42,6 +42,8 @@ def jsonable(value: object) -> Any:
         return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [jsonable(item) for item in value]
-    if value is None or isinstance(value, (bool, int, str)):
+    if isinstance(value, str):  # of undecodable file names, halves of characters are left
+        return value.encode("utf-8", "backslashreplace").decode()
+    if value is None or isinstance(value, (bool, int)):
         return value
     return value if isinstance(value, float) and math.isfinite(value) else str(value)

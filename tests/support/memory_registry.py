@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tfimg.errors import TamperedError
+from tfimg.errors import NotInRegistry, TamperedError
 from tfimg.registry.protocol import OCI_INDEX, Descriptor, Manifest, digest_of
 
 
@@ -56,6 +56,8 @@ class MemoryRegistry:
         return self.deletes
 
     def blob(self, digest: str) -> Iterator[bytes]:
+        if digest not in self.blobs:
+            raise NotInRegistry(f"There is no {digest}.", next_step="Push it first.")
         content = self.blobs[digest]
         yield content
         if digest_of(content) != digest:

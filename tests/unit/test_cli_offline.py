@@ -116,7 +116,7 @@ def test_load_verifies_loads_and_says_whose_word_is_what(
     ended = tfimg("load", file, "--key", key).succeeded()
     assert engine.digest(f"{NAME}:{TAG}") == environment.registries.named[TAG]
     assert "identifier  2.15.1-cuda12.2-py3.11" in ended.stdout
-    assert "The name is the file's word" in ended.stderr
+    assert "The key signed repository, identifier, level and time." in ended.stderr
     assert tfimg("load", file, "--json", TFIMG_KEY=key).documents[-1] == {
         "event": "loaded", "image": f"{NAME}:{TAG}", "digest": environment.registries.named[TAG], "level": "validated",
         "identifier": "2.15.1-cuda12.2-py3.11", "tested": "2026-01-02T03:04:05Z", "signer": OURS.verifying.identifier,
@@ -135,6 +135,42 @@ def test_the_key_that_came_along_counts_by_its_fingerprint_alone(
     assert engine.names == {}
     tfimg("load", file, "--fingerprint", ours).succeeded()
     assert f"{NAME}:{TAG}" in engine.names
+
+
+@pytest.mark.parametrize("name", ["docker.io/library/tensorflow-image", "registry.test:5000/evil/tensorflow"])
+def test_a_bundle_cannot_take_a_name_outside_its_publishers_repository(
+    tfimg: CliRunner, engine: FakeEngine, key: str, file: str, name: str
+) -> None:
+    assert len(name) == len(NAME)
+    claimed = Path(file).read_bytes().replace(f"{NAME}:{TAG}".encode(), f"{name}:{TAG}".encode())
+    Path(file).write_bytes(claimed)
+    message = tfimg("load", file, "--key", key).refusal(67)
+    assert f"calls its image {name}:{TAG}" in message
+    assert "--as NAME:TAG" in message
+    assert engine.names == {}
+    ended = tfimg("load", file, "--key", key, "--as", "tensorflow:mine").succeeded()
+    assert list(engine.names) == ["docker.io/library/tensorflow:mine"]
+    assert "The key signed identifier, level and time." in ended.stderr
+
+
+def test_a_chosen_tag_cannot_state_what_the_image_is_not(tfimg: CliRunner, key: str, file: str) -> None:
+    message = tfimg("load", file, "--key", key, "--as", "tensorflow:2.16-gpu").refusal(67)
+    assert "its tag 2.16-gpu states" in message
+
+
+def test_load_refuses_a_digest_as_a_name(tfimg: CliRunner, key: str, file: str) -> None:
+    name = f"x@sha256:{'0' * 64}"
+    assert "Name the image NAME:TAG" in tfimg("load", file, "--key", key, "--as", name).refusal(2)
+
+
+def test_bundle_replaces_a_link_and_does_not_follow_it(tfimg: CliRunner, key: str, tmp_path: Path) -> None:
+    victim, target = tmp_path / "victim", tmp_path / "image.tar"
+    victim.write_bytes(b"precious")
+    target.symlink_to(victim)
+    tfimg("bundle", f"{NAME}:{TAG}", str(target), "--key", key).succeeded()
+    assert victim.read_bytes() == b"precious"
+    assert target.is_file()
+    assert not target.is_symlink()
 
 
 def test_a_key_beside_the_file_counts_and_not_the_one_in_it(

@@ -15,6 +15,7 @@ from support.memory_registry import MemoryRegistry
 from support.reports import GREEN
 from support.signing import OURS, PASSWORD, THEIRS
 from support.statements import IMAGE, SUBJECT, published
+from support.statements import said as evidence_of
 from support.suite_events import EXPLAINED, done, end, said, start, suite
 from tfimg.evidence.attach import attach
 from tfimg.evidence.collect import collect
@@ -139,6 +140,17 @@ def test_a_tag_that_was_moved_to_an_older_image_is_not_renewed(
     registry.put("2.21-py3.13", IMAGE)
     assert_refused(renew(f"{NAME}:2.21-py3.13"), code=67, says="its tag 2.21-py3.13 states TensorFlow 2.21")
     assert engine.ran == []
+
+
+def test_a_failure_from_the_future_cannot_be_renewed(
+    renew: CliRunner, engine: FakeEngine, registry: MemoryRegistry
+) -> None:
+    """Its clock or ours is wrong, and it would block the new result."""
+    later = (TODAY + timedelta(days=9)).isoformat(timespec="seconds")
+    attach(registry, IMAGE.digest, evidence_of(replace(GREEN, date=later)), key=OURS)
+    renew(f"{NAME}:2.15").succeeded()
+    attach(registry, IMAGE.digest, evidence_of(replace(GREEN, date=later, problem="killed")), key=OURS)
+    assert_refused(renew(f"{NAME}:2.15"), code=68, says="nothing that is attached now would be newer")
 
 
 def test_other_bytes_than_those_that_were_attested_are_not_renewed(

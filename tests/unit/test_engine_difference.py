@@ -62,5 +62,16 @@ def test_a_layer_that_one_lacks_differs_whole(export: Export) -> None:
 
 def test_what_is_no_export_is_refused(tmp_path: Path) -> None:
     (tmp_path / "1").write_bytes(b"\0" * 2048)
-    with pytest.raises(EngineRefused, match="no exported image"):
+    with pytest.raises(EngineRefused, match="not an exported image"):
         list(layer_pairs(tmp_path / "1", tmp_path / "1"))
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [b"", b"{}", b"[]", b"[1]", b'[{"Layers": 1}]', b'[{"Layers": ["gone"]}]', b"[" * 100_000, b"9" * 5000],
+)
+def test_a_malformed_export_is_refused(tmp_path: Path, manifest: bytes) -> None:
+    (tmp_path / "1").write_bytes(archive({"manifest.json": manifest}))
+    (tmp_path / "2").write_bytes(archive({"manifest.json": b'[{"Layers": []}]'}))
+    with pytest.raises(EngineRefused, match="not an exported image"):
+        list(layer_pairs(tmp_path / "1", tmp_path / "2"))

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from support.mutated_documents import mutated_bytes, mutations
 from support.oci_images import archive
-from tfimg.engine.export import lay_out, unpacked_layers
+from tfimg.engine.export import lay_out, read_layers, stored_layers, unpacked_layers
 from tfimg.engine.protocol import StoredLayer
-from tfimg.errors import BaseError
+from tfimg.errors import BaseError, EngineRefused
 
 LOW, HIGH = (f"sha256:{name * 64}" for name in "12")
+
+
+def described(digest: str) -> dict[str, object]:
+    return {"mediaType": "application/x", "digest": digest, "size": 2}
 
 
 def noted(store: Path, chain: str, size: int) -> None:
@@ -38,10 +48,9 @@ def test_a_layer_that_the_store_does_not_have_above_this_one_is_not_told(tmp_pat
 
 
 def test_an_export_is_laid_out_file_by_file(tmp_path: Path) -> None:
-    index = b'{"manifests": [{"digest": "sha256:abc"}]}'
-    assert (
-        lay_out(iter([archive({"index.json": index, "blobs/sha256/abc": b"{}"})]), tmp_path) == "sha256:abc"
-    )
+    index = json.dumps({"manifests": [described(LOW)]}).encode()
+    files = {"index.json": index, "blobs/sha256/abc": b"{}"}
+    assert lay_out(iter([archive(files)]), tmp_path) == LOW
     assert (tmp_path / "blobs/sha256/abc").read_bytes() == b"{}"
 
 
@@ -50,3 +59,52 @@ def test_a_file_outside_of_the_folder_is_refused(name: str, tmp_path: Path) -> N
     with pytest.raises(BaseError, match="outside of the image"):
         lay_out(iter([archive({name: b"x"})]), tmp_path / "layout")
     assert not (tmp_path / "outside").exists()
+
+
+def blob(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
+
+
+def export(*, nested: bool = True) -> dict[str, bytes]:
+    """An export of an image with one layer, below an index of platforms or not."""
+    manifest = json.dumps({"config": described(LOW), "layers": [described(HIGH)]}).encode()
+    listed = json.dumps({"manifests": [described(LOW)]}).encode()
+    inner = {blob(f"sha256:{'3' * 64}"): listed, blob(LOW): manifest} if nested else {blob(LOW): manifest}
+    top = json.dumps({"manifests": [described(f"sha256:{'3' * 64}" if nested else LOW)]}).encode()
+    return {"index.json": top, **inner, blob(HIGH): b"layer"}
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_the_layers_of_an_export_are_read(nested: bool) -> None:
+    layer = StoredLayer(digest=HIGH, media_type="application/x", size=5)
+    assert read_layers(iter([archive(export(nested=nested))])) == (layer,)
+    saved = {"manifest.json": b'[{"Layers": ["a"]}]', "a": b"12"}
+    assert read_layers(iter([archive(saved)])) == (StoredLayer(digest="a", media_type="tar", size=2),)
+
+
+def test_a_store_s_own_files_tell_the_layers(tmp_path: Path) -> None:
+    for name, content in export().items():
+        file = tmp_path / "io.containerd.content.v1.content" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    layer = StoredLayer(digest=HIGH, media_type="application/x", size=5)
+    assert stored_layers(LOW, (tmp_path / "none", tmp_path)) == (layer,)
+    (tmp_path / "io.containerd.content.v1.content" / blob(LOW)).write_bytes(
+        b'{"layers": [{"digest": "../../x"}]}'
+    )
+    assert stored_layers(LOW, (tmp_path,)) is None
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_a_changed_export_is_read_or_refused(data: st.DataObject) -> None:
+    files = export() if data.draw(st.booleans()) else {"manifest.json": b'[{"Layers": ["a"]}]', "a": b""}
+    name = data.draw(st.sampled_from(sorted(files)))
+    files[name] = data.draw(mutations(files[name]))
+    content = archive(files)
+    if data.draw(st.booleans()):
+        content = data.draw(mutated_bytes(content))
+    with suppress(EngineRefused):
+        read_layers(iter([content]))
+    with tempfile.TemporaryDirectory() as folder, suppress(BaseError):
+        assert lay_out(iter([content]), Path(folder)).startswith("sha256:")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from packaging.specifiers import SpecifierSet
 
 from support.cases import cases
@@ -15,13 +18,14 @@ from support.memory_registry import MemoryRegistry
 from support.reports import GREEN
 from support.signing import OURS, THEIRS
 from support.statements import IMAGE, NOW, ON_GPU, SUBJECT, published, said
-from tfimg.errors import FileError, PolicyUnmet, TamperedError, TfimgError
+from tfimg.errors import FileError, PolicyUnmet, TamperedError, TfimgError, UnsignedError
 from tfimg.evidence import collect as reading
 from tfimg.evidence.attach import attach, mend, referrer
 from tfimg.evidence.bundle import BUNDLE, bundle, seal
 from tfimg.evidence.collect import collect
 from tfimg.evidence.cosign_tags import tag_of
 from tfimg.evidence.dsse import ENVELOPE, opened, sealed
+from tfimg.evidence.keys import read_verifying_key
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.policy_file import parse_policy
 from tfimg.evidence.statement import IN_TOTO, TEST_RESULT, Statement, compact, statement
@@ -127,7 +131,7 @@ def test_the_size_that_a_manifest_states_bounds_what_is_read() -> None:
 @pytest.mark.parametrize(
     ("limit", "value", "says"),
     [
-        ("MAX_ENVELOPES", 3, "the image has more than 3 documents"),
+        ("MAX_DOCUMENTS", 3, "the image has more than 3 documents"),
         ("MAX_TOTAL_BYTES", 2**12, "the image has more than 0 MiB of evidence"),
     ],
 )
@@ -137,6 +141,26 @@ def test_the_evidence_of_one_image_is_bounded(
     registry = published(GREEN)
     monkeypatch.setattr(reading, limit, value)
     check(registry, says=says)
+
+
+@pytest.mark.parametrize("artifact_type", [None, BUNDLE])
+def test_a_list_of_many_referrers_is_not_read_to_its_end(artifact_type: str | None) -> None:
+    """A list that a client keeps may say nothing of types: each entry costs a request."""
+
+    class Listing(MemoryRegistry):
+        finds = 0
+
+        def referrers(self, digest: str) -> Sequence[Descriptor]:
+            return [replace(one, artifact_type=artifact_type) for one in super().referrers(digest)] * 2_000
+
+        def find(self, reference: str) -> Manifest | None:
+            self.finds += 1
+            return super().find(reference)
+
+    registry = Listing.with_content_of(published(GREEN))
+    put_referrer(registry, {"artifactType": "application/spdx+json"})
+    check(registry, says="the image has more than 2000 documents")
+    assert registry.finds <= 2_003
 
 
 def test_an_envelope_of_many_signatures_is_refused() -> None:
@@ -286,3 +310,91 @@ def test_one_statement_in_two_encodings_counts_once() -> None:
     registry = published(GREEN)
     put_bundle(registry, bundle(compact({**document, "more": 1}), OURS.verifying))
     assert len(collect(registry, IMAGE.digest)) == 3
+
+
+def test_a_second_valid_form_of_a_signature_adds_no_statement() -> None:
+    """Of an ECDSA signature (r, s), (r, -s) is valid too."""
+    order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+    registry = published(GREEN)
+    document = json.loads(seal(said(GREEN)[0], OURS))
+    r, s = decode_dss_signature(base64.b64decode(document["signatures"][0]["sig"]))
+    other = base64.b64encode(encode_dss_signature(r, order - s)).decode()
+    put_envelope(registry, compact({**document, "signatures": [{"sig": other}]}))
+    found = verify(registry, "2.15", [OURS.verifying], ANYTHING, now=NOW)
+    assert len(found.statements) == 3
+
+
+def test_a_name_that_occurs_twice_cannot_replace_what_was_signed() -> None:
+    """Parsers differ in which of two members counts; the signature is over the one that is read."""
+    envelope = seal(said(ON_GPU)[0], OURS).decode()
+    forged = base64.b64encode(said(ON_GPU)[0].content.replace(b"2.15.1", b"2.21.0")).decode()
+    for text in (f'{{"payload":"{forged}",{envelope[1:]}', f'{envelope[:-1]},"payload":"{forged}"}}'):
+        registry = MemoryRegistry()
+        registry.put("2.15", IMAGE)
+        put_envelope(registry, text.encode())
+        try:
+            found = verify(registry, "2.15", [OURS.verifying], ANYTHING, now=NOW)
+        except TamperedError:
+            continue
+        assert found.outcome.identifier == ON_GPU.identifier
+
+
+@pytest.mark.parametrize(
+    "payload_type", ["application/vnd.in-toto+json ", "APPLICATION/vnd.in-toto+json", "", "x"]
+)
+def test_the_payload_type_is_part_of_what_is_signed(payload_type: str) -> None:
+    document = json.loads(seal(said(GREEN)[0], OURS))
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    put_envelope(registry, compact({**document, "payloadType": payload_type}))
+    check(registry, says="that key did not sign it")
+    other = MemoryRegistry()
+    other.put("2.15", IMAGE)
+    put_envelope(other, sealed(said(GREEN)[0].content, payload_type, OURS))
+    check(other, PolicyUnmet, "no test result is among it")
+
+
+@pytest.mark.parametrize(
+    "signatures", [[], [{"sig": ""}], [{"sig": "MAYCAQACAQA="}], [{"sig": "MAYCAQECAQE="}] * 16]
+)
+def test_signatures_of_nothing_prove_nothing(signatures: list[dict[str, str]]) -> None:
+    """None, an empty one, and r and s of zero or one."""
+    document = json.loads(seal(said(GREEN)[0], OURS))
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    put_envelope(registry, compact({**document, "signatures": signatures}))
+    check(registry, UnsignedError, "none that .* signed")
+
+
+def test_a_genuine_statement_of_one_key_gives_another_key_s_no_weight() -> None:
+    """Only a trusted key's result counts, whatever else is in the same envelope or under the same tag."""
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    attach(registry, IMAGE.digest, [said(ON_GPU)[1]], key=OURS)  # ours is only a report
+    attach(registry, IMAGE.digest, said(ON_GPU), key=THEIRS)
+    check(registry, PolicyUnmet, "no test result is among it")
+    both = [json.loads(seal(said(ON_GPU)[0], key))["signatures"][0] for key in (THEIRS, OURS)]
+    document = json.loads(seal(said(ON_GPU)[0], OURS))
+    put_envelope(registry, compact({**document, "signatures": both}))
+    assert verify(registry, "2.15", [OURS.verifying], ANYTHING, now=NOW).signer == OURS.verifying.identifier
+
+
+def test_evidence_that_the_registry_lists_for_another_image_is_refused() -> None:
+    other = Manifest(media_type=OCI_MANIFEST, content=b'{"schemaVersion":2,"config":{},"layers":[{}]}')
+
+    class Mixing(MemoryRegistry):
+        def referrers(self, _: str) -> Sequence[Descriptor]:
+            return super().referrers(IMAGE.digest)
+
+    registry = Mixing.with_content_of(published(GREEN))
+    registry.put("2.15", other)
+    check(registry, says="signed for another image")
+
+
+def test_a_key_has_one_fingerprint_in_all_its_forms() -> None:
+    """Else a refused key would come back in another form."""
+    point = OURS.verifying.public.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
+    compressed = bytes.fromhex("3039301306072a8648ce3d020106082a8648ce3d030107032200") + point
+    body = base64.encodebytes(compressed).decode()
+    pem = f"-----BEGIN PUBLIC KEY-----\r\n{body}-----END PUBLIC KEY-----".encode()
+    assert read_verifying_key(pem, source="").identifier == OURS.verifying.identifier

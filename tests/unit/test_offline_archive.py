@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from tfimg.errors import (
     FileError,
     NetworkError,
     NotInRegistry,
+    PolicyUnmet,
     TamperedError,
     UnsignedError,
     UsageError,
@@ -34,11 +36,13 @@ from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import verify
 from tfimg.offline.archive import Archive, Entry, collect_image
 from tfimg.offline.layout import LayoutRegistry
-from tfimg.offline.load import load
+from tfimg.offline.load import load, signed_name
 from tfimg.offline.write import archive_bytes, partial_of, stream, write
 from tfimg.registry.protocol import Registry
+from tfimg.registry.reference import parse
 
 TAG = "2.15-gpu"
+NAME = parse(f"registry.test:5000/team/tensorflow:{TAG}")
 PLENTY = 10**12
 LABELS = {"Labels": {"tfimg.identifier": "2.15.1-cuda12.2-py3.11"}}
 
@@ -207,6 +211,61 @@ def test_a_beginning_that_is_wrong_is_written_anew(
     assert other.read_bytes() == content
 
 
+def test_a_link_in_the_place_of_the_beginning_is_not_followed(
+    registry: MemoryRegistry, tmp_path: Path
+) -> None:
+    victim, target = tmp_path / "victim", tmp_path / "image.tar"
+    victim.write_bytes(b"precious")
+    partial_of(target).symlink_to(victim)
+    with pytest.raises(FileError, match=r"cannot be resumed.*Remove it"):
+        write(archive_of(registry), target, free_bytes=PLENTY)
+    partial_of(target).unlink()
+    partial_of(target).hardlink_to(victim)
+    with pytest.raises(FileError, match="not a file with one name"):
+        write(archive_of(registry), target, free_bytes=PLENTY)
+    assert victim.read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder"])
+def test_a_beginning_that_is_not_a_file_is_refused(
+    registry: MemoryRegistry, tmp_path: Path, kind: str
+) -> None:
+    target = tmp_path / "image.tar"
+    if kind == "fifo":
+        os.mkfifo(partial_of(target))
+    else:
+        partial_of(target).mkdir()
+    with pytest.raises(FileError, match="cannot be resumed"):
+        write(archive_of(registry), target, free_bytes=PLENTY)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_another_users_beginning_is_refused(registry: MemoryRegistry, tmp_path: Path) -> None:
+    target = tmp_path / "image.tar"
+    partial_of(target).touch()
+    os.chown(partial_of(target), 12345, 12345)
+    with pytest.raises(FileError, match="belongs to another user"):
+        write(archive_of(registry), target, free_bytes=PLENTY)
+
+
+def test_two_runs_do_not_write_the_same_file(registry: MemoryRegistry, file: Path, tmp_path: Path) -> None:
+    """The second one starts while the first one writes its last entry."""
+    target, refused = tmp_path / "both.tar", []
+    last = archive_of(registry).entries[-1]
+
+    def second_run() -> Iterator[bytes]:
+        with pytest.raises(FileError, match="Another run writes") as caught:
+            write(archive_of(registry, tag=None), target, free_bytes=PLENTY)
+        refused.append(caught.value)
+        yield from last.pieces()
+
+    write(with_last(registry, pieces=second_run), target, free_bytes=PLENTY)
+    assert len(refused) == 1
+    assert target.read_bytes() == file.read_bytes()
+    write(archive_of(registry), target, free_bytes=PLENTY)
+    assert target.read_bytes() == file.read_bytes()
+
+
 def test_an_older_file_stays_until_the_new_one_is_whole(registry: MemoryRegistry, tmp_path: Path) -> None:
     old = tmp_path / "image.tar"
     old.write_bytes(b"old")
@@ -258,14 +317,14 @@ def test_a_file_of_more_than_eight_gibibytes_has_one_header(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "not a whole one"),
-        (b"\x28\xb5\x2f\xfd" + b"x" * 600, "no uncompressed tar"),
-        (b"x" * 600, "no uncompressed"),
+        (b"", "it has no oci-layout"),
+        (b"\x28\xb5\x2f\xfd" + b"x" * 600, "not an uncompressed tar"),
+        (b"x" * 600, "not an uncompressed"),
     ],
 )
 def test_another_file_is_no_layout(tmp_path: Path, content: bytes, why: str) -> None:
     (tmp_path / "x").write_bytes(content)
-    with pytest.raises(FileError, match=f"is no image layout.*{why}"):
+    with pytest.raises(FileError, match=f"is not an image layout.*{why}"):
         LayoutRegistry(tmp_path / "x")
 
 
@@ -277,7 +336,7 @@ def test_an_incomplete_layout_is_refused(file: Path, changes: dict[str, bytes | 
 
 def test_an_archive_that_breaks_off_is_refused(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-3000])
-    with pytest.raises(FileError, match="not a whole one"):
+    with pytest.raises(FileError, match="breaks off"):
         LayoutRegistry(file)
 
 
@@ -287,18 +346,57 @@ def layer_of(file: Path) -> str:
 
 def test_it_is_loaded_by_the_digest_that_was_verified(registry: MemoryRegistry, file: Path) -> None:
     engine, told = FakeEngine(), []
-    name = load(LayoutRegistry(file), registry.named[TAG], engine, told=lambda *at: told.append(at))
-    assert name == f"{registry.repository}:{TAG}"
+    name = f"{registry.repository}:{TAG}"
+    load(LayoutRegistry(file), registry.named[TAG], parse(name), engine, told=lambda *at: told.append(at))
     assert engine.digest(name) == registry.named[TAG]
     assert list(engine.names) == [name]
     assert told[-1][0] == told[-1][1] > 0
 
 
-def test_an_image_without_a_tag_is_named_by_its_label(registry: MemoryRegistry, tmp_path: Path) -> None:
-    for file in (tmp_path / "x.tar", tmp_path / "My Image.tar"):
-        write(archive_of(registry, tag=None), file, free_bytes=PLENTY)
-        name = load(LayoutRegistry(file), registry.named[TAG], FakeEngine())
-        assert name == f"{registry.repository}:2.15.1-cuda12.2-py3.11"
+IDENTIFIER = "2.15.1-cuda12.2-py3.11"
+
+
+def name_of(layout: LayoutRegistry) -> str:
+    return str(signed_name(layout, verify(layout, layout.digest, [OURS.verifying], Policy(), now=NOW)))
+
+
+def test_the_repository_is_the_signed_one_and_the_tag_the_files_or_the_identifier(
+    registry: MemoryRegistry, file: Path, tmp_path: Path
+) -> None:
+    untagged = tmp_path / "My Image.tar"
+    write(archive_of(registry, tag=None), untagged, free_bytes=PLENTY)
+    assert name_of(LayoutRegistry(file)) == f"{registry.repository}:{TAG}"
+    assert name_of(LayoutRegistry(untagged)) == f"{registry.repository}:{IDENTIFIER}"
+
+
+def named(file: Path, name: str | None, tag: str | None) -> LayoutRegistry:
+    """The file, with another name for its image."""
+    index = json.loads(contents(file)["index.json"])
+    names = {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": tag}
+    index["manifests"][0]["annotations"] = {key: value for key, value in names.items() if value is not None}
+    return LayoutRegistry(rewritten(file, {"index.json": json.dumps(index).encode()}))
+
+
+@pytest.mark.parametrize(
+    "name", ["docker.io/library/ubuntu:22.04", "ubuntu:22.04", "registry.test:5000/team/tensorflow2:2.15-gpu"]
+)
+def test_a_name_outside_the_signed_repository_is_refused(
+    registry: MemoryRegistry, file: Path, name: str
+) -> None:
+    layout = named(file, name, name.rpartition(":")[2])
+    with pytest.raises(PolicyUnmet, match=f"signed statements call it {registry.repository}.*--as NAME:TAG"):
+        name_of(layout)
+
+
+def test_without_a_claim_the_one_signed_repository_is_the_name(registry: MemoryRegistry, file: Path) -> None:
+    layout = named(file, None, None)
+    assert name_of(layout) == f"{registry.repository}:{IDENTIFIER}"
+    proven = verify(layout, layout.digest, [OURS.verifying], Policy(), now=NOW)
+    two = replace(
+        proven, statements=(*proven.statements, replace(proven.statements[0], subjects=("other/x",)))
+    )
+    with pytest.raises(PolicyUnmet, match="calls its image nothing"):
+        signed_name(layout, two)
 
 
 def test_of_a_changed_layer_nothing_reaches_the_engine(registry: MemoryRegistry, file: Path) -> None:
@@ -307,14 +405,14 @@ def test_of_a_changed_layer_nothing_reaches_the_engine(registry: MemoryRegistry,
     rewritten(file, {place: content[:-1] + b"!"})
     engine = FakeEngine()
     with pytest.raises(TamperedError, match="damaged, or was changed"):
-        load(LayoutRegistry(file), registry.named[TAG], engine)
+        load(LayoutRegistry(file), registry.named[TAG], NAME, engine)
     assert engine.names == {}
 
 
 def test_a_layer_that_is_missing_is_told(registry: MemoryRegistry, file: Path) -> None:
     rewritten(file, {f"blobs/sha256/{layer_of(file)[7:]}": None})
     with pytest.raises(NotInRegistry, match="lacks sha256"):
-        load(LayoutRegistry(file), registry.named[TAG], FakeEngine())
+        load(LayoutRegistry(file), registry.named[TAG], NAME, FakeEngine())
 
 
 def test_a_changed_manifest_is_not_the_image(file: Path) -> None:
@@ -345,15 +443,14 @@ def test_an_engine_that_has_something_else_afterwards_is_told(registry: MemoryRe
             return f"sha256:{name[:4]}"
 
     with pytest.raises(TamperedError, match="the engine has sha256:regi"):
-        load(LayoutRegistry(file), registry.named[TAG], Lying())
+        load(LayoutRegistry(file), registry.named[TAG], NAME, Lying())
 
 
-@pytest.mark.parametrize("name", ["registry.test/x:-rm", "host/X:1", "x y:1"])
-def test_a_name_that_is_none_is_refused(registry: MemoryRegistry, file: Path, name: str) -> None:
-    index = json.loads(contents(file)["index.json"])
-    index["manifests"][0]["annotations"] = {
-        "io.containerd.image.name": name, "org.opencontainers.image.ref.name": name.rpartition(":")[2]
-    }  # fmt: skip
-    rewritten(file, {"index.json": json.dumps(index).encode()})
-    with pytest.raises(UsageError):
-        load(LayoutRegistry(file), registry.named[TAG], FakeEngine())
+@pytest.mark.parametrize(
+    ("name", "tag"),
+    [("registry.test/x:-rm", "-rm"), ("host/X:1", "1"), ("x y:1", "1"), ("host/x:1", "2"), ("host/x:1", None),
+     ("host/x@sha256:" + "0" * 64, None), ("\x1b[2J", None)],
+)  # fmt: skip
+def test_a_name_that_is_none_is_refused(file: Path, name: str, tag: str | None) -> None:
+    with pytest.raises(FileError, match=r"names the image wrongly|two names"):
+        _ = named(file, name, tag).claimed

@@ -15,6 +15,7 @@ from tfimg.offline.archive import collect_image
 from tfimg.offline.layout import LayoutRegistry
 from tfimg.offline.load import load
 from tfimg.offline.write import write
+from tfimg.registry.reference import parse
 
 NAME = "registry.test:5000/team/tensorflow:2.15"
 
@@ -34,5 +35,5 @@ def test_a_failed_load_removes_the_tag_unless_the_engine_had_it(before: dict, tm
     write(collect_image(registry, "2.15", tag="2.15", keys=[]), tmp_path / "image.tar", free_bytes=10**12)
     engine = FullDisk(names=dict(before))
     with pytest.raises(DiskSpaceError):
-        load(LayoutRegistry(tmp_path / "image.tar"), image.digest, engine)
+        load(LayoutRegistry(tmp_path / "image.tar"), image.digest, parse(NAME), engine)
     assert engine.names.keys() == before.keys()

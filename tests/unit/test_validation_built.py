@@ -38,10 +38,16 @@ def err(text: str) -> Line:
 
 
 def test_the_inventory_is_the_last_line_of_standard_output() -> None:
-    told = {"python": "3.11", "libraries": {"/a b/ü.so": None}}
+    told = {"python": "3.11", "libraries": {"/a b/ü.so": None}, "packages": {"broken": None}}
     lines = [err("a warning"), out("a library says hello"), out(json.dumps(told)), out(""), err("bye")]
     engine = FakeEngine(story=[*lines, FINE])
-    assert take_inventory("some:image", b"print()", engine=engine) == told
+    found = take_inventory("some:image", b"print()", engine=engine)
+    assert (found["python"], found["libraries"], found["packages"]) == (
+        "3.11",
+        told["libraries"],
+        {"broken": ""},
+    )
+    assert (found["cuda"], found["debian"]) == (None, ())
     (order,) = engine.ran
     assert (order.image, order.command) == ("some:image", ["python", SCRIPT])
     assert order.files == {SCRIPT: (b"print()", 0o444)}
@@ -54,14 +60,23 @@ NO_TENSORFLOW = "ModuleNotFoundError: No module named 'tensorflow'"
 @pytest.mark.parametrize(
     ("story", "why"),
     [
-        ([out("{}"), out("not JSON"), FINE], "and ended with status 0: not JSON"),
-        ([out("[1]"), FINE], "and ended with status 0: [1]"),
+        (
+            [out("{}"), out("not JSON"), FINE],
+            "and ended with status 0: not JSON (it is not valid JSON: expected ident",
+        ),
+        ([out("[1]"), FINE], "and ended with status 0: [1] (it is not a JSON object)"),
+        (
+            [out('{"packages": 1}'), FINE],
+            'status 0: {"packages": 1} (packages: input should be a valid dictionary)',
+        ),
+        ([out('{"cuda": ' + "9" * 5000 + "}"), FINE], "(it is not valid JSON: number out of range"),
+        ([out("[" * 5000), FINE], "(it is not valid JSON: recursion limit exceeded"),
         ([FINE], "and ended with status 0: it said nothing"),
         ([out("{}"), err(NO_TENSORFLOW), BAD], f"and ended with status 1: {NO_TENSORFLOW}"),
         ([out("{}"), err("loading"), TimeoutError()], "in 300 s: loading"),
         ([TimeoutError()], "in 300 s: it said nothing"),
     ],
-    ids=["garbage", "list", "silent", "status", "late", "late-and-silent"],
+    ids=["garbage", "list", "wrong type", "long", "deep", "silent", "status", "late", "late-and-silent"],
 )
 def test_an_image_that_cannot_say_what_it_holds_is_told_with_its_last_word(
     story: Sequence[Line | Exit | BaseException], why: str
@@ -69,9 +84,9 @@ def test_an_image_that_cannot_say_what_it_holds_is_told_with_its_last_word(
     engine = FakeEngine(story=story)
     with pytest.raises(ValidationBroken) as caught:
         take_inventory("some:image", b"", engine=engine)
-    assert str(caught.value) == (
-        f"some:image could not tell what it holds {why}. Look inside with `docker run --rm -it some:image python`."
-    )
+    assert str(caught.value).startswith("some:image could not tell what it holds ")
+    assert why in str(caught.value)
+    assert len(str(caught.value)) < 3000
     assert engine.open_containers == 0
 
 

@@ -117,10 +117,12 @@ def test_another_version_is_told_as_such() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "it is not JSON: Expecting value"), ("[1]", "it has no results"), ("{}", "it has no results"),
-        ('{"results": NaN}', "NaN is no number of JSON"), ("[" * 100_000, "it is not JSON"),
+        ("", "it is not valid JSON: EOF"), ("[1]", "it has no results"), ("{}", "it has no results"),
+        ('{"results": NaN}', "it is not valid JSON"), ("[" * 100_000, "it is not valid JSON"),
+        ('{"results": 1e999}', "number that is too large"), ('{"results": ' + "9" * 5000 + "}", "not valid JSON"),
+        ('{"results": "\ud800"}', "not valid JSON"), ('{"results": "\\ud800"}', "not valid JSON"),
     ],
-    ids=["empty", "a list", "an object", "NaN", "deep"],
+    ids=["empty", "a list", "an object", "NaN", "deep", "infinite", "long", "half a character", "its escape"],
 )  # fmt: skip
 def test_what_is_no_report_at_all_is_told(text: str, problem: str) -> None:
     assert problem in refused(text)

@@ -41,7 +41,7 @@ def print_difference(found: Difference) -> None:
         print("\nTimings")
         print_table(_timings(found))
     for note in _notes(found):
-        print(f"\n{note}")
+        print(f"\n{plain(note)}")
 
 
 def _changes(changes: Sequence[Change]) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.markup import escape
@@ -84,7 +84,7 @@ def _level(found: Inspection) -> str | None:
     result = found.newest(TEST_RESULT, "finishedOn")
     if result is None:
         return None
-    level = result.predicate.get("level")
+    level = str(result.predicate.get("level"))
     return level if result.signer else f"{level}, as a test result says that is not verified"
 
 
@@ -148,8 +148,6 @@ def _print(title: str, table: Table | None, nothing: str = "") -> None:
 def _age(moment: datetime | None, now: datetime) -> str | None:
     if moment is None:
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=now.tzinfo)
     days = (now - moment).days
     ago = "today" if days == 0 else "1 day ago" if days == 1 else f"{days} days ago"
     return f"{moment:%Y-%m-%d %H:%M} UTC, {ago if days >= 0 else 'in the future'}"
@@ -157,8 +155,9 @@ def _age(moment: datetime | None, now: datetime) -> str | None:
 
 def _moment(text: object) -> datetime | None:
     try:
-        return datetime.fromisoformat(str(text))
-    except ValueError:
+        found = datetime.fromisoformat(str(text))
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
 
 

@@ -1,4 +1,4 @@
-"""`tfimg bundle`, `tfimg load`: an image and its evidence in one file, and out of it where there is no network."""
+"""`tfimg bundle`, `tfimg load`: move an image with its evidence in one file to where there is no network."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from tfimg.evidence.verify import verify
 from tfimg.offline.archive import collect_image
 from tfimg.offline.layout import LayoutRegistry
 from tfimg.offline.load import load as load_image
+from tfimg.offline.load import signed_name
 from tfimg.offline.write import archive_bytes, write
-from tfimg.registry.reference import parse
+from tfimg.registry.reference import Reference, parse
 from tfimg.validation.text import plain
 
 
@@ -76,42 +77,56 @@ def _tell(follow: Callable[[ProgressEvent], None], name: str, done: int, total: 
 
 
 def _target(name: str) -> Path:
+    """Return the file to write. A link under its name is replaced: it could lead to any file of the user."""
     file = Path(name)
-    if file.is_dir() or not file.resolve().parent.is_dir():
+    folder = file.parent.resolve()
+    if file.is_dir() or not folder.is_dir():
         raise FileError(
             f"{name} cannot be written: {'it is a folder' if file.is_dir() else 'its folder is not there'}.",
             next_step="Name a file in a folder that exists.",
         )
-    return file.resolve()
+    return folder / file.name
 
 
 def load(context: Context) -> int:
-    """`tfimg load FILE`: whose word counts, what they signed, then the image into the engine."""
+    """`tfimg load FILE`: verify the image, then load it under the signed or the chosen name."""
     layout = LayoutRegistry(_source(context.arguments.file))
-    keys = _keys(context, layout)
+    keys, chosen = _keys(context, layout), _chosen(context)
+    # A chosen tag is verified in the place of the claimed one: it must not state what the image is not.
+    target, tag = (layout.digest, chosen.tag) if chosen else (layout.reference, None)
     proven = verify(
-        layout, layout.reference, keys, policy(context), now=context.now, origin=origin(context),
-        later=_withdrawals(context, keys),
+        layout, target, keys, policy(context), now=context.now, tag=tag, origin=origin(context),
+        later=_withdrawals(context, keys), needs_promotion=chosen is None,
     )  # fmt: skip
+    name = chosen or signed_name(layout, proven)
     engine = context.edge.runner(context.environ, context.state)
     with transfer(context, f"reading {layout.path.name}") as follow:
-        name = load_image(layout, proven.digest, engine, told=partial(_tell, follow, layout.path.name))
+        load_image(layout, proven.digest, name, engine, told=partial(_tell, follow, layout.path.name))
     outcome = proven.outcome
     shown = {
-        "image": name, "digest": proven.digest, "identifier": outcome.identifier, "level": outcome.shown,
+        "image": str(name), "digest": proven.digest, "identifier": outcome.identifier, "level": outcome.shown,
         "tested": moment(outcome.ended), "signer": proven.signer,
     }  # fmt: skip
     if context.arguments.json:
         context.emit({"event": "loaded", **shown})
         return 0
-    print_fields({name: plain(str(value)) for name, value in shown.items()})
-    context.say("The name is the file's word; identifier, level and time are what the key signed.")
+    print_fields({field: plain(str(value)) for field, value in shown.items()})
+    context.say(f"The key signed {'' if chosen else 'repository, '}identifier, level and time.")
     return 0
 
 
 def _withdrawals(context: Context, keys: Sequence[VerifyingKey]) -> tuple[Found, ...]:
     file = context.arguments.withdrawals
     return read_withdrawals(_source(file).read_bytes(), keys) if file else ()
+
+
+def _chosen(context: Context) -> Reference | None:
+    if context.arguments.name is None:
+        return None
+    name = parse(context.arguments.name)
+    if name.digest:
+        raise UsageError(f"--as {name} has a digest.", next_step="Name the image NAME:TAG.")
+    return name
 
 
 def _source(name: str) -> Path:

@@ -92,7 +92,7 @@ def _policy_file(file: str) -> Policy:
         content = opened.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise FileError(
-            f"--policy {file} has more than {MAX_BYTES >> 20} MiB.", next_step="Name the policy's file."
+            f"--policy {file} has more than {MAX_BYTES >> 10} KiB.", next_step="Name the policy's file."
         )
     return parse_policy(content.decode(), source=file)
 

@@ -17,12 +17,12 @@ from tfimg.cli.progress import follow
 from tfimg.cli.proofs import policy, pull_verified
 from tfimg.engine.build import candidate, discard
 from tfimg.engine.protocol import Engine
-from tfimg.errors import Interrupted, LockError, PublicationIncomplete, TfimgError
+from tfimg.errors import Interrupted, LockError, PublicationIncomplete, StaleEvidence, TfimgError
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.outcome import Outcome
 from tfimg.evidence.promotions import read_statements, require_not_withdrawn
-from tfimg.evidence.statement import Statement, Subject
+from tfimg.evidence.statement import Statement, Subject, moment
 from tfimg.evidence.tested import Ran, test_result, validation_report
 from tfimg.evidence.unmet import other_image
 from tfimg.evidence.verify import Evidence, read_evidence, test_results
@@ -86,10 +86,23 @@ def _read(context: Context, reference: Reference, key: SigningKey) -> _Image:
         read_statements(evidence.statements, image=evidence.image),
         image=evidence.image, repository=registry.repository, tag=reference.tag,
     )  # fmt: skip
-    newest = max((outcome for outcome, _ in test_results(evidence)), key=lambda outcome: outcome.ended)
+    outcomes = [outcome for outcome, _ in test_results(evidence)]
+    newest = max(outcomes, key=lambda outcome: outcome.ended)
     if moved := other_image(newest, image=evidence.image, tag=reference.tag or "", digest=evidence.digest):
         raise moved
+    _require_past(context, outcomes, evidence.image)
     return _Image(reference=reference, registry=registry, evidence=evidence, newest=newest)
+
+
+def _require_past(context: Context, outcomes: Sequence[Outcome], image: str) -> None:
+    """Raise `StaleEvidence` where a result is from the future and no pass: it would block what is attached now."""
+    for outcome in outcomes:
+        if outcome.ended > context.now and not outcome.is_pass:
+            raise StaleEvidence(
+                f"{image} has a result of {moment(outcome.ended)} that is no pass, and that is in the future: nothing "
+                "that is attached now would be newer.",
+                next_step="Check this machine's clock; if it is right, build and publish the image again.",
+            )
 
 
 def _renew(context: Context, image: _Image, key: SigningKey) -> None:

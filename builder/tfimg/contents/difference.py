@@ -1,12 +1,15 @@
-"""Two images → what is another in the second: versions, environment, sizes, checks."""
+"""Compare two images: versions, environment, sizes, checks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
+
+from pydantic import Field
 
 from tfimg.contents.inspection import Inspection, Layer
+from tfimg.documents import Document, InvalidDocument, validate
 from tfimg.recipe.labels import PREFIX
 
 SLOWER = 1.5
@@ -14,6 +17,22 @@ SLOWER = 1.5
 
 LEAST_SECONDS = 1.0
 """A difference below this is none that anybody waits for."""
+
+
+Seconds = Annotated[float, Field(ge=0, lt=1e9)]
+
+
+class _Result(Document):
+    check: str
+    outcome: str
+    seconds: Seconds = 0.0
+
+
+class _Report(Document):
+    """The fields of a validation report that are compared; it may be of any version, and unsigned."""
+
+    results: tuple[_Result, ...] = ()
+    seconds: Seconds = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +96,8 @@ class Difference:
 
 def difference(before: Inspection, after: Inspection) -> Difference:
     """Compare two images."""
-    earlier, later = _checks(before), _checks(after)
+    reports = _report(before), _report(after)
+    earlier, later = ({one.check: one for one in report.results} if report else {} for report in reports)
     both = [name for name in earlier if name in later]
     known = bool(earlier) and bool(later)
     return Difference(
@@ -92,7 +112,7 @@ def difference(before: Inspection, after: Inspection) -> Difference:
         timings=tuple(
             timing for name in both if _notable(timing := _timing(name, earlier[name], later[name]))
         ),
-        seconds=_whole(before.report, after.report),
+        seconds=_whole(*reports),
     )  # fmt: skip
 
 
@@ -146,19 +166,19 @@ def _digests(layers: Sequence[Layer]) -> list[str]:
     return [layer.digest for layer in layers]
 
 
-def _checks(image: Inspection) -> dict[str, Mapping[str, Any]]:
-    results = (image.report or {}).get("results") or ()
-    return {str(one["check"]): one for one in results if isinstance(one, Mapping) and "check" in one}
+def _report(image: Inspection) -> _Report | None:
+    try:
+        return validate(_Report, image.report) if image.report is not None else None
+    except InvalidDocument:
+        return None
 
 
-def _outcomes(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    return {name: str(one.get("outcome")) for name, one in checks.items()}
+def _outcomes(checks: Mapping[str, _Result]) -> dict[str, str]:
+    return {name: one.outcome for name, one in checks.items()}
 
 
-def _timing(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Timing:
-    return Timing(
-        check=name, before=float(before.get("seconds") or 0), after=float(after.get("seconds") or 0)
-    )
+def _timing(name: str, before: _Result | _Report, after: _Result | _Report) -> Timing:
+    return Timing(check=name, before=before.seconds, after=after.seconds)
 
 
 def _notable(timing: Timing) -> bool:
@@ -166,7 +186,7 @@ def _notable(timing: Timing) -> bool:
     return more - less >= LEAST_SECONDS and more >= SLOWER * less
 
 
-def _whole(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Timing | None:
+def _whole(before: _Report | None, after: _Report | None) -> Timing | None:
     if before is None or after is None:
         return None
     return _timing("the whole suite", before, after)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
+from pydantic import BeforeValidator
 
-from tfimg.contents.unpack import PIECE, unpacked
-from tfimg.engine.pieces import as_file
+from tfimg.contents.unpack import UnpackLimit, members, unpacked
+from tfimg.documents import Document, validate
 from tfimg.registry.protocol import Descriptor, Registry
 
 Source = Literal["bill of materials", "layers", "inventory"]
@@ -22,8 +22,18 @@ DIST_INFO = re.compile(r"(?:.*/)?(?:site|dist)-packages/([^/]+?)-([^/-]+)\.dist-
 
 DPKG = "var/lib/dpkg/status"
 
-LARGEST_STATUS = 32 << 20
+MAX_STATUS = 32 << 20
 """Bytes of dpkg's own list that are read; a desktop's has about 4 million, ours 90,000."""
+
+
+class _Component(Document):
+    purl: str | None = None
+
+
+class _Bill(Document):
+    """The fields of a CycloneDX bill of materials that are read."""
+
+    components: Annotated[tuple[_Component, ...], BeforeValidator(lambda value: value or ())] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,11 +70,14 @@ def is_library(package: str) -> bool:
 
 
 def of_bill(bill: Mapping[str, Any], signer: str | None = None) -> Contents:
-    """A CycloneDX bill of materials → contents; what it has of another kind is left out."""
+    """Return the contents that a CycloneDX bill of materials lists; other kinds of components are left out.
+
+    Raises `InvalidDocument`.
+    """
     found: dict[str, dict[str, str]] = {"pypi": {}, "deb": {}, "generic": {}}
-    for component in bill.get("components") or ():
+    for component in validate(_Bill, bill).components:
         try:
-            purl = PackageURL.from_string(component.get("purl", ""))
+            purl = PackageURL.from_string(component.purl or "")
         except ValueError:
             continue
         if purl.type in found and purl.name:
@@ -89,12 +102,20 @@ def of_inventory(inventory: Mapping[str, Any]) -> Contents:
     )
 
 
-def of_layers(registry: Registry, layers: Sequence[Descriptor]) -> Contents:
-    """Read all layers, lowest first: names of Python distributions, and dpkg's list. Raises what a `Registry` does."""
+def of_layers(
+    registry: Registry, layers: Sequence[Descriptor], *, limit: UnpackLimit | None = None
+) -> Contents:
+    """Read all layers, lowest first: names of Python distributions, and dpkg's list.
+
+    Raises what a `Registry` does, and `TamperedError` for what cannot be unpacked within the limit.
+    """
     python: dict[str, str] = {}
     debian: dict[str, str] = {}
+    limit = limit or UnpackLimit()
     for layer in layers:
-        for name, status in _told(registry.blob(layer.digest)):
+        pieces = unpacked(registry.blob(layer.digest), limit)
+        for member, status in members(pieces, wanted=DPKG, max_bytes=MAX_STATUS):
+            name = member.name.removeprefix("./")
             if found := DIST_INFO.fullmatch(name):
                 python[canonicalize_name(found[1])] = found[2]
             elif name == DPKG:
@@ -102,27 +123,12 @@ def of_layers(registry: Registry, layers: Sequence[Descriptor]) -> Contents:
     return Contents(source="layers", python=_sorted(python), debian=_sorted(debian))
 
 
-def _told(pieces: Iterator[bytes]) -> Iterator[tuple[str, bytes]]:
-    """The files of a layer by name; the content of dpkg's list alone."""
-    with as_file(unpacked(pieces)) as source:
-        try:
-            with tarfile.open(fileobj=source, mode="r|", bufsize=1 << 16) as archive:
-                for member in archive:
-                    name = member.name.removeprefix("./")
-                    file = archive.extractfile(member) if name == DPKG else None
-                    yield name, file.read(LARGEST_STATUS) if file else b""
-        except tarfile.TarError:
-            return  # another artifact's layer
-        while source.read(PIECE):
-            pass
-
-
 def _installed(status: str) -> dict[str, str]:
-    """dpkg's list, which it may have written in the middle of an installation → versions by package."""
+    """Return versions by package from dpkg's list, which may have been written in the middle of an installation."""
     found = {}
     for stanza in status.split("\n\n"):
         fields = dict(re.findall(r"^([\w-]+): (.*)$", stanza, re.MULTILINE))
-        if fields.get("Status", "").endswith(" installed"):
+        if fields.get("Status", "").endswith(" installed") and "Package" in fields:
             found[fields["Package"]] = fields.get("Version", "")
     return found
 

@@ -1,39 +1,125 @@
-"""An image in a registry, read whole: its manifests, whatever it is an index of, and their configurations."""
+"""Read an image's documents from a registry: manifests, nested indexes and configurations."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
+from pydantic import BeforeValidator, Field
+
+from tfimg.documents import Digest, Document, InvalidDocument, parse_document, parse_object, validate
 from tfimg.errors import NotInRegistry, TamperedError
-from tfimg.registry.protocol import DOCKER_INDEX, OCI_INDEX, Descriptor, Manifest, Registry, digest_of
+from tfimg.registry.protocol import (
+    DOCKER_INDEX,
+    OCI_CONFIG,
+    OCI_INDEX,
+    Descriptor,
+    ImageManifest,
+    Manifest,
+    Registry,
+    digest_of,
+)
 
 INDEXES = frozenset({OCI_INDEX, DOCKER_INDEX})
+
+CONFIGS = frozenset({OCI_CONFIG, "application/vnd.docker.container.image.v1+json"})
+"""Media types of an image's configuration; other artifacts have something else there."""
 
 LARGEST_DOCUMENT = 8 << 20
 """Bytes that a configuration may have; registries take manifests of 4 MiB (distribution specification, "Pushing
 manifests"). Ours have less than 20 kB."""
 
-MOST_MANIFESTS = 1000
+MAX_DOCUMENTS = 64 << 20
+"""Bytes of all manifests and configurations of one image."""
+
+MAX_MANIFESTS = 1000
 """Manifests that one image may refer to. Ours have three: an index, an image, and BuildKit's attestation."""
+
+UNKNOWN = "unknown"
+"""The platform that BuildKit gives its attestations, which run nowhere."""
+
+
+def _default(value: Any) -> BeforeValidator:
+    """Read `null` as a value: Go writes it for an empty list or map."""
+    return BeforeValidator(lambda given: value if given is None else given)
+
+
+Text = Annotated[str, _default("")]
+
+
+class Platform(Document):
+    """The platform of an entry of an index."""
+
+    os: Text = ""
+    architecture: Text = ""
+
+
+class IndexEntry(Document):
+    """An entry of an index: what it has beside a descriptor."""
+
+    digest: Digest
+    platform: Annotated[Platform, _default(Platform())] = Platform()
+
+
+class _Entries(Document):
+    """What an index says of its platforms; the rest of its entries are descriptors."""
+
+    manifests: Annotated[tuple[IndexEntry, ...], _default(())]
+
+
+class Runtime(Document):
+    """What a configuration says of containers."""
+
+    labels: Annotated[Mapping[str, str], _default({})] = Field(default_factory=dict, alias="Labels")
+    env: Annotated[tuple[str, ...], _default(())] = Field(default=(), alias="Env")
+
+
+class Step(Document):
+    """A step of a configuration's history."""
+
+    created_by: Text = ""
+    empty_layer: Annotated[bool, _default(False)] = False
+
+
+class ImageConfig(Document):
+    """The fields of an image's configuration that are read (OCI image specification 1.1, config.md)."""
+
+    os: Text = ""
+    architecture: Text = ""
+    created: Text = ""
+    config: Annotated[Runtime, _default(Runtime())] = Runtime()
+    history: Annotated[tuple[Step, ...], _default(())] = ()
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When the image was created, in UTC; None where it does not say so."""
+        try:
+            found = datetime.fromisoformat(self.created)
+            return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        except (ValueError, OverflowError):
+            return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlatformImage:
-    """A manifest of an image, with all that it names. `platform` is `linux/amd64`; None of what runs nowhere."""
+    """A manifest of an image, with all that it names. `platform` is `linux/amd64`; None of what runs nowhere.
+
+    `config` is the whole configuration, `settings` the part of it that is understood.
+    """
 
     manifest: Manifest
     platform: str | None
     configured: Descriptor | None
     config: Mapping[str, Any]
+    settings: ImageConfig
     layers: tuple[Descriptor, ...]
 
     @property
     def labels(self) -> Mapping[str, str]:
         """Labels of the configuration."""
-        return (self.config.get("config") or {}).get("Labels") or {}
+        return self.settings.config.labels
 
     @property
     def compressed_bytes(self) -> int:
@@ -69,68 +155,95 @@ class RegistryImage:
 def open_image(registry: Registry, reference: str) -> RegistryImage:
     """Read an image's documents, and none of its layers.
 
-    Raises `NotInRegistry` where a manifest is missing, and `TamperedError` where a document is none.
+    Raises `NotInRegistry` where a manifest is missing, and `TamperedError` for malformed documents and for more than
+    an image may have.
     """
+    reader = _Reader(registry)
+    root = reader.manifest(reference)
     indexes: list[Manifest] = []
     images: list[PlatformImage] = []
-    root = _manifest(registry, reference)
-    waiting: list[tuple[Manifest, Mapping[str, Any]]] = [(root, {})]
+    waiting = [(root, Platform())]
     seen = {root.digest}
     while waiting:
         manifest, platform = waiting.pop(0)
         if manifest.media_type not in INDEXES:
-            images.append(_image(registry, manifest, platform))
+            images.append(reader.image(manifest, platform))
             continue
         indexes.append(manifest)
-        for entry in _document(manifest.content, manifest.digest).get("manifests") or ():
-            if entry["digest"] not in seen and len(seen) < MOST_MANIFESTS:
-                seen.add(entry["digest"])
-                waiting.append((_manifest(registry, entry["digest"]), entry.get("platform") or {}))
+        for entry in index_entries(registry, manifest):
+            if entry.digest in seen:
+                continue
+            seen.add(entry.digest)
+            if len(seen) > MAX_MANIFESTS:
+                raise _malformed(registry, root.digest, f"it refers to more than {MAX_MANIFESTS} manifests")
+            waiting.append((reader.manifest(entry.digest), entry.platform))
     return RegistryImage(reference=reference, root=root, indexes=tuple(indexes), images=tuple(images))
 
 
-def _manifest(registry: Registry, reference: str) -> Manifest:
-    manifest = registry.find(reference)
-    if manifest is None:
-        raise NotInRegistry(
-            f"{registry.repository} has no {reference}.",
-            next_step="Check the name; a tag that was just moved may need a moment.",
-        )
-    return manifest
+class _Reader:
+    """Read the documents of one image, limited in their bytes."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry, self._left = registry, MAX_DOCUMENTS
+
+    def manifest(self, reference: str) -> Manifest:
+        found = self._registry.find(reference)
+        if found is None:
+            raise NotInRegistry(
+                f"{self._registry.repository} has no {reference}.",
+                next_step="Check the name; a tag that was just moved may need a moment.",
+            )
+        self._count(found.digest, len(found.content))
+        return found
+
+    def image(self, manifest: Manifest, platform: Platform) -> PlatformImage:
+        parsed = image_manifest(self._registry, manifest)
+        config, settings = self._config(parsed.config) if parsed.config else ({}, ImageConfig())
+        # Of a single manifest, its configuration alone tells the platform.
+        system = platform.os or settings.os or UNKNOWN
+        machine = platform.architecture or settings.architecture or UNKNOWN
+        return PlatformImage(
+            manifest=manifest, platform=None if UNKNOWN in (system, machine) else f"{system}/{machine}",
+            configured=parsed.config, config=config, settings=settings, layers=parsed.layers,
+        )  # fmt: skip
+
+    def _config(self, described: Descriptor) -> tuple[Mapping[str, Any], ImageConfig]:
+        content = read_blob(self._registry, described)
+        self._count(described.digest, len(content))
+        try:
+            config = parse_object(content)
+            is_image = described.media_type in CONFIGS
+            return config, validate(ImageConfig, config) if is_image else ImageConfig()
+        except InvalidDocument as error:
+            raise _malformed(self._registry, described.digest, str(error)) from None
+
+    def _count(self, digest: str, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            why = f"the manifests and configurations of its image have more than {MAX_DOCUMENTS >> 20} MiB"
+            raise _malformed(self._registry, digest, why)
 
 
-def _image(registry: Registry, manifest: Manifest, platform: Mapping[str, Any]) -> PlatformImage:
-    document = _document(manifest.content, manifest.digest)
-    configured = descriptor(document["config"]) if document.get("config") else None
-    config = _document(read_blob(registry, configured), configured.digest) if configured else {}
-    # Of a single manifest, its configuration alone tells the platform.
-    system = str(platform.get("os") or config.get("os") or "unknown")
-    machine = str(platform.get("architecture") or config.get("architecture") or "unknown")
-    return PlatformImage(
-        manifest=manifest, platform=None if "unknown" in (system, machine) else f"{system}/{machine}",
-        configured=configured, config=config,
-        layers=tuple(descriptor(layer) for layer in document.get("layers") or ()),
-    )  # fmt: skip
-
-
-def descriptor(document: Mapping[str, Any]) -> Descriptor:
-    """A descriptor as it stands in a manifest."""
-    return Descriptor(
-        media_type=str(document.get("mediaType", "")), digest=str(document["digest"]), size=int(document["size"]),
-        annotations=document.get("annotations") or {}, artifact_type=document.get("artifactType"),
-    )  # fmt: skip
+def read_config(registry: Registry, described: Descriptor) -> ImageConfig:
+    """Read the configuration of an image. Raises `TamperedError`."""
+    try:
+        return parse_document(ImageConfig, read_blob(registry, described))
+    except InvalidDocument as error:
+        raise _malformed(registry, described.digest, str(error)) from None
 
 
 def read_blob(registry: Registry, blob: Descriptor, largest: int = LARGEST_DOCUMENT) -> bytes:
-    """A small blob, whole. Raises `TamperedError` for one that is larger than it may be, or than is said of it."""
-    content = b""
+    """Read a small blob. Raises `TamperedError` for one that is larger than it may be, or that has another digest."""
+    pieces, size = [], 0
     for piece in registry.blob(blob.digest):
-        content += piece
-        if len(content) > largest:
+        pieces.append(piece)
+        size += len(piece)
+        if size > largest:
             raise TamperedError(
                 f"{blob.digest} has more than {largest >> 20} MiB where a document is.",
                 next_step="Do not use it.",
             )
+    content = b"".join(pieces)
     if digest_of(content) != blob.digest:
         raise TamperedError(
             f"{blob.digest} has other bytes than its digest says.", next_step="Do not use it."
@@ -138,14 +251,28 @@ def read_blob(registry: Registry, blob: Descriptor, largest: int = LARGEST_DOCUM
     return content
 
 
-def _document(content: bytes, digest: str) -> Mapping[str, Any]:
+def image_manifest(registry: Registry, manifest: Manifest) -> ImageManifest:
+    """Parse a manifest as an image's. Raises `TamperedError`."""
     try:
-        document = json.loads(content)
-    except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        raise TamperedError(f"{digest} is no JSON object.", next_step="Push the image again.")
-    return document
+        return manifest.image
+    except InvalidDocument as error:
+        raise _malformed(registry, manifest.digest, str(error)) from None
+
+
+def index_entries(registry: Registry, manifest: Manifest) -> Sequence[IndexEntry]:
+    """Parse an index. Raises `TamperedError`."""
+    try:
+        manifest.index  # noqa: B018  (every entry has to be a descriptor)
+        return parse_document(_Entries, manifest.content).manifests
+    except InvalidDocument as error:
+        raise _malformed(registry, manifest.digest, str(error)) from None
+
+
+def _malformed(registry: Registry, digest: str, why: str) -> TamperedError:
+    return TamperedError(
+        f"{registry.repository}@{digest} is malformed: {why}.",
+        next_step="Do not use the image; if you have published it, push it again.",
+    )
 
 
 def all_layers(images: Sequence[PlatformImage]) -> tuple[Descriptor, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -107,7 +108,7 @@ def inspect_image(
     separator = "@" if reference.startswith("sha256:") else ":"
     return Inspection(
         name=f"{registry.repository}{separator}{reference}", digest=image.digest,
-        created=_moment(first.config.get("created")) if first else None, labels=image.labels,
+        created=first.settings.created_at if first else None, labels=image.labels,
         environment=environment(first) if first else {},
         platforms=tuple(one.platform for one in image.platforms if one.platform),
         layers=named_layers(first) if first else (),
@@ -122,8 +123,8 @@ def named_layers(image: PlatformImage) -> tuple[Layer, ...]:
     names = next((image_layers(known) for known in DEVICES if known == device), ())
     # The working folder is no layer of its own everywhere.
     ours = IDENTIFIER in image.labels and len(image.layers) in (len(names), len(names) - 1)
-    steps = [step for step in image.config.get("history") or () if not step.get("empty_layer")]
-    told = [str(step.get("created_by", "")) for step in steps] if len(steps) == len(image.layers) else []
+    steps = [step.created_by for step in image.settings.history if not step.empty_layer]
+    told = steps if len(steps) == len(image.layers) else []
     return tuple(
         Layer(
             digest=layer.digest, size=layer.size, part=names[number] if ours else None,
@@ -135,8 +136,7 @@ def named_layers(image: PlatformImage) -> tuple[Layer, ...]:
 
 def environment(image: PlatformImage) -> dict[str, str]:
     """The variables that its containers start with."""
-    listed = (image.config.get("config") or {}).get("Env") or ()
-    pairs = (str(entry).partition("=") for entry in listed)
+    pairs = (entry.partition("=") for entry in image.settings.config.env)
     return {name: value for name, _, value in pairs}
 
 
@@ -169,9 +169,11 @@ def _told(found: Sequence[Found], keys: Sequence[VerifyingKey], digest: str) -> 
 def _contents(
     registry: Registry, image: PlatformImage | None, evidence: Sequence[Evidence], *, read_layers: bool
 ) -> Contents:
-    bills = sorted((one for one in evidence if one.kind == CYCLONEDX), key=lambda one: one.signer is None)
-    if bills:
-        return of_bill(bills[0].predicate, bills[0].signer)
+    for bill in sorted(
+        (one for one in evidence if one.kind == CYCLONEDX), key=lambda one: one.signer is None
+    ):
+        with suppress(InvalidDocument):
+            return of_bill(bill.predicate, bill.signer)
     return of_layers(registry, image.layers if image and read_layers else ())
 
 
@@ -189,10 +191,3 @@ def _aliases(registry: Registry, image: RegistryImage) -> tuple[str, ...]:
         for tag in likely
         if tag != image.reference and (found := registry.find(tag)) and found.digest == image.digest
     )
-
-
-def _moment(text: object) -> datetime | None:
-    try:
-        return datetime.fromisoformat(str(text))
-    except ValueError:
-        return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tfimg.contents.holdings import Contents
-from tfimg.contents.images import PlatformImage
+from tfimg.contents.images import ImageConfig, PlatformImage, Runtime
 from tfimg.contents.inspection import Inspection, named_layers
 from tfimg.engine.protocol import Engine
 from tfimg.registry.protocol import Descriptor, Manifest
@@ -17,7 +17,7 @@ def inspect_local(engine: Engine, name: str, contents: Contents) -> Inspection:
     names = next((one.names for one in engine.inventory() if one.digest == stored.digest), ())
     image = PlatformImage(
         manifest=Manifest(media_type="", content=b"{}"), platform=None, configured=None,
-        config={"config": {"Labels": dict(stored.labels)}},
+        config={}, settings=ImageConfig(config=Runtime(Labels=stored.labels)),
         layers=tuple(
             Descriptor(media_type=layer.media_type, digest=layer.digest, size=layer.size)
             for layer in stored.layers

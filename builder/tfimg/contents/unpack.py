@@ -1,4 +1,4 @@
-"""A layer's bytes, compressed or not → the archive inside, and the names of the files at each place of it."""
+"""Decompress a layer and read the headers of the archive inside, within limits."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import io
 import tarfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, cast
+from itertools import islice
+from typing import BinaryIO, cast
 
 import zstandard
 from isal import igzip, isal_zlib
 
 from tfimg.engine.pieces import as_file
 from tfimg.errors import TamperedError
+from tfimg.tar import InvalidArchive, TarReader
 
 PIECE = 1 << 20
 """Bytes that are taken at once."""
@@ -22,20 +24,40 @@ LARGEST_WINDOW = 1 << 27
 """Bytes that a zstd frame may make its reader remember: what `zstd --long` writes, and all that its program accepts
 unasked (zstd 1.5, `--memory`). tfimg's own layers ask for 8 MiB."""
 
+MAX_UNPACKED = 1 << 36
+"""Unpacked bytes of the layers of one image. Ours have 16 GB at most; zeros are unpacked at some GB a second."""
 
 BROKEN = (zstandard.ZstdError, gzip.BadGzipFile, EOFError, cast("type[Exception]", isal_zlib.error))
 
 
-def unpacked(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """A blob's content in pieces: of zstd and of gzip what is inside, of anything else itself.
+class UnpackLimit:
+    """Count the unpacked bytes of an image's layers against a limit."""
 
-    Told by the first bytes: a media type is somebody's word. Raises `TamperedError` where the compression is broken;
-    one of zstd that breaks off just ends here, as it does for everybody who unpacks it.
+    def __init__(self, max_bytes: int = MAX_UNPACKED) -> None:
+        self._max = self._left = max_bytes
+
+    def take(self, count: int) -> None:
+        """Count unpacked bytes. Raises `TamperedError` when there are too many."""
+        self._left -= count
+        if self._left < 0:
+            raise TamperedError(
+                f"Its layers have more than {self._max:,} bytes when unpacked, which is a decompression bomb.",
+                next_step="Do not use the image.",
+            )
+
+
+def unpacked(pieces: Iterator[bytes], limit: UnpackLimit | None = None) -> Iterator[bytes]:
+    """Yield a blob's content in pieces, unpacked if it is zstd or gzip.
+
+    The first bytes decide, not the media type. Raises `TamperedError` for broken compression and beyond the limit; a
+    zstd stream that breaks off just ends here, as it does for engines.
     """
+    limit = limit or UnpackLimit()
     with as_file(pieces) as source:
         try:
             content = _opened(source)
             while piece := content.read(PIECE):
+                limit.take(len(piece))
                 yield piece
             # What follows the content is part of what the digest is of.
             while source.read(PIECE):
@@ -74,46 +96,33 @@ class Places:
         return self._names[found] if found >= 0 else ""
 
 
-def walk(pieces: Iterator[bytes], on_member: Callable[[tarfile.TarInfo], None]) -> None:
-    """Take an archive's headers as they pass by, and read it to its end; what is no archive has none.
+def members(
+    pieces: Iterator[bytes], *, wanted: str = "", max_bytes: int = 0
+) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
+    """Yield each member of an archive, and the first `max_bytes` of the file that is `wanted`; read it to its end.
 
-    Raises `TamperedError` for an archive that breaks off.
+    A blob that is not an archive has no members. Raises `TamperedError` for one that breaks off or is malformed.
     """
-    members = 0
+    number = 0  # of members that were read
     with as_file(pieces) as source:
+        reader = TarReader(source)
         try:
-            # Its own way to read a stream copies what it has read ahead for every header.
-            with tarfile.open(fileobj=cast("Any", _Forward(source)), mode="r:") as archive:
-                while (member := archive.next()) is not None:
-                    cast("Any", archive).members.clear()  # it remembers every one, and nobody asks
-                    members += 1
-                    on_member(member)
-        except tarfile.TarError as error:
-            if members:
+            for member in reader:
+                number += 1
+                content = reader.content() if wanted and member.name.removeprefix("./") == wanted else ()
+                yield member, b"".join(islice(content, max_bytes // PIECE))
+        except InvalidArchive as error:
+            if number:
                 raise _torn(error) from None
-            # Another artifact's layer, which is no archive; its bytes are searched like any.
+            # Another artifact's layer, which is not an archive.
         while source.read(PIECE):
             pass
 
 
-class _Forward:
-    """A file that is read once, for who seeks forward alone."""
-
-    def __init__(self, source: BinaryIO) -> None:
-        self._source, self._at = source, 0
-
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, size: int) -> bytes:
-        content = self._source.read(size)
-        self._at += len(content)
-        return content
-
-    def seek(self, offset: int) -> int:
-        while self._at < offset and self.read(min(PIECE, offset - self._at)):
-            pass
-        return self._at
+def walk(pieces: Iterator[bytes], on_member: Callable[[tarfile.TarInfo], None]) -> None:
+    """Report each member of an archive. Raises what `members` does."""
+    for member, _ in members(pieces):
+        on_member(member)
 
 
 def _torn(error: Exception) -> TamperedError:

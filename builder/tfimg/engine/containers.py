@@ -40,13 +40,19 @@ class Alarm(threading.Timer):
             self._act()
 
 
+MAX_LINE = 8 << 20
+"""Bytes of a line; a longer one comes in parts."""
+
+
 def lines(frames: Iterator[tuple[int, bytes]]) -> Iterator[Line]:
-    """Whole lines from a stream of frames; a frame's number is that of the file descriptor."""
+    """Yield whole lines from a stream of frames; a frame's number is that of the file descriptor."""
     streams: dict[int, Literal["stdout", "stderr"]] = {1: "stdout", 2: "stderr"}
     open_lines: dict[Literal["stdout", "stderr"], bytes] = {"stdout": b"", "stderr": b""}
     for number, piece in frames:
         stream = streams[number]
         *whole, open_lines[stream] = (open_lines[stream] + piece).split(b"\n")
+        if len(open_lines[stream]) > MAX_LINE:
+            whole, open_lines[stream] = [*whole, open_lines[stream]], b""
         yield from (Line(stream=stream, text=line.decode(errors="replace")) for line in whole)
     yield from (
         Line(stream=stream, text=rest.decode(errors="replace")) for stream, rest in open_lines.items() if rest

@@ -1,19 +1,37 @@
-"""Two exports of images → their layers side by side, and the files in which those differ."""
+"""Compare two exported images layer by layer, and name the files that differ."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
-import json
 import tarfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import zstandard
 
+from tfimg.documents import InvalidDocument
+from tfimg.engine.export import saved_image
+from tfimg.engine.pieces import as_file
 from tfimg.errors import EngineRefused
+from tfimg.tar import PIECE, InvalidArchive, TarReader
+
+MAX_MANIFEST = 1 << 20
+
+BROKEN = (
+    InvalidArchive,
+    InvalidDocument,
+    KeyError,
+    EOFError,
+    gzip.BadGzipFile,
+    zlib.error,
+    zstandard.ZstdError,
+)
+"""What a file that is not an export raises while it is read."""
 
 MOST = 20
 """Files that are told of a layer that differs."""
@@ -34,17 +52,17 @@ class LayerPair:
 
 
 def layer_pairs(first: Path, second: Path) -> Iterator[LayerPair]:
-    """The layers of two exported images, lowest first. Raises `EngineRefused` for a file that is no export."""
-    with _opened(first) as one, _opened(second) as other:
-        left, right = _layers(one, first), _layers(other, second)
-        for height in range(max(len(left), len(right))):
-            pair = tuple(layers[height] if height < len(layers) else None for layers in (left, right))
-            digests = (_name(pair[0]), _name(pair[1]))
-            if digests[0] == digests[1]:
-                yield LayerPair(digests=digests, files=(), differing=0)
-                continue
-            found = list(differing(_files(one, pair[0]), _files(other, pair[1])))
-            yield LayerPair(digests=digests, files=tuple(found[:MOST]), differing=len(found))
+    """Yield the layers of two exported images, lowest first. Raises `EngineRefused` for another file."""
+    one, other = _Export(first), _Export(second)
+    left, right = one.layers(), other.layers()
+    for height in range(max(len(left), len(right))):
+        pair = tuple(layers[height] if height < len(layers) else None for layers in (left, right))
+        digests = (_name(pair[0]), _name(pair[1]))
+        if digests[0] == digests[1]:
+            yield LayerPair(digests=digests, files=(), differing=0)
+            continue
+        found = list(differing(one.files(pair[0]), other.files(pair[1])))
+        yield LayerPair(digests=digests, files=tuple(found[:MOST]), differing=len(found))
 
 
 def differing(left: Mapping[str, Mapping[str, Any]], right: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -58,59 +76,78 @@ def differing(left: Mapping[str, Mapping[str, Any]], right: Mapping[str, Mapping
             yield f"{path}: {', '.join(words)}"
 
 
-def _opened(file: Path) -> tarfile.TarFile:
-    try:
-        return tarfile.open(file)
-    except tarfile.TarError:
-        raise EngineRefused(f"{file} is no exported image.", next_step="Try again.") from None
-
-
-def _layers(archive: tarfile.TarFile, file: Path) -> list[str]:
-    try:
-        listed: list[str] = json.loads(_member(archive, "manifest.json").read())[0]["Layers"]
-    except (KeyError, ValueError, IndexError):
-        raise EngineRefused(f"{file} is no exported image.", next_step="Try again.") from None
-    return listed
-
-
 def _name(path: str | None) -> str | None:
     return None if path is None else f"sha256:{path.rpartition('/')[2]}"
 
 
-def _member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
-    found = archive.extractfile(name)
-    if found is None:
-        raise KeyError(name)
-    return found
+class _Export:
+    """The files of an exported image, in an uncompressed tar archive."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            with path.open("rb") as file:
+                self._places = {one.name: (one.offset_data, one.size) for one in TarReader(file)}
+        except InvalidArchive:
+            raise self._refused() from None
+
+    def layers(self) -> tuple[str, ...]:
+        """Return the layers of the image by name, lowest first."""
+        try:
+            content = b"".join(self._content("manifest.json", MAX_MANIFEST))
+            return saved_image(content).layers
+        except BROKEN:
+            raise self._refused() from None
+
+    def files(self, layer: str | None) -> dict[str, dict[str, Any]]:
+        """Return what a layer holds, by path."""
+        if layer is None:
+            return {}
+        try:
+            with as_file(_unpacked(as_file(self._content(layer)))) as source:
+                reader = TarReader(source)
+                return {member.name: _described(reader, member) for member in reader}
+        except BROKEN:
+            raise self._refused() from None
+
+    def _content(self, name: str, max_bytes: int | None = None) -> Iterator[bytes]:
+        offset, left = self._places[name]
+        if max_bytes is not None and left > max_bytes:
+            raise InvalidArchive(f"{name} has {left} bytes")
+        with self._path.open("rb") as file:
+            file.seek(offset)
+            while left and (piece := file.read(min(PIECE, left))):
+                left -= len(piece)
+                yield piece
+
+    def _refused(self) -> EngineRefused:
+        return EngineRefused(f"{self._path} is not an exported image.", next_step="Try again.")
 
 
-def _files(archive: tarfile.TarFile, path: str | None) -> dict[str, dict[str, Any]]:
-    """What a layer holds, by path."""
-    if path is None:
-        return {}
-    packed = _member(archive, path)
-    zstd = packed.read(4) == b"\x28\xb5\x2f\xfd"
-    packed.seek(0)
-    unpacked: Any = zstandard.ZstdDecompressor().stream_reader(packed) if zstd else packed
-    mode = "r|" if zstd else "r|*"
-    with tarfile.open(fileobj=io.BufferedReader(unpacked) if zstd else unpacked, mode=mode) as layer:  # type: ignore[call-overload]
-        return {member.name: _described(layer, member) for member in layer}
+def _unpacked(packed: io.BufferedReader) -> Iterator[bytes]:
+    magic = packed.peek(4)[:4]
+    source: Any = packed
+    if magic == b"\x28\xb5\x2f\xfd":
+        source = zstandard.ZstdDecompressor().stream_reader(packed)
+    elif magic[:2] == b"\x1f\x8b":
+        source = gzip.GzipFile(fileobj=packed)
+    while piece := source.read(PIECE):
+        yield piece
 
 
-def _described(layer: tarfile.TarFile, member: tarfile.TarInfo) -> dict[str, Any]:
-    content = layer.extractfile(member) if member.isfile() else None
+def _described(reader: TarReader, member: tarfile.TarInfo) -> dict[str, Any]:
     return {
         "mode": oct(member.mode),
         "owner": f"{member.uid}:{member.gid}",
         "mtime": int(member.mtime),
         "size": member.size,
         "link": member.linkname,
-        "content": _digest(content) if content else "",
+        "content": _digest(reader.content()) if member.isfile() else "",
     }
 
 
-def _digest(content: IO[bytes]) -> str:
+def _digest(content: Iterator[bytes]) -> str:
     found = hashlib.sha256()
-    while piece := content.read(1 << 20):
+    for piece in content:
         found.update(piece)
     return found.hexdigest()[:12]

@@ -18,9 +18,8 @@ MAX_TOTAL_BYTES = 128 << 20
 """Bytes of evidence that are read of one image, or 300 validations: each attaches 0.2 MB twice. The bill of materials
 of an image with 1,000 packages has 0.5 MB."""
 
-MAX_ENVELOPES = 2_000
-"""Envelopes that are read of one image, the same one in two places counted twice."""
-
+MAX_DOCUMENTS = 2_000
+"""Manifests, bundles and envelopes that are read of one image, or 330 validations: each attaches six."""
 
 PREDICATE_TYPE = "dev.sigstore.bundle.predicateType"
 """Annotation of a bundle's manifest, which a list of referrers repeats. Only a hint: it is not signed."""
@@ -67,12 +66,14 @@ def collect_bundles(registry: Registry, digest: str, kinds: Sequence[str]) -> It
 def collect_attestations(registry: Registry, digest: str, kinds: Sequence[str]) -> Iterator[Found]:
     """Yield the envelopes of some predicate types under cosign's tag, as `collect_bundles` does."""
     reader = _Reader(registry=registry)
+    layers: tuple[Descriptor, ...] = ()
     with suppress(TamperedError, NotInRegistry):
-        for layer in reader.layers(digest):
-            if layer.annotations.get("predicateType", kinds[0]) in kinds:
-                reader.require_room(digest)
-                with suppress(TamperedError, NotInRegistry):
-                    yield from reader.attestation(layer, digest)
+        layers = reader.layers(digest)
+    for layer in layers:
+        if layer.annotations.get("predicateType", kinds[0]) in kinds:
+            reader.require_room(digest)
+            with suppress(TamperedError, NotInRegistry):
+                yield from reader.attestation(layer, digest)
 
 
 @dataclass(kw_only=True)
@@ -125,7 +126,7 @@ class _Reader:
 
     def require_room(self, digest: str) -> None:
         """Raise `TamperedError` where the image has more evidence than is read, which a reader must not pass over."""
-        if self.documents >= MAX_ENVELOPES or self.total >= MAX_TOTAL_BYTES:
+        if self.documents >= MAX_DOCUMENTS or self.total >= MAX_TOTAL_BYTES:
             raise TamperedError(
                 f"{self.registry.repository}@{digest} has more evidence than is read: {self.documents} documents, "
                 f"{self.total >> 20} MiB.",
@@ -137,6 +138,7 @@ class _Reader:
         manifest = self.registry.find(referrer.digest)
         if manifest is None or manifest.digest != referrer.digest:
             raise _unreadable(where, "the registry lists it, and has other bytes or none under its digest")
+        self._count(len(manifest.content), where)
         if manifest.document.get("artifactType") != BUNDLE:
             return None
         layers = manifest.image.layers
@@ -146,20 +148,24 @@ class _Reader:
 
     def _content(self, layer: Descriptor, where: str) -> bytes:
         """Read one document, within the limits."""
-        self.documents += 1
-        self.total += layer.size
-        if self.documents > MAX_ENVELOPES:
-            raise _unreadable(where, f"the image has more than {MAX_ENVELOPES} documents")
         if layer.size > MAX_BYTES:
             raise _unreadable(where, f"it has {layer.size} bytes, and at most {MAX_BYTES} are read")
-        if self.total > MAX_TOTAL_BYTES:
-            raise _unreadable(where, f"the image has more than {MAX_TOTAL_BYTES >> 20} MiB of evidence")
+        self._count(layer.size, where)
         content = bytearray()
         for piece in self.registry.blob(layer.digest):
             content += piece
             if len(content) > layer.size:
                 raise _unreadable(where, f"it has more than the {layer.size} bytes that its manifest states")
         return bytes(content)
+
+    def _count(self, size: int, where: str) -> None:
+        """Count a document that is to be read. Raises `TamperedError` where the image has more than is read."""
+        self.documents += 1
+        self.total += size
+        if self.documents > MAX_DOCUMENTS:
+            raise _unreadable(where, f"the image has more than {MAX_DOCUMENTS} documents")
+        if self.total > MAX_TOTAL_BYTES:
+            raise _unreadable(where, f"the image has more than {MAX_TOTAL_BYTES >> 20} MiB of evidence")
 
 
 def _unreadable(where: str, why: str) -> TamperedError:

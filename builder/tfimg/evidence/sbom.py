@@ -10,10 +10,15 @@ from uuid import NAMESPACE_URL, uuid5
 from packageurl import PackageURL
 
 from tfimg import __version__
+from tfimg.errors import ValidationBroken
 from tfimg.evidence.cyclonedx import cyclonedx
 from tfimg.evidence.parts import parts
 from tfimg.evidence.spdx import spdx
 from tfimg.evidence.statement import CYCLONEDX, SPDX, Statement, Subject, statement
+from tfimg.validation.text import plain
+
+MAX_SHOWN = 500
+"""Characters of a problem that are shown."""
 
 
 def sboms(inventory: Mapping[str, Any], *, subject: Subject, made: datetime) -> tuple[Statement, Statement]:
@@ -21,6 +26,17 @@ def sboms(inventory: Mapping[str, Any], *, subject: Subject, made: datetime) -> 
 
     `made` is the time that both say they were made at. Raises `ValidationBroken` for an inventory of another form.
     """
+    try:
+        return _sboms(inventory, subject, made)
+    except ValueError as error:  # names and versions are the image's own
+        raise ValidationBroken(
+            f"What {subject.name}@{subject.digest} holds cannot be written as a bill of materials: "
+            f"{plain(str(error))[:MAX_SHOWN]}.",
+            next_step="Look inside with `tfimg inspect --local`: a package has a name that none can have.",
+        ) from None
+
+
+def _sboms(inventory: Mapping[str, Any], subject: Subject, made: datetime) -> tuple[Statement, Statement]:
     found, image = parts(inventory), image_purl(subject)
     # Named by what they are about: the same image has the same documents, whoever makes them.
     about, made = f"{image}#{made.isoformat()}", made.replace(microsecond=0)

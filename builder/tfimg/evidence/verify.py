@@ -53,12 +53,14 @@ def verify(
     origin: str | None = None,
     later: Sequence[Found] = (),
     allow_withdrawn: bool = False,
+    needs_promotion: bool = True,
 ) -> Verified:
     """Resolve a tag or digest, verify the signatures of its evidence, compare the newest test result with the policy.
 
     `tag` is a name that the image is to have though `reference` is its digest: what that promises counts. A promotion
     has to name this tag of `origin`, which of a mirror is the publisher's repository. `later` are statements that the
-    registry does not have. Withdrawn images are refused, unless `allow_withdrawn`.
+    registry does not have. Withdrawn images are refused, unless `allow_withdrawn`; a tag that the user gives the image
+    needs no promotion.
 
     The newest result decides. One that is no pass (failed, incomplete, of whichever trusted key) blocks every older
     one; of two with the same time, the one that is no pass counts. A pass that shows less than is required, as from a
@@ -75,7 +77,8 @@ def verify(
         require_not_withdrawn(known, image=evidence.image, repository=repository, tag=named)
     demand = _demand(policy, named, evidence.digest, now)
     outcome, signer = _deciding(test_results(evidence), demand, evidence.image)
-    require_promoted(known, image=evidence.image, repository=repository, tag=named)
+    if needs_promotion:
+        require_promoted(known, image=evidence.image, repository=repository, tag=named)
     return Verified(
         image=evidence.image,
         digest=evidence.digest,

@@ -1,4 +1,4 @@
-"""What an image needs where there is no network: the image, its evidence and public keys, as files of one archive."""
+"""Collect the files of a bundle: an image, its evidence and public keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tfimg.contents.images import PlatformImage, RegistryImage, descriptor, open_image
+from tfimg.contents.images import MAX_DOCUMENTS, MAX_MANIFESTS, PlatformImage, RegistryImage, open_image
+from tfimg.documents import InvalidDocument
+from tfimg.errors import TamperedError
 from tfimg.evidence.cosign_tags import ATTESTATIONS, SIGNATURES, tag_of
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.offline.layout import FULL_NAME, INDEX, KEYS, MARKER, REF_NAME
@@ -49,44 +51,46 @@ class Archive:
 def collect_image(
     registry: Registry, reference: str, *, tag: str | None, keys: Sequence[VerifyingKey]
 ) -> Archive:
-    """An image with all that speaks of it. `tag` is what the archive calls it; None where it has no name.
+    """Collect an image and its evidence. `tag` is what the archive calls it; None where it has no name.
 
-    Of the same image and keys it is the same archive, byte for byte. Raises what a `Registry` does.
+    The same image and keys give the same archive, byte for byte. Raises what a `Registry` does, and `TamperedError`
+    for malformed documents and more evidence than an image may have.
     """
     image = open_image(registry, reference)
     spoken = list(_evidence(registry, image))
     listed = [_root(image, registry.repository, tag), *(described for described, _ in spoken)]
-    blobs = {
-        blob.digest: blob for blob in (*_blobs(image.images), *_blobs_of(manifest for _, manifest in spoken))
-    }
-    manifests = (
-        *image.indexes,
-        *(one.manifest for one in image.images),
-        *(manifest for _, manifest in spoken),
-    )
-    entries = [
+    attached = [manifest for _, manifest in spoken]
+    blobs = [*_blobs(image.images), *_blobs_of(attached)]
+    entries = (
         *_frame(image, listed, tag, registry.repository),
         *(_held(f"{KEYS}{_file_name(key)}.pub", key.pem) for key in keys),
-        *{one.digest: _held(_place(one.digest), one.content) for one in manifests}.values(),
-        *(
-            _fetched(registry, blob)
-            for blob in sorted(blobs.values(), key=lambda blob: (blob.size, blob.digest))
-        ),
-    ]
-    return Archive(digest=image.digest, entries=tuple(entries), evidence=len(spoken))
+        *(_held(_place(one.digest), one.content) for one in (*_manifests(image), *attached)),
+        *(_fetched(registry, blob) for blob in sorted(blobs, key=lambda blob: (blob.size, blob.digest))),
+    )
+    return Archive(digest=image.digest, entries=_once(entries), evidence=len(spoken))
 
 
 def image_alone(registry: Registry, digest: str, *, repository: str, tag: str) -> Archive:
-    """An image for an engine, which would take evidence for images: as a layout, and as `docker save` has it."""
+    """Collect an image for an engine, which takes evidence for images: as a layout, and as `docker save` writes it."""
     image = open_image(registry, digest)
-    blobs = _blobs(image.images)
-    manifests = (*image.indexes, *(one.manifest for one in image.images))
     entries = (
         *_frame(image, [_root(image, repository, tag)], tag, repository),
-        *{one.digest: _held(_place(one.digest), one.content) for one in manifests}.values(),
-        *{blob.digest: _fetched(registry, blob) for blob in blobs}.values(),
+        *(_held(_place(one.digest), one.content) for one in _manifests(image)),
+        *(_fetched(registry, blob) for blob in _blobs(image.images)),
     )
-    return Archive(digest=image.digest, entries=entries, evidence=0)
+    return Archive(digest=image.digest, entries=_once(entries), evidence=0)
+
+
+def _manifests(image: RegistryImage) -> tuple[Manifest, ...]:
+    return (*image.indexes, *(one.manifest for one in image.images))
+
+
+def _once(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Return each file once: images share layers, and readers refuse two files of one name."""
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        found.setdefault(entry.name, entry)
+    return tuple(found.values())
 
 
 def _frame(
@@ -120,33 +124,47 @@ def _root(image: RegistryImage, repository: str, tag: str | None) -> Descriptor:
 
 
 def _evidence(registry: Registry, image: RegistryImage) -> Iterator[tuple[Descriptor, Manifest]]:
-    """Every manifest that refers to the image or to one of its platforms', and those under cosign's tags."""
+    """Yield every manifest that refers to the image or to one of its platforms', and those under cosign's tags."""
+    digests = dict.fromkeys([image.digest, *(one.manifest.digest for one in image.images)])
     seen: set[str] = set()
-    for digest in dict.fromkeys([image.digest, *(one.manifest.digest for one in image.images)]):
-        for found in registry.referrers(digest):
-            manifest = registry.find(found.digest)
-            if manifest and found.digest not in seen:
-                seen.add(found.digest)
-                yield replace(found, size=len(manifest.content)), manifest
-        for tag in (tag_of(digest, ATTESTATIONS), tag_of(digest, SIGNATURES)):
-            if manifest := registry.find(tag):
-                described = Descriptor(
-                    media_type=manifest.media_type, digest=manifest.digest, size=len(manifest.content),
-                    annotations={REF_NAME: tag},
-                )  # fmt: skip
-                yield described, manifest
+    size = 0
+    for described in (one for digest in digests for one in _attached(registry, digest)):
+        if described.digest in seen or (manifest := registry.find(described.digest)) is None:
+            continue
+        seen.add(described.digest)
+        size += len(manifest.content)
+        if len(seen) > MAX_MANIFESTS or size > MAX_DOCUMENTS:
+            raise TamperedError(
+                f"{registry.repository}@{image.digest} has more than {MAX_MANIFESTS} pieces of evidence, or more than "
+                f"{MAX_DOCUMENTS >> 20} MiB of their manifests.",
+                next_step="Find out who attached them, and delete those that are not the publisher's.",
+            )
+        yield replace(described, size=len(manifest.content)), manifest
+
+
+def _attached(registry: Registry, digest: str) -> Iterator[Descriptor]:
+    yield from registry.referrers(digest)
+    for tag in (tag_of(digest, ATTESTATIONS), tag_of(digest, SIGNATURES)):
+        if manifest := registry.find(tag):
+            yield Descriptor(
+                media_type=manifest.media_type, digest=manifest.digest, size=len(manifest.content),
+                annotations={REF_NAME: tag},
+            )  # fmt: skip
 
 
 def _blobs(images: Sequence[PlatformImage]) -> list[Descriptor]:
     return [blob for one in images for blob in (one.configured, *one.layers) if blob]
 
 
-def _blobs_of(manifests: Iterator[Manifest]) -> Iterator[Descriptor]:
+def _blobs_of(manifests: Sequence[Manifest]) -> Iterator[Descriptor]:
     for manifest in manifests:
-        document = manifest.document
-        for blob in (document.get("config"), *(document.get("layers") or ())):
-            if blob:
-                yield descriptor(blob)
+        try:
+            image = manifest.image
+        except InvalidDocument as error:
+            raise TamperedError(
+                f"The evidence {manifest.digest} is malformed: {error}.", next_step="Do not use the image."
+            ) from None
+        yield from (blob for blob in (image.config, *image.layers) if blob)
 
 
 def _held(name: str, content: bytes) -> Entry:

@@ -1,22 +1,23 @@
-"""An image layout in one uncompressed tar (image specification, image-layout.md), as a registry that can be read.
+"""Read a bundle as a registry: an image layout in one uncompressed tar (image specification, image-layout.md).
 
-`tfimg bundle` writes one. Whatever is read is held against its digest; everything else in it is somebody's word.
+`tfimg bundle` writes one. Content is compared with its digest; everything else in the file is its author's claim.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from tarfile import AREGTYPE, REGTYPE, TarInfo
 
-from tfimg.contents.images import LARGEST_DOCUMENT, descriptor
+from tfimg.contents.images import LARGEST_DOCUMENT, MAX_DOCUMENTS, MAX_MANIFESTS
+from tfimg.documents import InvalidDocument, parse_document
 from tfimg.errors import FileError, NotInRegistry, TamperedError, UsageError
-from tfimg.registry.protocol import Descriptor, Manifest, digest_of
+from tfimg.registry.protocol import Descriptor, ImageIndex, ImageManifest, Manifest, digest_of
+from tfimg.registry.reference import TAG, Reference, parse
+from tfimg.tar import InvalidArchive, TarReader
 
 INDEX, MARKER = "index.json", "oci-layout"
 REF_NAME = "org.opencontainers.image.ref.name"
@@ -29,8 +30,16 @@ KEYS = "keys/"
 """Public keys that came along, below this folder."""
 
 PIECE = 1 << 20
-MOST_KEYS = 100
-LARGEST_KEY = 10_000
+MAX_KEYS = 100
+MAX_KEY_BYTES = 10_000
+
+MAX_FILES = 20_000
+"""Files in a bundle. Ours have less than 200: layers, evidence, keys."""
+
+PLAIN = (REGTYPE, AREGTYPE)
+
+MAX_PADDING = 1 << 20
+"""Zeros behind the end of the archive; programs fill their last record, of 10 KiB as a rule."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,28 +57,44 @@ class LayoutRegistry:
         self.path = path
         self._places = _places(path)
 
+    @cached_property
+    def claimed(self) -> Reference | None:
+        """The name that the file claims for its image, which no one has signed. Raises `FileError`."""
+        text = self._image.annotations.get(FULL_NAME)
+        if text is None:
+            return None
+        try:
+            name = parse(text)
+        except UsageError as error:
+            raise _no_layout(
+                self.path, f"its {INDEX} names the image wrongly: {error.what.rstrip('.')}"
+            ) from None
+        tag = self._image.annotations.get(REF_NAME)
+        if name.digest not in (None, self.digest) or name.tag != tag:
+            raise _no_layout(self.path, f"its {INDEX} has two names for the image: {text!r} and {tag!r}")
+        return name
+
     @property
     def repository(self) -> str:
-        """HOST[:PORT]/PATH that the image had, as the archive tells it; else the archive's own name."""
-        name, at, _ = self._named.partition("@")
-        return (name if at else name.rpartition(":")[0]) or self.path.name
+        """HOST[:PORT]/PATH that the file claims; else the file's own name."""
+        return self.claimed.repository if self.claimed else self.path.name
 
     @property
     def reference(self) -> str:
-        """The tag of the image, as the archive tells it, else its digest."""
-        image = self._image
-        return image.annotations.get(REF_NAME) or image.digest
+        """The tag that the file claims for its image, else the digest."""
+        tag = self._image.annotations.get(REF_NAME, "")
+        return tag if TAG.fullmatch(tag) else self.digest
 
     @property
     def digest(self) -> str:
-        """Of the image that the archive is about: the first that its index lists."""
+        """The digest of the image that the file is about: the first that its index lists."""
         return self._image.digest
 
     @cached_property
     def keys(self) -> Mapping[str, bytes]:
-        """Public keys that came along, by file name. Nobody has said that they are anybody's."""
-        names = [name for name in self._places if name.startswith(KEYS)][:MOST_KEYS]
-        return {name.removeprefix(KEYS): self._read(name, LARGEST_KEY) for name in names}
+        """Public keys that the file brings, by file name. They prove nothing by themselves."""
+        names = [name for name in self._places if name.startswith(KEYS)][:MAX_KEYS]
+        return {name.removeprefix(KEYS): self._read(name, MAX_KEY_BYTES) for name in names}
 
     def find(self, reference: str) -> Manifest | None:
         """See `Registry`."""
@@ -82,8 +107,7 @@ class LayoutRegistry:
             raise self._tampered(f"its {digest} has other bytes than that")
         listed = (one.media_type for one in self._entries if one.digest == digest)
         manifest = Manifest(media_type=next(listed, ""), content=content)
-        kind = self._document(manifest).get("mediaType") or manifest.media_type
-        return Manifest(media_type=str(kind), content=content)
+        return Manifest(media_type=self._parsed(manifest).media_type or manifest.media_type, content=content)
 
     def tags(self) -> Sequence[str]:
         """See `Registry`."""
@@ -105,19 +129,7 @@ class LayoutRegistry:
 
     def referrers(self, digest: str) -> Sequence[Descriptor]:
         """See `Registry`: those that the archive's index lists."""
-        found = []
-        for listed in self._entries:
-            manifest = self.find(listed.digest)
-            document = self._document(manifest) if manifest else {}
-            subject = document.get("subject")
-            if manifest and isinstance(subject, dict) and subject.get("digest") == digest:
-                found.append(
-                    Descriptor(
-                        media_type=manifest.media_type, digest=manifest.digest, size=len(manifest.content),
-                        annotations=document.get("annotations") or {}, artifact_type=document.get("artifactType"),
-                    )
-                )  # fmt: skip
-        return tuple(found)
+        return tuple(described for subject, described in self._listed if subject == digest)
 
     def put(self, reference: str, manifest: Manifest) -> None:
         """Not possible. Raises `UsageError`."""
@@ -142,10 +154,30 @@ class LayoutRegistry:
     @cached_property
     def _entries(self) -> tuple[Descriptor, ...]:
         try:
-            document = json.loads(self._read(INDEX, LARGEST_DOCUMENT))
-            return tuple(descriptor(entry) for entry in document["manifests"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _no_layout(self.path, f"its {INDEX} cannot be understood ({error})") from None
+            found = parse_document(ImageIndex, self._read(INDEX, LARGEST_DOCUMENT)).manifests
+        except InvalidDocument as error:
+            raise _no_layout(self.path, f"its {INDEX} cannot be understood: {error}") from None
+        if len(found) > MAX_MANIFESTS:
+            raise _no_layout(self.path, f"its {INDEX} lists more than {MAX_MANIFESTS} manifests")
+        return found
+
+    @cached_property
+    def _listed(self) -> tuple[tuple[str | None, Descriptor], ...]:
+        """The manifests that the index lists, each with the digest of its subject."""
+        found, size = [], 0
+        for digest in dict.fromkeys(one.digest for one in self._entries):
+            if (manifest := self.find(digest)) is None:
+                continue
+            size += len(manifest.content)
+            if size > MAX_DOCUMENTS:
+                raise self._tampered(f"its manifests have more than {MAX_DOCUMENTS >> 20} MiB")
+            image = self._parsed(manifest)
+            described = Descriptor(
+                media_type=manifest.media_type, digest=digest, size=len(manifest.content),
+                annotations=image.annotations, artifact_type=image.artifact_type,
+            )  # fmt: skip
+            found.append((image.subject.digest if image.subject else None, described))
+        return tuple(found)
 
     @property
     def _image(self) -> Descriptor:
@@ -153,22 +185,18 @@ class LayoutRegistry:
             raise _no_layout(self.path, "it lists no image")
         return self._entries[0]
 
-    @property
-    def _named(self) -> str:
-        return self._image.annotations.get(FULL_NAME, "")
-
-    def _document(self, manifest: Manifest) -> dict[str, Any]:
+    def _parsed(self, manifest: Manifest) -> ImageManifest:
         try:
-            return manifest.document
-        except ValueError:
-            raise self._tampered(f"its {manifest.digest} is no manifest") from None
+            return manifest.image
+        except InvalidDocument as error:
+            raise self._tampered(f"its {manifest.digest} is not a manifest: {error}") from None
 
-    def _read(self, name: str, largest: int) -> bytes:
+    def _read(self, name: str, max_bytes: int) -> bytes:
         place = self._places.get(name)
         if place is None:
             raise _no_layout(self.path, f"it has no {name}")
-        if place.size > largest:
-            raise self._tampered(f"its {name} is larger than any that tfimg writes")
+        if place.size > max_bytes:
+            raise self._tampered(f"its {name} has more than {max_bytes:,} bytes")
         return b"".join(self._pieces(place))
 
     def _pieces(self, place: _Place) -> Iterator[bytes]:
@@ -192,23 +220,35 @@ class LayoutRegistry:
 
 
 def _places(path: Path) -> dict[str, _Place]:
-    """The regular files of an archive, the first of each name. Raises `FileError` for what is no image layout."""
+    """Return the files of an archive by name. Raises `FileError` for anything but plain files and folders."""
     places: dict[str, _Place] = {}
     try:
-        with tarfile.open(path, mode="r:") as archive:
-            for member in archive:
-                if member.isreg():
-                    places.setdefault(member.name, _Place(offset=member.offset_data, size=member.size))
-    except tarfile.TarError as error:
-        raise _no_layout(path, f"it is no uncompressed tar archive, or not a whole one ({error})") from None
+        with path.open("rb") as file:
+            for member in TarReader(file):
+                if member.isdir():
+                    continue
+                if member.type not in PLAIN or member.pax_headers:
+                    raise InvalidArchive(f"{member.name[:100]!r} is not a plain file")
+                if places.setdefault(member.name, place := _place(member)) is not place:
+                    raise InvalidArchive(f"it has two files {member.name[:100]!r}")
+                if len(places) > MAX_FILES:
+                    raise InvalidArchive(f"it has more than {MAX_FILES} files")
+            if len(rest := file.read(MAX_PADDING + 1)) > MAX_PADDING or rest.strip(b"\0"):
+                raise InvalidArchive("something follows its end")
+    except InvalidArchive as error:
+        raise _no_layout(path, f"it is not an uncompressed tar archive of plain files: {error}") from None
     if MARKER not in places:
         raise _no_layout(path, f"it has no {MARKER}")
     return places
 
 
+def _place(member: TarInfo) -> _Place:
+    return _Place(offset=member.offset_data, size=member.size)
+
+
 def _no_layout(path: Path, why: str) -> FileError:
     return FileError(
-        f"{path} is no image layout in a tar archive: {why}.",
+        f"{path} is not an image layout in a tar archive: {why}.",
         next_step="`tfimg bundle IMAGE FILE` writes one; if it was one, get it again.",
     )
 

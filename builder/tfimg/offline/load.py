@@ -1,31 +1,50 @@
-"""A verified archive → an image in an engine, by the digest that was verified."""
+"""Load the verified image of a bundle into an engine, by the digest that was verified."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from tfimg.contents.images import open_image
 from tfimg.engine.protocol import Engine
-from tfimg.errors import TamperedError, TfimgError, UsageError
-from tfimg.offline.archive import Archive, Entry, image_alone
+from tfimg.errors import PolicyUnmet, TamperedError, TfimgError
+from tfimg.evidence.verify import Verified
+from tfimg.offline.archive import Archive, image_alone
 from tfimg.offline.layout import LayoutRegistry
-from tfimg.offline.write import Told, stream
-from tfimg.recipe.labels import IDENTIFIER
-from tfimg.registry.reference import DIGEST, Reference, parse
+from tfimg.offline.write import Told, content, stream
+from tfimg.registry.reference import TAG, Reference, parse_repository
 
 
-def load(layout: LayoutRegistry, digest: str, engine: Engine, *, told: Told = lambda *_: None) -> str:
-    """Hand the image `digest` of an archive to an engine, once every byte of it is what its digest says.
+def signed_name(layout: LayoutRegistry, proven: Verified) -> Reference:
+    """Return the name that the file claims for its image, if its repository is one that the signed statements name.
 
-    Returns the name that it has there: the one that the archive tells. Raises `TamperedError`, and what engines raise.
+    Without a claim, it is the one signed repository; without a tag, the signed identifier. Raises `PolicyUnmet`.
+    """
+    repositories = dict.fromkeys(name for one in proven.statements for name in one.subjects if name)
+    claimed = layout.claimed
+    repository = claimed.repository if claimed else next(iter(repositories)) if len(repositories) == 1 else ""
+    if repository not in repositories:
+        signed = " or ".join(repositories) or "nothing"
+        raise PolicyUnmet(
+            f"{layout.path} calls its image {claimed or 'nothing'}, and the signed statements call it {signed}.",
+            next_step="Give it a name of your choice with --as NAME:TAG.",
+        )
+    identifier = proven.outcome.identifier
+    tag = identifier if TAG.fullmatch(identifier) else proven.digest.removeprefix("sha256:")[:12]
+    named = parse_repository(repository)
+    return Reference(host=named.host, path=named.path, tag=(claimed and claimed.tag) or tag)
+
+
+def load(
+    layout: LayoutRegistry, digest: str, name: Reference, engine: Engine, *, told: Told = lambda *_: None
+) -> None:
+    """Load the image `digest` of a bundle as `name`, once every byte of it has been compared with its digest.
+
+    Raises `TamperedError`, and what engines raise.
     """
     image = open_image(layout, digest)
-    name = _name(layout, digest)
     archive = image_alone(layout, digest, repository=name.repository, tag=str(name.tag))
     # Nothing that was changed reaches the engine, not even a part of it.
-    for _ in _counted(archive, told):
-        pass
+    _check(archive, told)
     before = engine.digest(str(name))
     try:
         engine.load(stream(archive))
@@ -41,28 +60,13 @@ def load(layout: LayoutRegistry, digest: str, engine: Engine, *, told: Told = la
     if there != digest and there not in configured:
         raise TamperedError(
             f"{digest} was loaded as {name}, and the engine has {there} there.",
-            next_step="Do not run it; remove it, and load it into an engine that nobody else uses.",
+            next_step="Do not run it; remove it, and load it into an engine that no other program uses.",
         )
-    return str(name)
 
 
-def _name(layout: LayoutRegistry, digest: str) -> Reference:
-    tag = layout.reference
-    if DIGEST.fullmatch(tag):
-        labels = open_image(layout, digest).labels
-        tag = labels.get(IDENTIFIER) or digest.removeprefix("sha256:")[:12]
-    name = parse(f"{layout.repository}:{tag}")
-    if name.tag != tag:
-        raise UsageError(
-            f"{layout.path} calls its image {layout.repository}:{tag}.", next_step="Bundle it anew."
-        )
-    return name
-
-
-def _counted(archive: Archive, told: Callable[[int, int], object]) -> Iterator[Entry]:
+def _check(archive: Archive, told: Told) -> None:
     done = 0
     for entry in archive.entries:
-        for piece in entry.pieces():
+        for piece in content(entry):
             done += len(piece)
             told(done, archive.size)
-        yield entry

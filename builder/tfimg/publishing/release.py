@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
 
 from packaging.version import InvalidVersion, Version
 
-from tfimg.documents import MAX_BYTES, Digest, Document, InvalidDocument, parse_document, validate
-from tfimg.errors import TamperedError
+from tfimg.contents.images import (
+    CONFIGS,
+    INDEXES,
+    UNKNOWN,
+    ImageConfig,
+    image_manifest,
+    index_entries,
+    read_config,
+)
+from tfimg.documents import InvalidDocument
 from tfimg.evidence.promotions import Statements
 from tfimg.recipe.describe import Level
 from tfimg.recipe.labels import IDENTIFIER, PREFIX
-from tfimg.registry.protocol import DOCKER_INDEX, OCI_CONFIG, OCI_INDEX, Manifest, Registry
+from tfimg.registry.protocol import Manifest, Registry
 
 TENSORFLOW = f"{PREFIX}tensorflow"
 
-CONFIGS = (OCI_CONFIG, "application/vnd.docker.container.image.v1+json")
-"""Media types of an image's configuration; other artifacts have other ones."""
-
-
-class _Entry(Document):
-    digest: Digest
-    platform: dict[str, Any] | None = None
-
-
-class _Config(Document):
-    created: str | None = None
-    config: dict[str, Any] | None = None
+MAX_NESTING = 4
+"""Indexes inside of indexes that are followed; ours have one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,52 +74,40 @@ def signed_holder(registry: Registry, manifest: Manifest, statements: Statements
 
 
 def release_of(registry: Registry, manifest: Manifest) -> Release | None:
-    """Return which image the labels name; None without labels. Raises `TamperedError` for an invalid document."""
-    try:
-        config = _config(registry, manifest)
-        labels = (config.config or {}).get("Labels") if config else None
-    except InvalidDocument as error:
-        raise TamperedError(
-            f"The configuration of {registry.repository}@{manifest.digest} is invalid: {error}.",
-            next_step="Do not use the image.",
-        ) from None
-    if config is None or not isinstance(labels, dict):
+    """Which image of tfimg a manifest is; None where it is none. Raises `TamperedError` for a broken one."""
+    config = _config(registry, manifest)
+    labels = config.config.labels
+    identifier, tensorflow = labels.get(IDENTIFIER), labels.get(TENSORFLOW)
+    if not identifier or not tensorflow or not _is_version(tensorflow):
         return None
-    identifier, tensorflow = str(labels.get(IDENTIFIER, "")), str(labels.get(TENSORFLOW, ""))
-    if not identifier or not _is_version(tensorflow):
-        return None
-    return Release(identifier=identifier, tensorflow=tensorflow, created=_moment(config.created))
+    return Release(identifier=identifier, tensorflow=tensorflow, created=config.created_at)
 
 
 def is_image(manifest: Manifest, local: str) -> bool:
-    """Return whether a manifest is an engine's image: the classic store names it by the configuration's digest."""
-    if local == manifest.digest:
-        return True
+    """Whether a manifest is an engine's image: by its own digest, or by the configuration's in the classic store."""
     try:
-        config = None if manifest.media_type in (OCI_INDEX, DOCKER_INDEX) else manifest.image.config
+        config = manifest.image.config
     except InvalidDocument:
-        return False
-    return config is not None and config.digest == local
+        config = None
+    return local in (manifest.digest, config.digest if config else None)
 
 
-def _config(registry: Registry, manifest: Manifest) -> _Config | None:
-    """Return the image's configuration; of an index, that of its first image, whose labels the others share."""
-    if manifest.media_type in (OCI_INDEX, DOCKER_INDEX):
-        listed = manifest.document.get("manifests")
-        entries = validate(list[_Entry], listed if isinstance(listed, list) else [])
-        digest = next((one.digest for one in entries if "unknown" not in str(one.platform)), None)
-        first = registry.find(digest) if digest else None
-        is_index = first is not None and first.media_type in (OCI_INDEX, DOCKER_INDEX)
-        return _config(registry, first) if first and not is_index else None
-    described = manifest.image.config
-    if described is None or described.media_type not in CONFIGS:
-        return None
-    content = bytearray()
-    for piece in registry.blob(described.digest):
-        content += piece
-        if len(content) > MAX_BYTES:
-            raise InvalidDocument(f"it has more than {MAX_BYTES} bytes")
-    return parse_document(_Config, bytes(content))
+def _config(registry: Registry, manifest: Manifest) -> ImageConfig:
+    """Return the image's configuration; of the first image in an index, whose labels are the others' too."""
+    for _ in range(MAX_NESTING):
+        if manifest.media_type not in INDEXES:
+            described = image_manifest(registry, manifest).config
+            is_image = described is not None and described.media_type in CONFIGS
+            return read_config(registry, described) if described and is_image else ImageConfig()
+        entries = index_entries(registry, manifest)
+        first = next(
+            (one for one in entries if UNKNOWN not in (one.platform.os, one.platform.architecture)), None
+        )
+        found = registry.find(first.digest) if first else None
+        if found is None:
+            break
+        manifest = found
+    return ImageConfig()
 
 
 def _is_version(text: str) -> bool:
@@ -131,11 +116,3 @@ def _is_version(text: str) -> bool:
     except InvalidVersion:
         return False
     return True
-
-
-def _moment(text: str | None) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,17 +1,19 @@
-"""A built image against the row that it claims: `tf.sysconfig.get_build_info()` and the libraries inside."""
+"""Compare a built image with the row that it claims: `tf.sysconfig.get_build_info()` and the libraries inside."""
 
 from __future__ import annotations
 
-import json
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import Any
+from typing import Annotated, Any
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+from pydantic import BeforeValidator, Field
 
+from tfimg.documents import Document, InvalidDocument, parse_object, validate
 from tfimg.engine.protocol import Engine, Exit, Line, RunOrder
 from tfimg.errors import ValidationBroken
 from tfimg.matrix.schema import PROCESSORS, minor
@@ -21,14 +23,56 @@ from tfimg.proof.check import Finding, finding
 SECONDS = 300
 """Importing TensorFlow from a cold disk takes tens of seconds."""
 
+KEPT_LINES = 1000
+"""Last lines that are kept; the inventory is the last one."""
+
+MAX_SHOWN = 2000
+"""Characters of the image's last line that are shown."""
+
 SCRIPT = "/tfimg-inventory.py"
 """Where the script lies in the container."""
 
 
+Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
+"""Broken distributions have no version."""
+
+
+class _Build(Document):
+    """What is read of `tf.sysconfig.get_build_info()`."""
+
+    is_cuda_build: bool = False
+    cuda_version: str | None = None
+    cudnn_version: str | None = None
+    cuda_compute_capabilities: tuple[str, ...] | None = None
+
+
+class _DebianPackage(Document):
+    package: str
+    version: str
+    architecture: str = ""
+    source: str = ""
+
+
+class _Inventory(Document):
+    """What images/inventory.py prints. It runs in the image, which can print anything in its place."""
+
+    tensorflow: str = ""
+    python: str = ""
+    machine: str = ""
+    build: _Build = _Build()
+    packages: dict[str, Text] = Field(default_factory=dict)
+    about: dict[str, dict[str, str]] = Field(default_factory=dict)
+    debian: tuple[_DebianPackage, ...] = ()
+    system: dict[str, str] = Field(default_factory=dict)
+    libraries: dict[str, str | None] = Field(default_factory=dict)
+    cudnn: str | None = None
+    cuda: str | None = None
+
+
 def take_inventory(image: str, script: bytes, *, engine: Engine) -> dict[str, Any]:
-    """What an image holds, as images/inventory.py prints it. Raises `ValidationBroken` when it cannot say."""
+    """Return what an image holds, as images/inventory.py prints it. Raises `ValidationBroken` when it cannot say."""
     order = RunOrder(image=image, command=["python", SCRIPT], files={SCRIPT: (script, 0o444)})
-    lines: list[Line] = []
+    lines: deque[Line] = deque(maxlen=KEPT_LINES)
     status: int | None = None
     with closing(engine.run(order, timeout=SECONDS)) as output:
         try:
@@ -40,18 +84,18 @@ def take_inventory(image: str, script: bytes, *, engine: Engine) -> dict[str, An
         except TimeoutError:
             status = None
     told = [line.text for line in lines if line.stream == "stdout" and line.text.strip()]
+    why = next((line.text for line in reversed(lines) if line.text.strip()), "it said nothing")[:MAX_SHOWN]
     try:
-        inventory = json.loads(told[-1]) if status == 0 and told else None
-    except ValueError:
-        inventory = None
-    if not isinstance(inventory, dict):
-        why = next((line.text for line in reversed(lines) if line.text.strip()), "it said nothing")
+        inventory = validate(_Inventory, parse_object(told[-1].encode())) if status == 0 and told else None
+    except InvalidDocument as error:
+        inventory, why = None, f"{why} ({error})"
+    if inventory is None:
         ended = f"in {SECONDS} s" if status is None else f"and ended with status {status}"
         raise ValidationBroken(
             f"{image} could not tell what it holds {ended}: {why}",
             next_step=f"Look inside with `docker run --rm -it {image} python`.",
         )
-    return inventory
+    return inventory.model_dump()
 
 
 def compare(spec: ImageSpec, inventory: Mapping[str, Any]) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from tfimg.documents import InvalidDocument, parse_json
 from tfimg.errors import FileError
 from tfimg.validation.forms import json_text
 from tfimg.validation.report import SCHEMA, Report
@@ -113,21 +114,18 @@ def _impossible(report: Report) -> Iterator[str]:
 
 def _document(text: str, source: str) -> Mapping[str, Any]:
     try:
-        document = json.loads(text, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
-        raise _refused(source, [f"it is not JSON: {error}"]) from None
+        document = parse_json(text.encode("utf-8", "surrogatepass"))
+    except InvalidDocument as error:
+        raise _refused(source, [str(error)]) from None
     if not isinstance(document, dict) or "results" not in document:
         raise _refused(source, ["it has no results"])
     if document.get("schema") != SCHEMA:
         raise FileError(
-            f"{source} is a report of schema {document.get('schema')}, and this version of tfimg reads {SCHEMA}.",
+            f"{source} is a report of schema {str(document.get('schema'))[:40]}, and this version of tfimg reads "
+            f"{SCHEMA}.",
             next_step="Validate the image anew with --report FILE, or read it with the version that wrote it.",
         )
     return document
-
-
-def _no_number(word: str) -> None:
-    raise ValueError(f"{word} is no number of JSON")
 
 
 def _shape_problems(error: ValidationError) -> Iterator[str]:

@@ -1,12 +1,14 @@
-"""What the suite says line by line → results. Only whole events are believed; silence is never good news."""
+"""Read the suite's event stream, which comes out of the image. Only complete events in their turn count."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, get_args
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from tfimg.documents import Document, parse_json
 from tfimg.engine.protocol import Exit, Line
 from tfimg.validation.report import CheckResult, Explanation, Outcome
 
@@ -24,6 +26,64 @@ BAD = ("failed", "crashed", "timed-out")
 
 KEPT_LINES = 40
 """How many of the last lines on stderr are kept for the reason of a crash."""
+
+KEPT_CHARACTERS = 10_000
+"""Of each of these lines."""
+
+MAX_CHECKS = 10_000
+"""Checks that a suite may plan; ours has fewer than 100."""
+
+MAX_CHARACTERS = 64 << 20
+"""Characters of all events; those of the whole suite have less than a million."""
+
+Name = Annotated[str, Field(max_length=1000)]
+Names = Annotated[tuple[Name, ...], Field(max_length=MAX_CHECKS)]
+
+
+class _Suite(Document):
+    event: Literal["suite"]
+    checks: Names
+    required: Names
+    unproven: Names
+    waived: dict[Name, str]
+    environment: dict[str, Any]
+    nonce: str = ""
+
+
+class _Start(Document):
+    event: Literal["start"]
+    check: Name
+
+
+class _Explained(Document):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    signature: str
+    fault: Literal["image", "host"]
+    cause: str
+    proof: str
+    remedy: str
+
+
+class _End(Document):
+    event: Literal["end"]
+    check: Name
+    outcome: Outcome
+    seconds: Annotated[float, Field(ge=0, lt=86_400)]
+    evidence: dict[str, Any]
+    output: tuple[str, ...]
+    explained: tuple[_Explained, ...]
+    reason: str | None = None
+
+
+class _Done(Document):
+    event: Literal["done"]
+    code: int
+    problem: str | None
+
+
+Event = _Suite | _Start | _End | _Done
+EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 
 
 @dataclass(kw_only=True, slots=True)
@@ -47,6 +107,7 @@ class Story:
     exit: Exit | None = None
     timed_out: bool = False
     untold: list[str] = field(default_factory=list)
+    characters: int = 0
 
     def tell(
         self,
@@ -57,49 +118,55 @@ class Story:
         """Take in one line, or the end; yields the result that it completes."""
         if isinstance(said, Exit):
             self.exit = said
-        elif said.stream == "stderr" or ((event := _event(said.text)) is None or not self._in_turn(event)):
-            self.errors = [*self.errors, said.text][-KEPT_LINES:]
+        elif said.stream == "stderr" or (
+            (event := self._read(said.text)) is None or not self._in_turn(event)
+        ):
+            self.errors = [*self.errors, said.text[-KEPT_CHARACTERS:]][-KEPT_LINES:]
         else:
             yield from self._event(event, on_start, on_plan)
 
+    def _read(self, line: str) -> Event | None:
+        """Return the event of a line; None for anything else, and beyond the limit of all events."""
+        self.characters += len(line)
+        return _event(line) if self.characters <= MAX_CHARACTERS else None
+
     def _event(
         self,
-        event: Mapping[str, Any],
+        event: Event,
         on_start: Callable[[str], None],
         on_plan: Callable[[Sequence[str]], None],
     ) -> Iterator[CheckResult]:
-        if event["event"] == "suite":
-            self.planned = list(event["checks"])
-            on_plan(self.planned)
-            self.required, self.unproven = list(event["required"]), list(event["unproven"])
-            self.waived, self.environment = dict(event["waived"]), dict(event["environment"])
-        elif event["event"] == "start":
-            self.running = event["check"]
-            on_start(event["check"])
-        elif event["event"] == "end":
-            self.running = None
-            result = CheckResult(
-                check=event["check"], outcome=event["outcome"], reason=event.get("reason"),
-                seconds=event["seconds"], evidence=event["evidence"], output=tuple(event["output"]),
-                explained=tuple(Explanation(**one) for one in event["explained"]),
-            )  # fmt: skip
-            self.results.append(result)
-            yield result
-        elif event["event"] == "done":
-            self.code, self.complaint = event["code"], event["problem"]
+        match event:
+            case _Suite():
+                self.planned = list(event.checks)
+                on_plan(self.planned)
+                self.required, self.unproven = list(event.required), list(event.unproven)
+                self.waived, self.environment = event.waived, event.environment
+            case _Start():
+                self.running = event.check
+                on_start(event.check)
+            case _End():
+                self.running = None
+                result = CheckResult(
+                    check=event.check, outcome=event.outcome, reason=event.reason, seconds=event.seconds,
+                    evidence=event.evidence, output=event.output,
+                    explained=tuple(Explanation(**one.model_dump()) for one in event.explained),
+                )  # fmt: skip
+                self.results.append(result)
+                yield result
+            case _Done():
+                self.code, self.complaint = event.code, event.problem
 
-    def _in_turn(self, event: Mapping[str, Any]) -> bool:
+    def _in_turn(self, event: Event) -> bool:
         """Whether an event can come now: one beginning, then start and end of each planned check, then one end."""
-        if event["event"] == "suite":
-            return not self.planned and event.get("nonce", "") == self.nonce
+        if isinstance(event, _Suite):
+            return not self.planned and event.nonce == self.nonce
         if self.code is not None:
             return False
-        if event["event"] == "start":
-            return (
-                self.running is None and event["check"] in self.planned and event["check"] not in self._told
-            )
-        if event["event"] == "end":
-            return bool(event["check"] == self.running)
+        if isinstance(event, _Start):
+            return self.running is None and event.check in self.planned and event.check not in self._told
+        if isinstance(event, _End):
+            return event.check == self.running
         return bool(self.planned) and self.running is None
 
     @property
@@ -150,45 +217,10 @@ def _result(check: str, outcome: Any, reason: str) -> CheckResult:
     return CheckResult(check=check, outcome=outcome, reason=reason, seconds=0.0, evidence={})
 
 
-def _event(line: str) -> dict[str, Any] | None:
-    """A line of the stream, or None for anything else that came out there."""
+def _event(line: str) -> Event | None:
+    """Return the event of a line of the stream; None for anything else that came out there."""
     try:
-        event = json.loads(line)
-    except (json.JSONDecodeError, RecursionError):
+        parse_json(line.encode())
+        return EVENT.validate_json(line, strict=True)
+    except ValueError:  # of this family are `InvalidDocument` and pydantic's errors
         return None
-    return event if isinstance(event, dict) and _is_whole(event) else None
-
-
-def _is_whole(event: Mapping[str, Any]) -> bool:
-    """Whether an event has its fields; half of one would otherwise be believed by halves."""
-    match event:
-        case {
-            "event": "suite",
-            "checks": [*checks],
-            "required": [*required],
-            "unproven": [*unproven],
-            "waived": {},
-            "environment": {},
-        }:
-            return all(isinstance(check, str) for check in (*checks, *required, *unproven))
-        case {"event": "start", "check": str()} | {"event": "done", "code": int(), "problem": str() | None}:
-            return True
-        case {
-            "event": "end",
-            "check": str(),
-            "outcome": str(outcome),
-            "seconds": int() | float(),
-            "evidence": {},
-            "output": [*output],
-            "explained": [*explained],
-        }:
-            told = all(isinstance(line, str) for line in output) and all(_explains(one) for one in explained)
-            return told and outcome in get_args(Outcome) and isinstance(event.get("reason"), str | None)
-    return False
-
-
-def _explains(one: object) -> bool:
-    names = [field.name for field in fields(Explanation)]
-    return (
-        isinstance(one, dict) and list(one) == names and all(isinstance(text, str) for text in one.values())
-    )

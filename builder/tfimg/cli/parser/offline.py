@@ -46,6 +46,10 @@ def add_offline(commands: Any) -> None:
         help="signed withdrawals that are newer than the file, as `tfimg history REPOSITORY --withdrawals FILE` writes "
         "them",
     )  # fmt: skip
+    load.add_argument(
+        "--as", dest="name", metavar="NAME:TAG", type=image_name,
+        help="name in the engine (default: the file's, if its repository is the one that the key signed)",
+    )  # fmt: skip
     _require(load)
 
 

@@ -1,0 +1,192 @@
+"""Mutated evidence, policies and keys: only errors of our own come out, and no mutation adds a statement."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from hypothesis import HealthCheck, given, settings
+from nacl.secret import SecretBox
+
+from support.memory_registry import MemoryRegistry
+from support.mutated_documents import mutations
+from support.signing import OURS, THEIRS
+from support.statements import IMAGE, NOW, ON_GPU, published, said
+from tfimg.errors import TfimgError
+from tfimg.evidence.attach import referrer
+from tfimg.evidence.bundle import BUNDLE, bundle, seal
+from tfimg.evidence.cosign_tags import tag_of
+from tfimg.evidence.dsse import ENVELOPE, sealed
+from tfimg.evidence.keys import read_signing_key, read_verifying_key
+from tfimg.evidence.policy import Policy, parse_requirements
+from tfimg.evidence.policy_file import parse_policy
+from tfimg.evidence.statement import IN_TOTO, Statement, compact
+from tfimg.evidence.unsigned import attach_unsigned, level_unsigned
+from tfimg.evidence.verify import Verified, verify
+from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
+
+SUBJECT = Descriptor(media_type=OCI_MANIFEST, digest=IMAGE.digest, size=len(IMAGE.content))
+RESULT = said(ON_GPU)[0].content
+DEADLINE = 5_000
+"""Milliseconds that a case may take; 20 are usual."""
+
+
+def check(registry: MemoryRegistry) -> Verified:
+    return verify(registry, "2.15", [OURS.verifying], Policy(level="built"), now=NOW)
+
+
+@cache
+def genuine() -> tuple[bytes, ...]:
+    return tuple(one.content for one in check(published(ON_GPU)).statements)
+
+
+def put_referrer(registry: MemoryRegistry, manifest: Manifest) -> None:
+    registry.manifests[manifest.digest] = manifest
+    entry = Descriptor(
+        media_type=OCI_MANIFEST, digest=manifest.digest, size=len(manifest.content), artifact_type=BUNDLE
+    )
+    registry.referrers = lambda _: [entry]  # type: ignore[method-assign,assignment]
+
+
+def as_bundle(content: bytes) -> None:
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    registry.put_blob(content)
+    put_referrer(registry, referrer(Statement(predicate_type="x", content=b""), content, subject=SUBJECT))
+    assert all(one.content in genuine() for one in check(registry).statements)
+
+
+def as_referrer(content: bytes) -> None:
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    registry.put_blob(BUNDLE_OF_RESULT)
+    put_referrer(registry, Manifest(media_type=OCI_MANIFEST, content=content))
+    assert all(one.content in genuine() for one in check(registry).statements)
+
+
+def as_attestations(content: bytes) -> None:
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    registry.put_blob(ENVELOPE_OF_RESULT)
+    manifest = Manifest(media_type=OCI_MANIFEST, content=content)
+    registry.manifests[manifest.digest] = manifest
+    registry.named[tag_of(IMAGE.digest, "att")] = manifest.digest
+    registry.referrers = lambda _: []  # type: ignore[method-assign,assignment]
+    assert all(one.content in genuine() for one in check(registry).statements)
+
+
+def as_envelope(content: bytes) -> None:
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    layer = {**registry.put_blob(content).document(), "mediaType": ENVELOPE}
+    as_tag = Manifest(media_type=OCI_MANIFEST, content=compact({"layers": [layer]}))
+    registry.put(tag_of(IMAGE.digest, "att"), as_tag)
+    assert all(one.content in genuine() for one in check(registry).statements)
+
+
+def as_signed_statement(content: bytes) -> None:
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    layer = {**registry.put_blob(sealed(content, IN_TOTO, OURS)).document(), "mediaType": ENVELOPE}
+    as_tag = Manifest(media_type=OCI_MANIFEST, content=compact({"layers": [layer]}))
+    registry.put(tag_of(IMAGE.digest, "att"), as_tag)
+    assert check(registry).outcome.is_pass
+
+
+def as_unsigned_statement(content: bytes) -> None:
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    attach_unsigned(registry, IMAGE.digest, [Statement(predicate_type="x", content=content)])
+    level_unsigned(registry, IMAGE.digest, "built")
+
+
+def as_policy(content: bytes) -> None:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:  # the program says so before a policy is parsed
+        return
+    policy = parse_policy(text, source="policy.yaml")
+    verify(published(ON_GPU), IMAGE.digest, [OURS.verifying], policy, now=NOW, tag="2.15")
+
+
+def as_requirements(content: bytes) -> None:
+    policy = parse_requirements(content.decode(errors="replace"), policy=Policy())
+    verify(published(ON_GPU), "2.15", [OURS.verifying], policy, now=NOW)
+
+
+def as_public_key(content: bytes) -> None:
+    read_verifying_key(content, source="tfimg.pub")
+
+
+def as_key_box(content: bytes) -> None:
+    body = base64.encodebytes(content).decode()
+    pem = f"-----BEGIN ENCRYPTED COSIGN PRIVATE KEY-----\n{body}-----END ENCRYPTED COSIGN PRIVATE KEY-----\n"
+    read_signing_key(pem.encode(), password=b"password", source="cosign.key")
+
+
+ENVELOPE_OF_RESULT = seal(said(ON_GPU)[0], OURS)
+BUNDLE_OF_RESULT = bundle(ENVELOPE_OF_RESULT, OURS.verifying)
+DER = OURS.private.private_bytes(
+    serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+)
+STRETCHED = hashlib.scrypt(b"password", salt=b"salt", n=2, r=1, p=1, dklen=SecretBox.KEY_SIZE)
+CLOSED = SecretBox(STRETCHED).encrypt(DER, bytes(SecretBox.NONCE_SIZE)).ciphertext
+KEY_BOX = json.dumps(
+    {
+        "kdf": {"name": "scrypt", "params": {"N": 2, "r": 1, "p": 1}, "salt": "c2FsdA=="},
+        "cipher": {"name": "nacl/secretbox", "nonce": base64.b64encode(bytes(24)).decode()},
+        "ciphertext": base64.b64encode(CLOSED).decode(),
+    }
+).encode()
+POLICY = f"""\
+version: 1
+require: {{level: linked, gpu: sm_90, driver: ">=535,<600", max-age: 30d}}
+aliases:
+  "*-gpu": {{level: linked, reason: Our CI has no GPU.}}
+refused-keys: ["{THEIRS.verifying.identifier}"]
+""".encode()
+ATTESTATIONS = compact(
+    {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "layers": [{**MemoryRegistry().put_blob(ENVELOPE_OF_RESULT).document(), "mediaType": ENVELOPE}],
+    }
+)
+DOCUMENTS: Mapping[Callable[[bytes], None], bytes] = {
+    as_bundle: BUNDLE_OF_RESULT,
+    as_referrer: referrer(said(ON_GPU)[0], BUNDLE_OF_RESULT, subject=SUBJECT).content,
+    as_attestations: ATTESTATIONS,
+    as_envelope: ENVELOPE_OF_RESULT,
+    as_signed_statement: RESULT,
+    as_unsigned_statement: RESULT,
+    as_policy: POLICY,
+    as_requirements: b"linked,gpu=sm_90,driver>=535,driver<600,max-age=30d",
+    as_public_key: OURS.verifying.pem,
+    as_key_box: KEY_BOX,
+}
+
+
+@pytest.mark.parametrize("read", DOCUMENTS, ids=[read.__name__ for read in DOCUMENTS])
+def test_the_unchanged_document_is_accepted(read: Callable[[bytes], None]) -> None:
+    """Else every mutation would be refused for nothing."""
+    read(DOCUMENTS[read])
+
+
+@pytest.mark.parametrize("read", DOCUMENTS, ids=[read.__name__ for read in DOCUMENTS])
+@pytest.mark.parametrize("cases", [40, pytest.param(2000, marks=pytest.mark.full)])
+def test_a_mutated_document_is_refused_or_means_what_was_signed(
+    read: Callable[[bytes], None], cases: int
+) -> None:
+    @settings(max_examples=cases, deadline=DEADLINE, suppress_health_check=list(HealthCheck), database=None)
+    @given(content=mutations(DOCUMENTS[read]))
+    def run(content: bytes) -> None:
+        with suppress(TfimgError):
+            read(content)
+
+    run()

@@ -1,0 +1,398 @@
+"""Hostile images, bundles, reports and suites: whatever they say, only errors of our own come out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from support import suite_events as events
+from support.inventories import INVENTORY
+from support.memory_engine import FakeEngine
+from support.memory_registry import MemoryRegistry
+from support.mutated_documents import mutated_bytes, mutations
+from support.oci_images import archive, packed, put_image
+from support.paths import ROOT
+from support.reports import RED
+from support.signing import OURS
+from support.statements import NOW, ON_GPU, said
+from tfimg.contents.difference import difference
+from tfimg.contents.holdings import of_inventory, of_layers
+from tfimg.contents.images import MAX_MANIFESTS, open_image
+from tfimg.contents.inspection import inspect_image
+from tfimg.contents.unpack import UnpackLimit
+from tfimg.engine.containers import lines
+from tfimg.engine.protocol import Exit, Line
+from tfimg.errors import FileError, TamperedError, TfimgError
+from tfimg.evidence.attach import attach
+from tfimg.evidence.policy import Policy
+from tfimg.evidence.sbom import sboms
+from tfimg.evidence.statement import REPORT, Subject, statement
+from tfimg.evidence.verify import verify
+from tfimg.matrix.spec import ImageSpec
+from tfimg.offline.archive import collect_image
+from tfimg.offline.layout import LayoutRegistry
+from tfimg.offline.load import load, signed_name
+from tfimg.offline.write import stream, write
+from tfimg.publishing.release import held
+from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
+from tfimg.validation.built import compare, take_inventory
+from tfimg.validation.forms import json_text
+from tfimg.validation.junit import junit
+from tfimg.validation.page import page
+from tfimg.validation.schema import read_report
+from tfimg.validation.story import Story
+
+MANY = settings(
+    max_examples=200, deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+)  # fmt: skip
+TAG = "2.15-gpu"
+LABELS = {
+    "tfimg.identifier": "2.15.1-cuda12.2-py3.11", "tfimg.tensorflow": "2.15.1", "tfimg.device": "gpu",
+}  # fmt: skip
+CONFIG = {
+    "architecture": "amd64", "os": "linux", "created": "2026-11-01T00:00:00Z", "rootfs": {"type": "layers"},
+    "config": {"Labels": LABELS, "Env": ["PATH=/bin"]}, "history": [{"created_by": "RUN", "empty_layer": True}],
+}  # fmt: skip
+
+
+@contextmanager
+def only_our_errors() -> Iterator[None]:
+    """Nothing but a `TfimgError` may come out, and what it says must be short enough to be read."""
+    found = None
+    try:
+        yield
+    except TfimgError as error:
+        found = error
+    assert found is None or (found.exit_code != 70 and len(str(found)) < 3000)
+
+
+def described(kind: str, blob: Descriptor) -> dict[str, Any]:
+    return {"mediaType": kind, "digest": blob.digest, "size": blob.size}
+
+
+def put(registry: MemoryRegistry, content: bytes, kind: str, tag: str = "") -> dict[str, Any]:
+    manifest = Manifest(media_type=kind, content=content)
+    registry.put(tag or manifest.digest, manifest)
+    return {"mediaType": kind, "digest": manifest.digest, "size": len(content)}
+
+
+def hostile_registry(change: Mapping[str, Any]) -> MemoryRegistry:
+    """An index of an image whose documents `change` replaces, each under the digest that it has."""
+    registry = MemoryRegistry()
+    layer = described("application/x.tar", registry.put_blob(archive({"a": b"a"})))
+    config = described(OCI_CONFIG, registry.put_blob(change["config"](json.dumps(CONFIG).encode())))
+    document = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": config, "layers": [layer]}
+    manifest = put(registry, change["manifest"](json.dumps(document).encode()), OCI_MANIFEST)
+    entry = {**manifest, "platform": {"os": "linux", "architecture": "amd64"}, "annotations": None}
+    listed = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry]}
+    put(registry, change["index"](json.dumps(listed).encode()), OCI_INDEX, TAG)
+    return registry
+
+
+class Referring(MemoryRegistry):
+    """A registry without evidence; its list of referrers is another matter."""
+
+    def referrers(self, digest: str) -> list[Descriptor]:  # noqa: ARG002
+        return []
+
+
+@MANY
+@given(st.data(), st.sampled_from(["config", "manifest", "index"]))
+def test_a_hostile_image_is_read_or_refused(data: st.DataObject, which: str) -> None:
+    changes = {name: (lambda content: content) for name in ("config", "manifest", "index")}
+    changes[which] = lambda content: data.draw(mutations(content))
+    registry = Referring.with_content_of(hostile_registry(changes))
+    with only_our_errors():
+        inspect_image(registry, TAG, ())
+    with only_our_errors():
+        held(registry, TAG)
+    with only_our_errors(), tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "x.tar")
+        write(collect_image(registry, TAG, tag=TAG, keys=[]), file, free_bytes=10**15)
+        assert open_image(LayoutRegistry(file), TAG).digest == registry.named[TAG]
+
+
+@cache
+def bundle() -> dict[str, bytes]:
+    """The files of a bundle of an image with evidence."""
+    registry = MemoryRegistry()
+    image = put_image(registry, TAG, config={"Labels": LABELS})
+    attach(registry, image.digest, said(ON_GPU, of=image.digest), key=OURS)
+    content = b"".join(stream(collect_image(registry, TAG, tag=TAG, keys=[OURS.verifying])))
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.seek(0)
+        with tarfile.open(fileobj=file) as tar:
+            return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+
+
+def loaded(content: bytes) -> FakeEngine:
+    """What an engine has after a bundle was verified and loaded, or refused with an error of ours."""
+    engine = FakeEngine()
+    with tempfile.TemporaryDirectory() as folder, only_our_errors():
+        file = Path(folder, "x.tar")
+        file.write_bytes(content)
+        layout, keys = LayoutRegistry(file), [OURS.verifying]
+        proven = verify(layout, layout.reference, keys, Policy(), now=NOW)
+        load(layout, proven.digest, signed_name(layout, proven), engine)
+    return engine
+
+
+def test_the_bundle_itself_is_loaded() -> None:
+    assert list(loaded(archive(bundle())).names) == ["registry.test:5000/team/tensorflow:2.15-gpu"]
+
+
+@MANY
+@given(mutations(json.dumps(json.loads(bundle()["index.json"])).encode()))
+def test_a_hostile_index_of_a_bundle_is_read_or_refused(index: bytes) -> None:
+    engine = loaded(archive({**bundle(), "index.json": index}))
+    assert all(name.startswith("registry.test:5000/team/tensorflow:") for name in engine.names)
+
+
+@MANY
+@given(mutated_bytes(archive({name: content for name, content in bundle().items() if len(content) < 3000})))
+def test_a_hostile_archive_is_read_or_refused(content: bytes) -> None:
+    loaded(content)
+
+
+MEMBERS = {
+    "a link": {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"},
+    "a hard link": {"type": tarfile.LNKTYPE, "linkname": "index.json"},
+    "a device": {"type": tarfile.CHRTYPE},
+    "a sparse file": {"type": tarfile.GNUTYPE_SPARSE},
+    "PAX records": {"pax_headers": {"path": "index.json"}},
+    "a second index": {"name": "index.json"},
+}
+
+
+@pytest.mark.parametrize("kind", MEMBERS)
+def test_a_bundle_has_plain_files_alone_and_each_once(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "x.tar"
+    file.write_bytes(archive(bundle()))
+    with tarfile.open(file, "a", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("blobs/sha256/" + "0" * 64)
+        for name, value in MEMBERS[kind].items():
+            setattr(info, name, value)
+        tar.addfile(info)
+    with pytest.raises(FileError, match=r"not a plain file|it has two files"):
+        LayoutRegistry(file)
+
+
+def negative_size() -> bytes:
+    """A header whose content has -512 bytes, after which `tarfile` reads it again, and again (CVE-2025-8194)."""
+    block = bytearray(tarfile.TarInfo("a").tobuf(tarfile.GNU_FORMAT))
+    block[124:136], block[148:156] = b"\xff" * 10 + b"\xfe\x00", b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+@pytest.mark.timeout(20)
+def test_a_negative_size_is_refused_in_bundles_and_layers(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(negative_size() + bytes(1024))
+    with pytest.raises(FileError, match="a size of -512 bytes"):
+        LayoutRegistry(tmp_path / "x.tar")
+    registry = MemoryRegistry()
+    blob = registry.put_blob(archive({"a": b""})[:512] + negative_size() + bytes(1024))
+    with pytest.raises(TamperedError, match="a size of -512 bytes"):
+        of_layers(registry, [blob])
+
+
+@pytest.mark.timeout(20)
+def test_a_long_name_of_a_layer_is_not_kept_in_memory() -> None:
+    registry = MemoryRegistry()
+    info = tarfile.TarInfo("a")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 200_000_000
+    names = info.tobuf(tarfile.GNU_FORMAT) + bytes(200_000_000)
+    blob = registry.put_blob(packed(archive({"a": b""})[:512] + names, "zstd"))
+    del names
+    tracemalloc.start()
+    with pytest.raises(TamperedError, match="extended header of more than"):
+        of_layers(registry, [blob])
+    assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    tracemalloc.stop()
+
+
+def test_something_behind_a_bundle_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.tar"
+    file.write_bytes(archive(bundle()) + b"hidden")
+    with pytest.raises(FileError, match="something follows its end"):
+        LayoutRegistry(file)
+
+
+def bundle_with(tmp_path: Path, files: Iterable[tuple[str, bytes]]) -> LayoutRegistry:
+    file = tmp_path / "x.tar"
+    file.write_bytes(archive({**bundle(), **dict(files)}))
+    return LayoutRegistry(file)
+
+
+def test_a_bundle_with_too_many_manifests_is_refused(tmp_path: Path) -> None:
+    one = {"mediaType": OCI_MANIFEST, "digest": f"sha256:{'0' * 64}", "size": 1}
+    index = json.dumps({"manifests": [one] * (MAX_MANIFESTS + 1)}).encode()
+    with pytest.raises(FileError, match="lists more than 1000 manifests"):
+        bundle_with(tmp_path, [("index.json", index)]).tags()
+
+
+def test_an_image_with_too_many_manifests_is_refused() -> None:
+    registry = MemoryRegistry()
+    entries = []
+    for number in range(MAX_MANIFESTS + 1):
+        entries.append(put(registry, b'{"layers": [], "annotations": {"n": "%d"}}' % number, OCI_MANIFEST))
+    put(registry, json.dumps({"manifests": entries}).encode(), OCI_INDEX, TAG)
+    with pytest.raises(TamperedError, match="refers to more than 1000 manifests"):
+        open_image(registry, TAG)
+
+
+def test_indexes_in_indexes_are_read_to_a_depth() -> None:
+    """A chain of them would be followed for ever by who looks for the first image."""
+    registry = MemoryRegistry()
+    inner = put(registry, b'{"manifests": []}', OCI_INDEX)
+    for _ in range(2000):
+        inner = put(registry, json.dumps({"manifests": [inner]}).encode(), OCI_INDEX, TAG)
+    found = held(registry, TAG)
+    assert found
+    assert found.release is None
+    with pytest.raises(TamperedError, match="refers to more than"):
+        open_image(registry, TAG)
+
+
+@pytest.mark.parametrize("packing", ["zstd", "gzip"])
+@pytest.mark.timeout(60)
+def test_a_decompression_bomb_is_refused(packing: Any) -> None:
+    registry = MemoryRegistry()
+    bomb = packed(archive({"zeros": bytes(50_000_000)}), packing)
+    assert len(bomb) < 100_000
+    blob = registry.put_blob(bomb)
+    layer = Descriptor(media_type="x", digest=blob.digest, size=blob.size)
+    assert of_layers(registry, [layer], limit=UnpackLimit(60_000_000)).python == {}
+    with pytest.raises(TamperedError, match="decompression bomb"):
+        of_layers(registry, [layer, layer], limit=UnpackLimit(60_000_000))
+
+
+@MANY
+@given(mutations(json_text(RED).encode()))
+def test_a_hostile_report_is_read_or_refused(content: bytes) -> None:
+    with only_our_errors():
+        read_report(content.decode("utf-8", "replace"), source="report.json")
+
+
+@pytest.mark.parametrize(
+    "value", ["9" * 5000, "1e999", "NaN", '"\\ud800"', "[" * 1000 + "]" * 1000, "-1", "true"]
+)
+def test_an_event_with_a_hostile_value_is_not_believed(value: str) -> None:
+    story = Story()
+    told = events.suite("a.b"), events.start("a.b")
+    for line in (*map(json.dumps, told), json.dumps(events.end("a.b")).replace("0.5", value)):
+        assert list(story.tell(Line(stream="stdout", text=line), lambda _: None)) == []
+    story.exit = Exit(status=0, out_of_memory=False)
+    (result,) = story.unfinished()
+    assert result.outcome == "crashed"
+
+
+STREAM = [
+    events.suite("a.b"),
+    events.start("a.b"),
+    events.end("a.b", explained=[events.EXPLAINED]),
+    events.done(),
+]
+
+
+@settings(MANY, max_examples=50)  # a page takes some 10 ms
+@given(st.data(), st.sampled_from(range(4)))
+def test_a_hostile_suite_is_read_or_not_believed(data: st.DataObject, which: int) -> None:
+    lines = [json.dumps(event) for event in STREAM]
+    lines[which] = data.draw(mutations(lines[which].encode())).decode("utf-8", "replace")
+    story, results = Story(), []
+    for line in lines:
+        results += story.tell(Line(stream="stdout", text=line), lambda _: None)
+    story.exit = Exit(status=0, out_of_memory=False)
+    results += story.unfinished()
+    report = replace(
+        ON_GPU, results=tuple(results), problem=story.problem, required=tuple(story.required), waived=story.waived,
+        environment=story.environment,
+    )  # fmt: skip
+    assert junit(report)
+    assert page(report)
+    with only_our_errors():
+        read_report(json_text(report), source="report.json")
+
+
+def test_a_suite_without_end_is_not_kept() -> None:
+    story = Story()
+    line = Line(stream="stdout", text="x" * 1_000_000)
+    for _ in range(200):
+        assert list(story.tell(line, lambda _: None)) == []
+    assert sum(map(len, story.errors)) <= 400_000
+    assert list(story.tell(events.line(events.suite("a.b")), lambda _: None)) == []
+    assert story.planned == []
+
+
+@settings(MANY, max_examples=50)  # bills of materials are validated, which takes most of the time
+@given(data=st.data())
+def test_a_hostile_inventory_is_read_or_refused(
+    data: st.DataObject, named: Callable[[str], ImageSpec]
+) -> None:
+    spec = named("2.15.1-cuda12.2-py3.11")
+    build = {"is_cuda_build": True, "cuda_version": "12.2", "cuda_compute_capabilities": ["sm_80"]}
+    versions = {"python": "3.11", "machine": "x86_64", "cuda": "12.2", "cudnn": "8.9.4"}
+    whole = {**INVENTORY, "build": build, **versions}
+    line = data.draw(mutations(json.dumps(whole).encode())).decode("utf-8", "replace").replace("\n", " ")
+    engine = FakeEngine(story=[Line(stream="stdout", text=line), Exit(status=0, out_of_memory=False)])
+    with only_our_errors():
+        inventory = take_inventory("some:image", b"", engine=engine)
+        of_inventory(inventory)
+        assert list(compare(spec, inventory))
+        sboms(inventory, subject=Subject(name="a/b", digest=f"sha256:{'0' * 64}"), made=NOW)
+
+
+def test_what_the_suite_says_of_undecodable_names_is_believed() -> None:
+    told = events.end("a.b", "failed", "no file caf\udce9", evidence={"worst": "caf\udce9"})
+    code = f"import stream; stream.emitter(1)({told!r})"
+    suite = ROOT / "images/validation"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=suite, capture_output=True, text=True, check=True
+    )
+    story = Story(planned=["a.b"], running="a.b")
+    (result,) = story.tell(Line(stream="stdout", text=ended.stdout), lambda _: None)
+    assert (result.reason, result.evidence) == ("no file caf\\udce9", {"worst": "caf\\udce9"})
+
+
+REPORTS: dict[str, dict[str, Any]] = {
+    "results": {"results": 7}, "seconds": {"results": [{"check": "a", "outcome": "passed", "seconds": "x"}]},
+    "infinite": {"seconds": 1e308, "results": [{"check": "a", "outcome": "passed", "seconds": -1}]},
+    "outcome": {"results": [{"check": "a", "outcome": []}]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_a_malformed_report_is_not_compared(kind: str) -> None:
+    """Of an unsigned one, everything was written by who can write to the registry."""
+    registry = MemoryRegistry()
+    found = []
+    for tag in ("1", "2"):
+        image = put_image(registry, tag, [{tag: b""}])
+        subject = Subject(name=registry.repository, digest=image.digest)
+        attach(registry, image.digest, [statement(subject, REPORT, REPORTS[kind])], key=OURS)
+        found.append(inspect_image(registry, tag, ()))
+    changed = difference(*found)
+    assert (changed.outcomes, changed.timings, changed.seconds) == ((), (), None)
+
+
+def test_a_line_without_end_comes_in_parts() -> None:
+    found = list(lines((1, b"x" * (1 << 20)) for _ in range(20)))
+    assert len(found) > 1
+    assert sum(len(line.text) for line in found) == 20 << 20
