@@ -144,7 +144,8 @@ def test_a_bundle_cannot_take_a_name_outside_its_publishers_repository(
     assert len(name) == len(NAME)
     claimed = Path(file).read_bytes().replace(f"{NAME}:{TAG}".encode(), f"{name}:{TAG}".encode())
     Path(file).write_bytes(claimed)
-    message = tfimg("load", file, "--key", key).refusal(67)
+    assert f"gives it the tag {TAG} of {name}." in tfimg("load", file, "--key", key).refusal(67)
+    message = tfimg("load", file, "--key", key, "--origin", NAME).refusal(67)
     assert f"calls its image {name}:{TAG}" in message
     assert "--as NAME:TAG" in message
     assert engine.names == {}

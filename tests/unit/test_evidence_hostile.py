@@ -333,7 +333,7 @@ def test_a_name_that_occurs_twice_cannot_replace_what_was_signed() -> None:
         registry.put("2.15", IMAGE)
         put_envelope(registry, text.encode())
         try:
-            found = verify(registry, "2.15", [OURS.verifying], ANYTHING, now=NOW)
+            found = verify(registry, IMAGE.digest, [OURS.verifying], ANYTHING, now=NOW)
         except TamperedError:
             continue
         assert found.outcome.identifier == ON_GPU.identifier
@@ -376,7 +376,10 @@ def test_a_genuine_statement_of_one_key_gives_another_key_s_no_weight() -> None:
     both = [json.loads(seal(said(ON_GPU)[0], key))["signatures"][0] for key in (THEIRS, OURS)]
     document = json.loads(seal(said(ON_GPU)[0], OURS))
     put_envelope(registry, compact({**document, "signatures": both}))
-    assert verify(registry, "2.15", [OURS.verifying], ANYTHING, now=NOW).signer == OURS.verifying.identifier
+    assert (
+        verify(registry, IMAGE.digest, [OURS.verifying], ANYTHING, now=NOW).signer
+        == OURS.verifying.identifier
+    )
 
 
 def test_evidence_that_the_registry_lists_for_another_image_is_refused() -> None:
