@@ -42,7 +42,7 @@ class PushingEngine(FakeEngine):
         self.workspace = workspace
         self.registry = MemoryRegistry()
         self.builds: dict[str, tuple[str, int]] = {}
-        self.content = archive({"etc/hello": b"hello\n"})
+        self.content = archive({"layer.tar": archive({"etc/hello": b"hello\n"})})
         self.did: list[str] = []
 
     def has(self, identifier: str, *, age: int = 0) -> str:
@@ -246,7 +246,8 @@ def test_an_image_that_fails_or_holds_a_secret_gets_no_tag(
     assert f"`tfimg validate tfimg/tensorflow:{CPU} --report FILE` keeps" in ended.stderr
     assert re.search(r"failed +2\S+: validate by digest", ended.stderr), ended.stderr
     assert [tag for tag in registry.named if not tag.startswith("sha256-")] == []
-    engine.story, engine.content = STORY, archive({"etc/hello": b"password=hunter2hunter2\n"})
+    secret = archive({"etc/hello": b"password=hunter2hunter2\n"})
+    engine.story, engine.content = STORY, archive({"layer.tar": secret})
     ended = publish()
     assert (ended.code, "a secret of ours" in ended.stderr) == (63, True)
     assert "hunter2hunter2" not in ended.stderr + ended.stdout
@@ -520,6 +521,7 @@ NOWHERE = {
     "no such digest": (f"{REPOSITORY}:{CPU} --to sha256:ff", 2, "no image has such a digest"),
     "a digest": (f"{REPOSITORY}@sha256:{'0' * 64}", 2, "has to be a tag without a digest"),
     "reinstate what": (f"{REPOSITORY}:2.15 --reinstate", 2, "--reinstate needs --to"),
+    "no publisher": (f"{REPOSITORY}:2.15 --publisher {'x' * 1001}", 2, "1 to 1000 characters"),
     "no reason": (f"{REPOSITORY}:2.15 --reason {'x' * 1001}", 2, "one line of at most 1000 characters"),
 }
 
@@ -537,6 +539,9 @@ def test_what_is_withdrawn_is_named_by_its_digest(tfimg: CliRunner, keys: dict[s
     words = ("--reason", "x", "--key", keys["ours.key"])
     assert "has to be a digest" in tfimg("withdraw", f"{REPOSITORY}:2.15", *words).refusal(2)
     tfimg("withdraw", f"{REPOSITORY}@sha256:{'0' * 64}", *words).refusal(61)
+    assert "is not a tag" in tfimg(
+        "withdraw", f"{REPOSITORY}@sha256:{'0' * 64}", *words, "--tag", "../x"
+    ).refusal(2)
 
 
 def test_a_rollback_reads_only_statements_of_its_own_key_and_of_trusted_ones(

@@ -168,7 +168,7 @@ def _show(context: Context, events: Sequence[Event], *, of_tag: bool) -> None:
 
 
 def _cells(event: Event, *, of_tag: bool) -> Iterator[str]:
-    yield str(event.get("time", "-")).replace("T", " ")
+    yield f"{event['time'][:16].replace('T', ' ')}Z" if "time" in event else "-"
     yield str(event["event"] if event.get("in_force", True) else "cancelled")
     yield str(event["digest"]).partition(":")[2][:SHORT]
     if not of_tag:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 from tfimg.cli.parser.common import command, image_name, pattern_arguments
@@ -110,7 +111,7 @@ def _add_withdraw(commands: Any) -> None:
         "--reason", required=True, type=reason, metavar="TEXT", help="why: `verify` and `pull` show it"
     )
     withdraw.add_argument(
-        "--tag", action="append", default=[], metavar="TAG",
+        "--tag", action="append", default=[], metavar="TAG", type=tag_name,
         help="withdraw it for this tag only; may be given several times (default: for every tag and by digest)",
     )  # fmt: skip
     withdraw.add_argument(
@@ -126,6 +127,20 @@ def count(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) <= 1000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 1000")
     return int(text)
+
+
+def tag_name(text: str) -> str:
+    """Parse the name of a tag (OCI distribution specification 1.1, "Pulling manifests")."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a tag")
+    return text
+
+
+def name(text: str) -> str:
+    """Parse a publisher's name, which other machines show."""
+    if not 0 < len(text) <= MAX_TEXT:
+        raise argparse.ArgumentTypeError(f"it has to have 1 to {MAX_TEXT} characters")
+    return text
 
 
 def reason(text: str) -> str:
@@ -161,6 +176,7 @@ def signing_options(parser: argparse._ActionsContainer, *, unsigned: bool = True
         )  # fmt: skip
     parser.add_argument(
         "--publisher",
+        type=name,
         metavar="NAME",
         help="name of this machine in evidence and promotions (default: its host name)",
     )
