@@ -320,7 +320,7 @@ class NotInRegistry(TfimgError):
 
 
 class TagMoved(TfimgError):
-    """Somebody else moved a tag at the same time."""
+    """Another publisher moved a tag at the same time."""
 
     exit_code = 62
 
@@ -371,6 +371,12 @@ class InternalError(TfimgError):
     """A defect of tfimg itself."""
 
     exit_code = 70
+
+
+class WithdrawnError(TfimgError):
+    """The image was withdrawn; the reason is named."""
+
+    exit_code = 71
 
 
 class Interrupted(TfimgError):

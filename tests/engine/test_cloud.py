@@ -31,6 +31,7 @@ from support.machine_orders import machine as machine_order
 from support.registry_container import registry
 from support.reports import GREEN
 from support.session import label, once
+from support.statements import promoted
 from tfimg.cli.edge import Edge
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.network import HostNetwork, host_network, pip_settings
@@ -91,6 +92,7 @@ def publish(engine: DockerEngine, host: str, tag: str, folder: Path, key: Signin
         statements = (
             result_statement(report, subject=subject, ran=ran),
             validation_report(report, subject=subject),
+            promoted(tag, of=manifest.digest, repository=REPOSITORY),
         )
         attach(repository, manifest.digest, statements, key=key)
     return manifest.digest

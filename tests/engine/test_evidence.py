@@ -18,10 +18,12 @@ from support.cli import CliResult, run_tfimg
 from support.inventories import INVENTORY
 from support.registry_container import docker, registry
 from support.small_workspace import build_small
+from support.statements import promoted
 from tfimg.engine.docker import DockerEngine
 from tfimg.evidence.attach import attach
 from tfimg.evidence.cosign_tags import layers_under, tag_of
 from tfimg.evidence.keys import SigningKey, generate, read_signing_key
+from tfimg.evidence.promotions import PROMOTION
 from tfimg.evidence.provenance import Making, provenance
 from tfimg.evidence.sbom import sboms
 from tfimg.evidence.statement import (
@@ -58,6 +60,7 @@ KINDS = {
     PROVENANCE: "slsaprovenance1",
     CYCLONEDX: "cyclonedx",
     SPDX: "spdxjson",
+    PROMOTION: PROMOTION,
 }
 """What `cosign verify-attestation --type` calls each kind."""
 
@@ -149,6 +152,7 @@ def everything(report: Path, subject: Subject) -> tuple[Statement, ...]:
         validation_report(read, subject=subject),
         provenance(making, subject=subject),
         *sboms(INVENTORY, subject=subject, made=now),
+        promoted("2.20", of=subject.digest, repository=subject.name),
     )
 
 

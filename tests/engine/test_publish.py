@@ -70,8 +70,8 @@ class Here:
         return connect(parse_repository(self.target), os.environ, state, way=Way(ca=None, proxies={}))
 
     def tags(self) -> dict[str, str]:
-        """Every tag that people see, and where it leads."""
-        seen = [tag for tag in self.registry.tags() if not tag.startswith(("sha256-", "tfimg-ledger"))]
+        """Every tag that people see, and where it points."""
+        seen = [tag for tag in self.registry.tags() if not tag.startswith("sha256-")]
         found = {tag: self.registry.find(tag) for tag in seen}
         return {tag: manifest.digest for tag, manifest in found.items() if manifest}
 
@@ -127,7 +127,7 @@ def published(ended: CliResult) -> dict[str, dict[str, str]]:
 def moves(here: Here, tag: str) -> list[dict[str, Any]]:
     ended = here.ask("history", here.target, tag, "--key", f"{here.key}/tfimg.pub")
     assert ended.code == 0, ended.stderr
-    return [one for one in ended.documents if one["event"] == "move"]
+    return [one for one in ended.documents if one["event"] == "promotion"]
 
 
 def test_images_are_published_once_with_evidence_and_a_gpu_image_without_aliases(here: Here) -> None:
@@ -267,9 +267,16 @@ def test_a_newer_build_is_rolled_back_with_evidence_and_history_says_so(
         assert set(published(here.publish(CPU))[CPU].values()) == {"stay", "refuse"}, "never back by itself"
         ended = here.ask("rollback", f"{here.target}:2.15", "--key", f"{here.key}/tfimg.key")
         assert (ended.code, here.tags()["2.15"], here.tags()["2.15.1"]) == (0, old, new), ended.stderr
-        assert [(one["reason"], one["after"]) for one in moves(here, "2.15")] == [
-            ("publish", old), ("publish", new), ("rollback", old),
+        assert [(one["reason"], one["digest"]) for one in moves(here, "2.15")] == [
+            ("rollback", old), ("publish", new), ("publish", old),
         ]  # fmt: skip
+        ended = here.ask(
+            "withdraw", f"{here.target}@{new}", "--reason", "wrong", "--key", f"{here.key}/tfimg.key"
+        )
+        assert (ended.code, here.tags()["2.15.1"], here.tags()[CPU]) == (0, old, old), ended.stderr
+        for command in ("verify", "pull"):
+            refused = here.ask(command, f"{here.target}@{new}", "--key", f"{here.key}/tfimg.pub")
+            assert (refused.code, "wrong" in refused.stderr) == (71, True), refused.stderr
     finally:
         for name in image_tags(engine):
             if name.startswith(f"{LOCAL}-newer:"):

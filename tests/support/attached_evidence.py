@@ -13,6 +13,7 @@ from support.registry_container import docker
 from tfimg.engine.docker import DockerEngine
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, generate
+from tfimg.evidence.promotions import Promotion, TagMove, predicate_statement
 from tfimg.evidence.sbom import sboms
 from tfimg.evidence.statement import Statement, Subject
 from tfimg.evidence.tested import Ran, validation_report
@@ -63,6 +64,7 @@ def publish(
         _said(engine, local, report, registry.repository, found.digest, images),
         key=key,
     )
+    attach(registry, found.digest, [_promotion(registry.repository, name, found.digest)], key=key)
     return Published(name=name, digest=found.digest, registry=registry, key=key, public=folder / "tfimg.pub")
 
 
@@ -76,3 +78,11 @@ def _said(
         result_statement(report, subject=subject, ran=ran), validation_report(report, subject=subject),
         *sboms(inventory, subject=subject, made=datetime.now(UTC)),
     )  # fmt: skip
+
+
+def _promotion(repository: str, name: str, digest: str) -> Statement:
+    promotion = Promotion(
+        repository=repository, tags=(TagMove(tag=name.rpartition(":")[2], previous=None),), time=datetime.now(UTC),
+        publisher="here", reason="publish", run="0123abcd", tfimg="0.1.0",
+    )  # fmt: skip
+    return predicate_statement(Subject(name=repository, digest=digest), promotion)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -15,16 +15,25 @@ from support.reports import GREEN
 from support.signing import OURS
 from tfimg.errors import LeakFound, ValidationFailed
 from tfimg.evidence.attach import attach, mend
-from tfimg.evidence.keys import SigningKey
+from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.policy import Policy
+from tfimg.evidence.promotions import read_from, walk
 from tfimg.evidence.statement import Subject
 from tfimg.evidence.tested import Ran
 from tfimg.evidence.tested import test_result as result_statement
 from tfimg.evidence.unsigned import attach_unsigned, level_unsigned
 from tfimg.evidence.verify import verify
-from tfimg.publishing.ledger_store import is_ours
-from tfimg.publishing.promotion import Desk, finish
 from tfimg.publishing.publish import Publication, publish
+from tfimg.publishing.publisher import Publisher
+from tfimg.publishing.retract import (
+    Retraction,
+    resume,
+    rollback,
+    rollback_request,
+    unfinished,
+    withdraw,
+    withdraw_request,
+)
 from tfimg.publishing.runs import opened_run
 from tfimg.publishing.sending import Hands, Source
 from tfimg.recipe.describe import Level
@@ -54,6 +63,7 @@ class Machine:
     done: list[tuple[str, str]] = field(default_factory=list)
     on_note: Callable[[], None] = lambda: None
     run: Mortal | None = None
+    seconds: int = 0
 
     def source(self, identifier: str) -> Source:
         store = MemoryRegistry()
@@ -65,32 +75,63 @@ class Machine:
             digest=manifest.digest, aliases=self.aliases.get(identifier, ()), level=level,
         )  # fmt: skip
 
-    def publish(self, registry: Registry, *identifiers: str) -> Publication:
+    def publish(self, registry: Registry, *identifiers: str, reinstate: bool = False) -> Publication:
         sources = [self.source(identifier) for identifier in identifiers or (CPU,)]
-        with self.desk(registry) as desk:
-            finish(desk)
-            return publish(sources, desk, self.hands(registry), self.policy)
+        with self.publisher(registry, reinstate=reinstate) as publisher:
+            return publish(sources, publisher, self.hands(registry), self.policy)
+
+    def rollback(
+        self, registry: Registry, tag: str = "2.15", *, to: str | None = None, reinstate: bool = False
+    ) -> Retraction:
+        with self.publisher(registry, reinstate=reinstate, folder="retract") as publisher:
+            if begun := unfinished(publisher.journal.records):
+                if begun.request == rollback_request(tag, to):
+                    return resume(publisher, begun)
+                publisher.journal.note("finished")
+        with self.publisher(registry, reinstate=reinstate, folder="retract") as publisher:
+            return rollback(publisher, tag, self.policy, to=to, reason=None)
+
+    def withdraw(self, registry: Registry, digest: str, *tags: str, reason: str = "it leaks") -> Retraction:
+        with self.publisher(registry, folder="retract") as publisher:
+            if begun := unfinished(publisher.journal.records):
+                if begun.request == withdraw_request(digest, tags):
+                    return resume(publisher, begun)
+                publisher.journal.note("finished")
+        with self.publisher(registry, folder="retract") as publisher:
+            return withdraw(publisher, digest, self.policy, tags=tags, reason=reason)
 
     @contextmanager
-    def desk(self, registry: Registry) -> Iterator[Desk]:
-        with opened_run(self.folder) as (run, journal, _):
+    def publisher(
+        self, registry: Registry, *, reinstate: bool = False, folder: str = "runs"
+    ) -> Iterator[Publisher]:
+        """Open a run, or go on as one that was killed. Each statement is a second later than the one before."""
+        with opened_run(self.folder / folder) as (run, journal, _):
 
-            def now() -> datetime:
+            def noted() -> datetime:
                 self.on_note()
                 return NOW
 
-            journal.now = now
-            yield Desk(
-                registry=registry, journal=journal, run=run, key=self.key, publisher="me", version="0.0",
-                locks=self.folder / "locks", prove=lambda digest, least: self.prove(registry, digest, least),
-                now=lambda: NOW,
+            def now() -> datetime:
+                self.seconds += 1
+                return NOW + timedelta(seconds=self.seconds)
+
+            journal.now = noted
+            yield Publisher(
+                registry=registry, journal=journal, run=run, key=self.key, trusted=self.trusted, name="me",
+                version="0.0", locks=self.folder / "locks", now=now, reinstates=reinstate,
+                prove=lambda digest, least: self.prove(registry, digest, least, reinstate=reinstate),
             )  # fmt: skip
 
-    def prove(self, registry: Registry, digest: str, least: Level) -> Level:
+    @property
+    def trusted(self) -> tuple[VerifyingKey, ...]:
+        return (self.key.verifying,) if self.key else ()
+
+    def prove(self, registry: Registry, digest: str, least: Level, *, reinstate: bool = False) -> Level:
         if not self.key:
             return level_unsigned(registry, digest, least)
         assert least != "declared"
-        found = verify(registry, digest, [self.key.verifying], Policy(level=least), now=NOW)
+        policy = Policy(level=least)
+        found = verify(registry, digest, self.trusted, policy, now=NOW, allow_withdrawn=reinstate)
         return found.outcome.shown
 
     def hands(self, registry: Registry) -> Hands:
@@ -138,7 +179,16 @@ class Machine:
 
 
 def visible(named: Mapping[str, str]) -> dict[str, str]:
-    """Every tag that people see."""
-    return {
-        tag: digest for tag, digest in named.items() if not is_ours(tag) and not tag.startswith("sha256-")
-    }
+    """Return every tag that people see."""
+    return {tag: digest for tag, digest in named.items() if not tag.startswith("sha256-")}
+
+
+def chain(registry: Registry, tag: str = "2.15", key: SigningKey = OURS) -> list[tuple[str, bool]]:
+    """Return the history of a tag, newest first: each digest, and whether a signed promotion gave it the tag."""
+    found = registry.find(tag)
+    assert found
+    steps = walk(
+        registry.repository, tag, found.digest,
+        lambda digest: read_from(registry, digest, [key.verifying]), limit=100,
+    )  # fmt: skip
+    return [(step.digest, step.promotion is not None) for step in steps]

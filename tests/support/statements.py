@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -10,6 +11,7 @@ from support.reports import GREEN, result
 from support.signing import OURS
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey
+from tfimg.evidence.promotions import Promotion, TagMove, Withdrawal, predicate_statement
 from tfimg.evidence.statement import Statement, Subject
 from tfimg.evidence.tested import Ran, validation_report
 from tfimg.evidence.tested import test_result as result_statement
@@ -49,4 +51,26 @@ def published(*reports: Report, key: SigningKey = OURS) -> MemoryRegistry:
         registry.put(tag, IMAGE)
     for report in reports:
         attach(registry, IMAGE.digest, said(report), key=key)
+    if reports:
+        attach(registry, IMAGE.digest, [promoted("2.15", "2.15-gpu")], key=key)
     return registry
+
+
+def promoted(
+    *tags: str, of: str = IMAGE.digest, repository: str = SUBJECT.name, cancels: Sequence[str] = ()
+) -> Statement:
+    """Return the promotion that gives the image tags."""
+    promotion = Promotion(
+        repository=repository, tags=tuple(TagMove(tag=tag, previous=None) for tag in tags), time=NOW,
+        publisher="gpu-runner-3", reason="publish", run="0123abcd", tfimg="0.1.0", cancels=tuple(cancels),
+    )  # fmt: skip
+    return predicate_statement(replace(SUBJECT, digest=of), promotion)
+
+
+def withdrawn(*tags: str, repository: str = SUBJECT.name, replacement: str | None = None) -> Statement:
+    """Return the withdrawal of the image for some tags, or altogether."""
+    withdrawal = Withdrawal(
+        repository=repository, tags=tags or None, reason="wrong cuDNN", replacement=replacement, time=NOW,
+        publisher="gpu-runner-3",
+    )  # fmt: skip
+    return predicate_statement(SUBJECT, withdrawal)

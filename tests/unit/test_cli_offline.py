@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.signing import OURS, THEIRS
-from support.statements import LINKED, NOW, ON_GPU, said
+from support.statements import IMAGE, LINKED, NOW, ON_GPU, promoted, said, withdrawn
 from tfimg.evidence.attach import attach
+from tfimg.evidence.bundle import seal
 from tfimg.validation.report import Report
 
 NAME = "registry.test:5000/team/tensorflow"
@@ -25,7 +27,9 @@ def with_image(*, evidence: bool = True, report: Report = ON_GPU) -> MemoryRegis
     registry = MemoryRegistry()
     image = put_image(registry, TAG, config={"Labels": {"tfimg.identifier": "2.15.1-cuda12.2-py3.11"}})
     if evidence:
-        attach(registry, image.digest, said(report, of=image.digest), key=OURS)
+        attach(
+            registry, image.digest, [*said(report, of=image.digest), promoted(TAG, of=image.digest)], key=OURS
+        )
     return registry
 
 
@@ -61,7 +65,7 @@ def test_bundle_verifies_writes_and_says_what_went_in(
     ended = tfimg("bundle", f"{NAME}:{TAG}", str(target), "--key", key, "--json").succeeded()
     assert ended.documents[-1] == {
         "event": "bundled", "image": f"{NAME}:{TAG}", "digest": environment.registries.named[TAG], "file": str(target),
-        "bytes": target.stat().st_size, "evidence": 4, "keys": [OURS.verifying.identifier], "verified": True,
+        "bytes": target.stat().st_size, "evidence": 5, "keys": [OURS.verifying.identifier], "verified": True,
     }  # fmt: skip
 
 
@@ -146,7 +150,8 @@ def test_a_bundle_cannot_take_a_name_outside_its_publishers_repository(
     assert len(name) == len(NAME)
     claimed = Path(file).read_bytes().replace(f"{NAME}:{TAG}".encode(), f"{name}:{TAG}".encode())
     Path(file).write_bytes(claimed)
-    message = tfimg("load", file, "--key", key).refusal(67)
+    assert f"gives it the tag {TAG} of {name}." in tfimg("load", file, "--key", key).refusal(67)
+    message = tfimg("load", file, "--key", key, "--origin", NAME).refusal(67)
     assert f"calls its image {name}:{TAG}" in message
     assert "--as NAME:TAG" in message
     assert engine.names == {}
@@ -213,3 +218,20 @@ def test_load_requires_what_verify_does(tfimg: CliRunner, key: str, file: str, w
 
 def test_load_of_no_file_is_told(tfimg: CliRunner, tmp_path: Path) -> None:
     assert tfimg("load", str(tmp_path / "none.tar")).code == 9
+
+
+def test_load_refuses_what_a_later_file_withdraws(
+    tfimg: CliRunner, environment: TestEnvironment, engine: FakeEngine, file: str, key: str, tmp_path: Path
+) -> None:
+    assert isinstance(environment.registries, MemoryRegistry)
+    withdrawal = replace(withdrawn(), content=withdrawn().content.replace(
+        IMAGE.digest.encode()[7:], environment.registries.named[TAG].encode()[7:]
+    ))  # fmt: skip
+    withdrawals = tmp_path / "withdrawals.jsonl"
+    command = ("load", file, "--key", key, "--withdrawals", str(withdrawals))
+    assert "is not a file" in tfimg(*command).refusal(9)
+    withdrawals.write_bytes(seal(withdrawal, THEIRS))
+    assert "no statement that a trusted key signed" in tfimg(*command).refusal(65)
+    withdrawals.write_bytes(seal(withdrawal, OURS))
+    assert "by gpu-runner-3: wrong cuDNN" in tfimg(*command).refusal(71)
+    assert engine.names == {}, "nothing reached the engine"

@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -43,7 +42,7 @@ class PushingEngine(FakeEngine):
         self.workspace = workspace
         self.registry = MemoryRegistry()
         self.builds: dict[str, tuple[str, int]] = {}
-        self.content = archive({"etc/hello": b"hello\n"})
+        self.content = archive({"layer.tar": archive({"etc/hello": b"hello\n"})})
         self.did: list[str] = []
 
     def has(self, identifier: str, *, age: int = 0) -> str:
@@ -140,10 +139,6 @@ def verdicts(ended: CliResult) -> dict[str, str]:
     return {one["tag"]: one["verdict"] for one in image["tags"]}
 
 
-def moves(ended: CliResult) -> list[tuple[str, str, str, Any]]:
-    return [(one["tag"], one["reason"], one["after"], one["verified"]) for one in ended.events("move")]
-
-
 @pytest.fixture(scope="module")
 def published(
     tmp_path_factory: pytest.TempPathFactory, keys: dict[str, str], workspace: Workspace
@@ -190,7 +185,7 @@ def test_what_is_published_verifies_and_has_all_evidence(
 ) -> None:
     options = ("--key", keys["ours.pub"], "--require", "validated", "--json")
     told = tfimg("verify", f"{REPOSITORY}:2.15", *options).succeeded().documents[-1]
-    assert len(told["evidence"]) == 5
+    assert len(told["evidence"]) == 6
     assert told["tested"]["environment"]["host"] == "me"
 
 
@@ -237,7 +232,7 @@ def test_a_plan_changes_nothing_and_says_what_a_gpu_image_lacks(
     assert (registry.named, engine.did) == ({}, [])
     (line,) = [one for one in ended.stdout.splitlines() if one.split()[2] == "2.15-gpu"]
     assert line.split()[:6] == [GPU, "linked", "2.15-gpu", "refuse", "it", "promises"]
-    assert "the image is shown to be linked alone" in line
+    assert "the image is only linked" in line
 
 
 def test_an_image_that_fails_or_holds_a_secret_gets_no_tag(
@@ -251,7 +246,8 @@ def test_an_image_that_fails_or_holds_a_secret_gets_no_tag(
     assert f"`tfimg validate tfimg/tensorflow:{CPU} --report FILE` keeps" in ended.stderr
     assert re.search(r"failed +2\S+: validate by digest", ended.stderr), ended.stderr
     assert [tag for tag in registry.named if not tag.startswith("sha256-")] == []
-    engine.story, engine.content = STORY, archive({"etc/hello": b"password=hunter2hunter2\n"})
+    secret = archive({"etc/hello": b"password=hunter2hunter2\n"})
+    engine.story, engine.content = STORY, archive({"layer.tar": secret})
     ended = publish()
     assert (ended.code, "a secret of ours" in ended.stderr) == (63, True)
     assert "hunter2hunter2" not in ended.stderr + ended.stdout
@@ -325,130 +321,208 @@ def test_an_image_of_another_lock_is_not_published(publish: CliRunner, engine: P
     assert_refused(publish(), code=5, says="was built from another lock")
 
 
-def test_history_tells_every_move_and_whose_it_was(
-    tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str]
+def history_of(ended: CliResult) -> list[tuple[str, str]]:
+    return [(one["event"], one["digest"]) for one in ended.succeeded().documents if one["event"] != "note"]
+
+
+@pytest.fixture
+def history(tfimg: CliRunner, keys: dict[str, str]) -> CliRunner:
+    return replace(tfimg, prefix=("history", "--key", keys["ours.pub"]))
+
+
+def test_the_history_of_a_tag_is_what_trusted_keys_signed(
+    tfimg: CliRunner, history: CliRunner, twice: tuple[str, str], keys: dict[str, str]
 ) -> None:
-    ended = tfimg("history", REPOSITORY, "2.15", "--key", keys["ours.pub"], "--json")
-    ours = OURS.verifying.identifier
-    assert moves(ended) == [("2.15", "publish", digest, ours) for digest in twice]
+    old, new = twice
+    ended = history(REPOSITORY, "2.15", "--json")
+    assert history_of(ended) == [("promotion", new), ("promotion", old)]
+    first = ended.documents[0]
+    assert (first["publisher"], first["signer"]) == ("me", OURS.verifying.identifier)
+    assert {"tag": "2.15", "previous": old} in first["tags"]
     for words in ([f"{REPOSITORY}:2.15"], [REPOSITORY, "2.15"], [REPOSITORY, "--plain-http", "2.15"]):
-        ended = tfimg("history", *words).succeeded()
-        assert [line.split()[1] for line in ended.lines] == ["TAG", "2.15", "2.15"]
-        assert "--key FILE.pub does" in ended.stderr
-    assert tfimg("history", "2.15", TFIMG_REPOSITORY=REPOSITORY).code == 0
-    assert tfimg("history", "2.15").code == 2
-    assert len(tfimg("history", REPOSITORY, "--json").documents) == 10
+        rows = [line.split() for line in history(*words).succeeded().lines]
+        assert rows[0] == ["TIME", "WHAT", "DIGEST", "BY", "WHY"]
+        assert [row[2:] for row in rows[1:]] == [
+            ["promotion", digest.removeprefix("sha256:")[:12], "me", "publish"] for digest in (new, old)
+        ]
+    assert history("2.15", TFIMG_REPOSITORY=REPOSITORY).code == 0
+    assert history("2.15").code == 2
+    assert tfimg("history", REPOSITORY, "2.15").code == 2, "without a key nothing is shown"
+    assert len(history_of(history(REPOSITORY, "2.15", "--limit", "1", "--json"))) == 1
+    for limit in ("0", "1001", "x"):
+        history(REPOSITORY, "--limit", limit).refusal(2)
 
 
-def test_history_of_a_tag_says_where_it_leads_though_no_entry_is_about_it(
-    tfimg: CliRunner, twice: tuple[str, str], registry: MemoryRegistry
+def test_the_history_of_a_repository_is_of_the_images_that_builds_own_tags_name(
+    history: CliRunner, twice: tuple[str, str], registry: MemoryRegistry, tmp_path: Path
 ) -> None:
-    there = put_image(registry, CPU, tag="2.15-gpu").digest
-    ended = tfimg("history", REPOSITORY, "2.15-gpu")
-    assert f"2.15-gpu leads to {there}, which no entry says" in ended.stdout
-    (moved,) = tfimg("history", REPOSITORY, "2.15-gpu", "--json").documents
-    assert moved == {"event": "moved-elsewhere", "tag": "2.15-gpu", "ledger": None, "registry": there}
-    told = tfimg("history", REPOSITORY, "2.99").stderr
-    assert f"No entry of {REPOSITORY}'s ledger is about 2.99" in told
-    assert "whole" not in told, "of a tag that never was there is no chain"
-
-
-def test_a_digest_of_the_history_is_one_that_rollback_takes(
-    tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str]
-) -> None:
-    row = tfimg("history", REPOSITORY, "2.15").stdout.splitlines()[2].split()
-    assert row[0].endswith("Z")
-    assert row[2:4] == [digest.removeprefix("sha256:")[:12] for digest in twice]
-    ended = tfimg("rollback", f"{REPOSITORY}:2.15", "--to", row[2], "--key", keys["ours.key"])
-    assert (ended.code, twice[0] in ended.stdout) == (0, True), ended.stderr
-
-
-def test_history_refuses_what_another_signed_and_names_what_nobody_wrote(
-    tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry
-) -> None:
-    ended = tfimg("history", REPOSITORY, "2.15", "--key", keys["theirs.pub"])
-    assert ended.code == 65
-    assert "by somebody else" in ended.stdout
-    assert re.search(
-        r"2 of these entries are not signed by your keys: sha256:\w+ is the first\.", ended.stderr
+    old, new = twice
+    assert history_of(history(REPOSITORY, "--json")) == [("promotion", new), ("promotion", old)]
+    ended = history(REPOSITORY, "--limit", "1")
+    assert "Only the 1 newest of 2 builds are read" in ended.stderr
+    assert len(ended.lines) == 2
+    registry.named[build_tag(CPU, old)] = new
+    assert history_of(history(REPOSITORY, "--json")) == [("promotion", new)], (
+        "a build's own tag is never moved"
     )
-    put_image(registry, "2.16.1-cpu-py3.11", tag="2.15")
-    ended = tfimg("history", REPOSITORY, "2.15")
-    assert "2.15 leads to sha256:" in ended.stdout
-    assert "which no entry says: somebody moved it without tfimg." in ended.stdout
+    registry.named.clear()
+    ended = history(REPOSITORY)
+    assert (ended.code, ended.stdout) == (0, "")
+    assert "No trusted key signed" in ended.stderr
+
+
+def test_history_reports_a_gap_where_statements_are_missing(
+    tfimg: CliRunner,
+    history: CliRunner,
+    twice: tuple[str, str],
+    registry: MemoryRegistry,
+    keys: dict[str, str],
+) -> None:
+    there = put_image(registry, CPU, tag="2.15", age=77).digest
+    ended = history(REPOSITORY, "2.15")
+    assert f"2.15 pointed to {there}, and no trusted key signed a promotion to this tag" in ended.stderr
+    assert ended.lines[1].split()[1:3] == ["gap", there[7:19]]
+    (gap,) = [one for one in history(REPOSITORY, "2.15", "--json").documents if one["event"] == "gap"]
+    assert gap == {"event": "gap", "tag": "2.15", "digest": there}
+    theirs = tfimg("history", REPOSITORY, "2.15.1", "--key", keys["theirs.pub"], "--json")
+    assert [event for event, _ in history_of(theirs)] == ["gap"]
+    history(REPOSITORY, "2.99").refusal(61)
 
 
 def test_history_shows_names_as_they_are_whoever_wrote_them(
-    publish: CliRunner, engine: PushingEngine
+    publish: CliRunner, history: CliRunner, engine: PushingEngine
 ) -> None:
     engine.has(CPU)
     publish("--publisher", "ci [eu] [/]\x1b[2K").succeeded()
-    history = replace(publish, prefix=("history",))
-    assert "ci [eu] [/], tfimg" in history(REPOSITORY, "2.15").succeeded().stdout
+    assert "ci [eu] [/]  publish" in history(REPOSITORY, "2.15").succeeded().stdout
 
 
-def test_rollback_leads_a_tag_back_and_publishing_does_not_undo_that(
-    tfimg: CliRunner,
+def test_rollback_moves_a_tag_back_and_publishing_does_not_undo_that(
+    rollback: CliRunner,
+    history: CliRunner,
     publish: CliRunner,
     twice: tuple[str, str],
-    keys: dict[str, str],
     registry: MemoryRegistry,
 ) -> None:
     old, new = twice
-    ended = tfimg("rollback", f"{REPOSITORY}:2.15", "--key", keys["ours.key"]).succeeded()
-    assert ended.stdout == f"{REPOSITORY}:2.15 leads to {CPU} {old} again; it led to {new}.\n"
+    ended = rollback("--reason", "wrong cuDNN").succeeded()
+    assert ended.stdout == f"{REPOSITORY}:2.15 points to {old} again; {new} was withdrawn for this tag.\n"
     assert (registry.named["2.15"], registry.named["2.15.1"]) == (old, new)
     assert verdicts(publish("--json"))["2.15"] == "refuse"
-    again = tfimg("rollback", f"{REPOSITORY}:2.15", "--key", keys["ours.key"])
-    assert (again.code, registry.named["2.15"]) == (2, old), "what was taken back is nothing to go back to"
-    ended = tfimg("rollback", f"{REPOSITORY}:2.15", "--to", new[:19], "--key", keys["ours.key"], "--json")
-    assert ended.documents[0]["after"] == new
-    told = tfimg("history", REPOSITORY, "2.15", "--key", keys["ours.pub"], "--json")
-    assert [(reason, after) for _, reason, after, _ in moves(told)] == [
-        ("publish", old), ("publish", new), ("rollback", old), ("rollback", new),
+    assert "was withdrawn" in rollback().refusal(67)
+    rows = history(REPOSITORY, "2.15").succeeded().lines
+    assert rows[2].split()[2:] == ["withdrawal", new[7:19], "me", "wrong", "cuDNN"]
+    assert "--reinstate" in rollback("--to", new[7:19]).refusal(71)
+    ended = rollback("--to", new[7:19], "--reinstate", "--json").succeeded()
+    assert ended.documents[0]["moves"] == [{"tag": "2.15", "before": old, "after": new}]
+    told = history(REPOSITORY, "2.15", "--json")
+    assert history_of(told) == [
+        ("withdrawal", new), ("promotion", new), ("withdrawal", old), ("promotion", old), ("promotion", new),
+        ("promotion", old),
     ]  # fmt: skip
+    assert [one["in_force"] for one in told.documents if one["event"] == "withdrawal"] == [False, True]
+    assert history(REPOSITORY, "2.15").lines[1].split()[2] == "cancelled"
+
+
+@pytest.fixture
+def rollback(tfimg: CliRunner, keys: dict[str, str]) -> CliRunner:
+    return replace(
+        tfimg, prefix=("rollback", f"{REPOSITORY}:2.15", "--key", keys["ours.key"], "--publisher", "me")
+    )
+
+
+@pytest.fixture
+def withdraw(tfimg: CliRunner, keys: dict[str, str], twice: tuple[str, str]) -> CliRunner:
+    image = f"{REPOSITORY}@{twice[1]}"
+    words = ("withdraw", image, "--reason", "it leaks", "--key", keys["ours.key"], "--publisher", "me")
+    return replace(tfimg, prefix=words)
+
+
+def test_withdraw_moves_tags_back_and_verify_and_pull_name_the_reason(
+    tfimg: CliRunner, withdraw: CliRunner, publish: CliRunner, history: CliRunner, twice: tuple[str, str],
+    keys: dict[str, str], tmp_path: Path,
+) -> None:  # fmt: skip
+    old, new = twice
+    ended = withdraw("--output", str(tmp_path / "out.jsonl")).succeeded()
+    assert f"2.15 points to {old} now." in ended.lines
+    assert (
+        f"{build_tag(CPU, new)} still points to the image, and is refused: the tag of one build"
+        in ended.stdout
+    )
+    assert ended.lines[-1] == f"{REPOSITORY}@{new} is withdrawn for every tag."
+    for command in ("verify", "pull"):
+        refused = tfimg(command, f"{REPOSITORY}@{new}", "--key", keys["ours.pub"])
+        assert re.search(r"was withdrawn at \S+Z by me: it leaks\. Use \S+ instead", refused.refusal(71))
+    assert tfimg("verify", f"{REPOSITORY}:2.15", "--key", keys["ours.pub"]).code == 0
+    assert "was already withdrawn" in withdraw().succeeded().stdout
+    assert_refused(publish(), code=71, says="it leaks")
+    history(REPOSITORY, "--withdrawals", str(tmp_path / "all.jsonl")).succeeded()
+    assert (tmp_path / "all.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
+    assert publish("--reinstate").code == 0
+    assert tfimg("verify", f"{REPOSITORY}@{new}", "--key", keys["ours.pub"]).code == 0
+
+
+def test_withdraw_for_one_tag_leaves_the_others(
+    tfimg: CliRunner, withdraw: CliRunner, twice: tuple[str, str], keys: dict[str, str]
+) -> None:
+    done = withdraw("--tag", "2.15", "--json").succeeded().documents[-1]
+    assert (done["event"], done["left"], done["withdrawal"]["tags"]) == ("withdrawal", {}, ["2.15"])
+    assert tfimg("verify", f"{REPOSITORY}@{twice[1]}", "--key", keys["ours.pub"]).code == 0
+
+
+def test_a_mirror_is_verified_with_its_origin(
+    tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry
+) -> None:
+    registry.repository = "mirror.test/team/tensorflow"
+    command = replace(tfimg, prefix=("verify", f"{registry.repository}:2.15", "--key", keys["ours.pub"]))
+    assert "--origin" in command().refusal(67)
+    command("--origin", REPOSITORY).succeeded()
 
 
 class Killed(BaseException):
     """What no code catches."""
 
 
-@pytest.mark.parametrize(("at", "named"), [("2.15", False), ("2.15", True), ("tfimg-ledger", False)])
+@pytest.mark.parametrize("named", [False, True])
 def test_a_rollback_that_was_killed_is_finished_by_the_same_command_and_not_undone(
-    at: str, named: bool, tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry,
+    named: bool, rollback: CliRunner, history: CliRunner, twice: tuple[str, str], registry: MemoryRegistry,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     old, new = twice
     to = ["--to", old[:19]] if named else []
-    command = ["rollback", f"{REPOSITORY}:2.15", "--key", keys["ours.key"], *to]
     put, dead = registry.put, False
 
     def die(reference: str, manifest: Manifest) -> None:
         nonlocal dead
         if not dead:  # the dead write nothing, though Python still runs their `except`
             put(reference, manifest)
-        dead = dead or reference == at
+        dead = dead or reference == "2.15"
         if dead:
             raise Killed
 
     with monkeypatch.context() as patch:
         patch.setattr(registry, "put", die)
         with pytest.raises(Killed):
-            tfimg(*command)
+            rollback(*to)
     assert registry.named["2.15"] == old
-    ended = tfimg(*command)
-    assert (ended.code, registry.named["2.15"]) == (0, old), ended.stderr
-    assert ended.stdout == f"{REPOSITORY}:2.15 leads to {CPU} {old} again; it led to {new}.\n"
-    told = tfimg("history", REPOSITORY, "2.15", "--key", keys["ours.pub"], "--json")
-    assert [after for _, _, after, _ in moves(told)] == [old, new, old]
-    more = tfimg("rollback", f"{REPOSITORY}:2.15", "--key", keys["ours.key"])
-    assert (more.code, registry.named["2.15"]) == (2, old), "asked for once more, it is a second one"
+    if named:
+        assert "because it was killed: rollback 2.15 sha256:" in rollback().stderr
+    ended = rollback(*to).succeeded()
+    assert registry.named["2.15"] == old
+    assert f"points to {old} again; {new} was withdrawn" in ended.stdout
+    assert history_of(history(REPOSITORY, "2.15", "--json")) == [
+        ("promotion", old), ("withdrawal", new), ("promotion", new), ("promotion", old),
+    ]  # fmt: skip
+    assert rollback().code == 67, "asked for once more, it is a second one"
 
 
 NOWHERE = {
     "no tag": (f"{REPOSITORY}:2.16", 61, "There is no"),
-    "no such digest": (f"{REPOSITORY}:{CPU} --to sha256:ff", 2, "led to no image whose digest begins so"),
-    "a digest": (f"{REPOSITORY}@sha256:{'0' * 64}", 2, "names no tag alone"),
+    "no such digest": (f"{REPOSITORY}:{CPU} --to sha256:ff", 2, "no image has such a digest"),
+    "a digest": (f"{REPOSITORY}@sha256:{'0' * 64}", 2, "has to be a tag without a digest"),
+    "reinstate what": (f"{REPOSITORY}:2.15 --reinstate", 2, "--reinstate needs --to"),
+    "no publisher": (f"{REPOSITORY}:2.15 --publisher {'x' * 1001}", 2, "1 to 1000 characters"),
+    "no reason": (f"{REPOSITORY}:2.15 --reason {'x' * 1001}", 2, "one line of at most 1000 characters"),
 }
 
 
@@ -460,11 +534,24 @@ def test_a_rollback_to_nowhere_is_refused(
     assert says in tfimg("rollback", *line.split(), "--key", keys["ours.key"]).refusal(code)
 
 
-def test_a_rollback_to_what_another_key_vouched_for_is_refused(
+@pytest.mark.usefixtures("twice")
+def test_what_is_withdrawn_is_named_by_its_digest(tfimg: CliRunner, keys: dict[str, str]) -> None:
+    words = ("--reason", "x", "--key", keys["ours.key"])
+    assert "has to be a digest" in tfimg("withdraw", f"{REPOSITORY}:2.15", *words).refusal(2)
+    tfimg("withdraw", f"{REPOSITORY}@sha256:{'0' * 64}", *words).refusal(61)
+    assert "is not a tag" in tfimg(
+        "withdraw", f"{REPOSITORY}@sha256:{'0' * 64}", *words, "--tag", "../x"
+    ).refusal(2)
+
+
+def test_a_rollback_reads_only_statements_of_its_own_key_and_of_trusted_ones(
     tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry
 ) -> None:
-    assert tfimg("rollback", f"{REPOSITORY}:2.15", "--key", keys["theirs.key"]).code == 65
+    command = ("rollback", f"{REPOSITORY}:2.15", "--key", keys["theirs.key"])
+    assert "No signed promotion" in tfimg(*command).refusal(2)
     assert registry.named["2.15"] == twice[1]
+    tfimg(*command, "--trust", keys["ours.pub"]).succeeded()
+    assert registry.named["2.15"] == twice[0]
 
 
 def test_a_key_that_is_none_is_refused_before_anything_is_done(

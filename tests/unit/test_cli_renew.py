@@ -194,11 +194,13 @@ def test_a_new_key_takes_over_what_an_old_one_signed(
     rotate = replace(renew, prefix=("renew", f"{NAME}:2.15", "--key", new_key))
     assert rotate().code == 65, "the old key is not trusted"
     rotate("--trust", key).succeeded()
-    verify(tfimg, new_pub).succeeded()
+    verify(tfimg, new_pub, "--key", key).succeeded()
+    verify(tfimg, new_pub).refusal(67)  # the promotion of the tag has to be signed again too
     assert signers(registry)[TEST_RESULT] == {OURS.verifying.identifier, THEIRS.verifying.identifier}
     assert signers(registry)[CYCLONEDX] == {OURS.verifying.identifier}
     rotate("--re-sign", TFIMG_KEY=key).succeeded()
     assert signers(registry)[CYCLONEDX] == {OURS.verifying.identifier, THEIRS.verifying.identifier}
+    verify(tfimg, new_pub).succeeded()
     verify(tfimg, new_pub, "--key", key, "--refuse-key", OURS.verifying.identifier).succeeded()
     assert rotate("--trust", key, "--refuse-key", THEIRS.verifying.identifier).code == 69
 

@@ -17,7 +17,7 @@ from nacl.secret import SecretBox
 from support.memory_registry import MemoryRegistry
 from support.mutated_documents import mutations
 from support.signing import OURS, THEIRS
-from support.statements import IMAGE, NOW, ON_GPU, published, said
+from support.statements import IMAGE, NOW, ON_GPU, promoted, published, said, withdrawn
 from tfimg.errors import TfimgError
 from tfimg.evidence.attach import referrer
 from tfimg.evidence.bundle import BUNDLE, bundle, seal
@@ -26,6 +26,7 @@ from tfimg.evidence.dsse import ENVELOPE, sealed
 from tfimg.evidence.keys import read_signing_key, read_verifying_key
 from tfimg.evidence.policy import Policy, parse_requirements
 from tfimg.evidence.policy_file import parse_policy
+from tfimg.evidence.promotions import read_from, read_withdrawals, require_not_withdrawn, walk
 from tfimg.evidence.statement import IN_TOTO, Statement, compact
 from tfimg.evidence.unsigned import attach_unsigned, level_unsigned
 from tfimg.evidence.verify import Verified, verify
@@ -38,7 +39,7 @@ DEADLINE = 20_000
 
 
 def check(registry: MemoryRegistry) -> Verified:
-    return verify(registry, "2.15", [OURS.verifying], Policy(level="built"), now=NOW)
+    return verify(registry, IMAGE.digest, [OURS.verifying], Policy(level="built"), now=NOW)
 
 
 @cache
@@ -97,6 +98,28 @@ def as_signed_statement(content: bytes) -> None:
     as_tag = Manifest(media_type=OCI_MANIFEST, content=compact({"layers": [layer]}))
     registry.put(tag_of(IMAGE.digest, "att"), as_tag)
     assert check(registry).outcome.is_pass
+
+
+def as_promotion(content: bytes) -> None:
+    """A signed statement of another form is refused; one of another kind is passed over."""
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    layer = {**registry.put_blob(sealed(content, IN_TOTO, OURS)).document(), "mediaType": ENVELOPE}
+    as_tag = Manifest(media_type=OCI_MANIFEST, content=compact({"layers": [layer]}))
+    registry.put(tag_of(IMAGE.digest, "att"), as_tag)
+    found = read_from(registry, IMAGE.digest, [OURS.verifying])
+    for tag in ("2.15", None):
+        require_not_withdrawn(found, image="image", repository=registry.repository, tag=tag)
+    tuple(walk(registry.repository, "2.15", IMAGE.digest, lambda _: found, limit=20))
+
+
+def as_withdrawal(content: bytes) -> None:
+    as_promotion(content)
+
+
+def as_withdrawals_file(content: bytes) -> None:
+    later = read_withdrawals(content, [OURS.verifying])
+    verify(published(ON_GPU), "2.15-gpu", [OURS.verifying], Policy(), now=NOW, later=later)
 
 
 def as_unsigned_statement(content: bytes) -> None:
@@ -164,6 +187,9 @@ DOCUMENTS: Mapping[Callable[[bytes], None], bytes] = {
     as_attestations: ATTESTATIONS,
     as_envelope: ENVELOPE_OF_RESULT,
     as_signed_statement: RESULT,
+    as_promotion: promoted("2.15", cancels=[IMAGE.digest]).content,
+    as_withdrawal: withdrawn("2.16", replacement=IMAGE.digest).content,
+    as_withdrawals_file: seal(withdrawn("2.16"), OURS) + b"\n" + seal(promoted("2.15"), OURS),
     as_unsigned_statement: RESULT,
     as_policy: POLICY,
     as_requirements: b"linked,gpu=sm_90,driver>=535,driver<600,max-age=30d",

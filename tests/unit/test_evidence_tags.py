@@ -10,8 +10,9 @@ import pytest
 from support.cases import cases
 from support.reports import GREEN
 from support.signing import OURS
-from support.statements import IMAGE, NOW, ON_GPU, published
+from support.statements import IMAGE, NOW, ON_GPU, promoted, published
 from tfimg.errors import PolicyUnmet
+from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import verify
 from tfimg.matrix.schema import Device
@@ -35,6 +36,7 @@ def verify_tag(tag: str, identifier: str) -> None:
     )
     registry = published(report)
     registry.put(tag, IMAGE)
+    attach(registry, IMAGE.digest, [promoted(tag)], key=OURS)
     verify(registry, tag, [OURS.verifying], ANYTHING, now=NOW)
     verify(registry, IMAGE.digest, [OURS.verifying], ANYTHING, now=NOW, tag=tag)
 

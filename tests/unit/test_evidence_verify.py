@@ -17,7 +17,7 @@ from support.cases import cases
 from support.memory_registry import MemoryRegistry
 from support.reports import GREEN, PARTIAL, result
 from support.signing import OURS, THEIRS
-from support.statements import FAILED, IMAGE, LINKED, NOW, ON_GPU, SUBJECT, published, said
+from support.statements import FAILED, IMAGE, LINKED, NOW, ON_GPU, SUBJECT, promoted, published, said
 from tfimg.errors import (
     KeyRefused,
     NetworkError,
@@ -34,6 +34,7 @@ from tfimg.evidence.cosign_tags import ATTESTATIONS, add, attestation, tag_of
 from tfimg.evidence.dsse import sealed as dsse_sealed
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.policy import Policy, Promise, parse_requirements
+from tfimg.evidence.promotions import PROMOTION
 from tfimg.evidence.statement import TEST_RESULT, Statement, compact, statement
 from tfimg.evidence.verify import Verified, verify
 from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
@@ -67,7 +68,9 @@ def test_what_our_key_signed_about_these_bytes_is_believed() -> None:
     assert (found.digest, found.signer) == (IMAGE.digest, OURS.verifying.identifier)
     assert found.image == "registry.test:5000/team/tensorflow:2.15-gpu"
     assert (found.outcome.level, found.outcome.environment.driver) == ("validated", "535.104.05")
-    assert {one.predicate_type for one in found.statements} == {one.predicate_type for one in said(ON_GPU)}
+    assert {one.predicate_type for one in found.statements} == {
+        PROMOTION, *(one.predicate_type for one in said(ON_GPU)),
+    }  # fmt: skip
     by_digest = verified(published(GREEN), IMAGE.digest)
     assert by_digest.image == f"registry.test:5000/team/tensorflow@{IMAGE.digest}"
 
@@ -91,7 +94,7 @@ def test_one_of_several_keys_is_enough() -> None:
 def test_what_others_signed_is_passed_over() -> None:
     registry = published(GREEN)
     attach(registry, IMAGE.digest, said(FAILED), key=THEIRS)
-    assert len(verified(registry).statements) == 2
+    assert len(verified(registry).statements) == 3
 
 
 def test_an_image_without_evidence_is_unsigned() -> None:
@@ -220,7 +223,7 @@ def test_a_bundle_in_our_name_is_ours_to_refuse_also_where_its_envelope_names_no
 
 
 def test_what_we_signed_as_something_else_is_no_statement() -> None:
-    """A ledger's entry or a name on an invoice: the same key, another kind of words."""
+    """An entry of a log or a name on an invoice: the same key, another kind of words."""
     registry = published()
     words = said(ON_GPU)[0].content
     put_under_the_tag(registry, [dsse_sealed(words, "application/vnd.test.other+json", OURS)])
@@ -383,7 +386,7 @@ def test_what_a_refused_key_signed_counts_no_more_though_the_key_is_trusted() ->
     registry = published(GREEN)
     with pytest.raises(UnsignedError, match=f"none that {re.escape(THEIRS.verifying.identifier)} signed"):
         verify(registry, "2.15", BOTH, REFUSE_OURS, now=NOW)
-    attach(registry, IMAGE.digest, said(GREEN), key=THEIRS)
+    attach(registry, IMAGE.digest, [*said(GREEN), promoted("2.15")], key=THEIRS)
     found = verify(registry, "2.15", BOTH, REFUSE_OURS, now=NOW)
     assert found.signer == THEIRS.verifying.identifier
     assert {one.signer for one in found.statements} == {THEIRS.verifying.identifier}
@@ -410,7 +413,7 @@ def test_a_key_is_rotated_without_a_gap() -> None:
     """Users trust both keys, the publisher signs with the new one, users refuse the old one."""
     registry = published(GREEN)
     assert verify(registry, "2.15", BOTH, ANYTHING, now=NOW)
-    attach(registry, IMAGE.digest, said(on("2026-01-10", GREEN)), key=THEIRS)
+    attach(registry, IMAGE.digest, [*said(on("2026-01-10", GREEN)), promoted("2.15")], key=THEIRS)
     assert verify(registry, "2.15", BOTH, ANYTHING, now=NOW).signer == THEIRS.verifying.identifier
     assert verify(registry, "2.15", [THEIRS.verifying], REFUSE_OURS, now=NOW)
 
@@ -657,6 +660,7 @@ def test_a_subject_may_have_a_second_digest() -> None:
         document = json.loads(one.content)
         document["subject"][0]["digest"]["sha512"] = "0" * 128
         attach(registry, IMAGE.digest, [replace(one, content=compact(document))], key=OURS)
+    attach(registry, IMAGE.digest, [promoted("2.15")], key=OURS)
     assert verified(registry)
 
 

@@ -47,7 +47,7 @@ from tfimg.offline.archive import collect_image
 from tfimg.offline.layout import LayoutRegistry
 from tfimg.offline.load import load, signed_name
 from tfimg.offline.write import stream, write
-from tfimg.publishing.release import held
+from tfimg.publishing.release import release_of
 from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
 from tfimg.validation.built import compare, take_inventory
 from tfimg.validation.forms import json_text
@@ -120,7 +120,7 @@ def test_a_hostile_image_is_read_or_refused(data: st.DataObject, which: str) -> 
     with only_our_errors():
         inspect_image(registry, TAG, ())
     with only_our_errors():
-        held(registry, TAG)
+        release_of(registry, registry.manifests[registry.named[TAG]])
     with only_our_errors(), tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "x.tar")
         write(collect_image(registry, TAG, tag=TAG, keys=[]), file, free_bytes=10**15)
@@ -263,9 +263,7 @@ def test_indexes_in_indexes_are_read_to_a_depth() -> None:
     inner = put(registry, b'{"manifests": []}', OCI_INDEX)
     for _ in range(2000):
         inner = put(registry, json.dumps({"manifests": [inner]}).encode(), OCI_INDEX, TAG)
-    found = held(registry, TAG)
-    assert found
-    assert found.release is None
+    assert release_of(registry, registry.manifests[registry.named[TAG]]) is None
     with pytest.raises(TamperedError, match="refers to more than"):
         open_image(registry, TAG)
 

@@ -18,7 +18,7 @@ from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
 from support.oci_images import archive, put_image, put_index
 from support.signing import OURS
-from support.statements import NOW, ON_GPU, said
+from support.statements import NOW, ON_GPU, promoted, said
 from tfimg.contents.images import open_image
 from tfimg.errors import (
     DiskSpaceError,
@@ -54,7 +54,7 @@ def registry() -> MemoryRegistry:
     amd64 = put_image(registry, None, [{"usr/a": b"a" * 5000}, {"usr/b": b"b"}], config=LABELS)
     arm64 = put_image(registry, None, [{"usr/c": b"c"}], platform="linux/arm64", packing="gzip")
     index = put_index(registry, TAG, {"linux/amd64": amd64, "linux/arm64": arm64})
-    attach(registry, index.digest, said(ON_GPU, of=index.digest), key=OURS)
+    attach(registry, index.digest, [*said(ON_GPU, of=index.digest), promoted(TAG, of=index.digest)], key=OURS)
     put_image(registry, "somebody-elses", [{"x": b"x"}])
     return registry
 
@@ -93,7 +93,7 @@ def test_the_file_is_an_image_layout_with_nothing_but_the_image_and_what_speaks_
     }
     digest = registry.named[TAG]
     assert [entry.get("annotations", {}).get("org.opencontainers.image.ref.name") for entry in index["manifests"]] == [
-        TAG, None, None, tag_of(digest, "att"), tag_of(digest, "sig"),
+        TAG, None, None, None, tag_of(digest, "att"), tag_of(digest, "sig"),
     ]  # fmt: skip
     elses = registry.manifests[registry.named["somebody-elses"]]
     foreign = {

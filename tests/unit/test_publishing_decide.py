@@ -10,12 +10,13 @@ import pytest
 
 from support.memory_registry import MemoryRegistry
 from support.published_images import EPOCH
+from tfimg.errors import TamperedError
 from tfimg.evidence.policy import Promise
+from tfimg.evidence.promotions import Promotion, Signed, Statements, TagMove, Withdrawal
 from tfimg.publishing.decide import Decision, Question, decide
-from tfimg.publishing.ledger import Draft, Entry, Ledger, Step
-from tfimg.publishing.release import Held, Release, held
+from tfimg.publishing.release import Holder, Release, labelled_holder
 from tfimg.recipe.describe import Level
-from tfimg.registry.protocol import OCI_MANIFEST, Manifest
+from tfimg.registry.protocol import OCI_CONFIG, OCI_MANIFEST, Manifest
 
 PROMISE = Promise(tags="*-gpu", level="validated", reason="it was seen there")
 LESS = replace(PROMISE, level="linked")
@@ -24,24 +25,33 @@ EARLIER = replace(NEW, created=EPOCH - timedelta(hours=1))
 THERE = Manifest(media_type=OCI_MANIFEST, content=b"there")
 
 
+REPOSITORY = "registry.test:5000/team/tensorflow"
+NEW_DIGEST = f"sha256:{1:064x}"
+
+
 def question(holder: Release | None = None, **more: object) -> Question:
-    there = Held(manifest=THERE, release=holder) if holder else None
+    there = Holder(manifest=THERE, release=holder) if holder else None
     asked = Question(
-        tag="2.15-gpu", kind="alias", digest="sha256:new", release=NEW, level="validated", holder=there,
-        ledger=Ledger(), promise=PROMISE, signed=True,
+        repository=REPOSITORY, tag="2.15-gpu", kind="alias", digest=NEW_DIGEST, release=NEW, level="validated",
+        holder=there, statements=Statements(), promise=PROMISE, signed=True,
     )  # fmt: skip
     return replace(asked, **more)  # type: ignore[arg-type]
 
 
-def ledger(*steps: tuple[str, Level]) -> Ledger:
-    entries = []
-    for number, (after, level) in enumerate(steps):
-        step = Step(tag="2.15-gpu", before=None, after=after, identifier=NEW.identifier, level=level)
-        draft = Draft(
-            run=f"{number}", reason="publish", time=f"{number}", publisher="", version="", steps=(step,)
-        )
-        entries.append(Entry(digest=f"{number}", previous=(), draft=draft))
-    return Ledger(entries=tuple(entries))
+def promoted(tag: str = "2.15-gpu") -> Statements:
+    promotion = Promotion(
+        repository=REPOSITORY, tags=(TagMove(tag=tag, previous=None),), time=EPOCH, publisher="me",
+        reason="publish", run="r", tfimg="0",
+    )  # fmt: skip
+    return Statements(promotions=(Signed(statement=NEW_DIGEST, signer="ours", predicate=promotion),))
+
+
+def withdrawn(*tags: str) -> Statements:
+    withdrawal = Withdrawal(
+        repository=REPOSITORY, tags=tags or None, reason="wrong cuDNN", replacement=None, time=EPOCH,
+        publisher="me",
+    )  # fmt: skip
+    return Statements(withdrawals=(Signed(statement=NEW_DIGEST, signer="ours", predicate=withdrawal),))
 
 
 def refused(asked: Question) -> str:
@@ -64,72 +74,95 @@ def test_a_newer_release_or_build_replaces_an_older_one() -> None:
     assert decide(question(EARLIER)).verdict == "move"
 
 
-def test_a_tag_that_leads_there_stays_whatever_else_is_the_case() -> None:
-    same = question(NEW, digest=THERE.digest, level="built", signed=False)
+def test_a_tag_that_points_there_and_was_promoted_stays_whatever_else_is_the_case() -> None:
+    same = question(NEW, digest=THERE.digest, level="built", statements=promoted())
     assert decide(same).verdict == "stay"
+    assert decide(question(NEW, digest=THERE.digest, signed=False)).verdict == "stay"
+
+
+def test_a_tag_that_points_there_without_a_promotion_is_attested() -> None:
+    for statements in (Statements(), promoted("latest")):
+        assert decide(question(NEW, digest=THERE.digest, statements=statements)).verdict == "attest"
+    assert "it promises validated" in refused(question(NEW, digest=THERE.digest, level="linked"))
+    foreign = Holder(manifest=THERE, release=None)
+    assert decide(replace(question(digest=THERE.digest), holder=foreign)).verdict == "attest"
 
 
 def test_a_version_is_compared_as_one_and_not_as_text() -> None:
     ten = replace(NEW, tensorflow="2.10.0")
-    assert "never goes back" in refused(question(NEW, release=ten))
+    assert "only `tfimg rollback`" in refused(question(NEW, release=ten))
     assert decide(question(replace(NEW, tensorflow="2.9.3"), release=ten)).verdict == "move"
 
 
 def test_an_older_release_is_refused_though_its_build_is_newer() -> None:
     newer = replace(NEW, tensorflow="2.16.0", created=EPOCH - timedelta(days=9))
-    assert refused(question(newer)).startswith("it leads to TensorFlow 2.16.0, and never goes back")
+    assert refused(question(newer)).startswith("it points to TensorFlow 2.16.0: only `tfimg rollback`")
 
 
 def test_an_older_build_of_the_same_release_is_refused() -> None:
     later = replace(NEW, created=EPOCH + timedelta(seconds=1))
-    assert refused(question(later)) == "it leads to a newer build, made at 2026-03-01T00:00:01+00:00"
+    assert refused(question(later)) == "it points to a newer build, of 2026-03-01T00:00:01+00:00"
     assert decide(question(replace(NEW, created=None))).verdict == "move", "nobody knows when it was made"
 
 
 @pytest.mark.parametrize("level", ["declared", "built", "linked"])
 def test_a_tag_that_promises_a_level_is_given_to_none_below(level: Level) -> None:
     why = refused(question(level=level))
-    assert why.startswith(
-        f"it promises validated (it was seen there), and the image is shown to be {level} alone: "
-    )
+    assert why.startswith(f"it promises validated (it was seen there), and the image is only {level}: ")
     less = replace(PROMISE, level=level)
     assert decide(question(level=level, promise=less)).verdict == "move"
 
 
 def test_a_tag_never_loses_a_level_though_it_promises_less() -> None:
-    asked = question(EARLIER, level="linked", promise=LESS, ledger=ledger((THERE.digest, "validated")))
-    assert (
-        refused(asked) == "it leads to an image that is shown to be validated, and this one is linked alone"
-    )
+    holder = Holder(manifest=THERE, release=EARLIER, level="validated")
+    asked = replace(question(level="linked", promise=LESS), holder=holder)
+    assert refused(asked) == "it points to an image that is validated, and this one is only linked"
 
 
 def test_without_a_signature_no_alias_is_moved_and_exact_tags_are() -> None:
-    assert "moved with --key alone" in refused(question(signed=False))
+    assert "only with signed evidence" in refused(question(signed=False))
     assert decide(question(signed=False, kind="identifier")).verdict == "move"
     assert decide(question(signed=False, kind="build")).verdict == "move"
 
 
-def test_what_was_taken_back_does_not_come_again_by_itself() -> None:
-    past = ledger((THERE.digest, "validated"), ("sha256:new", "validated"), (THERE.digest, "validated"))
-    why = refused(question(EARLIER, ledger=past))
-    assert why.startswith(
-        "it led there before, and was moved on or taken back: `tfimg rollback --to sha256:new`"
+@pytest.mark.parametrize("tags", [(), ("2.15-gpu",)])
+@pytest.mark.parametrize("present", [NEW_DIGEST, THERE.digest])
+def test_a_withdrawn_image_gets_and_keeps_a_tag_only_when_it_is_reinstated(
+    tags: tuple[str, ...], present: str
+) -> None:
+    asked = question(EARLIER, digest=present, statements=withdrawn(*tags))
+    assert refused(asked) == "the image was withdrawn (wrong cuDNN): --reinstate cancels that"
+    decision = decide(replace(asked, reinstates=True))
+    assert (decision.verdict, decision.cancels) == (
+        "move" if present == NEW_DIGEST else "attest",
+        (NEW_DIGEST,),
     )
+    assert decide(replace(asked, tag="2.15.1-gpu")).verdict == ("refuse" if not tags else decision.verdict)
 
 
-def test_a_stranger_s_tag_is_left_to_him() -> None:
-    strange = replace(question(), holder=Held(manifest=THERE, release=None))
-    assert "which tfimg did not build" in refused(strange)
+def test_a_tag_without_a_trusted_test_result_is_left_and_the_next_step_named() -> None:
+    why = refused(replace(question(), holder=Holder(manifest=THERE, release=None)))
+    assert "has no test result of a trusted key" in why
+    assert "--trust" in why
 
 
 def test_a_build_s_own_tag_is_never_another_s() -> None:
-    assert refused(question(EARLIER, kind="build")).startswith("it is another build's for ever")
+    assert refused(question(EARLIER, kind="build")).startswith("it belongs to another build")
 
 
-def test_what_an_image_is_stands_in_its_configuration() -> None:
+def test_an_artifact_without_a_configuration_is_no_image_of_tfimg() -> None:
     registry = MemoryRegistry()
-    config = {"mediaType": "application/x", "digest": f"sha256:{'0' * 64}", "size": 2}
-    strange = Manifest(media_type=OCI_MANIFEST, content=json.dumps({"config": config}).encode())
-    registry.put("x", strange)
-    assert held(registry, "x") == Held(manifest=strange, release=None)
-    assert held(registry, "y") is None
+    described = {"mediaType": "application/x", "digest": NEW_DIGEST, "size": 2}
+    strange = Manifest(media_type=OCI_MANIFEST, content=json.dumps({"config": described}).encode())
+    assert labelled_holder(registry, strange) == Holder(manifest=strange, release=None)
+
+
+@pytest.mark.parametrize("config", [b"[]", b"no", b'{"config": []}', b"[" * 9999])
+def test_an_invalid_configuration_is_refused(config: bytes) -> None:
+    registry = MemoryRegistry()
+    described = replace(registry.put_blob(config), media_type=OCI_CONFIG)
+    manifest = Manifest(
+        media_type=OCI_MANIFEST, content=json.dumps({"config": described.document()}).encode()
+    )
+    with pytest.raises(TamperedError):
+        labelled_holder(registry, manifest)

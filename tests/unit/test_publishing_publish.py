@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from support.memory_registry import MemoryRegistry
-from support.published_images import Call, Killed, Line, Mortal, gone, put_image
-from support.publisher import CPU, GPU, Machine, visible
+from support.published_images import Call, Killed, Line, Mortal, Rounds, at_once, gone, put_image
+from support.publisher import CPU, GPU, NOW, Machine, chain, visible
 from support.reports import RED
+from support.signing import OURS
 from tfimg.errors import LeakFound, NetworkError, PublicationIncomplete, TagMoved, ValidationFailed
 from tfimg.evidence.bundle import BUNDLE
 from tfimg.evidence.cosign_tags import ATTESTATIONS, SIGNATURES, layers_under, tag_of
 from tfimg.evidence.policy import Policy, Promise
-from tfimg.publishing.ledger_store import read
+from tfimg.evidence.promotions import read_from
+from tfimg.evidence.verify import verify
+from tfimg.publishing.promote import Table
 from tfimg.publishing.publish import Publication, planned, publish
 from tfimg.publishing.runs import folder_of, opened_run
+from tfimg.publishing.sending import Source
 from tfimg.recipe.tags import build_tag
 from tfimg.registry.protocol import Manifest
 
@@ -43,18 +52,16 @@ def test_an_image_is_searched_pushed_validated_vouched_for_and_then_named(machin
     assert visible(registry.named) == dict.fromkeys((own, CPU, "2.15.1", "2.15"), image.digest), (
         "no candidate is left"
     )
-    moved = [step.tag for entry in read(registry).entries for step in entry.draft.steps]
-    assert moved == [own, CPU, "2.15.1", "2.15"]
+    assert moved_tags(registry, image.digest) == [own, CPU, "2.15.1", "2.15"], "one promotion names all"
 
 
 def test_what_is_there_with_its_evidence_is_not_sent_again(machine: Machine) -> None:
     registry = MemoryRegistry()
     machine.publish(registry)
-    sent, entries = list(registry.sent), len(read(registry).entries)
+    sent = list(registry.sent)
     machine.done.clear()
     (image,) = machine.publish(registry).images
     assert (image.status, machine.done, registry.sent) == ("there", [], sent)
-    assert len(read(registry).entries) == entries
 
 
 def test_what_an_engine_calls_by_its_configuration_is_known_too(machine: Machine) -> None:
@@ -62,8 +69,8 @@ def test_what_an_engine_calls_by_its_configuration_is_known_too(machine: Machine
     source = machine.source(CPU)
     config = machine.engine[source.name].document["config"]["digest"]
     for _ in range(2):
-        with machine.desk(registry) as desk:
-            publish([replace(source, digest=config)], desk, machine.hands(registry), Policy())
+        with machine.publisher(registry) as publisher:
+            publish([replace(source, digest=config)], publisher, machine.hands(registry), Policy())
     assert [what for what, _ in machine.done].count("push") == 1
 
 
@@ -108,9 +115,10 @@ def test_what_holds_a_secret_is_never_pushed(machine: Machine) -> None:
 def test_without_a_key_aliases_stay_where_they_are(machine: Machine) -> None:
     registry = MemoryRegistry()
     machine.key = None
-    found = verdicts(machine.publish(registry), CPU)
+    publication = machine.publish(registry)
+    found = verdicts(publication, CPU)
     assert [found["2.15"], found["2.15.1"], found[CPU]] == ["refuse", "refuse", "move"]
-    assert all(entry.envelope is None for entry in read(registry).entries)
+    assert moved_tags(registry, publication.images[0].digest) == []
 
 
 def test_a_rebuild_replaces_what_was_there_and_the_old_digest_keeps_its_own_tag(machine: Machine) -> None:
@@ -132,7 +140,8 @@ def test_a_rebuild_replaces_what_was_there_and_the_old_digest_keeps_its_own_tag(
 def test_a_plan_says_the_same_before_as_what_is_done_after(machine: Machine) -> None:
     registry = MemoryRegistry()
     sources = [machine.source(identifier) for identifier in (CPU, GPU)]
-    before = planned(sources, registry, Policy(), signed=True)
+    table = Table(registry=registry, trusted=machine.trusted, policy=Policy(), signed=True)
+    before = planned(sources, table)
     assert registry.named == {}
     done = machine.publish(registry, CPU, GPU).images
     for plan, image in zip(before, done, strict=True):
@@ -142,30 +151,40 @@ def test_a_plan_says_the_same_before_as_what_is_done_after(machine: Machine) -> 
         assert len(told) - len(foretold) == 1, "a build's own tag has its digest, which is not known before"
 
 
-def test_tags_that_vanish_are_missed_in_the_end(machine: Machine) -> None:
+@pytest.mark.parametrize("theirs", [None, "2.16.1-cpu-py3.11"])
+@pytest.mark.parametrize("tag", ["2.15", CPU])
+def test_every_tag_is_read_back_after_the_last_one_was_moved(
+    machine: Machine, tag: str, theirs: str | None
+) -> None:
     shared = MemoryRegistry()
+    line = Line(shared)
 
-    def vanish(call: Call) -> None:
-        if call[0] == "tags":
-            shared.named.pop("2.15", None)
+    def change(call: Call) -> None:
+        if call == ("find", tag) and ("put", "2.15") in line.calls:
+            if theirs:
+                put_image(shared, theirs, tag=tag)
+            else:
+                del shared.named[tag]
 
-    with pytest.raises(PublicationIncomplete, match=r"does not have what was published: 2\.15 is missing"):
-        machine.publish(Line(shared, before=vanish))
+    line.before = change
+    says = rf"{tag} points to sha256:" if theirs else rf"does not have what was published: {tag} is missing"
+    with pytest.raises(TagMoved if theirs else PublicationIncomplete, match=says):
+        machine.publish(line)
 
 
 @pytest.mark.parametrize("when", ["before", "after", "note"])
 def test_killed_at_any_step_and_run_again_everything_is_there_once(memory_folder: Path, when: str) -> None:
+    earlier, first = MemoryRegistry(), Machine(memory_folder / "first", ages={CPU: 99})
+    first.publish(earlier)
+    old = earlier.manifests[earlier.named["2.15"]]
     for point in range(1, 400):
-        shared, machine = MemoryRegistry(), Machine(memory_folder / f"{point}")
-        old = put_image(shared, "2.14.1-cpu-py3.11", age=99)
-        for tag in ("2.15.1", "2.15"):
-            shared.put(tag, old)
+        shared, machine = deepcopy(earlier), Machine(memory_folder / f"{point}", seconds=9)
         run = machine.run = Mortal(shared, point, when)
         machine.on_note = run.note
         with suppress(Killed):
             machine.publish(run.line, CPU, GPU)
         if not run.dead:
-            assert point > 20
+            assert point > 15
             break
         evidence_of_new(shared, machine, old)
         machine.run, machine.on_note = None, lambda: None
@@ -177,16 +196,25 @@ def test_killed_at_any_step_and_run_again_everything_is_there_once(memory_folder
         assert not [tag for tag in found if tag.startswith("candidate-")]
         assert found["2.15"] == found["2.15.1"] == images[0].digest
         assert [what for what, _ in machine.done].count("push") <= 2 + (when != "note")
-        moves = [step.tag for entry in read(shared).entries for step in entry.draft.steps]
-        assert sorted(moves) == sorted(set(moves)), "nothing is written twice"
+        for image in images:
+            moves = moved_tags(shared, image.digest)
+            assert sorted(moves) == sorted(set(moves)), "no promotion is signed twice"
+        assert [digest for digest, _ in chain(shared)] == [images[0].digest, old.digest]
+
+
+def moved_tags(registry: MemoryRegistry, digest: str | None) -> list[str]:
+    """Return the tags of all promotions of a digest."""
+    assert digest
+    found = read_from(registry, digest, [OURS.verifying]).promotions
+    return [move.tag for one in found for move in one.predicate.tags]
 
 
 def assert_all_evidence(shared: MemoryRegistry, digest: str | None) -> None:
     """All that attaching leaves is there: under both of cosign's tags, and as a bundle that refers to the image."""
     assert digest
-    for ending in (ATTESTATIONS, SIGNATURES):
-        assert len(layers_under(shared, tag_of(digest, ending))) == 1
-    assert [one.artifact_type for one in shared.referrers(digest)] == [BUNDLE]
+    assert len(layers_under(shared, tag_of(digest, ATTESTATIONS))) == 2, "a test result and a promotion"
+    assert len(layers_under(shared, tag_of(digest, SIGNATURES))) == 1
+    assert [one.artifact_type for one in shared.referrers(digest)] == [BUNDLE] * 2
 
 
 def evidence_of_new(shared: MemoryRegistry, machine: Machine, old: Manifest) -> None:
@@ -230,12 +258,12 @@ def test_an_alias_that_somebody_moves_at_the_same_time_is_his(machine: Machine) 
     assert visible(shared.named)["2.15.1"] == old
 
 
-def test_a_run_that_goes_on_with_another_build_writes_that_down_too(machine: Machine) -> None:
+def test_a_run_that_goes_on_with_another_build_promotes_that_one(machine: Machine) -> None:
     shared = MemoryRegistry()
     machine.ages[CPU] = 5
 
     def end(call: Call) -> None:
-        if call[0] == "tags" and "2.15" in shared.named and len(read(shared).entries) == 2:
+        if call[0] == "tags" and "2.15" in shared.named:
             raise gone()
 
     with pytest.raises(NetworkError):
@@ -244,8 +272,7 @@ def test_a_run_that_goes_on_with_another_build_writes_that_down_too(machine: Mac
     machine.ages[CPU] = 0
     machine.publish(shared)
     new = visible(shared.named)["2.15"]
-    assert new != old
-    assert [step.after for _, step in read(shared).of("2.15")] == [old, new]
+    assert chain(shared) == [(new, True), (old, True)]
 
 
 def test_candidates_that_the_registry_does_not_delete_are_named(machine: Machine) -> None:
@@ -280,3 +307,117 @@ def test_runs_that_were_killed_are_each_found_by_one_other(tmp_path: Path) -> No
         others[0].note("finished")
     with opened_run(tmp_path) as (fourth, _, _):
         assert fourth == third
+
+
+def test_a_candidate_whose_digest_is_not_the_one_that_the_engine_pushed_gets_no_tag(machine: Machine) -> None:
+    registry = MemoryRegistry()
+
+    def push(source: Source, reference: str) -> str:
+        put_image(registry, source.identifier, age=99, tag=reference.rpartition(":")[2])
+        return source.digest
+
+    with machine.publisher(registry) as publisher, pytest.raises(PublicationIncomplete, match="as sha256:"):
+        publish([machine.source(CPU)], publisher, replace(machine.hands(registry), push=push), Policy())
+    assert machine.done == [("search", CPU)], "nothing is validated or attached"
+    assert [tag for tag in registry.named if not tag.startswith("candidate-")] == []
+
+
+def test_the_candidate_is_removed_from_the_engine_and_the_registry(machine: Machine) -> None:
+    registry, removed = MemoryRegistry(), list[str]()
+    with machine.publisher(registry) as publisher:
+        hands = replace(machine.hands(registry), drop=removed.append)
+        publish([machine.source(CPU)], publisher, hands, Policy())
+        assert removed == [f"{registry.repository}:candidate-{publisher.run}-{CPU}"]
+    assert not [tag for tag in registry.named if tag.startswith("candidate-")]
+
+
+def test_what_an_attacker_labels_as_a_newer_release_does_not_block_a_tag_for_good(machine: Machine) -> None:
+    """Labels count for nothing: the tag has no test result of a trusted key, and that is what is told."""
+    registry = MemoryRegistry()
+    machine.ages[CPU] = 5
+    machine.publish(registry)
+    forged = put_image(registry, "9.9.9-cpu-py3.11", tag="2.15")
+    machine.ages[CPU] = 0
+    (image,) = machine.publish(registry).images
+    (decision,) = [one for one in image.decisions if one.tag == "2.15"]
+    assert decision.verdict == "refuse"
+    assert f"it points to {forged.digest}, which has no test result of a trusted key" in decision.why
+    assert registry.named["2.15.1"] == image.digest
+
+
+def test_any_publisher_completes_a_promotion_that_was_attached(memory_folder: Path) -> None:
+    """Killed before it moved the aliases; another machine with the key publishes the same image."""
+    registry = MemoryRegistry()
+
+    def stop(call: Call) -> None:
+        if call == ("put", "2.15.1"):
+            raise Killed
+
+    with suppress(Killed):
+        Machine(memory_folder / "one").publish(Line(registry, before=stop))
+    assert CPU in registry.named
+    assert "2.15" not in registry.named
+    (image,) = Machine(memory_folder / "two", seconds=9).publish(registry).images
+    assert registry.named["2.15"] == registry.named["2.15.1"] == image.digest
+    assert len(read_from(registry, image.digest or "", [OURS.verifying]).promotions) == 1
+
+
+def test_an_image_that_was_tagged_without_a_promotion_is_attested(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    (image,) = machine.publish(registry).images
+    assert image.digest
+    del registry.named[tag_of(image.digest, ATTESTATIONS)]
+    registry.manifests = {
+        digest: one for digest, one in registry.manifests.items() if b"urn:tfimg:promotion" not in one.content
+    }
+    again = machine.publish(registry)
+    assert set(verdicts(again, CPU).values()) == {"attest"}
+    assert set(verdicts(machine.publish(registry), CPU).values()) == {"stay"}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(turns=st.lists(st.integers(min_value=0, max_value=1), max_size=150))
+def test_two_publishers_at_once_end_or_stop_with_a_conflict_and_the_next_run_settles_it(
+    memory_folder: Path, turns: Sequence[int]
+) -> None:
+    """Their calls overlap in every order that is drawn. Whoever ends without a conflict had all of its tags."""
+    folder = Path(tempfile.mkdtemp(dir=memory_folder))
+    registry, machines = MemoryRegistry(), [Machine(folder / f"{number}") for number in range(2)]
+    rounds, failed = Rounds(turns, 2), list[BaseException]()
+
+    def publisher(number: int) -> None:
+        machines[number].ages[CPU] = number
+        try:
+            machines[number].publish(Line(registry, before=lambda _: rounds.wait(number)))
+        except TagMoved:
+            pass
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            rounds.leave(number)
+
+    at_once(publisher, 2)
+    assert failed == []
+    for tag, digest in visible(registry.named).items():
+        machines[0].prove(registry, digest, "validated")
+        if not tag.startswith("candidate-"):
+            verify(registry, tag, [OURS.verifying], Policy(), now=NOW)
+    machines[0].seconds = 99
+    images = machines[0].publish(registry).images
+    found = {registry.named[tag] for tag in (CPU, "2.15.1", "2.15")}
+    assert found == {images[0].digest}, "the newer build has all tags in the end"
+
+
+def test_a_promotion_that_the_registry_loses_moves_no_tag(machine: Machine) -> None:
+    shared = MemoryRegistry()
+
+    def lose(call: Call) -> None:
+        if call[0] == "referrers":
+            lost = [one for one in shared.manifests.values() if b"urn:tfimg:promotion" in one.content]
+            for manifest in lost:
+                del shared.manifests[manifest.digest]
+            shared.named = {tag: one for tag, one in shared.named.items() if one in shared.manifests}
+
+    with pytest.raises(PublicationIncomplete, match="was attached, and the registry does not have it"):
+        machine.publish(Line(shared, before=lose))
+    assert {tag for tag in visible(shared.named) if not tag.startswith("candidate-")} == set()

@@ -14,9 +14,9 @@ from tfimg import __version__
 from tfimg.batch.kept import accelerator
 from tfimg.batch.pipeline import Progress, Trial, shown
 from tfimg.cli.context import Context
-from tfimg.cli.desk import Signer
 from tfimg.cli.explain import explained
 from tfimg.cli.images import means_of
+from tfimg.cli.publisher import Signer
 from tfimg.cli.transfers import SECONDS
 from tfimg.engine.build import CANDIDATE
 from tfimg.engine.protocol import LocalImage, ProgressEvent, StageEvent
@@ -32,7 +32,7 @@ from tfimg.host.accelerators import Surroundings
 from tfimg.host.aim import aim
 from tfimg.leaks.scan import Scanned, require_clean, scan, scan_archive
 from tfimg.matrix.spec import ImageSpec
-from tfimg.publishing.release import held
+from tfimg.publishing.release import release_of
 from tfimg.publishing.sending import Hands, Source, Stage
 from tfimg.recipe.fingerprint import files_digest
 from tfimg.recipe.labels import LOCK, PREFIX, RECIPE
@@ -237,8 +237,9 @@ class Machine:
         engine = f"Docker {self._engine.capabilities().engine}"
         script = (self._context.workspace.images / "inventory.py").read_bytes()
         inventory = take_inventory(source.name, script, engine=self._engine)
-        there = held(registry, digest)
-        created = there.release.created if there and there.release else None
+        manifest = registry.find(digest)
+        release = release_of(registry, manifest) if manifest else None
+        created = release.created if release else None
         made = created or self._context.now
         return (
             *sboms(inventory, subject=subject, made=made),

@@ -55,7 +55,7 @@ def check_push(context: Context) -> None:
     """Raises where what --push needs is not there: a build is too long to find out then. `UsageError`, `KeyRefused`."""
     given = [
         name
-        for name in ("key", "keyless", "unsigned", "policy", "publisher")
+        for name in ("key", "keyless", "unsigned", "policy", "publisher", "trust")
         if getattr(context.arguments, name)
     ]
     if context.arguments.target:

@@ -10,11 +10,13 @@ from pathlib import Path
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.keys import verifying_keys
-from tfimg.cli.proofs import policy
+from tfimg.cli.proofs import origin, policy
 from tfimg.cli.transfers import transfer
 from tfimg.engine.protocol import ProgressEvent
 from tfimg.errors import FileError, KeyRefused, UsageError
+from tfimg.evidence.collect import Found
 from tfimg.evidence.keys import VerifyingKey, read_verifying_key
+from tfimg.evidence.promotions import read_withdrawals
 from tfimg.evidence.statement import moment
 from tfimg.evidence.verify import verify
 from tfimg.offline.archive import collect_image
@@ -37,7 +39,9 @@ def bundle(context: Context) -> int:
     keys = verifying_keys(context, required.trusted_keys) if asked else ()
     target = reference.target
     if keys:
-        target = verify(registry, target, keys, required, now=context.now, tag=reference.tag).digest
+        target = verify(
+            registry, target, keys, required, now=context.now, tag=reference.tag, origin=origin(context)
+        ).digest
     else:
         context.say("Not verified: no key is named. Whoever loads the file has to have one.")
     archive = collect_image(registry, target, tag=reference.tag, keys=keys)
@@ -86,7 +90,10 @@ def load(context: Context) -> int:
     keys = _keys(context, layout, required.trusted_keys)
     # A chosen tag is verified in the place of the claimed one: it must not state what the image is not.
     target, tag = (layout.digest, chosen.tag) if chosen else (layout.reference, None)
-    proven = verify(layout, target, keys, required, now=context.now, tag=tag)
+    proven = verify(
+        layout, target, keys, required, now=context.now, tag=tag, origin=origin(context),
+        later=_withdrawals(context, keys), needs_promotion=chosen is None,
+    )  # fmt: skip
     name = chosen or signed_name(layout, proven)
     engine = context.edge.runner(context.environ, context.state)
     with transfer(context, f"reading {layout.path.name}") as follow:
@@ -104,6 +111,11 @@ def load(context: Context) -> int:
     return 0
 
 
+def _withdrawals(context: Context, keys: Sequence[VerifyingKey]) -> tuple[Found, ...]:
+    file = context.arguments.withdrawals
+    return read_withdrawals(_source(file).read_bytes(), keys) if file else ()
+
+
 def _chosen(context: Context) -> Reference | None:
     if context.arguments.name is None:
         return None
@@ -115,7 +127,7 @@ def _chosen(context: Context) -> Reference | None:
 
 def _source(name: str) -> Path:
     if not Path(name).is_file():
-        raise FileError(f"{name} is not a file.", next_step="Name what `tfimg bundle` wrote.")
+        raise FileError(f"{name} is not a file.", next_step="Name a file that tfimg wrote.")
     return Path(name)
 
 

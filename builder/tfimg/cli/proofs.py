@@ -16,14 +16,16 @@ from tfimg.errors import FileError, TamperedError
 from tfimg.evidence.outcome import Outcome, Skipped, Without
 from tfimg.evidence.policy import Policy, parse_requirements
 from tfimg.evidence.policy_file import MAX_BYTES, parse_policy
+from tfimg.evidence.promotions import PROMOTION, WITHDRAWAL
 from tfimg.evidence.statement import CYCLONEDX, PROVENANCE, REPORT, SPDX, TEST_RESULT, moment
 from tfimg.evidence.verify import Verified
 from tfimg.evidence.verify import verify as prove
-from tfimg.registry.reference import Reference, parse
+from tfimg.registry.reference import Reference, parse, parse_repository
 
 KINDS = {
     TEST_RESULT: "test result", REPORT: "validation report", PROVENANCE: "SLSA provenance",
     CYCLONEDX: "CycloneDX bill of materials", SPDX: "SPDX bill of materials",
+    PROMOTION: "promotion", WITHDRAWAL: "withdrawal",
 }  # fmt: skip
 """Statements, in words."""
 
@@ -66,7 +68,15 @@ def _proven(context: Context, reference: Reference) -> Verified:
     required = policy(context)
     keys = verifying_keys(context, required.trusted_keys)
     registry = context.registry(reference)
-    return prove(registry, reference.target, keys, required, now=context.now, tag=reference.tag)
+    return prove(
+        registry, reference.target, keys, required, now=context.now, tag=reference.tag, origin=origin(context)
+    )
+
+
+def origin(context: Context) -> str | None:
+    """Return the repository of --origin, whose promotions count. Raises `UsageError`."""
+    named = context.arguments.origin
+    return parse_repository(named).repository if named else None
 
 
 def policy(context: Context) -> Policy:

@@ -8,10 +8,11 @@ from rich.markup import escape
 
 from tfimg.batch.stock import stock
 from tfimg.cli.context import Context
-from tfimg.cli.desk import Signer, desk_of, finish_killed, signer_of
 from tfimg.cli.hands import Machine
+from tfimg.cli.keys import trusted_keys
 from tfimg.cli.progress import follow
 from tfimg.cli.proofs import policy as policy_of
+from tfimg.cli.publisher import Signer, publisher_of, signer_of
 from tfimg.cli.show import plain_table, print_table
 from tfimg.engine.protocol import LocalImage
 from tfimg.errors import PublicationIncomplete, ResolutionError, TfimgError
@@ -20,6 +21,7 @@ from tfimg.evidence.policy import Policy
 from tfimg.host.aim import aim
 from tfimg.matrix.spec import ImageSpec
 from tfimg.publishing.decide import Verdict
+from tfimg.publishing.promote import Table
 from tfimg.publishing.publish import Publication, Published, planned
 from tfimg.publishing.publish import publish as publish_all
 from tfimg.publishing.runs import folder_of, opened_run
@@ -31,7 +33,7 @@ from tfimg.registry.reference import Reference, parse_repository
 from tfimg.resolution.resolve import select
 
 VERDICTS: Mapping[Verdict, str] = {
-    "move": "[green]move[/]", "stay": "[cyan]stay[/]", "refuse": "[yellow]refuse[/]",
+    "move": "[green]move[/]", "attest": "[green]attest[/]", "stay": "[cyan]stay[/]", "refuse": "[yellow]refuse[/]",
 }  # fmt: skip
 
 MOST = 10
@@ -70,19 +72,17 @@ def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool)
     machine = Machine(context, {spec.identifier: spec for spec in specs}, images)
     sources = [_source(context, machine, spec) for spec in specs if spec.identifier in images]
     if context.arguments.plan:
-        signed = not context.arguments.unsigned
-        found = planned(sources, context.registry(target), policy, signed=signed)
-        _show(context, found, event="planned")
+        _show(context, planned(sources, _table(context, target, policy)), event="planned")
         return
     signer = signer_of(context)
     if signer.key is None:
-        context.note("Unsigned: nobody can tell this evidence from a forged one, and no alias is moved.")
+        context.note("Unsigned: this evidence cannot be told from a forged one, and no alias is moved.")
     if signer.keyless:
         context.note(UNPROVEN)
     publication = _published(context, target, sources, machine, policy, signer)
     _show(context, publication.images, event="published")
     for candidate in publication.candidates:
-        context.note(f"{target.repository}:{candidate} stays: the registry lets no tag be taken away.")
+        context.note(f"{target.repository}:{candidate} stays: the registry deletes no tags.")
     conclude(publication.images)
 
 
@@ -109,24 +109,32 @@ def _published(
     policy: Policy,
     signer: Signer,
 ) -> Publication:
-    """What killed runs left is finished first; then the run, which goes on where one of them ended."""
+    """Remove the candidates of killed runs, and go on where one of them ended."""
     folder = folder_of(context.state, target.repository)
     with opened_run(folder) as (run, journal, others), follow(context, "publish") as progress:
-        desk = desk_of(context, target, signer, policy, run=run, journal=journal)
-        hands = machine.hands(desk.registry, signer, progress)
+        publisher = publisher_of(context, target, signer, policy, run=run, journal=journal)
+        hands = machine.hands(publisher.registry, signer, progress)
         for other in others:
-            left = desk_of(context, target, signer, policy, run=other.path.stem, journal=other)
-            finish_killed(context, left)
-            clear(left, hands)
+            clear(publisher_of(context, target, signer, policy, run=other.path.stem, journal=other), hands)
             other.note("finished")
-        finish_killed(context, desk)
         try:
-            publication = publish_all(sources, desk, hands, policy)
+            publication = publish_all(sources, publisher, hands, policy)
         except BaseException:
             machine.ended("failed")
             raise
         machine.ended()
         return publication
+
+
+def _table(context: Context, target: Reference, policy: Policy) -> Table:
+    """Return what a plan is decided by: it asks for no password, so a private key is not read."""
+    trusted = trusted_keys(context)
+    if not trusted and not context.arguments.unsigned:
+        context.note("No public key is named with --trust or TFIMG_KEY: the plan believes what labels say.")
+    return Table(
+        registry=context.registry(target), trusted=trusted, policy=policy,
+        signed=not context.arguments.unsigned, reinstates=getattr(context.arguments, "reinstate", False),
+    )  # fmt: skip
 
 
 def _show(context: Context, images: Sequence[Published], *, event: str) -> None:

@@ -21,6 +21,7 @@ from tfimg.errors import Interrupted, LockError, PublicationIncomplete, StaleEvi
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.outcome import Outcome
+from tfimg.evidence.promotions import read_statements, require_not_withdrawn
 from tfimg.evidence.statement import Statement, Subject, moment
 from tfimg.evidence.tested import Ran, test_result, validation_report
 from tfimg.evidence.unmet import other_image
@@ -81,6 +82,10 @@ def _read(context: Context, reference: Reference, key: SigningKey) -> _Image:
     registry = context.registry(reference)
     keys = (key.verifying, *trusted_keys(context))
     evidence = read_evidence(registry, reference.target, keys, policy(context))
+    require_not_withdrawn(
+        read_statements(evidence.statements, image=evidence.image),
+        image=evidence.image, repository=registry.repository, tag=reference.tag,
+    )  # fmt: skip
     outcomes = [outcome for outcome, _ in test_results(evidence)]
     newest = max(outcomes, key=lambda outcome: outcome.ended)
     if moved := other_image(newest, image=evidence.image, tag=reference.tag or "", digest=evidence.digest):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tfimg.errors import NotInRegistry
 from tfimg.evidence.bundle import BUNDLE, bundle, seal
-from tfimg.evidence.collect import collect
+from tfimg.evidence.collect import PREDICATE_TYPE, collect
 from tfimg.evidence.cosign_tags import ATTESTATIONS, SIGNATURES, add, attestation, signature
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.signatures import verify_signatures
@@ -110,7 +110,7 @@ def referrer(statement: Statement, content: bytes, *, subject: Descriptor) -> Ma
         "subject": subject.document(),
         "annotations": {
             "dev.sigstore.bundle.content": "dsse-envelope",
-            "dev.sigstore.bundle.predicateType": statement.predicate_type,
+            PREDICATE_TYPE: statement.predicate_type,
         },
     }
     return Manifest(media_type=OCI_MANIFEST, content=compact(document))

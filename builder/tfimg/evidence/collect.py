@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tfimg.documents import MAX_BYTES, InvalidDocument, parse_document, validate
-from tfimg.errors import TamperedError
+from tfimg.errors import NotInRegistry, TamperedError
 from tfimg.evidence.bundle import BUNDLE, BundleDocument
 from tfimg.evidence.cosign_tags import ATTESTATIONS, layers_under, tag_of
 from tfimg.evidence.dsse import ENVELOPE, Envelope, opened
@@ -19,6 +20,9 @@ of an image with 1,000 packages has 0.5 MB."""
 
 MAX_DOCUMENTS = 2_000
 """Manifests, bundles and envelopes that are read of one image, or 330 validations: each attaches six."""
+
+PREDICATE_TYPE = "dev.sigstore.bundle.predicateType"
+"""Annotation of a bundle's manifest, which a list of referrers repeats. Only a hint: it is not signed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +50,32 @@ def collect(registry: Registry, digest: str) -> tuple[Found, ...]:
     return tuple(found.values())
 
 
+def collect_bundles(registry: Registry, digest: str, kinds: Sequence[str]) -> Iterator[Found]:
+    """Yield the bundles of some predicate types, by their annotation, and those without one.
+
+    What cannot be read is passed over. Raises what the registry raises.
+    """
+    reader = _Reader(registry=registry)
+    for referrer in registry.referrers(digest):
+        if referrer.annotations.get(PREDICATE_TYPE, kinds[0]) in kinds:
+            reader.require_room(digest)
+            with suppress(TamperedError, NotInRegistry):
+                yield from reader.bundle(referrer)
+
+
+def collect_attestations(registry: Registry, digest: str, kinds: Sequence[str]) -> Iterator[Found]:
+    """Yield the envelopes of some predicate types under cosign's tag, as `collect_bundles` does."""
+    reader = _Reader(registry=registry)
+    layers: tuple[Descriptor, ...] = ()
+    with suppress(TamperedError, NotInRegistry):
+        layers = reader.layers(digest)
+    for layer in layers:
+        if layer.annotations.get("predicateType", kinds[0]) in kinds:
+            reader.require_room(digest)
+            with suppress(TamperedError, NotInRegistry):
+                yield from reader.attestation(layer, digest)
+
+
 @dataclass(kw_only=True)
 class _Reader:
     """Reads evidence of one image, and counts what it has read."""
@@ -57,27 +87,51 @@ class _Reader:
     def bundles(self, digest: str) -> Iterator[Found]:
         """Yield the envelopes of the sigstore bundles that refer to the image."""
         for referrer in self.registry.referrers(digest):
-            if referrer.artifact_type not in (BUNDLE, None):  # lists that clients keep may lack the type
-                continue
-            where = f"{self.registry.repository}@{referrer.digest}"
-            try:
-                layer = self._bundle_layer(referrer, where)
-                document = parse_document(BundleDocument, self._content(layer, where)) if layer else None
-            except InvalidDocument as error:
-                raise _unreadable(where, f"invalid bundle: {error}") from None
-            if document and document.envelope:
-                yield Found(where=where, envelope=document.envelope.envelope, hint=document.hint)
+            yield from self.bundle(referrer)
+
+    def bundle(self, referrer: Descriptor) -> Iterator[Found]:
+        """Yield the envelope of a referrer that is a bundle with one."""
+        if referrer.artifact_type not in (BUNDLE, None):  # lists that clients keep may lack the type
+            return
+        where = f"{self.registry.repository}@{referrer.digest}"
+        try:
+            layer = self._bundle_layer(referrer, where)
+            document = parse_document(BundleDocument, self._content(layer, where)) if layer else None
+        except InvalidDocument as error:
+            raise _unreadable(where, f"invalid bundle: {error}") from None
+        if document and document.envelope:
+            yield Found(where=where, envelope=document.envelope.envelope, hint=document.hint)
 
     def attestations(self, digest: str) -> Iterator[Found]:
         """Yield the envelopes under cosign's tag."""
+        for layer in self.layers(digest):
+            yield from self.attestation(layer, digest)
+
+    def layers(self, digest: str) -> tuple[Descriptor, ...]:
+        """Return the layers under cosign's tag."""
         tag = tag_of(digest, ATTESTATIONS)
-        where = f"{self.registry.repository}:{tag}"
-        for layer in (validate(Descriptor, one) for one in layers_under(self.registry, tag)):
-            if layer.media_type == ENVELOPE:
-                try:
-                    yield Found(where=where, envelope=opened(self._content(layer, where)))
-                except TamperedError as error:
-                    raise _unreadable(where, error.what) from None
+        try:
+            return tuple(validate(Descriptor, one) for one in layers_under(self.registry, tag))
+        except InvalidDocument as error:
+            raise _unreadable(f"{self.registry.repository}:{tag}", str(error)) from None
+
+    def attestation(self, layer: Descriptor, digest: str) -> Iterator[Found]:
+        """Yield the envelope in a layer, if it is one."""
+        where = f"{self.registry.repository}:{tag_of(digest, ATTESTATIONS)}"
+        if layer.media_type == ENVELOPE:
+            try:
+                yield Found(where=where, envelope=opened(self._content(layer, where)))
+            except TamperedError as error:
+                raise _unreadable(where, error.what) from None
+
+    def require_room(self, digest: str) -> None:
+        """Raise `TamperedError` where the image has more evidence than is read, which a reader must not pass over."""
+        if self.documents >= MAX_DOCUMENTS or self.total >= MAX_TOTAL_BYTES:
+            raise TamperedError(
+                f"{self.registry.repository}@{digest} has more evidence than is read: {self.documents} documents, "
+                f"{self.total >> 20} MiB.",
+                next_step="Another program attached it: delete its referrers in the registry.",
+            )
 
     def _bundle_layer(self, referrer: Descriptor, where: str) -> Descriptor | None:
         """Return the layer with the bundle; None for a referrer of another type. Raises `InvalidDocument`."""

@@ -58,6 +58,18 @@ class Envelope:
         """Identifiers of the keys that it claims to be signed by: not verified, see `signed_by`."""
         return tuple(identifier for identifier, _ in self.signatures)
 
+    def to_json(self) -> bytes:
+        """Return the envelope's JSON, in one form only."""
+        envelope = {
+            "payload": base64.b64encode(self.payload).decode(),
+            "payloadType": self.payload_type,
+            "signatures": [
+                {"keyid": identifier, "sig": base64.b64encode(signature).decode()}
+                for identifier, signature in self.signatures
+            ],
+        }
+        return json.dumps(envelope, sort_keys=True, separators=(",", ":")).encode()
+
     def signed_by(self, keys: Sequence[VerifyingKey]) -> VerifyingKey | None:
         """Return the first of these keys that signed it."""
         content = authenticated(self.payload, self.payload_type)
@@ -75,12 +87,10 @@ def authenticated(payload: bytes, payload_type: str) -> bytes:
 def sealed(payload: bytes, payload_type: str, key: SigningKey) -> bytes:
     """Sign bytes; return the envelope as JSON."""
     signature = key.sign(authenticated(payload, payload_type))
-    envelope = {
-        "payload": base64.b64encode(payload).decode(),
-        "payloadType": payload_type,
-        "signatures": [{"keyid": key.verifying.identifier, "sig": base64.b64encode(signature).decode()}],
-    }
-    return json.dumps(envelope, sort_keys=True, separators=(",", ":")).encode()
+    envelope = Envelope(
+        payload=payload, payload_type=payload_type, signatures=((key.verifying.identifier, signature),)
+    )
+    return envelope.to_json()
 
 
 def opened(content: bytes) -> Envelope:

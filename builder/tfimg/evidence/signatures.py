@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from tfimg.errors import TamperedError, UnsignedError
 from tfimg.evidence.collect import Found
 from tfimg.evidence.keys import VerifyingKey, fingerprints
 from tfimg.evidence.statement import IN_TOTO, read_statement
+from tfimg.registry.protocol import digest_of
 from tfimg.validation.text import plain
 
 DO_NOT_USE = "Do not use the image until you know who changed its evidence."
@@ -31,6 +33,11 @@ class Genuine:
     signer: str
     subjects: tuple[str, ...]
     content: bytes
+
+    @property
+    def statement(self) -> str:
+        """Return the SHA-256 of what was signed, by which other statements name this one."""
+        return digest_of(self.content)
 
 
 def verify_signatures(
@@ -54,6 +61,16 @@ def verify_signatures(
         if one.envelope.payload_type == IN_TOTO
     }
     return tuple(statements.values())
+
+
+def genuine_among(
+    evidence: Iterable[Found], keys: Sequence[VerifyingKey], *, digest: str
+) -> Iterator[Genuine]:
+    """Yield the statements that the keys signed about the manifest `digest`, and pass over everything else."""
+    for one in evidence:
+        if one.envelope.payload_type == IN_TOTO and (key := one.envelope.signed_by(keys)):
+            with suppress(TamperedError):
+                yield _statement(one, key, digest)
 
 
 def _statement(one: Found, signer: VerifyingKey, digest: str) -> Genuine:

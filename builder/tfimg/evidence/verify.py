@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tfimg.errors import NotInRegistry, PolicyUnmet, TamperedError, TfimgError
-from tfimg.evidence.collect import collect
+from tfimg.evidence.collect import Found, collect
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.outcome import Outcome, read_outcome
 from tfimg.evidence.policy import Policy
-from tfimg.evidence.signatures import Genuine, verify_signatures
+from tfimg.evidence.promotions import read_statements, require_not_withdrawn, require_promoted
+from tfimg.evidence.signatures import Genuine, genuine_among, verify_signatures
 from tfimg.evidence.statement import TEST_RESULT
 from tfimg.evidence.unmet import CLOCKS, Demand, unmet
 from tfimg.registry.protocol import Manifest, Registry
@@ -49,21 +50,35 @@ def verify(
     *,
     now: datetime,
     tag: str | None = None,
+    origin: str | None = None,
+    later: Sequence[Found] = (),
+    allow_withdrawn: bool = False,
+    needs_promotion: bool = True,
 ) -> Verified:
     """Resolve a tag or digest, verify the signatures of its evidence, compare the newest test result with the policy.
 
-    `tag` is a name that the image is to have though `reference` is its digest: what that promises counts.
+    `tag` is a name that the image is to have though `reference` is its digest: what that promises counts. A promotion
+    has to name this tag of `origin`, which of a mirror is the publisher's repository. `later` are statements that the
+    registry does not have. Withdrawn images are refused, unless `allow_withdrawn`; a tag that the user gives the image
+    needs no promotion.
 
     The newest result decides. One that is no pass (failed, incomplete, of whichever trusted key) blocks every older
     one; of two with the same time, the one that is no pass counts. A pass that shows less than is required, as from a
     machine without a GPU, contradicts no older result, which may show more. Fails closed: `NotInRegistry`,
-    `NetworkError`, `UnsignedError` (no evidence, or another key's), `TamperedError`, `PolicyUnmet`, `StaleEvidence`,
-    `KeyRefused` (the policy refuses every key).
+    `NetworkError`, `UnsignedError` (no evidence, or another key's), `TamperedError`, `WithdrawnError`, `PolicyUnmet`,
+    `StaleEvidence`, `KeyRefused` (the policy refuses every key).
     """
     evidence = read_evidence(registry, reference, keys, policy)
     named = tag or ("" if reference.startswith("sha256:") else reference)
+    later_statements = genuine_among(later, policy.accepted(keys), digest=evidence.digest)
+    known = read_statements((*evidence.statements, *later_statements), image=evidence.image)
+    repository = origin or registry.repository
+    if not allow_withdrawn:
+        require_not_withdrawn(known, image=evidence.image, repository=repository, tag=named)
     demand = _demand(policy, named, evidence.digest, now)
     outcome, signer = _deciding(test_results(evidence), demand, evidence.image)
+    if needs_promotion:
+        require_promoted(known, image=evidence.image, repository=repository, tag=named)
     return Verified(
         image=evidence.image,
         digest=evidence.digest,

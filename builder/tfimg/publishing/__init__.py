@@ -1,1 +1,1 @@
-"""Images → a registry: with evidence, under tags that move all or none, and a ledger of every move."""
+"""Publish images with evidence, promote them to tags by signed statements, roll back and withdraw."""

@@ -1,4 +1,4 @@
-"""May a tag lead to an image? Values in, an answer with its reason out; what it takes is in the table of rules."""
+"""Decide whether a tag may be moved to an image: values in, a decision with its reason out, by a table of rules."""
 
 from __future__ import annotations
 
@@ -9,133 +9,148 @@ from typing import Any, Literal
 from packaging.version import Version
 
 from tfimg.evidence.policy import Promise
-from tfimg.publishing.ledger import Ledger
-from tfimg.publishing.release import Held, Release
+from tfimg.evidence.promotions import Statements
+from tfimg.publishing.release import Holder, Release
 from tfimg.recipe.describe import LEVELS, Level
+from tfimg.validation.text import plain
 
 Kind = Literal["build", "identifier", "alias"]
-"""`build`: one build's own for ever. `identifier`: an image's own, which its next build gets. `alias`: all others."""
+"""`build`: of one build, never moved. `identifier`: of an image, moved to its next build. `alias`: all others."""
 
-Verdict = Literal["move", "stay", "refuse"]
+Verdict = Literal["move", "attest", "stay", "refuse"]
+"""`attest`: the tag points to the image, and a promotion that says so has to be attached."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """A tag that is to lead to an image. `digest` is None where the registry does not have the image yet.
+    """A tag that is to point to an image. `digest` is None where the registry does not have the image yet.
 
-    `promise` is the least level that an image must have for it; `signed` says that there is a key for the evidence.
+    `statements` are those about the image, `promise` is the lowest level that it must have, `signed` says that there
+    is a key, `reinstates` that withdrawals are cancelled.
     """
 
+    repository: str
     tag: str
     kind: Kind
     digest: str | None
     release: Release
     level: Level
-    holder: Held | None
-    ledger: Ledger
+    holder: Holder | None
+    statements: Statements
     promise: Promise
     signed: bool
+    reinstates: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """The answer. `before` is the digest that the tag leads to now; None where there is no such tag."""
+    """`before` is the digest that the tag points to now, `cancels` the withdrawals that a promotion has to name."""
 
     tag: str
     kind: Kind
     verdict: Verdict
     why: str
     before: str | None
+    cancels: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return it as a JSON object."""
         return asdict(self)
 
 
 def decide(question: Question) -> Decision:
-    """What is to become of a tag: it stays where it leads there already, and moves where no rule is against it."""
+    """Decide what becomes of a tag: the first rule that objects refuses the move."""
     before = question.holder.digest if question.holder else None
+    withdrawals = question.statements.in_force(question.repository, question.tag)
+    cancels = tuple(one.statement for one in withdrawals)
 
     def answer(verdict: Verdict, why: str) -> Decision:
-        return Decision(tag=question.tag, kind=question.kind, verdict=verdict, why=why, before=before)
+        return Decision(
+            tag=question.tag, kind=question.kind, verdict=verdict, why=why, before=before,
+            cancels=cancels if verdict in ("move", "attest") else (),
+        )  # fmt: skip
 
-    if before is not None and before == question.digest:
-        return answer("stay", "it leads there already")
+    points_there = before is not None and before == question.digest
+    promoted = question.statements.of_tag(question.repository, question.tag)
+    if points_there and not withdrawals and (promoted or not question.signed):
+        return answer("stay", "it points there already")
     for rule in RULES:
         if why := rule(question):
             return answer("refuse", why)
-    return answer("move", f"replaces {_told(question.holder)}" if question.holder else "new")
+    if points_there:
+        return answer("attest", "it points there already, and a signed promotion has to say so")
+    return answer("move", f"replaces {_named(question.holder)}" if question.holder else "new")
 
 
-def _taken(question: Question) -> str | None:
-    if question.kind == "build" and question.holder and question.digest:
-        return f"it is another build's for ever: {question.holder.digest}"
+def _withdrawn(question: Question) -> str | None:
+    withdrawals = question.statements.in_force(question.repository, question.tag)
+    if not withdrawals or question.reinstates:
+        return None
+    return f"the image was withdrawn ({plain(withdrawals[0].predicate.reason)}): --reinstate cancels that"
+
+
+def _other_build(question: Question) -> str | None:
+    if question.kind == "build" and question.holder and question.digest != question.holder.digest:
+        return f"it belongs to another build: {question.holder.digest}"
     return None
 
 
 def _unsigned(question: Question) -> str | None:
     if question.kind == "alias" and not question.signed:
-        return "nobody signs the evidence: aliases are moved with --key alone"
+        return "aliases are moved only with signed evidence: name a key with --key"
     return None
 
 
-def _below(question: Question) -> str | None:
+def _below_promise(question: Question) -> str | None:
     promise = question.promise
-    if _height(question.level) >= _height(promise.level):
+    if LEVELS.index(question.level) >= LEVELS.index(promise.level):
         return None
     return (
-        f"it promises {promise.level} ({promise.reason}), and the image is shown to be {question.level} alone: publish "
-        "it on a machine with its accelerator, or let a policy file promise less, with the reason"
+        f"it promises {promise.level} ({promise.reason}), and the image is only {question.level}: publish it on a "
+        "machine with its accelerator, or let a policy file promise less, with the reason"
     )
 
 
-def _strange(question: Question) -> str | None:
-    if question.holder and question.holder.release is None:
-        return f"it leads to {question.holder.digest}, which tfimg did not build: take that tag away first"
+def _foreign(question: Question) -> str | None:
+    holder = question.holder
+    if holder and holder.release is None and holder.digest != question.digest:
+        return (
+            f"it points to {holder.digest}, which has no test result of a trusted key: trust its publisher's key with "
+            "--trust, or delete the tag in the registry"
+        )
     return None
 
 
 def _older_release(question: Question) -> str | None:
-    there = question.holder.release if question.holder else None
-    if there and Version(question.release.tensorflow) < Version(there.tensorflow):
-        return f"it leads to TensorFlow {there.tensorflow}, and never goes back: `tfimg rollback` does, and says so"
-    return None
-
-
-def _been_there(question: Question) -> str | None:
-    # A build that was taken back is not to come again by the next run.
-    if question.digest and question.digest in {step.after for _, step in question.ledger.of(question.tag)}:
-        command = f"`tfimg rollback --to {question.digest[:19]}`"
-        return f"it led there before, and was moved on or taken back: {command} goes there"
+    release = question.holder.release if question.holder else None
+    if release and Version(question.release.tensorflow) < Version(release.tensorflow):
+        return f"it points to TensorFlow {release.tensorflow}: only `tfimg rollback` moves a tag to an older release"
     return None
 
 
 def _older_build(question: Question) -> str | None:
-    there = question.holder.release if question.holder else None
-    if not there or not there.created or not question.release.created:
+    release = question.holder.release if question.holder else None
+    if not release or not release.created or not question.release.created:
         return None
-    same = Version(question.release.tensorflow) == Version(there.tensorflow)
-    if same and question.release.created < there.created:
-        return f"it leads to a newer build, made at {there.created.isoformat(timespec='seconds')}"
+    same = Version(question.release.tensorflow) == Version(release.tensorflow)
+    if same and question.release.created < release.created:
+        return f"it points to a newer build, of {release.created.isoformat(timespec='seconds')}"
     return None
 
 
-def _worse_shown(question: Question) -> str | None:
-    shown = question.ledger.level(question.holder.digest) if question.holder else None
-    if shown and _height(question.level) < _height(shown):
-        return f"it leads to an image that is shown to be {shown}, and this one is {question.level} alone"
+def _lower_level(question: Question) -> str | None:
+    level = question.holder.level if question.holder else None
+    if level and LEVELS.index(question.level) < LEVELS.index(level):
+        return f"it points to an image that is {level}, and this one is only {question.level}"
     return None
 
 
 RULES: tuple[Callable[[Question], str | None], ...] = (
-    _taken, _unsigned, _below, _strange, _older_release, _been_there, _older_build, _worse_shown,
+    _withdrawn, _other_build, _unsigned, _below_promise, _foreign, _older_release, _older_build, _lower_level,
 )  # fmt: skip
-"""Each says why a tag may not lead to an image, or None. The first that has something to say is told."""
+"""Each returns why a tag may not be moved, or None."""
 
 
-def _height(level: Level) -> int:
-    return LEVELS.index(level)
-
-
-def _told(holder: Held) -> str:
-    return f"{holder.release.identifier if holder.release else 'a stranger'} {holder.digest[:19]}"
+def _named(holder: Holder) -> str:
+    identifier = plain(holder.release.identifier) if holder.release else "an unknown image"
+    return f"{identifier} {holder.digest[:19]}"

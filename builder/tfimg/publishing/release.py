@@ -1,9 +1,9 @@
-"""What a registry has under a tag or digest → which image of tfimg that is, and which of two is the newer."""
+"""Read which image a tag points to: its release and level from what trusted keys signed, or from its labels."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from packaging.version import InvalidVersion, Version
 
@@ -17,6 +17,8 @@ from tfimg.contents.images import (
     read_config,
 )
 from tfimg.documents import InvalidDocument
+from tfimg.evidence.promotions import Statements
+from tfimg.recipe.describe import Level
 from tfimg.recipe.labels import IDENTIFIER, PREFIX
 from tfimg.registry.protocol import Manifest, Registry
 
@@ -28,35 +30,47 @@ MAX_NESTING = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Release:
-    """An image of tfimg: what its labels say, and when it was made; None where that is not known."""
+    """An image of tfimg, and when it was made; None where that is unknown."""
 
     identifier: str
     tensorflow: str
     created: datetime | None = None
 
-    @property
-    def rank(self) -> tuple[Version, datetime]:
-        """The newer release has the higher one; of one release, the newer build."""
-        return Version(self.tensorflow), self.created or datetime.min.replace(tzinfo=UTC)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
-    """What a tag leads to. `release` is None where that is no image of tfimg."""
+class Holder:
+    """The image that a tag points to. `release` is None where no trusted statement says which image it is.
+
+    `level` is what its newest test result shows; None where that failed or there is none.
+    """
 
     manifest: Manifest
     release: Release | None
+    level: Level | None = None
 
     @property
     def digest(self) -> str:
-        """Of the manifest."""
+        """Return the digest of the manifest."""
         return self.manifest.digest
 
 
-def held(registry: Registry, reference: str) -> Held | None:
-    """What is under a tag or digest; None where there is nothing."""
-    manifest = registry.find(reference)
-    return Held(manifest=manifest, release=release_of(registry, manifest)) if manifest else None
+def labelled_holder(registry: Registry, manifest: Manifest) -> Holder:
+    """Describe an image by its labels, which anyone with push rights can write."""
+    return Holder(manifest=manifest, release=release_of(registry, manifest))
+
+
+def signed_holder(registry: Registry, manifest: Manifest, statements: Statements) -> Holder:
+    """Describe an image by its newest signed test result, and by the time of creation that its digest covers."""
+    newest = next(iter(statements.outcomes), None)
+    tensorflow = newest.identifier.partition("-")[0] if newest else ""
+    if newest is None or not _is_version(tensorflow):
+        return Holder(manifest=manifest, release=None)
+    labelled = release_of(registry, manifest)
+    release = Release(
+        identifier=newest.identifier, tensorflow=tensorflow, created=labelled.created if labelled else None
+    )
+    level = None if newest.result == "FAILED" else newest.shown
+    return Holder(manifest=manifest, release=release, level=level)
 
 
 def release_of(registry: Registry, manifest: Manifest) -> Release | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tfimg.errors import PolicyUnmet, PublicationIncomplete, StaleEvidence, TamperedError, UnsignedError
-from tfimg.publishing.promotion import Desk
+from tfimg.publishing.publisher import Publisher
 from tfimg.publishing.release import Release, is_image, release_of
 from tfimg.recipe.describe import Level
 from tfimg.recipe.tags import build_tag
@@ -75,99 +75,103 @@ class Sent:
         return self.manifest.digest
 
 
-def send(source: Source, desk: Desk, hands: Hands) -> Sent:
+def send(source: Source, publisher: Publisher, hands: Hands) -> Sent:
     """Bring an image and its evidence into the registry; nothing is done that is done already.
 
     Raises what the `Hands` raise, and what the registry does.
     """
-    candidate = f"{CANDIDATE}{desk.run}-{source.identifier}"
-    there = _there(source, desk)
-    manifest, pushed = (there, False) if there else _pushed(source, desk, hands, candidate)
-    proven = None if hands.revalidate else _proven(desk, manifest, source)
+    candidate = f"{CANDIDATE}{publisher.run}-{source.identifier}"
+    there = _there(source, publisher)
+    manifest, pushed = (there, False) if there else _pushed(source, publisher, hands, candidate)
+    proven = None if hands.revalidate else _proven(publisher, manifest, source)
     if proven:
         hands.mend(manifest.digest)  # one place is enough for proof, and other programs look into the others
-        return _sent(source, manifest, desk, level=proven, pushed=pushed, reused=True)
-    image = f"{desk.registry.repository}@{manifest.digest}"
+        return _sent(source, manifest, publisher, level=proven, pushed=pushed, reused=True)
+    image = f"{publisher.registry.repository}@{manifest.digest}"
     hands.tell(source.identifier, "validate", image)
-    desk.journal.note("validate", identifier=source.identifier, candidate=candidate, digest=manifest.digest)
-    report, reused = hands.validate(source, image, f"{desk.registry.repository}:{candidate}")
-    desk.journal.note("validated", identifier=source.identifier, digest=manifest.digest, level=report.level)
+    publisher.journal.note(
+        "validate", identifier=source.identifier, candidate=candidate, digest=manifest.digest
+    )
+    report, reused = hands.validate(source, image, f"{publisher.registry.repository}:{candidate}")
+    publisher.journal.note(
+        "validated", identifier=source.identifier, digest=manifest.digest, level=report.level
+    )
     hands.tell(source.identifier, "scan", manifest.digest)
     hands.scan(source, manifest.digest)
     hands.tell(source.identifier, "attach", manifest.digest)
-    desk.journal.note("attach", identifier=source.identifier, digest=manifest.digest)
+    publisher.journal.note("attach", identifier=source.identifier, digest=manifest.digest)
     hands.attach(source, manifest.digest, report)
-    level = desk.prove(manifest.digest, report.level)
-    return _sent(source, manifest, desk, level=level, pushed=pushed, reused=reused)
+    level = publisher.prove(manifest.digest, report.level)
+    return _sent(source, manifest, publisher, level=level, pushed=pushed, reused=reused)
 
 
-def clear(desk: Desk, hands: Hands) -> tuple[str, ...]:
+def clear(publisher: Publisher, hands: Hands) -> tuple[str, ...]:
     """Take away the candidates that this run's journal knows; returns those that the registry does not let go.
 
     In the engine too, with the containers that a kill left of them.
     """
     left = []
-    candidates = _candidates(desk)
-    listed = set(desk.registry.tags()) if candidates else set()
+    candidates = _candidates(publisher)
+    listed = set(publisher.registry.tags()) if candidates else set()
     for candidate in candidates:
-        hands.drop(f"{desk.registry.repository}:{candidate}")
-        if candidate in listed and not desk.registry.untag(candidate):
+        hands.drop(f"{publisher.registry.repository}:{candidate}")
+        if candidate in listed and not publisher.registry.untag(candidate):
             left.append(candidate)
     return tuple(left)
 
 
-def _there(source: Source, desk: Desk) -> Manifest | None:
+def _there(source: Source, publisher: Publisher) -> Manifest | None:
     """What the registry has of an image under its own tags."""
     for tag in (build_tag(source.identifier, source.digest), source.identifier):
-        manifest = desk.registry.find(tag)
+        manifest = publisher.registry.find(tag)
         if manifest and is_image(manifest, source.digest):
             return manifest
     return None
 
 
-def _proven(desk: Desk, manifest: Manifest, source: Source) -> Level | None:
+def _proven(publisher: Publisher, manifest: Manifest, source: Source) -> Level | None:
     """What is shown of an image, if that is as much as could be shown here."""
     try:
-        return desk.prove(manifest.digest, source.level)
+        return publisher.prove(manifest.digest, source.level)
     except (UnsignedError, PolicyUnmet, StaleEvidence, TamperedError):
         return None  # it is proven now
 
 
-def _pushed(source: Source, desk: Desk, hands: Hands, candidate: str) -> tuple[Manifest, bool]:
+def _pushed(source: Source, publisher: Publisher, hands: Hands, candidate: str) -> tuple[Manifest, bool]:
     """What the registry has of the image, and whether that was sent now: a killed run may have done it."""
     known = any(
         record.get("event") == "push"
         and (record.get("candidate"), record.get("local")) == (candidate, source.digest)
-        for record in desk.journal.records
+        for record in publisher.journal.records
     )
-    found = desk.registry.find(candidate) if known else None
+    found = publisher.registry.find(candidate) if known else None
     if found is not None:
         return found, False
     hands.tell(source.identifier, "search", source.name)
     hands.search(source)
     hands.tell(source.identifier, "push", candidate)
-    desk.journal.note("push", identifier=source.identifier, candidate=candidate, local=source.digest)
-    digest = hands.push(source, f"{desk.registry.repository}:{candidate}")
-    manifest = desk.registry.find(candidate)
+    publisher.journal.note("push", identifier=source.identifier, candidate=candidate, local=source.digest)
+    digest = hands.push(source, f"{publisher.registry.repository}:{candidate}")
+    manifest = publisher.registry.find(candidate)
     if manifest is None or manifest.digest != digest:
         raise PublicationIncomplete(
-            f"The engine pushed {candidate} to {desk.registry.repository} as {digest}, and that is not there.",
+            f"The engine pushed {candidate} to {publisher.registry.repository} as {digest}, and that is not there.",
             next_step="Run it again; if it is so again, look at what stands between the engine and the registry.",
         )
-    desk.journal.note("pushed", identifier=source.identifier, digest=manifest.digest)
+    publisher.journal.note("pushed", identifier=source.identifier, digest=manifest.digest)
     return manifest, True
 
 
 def _sent(
-    source: Source, manifest: Manifest, desk: Desk, *, level: Level, pushed: bool, reused: bool
+    source: Source, manifest: Manifest, publisher: Publisher, *, level: Level, pushed: bool, reused: bool
 ) -> Sent:
-    release = release_of(desk.registry, manifest) or Release(
+    release = release_of(publisher.registry, manifest) or Release(
         identifier=source.identifier, tensorflow=source.tensorflow
     )
     return Sent(source=source, manifest=manifest, release=release, level=level, pushed=pushed, reused=reused)
 
 
-def _candidates(desk: Desk) -> Sequence[str]:
+def _candidates(publisher: Publisher) -> Sequence[str]:
     """Every name that this run may have given an image, in the registry or in the engine."""
-    found = (record.get("candidate") for record in desk.journal.everything())
+    found = (record.get("candidate") for record in publisher.journal.everything())
     return tuple(dict.fromkeys(name for name in found if isinstance(name, str)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfimg.cli.parser.common import command, image_name
-from tfimg.cli.parser.proofs import plain_option, policy_option
+from tfimg.cli.parser.proofs import origin_option, plain_option, policy_option
 
 
 def add_offline(commands: Any) -> None:
@@ -42,6 +42,11 @@ def add_offline(commands: Any) -> None:
         help="take the key of this fingerprint from the file; the publisher told you the fingerprint in another way",
     )  # fmt: skip
     load.add_argument(
+        "--withdrawals", metavar="FILE",
+        help="signed withdrawals that are newer than the file, as `tfimg history REPOSITORY --withdrawals FILE` writes "
+        "them",
+    )  # fmt: skip
+    load.add_argument(
         "--as", dest="name", metavar="NAME:TAG", type=image_name,
         help="name in the engine (default: the file's, if its repository is the one that the key signed)",
     )  # fmt: skip
@@ -54,4 +59,5 @@ def _require(parser: Any) -> None:
         help="what has to be shown: built, linked or validated; gpu=sm_90, driver>=535, max-age=30d; commas between "
         "(default: what the tag promises)",
     )  # fmt: skip
+    origin_option(parser)
     policy_option(parser)

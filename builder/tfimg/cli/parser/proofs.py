@@ -26,11 +26,13 @@ def add_proofs(commands: Any) -> None:
         "--require 'validated,gpu=sm_90,driver>=535,max-age=30d'",
     )  # fmt: skip
     proof_options(verify)
+    origin_option(verify)
     pull = command(
         commands, "pull", "proofs:pull", "verify an image, then pull the very bytes that were verified",
         "tfimg pull registry.example/team/tensorflow:2.15 --key tfimg.pub --require max-age=90d",
     )  # fmt: skip
     proof_options(pull)
+    origin_option(pull)
     renew = command(
         commands, "renew", "renew:renew", "validate published images again, and attach the new results",
         "tfimg renew registry.example/team/tensorflow:2.15 registry.example/team/tensorflow:2.16 --key tfimg.key\n"
@@ -78,6 +80,14 @@ def proof_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     policy_option(parser)
     plain_option(parser)
+
+
+def origin_option(parser: argparse._ActionsContainer) -> None:
+    """Declare whose promotions a mirror's tags need."""
+    parser.add_argument(
+        "--origin", metavar="REPOSITORY",
+        help="of a mirror: the publisher's repository, which promotions of the tag name (default: the image's own)",
+    )  # fmt: skip
 
 
 def policy_option(parser: argparse._ActionsContainer) -> None:

@@ -1,4 +1,4 @@
-"""What commands need that move tags: the registry, whose signature, whose word counts."""
+"""What the commands that move tags need: the signing key, the trusted keys, the repository and its publisher."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from tfimg import __version__
 from tfimg.cli.context import Context
-from tfimg.cli.keys import signing_key
-from tfimg.errors import TagMoved, UsageError
+from tfimg.cli.keys import signing_key, trusted_keys
+from tfimg.errors import UsageError
 from tfimg.evidence.keyless import offered
-from tfimg.evidence.keys import SigningKey
+from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.policy import REQUIRED, Policy, Required
 from tfimg.evidence.unsigned import level_unsigned
 from tfimg.evidence.verify import verify
 from tfimg.journal import Journal
-from tfimg.publishing.promotion import Desk, finish
+from tfimg.publishing.publisher import Publisher
 from tfimg.publishing.runs import folder_of
 from tfimg.recipe.describe import Level
 from tfimg.registry.reference import Reference
@@ -23,18 +23,19 @@ from tfimg.registry.reference import Reference
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signer:
-    """Who publishes: the key, None where he signs nothing, and what he calls himself.
+    """The key that signs, None with --unsigned, the publisher's name, and the keys whose statements count.
 
-    `keyless`: the identity that his CI gives him says the same beside the key.
+    `keyless`: cosign signs with the identity of the CI job too.
     """
 
     key: SigningKey | None
     name: str
+    trusted: tuple[VerifyingKey, ...] = ()
     keyless: bool = False
 
 
 def signer_of(context: Context) -> Signer:
-    """What --key, --unsigned and --publisher say. Raises `UsageError` where neither of the first two does."""
+    """Read --key, --trust, --unsigned, --keyless and --publisher. Raises `UsageError` where they do not fit."""
     arguments = context.arguments
     unsigned, keyless = (getattr(arguments, name, False) for name in ("unsigned", "keyless"))
     name = arguments.publisher or os.uname().nodename
@@ -51,10 +52,10 @@ def signer_of(context: Context) -> Signer:
             "anywhere else leave --keyless out.",
         )
     if unsigned:
-        return Signer(key=None, name=name)
+        return Signer(key=None, name=name, trusted=trusted_keys(context))
     if not arguments.key:
         raise UsageError(
-            "No key is named that would sign the evidence.",
+            "No key is named to sign the evidence.",
             next_step="Make a pair with `tfimg keys DIR` and name --key DIR/tfimg.key"
             + (
                 "; --unsigned publishes without, and moves no alias."
@@ -62,32 +63,38 @@ def signer_of(context: Context) -> Signer:
                 else "."
             ),
         )
-    return Signer(key=signing_key(context, arguments.key), name=name, keyless=keyless)
+    key = signing_key(context, arguments.key)
+    return Signer(key=key, name=name, trusted=(key.verifying, *trusted_keys(context)), keyless=keyless)
 
 
-def desk_of(
+def publisher_of(
     context: Context, target: Reference, signer: Signer, policy: Policy, *, run: str, journal: Journal
-) -> Desk:
-    """Where tags are moved from."""
+) -> Publisher:
+    """Return the publisher of a run to a repository."""
     registry = context.registry(target)
+    trusted = policy.accepted((*signer.trusted, *policy.trusted_keys)) if signer.trusted else ()
+    reinstates = getattr(context.arguments, "reinstate", False)
 
     def prove(digest: str, least: Level) -> Level:
         if signer.key is None:
             return level_unsigned(registry, digest, least)
         level: Required = next((one for one in REQUIRED if one == least), "built")
-        asked = Policy(level=level, max_age=policy.max_age)
-        return verify(registry, digest, [signer.key.verifying], asked, now=context.now).outcome.shown
+        asked = Policy(level=level, max_age=policy.max_age, refused_keys=policy.refused_keys)
+        found = verify(registry, digest, trusted, asked, now=context.now, allow_withdrawn=reinstates)
+        return found.outcome.shown
 
-    return Desk(
-        registry=registry, journal=journal, run=run, key=signer.key, publisher=signer.name, version=__version__,
-        locks=folder_of(context.state, target.repository) / "locks", prove=prove, now=lambda: context.now,
+    return Publisher(
+        registry=registry, journal=journal, run=run, key=signer.key, trusted=trusted, name=signer.name,
+        version=__version__, locks=folder_of(context.state, target.repository) / "locks", prove=prove,
+        now=lambda: context.now, reinstates=reinstates,
     )  # fmt: skip
 
 
-def finish_killed(context: Context, desk: Desk) -> None:
-    """Finish the tags that a killed run was moving; those that others have moved since are theirs."""
-    try:
-        if finish(desk):
-            context.say(f"Finished what run {desk.run} was killed at.")
-    except TagMoved as error:
-        context.say(str(error))
+def default_repository(context: Context, tag: str) -> str:
+    """Return the repository of TFIMG_REPOSITORY, where only a tag is named. Raises `UsageError`."""
+    if named := context.environ.get("TFIMG_REPOSITORY"):
+        return named
+    raise UsageError(
+        f"{tag} is a tag, and no repository is named.",
+        next_step="Write `REGISTRY/NAME TAG`, or name the repository in TFIMG_REPOSITORY.",
+    )

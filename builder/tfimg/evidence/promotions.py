@@ -1,0 +1,302 @@
+"""Promotions and withdrawals: the signed statements that move an image's tags, and what follows from them.
+
+Both are in-toto statements about the image's digest. A *promotion* names tags with the digest that each pointed to
+before; a *withdrawal* names tags, or the whole digest, and a reason. Together they replace a log of a repository: the
+history of a tag is the chain of `previous` digests from where it points now. Whatever the clocks say, a promotion is
+later than those before it in the chain (`next_time`). A promotion cancels the withdrawals that it names by the SHA-256
+of their payloads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Generic, Literal, TypeVar
+
+from pydantic import AwareDatetime, Field, StringConstraints
+
+from tfimg.documents import Digest, Document, InvalidDocument, validate
+from tfimg.errors import PolicyUnmet, TamperedError, UnsignedError, WithdrawnError
+from tfimg.evidence.collect import Found, collect_attestations, collect_bundles
+from tfimg.evidence.dsse import opened
+from tfimg.evidence.keys import VerifyingKey
+from tfimg.evidence.outcome import Outcome, read_outcome
+from tfimg.evidence.signatures import Genuine, genuine_among
+from tfimg.evidence.statement import TEST_RESULT, Statement, Subject, moment, statement
+from tfimg.registry.protocol import Registry
+from tfimg.validation.text import plain
+
+PROMOTION = "urn:tfimg:promotion"
+WITHDRAWAL = "urn:tfimg:withdrawal"
+
+MAX_TAGS = 100
+"""Tags in one statement. An image has at most six: its build, its identifier and four aliases."""
+
+EARLIEST, LATEST = datetime(2020, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+"""Bounds of a statement's time, so that arithmetic with it cannot overflow."""
+
+Tag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")]
+Repository = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,512}$")]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+Time = Annotated[AwareDatetime, Field(ge=EARLIEST, le=LATEST)]
+Reason = Literal["publish", "rollback"]
+
+
+class TagMove(Document):
+    """A tag that is to point to the image; `previous` is the digest that it pointed to, None for a new tag."""
+
+    tag: Tag
+    previous: Digest | None
+
+
+class Promotion(Document):
+    """The predicate of a promotion. `run` and `tfimg` say which run of which version made it."""
+
+    repository: Repository
+    tags: Annotated[tuple[TagMove, ...], Field(min_length=1, max_length=MAX_TAGS)]
+    time: Time
+    publisher: Text
+    reason: Reason
+    run: Text
+    tfimg: Text
+    cancels: Annotated[tuple[Digest, ...], Field(max_length=MAX_TAGS)] = ()
+
+    def previous(self, tag: str) -> str | None:
+        """Return the digest that a tag of this promotion pointed to before."""
+        return next(move.previous for move in self.tags if move.tag == tag)
+
+
+class Withdrawal(Document):
+    """The predicate of a withdrawal. `tags` is None for the whole digest, whatever its repository."""
+
+    repository: Repository
+    tags: Annotated[tuple[Tag, ...], Field(min_length=1, max_length=MAX_TAGS)] | None
+    reason: Text
+    replacement: Digest | None
+    time: Time
+    publisher: Text
+
+    def covers(self, repository: str, tag: str | None) -> bool:
+        """Return whether it is about the whole digest, or about this tag of this repository."""
+        return self.tags is None or (repository == self.repository and tag in self.tags)
+
+
+Predicate = TypeVar("Predicate", Promotion, Withdrawal)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signed(Generic[Predicate]):
+    """A statement that a trusted key signed. `statement` is the SHA-256 of its payload."""
+
+    statement: str
+    signer: str
+    predicate: Predicate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Statements:
+    """What trusted keys signed about one digest, each kind with the latest first."""
+
+    promotions: tuple[Signed[Promotion], ...] = ()
+    withdrawals: tuple[Signed[Withdrawal], ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+
+    def of_tag(self, repository: str, tag: str) -> tuple[Signed[Promotion], ...]:
+        """Return the promotions that name a tag of a repository."""
+        return tuple(
+            one
+            for one in self.promotions
+            if one.predicate.repository == repository and tag in {move.tag for move in one.predicate.tags}
+        )
+
+    def in_force(self, repository: str, tag: str | None) -> tuple[Signed[Withdrawal], ...]:
+        """Return the withdrawals that hold for a tag, or for the digest alone: no promotion cancels them.
+
+        A promotion cancels a withdrawal of the whole digest; of one for tags, what it says of the tags it promotes.
+        """
+        return tuple(
+            one
+            for one in self.withdrawals
+            if one.predicate.covers(repository, tag) and not self._is_cancelled(one, repository, tag)
+        )
+
+    def _is_cancelled(self, withdrawal: Signed[Withdrawal], repository: str, tag: str | None) -> bool:
+        whole = withdrawal.predicate.tags is None
+        promotions = self.promotions if whole or tag is None else self.of_tag(repository, tag)
+        return any(withdrawal.statement in one.predicate.cancels for one in promotions)
+
+
+def next_time(now: datetime, earlier: Iterable[Statements]) -> datetime:
+    """Return the time of a new promotion: now, or just after every promotion that it follows."""
+    times = [one.predicate.time for statements in earlier for one in statements.promotions]
+    return max([now.astimezone(UTC), *(time + timedelta.resolution for time in times)])
+
+
+def predicate_statement(subject: Subject, predicate: Promotion | Withdrawal) -> Statement:
+    """Return the statement of a predicate: the same input gives the same bytes."""
+    kind = PROMOTION if isinstance(predicate, Promotion) else WITHDRAWAL
+    return statement(subject, kind, predicate.model_dump(mode="json"))
+
+
+def read_statements(genuine: Iterable[Genuine], *, image: str) -> Statements:
+    """Sort what trusted keys signed. Raises `TamperedError` for a predicate of an unknown form."""
+    found = tuple(genuine)
+    outcomes = (
+        read_outcome(one.predicate, image=image) for one in found if one.predicate_type == TEST_RESULT
+    )
+    return Statements(
+        promotions=_signed(Promotion, PROMOTION, found, image),
+        withdrawals=_signed(Withdrawal, WITHDRAWAL, found, image),
+        outcomes=tuple(sorted(outcomes, key=lambda one: one.ended, reverse=True)),
+    )
+
+
+def read_from(
+    registry: Registry, digest: str, keys: Sequence[VerifyingKey], *, is_thorough: bool = True
+) -> Statements:
+    """Read what trusted keys signed about the tags and tests of a digest; everything else is passed over.
+
+    Only `verify` refuses an image for evidence that was changed: here, that would let anyone who can write to the
+    registry block a rollback. Unless thorough, cosign's tag is read only where no referrer is a promotion: this makes
+    three requests for a digest with one promotion.
+    """
+    kinds = (PROMOTION, WITHDRAWAL, TEST_RESULT) if is_thorough else (PROMOTION, WITHDRAWAL)
+    image = f"{registry.repository}@{digest}"
+    found = tuple(genuine_among(collect_bundles(registry, digest, kinds), keys, digest=digest))
+    if is_thorough or not any(one.predicate_type == PROMOTION for one in found):
+        found += tuple(genuine_among(collect_attestations(registry, digest, kinds), keys, digest=digest))
+    return read_statements({one.statement: one for one in found}.values(), image=image)
+
+
+def withdrawal_envelopes(registry: Registry, digest: str, keys: Sequence[VerifyingKey]) -> tuple[bytes, ...]:
+    """Return the signed withdrawals of a digest, and the promotions that cancel them, as DSSE envelopes."""
+    kinds = (PROMOTION, WITHDRAWAL)
+    collected = (*collect_bundles(registry, digest, kinds), *collect_attestations(registry, digest, kinds))
+    found = {one.envelope.payload: one for one in collected}
+    genuine = {
+        statement.statement: (statement, one)
+        for one in found.values()
+        for statement in genuine_among([one], keys, digest=digest)
+    }
+    return tuple(
+        one.envelope.to_json()
+        for statement, one in genuine.values()
+        if statement.predicate_type == WITHDRAWAL or statement.predicate.get("cancels")
+    )
+
+
+def read_withdrawals(content: bytes, keys: Sequence[VerifyingKey]) -> tuple[Found, ...]:
+    """Read JSON lines of DSSE envelopes, as `withdrawal_envelopes` returns them.
+
+    Raises `TamperedError` for a line that is no envelope, `UnsignedError` where the keys signed none of them.
+    """
+    found = tuple(
+        Found(where=f"line {number}", envelope=opened(line))
+        for number, line in enumerate(content.splitlines(), start=1)
+        if line.strip()
+    )
+    if not any(one.envelope.signed_by(keys) for one in found):
+        raise UnsignedError(
+            "The file of withdrawals has no statement that a trusted key signed.",
+            next_step="Get it from the image's publisher: `tfimg history REPOSITORY --withdrawals FILE` writes it.",
+        )
+    return found
+
+
+def _signed(
+    model: type[Predicate], kind: str, genuine: Iterable[Genuine], image: str
+) -> tuple[Signed[Predicate], ...]:
+    try:
+        found = [
+            Signed(statement=one.statement, signer=one.signer, predicate=validate(model, one.predicate))
+            for one in genuine
+            if one.predicate_type == kind
+        ]
+    except InvalidDocument as error:
+        raise TamperedError(
+            f"A {kind.rpartition(':')[2]} of {image} has an unknown form: {error}.",
+            next_step="A newer tfimg may have signed it: read it with that version.",
+        ) from None
+    return tuple(sorted(found, key=lambda one: (one.predicate.time, one.statement), reverse=True))
+
+
+def require_not_withdrawn(statements: Statements, *, image: str, repository: str, tag: str | None) -> None:
+    """Raise `WithdrawnError` for an image that is withdrawn, altogether or for this tag of the repository."""
+    if withdrawals := statements.in_force(repository, tag):
+        raise withdrawn_error(withdrawals[0].predicate, image=image)
+
+
+def require_promoted(statements: Statements, *, image: str, repository: str, tag: str | None) -> None:
+    """Raise `PolicyUnmet` for a tag that no promotion names. Without a tag, none is required.
+
+    `repository` is the one that promotions have to name: of a mirror, its origin.
+    """
+    if tag and not statements.of_tag(repository, tag):
+        raise PolicyUnmet(
+            f"{image} has evidence, and no signed promotion that gives it the tag {tag} of {repository}.",
+            next_step="Anyone who can write to the registry could have moved the tag. For a mirror, name the "
+            "publisher's repository with --origin; otherwise ask the publisher, or verify by digest.",
+        )
+
+
+def withdrawn_error(withdrawal: Withdrawal, *, image: str) -> WithdrawnError:
+    """Return the error for a withdrawn image, with everything that the publisher said about it."""
+    of = "" if withdrawal.tags is None else f" as {', '.join(withdrawal.tags)}"
+    replacement = withdrawal.replacement
+    return WithdrawnError(
+        f"{image} was withdrawn{of} at {moment(withdrawal.time)} by {plain(withdrawal.publisher)}: "
+        f"{plain(withdrawal.reason)}",
+        next_step=f"Use {withdrawal.repository}@{replacement} instead."
+        if replacement
+        else "Use another image.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """A digest in the history of a tag. `promotion` is None for a gap: no genuine statement gave it the tag.
+
+    Of its withdrawals that cover the tag, those in force are not cancelled.
+    """
+
+    digest: str
+    promotion: Signed[Promotion] | None
+    withdrawals: tuple[Signed[Withdrawal], ...]
+    in_force: tuple[Signed[Withdrawal], ...]
+
+
+def walk(
+    repository: str, tag: str, present: str, read: Callable[[str], Statements], *, limit: int
+) -> Iterator[Step]:
+    """Yield the history of a tag from its present digest back, at most `limit` steps.
+
+    After rollbacks a digest occurs several times: of its promotions for the tag, the latest before the one that
+    replaced it counts. Others that are later were never completed. The history ends with the tag's first promotion, or
+    with a gap.
+    """
+    digest: str | None = present
+    before = LATEST + timedelta.resolution
+    while digest and limit > 0:
+        statements = read(digest)
+        promotions = statements.of_tag(repository, tag)
+        promotion = next((one for one in promotions if one.predicate.time < before), None)
+        yield Step(
+            digest=digest,
+            promotion=promotion,
+            withdrawals=tuple(one for one in statements.withdrawals if one.predicate.covers(repository, tag)),
+            in_force=statements.in_force(repository, tag),
+        )
+        if promotion is None:
+            return
+        digest, before, limit = promotion.predicate.previous(tag), promotion.predicate.time, limit - 1
+
+
+def fitting(
+    promotions: Sequence[Signed[Promotion]], tag: str, *, previous: str | None, cancels: Collection[str]
+) -> bool:
+    """Return whether a promotion can be completed as it is: the tag still points to what it names as previous."""
+    return any(
+        one.predicate.previous(tag) == previous and set(cancels) <= set(one.predicate.cancels)
+        for one in promotions
+    )

@@ -1,0 +1,251 @@
+"""Rollback and withdrawal: only what trusted keys signed counts, and a killed command is finished by the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from copy import deepcopy
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from support.memory_registry import MemoryRegistry
+from support.published_images import Killed, Mortal, put_image
+from support.publisher import CPU, GPU, NOW, Machine, chain
+from support.signing import OURS, THEIRS
+from tfimg.errors import NotInRegistry, PolicyUnmet, TagMoved, UsageError, WithdrawnError
+from tfimg.evidence.attach import attach
+from tfimg.evidence.policy import Policy, Promise
+from tfimg.evidence.promotions import Promotion, TagMove, predicate_statement, read_from
+from tfimg.evidence.statement import Subject
+from tfimg.evidence.verify import verify
+from tfimg.recipe.tags import build_tag
+from tfimg.registry.protocol import Registry
+
+KEYS = [OURS.verifying]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path / "here")
+
+
+def publish_builds(machine: Machine, registry: Registry, *ages: int) -> list[str]:
+    """Publish builds of the image, each so many hours old; returns their digests."""
+    digests = []
+    for age in ages:
+        machine.ages[CPU] = age
+        (image,) = machine.publish(registry).images
+        assert image.digest
+        digests.append(image.digest)
+    return digests
+
+
+def forge(registry: Registry, digest: str, previous: str, *, tag: str = "2.15") -> None:
+    """Attach a promotion that an attacker signed, with push rights and another key."""
+    promotion = Promotion(
+        repository=registry.repository, tags=(TagMove(tag=tag, previous=previous),), time=NOW + timedelta(days=1),
+        publisher="me", reason="publish", run="x", tfimg="0.0",
+    )  # fmt: skip
+    subject = Subject(name=registry.repository, digest=digest)
+    attach(registry, digest, [predicate_statement(subject, promotion)], key=THEIRS)
+
+
+def proven(registry: Registry, reference: str) -> str:
+    return verify(registry, reference, KEYS, Policy(), now=NOW).digest
+
+
+def test_a_rollback_promotes_the_image_before_and_withdraws_the_present_one(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    old, new = publish_builds(machine, registry, 5, 0)
+    machine.rollback(registry)
+    assert (registry.named["2.15"], registry.named["2.15.1"]) == (old, new)
+    assert chain(registry) == [(old, True), (new, True), (old, True)]
+    assert proven(registry, "2.15") == old
+    assert proven(registry, "2.15.1") == new, "it is withdrawn for one tag"
+    registry.put("2.15", registry.manifests[new])
+    with pytest.raises(WithdrawnError, match=rf"was withdrawn as 2\.15 .* by me: rolled back to {old}"):
+        proven(registry, "2.15")
+
+
+def test_a_forged_history_does_not_steer_a_rollback(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    old, new = publish_builds(machine, registry, 5, 0)
+    evil = Machine(machine.folder.parent / "evil", key=THEIRS)
+    (image,) = evil.publish(registry, "2.15.1-cpu-py3.10").images
+    assert image.digest
+    forge(registry, new, image.digest)
+    assert machine.rollback(registry).moves[0].after == old
+    assert registry.named["2.15"] == old
+
+
+def test_forged_statements_do_not_block_publishing_or_rollback(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    old, new = publish_builds(machine, registry, 5, 1)
+    forge(registry, new, new)
+    forge(registry, old, f"sha256:{'0' * 64}")
+    machine.rollback(registry)
+    assert registry.named["2.15"] == old
+    (newer,) = publish_builds(machine, registry, 0)
+    assert registry.named["2.15"] == newer
+
+
+def test_what_was_rolled_back_is_promoted_again_only_when_it_is_reinstated(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    old, new = publish_builds(machine, registry, 5, 0)
+    machine.rollback(registry)
+    publish_builds(machine, registry, 0)
+    assert registry.named["2.15"] == old
+    with pytest.raises(WithdrawnError, match="--reinstate"):
+        machine.rollback(registry, to=new[:19])
+    machine.publish(registry, reinstate=True)
+    assert registry.named["2.15"] == proven(registry, "2.15") == new
+    machine.rollback(registry)
+    machine.rollback(registry, to=new, reinstate=True)
+    assert registry.named["2.15"] == proven(registry, "2.15") == new
+    assert [digest for digest, _ in chain(registry)] == [new, old, new, old, new, old]
+
+
+def test_each_further_rollback_goes_one_image_back_and_never_to_a_withdrawn_one(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    first, second, _ = publish_builds(machine, registry, 9, 5, 0)
+    for expected in (second, first):
+        machine.rollback(registry)
+        assert registry.named["2.15"] == expected
+    with pytest.raises(PolicyUnmet, match=r"no earlier image to return to: .* was withdrawn"):
+        machine.rollback(registry)
+
+
+def test_a_rollback_demands_the_level_that_the_tag_promises(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    machine.policy = Policy(promises=(Promise(tags="*-gpu", level="linked", reason="There is no GPU here."),))
+    digests = []
+    for age in (5, 0):
+        machine.ages[GPU] = age
+        digests.append(machine.publish(registry, GPU).images[0].digest)
+    machine.policy = Policy()
+    says = r"has not the evidence that the tag promises \(\S+ is linked, and has to be validated"
+    with pytest.raises(PolicyUnmet, match=says):
+        machine.rollback(registry, "2.15-gpu")
+    with pytest.raises(PolicyUnmet, match="is linked, and has to be validated"):
+        machine.rollback(registry, "2.15-gpu", to=digests[0])
+    assert registry.named["2.15-gpu"] == digests[1]
+
+
+def test_nothing_to_go_back_to_is_told(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    publish_builds(machine, registry, 0)
+    with pytest.raises(UsageError, match=r"No signed promotion says what \S+:2\.15 pointed to before"):
+        machine.rollback(registry)
+    with pytest.raises(NotInRegistry):
+        machine.rollback(registry, "9.99")
+    with pytest.raises(UsageError, match="no image has such a digest"):
+        machine.rollback(registry, to="ff")
+    with pytest.raises(UsageError, match="besides the present one"):
+        machine.rollback(registry, to=registry.named["2.15"])
+
+
+def test_a_tag_that_an_attacker_moved_returns_to_a_digest_that_was_promoted_to_it(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    (ours,) = publish_builds(machine, registry, 0)
+    theirs = put_image(registry, "2.10.0-cpu-py3.7", tag="2.15").digest
+    with pytest.raises(UsageError, match="--to DIGEST"):
+        machine.rollback(registry)
+    machine.rollback(registry, to=ours)
+    assert registry.named["2.15"] == ours
+    assert chain(registry) == [(ours, True), (theirs, False)]
+
+
+def test_a_withdrawal_moves_tags_back_and_everyone_refuses_the_digest(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    old, new = publish_builds(machine, registry, 5, 0)
+    done = machine.withdraw(registry, new, reason="it leaks\x1b[2J a token")
+    assert {tag: registry.named[tag] for tag in ("2.15", "2.15.1", CPU)} == dict.fromkeys(
+        ("2.15", "2.15.1", CPU), old
+    )
+    assert done.left.keys() == {build_tag(CPU, new)}
+    for reference in (new, build_tag(CPU, new)):
+        with pytest.raises(WithdrawnError, match=r"was withdrawn at \S+ by me: it leaks a token") as caught:
+            proven(registry, reference)
+        assert f"{registry.repository}@{old}" in caught.value.next_step
+    assert proven(registry, "2.15") == old
+    assert len(read_from(registry, old, KEYS).promotions) == 2, "one promotion for all tags that return to it"
+
+
+def test_a_withdrawn_digest_is_published_only_when_it_is_reinstated(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    _, new = publish_builds(machine, registry, 5, 0)
+    machine.withdraw(registry, new)
+    (image,) = machine.publish(registry).images
+    assert isinstance(image.failure, WithdrawnError)
+    assert registry.named["2.15"] != new
+    (image,) = machine.publish(registry, reinstate=True).images
+    assert image.failure is None
+    assert proven(registry, "2.15") == proven(registry, new) == new
+
+
+def test_an_image_without_an_earlier_one_keeps_its_tags_which_are_refused(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    (only,) = publish_builds(machine, registry, 0)
+    done = machine.withdraw(registry, only)
+    assert done.left.keys() == {build_tag(CPU, only), CPU, "2.15.1", "2.15"}
+    assert registry.named["2.15"] == only
+    with pytest.raises(WithdrawnError):
+        proven(registry, "2.15")
+    assert machine.withdraw(registry, only).withdrawal is None, "it was withdrawn already"
+    assert len(read_from(registry, only, KEYS).withdrawals) == 1
+
+
+def test_an_image_is_withdrawn_for_some_tags(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    old, new = publish_builds(machine, registry, 5, 0)
+    machine.withdraw(registry, new, "2.15.1")
+    assert (registry.named["2.15.1"], registry.named["2.15"]) == (old, new)
+    assert proven(registry, "2.15") == proven(registry, new) == new
+
+
+def test_a_retraction_whose_tag_was_moved_meanwhile_stops_and_is_decided_anew(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    old, new = publish_builds(machine, registry, 5, 0)
+    run = Mortal(registry, 3, "note")
+    machine.on_note = run.note
+    with suppress(Killed):
+        machine.rollback(run.line)
+    machine.on_note = lambda: None
+    theirs = put_image(registry, "2.16.1-cpu-py3.11", tag="2.15")
+    with pytest.raises(TagMoved, match=theirs.digest):
+        machine.rollback(registry)
+    registry.put("2.15", registry.manifests[new])
+    machine.rollback(registry)
+    assert registry.named["2.15"] == old
+
+
+ACTS: dict[str, Callable[[Machine, Registry, str], object]] = {
+    "rollback": lambda machine, registry, _: machine.rollback(registry),
+    "withdraw": lambda machine, registry, digest: machine.withdraw(registry, digest),
+}
+
+
+@pytest.mark.parametrize("when", ["before", "after", "note"])
+@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
+def test_killed_at_any_step_the_same_command_goes_on_and_signs_nothing_twice(
+    memory_folder: Path, act: Callable[[Machine, Registry, str], object], when: str
+) -> None:
+    earlier, first = MemoryRegistry(), Machine(memory_folder / "first")
+    old, new = publish_builds(first, earlier, 5, 0)
+    for point in range(1, 400):
+        shared, machine = deepcopy(earlier), Machine(memory_folder / f"{point}", seconds=99)
+        run = Mortal(shared, point, when)
+        machine.on_note = run.note
+        with suppress(Killed):
+            act(machine, run.line, new)
+        if not run.dead:
+            assert point > 3
+            break
+        machine.on_note = lambda: None
+        act(machine, shared, new)
+        assert shared.named["2.15"] == proven(shared, "2.15") == old
+        assert len(read_from(shared, old, KEYS).promotions) == 2
+        assert len(read_from(shared, new, KEYS).withdrawals) == 1
+        assert [digest for digest, _ in chain(shared)] == [old, new, old]

@@ -1,0 +1,209 @@
+"""Publish, kill, roll back, withdraw, reinstate, a second publisher, deleted statements: in every order.
+
+Real keys and real publishing functions over a registry in memory. After each finished command no tag that we moved
+lacks its evidence or points to a withdrawn image, and no completed move is lost without a gap in the history.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from support.memory_registry import MemoryRegistry
+from support.published_images import Killed, Mortal
+from support.publisher import CPU, NOW, Machine, chain, visible
+from support.signing import OURS
+from tfimg.errors import (
+    NotInRegistry,
+    PolicyUnmet,
+    PublicationIncomplete,
+    TagMoved,
+    TfimgError,
+    UnsignedError,
+    UsageError,
+    WithdrawnError,
+)
+from tfimg.evidence.policy import Policy
+from tfimg.evidence.promotions import read_from
+from tfimg.evidence.verify import verify
+from tfimg.registry.protocol import Registry
+
+KEYS = [OURS.verifying]
+REFUSALS = (
+    NotInRegistry,
+    PolicyUnmet,
+    PublicationIncomplete,
+    TagMoved,
+    UnsignedError,
+    UsageError,
+    WithdrawnError,
+)
+TAGS = st.sampled_from(["2.15", "2.15.1", CPU])
+PUBLISHERS = st.sampled_from([0, 1])
+POINTS = st.integers(1, 120)
+WHEN = st.sampled_from(["before", "after", "note"])
+
+Act = Callable[[Machine, Registry], object]
+
+
+class Publishing(RuleBasedStateMachine):
+    """Two publishers of one repository, and an attacker who deletes statements."""
+
+    @initialize()
+    def start(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))  # noqa: S108
+        self.registry = MemoryRegistry()
+        self.publishers = [Machine(self.folder / f"{number}", seconds=number) for number in range(2)]
+        self.pending: list[Act | None] = [None, None]
+        self.moved: dict[str, list[str]] = {}
+        self.age = 1000
+        self.deleted = False
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @rule(
+        number=PUBLISHERS, newer=st.booleans(), reinstate=st.booleans(), point=st.none() | POINTS, when=WHEN
+    )
+    def publish(self, number: int, newer: bool, reinstate: bool, point: int | None, when: str) -> None:
+        self.age -= newer
+        age = self.age
+
+        def act(machine: Machine, registry: Registry) -> None:
+            machine.ages[CPU] = age
+            machine.publish(registry, reinstate=reinstate)
+
+        self.carry_out(number, act, point, when)
+
+    @rule(number=PUBLISHERS, tag=TAGS, point=st.none() | POINTS, when=WHEN)
+    def roll_back(self, number: int, tag: str, point: int | None, when: str) -> None:
+        self.carry_out(number, lambda machine, registry: machine.rollback(registry, tag), point, when)
+
+    @rule(number=PUBLISHERS, tag=TAGS, index=st.integers(0, 9))
+    def reinstate(self, number: int, tag: str, index: int) -> None:
+        if digests := self.moved.get(tag):
+            to = digests[index % len(digests)]
+            self.carry_out(
+                number,
+                lambda machine, registry: machine.rollback(registry, tag, to=to, reinstate=True),
+                None,
+                "",
+            )
+
+    @rule(
+        number=PUBLISHERS, index=st.integers(0, 9), of_tag=st.booleans(), point=st.none() | POINTS, when=WHEN
+    )
+    def withdraw(self, number: int, index: int, of_tag: bool, point: int | None, when: str) -> None:
+        if digests := self.moved.get("2.15"):
+            digest, tags = digests[index % len(digests)], ("2.15",) if of_tag else ()
+            self.carry_out(
+                number, lambda machine, registry: machine.withdraw(registry, digest, *tags), point, when
+            )
+
+    @precondition(lambda self: any(self.pending))
+    @rule(number=PUBLISHERS)
+    def go_on(self, number: int) -> None:
+        if act := self.pending[number]:
+            self.carry_out(number, act, None, "")
+
+    @rule(index=st.integers(0, 99))
+    def delete_a_statement(self, index: int) -> None:
+        """Delete a bundle, and cosign's copies of all statements about its image."""
+        bundles = [
+            one
+            for one in self.registry.manifests.values()
+            if b"urn:tfimg:" in one.content and "subject" in one.document
+        ]
+        if bundles:
+            bundle = bundles[index % len(bundles)]
+            del self.registry.manifests[bundle.digest]
+            subject = str(bundle.document["subject"]["digest"])
+            self.registry.named.pop(f"{subject.replace(':', '-')}.att", None)
+            self.deleted = True
+
+    def carry_out(self, number: int, act: Act, point: int | None, when: str) -> None:
+        """Run a command, which is killed at a point of its way if it gets there."""
+        machine = self.publishers[number]
+        run = Mortal(self.registry, point or 0, when or "note")
+        machine.on_note, machine.run = run.note, run
+        try:
+            with suppress(*REFUSALS):
+                act(machine, run.line)
+            self.pending[number] = None
+        except Killed:
+            self.pending[number] = act
+        machine.on_note, machine.run = (lambda: None), None
+        for tag, digest in visible(self.registry.named).items():
+            known = self.moved.setdefault(tag, [])
+            if digest not in known[-1:]:
+                known.append(digest)
+
+    def verifies(self, tag: str) -> TfimgError | None:
+        try:
+            verify(self.registry, tag, KEYS, Policy(), now=NOW)
+        except TfimgError as error:
+            return error
+        return None
+
+    @invariant()
+    def every_tag_has_evidence(self) -> None:
+        """Even between a kill and the next run; deleted statements are missed, not overlooked."""
+        for tag, digest in visible(self.registry.named).items():
+            if tag.startswith("candidate-") or self.deleted:
+                continue
+            error = self.verifies(tag)
+            assert error is None or isinstance(error, WithdrawnError), (tag, error)
+            assert read_from(self.registry, digest, KEYS).of_tag(self.registry.repository, tag)
+
+    @invariant()
+    def no_tag_with_an_earlier_image_points_to_a_withdrawn_one(self) -> None:
+        """Unless the command that withdrew it was killed, or found no image to go back to."""
+        if any(self.pending) or self.deleted:
+            return
+        for tag in self.moved:
+            if tag not in self.registry.named or not isinstance(self.verifies(tag), WithdrawnError):
+                continue
+            steps = dict.fromkeys(digest for digest, _ in chain(self.registry, tag))
+            repository = self.registry.repository
+            others = [
+                one for one in steps if not read_from(self.registry, one, KEYS).in_force(repository, tag)
+            ]
+            assert others == [], (tag, others)
+
+    @invariant()
+    def no_move_is_lost(self) -> None:
+        """Every digest that a tag pointed to is in its history, or the history ends in a gap."""
+        for tag, digests in self.moved.items():
+            if tag not in self.registry.named or tag.startswith("candidate-"):
+                continue
+            found = chain(self.registry, tag)
+            if self.deleted and not all(promoted for _, promoted in found):
+                continue
+            assert all(promoted for _, promoted in found) or self.deleted
+            if not self.deleted and not any(self.pending):
+                assert {digest for digest, _ in found} <= set(digests)
+                assert found[0][0] == self.registry.named[tag]
+
+
+BOUNDED = settings(
+    max_examples=50, stateful_step_count=12, deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)  # fmt: skip
+TestPublishing = Publishing.TestCase
+TestPublishing.settings = BOUNDED
+
+
+class PublishingAtLength(Publishing):
+    """The same with more examples."""
+
+
+TestPublishingAtLength = pytest.mark.full(PublishingAtLength.TestCase)
+TestPublishingAtLength.settings = settings(BOUNDED, max_examples=150, stateful_step_count=20)
