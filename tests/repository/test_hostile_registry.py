@@ -141,7 +141,7 @@ def test_an_attack_on_a_command_fails(
     run = CliRunner(home=tmp_path, edge=NetworkEdge(), environ=environ)
     key = tmp_path / "tfimg.pub"
     key.write_bytes(OURS.verifying.public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    result = run(command, f"registry.test/team/tf{'' if command == 'history' else ':1'}", "--key", str(key))
+    result = run(command, "registry.test/team/tf:1", "--key", str(key))
     assert server.seen
     assert_no_secret_left(server, attack)
     assert server.overrun == ""
