@@ -315,7 +315,7 @@ ATTACKS: Mapping[str, Attack] = {
     "size beyond the end": edited(directory_field(20, "<L", 0xFFFFFFF0)),
     "metadata of 40 MB": with_metadata(METADATA + b"\n" + b" " * 40_000_000),
     "entry points of 40 MB": with_entry_points("[console_scripts]\n" + "#" * 40_000_000),
-    "script of 200 MB": lambda folder: forge(folder, [(f"{DATA}/scripts/big", bytes(200_000_000))]),
+    "script of 135 MB": lambda folder: forge(folder, [(f"{DATA}/scripts/big", bytes(135_000_000))]),
     "no archive": edited(lambda _: b"no archive"),
     "empty": edited(lambda _: b""),
     "cut": edited(lambda content: content[:-40]),
