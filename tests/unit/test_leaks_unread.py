@@ -520,7 +520,11 @@ def test_the_time_of_a_scan_is_limited() -> None:
     assert trace.what == "reading it takes longer than 3 s"
 
 
-@pytest.mark.parametrize("frame", [gz(b""), skippable(b""), packed(b"", "zstd"), bz2.compress(b"")])
+@pytest.mark.parametrize(
+    "frame",
+    [gz(b""), skippable(b""), packed(b"", "zstd"), bz2.compress(b"")],
+    ids=["gzip", "skip", "zstd", "bzip2"],
+)
 def test_many_empty_frames_are_read_in_time(frame: bytes) -> None:
     """100,000 of them: no time may go into copying what follows each."""
     assert read(iter([frame * 100_000])) == []

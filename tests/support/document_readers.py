@@ -1,0 +1,312 @@
+"""Every type of document that tfimg reads from outside: a valid one, and the command that reads a changed one."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+from urllib.parse import unquote, urlsplit
+
+from ruamel.yaml import YAML
+
+from support.cli import CliResult, CliRunner
+from support.environment import TestEnvironment
+from support.http_server import AnyMethod, Server, serving
+from support.matrix_edits import GOOD
+from support.memory_registry import MemoryRegistry
+from support.oci_images import archive, put_image, put_index
+from support.reports import GREEN
+from support.signing import OURS, PASSWORD
+from tfimg.cli.edge import Edge
+from tfimg.evidence.attach import attach, referrer
+from tfimg.evidence.bundle import BUNDLE, bundle, seal
+from tfimg.evidence.promotions import Promotion, TagMove, predicate_statement
+from tfimg.evidence.statement import Statement, Subject
+from tfimg.evidence.tested import Ran
+from tfimg.evidence.tested import test_result as result_statement
+from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
+from tfimg.validation.schema import json_text
+from tfimg.workspace import find_workspace
+
+TAG = "2.15.1-cpu-py3.11"
+
+Answer = tuple[int, Mapping[str, str], bytes]
+
+
+@dataclass
+class HostileRegistry:
+    """Serve a registry in memory over HTTP; `bodies` replace answers, by the pattern of their path."""
+
+    content: MemoryRegistry
+    address: str = ""
+    bodies: dict[str, bytes] = field(default_factory=dict)
+    challenge: bool = False
+
+    def answer(self, path: str, headers: Mapping[str, str]) -> Answer:
+        for pattern, body in self.bodies.items():
+            if re.fullmatch(pattern, path):
+                return 200, {"Content-Type": OCI_INDEX if "referrers" in path else "application/json"}, body
+        if self.challenge and "Authorization" not in headers:
+            return 401, {"WWW-Authenticate": f'Bearer realm="http://{self.address}/token",service="s"'}, b""
+        found = re.fullmatch(r"/v2/team/tf/(manifests|blobs|referrers|tags)/(.+)", path)
+        kind, name = (found[1], unquote(found[2])) if found else ("", "")
+        if kind == "manifests" and (manifest := self.content.find(name)):
+            return 200, {"Content-Type": manifest.media_type}, manifest.content
+        if kind == "blobs" and name in self.content.blobs:
+            return 200, {}, self.content.blobs[name]
+        if kind == "referrers":
+            entries = [one.document() for one in self.content.referrers(name)]
+            return 200, {"Content-Type": OCI_INDEX}, json.dumps({"manifests": entries}).encode()
+        if kind == "tags":
+            return 200, {}, json.dumps({"tags": list(self.content.tags())}).encode()
+        return 404, {}, b""
+
+
+class LoopbackEnvironment(Edge):
+    """The real surroundings, but for the settings of pip: asking it takes half a second."""
+
+    def pip_settings(self) -> Mapping[str, str]:
+        return {}
+
+
+class _Handler(AnyMethod):
+    def answer(self) -> None:
+        here: HostileRegistry = cast("Server", self.server).subject
+        self.reply(*here.answer(urlsplit(self.path).path, self.headers))
+
+
+@contextmanager
+def hostile(content: MemoryRegistry) -> Iterator[HostileRegistry]:
+    """Serve for as long as the block lasts."""
+    here = HostileRegistry(content)
+    with serving(_Handler, here) as here.address:
+        yield here
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """A valid document, and what reads a changed one through the command line."""
+
+    document: bytes
+    read: Callable[[bytes], CliResult]
+
+
+class Readers:
+    """Make the reader of each type of document; `folder` is empty. The registry is at `here`."""
+
+    def __init__(self, folder: Path, here: HostileRegistry) -> None:
+        self.folder, self.here = folder, here
+        self.run = CliRunner(home=folder, edge=LoopbackEnvironment())
+        self.local = CliRunner(home=folder, edge=TestEnvironment())
+        self.name = f"{here.address}/team/tf"
+        self.key = folder / "tfimg.pub"
+        self.key.write_bytes(OURS.verifying.pem)
+        self.image = put_image(here.content, TAG, config={"Labels": {"tfimg.identifier": TAG}})
+        self.subject = Subject(name=self.name, digest=self.image.digest)
+        ran = Ran(host="host", engine="Docker", version="1")
+        report = replace(GREEN, date=datetime.now(UTC).isoformat(timespec="seconds"))
+        self.statement = result_statement(report, subject=self.subject, ran=ran)
+        self.promotion = predicate_statement(
+            self.subject,
+            Promotion(
+                repository=self.name, tags=(TagMove(tag=TAG, previous=None),), time=datetime.now(UTC),
+                publisher="host", reason="publish", run="1", tfimg="1",
+            ),
+        )  # fmt: skip
+        attach(here.content, self.image.digest, [self.statement, self.promotion], key=OURS)
+
+    def verify(self, *options: str, reference: str = f":{TAG}", key: Path | None = None) -> CliResult:
+        return self.run("verify", f"{self.name}{reference}", "--key", str(key or self.key), *options)
+
+    def inspect(self, reference: str = f":{TAG}") -> CliResult:
+        return self.run("inspect", f"{self.name}{reference}", "--key", str(self.key))
+
+    def _tagged(self, media_type: str) -> Callable[[bytes], CliResult]:
+        def read(content: bytes) -> CliResult:
+            self.here.content.put("hostile", Manifest(media_type=media_type, content=content))
+            return self.inspect(":hostile")
+
+        return read
+
+    def manifest(self) -> Reader:
+        return Reader(document=self.image.content, read=self._tagged(OCI_MANIFEST))
+
+    def index(self) -> Reader:
+        index = put_index(self.here.content, "index", {"linux/amd64": self.image})
+        return Reader(document=index.content, read=self._tagged(OCI_INDEX))
+
+    def configuration(self) -> Reader:
+        manifest = self.image.document
+        valid = self.here.content.blobs[manifest["config"]["digest"]]
+
+        def read(content: bytes) -> CliResult:
+            blob = self.here.content.put_blob(content)
+            changed = {**manifest, "config": {**manifest["config"], "digest": blob.digest, "size": blob.size}}
+            return self._tagged(OCI_MANIFEST)(json.dumps(changed).encode())
+
+        return Reader(document=valid, read=read)
+
+    def _replaced(self, pattern: str, document: bytes, read: Callable[[], CliResult]) -> Reader:
+        def changed(content: bytes) -> CliResult:
+            self.here.bodies = {pattern: content}
+            return read()
+
+        return Reader(document=document, read=changed)
+
+    def referrers(self) -> Reader:
+        entries = [one.document() for one in self.here.content.referrers(self.image.digest)]
+        document = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}).encode()
+        return self._replaced(r".*/referrers/.*", document, self.verify)
+
+    def tags(self) -> Reader:
+        document = json.dumps({"name": "team/tf", "tags": [TAG, "2.15", "latest"]}).encode()
+        return self._replaced(
+            r".*/tags/list", document, lambda: self.run("history", self.name, "--key", str(self.key))
+        )
+
+    def token(self) -> Reader:
+        self.here.challenge = True
+        document = json.dumps({"token": "abc", "access_token": "abc", "expires_in": 300}).encode()
+        return self._replaced("/token", document, self.verify)
+
+    def _evidence(self, content: bytes, envelope: bytes | None = None) -> CliResult:
+        """Attach a changed bundle, or its envelope, to an image of its own, and verify that."""
+        registry = self.here.content
+        subject = Descriptor(
+            media_type=self.image.media_type, digest=self.image.digest, size=len(self.image.content)
+        )
+        for digest in [one.digest for one in registry.referrers(self.image.digest)]:
+            del registry.manifests[digest]
+        for blob in (b"{}", content):
+            registry.put_blob(blob)
+        manifest = referrer(self.statement, content, subject=subject)
+        registry.refer(manifest, subject=self.image.digest, artifact_type=BUNDLE)
+        attestations = f"{self.image.digest.replace(':', '-')}.att"
+        registry.named.pop(attestations, None)
+        if envelope is not None:
+            layer = registry.put_blob(envelope).document() | {
+                "mediaType": "application/vnd.dsse.envelope.v1+json"
+            }
+            text = json.dumps({"schemaVersion": 2, "layers": [layer]}).encode()
+            registry.put(attestations, Manifest(media_type=OCI_MANIFEST, content=text))
+        return self.verify(reference=f"@{self.image.digest}")
+
+    def bundle(self) -> Reader:
+        return Reader(document=bundle(seal(self.statement, OURS), OURS.verifying), read=self._evidence)
+
+    def envelope(self) -> Reader:
+        valid = bundle(seal(self.statement, OURS), OURS.verifying)
+
+        def read(content: bytes) -> CliResult:
+            return self._evidence(valid, content)
+
+        return Reader(document=seal(self.statement, OURS), read=read)
+
+    def signed_statement(self) -> Reader:
+        def read(content: bytes) -> CliResult:
+            changed = Statement(predicate_type=self.statement.predicate_type, content=content)
+            return self._evidence(bundle(seal(changed, OURS), OURS.verifying))
+
+        return Reader(document=self.statement.content, read=read)
+
+    def policy(self) -> Reader:
+        file = self.folder / "policy.yaml"
+        rules = {"level": "linked", "max-age": "5000d"}
+        alias = {"*-gpu": {"level": "linked", "reason": "No GPU here."}}
+
+        def read(content: bytes) -> CliResult:
+            file.write_bytes(content)
+            return self.verify("--policy", str(file))
+
+        document = json.dumps({"version": 1, "require": rules, "aliases": alias}).encode()
+        return Reader(document=document, read=read)
+
+    def public_key(self) -> Reader:
+        file = self.folder / "hostile.pub"
+
+        def read(content: bytes) -> CliResult:
+            file.write_bytes(content)
+            return self.verify(key=file)
+
+        return Reader(document=OURS.verifying.pem, read=read)
+
+    def private_key(self) -> Reader:
+        file = self.folder / "hostile.key"
+
+        def read(content: bytes) -> CliResult:
+            file.write_bytes(content)
+            return self.run(
+                "rollback", f"{self.name}:{TAG}", "--key", str(file), TFIMG_KEY_PASSWORD=PASSWORD.decode()
+            )
+
+        # cosign's derivation of a key takes 0.2 s, so the valid key is OpenSSL's.
+        return Reader(document=OURS.pem(PASSWORD), read=read)
+
+    def report(self) -> Reader:
+        file = self.folder / "report.json"
+
+        def read(content: bytes) -> CliResult:
+            file.write_bytes(content)
+            return self.local("report", str(file))
+
+        return Reader(document=json_text(GREEN).encode(), read=read)
+
+    def lock(self) -> Reader:
+        source, root = find_workspace({}), self.folder / "workspace"
+        shutil.copytree(source.images, root / "images", ignore=shutil.ignore_patterns("2.*", "__pycache__"))
+        shutil.copy(source.matrix, root)
+        shutil.copytree(source.locks(TAG), root / "images" / "locks" / TAG)
+        file = root / "images" / "locks" / TAG / "tensorflow.txt"
+
+        def read(content: bytes) -> CliResult:
+            file.write_bytes(content)
+            return self.local("plan", TAG, "--layers", TFIMG_WORKSPACE=str(root))
+
+        return Reader(document=file.read_bytes(), read=read)
+
+    def matrix(self) -> Reader:
+        root = self.folder / "matrix"
+        (root / "images").mkdir(parents=True)
+        good = YAML(typ="safe", pure=True).load(GOOD)
+
+        def read(content: bytes) -> CliResult:
+            (root / "matrix.yaml").write_bytes(content)
+            return self.local("list", TFIMG_WORKSPACE=str(root))
+
+        # JSON is YAML too, and its values can be exchanged.
+        return Reader(document=json.dumps(good, default=str).encode(), read=read)
+
+    def archive_index(self) -> Reader:
+        registry, file = self.here.content, self.folder / "image.tar"
+        blobs = dict.fromkeys([self.image.digest], self.image.content) | registry.blobs
+        blobs |= {one.digest: one.content for one in registry.manifests.values()}
+        root = Descriptor(
+            media_type=OCI_MANIFEST, digest=self.image.digest, size=len(self.image.content),
+            annotations={
+                "org.opencontainers.image.ref.name": TAG, "io.containerd.image.name": f"{self.name}:{TAG}",
+            },
+        )  # fmt: skip
+        listed = [root, *registry.referrers(self.image.digest)]
+        document = json.dumps({"schemaVersion": 2, "manifests": [one.document() for one in listed]}).encode()
+        others = {f"blobs/{digest.replace(':', '/')}": content for digest, content in blobs.items()}
+
+        def read(content: bytes) -> CliResult:
+            files = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}', "index.json": content, **others}
+            file.write_bytes(archive(files))
+            return self.local("load", str(file), "--key", str(self.key))
+
+        assert all(digest_of(content) == digest for digest, content in blobs.items())
+        return Reader(document=document, read=read)
+
+
+KINDS = (
+    "manifest", "index", "configuration", "referrers", "tags", "token", "bundle", "envelope", "signed_statement",
+    "policy", "public_key", "private_key", "report", "lock", "matrix", "archive_index",
+)  # fmt: skip
+"""Methods of `Readers`."""
