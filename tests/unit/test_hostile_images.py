@@ -28,7 +28,7 @@ from support.oci_images import archive, packed, put_image
 from support.paths import ROOT
 from support.reports import RED
 from support.signing import OURS
-from support.statements import NOW, ON_GPU, said
+from support.statements import NOW, ON_GPU, promoted, said
 from tfimg.contents.difference import difference
 from tfimg.contents.holdings import of_inventory, of_layers
 from tfimg.contents.images import MAX_MANIFESTS, open_image
@@ -132,7 +132,7 @@ def bundle() -> dict[str, bytes]:
     """The files of a bundle of an image with evidence."""
     registry = MemoryRegistry()
     image = put_image(registry, TAG, config={"Labels": LABELS})
-    attach(registry, image.digest, said(ON_GPU, of=image.digest), key=OURS)
+    attach(registry, image.digest, [*said(ON_GPU, of=image.digest), promoted(TAG, of=image.digest)], key=OURS)
     content = b"".join(stream(collect_image(registry, TAG, tag=TAG, keys=[OURS.verifying])))
     with tempfile.TemporaryFile() as file:
         file.write(content)
