@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -106,17 +108,19 @@ def _tag_events(steps: Iterable[Step], tag: str) -> Iterator[Event]:
 def _repository_events(
     registry: Registry, builds: Sequence[str], keys: Sequence[VerifyingKey]
 ) -> list[Event]:
-    events = []
+    events: list[tuple[datetime, Event]] = []
     for tag in builds:
         found = registry.find(tag)
         if found is None or tag != build_tag(tag[: -SHORT - 1], found.digest):
             continue  # a tag of one build that was moved names nothing
         statements = read_from(registry, found.digest, keys, is_thorough=False)
-        events += [_promotion(one, found.digest) for one in statements.promotions]
+        events += [(one.predicate.time, _promotion(one, found.digest)) for one in statements.promotions]
         events += [
-            _withdrawal(one, found.digest, in_force=_holds(one, statements)) for one in statements.withdrawals
+            (one.predicate.time, _withdrawal(one, found.digest, in_force=_holds(one, statements)))
+            for one in statements.withdrawals
         ]
-    return sorted(events, key=lambda event: str(event["time"]), reverse=True)
+    # Events show whole seconds; statements differ in fractions.
+    return [event for _, event in sorted(events, key=itemgetter(0), reverse=True)]
 
 
 def _holds(signed: Signed[Withdrawal], statements: Statements) -> bool:
