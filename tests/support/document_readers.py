@@ -41,11 +41,15 @@ Answer = tuple[int, Mapping[str, str], bytes]
 
 @dataclass
 class HostileRegistry:
-    """Serve a registry in memory over HTTP; `bodies` replace answers, by the pattern of their path."""
+    """Serve a registry in memory over HTTP; `bodies` replace answers, by the pattern of their path.
+
+    `manifest` is what the tag `hostile` points to. The registry in memory could not read it.
+    """
 
     content: MemoryRegistry
     address: str = ""
     bodies: dict[str, bytes] = field(default_factory=dict)
+    manifest: Manifest | None = None
     challenge: bool = False
 
     def answer(self, path: str, headers: Mapping[str, str]) -> Answer:
@@ -56,7 +60,7 @@ class HostileRegistry:
             return 401, {"WWW-Authenticate": f'Bearer realm="http://{self.address}/token",service="s"'}, b""
         found = re.fullmatch(r"/v2/team/tf/(manifests|blobs|referrers|tags)/(.+)", path)
         kind, name = (found[1], unquote(found[2])) if found else ("", "")
-        if kind == "manifests" and (manifest := self.content.find(name)):
+        if kind == "manifests" and (manifest := self._find(name)):
             return 200, {"Content-Type": manifest.media_type}, manifest.content
         if kind == "blobs" and name in self.content.blobs:
             return 200, {}, self.content.blobs[name]
@@ -66,6 +70,11 @@ class HostileRegistry:
         if kind == "tags":
             return 200, {}, json.dumps({"tags": list(self.content.tags())}).encode()
         return 404, {}, b""
+
+    def _find(self, name: str) -> Manifest | None:
+        if self.manifest and name in ("hostile", self.manifest.digest):
+            return self.manifest
+        return self.content.find(name)
 
 
 class LoopbackEnvironment(Edge):
@@ -129,7 +138,7 @@ class Readers:
 
     def _tagged(self, media_type: str) -> Callable[[bytes], CliResult]:
         def read(content: bytes) -> CliResult:
-            self.here.content.put("hostile", Manifest(media_type=media_type, content=content))
+            self.here.manifest = Manifest(media_type=media_type, content=content)
             return self.inspect(":hostile")
 
         return read
