@@ -30,6 +30,12 @@ def test_every_file_beside_the_good_one_is_bad() -> None:
     assert files == {"base", *(bad.name for bad in BAD if not bad.edits)}
 
 
+def test_a_text_that_would_take_too_long_to_parse_is_refused() -> None:
+    assert problems(f"{GOOD}#{'x' * (1 << 17)}") == [
+        f"the text: it has {len(GOOD) + 1 + (1 << 17)} characters, and at most 131072 are read"
+    ]
+
+
 def test_the_message_names_the_file_lists_the_problems_and_says_what_to_do() -> None:
     error = MatrixError(["rows: field required", "version: input should be 1"], source="matrix.yaml")
     head, first, second, advice = str(error).splitlines()

@@ -19,6 +19,10 @@ from tfimg.matrix.rules import RULES
 from tfimg.matrix.schema import Matrix
 
 
+MAX_CHARACTERS = 1 << 17
+"""Length of a matrix. Ours has 20,000 characters, and the parser, which is written in Python, reads 35,000 a second."""
+
+
 @lru_cache(maxsize=4)  # frozen, and one process asks for the same text again and again
 def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
     """Understand the text of a matrix.
@@ -27,6 +31,9 @@ def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
     Raises `MatrixError` with all problems at once: those of shape, or, where the shape is right, those
     between its parts.
     """
+    if len(text) > MAX_CHARACTERS:
+        problem = f"the text: it has {len(text)} characters, and at most {MAX_CHARACTERS} are read"
+        raise MatrixError([problem], source=source)
     try:
         matrix = Matrix.model_validate(read_yaml(text))
     except NotYaml as error:
