@@ -18,7 +18,6 @@ from tfimg.errors import MatrixError
 from tfimg.matrix.rules import RULES
 from tfimg.matrix.schema import Matrix
 
-
 MAX_CHARACTERS = 1 << 17
 """Length of a matrix. Ours has 20,000 characters, and the parser, which is written in Python, reads 35,000 a second."""
 
