@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -14,10 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 from support.document_readers import KINDS, Reader, Readers, hostile
 from support.memory_registry import MemoryRegistry
-from support.mutated_documents import mutations
-
-CASES = int(os.environ.get("TFIMG_CASES", "25"))
-"""Changed documents of each type; TFIMG_CASES=2000 looks harder (CONTRIBUTING)."""
+from support.mutated_documents import cases, mutations
 
 SECONDS = 20
 """For one command, on a machine that is busy with other tests: far more than it takes, far less than without end."""
@@ -62,7 +58,7 @@ def test_a_changed_document_is_used_or_refused(readers: Readers, kind: str) -> N
     reader: Reader = getattr(readers, kind)()
 
     @settings(
-        max_examples=CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck),
+        max_examples=cases(25), deadline=None, database=None, suppress_health_check=list(HealthCheck),
         report_multiple_bugs=False,
     )  # fmt: skip
     @given(content=mutations(reader.document))

@@ -34,6 +34,7 @@ from support.hostile_index import (
     sends,
 )  # fmt: skip
 from support.hostile_wheels import ATTACKS, forge
+from support.mutated_documents import cases
 from support.wheels import lock_line
 from tfimg.errors import InternalError, InvalidWheel, NetworkError, TfimgError
 from tfimg.layers.make import Source, make
@@ -211,7 +212,7 @@ def served() -> Iterator[HostileIndex]:
 
 
 ALTERED = settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=cases(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.hostile_registry import HostileRegistry, hostile, reply
 from support.manifests import ANN, PLAIN, Slept, manifest
-from support.mutated_documents import mutations
+from support.mutated_documents import cases, mutations
 from support.registry_attacks import Act, entry, find, referrers, tags
 from tfimg.errors import TfimgError
 from tfimg.process import Completed
@@ -25,7 +25,7 @@ from tfimg.registry.reference import parse_repository
 from tfimg.registry.retry import Patience
 
 QUICKLY = settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=cases(60)
 )
 LISTED = {"schemaVersion": 2, "manifests": [entry(annotations={"a": "b"}, artifactType="c"), entry()]}
 TOKEN = {"token": "abc", "access_token": "abc", "expires_in": 60, "issued_at": "2026-01-01T00:00:00Z"}

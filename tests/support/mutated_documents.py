@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
@@ -31,6 +32,11 @@ class Mutated(bytes):
 
     def __repr__(self) -> str:
         return f"<{len(self)} bytes: {bytes(self[:5000])!r}>"
+
+
+def cases(count: int) -> int:
+    """Return how many documents a test changes: `count`, or more where TFIMG_CASES says so (CONTRIBUTING)."""
+    return max(count, int(os.environ.get("TFIMG_CASES", "0")))
 
 
 def mutations(document: bytes) -> st.SearchStrategy[bytes]:

@@ -23,7 +23,7 @@ from support import suite_events as events
 from support.inventories import INVENTORY
 from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
-from support.mutated_documents import mutated_bytes, mutations
+from support.mutated_documents import cases, mutations
 from support.oci_images import archive, packed, put_image
 from support.paths import ROOT
 from support.reports import RED
@@ -57,7 +57,7 @@ from tfimg.validation.schema import read_report
 from tfimg.validation.story import Story
 
 MANY = settings(
-    max_examples=200, deadline=None,
+    max_examples=cases(200), deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )  # fmt: skip
 TAG = "2.15-gpu"
