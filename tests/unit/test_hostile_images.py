@@ -23,7 +23,7 @@ from support import suite_events as events
 from support.inventories import INVENTORY
 from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
-from support.mutated_documents import cases, mutations
+from support.mutated_documents import cases, mutated_bytes, mutations
 from support.oci_images import archive, packed, put_image
 from support.paths import ROOT
 from support.reports import RED
