@@ -349,8 +349,8 @@ def test_a_full_disk_of_the_engine_is_told_and_leaves_no_image(
         image = little.name.replace(f":{port}/", ":5000/")
         line = ["nsenter", f"--net={network}", sys.executable, "-m", "tfimg", "pull", image]
         done = subprocess.run(
-            [*line, "--key", str(little.public)], capture_output=True, text=True, check=False,
-            env={**os.environ, "DOCKER_HOST": full.host},
+            [*line, "--key", str(little.public), "--origin", little.registry.repository],
+            capture_output=True, text=True, check=False, env={**os.environ, "DOCKER_HOST": full.host},
         )  # fmt: skip
         assert done.returncode == 13, done.stderr
         assert "no space left" in done.stderr

@@ -9,6 +9,7 @@ import pytest
 
 from support.cli import run_tfimg
 from support.planted_faults import ends, with_fault, with_packages
+from support.wheels import record_hash
 from tfimg.engine.docker import DockerEngine
 
 from .conftest import REPOSITORY, Built
@@ -45,13 +46,18 @@ def wheels(tmp_path: Path) -> Path:
     folder = tmp_path / "wheels"
     folder.mkdir()
     tag = "py3-none-manylinux_2_17_x86_64"
+    info = "libtpu-2.17.1.dist-info"
+    files = {
+        "libtpu/__init__.py": "",
+        "libtpu/libtpu.so": "no library",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: libtpu\nVersion: 2.17.1\n",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: hand\nTag: {tag}\n",
+    }
+    record = [f"{path},sha256={record_hash(text.encode())},{len(text)}" for path, text in files.items()]
     with zipfile.ZipFile(folder / f"libtpu-2.17.1-{tag}.whl", "w") as wheel:
-        wheel.writestr("libtpu/__init__.py", "")
-        wheel.writestr("libtpu/libtpu.so", "no library")
-        info = "libtpu-2.17.1.dist-info"
-        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: libtpu\nVersion: 2.17.1\n")
-        wheel.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: hand\nTag: {tag}\n")
-        wheel.writestr(f"{info}/RECORD", "")
+        for path, text in files.items():
+            wheel.writestr(path, text)
+        wheel.writestr(f"{info}/RECORD", "\n".join([*record, f"{info}/RECORD,,"]))
     return folder
 
 
