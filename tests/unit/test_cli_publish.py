@@ -189,6 +189,15 @@ def test_what_is_published_verifies_and_has_all_evidence(
     assert told["tested"]["environment"]["host"] == "me"
 
 
+def test_a_refused_key_signs_nothing_though_another_is_trusted(
+    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, keys: dict[str, str]
+) -> None:
+    engine.has(CPU)
+    refused = ("--trust", keys["theirs.pub"], "--refuse-key", OURS.verifying.identifier)
+    assert OURS.verifying.identifier in publish(*refused).refusal(69)
+    assert (engine.did, registry.named) == ([], {})
+
+
 def test_an_image_that_is_there_is_not_sent_or_validated_again(
     publish: CliRunner, engine: PushingEngine, twice: tuple[str, str]
 ) -> None:

@@ -70,7 +70,9 @@ def signer_of(context: Context) -> Signer:
 def publisher_of(
     context: Context, target: Reference, signer: Signer, policy: Policy, *, run: str, journal: Journal
 ) -> Publisher:
-    """Return the publisher of a run to a repository."""
+    """Return the publisher of a run to a repository. Raises `KeyRefused` for a key that the policy refuses."""
+    if signer.key:
+        policy.accepted([signer.key.verifying])
     registry = context.registry(target)
     trusted = policy.accepted((*signer.trusted, *policy.trusted_keys)) if signer.trusted else ()
     reinstates = getattr(context.arguments, "reinstate", False)
