@@ -110,7 +110,8 @@ class Loopback:
     def _token(self, method: str, query: dict[str, str], headers: Any, body: bytes) -> Answer:
         if method == "POST":
             form = {name: values[0] for name, values in parse_qs(body.decode()).items()}
-            name = form["refresh_token"] if form["refresh_token"] in self.users else None
+            is_ours = form.get("client_id") == "tfimg" and form["refresh_token"] in self.users
+            name = form["refresh_token"] if is_ours else None
             scope = form["scope"]
         else:
             name, scope = self._user(headers.get("Authorization", "Basic Og==")), query["scope"]

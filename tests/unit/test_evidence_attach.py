@@ -53,7 +53,11 @@ def test_each_statement_is_a_bundle_that_refers_to_the_image(registry: MemoryReg
         assert manifest["subject"] == {
             "mediaType": OCI_MANIFEST, "digest": IMAGE.digest, "size": len(IMAGE.content)
         }  # fmt: skip
-        assert manifest["annotations"]["dev.sigstore.bundle.predicateType"] == said.predicate_type
+        assert manifest["mediaType"] == OCI_MANIFEST
+        assert manifest["annotations"] == {
+            "dev.sigstore.bundle.content": "dsse-envelope",
+            "dev.sigstore.bundle.predicateType": said.predicate_type,
+        }
         assert manifest["config"]["digest"] in registry.blobs
         (layer,) = manifest["layers"]
         bundle = sealed(registry, layer["digest"])

@@ -127,7 +127,7 @@ def public_der(more: bytes) -> bytes:
         (boxed().replace(b"\n", b"\n!", 2), PASSWORD, "it is not a private key"),
         (b"", None, "not exactly one PEM block"),
         (b"-----BEGIN PRIVATE KEY-----\n", None, "not exactly one PEM block"),
-        (OURS.verifying.pem, None, "it is not a private key"),
+        (OURS.verifying.pem, None, "it is not a private key. It has to be"),
         (boxed(kdf=costs(p=2**30)), PASSWORD, "it is not a private key"),
         (boxed(kdf=costs(N=2**70)), PASSWORD, "it is not a private key"),
         (boxed(kdf=costs(N=1e3)), PASSWORD, "it is not a private key"),

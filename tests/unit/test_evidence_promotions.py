@@ -248,6 +248,13 @@ def test_statements_are_found_under_cosign_s_tag_where_the_bundles_were_deleted(
         assert len(read_from(registry, IMAGE.digest, KEYS, is_thorough=is_thorough).promotions) == 1
 
 
+def test_of_several_test_results_the_newest_is_the_first() -> None:
+    dates = ("2026-01-02T03:04:05+00:00", "2026-01-04T03:04:05+00:00", "2026-01-03T03:04:05+00:00")
+    registry = published(*(replace(GREEN, date=date) for date in dates))
+    outcomes = read_from(registry, IMAGE.digest, KEYS).outcomes
+    assert [one.ended.day for one in outcomes] == [4, 3, 2]
+
+
 def test_what_others_put_beside_an_image_is_passed_over() -> None:
     registry = published(GREEN)
     attach(registry, IMAGE.digest, [promoted("2.15"), promoted("2.15", of=A)], key=THEIRS)

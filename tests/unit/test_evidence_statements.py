@@ -128,6 +128,7 @@ def test_provenance_names_everything_that_went_in() -> None:
     statement = provenance(MAKING, subject=SUBJECT)
     assert statement.predicate_type == "https://slsa.dev/provenance/v1"
     definition = said(statement)["buildDefinition"]
+    assert definition["buildType"] == "urn:tfimg:build:1"
     assert definition["externalParameters"] == {"identifier": "2.15.1-cpu-py3.11"}
     assert definition["resolvedDependencies"] == [
         {"name": "base", "uri": "tfimg/base:bookworm-py3.11", "digest": {"sha256": "cd" * 32}},
@@ -142,6 +143,7 @@ def test_who_builds_and_signs_claims_level_1_and_no_more() -> None:
     run = said(provenance(MAKING, subject=SUBJECT))["runDetails"]
     assert run["builder"]["id"] == SELF_SIGNED
     assert run["builder"]["id"].endswith("slsa-build-l1")
+    assert run["builder"]["version"] == {"tfimg": MAKING.version, "engine": MAKING.engine}
     assert run["metadata"] == {
         "startedOn": "2026-01-02T03:04:05Z", "finishedOn": "2026-01-02T03:09:05Z", "slsaBuildLevel": 1
     }  # fmt: skip

@@ -157,6 +157,17 @@ def test_an_artifact_without_a_configuration_is_no_image_of_tfimg() -> None:
     assert labelled_holder(registry, strange) == Holder(manifest=strange, release=None)
 
 
+def test_an_image_whose_label_is_not_a_version_is_no_image_of_tfimg() -> None:
+    registry = MemoryRegistry()
+    labels = {"tfimg.identifier": "2.15.1-cpu-py3.11", "tfimg.tensorflow": "newest"}
+    config = json.dumps({"config": {"Labels": labels}}).encode()
+    described = replace(registry.put_blob(config), media_type=OCI_CONFIG)
+    manifest = Manifest(
+        media_type=OCI_MANIFEST, content=json.dumps({"config": described.document()}).encode()
+    )
+    assert labelled_holder(registry, manifest).release is None
+
+
 @pytest.mark.parametrize("config", [b"[]", b"no", b'{"config": []}', b"[" * 9999])
 def test_an_invalid_configuration_is_refused(config: bytes) -> None:
     registry = MemoryRegistry()

@@ -205,6 +205,15 @@ def test_an_image_is_withdrawn_for_some_tags(machine: Machine) -> None:
     assert proven(registry, "2.15") == proven(registry, new) == new
 
 
+def test_every_tag_of_a_withdrawal_is_considered(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    old, new = publish_builds(machine, registry, 5, 0)
+    registry.put("latest", registry.manifests[new])
+    done = machine.withdraw(registry, new, "1.0", "2.15", build_tag(CPU, new), "latest")
+    assert registry.named["2.15"] == old
+    assert done.left.keys() == {build_tag(CPU, new), "latest"}
+
+
 def test_a_retraction_whose_tag_was_moved_meanwhile_stops_and_is_decided_anew(machine: Machine) -> None:
     registry = MemoryRegistry()
     old, new = publish_builds(machine, registry, 5, 0)
