@@ -111,7 +111,7 @@ def test_a_result_that_is_no_pass_is_attached_and_counts(
     assert_refused(renew(f"{NAME}:2.15"), code=code, says="its failed result is attached")
     assert verify(tfimg, key).code == 67
     engine.story = GREEN_RUN
-    environment.time = TODAY + timedelta(minutes=5)
+    environment.time = datetime.now(UTC) + timedelta(minutes=5)
     renew(f"{NAME}:2.15").succeeded()
 
 

@@ -41,6 +41,9 @@ _START = re.compile(
 )
 """What may stand before a token: no letter or digit, unless it is an escape's. `Highs_setCallback` has no `ghs_…`."""
 
+_PLACEHOLDERS = re.compile(rb'"refresh_token":\s*"[^"0-9]*"')
+"""A file of credentials in documentation, as in google-auth's own module: a genuine refresh token has digits."""
+
 BEFORE = 8
 """Bytes before a match that `_START` looks at."""
 
@@ -64,7 +67,8 @@ class TokenSearch:
             raise LimitReached(f"1 MiB of it takes longer than {MAX_SECONDS:.0f} s") from None
         for finding in found:
             start, end = (finding.location[key] - 1 for key in ("start_offset", "end_offset"))
-            if _is_token(finding) and _START.search(window, max(0, start - BEFORE), max(0, start)):
+            begins = _START.search(window, max(0, start - BEFORE), max(0, start))
+            if begins and _is_token(finding) and not _PLACEHOLDERS.search(window, start, end):
                 yield start, end, finding.rule_id
 
 
