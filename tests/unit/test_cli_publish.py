@@ -526,7 +526,7 @@ def test_a_rollback_that_was_killed_is_finished_by_the_same_command_and_not_undo
 
 
 NOWHERE = {
-    "no tag": (f"{REPOSITORY}:2.16", 61, "There is no"),
+    "no tag": (f"{REPOSITORY}:2.16", 61, "The registry has no"),
     "no such digest": (f"{REPOSITORY}:{CPU} --to sha256:ff", 2, "no image has such a digest"),
     "a digest": (f"{REPOSITORY}@sha256:{'0' * 64}", 2, "has to be a tag without a digest"),
     "reinstate what": (f"{REPOSITORY}:2.15 --reinstate", 2, "--reinstate needs --to"),

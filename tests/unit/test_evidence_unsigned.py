@@ -53,7 +53,7 @@ def test_statements_about_an_image_that_the_registry_lacks_are_refused() -> None
     registry = MemoryRegistry()
     with pytest.raises(NotInRegistry) as caught:
         attach_unsigned(registry, IMAGE.digest, said(GREEN))
-    assert caught.value.what == f"{registry.repository}@{IMAGE.digest} is not there."
+    assert caught.value.what == f"The registry has no {registry.repository}@{IMAGE.digest}."
     assert caught.value.next_step == "Push the image first."
     assert registry.sent == []
 

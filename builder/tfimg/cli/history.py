@@ -16,7 +16,6 @@ from tfimg.cli.context import Context
 from tfimg.cli.keys import verifying_keys
 from tfimg.cli.publisher import default_repository
 from tfimg.cli.show import plain_table, print_table
-from tfimg.errors import NotInRegistry
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.promotions import (
     Promotion,
@@ -30,7 +29,7 @@ from tfimg.evidence.promotions import (
 )
 from tfimg.evidence.statement import moment
 from tfimg.recipe.tags import SHORT, build_tag
-from tfimg.registry.protocol import Registry
+from tfimg.registry.protocol import Registry, require_manifest
 from tfimg.registry.reference import Reference, parse, parse_repository
 from tfimg.validation.text import plain
 
@@ -77,11 +76,7 @@ def _asked(context: Context) -> tuple[Reference, str | None]:
 
 
 def _steps(registry: Registry, tag: str, keys: Sequence[VerifyingKey], limit: int) -> Iterator[Step]:
-    found = registry.find(tag)
-    if found is None:
-        raise NotInRegistry(
-            f"There is no {registry.repository}:{tag}.", next_step="Check the name and the tag."
-        )
+    present = require_manifest(registry, tag).digest
     known: dict[str, Statements] = {}
 
     def read(digest: str) -> Statements:
@@ -89,7 +84,7 @@ def _steps(registry: Registry, tag: str, keys: Sequence[VerifyingKey], limit: in
             known[digest] = read_from(registry, digest, keys, is_thorough=False)
         return known[digest]
 
-    return walk(registry.repository, tag, found.digest, read, limit=limit)
+    return walk(registry.repository, tag, present, read, limit=limit)
 
 
 def _tag_events(steps: Iterable[Step], tag: str) -> Iterator[Event]:

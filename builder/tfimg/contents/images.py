@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from tfimg.documents import Digest, Document, InvalidDocument, parse_document, parse_object, validate
-from tfimg.errors import NotInRegistry, TamperedError
+from tfimg.errors import TamperedError
 from tfimg.registry.protocol import (
     DOCKER_INDEX,
     OCI_CONFIG,
@@ -20,6 +20,7 @@ from tfimg.registry.protocol import (
     Manifest,
     Registry,
     digest_of,
+    require_manifest,
 )
 
 INDEXES = frozenset({OCI_INDEX, DOCKER_INDEX})
@@ -187,12 +188,7 @@ class _Reader:
         self._registry, self._left = registry, MAX_DOCUMENTS
 
     def manifest(self, reference: str) -> Manifest:
-        found = self._registry.find(reference)
-        if found is None:
-            raise NotInRegistry(
-                f"{self._registry.repository} has no {reference}.",
-                next_step="Check the name; a tag that was just moved may need a moment.",
-            )
+        found = require_manifest(self._registry, reference)
         self._count(found.digest, len(found.content))
         return found
 

@@ -9,14 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfimg.errors import NotInRegistry
 from tfimg.evidence.bundle import BUNDLE, bundle, seal
 from tfimg.evidence.collect import PREDICATE_TYPE, collect
 from tfimg.evidence.cosign_tags import ATTESTATIONS, SIGNATURES, add, attestation, signature
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import Statement, compact
-from tfimg.registry.protocol import EMPTY, OCI_MANIFEST, Descriptor, Manifest, Registry, digest_of
+from tfimg.registry.protocol import (
+    EMPTY,
+    OCI_MANIFEST,
+    Descriptor,
+    Manifest,
+    Registry,
+    digest_of,
+    require_manifest,
+)
 
 NOTHING = b"{}"
 """What stands where an artifact has no configuration."""
@@ -38,7 +45,7 @@ def attach(registry: Registry, digest: str, statements: Sequence[Statement], *, 
     `sha256-….sig`. Interrupted, it is simply called again. Raises what the registry raises, and `NotInRegistry` where
     there is no such manifest.
     """
-    subject = _subject(registry, digest)
+    subject = require_manifest(registry, digest, next_step="Push the image first.").descriptor
     known = {one.digest: one for one in registry.referrers(digest)}
     envelopes = [(one, seal(one, key)) for one in statements]
     layers = [attestation(envelope, one.predicate_type) for one, envelope in envelopes]
@@ -67,16 +74,6 @@ def mend(registry: Registry, digest: str, *, key: SigningKey) -> Attached:
     genuine = verify_signatures(evidence, [key.verifying], image=digest, digest=digest)
     statements = [Statement(predicate_type=one.predicate_type, content=one.content) for one in genuine]
     return attach(registry, digest, statements, key=key)
-
-
-def _subject(registry: Registry, digest: str) -> Descriptor:
-    found = registry.find(digest)
-    if found is None:
-        raise NotInRegistry(
-            f"{registry.repository}@{digest} is not in the registry, so nothing can be said of it there.",
-            next_step="Push the image first.",
-        )
-    return Descriptor(media_type=found.media_type, digest=found.digest, size=len(found.content))
 
 
 def _refer(

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tfimg.documents import MAX_BYTES, InvalidDocument
-from tfimg.errors import NotInRegistry, PolicyUnmet, TamperedError, UnsignedError
+from tfimg.errors import PolicyUnmet, TamperedError, UnsignedError
 from tfimg.evidence.outcome import Outcome, read_outcome
 from tfimg.evidence.statement import IN_TOTO, TEST_RESULT, Statement, compact, read_statement
 from tfimg.recipe.describe import LEVELS, Level
-from tfimg.registry.protocol import EMPTY, OCI_MANIFEST, Descriptor, Manifest, Registry
+from tfimg.registry.protocol import EMPTY, OCI_MANIFEST, Descriptor, Manifest, Registry, require_manifest
 
 MAX_STATEMENTS = 2_000
 """Unsigned statements that are read of one image."""
@@ -18,12 +18,7 @@ MAX_STATEMENTS = 2_000
 
 def attach_unsigned(registry: Registry, digest: str, statements: Sequence[Statement]) -> Descriptor:
     """Attach statements to a manifest unsigned. Repeating it changes nothing."""
-    found = registry.find(digest)
-    if found is None:
-        raise NotInRegistry(
-            f"{registry.repository}@{digest} is not there.", next_step="Push the image first."
-        )
-    subject = Descriptor(media_type=found.media_type, digest=found.digest, size=len(found.content))
+    subject = require_manifest(registry, digest, next_step="Push the image first.").descriptor
     document = {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tfimg.errors import NotInRegistry, PolicyUnmet, TamperedError, TfimgError
+from tfimg.errors import PolicyUnmet, TamperedError, TfimgError
 from tfimg.evidence.collect import Found, collect
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.outcome import Outcome, read_outcome
@@ -15,7 +15,7 @@ from tfimg.evidence.promotions import read_statements, require_not_withdrawn, re
 from tfimg.evidence.signatures import Genuine, genuine_among, verify_signatures
 from tfimg.evidence.statement import TEST_RESULT
 from tfimg.evidence.unmet import CLOCKS, Demand, unmet
-from tfimg.registry.protocol import Manifest, Registry
+from tfimg.registry.protocol import Manifest, Registry, require_manifest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,9 +119,7 @@ def test_results(evidence: Evidence) -> tuple[tuple[Outcome, str], ...]:
 
 
 def _found(registry: Registry, reference: str, image: str) -> Manifest:
-    manifest = registry.find(reference)
-    if manifest is None:
-        raise NotInRegistry(f"The registry has no {image}.", next_step="Check the name and the tag.")
+    manifest = require_manifest(registry, reference)
     if reference.startswith("sha256:") and manifest.digest != reference:
         raise TamperedError(
             f"The registry's answer for {image} has the digest {manifest.digest}.",

@@ -83,7 +83,7 @@ class Member:
 
     @property
     def executable(self) -> bool:
-        """Whether anybody may execute it."""
+        """Whether its mode has a bit for execution."""
         mode = self.item.external_attr >> 16
         return stat.S_ISREG(mode) and bool(mode & 0o111)
 

@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 from tfimg.contents.images import read_blob
 from tfimg.documents import MAX_BYTES, InvalidDocument, parse_json, parse_object, validate
 from tfimg.engine.pieces import as_file
-from tfimg.errors import LeakFound, NotInRegistry
+from tfimg.errors import LeakFound
 from tfimg.leaks.archive import Archive
 from tfimg.leaks.limits import Budget, Limits, Unread
 from tfimg.leaks.places import (
@@ -27,7 +27,7 @@ from tfimg.leaks.places import (
     unread,
 )
 from tfimg.leaks.rules import Rule
-from tfimg.registry.protocol import Descriptor, Manifest, Registry
+from tfimg.registry.protocol import Descriptor, Manifest, Registry, require_manifest
 from tfimg.validation.text import plain
 from tfimg.workspace import write_atomically
 
@@ -106,12 +106,12 @@ class _Scan:
 
     def image(self, registry: Registry, reference: str) -> tuple[Finding, ...]:
         """Read an image in a registry. What a manifest is, its content tells: of its type, registries may lie."""
-        root = _require(registry, reference)
+        root = require_manifest(registry, reference)
         waiting, seen = deque([root.digest]), {root.digest}
         blobs: dict[tuple[str, bool], Descriptor] = {}
         while waiting:
             digest = waiting.popleft()
-            manifest = root if digest == root.digest else _require(registry, digest)
+            manifest = root if digest == root.digest else require_manifest(registry, digest)
             children, content = self._manifest(manifest)
             blobs |= {(blob.digest, is_layer): blob for blob, is_layer in content}
             new = dict.fromkeys(child.digest for child in children if child.digest not in seen)
@@ -201,16 +201,6 @@ class _Scan:
         found = in_layer(pieces, self._searches.everywhere, self._budget, on_bytes, media_type)
         self._told(Scanned(digest=digest, searched=searched, ended=True))
         return found
-
-
-def _require(registry: Registry, reference: str) -> Manifest:
-    manifest = registry.find(reference)
-    if manifest is None:
-        raise NotInRegistry(
-            f"{registry.repository} has no {reference}.",
-            next_step="Check the name; a tag that was just moved may need a moment.",
-        )
-    return manifest
 
 
 def require_clean(image: str, findings: Sequence[Finding]) -> None:

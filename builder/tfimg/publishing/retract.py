@@ -29,6 +29,7 @@ from tfimg.journal import Record
 from tfimg.publishing.publisher import Publisher
 from tfimg.publishing.tags import Move, move_tags, require_tags
 from tfimg.recipe.tags import build_tag
+from tfimg.registry.protocol import Registry, require_manifest
 from tfimg.registry.reference import DIGEST
 
 UNPROVEN = (UnsignedError, TamperedError, PolicyUnmet, StaleEvidence, NotInRegistry, WithdrawnError)
@@ -64,12 +65,7 @@ def rollback(
     """
     with publisher.having([tag]):
         registry = publisher.registry
-        found = registry.find(tag)
-        if found is None:
-            raise NotInRegistry(
-                f"There is no {registry.repository}:{tag}.", next_step="Check the name and the tag."
-            )
-        present = found.digest
+        present = require_manifest(registry, tag).digest
         target = (
             _named(publisher, tag, present, to, policy) if to else _previous(publisher, tag, present, policy)
         )
@@ -88,18 +84,12 @@ def withdraw(
 ) -> Retraction:
     """Move the tags that point to an image back, then withdraw it: for some tags, or altogether.
 
-    Of its tags, those are known that its promotions name and `tags`. Raises as `rollback` does, except that a tag
-    without an earlier image is left, and named.
+    Without `tags`, each tag of the repository is read. Raises as `rollback` does, except that a tag without an earlier
+    image is left, and named.
     """
-    statements = publisher.statements(digest)
-    named = {move.tag for one in statements.promotions for move in one.predicate.tags}
-    known = sorted(tags or {tag for tag in named if statements.of_tag(publisher.registry.repository, tag)})
+    known = sorted(tags or _tags_of(publisher.registry, digest))
     with publisher.having(known):
-        if publisher.registry.find(digest) is None:
-            raise NotInRegistry(
-                f"There is no {publisher.registry.repository}@{digest}.",
-                next_step="Check the name and the digest.",
-            )
+        require_manifest(publisher.registry, digest, next_step="Check the name and the digest.")
         moves, left = _plan_moves(publisher, digest, known, policy)
         targets = {move.after for move in moves}
         retraction = Retraction(
@@ -117,6 +107,11 @@ def withdraw(
             ),
         )  # fmt: skip
         return _carry_out(publisher, retraction)
+
+
+def _tags_of(registry: Registry, digest: str) -> list[str]:
+    """Return the tags that point to an image, also those that no promotion names."""
+    return [tag for tag in registry.tags() if (found := registry.find(tag)) and found.digest == digest]
 
 
 def rollback_request(tag: str, to: str | None) -> dict[str, Any]:

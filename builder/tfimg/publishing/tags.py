@@ -7,9 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from tfimg.errors import NotInRegistry, PublicationIncomplete, TagMoved, TfimgError
+from tfimg.errors import PublicationIncomplete, TagMoved, TfimgError
 from tfimg.process import uninterrupted
-from tfimg.registry.protocol import Manifest, Registry
+from tfimg.registry.protocol import Manifest, Registry, require_manifest
+
+DELETED = "Another program deleted it. Publish it again."
+"""Next step for an image that was in the registry a moment ago."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +39,10 @@ def move_tags(registry: Registry, moves: Sequence[Move], *, note: Note) -> None:
     """
     moved: list[Move] = []
     try:
-        manifests = {digest: _manifest(registry, digest) for digest in sorted({move.after for move in moves})}
+        manifests = {
+            digest: require_manifest(registry, digest, next_step=DELETED)
+            for digest in sorted({move.after for move in moves})
+        }
         # New tags last: a registry that deletes no tags could not undo them.
         for move in sorted(moves, key=lambda one: one.before is None):
             found = registry.find(move.tag)
@@ -92,16 +98,6 @@ def _went_back(registry: Registry, move: Move) -> bool:
             return True
         if move.before is None:
             return registry.untag(move.tag)
-        registry.put(move.tag, _manifest(registry, move.before))
+        registry.put(move.tag, require_manifest(registry, move.before, next_step=DELETED))
         return True
     return False
-
-
-def _manifest(registry: Registry, digest: str) -> Manifest:
-    manifest = registry.find(digest)
-    if manifest is None:
-        raise NotInRegistry(
-            f"{registry.repository}@{digest} is not in the registry any more.",
-            next_step="Another program deleted it. Publish it again.",
-        )
-    return manifest

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass as validated_dataclass
 
 from tfimg.documents import Digest, Document, parse_document, parse_object
+from tfimg.errors import NotInRegistry
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -84,6 +85,11 @@ class Manifest:
         return digest_of(self.content)
 
     @property
+    def descriptor(self) -> Descriptor:
+        """Describe it as the subject of another manifest does."""
+        return Descriptor(media_type=self.media_type, digest=self.digest, size=len(self.content))
+
+    @property
     def document(self) -> dict[str, Any]:
         """Return the JSON object. Raises `InvalidDocument`, which is a `ValueError`."""
         return parse_object(self.content)
@@ -139,6 +145,19 @@ class Registry(Protocol):
 
     def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
         """Put a manifest whose `subject` is another, and enter it in the fallback tag where there is no list."""
+
+
+def require_manifest(
+    registry: Registry, reference: str, *, next_step: str = "Check the name and the tag."
+) -> Manifest:
+    """Return the manifest under a tag or digest. Raises `NotInRegistry` where there is none."""
+    manifest = registry.find(reference)
+    if manifest is None:
+        mark = "@" if reference.startswith("sha256:") else ":"
+        raise NotInRegistry(
+            f"The registry has no {registry.repository}{mark}{reference}.", next_step=next_step
+        )
+    return manifest
 
 
 def digest_of(content: bytes) -> str:
