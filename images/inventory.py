@@ -1,6 +1,6 @@
 """What an image holds, printed as one JSON object on the last line of standard output.
 
-Runs inside the image: the standard library and what the image ships, Python 3.8 syntax. It judges nothing.
+Runs inside the image: the standard library and what the image ships, Python 3.7 syntax. It judges nothing.
 """
 
 import ctypes
@@ -9,8 +9,13 @@ import os
 import platform
 import re
 import subprocess
-from importlib.metadata import distributions
+import sys
 from pathlib import Path
+
+try:
+    from importlib.metadata import distributions  # novermin
+except ImportError:  # Python 3.7, where the locks have the package that it comes from
+    from importlib_metadata import distributions
 
 LIBRARY = re.compile(r"lib(cu(da|dnn|blas|fft|rand|solver|sparse|pti)|nccl|nvrtc|nvJitLink|tpu)[\w-]*\.so")
 """Libraries of an accelerator."""
@@ -148,28 +153,40 @@ def cuda_version(number):
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def main():
-    """Collect and print."""
-    # Before TensorFlow: it imports setuptools, which puts the packages that it brings inside itself on the path.
-    installed, told, paths = packages(), about(), libraries()
+def contents():
+    """What is installed, as metadata and files tell it."""
+    return {
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "machine": platform.machine(),
+        "packages": packages(),
+        "about": about(),
+        "debian": debian(),
+        "system": system(),
+        "libraries": libraries(),
+    }
+
+
+def versions(paths):
+    """What TensorFlow and the libraries at these paths say of themselves."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow
 
-    found = {
+    return {
         "tensorflow": tensorflow.__version__,
-        "python": ".".join(platform.python_version_tuple()[:2]),
-        "machine": platform.machine(),
         "build": dict(tensorflow.sysconfig.get_build_info()),
-        "packages": installed,
-        "about": told,
-        "debian": debian(),
-        "system": system(),
-        "libraries": paths,
         "cudnn": cudnn(paths),
         "cuda": cuda(paths),
     }
+
+
+def main(arguments):
+    """Collect and print."""
+    # Before TensorFlow: it imports setuptools, which puts the packages that it brings inside itself on the path.
+    found = contents()
+    if "--contents-only" not in arguments:
+        found.update(versions(found["libraries"]))
     print("\n" + json.dumps(found))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

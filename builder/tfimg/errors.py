@@ -277,6 +277,12 @@ class InvalidWheel(TfimgError):
     exit_code = 33
 
 
+class EvidenceRefused(TfimgError):
+    """The evidence of a bare machine does not prove a release; nothing of that release was recorded."""
+
+    exit_code = 34
+
+
 class NoAccelerator(TfimgError):
     """The machine has no GPU or TPU that the image needs, or no driver for it."""
 

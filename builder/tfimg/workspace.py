@@ -79,6 +79,15 @@ class Workspace:
         """The committed report of an image's last validation."""
         return self.images / "evidence" / f"{identifier}.json"
 
+    def bare_evidence(self, identifier: str) -> Path:
+        """Folder of the committed evidence of bare machines, one file per kind of machine."""
+        return self.images / "evidence" / "bare" / identifier
+
+    @property
+    def bare_script(self) -> Path:
+        """The script that proves releases on a machine without an image."""
+        return self.images / "bare" / "run.py"
+
     def read_templates(self) -> dict[str, str]:
         """Texts of all templates by name."""
         return {file.name: file.read_text() for file in sorted(self.templates.glob("*.j2"))}

@@ -12,14 +12,16 @@ import os
 import signal
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from checks import CHECKS
 from contract import PROFILES, Facts, FactsError, parse_facts
+from driver import Driver, ask_driver
 from explained import with_explanation
-from machine import gpus, machine
+from limits import may_compile_ptx
+from machine import machine
 from screen import Screen
 from selection import Selection, select
 from stream import claim_stdout
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 SCHEMA = 2
 PROGRAM = os.environ.get("TFIMG_SELFTEST", "validation")
 UNWRITTEN = 7
+# The most that the driver's cache of compiled PTX may hold (CUDA programming guide, environment variables), so that no
+# process compiles again what an earlier one did; by default it holds 256 MiB, with newer drivers 1 GiB.
+CACHE_BYTES = 2**32
 EPILOG = """\
 exit codes:
   0 all that was asked passed   1 a check failed       2 the arguments make no sense
@@ -52,7 +57,9 @@ def main() -> int:
     emit = claim_stdout() if arguments.json else Screen(sys.stdout).show
     try:
         facts = _facts(arguments)
-        selection = select(CHECKS, facts, arguments.profile, arguments.only, arguments.skip, gpus())
+        driver = ask_driver() if (facts.device, facts.level) == ("gpu", "validated") else None
+        gpus = driver.capabilities if driver else ()
+        selection = select(CHECKS, facts, arguments.profile, arguments.only, arguments.skip, len(gpus))
     except (FactsError, ValueError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return BAD_USAGE
@@ -62,11 +69,16 @@ def main() -> int:
     if (facts.device, facts.level) == ("tpu", "linked"):
         # libtpu asks a TPU VM's metadata server which workers there are, and waits for minutes where there is none.
         os.environ["TPU_SKIP_MDS_QUERY"] = "1"
-    return _run(facts, selection, arguments, emit)
+    if may_compile_ptx(facts.architectures, gpus):
+        os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(CACHE_BYTES))
+    return _run(facts, selection, arguments, driver, emit)
 
 
-def _run(facts: Facts, selection: Selection, arguments: argparse.Namespace, emit: Emit) -> int:
+def _run(
+    facts: Facts, selection: Selection, arguments: argparse.Namespace, driver: Driver | None, emit: Emit
+) -> int:
     began, tally = time.monotonic(), Tally(selection.required)
+    environment = {**machine(), **({"nvidia": asdict(driver)} if driver else {})}
 
     def relay(event: dict[str, Any]) -> None:
         if event["event"] == "end":
@@ -79,10 +91,11 @@ def _run(facts: Facts, selection: Selection, arguments: argparse.Namespace, emit
             "event": "suite", "schema": SCHEMA, "identifier": facts.identifier, "device": facts.device,
             "level": facts.level, "profile": arguments.profile, "checks": list(selection.asked),
             "required": list(selection.required), "waived": dict(selection.waived),
-            "unproven": list(selection.unproven), "environment": machine(), "nonce": arguments.nonce,
+            "unproven": list(selection.unproven), "environment": environment, "nonce": arguments.nonce,
         }
     )  # fmt: skip
-    problem = supervise(Order(CHECKS, "checks", selection.asked, facts), relay)
+    gpus = driver.capabilities if driver else ()
+    problem = supervise(Order(CHECKS, "checks", selection.asked, facts, gpus), relay)
     code = tally.code or (3 if problem else 0)
     emit(
         {

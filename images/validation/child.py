@@ -23,8 +23,10 @@ SCRIPT = Path(__file__).with_name("native.py")
 
 
 @lru_cache(maxsize=None)
-def ask(question: str, *arguments: str) -> Any:
+def ask(question: str, *arguments: str, seconds: float | None = None) -> Any:
     """The answer of `native.py`, read from the one line of JSON that it prints; the same question is asked once.
+
+    It is ended after `seconds`, SECONDS unless told otherwise.
 
     Raises CheckFailed when the process crashes, does not end in time, or answers with something else; the last lines
     that it wrote are evidence.
@@ -32,11 +34,12 @@ def ask(question: str, *arguments: str) -> Any:
     # What TensorFlow says of libraries that it cannot open, it says at this level.
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_MAX_VLOG_LEVEL": "0"}
     command = [sys.executable, str(SCRIPT), question, *arguments]
+    limit = SECONDS if seconds is None else seconds
     try:
-        done = subprocess.run(command, capture_output=True, timeout=SECONDS, env=env)
+        done = subprocess.run(command, capture_output=True, timeout=limit, env=env)
     except subprocess.TimeoutExpired:
         raise CheckFailed(
-            f"expected an answer about {question} within {SECONDS} s, found none: a library hangs, or the disk is "
+            f"expected an answer about {question} within {limit:g} s, found none: a library hangs, or the disk is "
             "slow; try again"
         ) from None
     last = done.stderr.decode(errors="replace").strip().splitlines()[-KEPT_LINES:]

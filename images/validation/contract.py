@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 PROFILES = ("smoke", "standard", "full")
 """From seconds to minutes; each has the checks of those before it."""
 
-_OPTIONAL = frozenset({"cuda", "cudnn", "libtpu", "level", "packages", "user"})
+_OPTIONAL = frozenset({"identifier", "cuda", "cudnn", "libtpu", "level", "packages", "user", "removed"})
 _MAPPINGS = frozenset({"packages", "waived"})
-_LISTS = frozenset({"architectures"})
+_LISTS = frozenset({"architectures", "removed"})
 _ALLOWED = {
     "device": ("cpu", "gpu", "tpu"),
     "level": ("linked", "validated", None),
@@ -33,8 +33,10 @@ class Facts:
     Versions are strings as written in the matrix (`python` is a minor, "3.11"; `cuda` the one that TensorFlow
     was compiled with; `cudnn` a range); `packages` maps PEP 503 normalised names to the exact locked versions;
     `architectures` are what the wheel has code for, such as sm_80, or code and PTX, such as compute_90.
+    `identifier` is of an image; without one, `tensorflow` names a release on a machine that is no image.
     `level` is what is to be proven: "linked" without the accelerator, "validated" on it. `waived` maps names of
-    checks that the image does without to the reason.
+    checks that the image does without to the reason. `removed` are patterns of the files of packages that the image's
+    recipe removes, as RECORD writes their paths.
     """
 
     identifier: str | None = None
@@ -49,6 +51,7 @@ class Facts:
     packages: Mapping[str, str] | None = None
     user: str | None = None
     waived: Mapping[str, str] | None = None
+    removed: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ class Check:
     `profile` and in longer ones. One of level "validated" needs the accelerator: it is asked where that level is to be
     shown, there or not, but where it needs several `accelerators` only of a machine that has them. After `seconds` it
     is ended. `isolated`: in a fork of the process that has imported TensorFlow, before its runtime has started there,
-    so that it may configure devices and threads, and leaves no trace.
+    so that it may configure devices and threads, and leaves no trace. On a TPU image isolated checks have the CPU only,
+    but for one that `sees_tpu`: it is not isolated there.
     """
 
     run: Callable[[Facts], Evidence]
@@ -69,7 +73,13 @@ class Check:
     accelerators: int = 1
     seconds: float = 60
     isolated: bool = False
+    sees_tpu: bool = False
     packages: tuple[str, ...] = ()
+
+
+def is_isolated(check: Check, facts: Facts) -> bool:
+    """Return whether a check runs in a fork. A TPU can be opened by one process, and not by forks of it."""
+    return check.isolated and not (check.sees_tpu and facts.device == "tpu")
 
 
 class FactsError(Exception):
@@ -79,7 +89,7 @@ class FactsError(Exception):
 class CheckFailed(Exception):
     """The image is not what it claims to be. `evidence` must be JSON-able."""
 
-    def __init__(self, reason: str, /, **evidence: Any) -> None:
+    def __init__(self, reason: str, **evidence: Any) -> None:
         super().__init__(reason)
         self.reason = reason
         self.evidence = evidence
@@ -125,7 +135,7 @@ def _wrong_value(name: str, value: object) -> list[str]:
         return [] if fits or (value is None and name in _OPTIONAL) else [f"{name} must map names to strings"]
     if name in _LISTS:
         fits = isinstance(value, list) and all(isinstance(one, str) for one in value)
-        return [] if fits else [f"{name} must be a list of strings"]
+        return [] if fits or (value is None and name in _OPTIONAL) else [f"{name} must be a list of strings"]
     if not isinstance(value, str) and not (value is None and name in _OPTIONAL):
         return [f"{name} must be a string" + (" or null" if name in _OPTIONAL else "")]
     if name in _ALLOWED and value not in _ALLOWED[name]:

@@ -16,10 +16,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from contract import CheckFailed, CheckSkipped, Facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
 PLATFORM = {"cpu": "CPU", "gpu": "GPU", "tpu": "TPU"}
+# Names the device to run on where no accelerator is to be validated; it cannot stand for a GPU.
+TEST_DEVICE = "TFIMG_TEST_DEVICE"
+
+
+class Operation(NamedTuple):
+    """What TensorFlow executed: the kind, such as MatMul, and the full name of the device."""
+
+    kind: str
+    device: str
 
 
 class Import(NamedTuple):
@@ -74,7 +83,8 @@ def device_under_test(tf: Any, facts: Facts) -> str:
     What a TPU computes is asked in a module of its own. Raises CheckSkipped when there is no such device.
     """
     if (facts.device, facts.level) != ("gpu", "validated"):
-        return "/device:CPU:0"
+        # Tests of the suite name a second logical CPU, so that an operation that runs elsewhere is found.
+        return os.environ.get(TEST_DEVICE, "/device:CPU:0")
     listed_gpus(tf)
     return "/device:GPU:0"
 
@@ -111,3 +121,62 @@ def strictly_on(tf: Any, device: str, soft: bool = False) -> Iterator[None]:
     finally:
         tf.config.set_soft_device_placement(before)
         precision.enable_tensor_float_32_execution(reduced)
+
+
+@contextmanager
+def recorded() -> Iterator[list[Operation]]:
+    """Yield a list that holds, once the block is over, what was executed in it: eagerly, and in new functions.
+
+    The device of a result alone does not tell where its operands were computed. Eager operations without an output are
+    left out, as are functions that were called before. TensorFlow's own debugger and tf.summary.trace_on learn of
+    operations this way.
+    """
+    callbacks = importlib.import_module("tensorflow.python.framework.op_callbacks")
+    context = importlib.import_module("tensorflow.python.eager.context").context()
+    found: list[Operation] = []
+
+    def note(
+        kind: Any, _inputs: Any, _attrs: Any, outputs: Any, *_name: Any, graph: Any = None, **_rest: Any
+    ) -> None:
+        # While a function is traced, nothing is executed.
+        if graph is None and outputs:
+            found.append(Operation(kind.decode() if isinstance(kind, bytes) else kind, outputs[0].device))
+
+    context.ensure_initialized()
+    context.enable_run_metadata()
+    callbacks.add_op_callback(note)
+    try:
+        yield found
+    finally:
+        callbacks.remove_op_callback(note)
+        functions = context.export_run_metadata().function_graphs
+        context.disable_run_metadata()
+    found += [
+        Operation(node.op, node.device)
+        for function in functions
+        for graph in function.partition_graphs
+        for node in graph.node
+    ]
+
+
+def require_operations(operations: Sequence[Operation], device: str, *kinds: str) -> list[str]:
+    """Return the kinds of recorded operations whose names contain one of `kinds`.
+
+    Raises CheckFailed when one of these is missing, or did not run on the device.
+    """
+    chosen = [one for one in operations if any(kind in one.kind for kind in kinds)]
+    missing = [kind for kind in kinds if not any(kind in one.kind for one in chosen)]
+    if missing:
+        raise CheckFailed(
+            f"expected {', '.join(missing)} on {device}, found no such operation: TensorFlow or Keras computes "
+            "it in another way than this check knows; compare both versions with the lock",
+            operations=sorted({one.kind for one in operations}),
+        )
+    elsewhere = sorted({f"{one.kind} on {one.device}" for one in chosen if not one.device.endswith(device)})
+    if elsewhere:
+        raise CheckFailed(
+            f"expected {', '.join(kinds)} on {device}, found {', '.join(elsewhere)}: TensorFlow ran the operation "
+            "elsewhere; see devices.listing",
+            elsewhere=elsewhere,
+        )
+    return sorted({one.kind for one in chosen})

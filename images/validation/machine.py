@@ -28,11 +28,6 @@ def machine() -> dict[str, Any]:
     }
 
 
-def gpus() -> int:
-    """How many of NVIDIA's GPUs this process has device nodes of, without a driver being asked."""
-    return len([node for node in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", node.name)])
-
-
 def _text(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import re
 import sys
 from functools import partial
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from abi import called, find, status_is_ok, string, strings, view
-from forks import alone
+from driver import START_SECONDS, describe, device_nodes
+from forks import FORK_SECONDS, alone
 from stream import claim_stdout
 
 if TYPE_CHECKING:
@@ -181,12 +183,17 @@ def asked(library: str, function: str, *arguments: int) -> int:
 
 def driver(*paths: str) -> dict[str, Any]:
     """What `cuInit` of each file says: 34 is the code of a stub (CUDA driver API, CUDA_ERROR_STUB_LIBRARY)."""
-    return {path: alone(partial(asked, path, "cuInit", 0)) for path in paths}
+    seconds = FORK_SECONDS + START_SECONDS * len(device_nodes())
+    return {path: alone(partial(asked, path, "cuInit", 0), seconds=seconds) for path in paths}
 
 
 def search() -> dict[str, Any]:
-    """Where XLA looks for CUDA, and the ptxas and libdevice that its own functions find (None: none exported)."""
-    libraries = everything()
+    """Where XLA looks for CUDA, and the ptxas and libdevice that its own functions find (None: none exported).
+
+    XLA hands these functions the folder of its option xla_gpu_cuda_data_dir, which they take first.
+    """
+    libraries, chosen = everything(), data_folder(os.environ.get("XLA_FLAGS", ""))
+    first = chosen.encode()
     roots = find(
         libraries, "_ZN3tsl18CandidateCudaRootsB5cxx11Ev", "_ZN10tensorflow18CandidateCudaRootsB5cxx11Ev"
     )
@@ -194,15 +201,21 @@ def search() -> dict[str, Any]:
     by_view = find(libraries, FIND_BY_VIEW)
     ptxas: str | None = None
     if by_string:
-        ptxas = called(by_string, string(b"ptxas"), string(b""))
+        ptxas = called(by_string, string(b"ptxas"), string(first))
     elif by_view:
-        ptxas = called(by_view, *view(b"ptxas"), *view(b""))
+        ptxas = called(by_view, *view(b"ptxas"), *view(first))
     device = find(libraries, LIBDEVICE)
     return {
-        "roots": None if roots is None else strings(roots),
+        "roots": None if roots is None else [*filter(None, [chosen]), *strings(roots)],
         "ptxas": ptxas,
-        "libdevice": None if device is None else called(device, *view(b"")),
+        "libdevice": None if device is None else called(device, *view(first)),
     }
+
+
+def data_folder(flags: str) -> str:
+    """The folder that XLA_FLAGS names for CUDA; the last one counts, and without any it is empty."""
+    found = re.findall(r"(?:^|\s)--xla_gpu_cuda_data_dir=(\S+)", flags)
+    return found[-1] if found else ""
 
 
 STRING = "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
@@ -210,7 +223,8 @@ FIND_BY_STRING = f"_ZN15stream_executor18FindCudaExecutableERK{STRING}S7_"
 FIND_BY_VIEW = "_ZN15stream_executor18FindCudaExecutableB5cxx11ESt17basic_string_viewIcSt11char_traitsIcEES3_"
 LIBDEVICE = "_ZN3xla3gpu5nvptx13LibDevicePathB5cxx11ESt17basic_string_viewIcSt11char_traitsIcEE"
 QUESTIONS: dict[str, Callable[..., Any]] = {
-    "gate": gate, "load": load, "versions": versions, "cudnn": cudnn, "driver": driver, "search": search,
+    "gate": gate, "load": load, "versions": versions, "cudnn": cudnn, "driver": driver, "gpus": describe,
+    "search": search,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed
-from forks import die_with
+from forks import die_with, memory_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -104,7 +104,7 @@ def _start(act: Act) -> _Peer:
     # What is in the buffers would be written by the fork too.
     sys.stdout.flush()
     sys.stderr.flush()
-    words, (reader, writer), parent = os.memfd_create("words"), os.pipe(), os.getpid()
+    words, (reader, writer), parent = memory_file(), os.pipe(), os.getpid()
     pid = os.fork()
     if not pid:
         _live(act, writer, words, parent)

@@ -44,6 +44,8 @@ class Screen:
             if event["reason"] != self._reason:
                 self._say_folded(event["reason"])
             self._reason = event["reason"]
+            for warning in event["evidence"].get("warnings", ()):
+                self._say_folded(f"warning: {warning}")
         elif kind == "done":
             self._done(event)
 

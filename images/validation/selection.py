@@ -67,8 +67,10 @@ def select(
     everything = applicable(checks, replace(facts, level="validated"), ANY_NUMBER)
     return Selection(
         asked=[name for name in chosen if name not in left_out],
-        # Where nobody says what the image is, there is nothing to require.
-        required=[name for name in _within(possible, REQUIRED) if name not in waived] if facts.identifier else [],
+        # Where nobody says what the image or release is, there is nothing to require.
+        required=[name for name in _within(possible, REQUIRED) if name not in waived]
+        if facts.identifier or facts.tensorflow
+        else [],
         waived=waived,
         unproven=[name for name in _within(everything, REQUIRED) if name not in possible],
     )  # fmt: skip

@@ -85,6 +85,43 @@ SIGNATURES = (
         leads_to=("no-gpu", "gpu-unused"),
     ),
     Signature(
+        name="driver-not-ready",
+        fault="host",
+        patterns=(r"CUDA_ERROR_SYSTEM_NOT_READY",),
+        cause="The machine's GPUs are connected by NVSwitch, and NVIDIA's Fabric Manager, which sets it up, does not "
+        "run or has not finished.",
+        remedy="Install nvidia-fabricmanager of the driver's version on the machine and start it: `systemctl enable "
+        "--now nvidia-fabricmanager`.",
+        source="jax-ml/jax#24866, pytorch/pytorch#35710",
+        leads_to=("no-gpu", "gpu-unused"),
+    ),
+    Signature(
+        name="driver-unknown",
+        fault="host",
+        patterns=(r"cuInit.*CUDA_ERROR_UNKNOWN",),
+        cause="The driver cannot start its memory module (nvidia_uvm): the machine was suspended, or its device nodes "
+        "were not made.",
+        remedy="On the machine, run `sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm` and "
+        "`sudo nvidia-modprobe -u`, or restart it.",
+        source="gbionics/jaxsim#50, pytorch/pytorch#49081",
+        leads_to=("no-gpu", "gpu-unused"),
+    ),
+    Signature(
+        name="gpu-ignored",
+        fault="host",
+        patterns=(
+            r"Ignoring (?:visible )?gpu device .*The minimum required",
+            r"this TensorFlow has code from \d+\.\d+ on: the GPU is too old for it",
+            r"expected TensorFlow to use all \d+ GPUs of the driver, found \d+",
+        ),
+        cause="TensorFlow does not use a GPU of the machine: it is too old for this release, or has far fewer "
+        "processors than the others, as a card for a display.",
+        remedy="Name the other GPUs in CUDA_VISIBLE_DEVICES; for the old one, take an older TensorFlow: `tfimg which` "
+        "on the machine names one.",
+        source="tensorflow/tensorflow#473, tensorflow/tensorflow#3430",
+        leads_to=("no-gpu",),
+    ),
+    Signature(
         name="gpu-lost",
         fault="host",
         patterns=(r"Failed to initialize NVML: Unknown Error",),
@@ -209,7 +246,7 @@ SIGNATURES = (
         "company's proxy has one.",
         remedy="Name a bundle with that authority in SSL_CERT_FILE on the machine that builds; tfimg hands "
         "it to builds as a secret. In a container, mount it and set SSL_CERT_FILE.",
-        leads_to=("network", "no-wheel"),
+        leads_to=("network", "no-versions", "no-wheel"),
     ),
     Signature(
         name="proxy-login",
@@ -223,7 +260,7 @@ SIGNATURES = (
         cause="The proxy asks for a user and a password, and got none or wrong ones.",
         remedy="Set HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT on the machine that builds; tfimg passes it "
         "as a secret.",
-        leads_to=("network", "no-wheel"),
+        leads_to=("network", "no-versions", "no-wheel"),
     ),
     Signature(
         name="network",
@@ -239,7 +276,35 @@ SIGNATURES = (
         "answers there.",
         remedy="Check the network, the proxy (HTTPS_PROXY) and the index of the machine that builds; a "
         "proxy on 127.0.0.1 cannot be reached from a build.",
-        leads_to=("no-wheel",),
+        leads_to=("no-versions", "no-wheel"),
+    ),
+    Signature(
+        name="rate-limit",
+        fault="host",
+        patterns=(
+            r"toomanyrequests: .*",
+            r"You have reached your (?:\w+ )?pull rate limit",
+        ),
+        cause="The registry refuses further pulls for now: Docker Hub limits how many each account, or each address "
+        "without one, may make in some hours, and machines behind one address share that.",
+        remedy="Run `docker login`, or take images from a mirror (`tfimg build --mirror docker.io=HOST`); else wait: "
+        "the limit is counted anew after six hours at most.",
+        source="docker/hub-feedback#2429, elastic/golang-crossbuild#659",
+    ),
+    Signature(
+        name="registry-denied",
+        fault="request",
+        patterns=(
+            r"denied: requested access to the resource is denied",
+            r"pull access denied for \S+",
+            r"denied: permission_denied: .*",
+            r"insufficient_scope: authorization failed",
+        ),
+        cause="The registry does not let this account read or write this repository: nobody is logged in there, the "
+        "account lacks the right, or there is no such repository, which registries do not tell apart.",
+        remedy="Compare the name with the registry's, its host and namespace too; then `docker login HOST` with an "
+        "account that may pull, or push, as was tried.",
+        source="docker/hub-feedback#1222, oracle/docker-images#999",
     ),
     Signature(
         name="hash-mismatch",
@@ -249,6 +314,17 @@ SIGNATURES = (
         "was locked.",
         remedy="If it is a mirror, check that mirror; do not build until you know who changed the file. "
         "Only then lock anew.",
+    ),
+    Signature(
+        name="no-versions",
+        fault="request",
+        patterns=(r"Could not find a version that satisfies the requirement .*\(from versions: (?:none)?\)",),
+        cause="pip finds no version at all of the package: none has a wheel for this Python or platform, or the "
+        "package index does not have the package or does not answer.",
+        remedy="Of TensorFlow, take a Python that it has wheels for: `tfimg matrix` lists them. Of any other package, "
+        "check its name and the index that `pip config list` names.",
+        source="tensorflow/tensorflow#32762",
+        leads_to=("no-wheel",),
     ),
     Signature(
         name="no-wheel",
@@ -358,17 +434,18 @@ SIGNATURES = (
         name="keras-3",
         fault="image",
         patterns=(
-            r"No module named 'keras\.(?:api\._v\d|engine)\S*'",
+            r"No module named 'keras\.(?:api|engine)\b\S*'",
             r"Your currently installed version of Keras is Keras 3",
             r"`?keras\.optimizers\.legacy`? is not supported in Keras 3",
             r"Keras cannot be imported\. Check that it is installed\.",
         ),
         cause="The Keras beside TensorFlow is not the one that is expected: Keras 3 under a release up to "
-        "2.15, whose Keras is 2, or under a program that was written for Keras 2; or there is none.",
+        "2.15, whose Keras is 2, or under a program that was written for Keras 2; one that is older than TensorFlow; "
+        "or there is none.",
         remedy="Install the Keras of the lock, which is of TensorFlow's own minor up to 2.15. For a "
         "program that needs Keras 2 on TensorFlow 2.16 or later, add tf-keras of the same minor and "
         "set TF_USE_LEGACY_KERAS=1.",
-        source="keras-team/keras#18141, keras-team/keras#18593",
+        source="keras-team/keras#18141, keras-team/keras#18593, keras-team/keras#15175",
     ),
     Signature(
         name="pkg-resources",
@@ -397,12 +474,13 @@ SIGNATURES = (
         fault="image",
         patterns=(
             r"Cannot dlopen some GPU libraries",
+            r"Could not load dynamic library 'lib(?:cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse)\.so\.\d+'",
             r"expected TensorFlow to open its CUDA libraries, found that it cannot open",
         ),
         cause="TensorFlow could not open one of its CUDA libraries, and then it lists no GPU at all.",
         remedy="Install the NVIDIA wheels of the lock, and let ldconfig know their folders; "
         "TF_CPP_MAX_VLOG_LEVEL=3 names the library that is missing.",
-        source="tensorflow/tensorflow#62412, tensorflow/tensorflow#85689",
+        source="tensorflow/tensorflow#62412, tensorflow/tensorflow#85689, tensorflow/tensorflow#60854",
         leads_to=("no-gpu", "gpu-unused"),
     ),
     Signature(
@@ -479,7 +557,6 @@ SIGNATURES = (
             r"PTX version \S+ does not support target '?sm_\d+\w?'?",
             r"'sm_\d+\w?' is not defined for option 'gpu-name'",
             r"not built with CUDA kernel binaries compatible with compute capability \d+\.\d+\w?",
-            r"PTX is being compiled, because TensorFlow has no code for this GPU",
         ),
         cause="The image's TensorFlow has no code for this GPU. It compiles PTX for up to half an hour at "
         "its first start, or, as on Blackwell (10.0, 12.0), fails.",

@@ -17,7 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from contract import is_isolated
 from judge import ended, how
+from limits import time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,57 +33,74 @@ IMPORT = "environment.import_tensorflow"
 KEPT_LINES, KEPT_BYTES = 60, 64 * 1024
 # The interpreter takes TensorFlow down within a second; the rest is for a busy machine.
 END_SECONDS = 60.0
-# At this signal the worker and its forks write where they are in Python; a second is enough for that.
+# At this signal the worker and its forks write where they are in Python, each within a second on a busy machine.
 TELL_WHERE = signal.SIGUSR2
-LAST_WORDS_SECONDS = 1.0
+QUIET_SECONDS = 2.0
+LAST_WORDS_SECONDS = 5.0
 # How long a death may go unnoticed while a process that outlived it still holds the pipes.
 TICK_SECONDS = 0.2
 # Of cgroup v2 and of v1 (the kernel's documentation of both: memory.events; memory.oom_control).
 OOM_FILES = ("memory.events", "memory/memory.oom_control")
+# TensorFlow reads it when its library is loaded, at the import, and then leaves libtpu.so and its lock alone
+# (FindAndLoadTpuLibrary in tpu_api_dlsym_initializer.cc, TryAcquireTpuLock in tpu_initialize_util.cc).
+WITHOUT_TPU = {"TPU_LOAD_LIBRARY": "0"}
 # After these, a process that forks is not what it was.
 LOST = ("crashed", "timed-out")
 
 
 @dataclass(frozen=True)
 class Order:
-    """What to run: a table of checks, the module that holds it, names in it, and what the image claims."""
+    """What to run: a table of checks, the module that holds it, names in it, and what the image claims.
+
+    `gpus` are the compute capabilities of the GPUs that the checks run on.
+    """
 
     table: Mapping[str, Check]
     module: str
     names: Sequence[str]
     facts: Facts
+    gpus: Sequence[str] = ()
 
 
 def supervise(order: Order, emit: Emit) -> str | None:
-    """Run all checks; start and end of each are told. Returns what went wrong after the last, or None."""
-    worker, no_tensorflow = None, None
+    """Run all checks; start and end of each are told. Returns what went wrong after the last, or None.
+
+    On a TPU image, isolated checks have a worker of their own, which leaves the TPU to the other one.
+    """
+    workers: dict[bool, Worker] = {}
+    no_tensorflow = None
     try:
         for name in order.names:
             emit({"event": "start", "check": name})
-            worker = worker or Worker(order, no_tensorflow)
-            end = worker.run(name)
+            without_tpu = order.facts.device == "tpu" and is_isolated(order.table[name], order.facts)
+            if without_tpu not in workers:
+                workers[without_tpu] = Worker(order, no_tensorflow, WITHOUT_TPU if without_tpu else {})
+            end = workers[without_tpu].run(name)
             emit(end)
             if name == IMPORT and end["outcome"] != "passed":
                 no_tensorflow = end["reason"]
             if end["outcome"] in LOST:
-                worker.kill()
-                worker = None
-        return worker.finish() if worker else None
+                workers.pop(without_tpu).kill()
+        problems = [worker.finish() for worker in workers.values()]
+        return next(filter(None, problems), None)
     finally:
-        if worker:
+        for worker in workers.values():
             worker.kill()
 
 
 class Worker:
-    """A process that runs checks, one when it is told to, in a session of its own with all that it starts."""
+    """A process that runs checks, one when it is told to, in a session of its own with all that it starts.
 
-    def __init__(self, order: Order, no_tensorflow: str | None) -> None:
+    `environment` is added to this process's.
+    """
+
+    def __init__(self, order: Order, no_tensorflow: str | None, environment: Mapping[str, str]) -> None:
         self._order = order
         self._oom_kills = oom_kills()
         reader, writer = os.pipe()
         self._process = subprocess.Popen(
             [sys.executable, str(SCRIPT), str(writer)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, pass_fds=[writer], start_new_session=True,
+            stderr=subprocess.STDOUT, pass_fds=[writer], start_new_session=True, env={**os.environ, **environment},
         )  # fmt: skip
         os.close(writer)
         assert self._process.stdout  # noqa: S101
@@ -96,7 +115,8 @@ class Worker:
 
     def run(self, name: str) -> dict[str, Any]:
         """The end of a check; where the process died or hung in it, the end that it could not tell."""
-        began, limit = time.monotonic(), self._order.table[name].seconds
+        limit = time_limit(self._order.table[name], self._order.facts, self._order.gpus)
+        began = time.monotonic()
         self._tell(name)
         end = self._event(limit)
         if end is None:
@@ -152,18 +172,19 @@ class Worker:
         status = self._process.poll()
         if status is None:
             self._signal(TELL_WHERE)
-            patience = time.monotonic() + LAST_WORDS_SECONDS
-            while time.monotonic() < patience:
-                self._read(TICK_SECONDS)
+            latest = time.monotonic() + LAST_WORDS_SECONDS
+            while time.monotonic() < latest and self._read(QUIET_SECONDS):
+                pass
             told = f"expected an end within {limit:.0f} s, found none: it hangs, or the machine is too slow"
             return "timed-out", told
         if oom_kills() > self._oom_kills:
             return "crashed", "the kernel killed its process: the container ran out of memory; give it more"
         return "crashed", f"its process ended with {how(status)}"
 
-    def _read(self, seconds: float) -> None:
-        """Take what there is; wait at most `seconds` for it to come."""
-        for key, _ in self._selector.select(seconds):
+    def _read(self, seconds: float) -> bool:
+        """Take what there is; wait at most `seconds` for it to come. Returns whether anything came."""
+        ready = self._selector.select(seconds)
+        for key, _ in ready:
             buffer = self._pipes[key.fd]
             while True:
                 try:
@@ -176,6 +197,7 @@ class Worker:
                 buffer += piece
                 if buffer is self._output:
                     del buffer[:-KEPT_BYTES]
+        return bool(ready)
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError):  # nobody is left of it

@@ -17,7 +17,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 import framework
-from contract import Facts
+from contract import Facts, is_isolated
 from forks import die_with
 from judge import ended, how, judged
 from stream import emitter
@@ -43,7 +43,7 @@ def main() -> None:
         framework.give_up(order["no_tensorflow"])
     for line in told:
         name: str = json.loads(line)
-        if table[name].isolated:
+        if is_isolated(table[name], facts):
             _run_apart(name, table[name], facts, emit)
         else:
             emit(judged(name, table[name], facts))

@@ -22,15 +22,14 @@ from support.statements import promoted
 from tfimg.engine.docker import DockerEngine
 from tfimg.evidence.attach import attach
 from tfimg.evidence.cosign_tags import layers_under, tag_of
-from tfimg.evidence.keys import SigningKey, generate, read_signing_key
+from tfimg.evidence.keys import SigningKey, generate
 from tfimg.evidence.promotions import PROMOTION
 from tfimg.evidence.provenance import Making, provenance
-from tfimg.evidence.sbom import sboms
+from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import (
     CYCLONEDX,
     PROVENANCE,
     REPORT,
-    SPDX,
     TEST_RESULT,
     Statement,
     Subject,
@@ -59,7 +58,6 @@ KINDS = {
     REPORT: REPORT,
     PROVENANCE: "slsaprovenance1",
     CYCLONEDX: "cyclonedx",
-    SPDX: "spdxjson",
     PROMOTION: PROMOTION,
 }
 """What `cosign verify-attestation --type` calls each kind."""
@@ -151,7 +149,7 @@ def everything(report: Path, subject: Subject) -> tuple[Statement, ...]:
         result_statement(read, subject=subject, ran=Ran(host="here", engine="Docker", version="0.1.0")),
         validation_report(read, subject=subject),
         provenance(making, subject=subject),
-        *sboms(INVENTORY, subject=subject, made=now),
+        make_sbom(INVENTORY, subject=subject, made=now),
         promoted("2.20", of=subject.digest, repository=subject.name),
     )
 
@@ -308,10 +306,10 @@ def test_oras_finds_every_bundle_and_pulls_what_was_signed(tools: Tools, publish
     assert base64.b64decode(bundle["dsseEnvelope"]["payload"]) == said.content
 
 
-def test_a_key_of_cosign_signs_and_what_cosign_attached_before_stays(
+def test_what_cosign_attached_before_stays_and_is_read(
     engine: DockerEngine, tools: Tools, made: Path, address: str, tmp_path: Path
 ) -> None:
-    """With cosign's own key, which we read too: one signer, two programs."""
+    """Two programs under one tag, each with a key of its own."""
     assert tools("cosign", "generate-key-pair", COSIGN_PASSWORD=PASSWORD).code == 0
     name = f"{address}/team/both:2.20"
     pushed(engine, name)
@@ -325,16 +323,16 @@ def test_a_key_of_cosign_signs_and_what_cosign_attached_before_stays(
         "--predicate=predicate.json", image, COSIGN_PASSWORD=PASSWORD,
     )  # fmt: skip
     assert ended.code == 0, ended.stderr
-    pem = (tools.folder / "cosign.key").read_bytes()
-    key = read_signing_key(pem, password=PASSWORD.encode(), source="cosign.key")
-    assert key.verifying.pem == (tools.folder / "cosign.pub").read_bytes()
+    key = generate()
+    (tools.folder / "both.pub").write_bytes(key.verifying.pem)
     attach(
         place, found.digest, everything(made, Subject(name=place.repository, digest=found.digest)), key=key
     )
-    assert verify(tools, image, key="cosign.pub").code == 0
-    for kind in ("https://x.test/kind", TEST_RESULT):
-        assert attestation(tools, image, kind, key="cosign.pub").code == 0
-    ended = run_tfimg("verify", image, "--key", str(tools.folder / "cosign.pub"), "--json")
+    assert verify(tools, image, key="both.pub").code == 0
+    assert attestation(tools, image, "https://x.test/kind", key="cosign.pub").code == 0
+    assert attestation(tools, image, TEST_RESULT, key="both.pub").code == 0
+    keys = ("--key", str(tools.folder / "both.pub"), "--key", str(tools.folder / "cosign.pub"))
+    ended = run_tfimg("verify", image, *keys, "--json")
     assert ended.code == 0, ended.stderr
     assert ended.json["evidence"] == sorted([*KINDS, "https://x.test/kind"])
 

@@ -17,7 +17,7 @@ from .conftest import Built
 
 pytestmark = pytest.mark.full
 
-LINKED = ("libraries.*", "compiler.*")
+LINKED = ("libraries.*", "compiler.*", "environment.integrity")
 NVIDIA = "N=/opt/tensorflow/lib/python3/site-packages/nvidia"
 
 Plant = Callable[[str], Results]
@@ -63,7 +63,7 @@ FAULTS = {
         ("rm $N/nccl/lib/libnccl.so.2", "libraries.gate", "nccl"),
         ("rm $N/cudnn/lib/libcudnn_cnn.so.9", "libraries.cudnn", "cnnversioncheck"),
         # TensorFlow does not open it; programs in the image may.
-        ("rm $N/curand/lib/libcurand.so.10", "libraries.complete", ""),
+        ("rm $N/curand/lib/libcurand.so.10", "environment.integrity", ""),
         ("rm $N/cuda_nvcc/bin/ptxas", "compiler.ptxas", ""),
         ("rm $N/cuda_nvcc/nvvm/libdevice/libdevice.10.bc", "compiler.libdevice", "libdevice"),
     ],
@@ -87,6 +87,18 @@ FAULTS = {
         ),
         ("chmod -x $N/cuda_nvcc/bin/ptxas", "compiler.ptxas", "ptxas"),
     ],
+    # Neither changes what TensorFlow or another check sees.
+    "bytes changed": [
+        (
+            "dd if=/dev/zero of=$N/cublas/lib/libcublasLt.so.12 bs=1M seek=100 count=8 conv=notrunc",
+            "environment.integrity", "libcublaslt.so.12 has the hash",
+        ),
+        (
+            "F=$N/../tensorflow/libtensorflow_cc.so.2; dd if=/dev/urandom of=$F bs=1 count=64 conv=notrunc "
+            "seek=$(($(stat --format=%s $F) - 4096))",
+            "environment.integrity", "libtensorflow_cc.so.2 has the hash",
+        ),
+    ],
     "settings changed": [
         (
             "yes text | head -c 483688 >$N/cuda_nvcc/nvvm/libdevice/libdevice.10.bc",
@@ -104,9 +116,9 @@ def test_each_of_many_planted_faults_is_named(plant: Plant, container: str) -> N
         assert check in ends(results, "failed"), (script, results)
         assert word in results[check]["reason"].lower(), (script, results[check])
     if container == "files removed":
-        missing = results["libraries.complete"]["evidence"]["missing"]
-        assert {path.rpartition("/")[2] for path in missing} == {
-            script.rpartition("/")[2] for script, _, _ in FAULTS[container]
+        problems = results["environment.integrity"]["evidence"]["problems"]
+        assert {problem.rpartition("/")[2] for problem in problems} == {
+            f"{script.rpartition('/')[2]} is missing" for script, _, _ in FAULTS[container]
         }
 
 

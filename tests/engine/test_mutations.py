@@ -111,7 +111,12 @@ def test_many_faults_at_once_are_each_named_and_cost_nothing_else(plant: Plant, 
     assert ends(results, "skipped") == set()
     assert ends(results, "failed") == {
         "environment.certificates", "environment.setuid", "environment.home", "saving.tflite", "tools.tensorboard",
-        "environment.read_only",
+        "environment.read_only", "environment.integrity",
+    }  # fmt: skip
+    changed = results["environment.integrity"]["evidence"]["problems"]
+    assert {problem.split(" ")[0].rpartition("/site-packages/")[2] for problem in changed} >= {
+        "tensorflow/lite/python/interpreter.py", "numpy/fft/__init__.py", "numpy/linalg/__init__.py",
+        "tensorboard/plugins/scalar/__init__.py",
     }  # fmt: skip
     assert any("string_at" in line for line in results["numerics.fft"]["output"])
     assert any("in svd" in line for line in results["numerics.svd"]["output"])
@@ -174,7 +179,8 @@ NOT_IMPORTED = {
         pip("uninstall", "--yes", "wrapt"), {"environment.packages", "environment.pip_check", IMPORT}, None,
     ),
     "a library of TensorFlow cut off": (
-        f"truncate --size 40 {SITE}/tensorflow/libtensorflow_cc.so.2", {IMPORT}, "truncated-library",
+        f"truncate --size 40 {SITE}/tensorflow/libtensorflow_cc.so.2", {IMPORT, "environment.integrity"},
+        "truncated-library",
     ),
     "site-packages that the user cannot read": (
         f"chmod 700 {SITE}/numpy", {"environment.site_packages", IMPORT}, None,

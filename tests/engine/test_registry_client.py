@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.faulty_proxy import Fault, Faulty, faulty
-from support.manifests import ANN, Slept, evidence, image
+from support.manifests import ANN, LONGEST_WAITS, Slept, evidence, image
 from support.registry_container import Behaviour, docker, registry
 from support.token_server import token_server
 from tfimg.engine.docker import DockerEngine
@@ -60,7 +60,7 @@ def client(
 ) -> HttpRegistry:  # fmt: skip
     """A client of a repository of its own, which waits for nothing."""
     reference = parse_repository(f"{address}/{path or f'team/{secrets.token_hex(4)}'}")
-    patience = Patience(sleep=Slept() if slept is None else slept, chance=lambda: 1.0)
+    patience = Patience(sleep=Slept() if slept is None else slept, backoff=LONGEST_WAITS)
     connection = Connection(reference, credentials=credentials, way=way or Way(), patience=patience)
     return HttpRegistry(connection, locks=locks)
 

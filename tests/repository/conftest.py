@@ -10,7 +10,7 @@ import pytest
 
 from support.faulty_proxy import Faulty, faulty
 from support.loopback_registry import Loopback, loopback
-from support.manifests import PLAIN, Open, Slept
+from support.manifests import LONGEST_WAITS, PLAIN, Open, Slept
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import Connection, Way
 from tfimg.registry.credentials import Credentials
@@ -32,7 +32,7 @@ def open_registry(slept: Slept, tmp_path: Path) -> Open:
         address: str, *, credentials: Credentials | None = None, way: Way = PLAIN, **rest: Any
     ) -> HttpRegistry:
         reference = parse_repository(f"{address}/team/tf")
-        patience = Patience(sleep=slept, chance=lambda: 1.0)
+        patience = Patience(sleep=slept, backoff=LONGEST_WAITS)
         connection = Connection(reference, credentials=credentials, way=way, patience=patience)
         return HttpRegistry(connection, locks=tmp_path / "locks", **rest)
 

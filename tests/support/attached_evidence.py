@@ -14,7 +14,7 @@ from tfimg.engine.docker import DockerEngine
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, generate
 from tfimg.evidence.promotions import Promotion, TagMove, predicate_statement
-from tfimg.evidence.sbom import sboms
+from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import Statement, Subject
 from tfimg.evidence.tested import Ran, validation_report
 from tfimg.evidence.tested import test_result as result_statement
@@ -76,7 +76,7 @@ def _said(
     ran = Ran(host="here", engine="Docker", version="0.1.0")
     return (
         result_statement(report, subject=subject, ran=ran), validation_report(report, subject=subject),
-        *sboms(inventory, subject=subject, made=datetime.now(UTC)),
+        make_sbom(inventory, subject=subject, made=datetime.now(UTC)),
     )  # fmt: skip
 
 

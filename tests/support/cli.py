@@ -54,9 +54,9 @@ class CliResult:
         return self
 
     def refusal(self, code: int) -> str:
-        """Require this exit code and one error, and nothing else for people; return its message, or its usage."""
+        """Require this exit code and one error, and nothing else for people; return its message."""
         assert self.code == code, self.stderr
-        assert self.stderr.startswith(("tfimg: ", "usage: tfimg")), self.stderr
+        assert self.stderr.startswith("tfimg: "), self.stderr
         assert "Traceback" not in self.stderr
         assert "\n\n" not in self.stderr
         assert self.stdout == "" or self.json["event"] == "error"

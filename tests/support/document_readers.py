@@ -254,7 +254,6 @@ class Readers:
                 "rollback", f"{self.name}:{TAG}", "--key", str(file), TFIMG_KEY_PASSWORD=PASSWORD.decode()
             )
 
-        # cosign's derivation of a key takes 0.2 s, so the valid key is OpenSSL's.
         return Reader(document=OURS.pem(PASSWORD), read=read)
 
     def report(self) -> Reader:

@@ -26,7 +26,7 @@ class TestEnvironment(Edge):
 
     `docker` is the engine, or the error of looking for one; without it, the real search finds nothing at its address.
     `registries` is one registry for every name. `docker_status` is the exit status of the `docker` program that a
-    command hands over to; None means that it is not installed. cosign is what the variable PATH of a test names.
+    command hands over to; None means that it is not installed.
     """
 
     __test__ = False  # not a test, in spite of its name

@@ -19,6 +19,7 @@ PLAIN = Host(
 
 T4 = Gpu(name="Tesla T4", capability="sm_75", memory_mib=15360)
 H100 = Gpu(name="NVIDIA H100 PCIe", capability="sm_90", memory_mib=81559)
+RTX_5090 = Gpu(name="NVIDIA GeForce RTX 5090", capability="sm_120", memory_mib=32607)
 B200 = Gpu(name="NVIDIA B200", capability="sm_100", memory_mib=183359)
 
 
@@ -26,6 +27,6 @@ def plain(**changes: Any) -> Host:
     return replace(PLAIN, **changes)
 
 
-def with_gpus(*gpus: Gpu, driver: str = "550.54.15", **changes: Any) -> Host:
-    smi = NvidiaSmi(driver=driver, cuda="12.4", gpus=gpus or (T4,))
+def with_gpus(*gpus: Gpu, driver: str = "550.54.15", problems: tuple[str, ...] = (), **changes: Any) -> Host:
+    smi = NvidiaSmi(driver=driver, cuda="12.4", gpus=gpus or (T4,), problems=problems)
     return plain(cards=len(smi.gpus), module=True, smi=smi, **changes)

@@ -6,10 +6,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from tenacity import wait_exponential
+
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import Way
 from tfimg.registry.credentials import Credentials
 from tfimg.registry.protocol import EMPTY, OCI_CONFIG, OCI_MANIFEST, Manifest, digest_of
+from tfimg.registry.retry import BACKOFF
 from tfimg.registry.upload import upload
 
 ANN = Credentials(username="ann", password="secret")
@@ -25,6 +28,9 @@ class Slept(list[float]):
     def __call__(self, seconds: float) -> None:
         self.append(seconds)
 
+
+LONGEST_WAITS = wait_exponential(multiplier=BACKOFF.multiplier, max=BACKOFF.max)
+"""The longest waits that retries draw, every time."""
 
 CONTENT = bytes(range(256)) * 300
 """76 800 bytes: 7.5 chunks of those below."""

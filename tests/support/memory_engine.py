@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Any
 
+from support.inventories import INVENTORY
 from tfimg.engine.protocol import (
     NOTHING,
     BuildEvent,
@@ -61,7 +62,7 @@ class FakeEngine:
     `script` is what builds tell, an exception in it is raised there; `late` is raised by the engine after a build
     has named its image. `story` is what containers say, an exception in it is raised there. `remote` is what
     registries have by reference; `pushed` is what this engine sent there, and `line` is raised by whatever is to go
-    over the network.
+    over the network. `holds` is the inventory of its images; without one, `story` answers for it.
     """
 
     host: str = HOST
@@ -83,6 +84,7 @@ class FakeEngine:
     asked: list[str] = field(default_factory=list)
     known: Mapping[str, LocalImage] = field(default_factory=dict)
     exports: list[bytes] = field(default_factory=list)
+    holds: Mapping[str, Any] | None = field(default_factory=lambda: INVENTORY)
 
     def capabilities(self) -> Capabilities:
         return self.found
@@ -113,7 +115,7 @@ class FakeEngine:
             yield event
         digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
         media_type = "application/vnd.oci.image.layer.v1.tar+zstd"
-        layer = StoredLayer(digest="sha256:layer", media_type=media_type, size=100)
+        layer = StoredLayer(digest=f"sha256:{'1' * 64}", media_type=media_type, size=100)
         labels = {**_labels(text), **order.labels}
         self.names[order.name] = stored_image(
             digest, layers=(layer,), unpacked_bytes=300, labels=labels, content=digest
@@ -175,12 +177,17 @@ class FakeEngine:
     def _run(self, order: RunOrder) -> Generator[Line | Exit, None, None]:
         self.open_containers += 1
         try:
-            for said in self.story:
+            for said in self._story(order):
                 if isinstance(said, BaseException):
                     raise said
                 yield _with_nonce(said, order)
         finally:
             self.open_containers -= 1
+
+    def _story(self, order: RunOrder) -> Sequence[Line | Exit | BaseException]:
+        if self.holds is None or "--contents-only" not in order.command:
+            return self.story
+        return Line(stream="stdout", text=json.dumps(self.holds)), Exit(status=0, out_of_memory=False)
 
     def tag(self, name: str, references: Sequence[str]) -> None:
         for reference in references:

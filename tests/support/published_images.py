@@ -87,6 +87,8 @@ class Line:
 class Mortal:
     """A run that is killed before its `point`-th call to a registry, after it, or at its `point`-th note.
 
+    Where the run does nothing besides calls and notes, "before" shows nothing that "after" and "note" do not.
+
     Dead, it has no effect any more, though Python still runs its `except` and `finally`.
     """
 

@@ -21,7 +21,6 @@ from tfimg.evidence.promotions import read_from, walk
 from tfimg.evidence.statement import Subject
 from tfimg.evidence.tested import Ran
 from tfimg.evidence.tested import test_result as result_statement
-from tfimg.evidence.unsigned import attach_unsigned, level_unsigned
 from tfimg.evidence.verify import verify
 from tfimg.publishing.publish import Publication, publish
 from tfimg.publishing.publisher import Publisher
@@ -58,7 +57,7 @@ class Machine:
     reports: dict[str, Report] = field(default_factory=dict)
     leaks: set[str] = field(default_factory=set)
     aliases: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict(ALIASES))
-    key: SigningKey | None = OURS
+    key: SigningKey = OURS
     policy: Policy = field(default_factory=Policy)
     done: list[tuple[str, str]] = field(default_factory=list)
     on_note: Callable[[], None] = lambda: None
@@ -124,11 +123,9 @@ class Machine:
 
     @property
     def trusted(self) -> tuple[VerifyingKey, ...]:
-        return (self.key.verifying,) if self.key else ()
+        return (self.key.verifying,)
 
     def prove(self, registry: Registry, digest: str, least: Level, *, reinstate: bool = False) -> Level:
-        if not self.key:
-            return level_unsigned(registry, digest, least)
         assert least != "declared"
         policy = Policy(level=least)
         found = verify(registry, digest, self.trusted, policy, now=NOW, allow_withdrawn=reinstate)
@@ -139,7 +136,7 @@ class Machine:
             search=self._search, push=partial(self._push, registry), drop=lambda name: self.engine.pop(name, None),
             validate=partial(self._validate, registry), scan=lambda source, _: self._do("scan", source),
             attach=partial(self._attach, registry), tell=lambda *_: None,
-            mend=lambda digest: mend(registry, digest, key=self.key) if self.key else None,
+            mend=lambda digest: mend(registry, digest, key=self.key),
         )  # fmt: skip
 
     def _do(self, what: str, source: Source) -> None:
@@ -172,10 +169,7 @@ class Machine:
         self._do("attach", source)
         subject = Subject(name=registry.repository, digest=digest)
         said = [result_statement(report, subject=subject, ran=Ran(host="h", engine="e", version="0"))]
-        if self.key:
-            attach(registry, digest, said, key=self.key)
-        else:
-            attach_unsigned(registry, digest, said)
+        attach(registry, digest, said, key=self.key)
 
 
 def visible(named: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -51,6 +52,7 @@ Asked = Mapping[str, str]
 Meets = Callable[[Image], bool]
 
 
+@cache
 def numbers(version: str) -> tuple[int, ...]:
     """Return `2.15.0.post1` as (2, 15, 0, 1), `2.15` as (2, 15, 0, 0)."""
     return (*map(int, re.findall(r"\d+", version)), 0, 0, 0, 0)[:4]
@@ -80,6 +82,7 @@ def every_image() -> Iterator[Image]:
 IMAGES = tuple(every_image())
 
 
+@cache
 def meets_version(asked: str, has: str, exact: int = 3) -> bool:
     """Compare by the rules of PEP 440, for the forms that `operator_of` knows."""
     if asked == "latest":
@@ -107,6 +110,7 @@ def _in_range(bound: str, has: str) -> bool:
     ]  # fmt: skip
 
 
+@cache
 def capability(text: str) -> tuple[int, int]:
     """Return `T4`, `sm_75`, `compute_75` and `7.5` as (7, 5)."""
     digits = re.sub(r"\D", "", GPUS.get(text, text).rpartition("_")[2])
@@ -114,7 +118,7 @@ def capability(text: str) -> tuple[int, int]:
 
 
 def runs(image: Image, gpu: str) -> str | None:
-    """Return how an image runs on a GPU: with "code" or "ptx", or not."""
+    """Return how an image runs on a GPU: with "code" or "ptx", "unproven", or not."""
     wanted = capability(gpu)
     for architecture in image.gpu["architectures"] if image.gpu else ():
         major, minor = capability(architecture)
@@ -123,9 +127,12 @@ def runs(image: Image, gpu: str) -> str | None:
     compiled = [
         capability(one) for one in (image.gpu or {}).get("architectures", ()) if one.startswith("compute_")
     ]
-    if any(one <= wanted for one in compiled) and wanted < capability(MATRIX["ptx"]["below"]):
+    if not any(one <= wanted for one in compiled):
+        return None
+    if wanted < capability(MATRIX["ptx"]["below"]):
         return "ptx"
-    return None
+    reports = {capability(sm): report["runs"] for sm, report in (image.gpu or {}).get("reports", {}).items()}
+    return "unproven" if reports.get(wanted) == "unproven" else None
 
 
 def drives(image: Image, driver: str, gpu: str | None) -> bool:

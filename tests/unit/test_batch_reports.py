@@ -9,7 +9,7 @@ import pytest
 
 from support.memory_engine import FakeEngine
 from support.suite_events import done, end, said, start, suite
-from tfimg.batch.kept import Kept
+from tfimg.batch.kept import Inventories, Kept
 from tfimg.batch.pipeline import Means, Trial, shown
 from tfimg.cli.batch_progress import Silent
 from tfimg.engine.cache import Cache
@@ -42,7 +42,8 @@ def validate(tmp_path: Path, named: Callable[[str], ImageSpec]) -> Validate:
     ) -> tuple[Report, bool]:
         means = Means(
             network=NETWORK, context=tmp_path, suite={"__main__.py": b""}, suite_digest="sha256:suite",
-            asking=Asking(), kept=Kept(folder=tmp_path / "reports"), fresh=False, reuse=reuse,
+            asking=Asking(), kept=Kept(folder=tmp_path / "reports"),
+            inventories=Inventories(folder=tmp_path / "inventories", script=b""), fresh=False, reuse=reuse,
             cache=Cache(sources=(), targets=()), compression="fast", hand_in=lambda *_: {},
         )  # fmt: skip
         plan = Plan(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,10 +20,11 @@ from support.statements import ON_GPU, said
 from support.tokens import GITHUB
 from tfimg.cli.difference_text import _change
 from tfimg.contents.difference import PartSize
-from tfimg.engine.protocol import Exit, Line, StoredLayer
+from tfimg.engine.protocol import Exit, StoredImage, StoredLayer
+from tfimg.errors import EngineRefused
 from tfimg.evidence.attach import attach
-from tfimg.evidence.sbom import sboms
-from tfimg.evidence.statement import Subject
+from tfimg.evidence.sbom import make_sbom
+from tfimg.evidence.statement import CYCLONEDX, Subject, statement
 from tfimg.leaks.rules import Rule
 
 NAME = "registry.test:5000/team/tensorflow"
@@ -47,9 +47,9 @@ def add(
     image = put_image(registry, tag, files, config={"Labels": labels(release), "Env": [f"RELEASE={release}"]})
     subject = Subject(name=registry.repository, digest=image.digest)
     inventory = {**INVENTORY, "packages": {**INVENTORY["packages"], "numpy": numpy, "tensorflow": release}}
-    bills = sboms(inventory, subject=subject, made=datetime(2026, 1, 2, tzinfo=UTC))
+    bill = make_sbom(inventory, subject=subject, made=datetime(2026, 1, 2, tzinfo=UTC))
     report = replace(ON_GPU, seconds=seconds)
-    attach(registry, image.digest, (*said(report, of=image.digest), *bills), key=OURS)
+    attach(registry, image.digest, (*said(report, of=image.digest), bill), key=OURS)
     return image.digest
 
 
@@ -147,28 +147,72 @@ def test_an_image_with_a_malformed_configuration_is_refused(
         assert (ended.code, "is malformed: " in ended.stderr) == (66, True)
 
 
-def test_names_in_layers_are_printed_as_text(tfimg: CliRunner, registry: MemoryRegistry) -> None:
-    name = "site-packages/a\udce9\x1b[2Jb-1.dist-info/METADATA"
-    put_image(registry, "1", [{name: b""}], created="0001-01-01T00:00:00+14:00")
+def test_names_in_a_bill_of_materials_are_printed_as_text(tfimg: CliRunner, registry: MemoryRegistry) -> None:
+    image = put_image(registry, "1", created="0001-01-01T00:00:00+14:00")
+    bill = {"components": [{"purl": "pkg:pypi/a%1B%5B2Jb@1"}]}
+    subject = Subject(name=registry.repository, digest=image.digest)
+    attach(registry, image.digest, [statement(subject, CYCLONEDX, bill)], key=OURS)
     text = tfimg("inspect", f"{NAME}:1").succeeded().stdout
-    assert "a\\udce9b" in text
+    assert "Python packages (1)" in text
     assert "\x1b" not in text
     document = tfimg("inspect", f"{NAME}:1", "--json").succeeded().documents[-1]
     assert document["created"] is None
     assert list(document["contents"]["python"].values()) == ["1"]
 
 
-def test_inspect_asks_an_image_in_the_engine_what_it_holds(tfimg: CliRunner, engine: FakeEngine) -> None:
+def local_image(release: str, *, numpy: str = "1.26.4", content: str | None = None) -> StoredImage:
     layer = StoredLayer(digest="sha256:" + "a" * 64, media_type="tar+zstd", size=5_000_000)
-    image = stored_image("sha256:" + "b" * 64, layers=(layer,) * 11, labels=labels("2.15.1"), content="c")
+    image = stored_image(
+        f"sha256:{release:0>64}", layers=(layer,) * 11, labels=labels(release), content=content or release
+    )
+    return replace(image, config={"Env": [f"RELEASE={release}"], "User": numpy})
+
+
+def test_inspect_asks_an_image_in_the_engine_once(tfimg: CliRunner, engine: FakeEngine) -> None:
+    image = local_image("2.15.1")
     engine.names |= {"tfimg/tensorflow:2.15": image, "tfimg/tensorflow:other": image}
-    engine.story = [Line(stream="stdout", text=json.dumps(INVENTORY)), Exit(status=0, out_of_memory=False)]
-    assert {
-        "contents as its inventory tells",
-        "aliases tfimg/tensorflow:other",
-        "size 55 MB in 11 layers, as they are sent",
-        "libc6 2.36-9+deb12u4",
-    } <= set(tfimg("inspect", "--local", "tfimg/tensorflow:2.15").succeeded().lines)
+    for _ in range(2):
+        assert {
+            "contents as its inventory says, which was taken in the image on this machine",
+            "aliases tfimg/tensorflow:other",
+            "size 55 MB in 11 layers, as they are sent",
+            "libc6 2.36-9+deb12u4",
+        } <= set(tfimg("inspect", "--local", "tfimg/tensorflow:2.15").succeeded().lines)
+    assert len(engine.ran) == 1
+
+
+def test_a_kept_inventory_of_another_form_is_taken_anew(tfimg: CliRunner, engine: FakeEngine) -> None:
+    engine.names["a:1"] = local_image("2.15.1")
+    tfimg("inspect", "--local", "a:1").succeeded()
+    (kept,) = tfimg.home.rglob("inventories/*.json")
+    kept.write_text("[]")
+    assert "libc6 2.36-9+deb12u4" in tfimg("inspect", "--local", "a:1").succeeded().lines
+    assert len(engine.ran) == 2
+
+
+@pytest.mark.parametrize(
+    ("story", "why"),
+    [
+        (Exit(status=127, out_of_memory=False), "could not tell what it holds and ended with status 127"),
+        (EngineRefused("python: no such file.", next_step="Look."), "python: no such file"),
+    ],
+)
+def test_a_local_image_that_cannot_say_what_it_contains_is_inspected_without(
+    tfimg: CliRunner, engine: FakeEngine, story: Exit | EngineRefused, why: str
+) -> None:
+    engine.names["a:1"] = local_image("2.15.1")
+    engine.holds, engine.story = None, [story]
+    ended = tfimg("inspect", "--local", "a:1").succeeded()
+    assert "contents not known: it has no bill of materials" in ended.lines
+    assert why in ended.stderr
+
+
+def test_diff_compares_images_in_the_engine(tfimg: CliRunner, engine: FakeEngine) -> None:
+    engine.names |= {"a:1": local_image("2.15.0"), "a:2": local_image("2.15.1", numpy="1000")}
+    tfimg("inspect", "--local", "a:1").succeeded()
+    engine.holds = {**INVENTORY, "packages": {**INVENTORY["packages"], "numpy": "1.26.5"}}
+    lines = tfimg("diff", "--local", "a:1", "a:2").succeeded().lines
+    assert {"numpy 1.26.4 1.26.5", "RELEASE 2.15.0 2.15.1", "User 1.26.4 1000"} <= set(lines)
 
 
 @pytest.mark.parametrize("command", ["inspect", "scan"])
@@ -225,7 +269,10 @@ def test_diff_says_what_is_the_same_and_what_could_not_be_compared(
     put_image(registry, "plain")
     text = tfimg("diff", f"{NAME}:plain", f"{NAME}:2.15.1").stdout
     assert "has no validation report: checks and timings are not compared." in text
-    assert "learnt in two ways: bill of materials and layers" in text
+    assert "plain has no bill of materials: only configuration, labels and layers are compared." in text
+    assert "Python packages:" not in text
+    told = tfimg("diff", f"{NAME}:plain", f"{NAME}:2.15.1", "--json").documents[-1]
+    assert (told["packages"], told["libraries"], told["debian"]) == (None, None, None)
 
 
 def test_scan_of_a_clean_image_says_what_was_looked_for(tfimg: CliRunner) -> None:

@@ -217,6 +217,19 @@ def test_a_file_gets_what_standard_output_would(form: str | None, tfimg: CliRunn
     assert (tmp_path / "file").read_text() == printed
 
 
+@pytest.mark.parametrize(
+    ("name", "form"), [("x.html", "--html"), ("x.MD", "--markdown"), ("x.json", "--json"), ("x.txt", None)]
+)
+def test_the_name_of_the_file_chooses_the_form_that_no_option_does(
+    name: str, form: str | None, tfimg: CliRunner, tmp_path: Path
+) -> None:
+    printed = tfimg("matrix", *filter(None, [form])).succeeded().stdout
+    tfimg("matrix", "--output", str(tmp_path / name)).succeeded()
+    assert (tmp_path / name).read_text() == printed
+    tfimg("matrix", "--markdown", "--output", str(tmp_path / name)).succeeded()
+    assert (tmp_path / name).read_text() == tfimg("matrix", "--markdown").stdout
+
+
 ONE_FORM = "--json and another form are asked for. Drop one of the two."
 
 

@@ -49,14 +49,14 @@ def test_keys_writes_a_pair_that_only_its_owner_may_read(tfimg: CliRunner, tmp_p
 @pytest.mark.parametrize("name", ["tfimg.key", "tfimg.pub"])
 def test_keys_never_writes_over_a_key(tfimg: CliRunner, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("somebody's")
-    assert "is there already" in tfimg("keys", str(tmp_path), COSIGN_PASSWORD="x").refusal(9)
+    assert "is there already" in tfimg("keys", str(tmp_path), TFIMG_KEY_PASSWORD="x").refusal(9)
     assert (tmp_path / name).read_text() == "somebody's"
 
 
 def test_the_password_comes_from_a_file_before_the_environment(tfimg: CliRunner, tmp_path: Path) -> None:
     (tmp_path / "password").write_text("from the file\nand no more")
     options = ("--password-file", str(tmp_path / "password"))
-    tfimg("keys", str(tmp_path / "keys"), *options, COSIGN_PASSWORD="x").succeeded()
+    tfimg("keys", str(tmp_path / "keys"), *options, TFIMG_KEY_PASSWORD="x").succeeded()
     assert read_signing_key((tmp_path / "keys/tfimg.key").read_bytes(), password=b"from the file", source="")
 
 

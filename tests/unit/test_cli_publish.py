@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-from collections.abc import Callable, Generator, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,75 +12,20 @@ import pytest
 
 from support.cli import CliResult, CliRunner, assert_refused
 from support.environment import TestEnvironment
-from support.inventories import INVENTORY
-from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
 from support.oci_images import archive
 from support.published_images import put_image
+from support.pushing_engine import STORY, PushingEngine
 from support.signing import OURS, PASSWORD, THEIRS
 from support.suite_events import done, end, said, start, suite
-from tfimg.engine.protocol import Exit, Line, ProgressEvent, RunOrder, StoredImage, StoredLayer
 from tfimg.leaks.rules import Rule
-from tfimg.recipe.lockfile import digest as lock_digest
 from tfimg.recipe.tags import build_tag
 from tfimg.registry.protocol import Manifest
 from tfimg.workspace import Workspace
 
 REPOSITORY = "registry.test:5000/team/tensorflow"
 CPU, GPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11"
-STORY = said(suite("a"), start("a"), end("a"), done())
 BROKEN = said(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done(1), status=1)
-
-
-class PushingEngine(FakeEngine):
-    """Its images are in the classic store, known by their configurations; it pushes into a registry in memory."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        super().__init__(story=STORY)
-        self.workspace = workspace
-        self.registry = MemoryRegistry()
-        self.builds: dict[str, tuple[str, int]] = {}
-        self.content = archive({"layer.tar": archive({"etc/hello": b"hello\n"})})
-        self.did: list[str] = []
-
-    def has(self, identifier: str, *, age: int = 0) -> str:
-        """Have an image of an identifier, built so many hours ago, under its own tag; returns its digest there."""
-        manifest = put_image(MemoryRegistry(), identifier, age=age)
-        config: str = manifest.document["config"]["digest"]
-        labels = {
-            "tfimg.identifier": identifier, "tfimg.lock": lock_digest(self.workspace.read_lock(identifier)),
-            "org.opencontainers.image.base.name": "docker.io/library/python:3.11-slim-bookworm",
-        }  # fmt: skip
-        layer = StoredLayer(digest="sha256:layer", media_type="tar", size=1)
-        self.builds[config] = identifier, age
-        self.names[f"tfimg/tensorflow:{identifier}"] = StoredImage(
-            digest=config, layers=(layer,), unpacked_bytes=1, labels=labels, content=config
-        )
-        return manifest.digest
-
-    def export(self, _: str) -> Iterator[bytes]:
-        yield archive({"0/layer.tar": self.content})
-
-    def push(self, name: str, _: Callable[[ProgressEvent], None]) -> str:
-        self.did.append("push")
-        identifier, age = self.builds[self.names[name].digest]
-        return put_image(self.registry, identifier, age=age, tag=name.rpartition(":")[2]).digest
-
-    def pull(self, name: str, _: Callable[[ProgressEvent], None]) -> str:
-        self.did.append("pull")
-        digest = name.partition("@")[2]
-        found = self.registry.find(digest)
-        assert found
-        config = found.document["config"]["digest"]
-        self.names[name] = next(image for image in self.names.values() if image.digest == config)
-        return digest
-
-    def run(self, order: RunOrder, *, timeout: float) -> Generator[Line | Exit, None, None]:
-        if "/tfimg-inventory.py" in order.files:
-            yield from said(INVENTORY)
-        else:
-            self.did.append("suite")
-            yield from super().run(order, timeout=timeout)
 
 
 @pytest.fixture
@@ -185,8 +128,24 @@ def test_what_is_published_verifies_and_has_all_evidence(
 ) -> None:
     options = ("--key", keys["ours.pub"], "--require", "validated", "--json")
     told = tfimg("verify", f"{REPOSITORY}:2.15", *options).succeeded().documents[-1]
-    assert len(told["evidence"]) == 6
+    assert told["evidence"] == [
+        "https://cyclonedx.org/bom", "https://in-toto.io/attestation/test-result/v0.1",
+        "https://slsa.dev/provenance/v1", "urn:tfimg:promotion", "urn:tfimg:validation-report",
+    ]  # fmt: skip
     assert told["tested"]["environment"]["host"] == "me"
+
+
+def test_the_bill_of_materials_is_made_of_the_inventory_that_was_kept(
+    tfimg: CliRunner, publish: CliRunner, engine: PushingEngine
+) -> None:
+    engine.has(CPU)
+    local = tfimg("inspect", "--local", f"tfimg/tensorflow:{CPU}", "--json").succeeded().documents[-1]
+    engine.holds = {"packages": {"other": "1"}}
+    publish().succeeded()
+    found = tfimg("inspect", f"{REPOSITORY}:{CPU}", "--json").succeeded().documents[-1]
+    sources = [one["contents"].pop("source") for one in (local, found)]
+    assert sources == ["inventory", "bill of materials"]
+    assert local["contents"] == found["contents"]
 
 
 def test_a_refused_key_signs_nothing_though_another_is_trusted(
@@ -262,41 +221,15 @@ def test_an_image_that_fails_or_holds_a_secret_gets_no_tag(
     assert "hunter2hunter2" not in ended.stderr + ended.stdout
 
 
-def test_without_a_key_nothing_is_published_unless_that_is_meant(
+def test_without_a_key_nothing_is_published(
     tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
     engine.has(CPU)
     ended = tfimg("publish", REPOSITORY)
     assert (ended.code, registry.named) == (2, {})
     assert "`tfimg keys DIR`" in ended.stderr
-    ended = tfimg("publish", REPOSITORY, "--unsigned", "--json").succeeded()
-    assert [note["text"][:9] for note in ended.events("note")] == ["Unsigned:"]
-    found = verdicts(ended)
-    assert (found[CPU], found["2.15"]) == ("move", "refuse")
-
-
-def test_a_jobs_identity_signs_beside_the_key(
-    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, tmp_path: Path
-) -> None:
-    """sigstore's services are not asked here: a program in cosign's place writes down what it was to do."""
-    engine.has(CPU)
-    cosign = tmp_path / "cosign"
-    cosign.write_text(f'#!/bin/sh\necho "$1 $(for last; do :; done; echo "$last")" >>{tmp_path}/asked\n')
-    cosign.chmod(0o755)
-    job = {"SIGSTORE_ID_TOKEN": "secret", "PATH": f"{tmp_path}:{os.defpath}"}
-    ended = publish("--keyless", **job).succeeded()
-    assert "Unproven: cosign signs with this job's identity too" in ended.stderr
-    image = f"{REPOSITORY}@{registry.named[CPU]}"
-    assert (tmp_path / "asked").read_text().splitlines() == [f"attest {image}"] * 5 + [f"sign {image}"]
-
-
-def test_an_identity_that_nobody_offers_ends_before_anything_is_done(
-    publish: CliRunner, tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry
-) -> None:
-    engine.has(CPU)
-    assert "id-token: write" in publish("--keyless").refusal(2)
-    ended = tfimg("publish", REPOSITORY, "--keyless", "--unsigned", SIGSTORE_ID_TOKEN="secret")
-    assert (ended.code, registry.named, engine.did) == (2, {}, [])
+    assert "`tfimg keys DIR`" in tfimg("build", "--tf", "2.15", "--push", REPOSITORY).refusal(2)
+    assert (registry.named, engine.did) == ({}, [])
 
 
 def test_what_is_not_built_here_is_told(publish: CliRunner, engine: PushingEngine) -> None:
@@ -571,6 +504,17 @@ def test_a_key_that_is_none_is_refused_before_anything_is_done(
     assert (ended.code, registry.named, engine.did) == (69, {}, [])
 
 
-@pytest.mark.parametrize("option", ["--unsigned", "--key=k", "--keyless", "--publisher=me"])
+def test_a_key_of_cosign_is_refused_without_asking_for_its_password(
+    tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry, tmp_path: Path
+) -> None:
+    engine.has(CPU)
+    kind = "ENCRYPTED SIGSTORE PRIVATE KEY"
+    (tmp_path / "cosign.key").write_text(f"-----BEGIN {kind}-----\ne30=\n-----END {kind}-----\n")
+    ended = replace(tfimg, environ={})("publish", REPOSITORY, "--key", str(tmp_path / "cosign.key"))
+    assert (ended.code, registry.named, engine.did) == (69, {}, [])
+    assert "it is in cosign's own format for private keys. `tfimg keys DIR` makes a pair." in ended.stderr
+
+
+@pytest.mark.parametrize("option", ["--key=k", "--trust=k", "--policy=p", "--publisher=me"])
 def test_options_of_publishing_need_push(option: str, tfimg: CliRunner) -> None:
     assert "without --push" in tfimg("build", "--tf", "2.15", option).refusal(2)

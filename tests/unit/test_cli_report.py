@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,19 @@ def test_a_red_report_says_why_and_whose_fault_it_is(tfimg: CliRunner, kept: Kep
         "\nunproven     gpu.visible\n             gpu.memory_growth\n",
     ):
         assert told in ended.stdout
+
+
+def test_a_warning_stands_beside_its_check_in_every_form(tfimg: CliRunner, kept: Kept) -> None:
+    evidence = {"warnings": ["no event of the GPU <b>"], "device": "/device:GPU:0"}
+    warned = replace(GREEN, results=(replace(GREEN.results[0], evidence=evidence), *GREEN.results[1:]))
+    rows = [line for line in tfimg("report", kept(warned)).stdout.splitlines() if "warning" in line]
+    assert [row.split(maxsplit=4)[-1] for row in rows] == [f"{NAMES[0]}  warning: no event of the GPU <b>"]
+    assert "Warning: no event of the GPU &lt;b&gt;" in written(warned, "x.html")
+    assert "warning" not in tfimg("report", kept(GREEN)).stdout
+
+
+def test_evidence_called_warnings_that_is_no_list_is_no_warning() -> None:
+    assert replace(GREEN.results[0], evidence={"warnings": "one word"}).warnings == ()
 
 
 def test_it_is_written_in_other_forms(tfimg: CliRunner, kept: Kept, tmp_path: Path) -> None:

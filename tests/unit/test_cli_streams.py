@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -29,11 +30,13 @@ from tfimg.batch.results import Result
 from tfimg.cli.batch_table import ended_row
 from tfimg.cli.console import live, make_console
 from tfimg.cli.live import step_row
-from tfimg.cli.show import plain_table, print_notes, print_table
+from tfimg.cli.show import plain_table, print_images, print_notes, print_table
 from tfimg.cli.streams import escaped_streams, print_styled
 from tfimg.engine.protocol import StageEvent
 from tfimg.errors import BuildError, RegistryRefused
+from tfimg.matrix.spec import ImageSpec
 from tfimg.printable import escape_unprintable
+from tfimg.recipe.describe import DECLARED, describe
 
 CLI = Path(tfimg.cli.__file__).parent
 PERMITTED = "\n\t"
@@ -51,6 +54,39 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     return Terminal()
+
+
+@pytest.mark.parametrize(("no_color", "styled"), [("", True), ("1", False)])
+def test_no_color_leaves_no_style_at_all(
+    no_color: str, styled: bool, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setattr("sys.stdout", terminal)
+    print_styled("name", "1")
+    table = plain_table("HEAD")
+    table.add_row("[green]cell[/]")
+    print_table(table)
+    assert ("\x1b[" in terminal.getvalue()) == styled
+    assert "HEAD" in terminal.getvalue()
+
+
+@pytest.mark.parametrize("width", [30, 45, 60, 80, 120, 200])
+def test_list_splits_no_name(
+    width: int, terminal: Terminal, specs: Sequence[ImageSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout", terminal)
+    rows = [
+        {**describe(spec, repository="a/b", status=DECLARED), "bare_machines": [1], "level": "validated"}
+        for spec in specs
+    ]
+    print_images(rows)
+    words = set(re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).replace(",", " ").split())
+    assert {spec.identifier for spec in specs} <= words
+    tags = {tag.rpartition(":")[2] for row in rows for tag in row["tags"][1:]}
+    assert tags <= words or "TAGS" not in words
+    assert ("CUDNN" in words) == (width > 100)
+    assert ("TAGS" in words) == (width > 58)
 
 
 def test_what_is_not_printable_is_written_out() -> None:

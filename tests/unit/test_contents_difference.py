@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from tfimg.contents.difference import Change, PartSize, Timing, difference
 from tfimg.contents.holdings import Contents
 from tfimg.contents.inspection import Evidence, Inspection, Layer
@@ -28,7 +30,7 @@ def report(checks: Mapping[str, tuple[str, float]], seconds: float) -> Evidence:
 OLD = Inspection(
     name="registry.test/x:2.15.0", digest="sha256:old", created=datetime(2026, 1, 1, tzinfo=UTC),
     labels={"tfimg.tensorflow": "2.15.0", "tfimg.python": "3.11", "org.opencontainers.image.version": "2.15.0-cpu"},
-    environment={"PATH": "/bin", "OLD": "1"}, platforms=("linux/amd64",),
+    environment={"PATH": "/bin", "OLD": "1"}, configuration={"User": "0", "Cmd": "sh"}, platforms=("linux/amd64",),
     layers=(layer("cudnn", "c", 500), layer("tensorflow", "t1", 300), layer(None, "x", 10)),
     contents=Contents(
         source="bill of materials", python={"numpy": "1.26.3", "six": "1", "nvidia-cudnn-cu12": "8.9.4.25"},
@@ -42,7 +44,7 @@ OLD = Inspection(
 NEW = replace(
     OLD, name="registry.test/x:2.15.1", digest="sha256:new",
     labels={**OLD.labels, "tfimg.tensorflow": "2.15.1", "org.opencontainers.image.version": "2.15.1-cpu"},
-    environment={"PATH": "/bin:/sbin", "NEW": "2"},
+    environment={"PATH": "/bin:/sbin", "NEW": "2"}, configuration={"User": "1000", "Cmd": "sh"},
     layers=(layer("cudnn", "c", 500), layer("tensorflow", "t2", 330), layer("bytecode", "b", 5)),
     contents=Contents(
         source="bill of materials", python={"numpy": "1.26.4", "wrapt": "2", "nvidia-cudnn-cu12": "8.9.7.29"},
@@ -64,6 +66,33 @@ def test_versions_that_changed_are_told_each_in_its_place() -> None:
         Change(name="TensorFlow", before="2.15.0", after="2.15.1"),
         Change(name="cuDNN", before="8.9.4.25", after="8.9.7.29"),
     )
+
+
+@pytest.mark.parametrize("lacks", [(True, False), (False, True), (True, True)])
+def test_without_a_bill_of_materials_configuration_labels_and_layers_are_compared_alone(
+    lacks: tuple[bool, bool],
+) -> None:
+    """An unknown list is not an empty one: nothing is new or gone because of it."""
+    images = (
+        replace(image, contents=Contents(source="unknown")) if is_unknown else image
+        for image, is_unknown in zip((OLD, NEW), lacks, strict=True)
+    )
+    found = difference(*images)
+    assert not found.compares_contents
+    assert (found.packages, found.libraries, found.debian) == ((), (), ())
+    assert found.facts == (Change(name="TensorFlow", before="2.15.0", after="2.15.1"),)
+    assert Change(name="NEW", before=None, after="2") in found.environment
+    assert [change.name for change in found.labels] == [
+        "org.opencontainers.image.version",
+        "tfimg.tensorflow",
+    ]
+    assert [size.part for size in found.sizes if size.shared] == ["cudnn"]
+
+
+def test_how_containers_start_is_compared_and_labels_only_where_contents_are_unknown() -> None:
+    found = difference(OLD, NEW)
+    assert found.configuration == (Change(name="User", before="0", after="1000"),)
+    assert found.labels == ()
 
 
 def test_the_environment_is_compared_variable_by_variable() -> None:

@@ -1,4 +1,4 @@
-"""What an image is and holds, from its labels, its evidence and its layers."""
+"""What an image is and holds, from its labels and its evidence."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ import pytest
 
 from support.inventories import INVENTORY
 from support.memory_registry import MemoryRegistry
-from support.oci_images import PACKINGS, Packing, put_image, put_index
+from support.oci_images import put_image, put_index
 from support.signing import OURS, THEIRS
 from support.statements import ON_GPU, said
-from tfimg.contents.holdings import of_bill, of_inventory, of_layers
-from tfimg.contents.images import open_image
+from tfimg.contents.holdings import of_bill, of_inventory
 from tfimg.contents.inspection import inspect_image
 from tfimg.errors import NotInRegistry
 from tfimg.evidence.attach import attach
 from tfimg.evidence.cosign_tags import tag_of
-from tfimg.evidence.sbom import sboms
-from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT, Subject
+from tfimg.evidence.sbom import make_sbom
+from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT, Subject, statement
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import DEVICE_PARTS, HOLDS, image_layers, wheel_layers
 from tfimg.registry.protocol import Manifest
@@ -31,27 +30,7 @@ LABELS = {
     "tfimg.identifier": "2.15.1-cpu-py3.11", "tfimg.device": "cpu", "tfimg.tensorflow": "2.15.1",
     "org.opencontainers.image.title": "TensorFlow 2.15.1 for CPU on Python 3.11",
 }  # fmt: skip
-SITE = "opt/tensorflow/lib/python3/site-packages"
-STATUS = """\
-Package: libc6
-Status: install ok installed
-Version: 2.36-9+deb12u4
-
-Package: gone
-Status: deinstall ok config-files
-Version: 1.0
-
-Package: tini
-Status: install ok installed
-Version: 0.19.0-1
-"""
-LAYERS = (
-    {f"{SITE}/tensorflow/libtensorflow_cc.so.2": b"\x7fELF"},
-    {f"{SITE}/tensorflow-2.15.1.dist-info/METADATA": b"", f"{SITE}/tensorflow/__init__.py": b""},
-    {f"./{SITE}/absl_py-2.1.0.dist-info/METADATA": b"", f"{SITE}/ml_dtypes-0.3.2.dist-info/METADATA": b""},
-    {"var/lib/dpkg/status": STATUS.encode(), "usr/lib/python3/dist-packages/six-1.16.0.dist-info/METADATA": b""},
-    {f"{SITE}/__pycache__/x.pyc": b""}, {"opt/tfimg/facts.json": b"{}"}, {"home/tensorflow/": b""},
-)  # fmt: skip
+LAYERS = tuple({name: b"x"} for name in "abcdefg")
 
 
 @pytest.fixture
@@ -59,20 +38,37 @@ def registry() -> MemoryRegistry:
     return MemoryRegistry()
 
 
-def put(
-    registry: MemoryRegistry, tag: str = "2.15", *, packing: Packing = "zstd", labels: object = LABELS
-) -> Manifest:
-    config = {"Labels": labels, "Env": ["PATH=/bin", "LANG=C.UTF-8"]}
-    return put_image(registry, tag, LAYERS, config=config, packing=packing)
+def put(registry: MemoryRegistry) -> Manifest:
+    config = {"Labels": LABELS, "Env": ["PATH=/bin", "LANG=C.UTF-8"]}
+    return put_image(registry, "2.15", LAYERS, config=config)
 
 
-@pytest.mark.parametrize("packing", PACKINGS)
-def test_without_a_bill_of_materials_the_layers_tell(registry: MemoryRegistry, packing: Packing) -> None:
-    put(registry, packing=packing)
+def without_layers(registry: MemoryRegistry, image: Manifest) -> None:
+    """Remove the layers' blobs: whoever reads one fails."""
+    for layer in image.document["layers"]:
+        del registry.blobs[layer["digest"]]
+
+
+def test_without_a_bill_of_materials_the_contents_are_unknown_and_no_layer_is_read(
+    registry: MemoryRegistry,
+) -> None:
+    without_layers(registry, put(registry))
     found = inspect_image(registry, "2.15", ()).contents
-    assert found.source == "layers"
-    assert found.python == {"absl-py": "2.1.0", "ml-dtypes": "0.3.2", "six": "1.16.0", "tensorflow": "2.15.1"}
-    assert found.debian == {"libc6": "2.36-9+deb12u4", "tini": "0.19.0-1"}
+    assert (found.source, found.known, found.python, found.debian) == ("unknown", False, {}, {})
+
+
+def test_the_configuration_tells_how_containers_start(registry: MemoryRegistry) -> None:
+    config = {
+        "User": "1000:1000",
+        "Entrypoint": ["tini", "--"],
+        "Cmd": None,
+        "Env": ["A=1"],
+        "Labels": LABELS,
+    }
+    put_image(registry, "1", config=config)
+    found = inspect_image(registry, "1", ())
+    assert found.configuration == {"User": "1000:1000", "Entrypoint": '["tini", "--"]'}
+    assert found.environment == {"A": "1"}
 
 
 def test_layers_are_named_by_the_part_that_they_are(registry: MemoryRegistry) -> None:
@@ -116,15 +112,14 @@ def test_every_layer_says_what_it_holds() -> None:
 
 def said_of(registry: MemoryRegistry, digest: str) -> None:
     subject = Subject(name=registry.repository, digest=digest)
-    bills = sboms(INVENTORY, subject=subject, made=datetime(2026, 1, 2, tzinfo=UTC))
-    attach(registry, digest, (*said(ON_GPU, of=digest), *bills), key=OURS)
+    bill = make_sbom(INVENTORY, subject=subject, made=datetime(2026, 1, 2, tzinfo=UTC))
+    attach(registry, digest, (*said(ON_GPU, of=digest), bill), key=OURS)
 
 
 def test_with_one_it_tells_and_no_layer_is_read(registry: MemoryRegistry) -> None:
     image = put(registry)
     said_of(registry, image.digest)
-    for layer in image.document["layers"]:
-        del registry.blobs[layer["digest"]]
+    without_layers(registry, image)
     found = inspect_image(registry, "2.15", [OURS.verifying]).contents
     assert found.source == "bill of materials"
     assert found.nvidia == {"nvidia-cudnn-cu12": "8.9.4.25"}
@@ -207,9 +202,18 @@ def test_an_image_that_is_not_there_is_told(registry: MemoryRegistry) -> None:
         inspect_image(registry, "1", ())
 
 
+def test_an_spdx_statement_is_no_bill_of_materials(registry: MemoryRegistry) -> None:
+    image = put(registry)
+    before = inspect_image(registry, "2.15", [OURS.verifying]).contents
+    subject = Subject(name=registry.repository, digest=image.digest)
+    spdx = {"spdxVersion": "SPDX-2.3", "packages": [{"name": "numpy", "versionInfo": "0.0.1"}]}
+    attach(registry, image.digest, [statement(subject, "https://spdx.dev/Document", spdx)], key=OURS)
+    assert inspect_image(registry, "2.15", [OURS.verifying]).contents == before
+
+
 def test_an_inventory_says_the_same_as_the_bill_that_is_made_of_it() -> None:
     subject = Subject(name="registry.test/x", digest="sha256:" + "0" * 64)
-    bill, _ = sboms(INVENTORY, subject=subject, made=datetime(2026, 1, 2, tzinfo=UTC))
+    bill = make_sbom(INVENTORY, subject=subject, made=datetime(2026, 1, 2, tzinfo=UTC))
     told = of_bill(json.loads(bill.content)["predicate"])
     asked = of_inventory(INVENTORY)
     assert (told.python, told.debian, told.libraries) == (asked.python, asked.debian, asked.libraries)
@@ -218,9 +222,3 @@ def test_an_inventory_says_the_same_as_the_bill_that_is_made_of_it() -> None:
 def test_a_bill_with_what_nobody_knows_is_read_without_it() -> None:
     bill = {"components": [{"purl": "no purl"}, {}, {"purl": "pkg:cargo/x@1"}, {"purl": "pkg:pypi/a@1"}]}
     assert of_bill(bill).python == {"a": "1"}
-
-
-def test_a_later_layer_has_the_last_word(registry: MemoryRegistry) -> None:
-    upgraded = {f"{SITE}/absl_py-2.2.0.dist-info/METADATA": b""}
-    put_image(registry, "1", [LAYERS[2], upgraded])
-    assert of_layers(registry, open_image(registry, "1").images[0].layers).python["absl-py"] == "2.2.0"

@@ -29,7 +29,6 @@ from tfimg.evidence.keys import read_verifying_key
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.policy_file import parse_policy
 from tfimg.evidence.statement import IN_TOTO, TEST_RESULT, Statement, compact, statement
-from tfimg.evidence.unsigned import attach_unsigned, level_unsigned
 from tfimg.evidence.verify import verify
 from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
 
@@ -264,23 +263,6 @@ def test_a_driver_that_is_no_version_meets_no_range(driver: str) -> None:
     policy = Policy(level="built", driver=SpecifierSet("<1"))
     with pytest.raises(PolicyUnmet, match="driver<1 is required"):
         verify(registry, "2.15", [OURS.verifying], policy, now=NOW)
-
-
-@pytest.mark.parametrize("content", [*HOSTILE, b"{}"])
-def test_a_hostile_unsigned_statement_is_refused(content: bytes) -> None:
-    registry = MemoryRegistry()
-    registry.put("2.15", IMAGE)
-    attach_unsigned(registry, IMAGE.digest, [Statement(predicate_type="x", content=content)])
-    with pytest.raises(TamperedError, match=r"The unsigned evidence at .* is invalid: "):
-        level_unsigned(registry, IMAGE.digest, "built")
-
-
-def test_an_unsigned_statement_about_another_image_is_refused() -> None:
-    registry = MemoryRegistry()
-    registry.put("2.15", IMAGE)
-    attach_unsigned(registry, IMAGE.digest, said(GREEN, of=f"sha256:{OTHER}"))
-    with pytest.raises(TamperedError, match="it is about another image"):
-        level_unsigned(registry, IMAGE.digest, "built")
 
 
 @cases("evidence_hostile", "a_hostile_policy_is_refused")

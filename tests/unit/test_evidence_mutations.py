@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 
 import pytest
-from cryptography.hazmat.primitives import serialization
 from hypothesis import HealthCheck, given, settings
-from nacl.secret import SecretBox
 
 from support.memory_registry import MemoryRegistry
 from support.mutated_documents import cases, mutations
-from support.signing import OURS, THEIRS
+from support.signing import OURS, PASSWORD, THEIRS
 from support.statements import IMAGE, NOW, ON_GPU, promoted, published, said, withdrawn
 from tfimg.errors import TfimgError
 from tfimg.evidence.attach import referrer
@@ -28,7 +23,6 @@ from tfimg.evidence.policy import Policy, parse_requirements
 from tfimg.evidence.policy_file import parse_policy
 from tfimg.evidence.promotions import read_from, read_withdrawals, require_not_withdrawn, walk
 from tfimg.evidence.statement import IN_TOTO, Statement, compact
-from tfimg.evidence.unsigned import attach_unsigned, level_unsigned
 from tfimg.evidence.verify import Verified, verify
 from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
 
@@ -122,13 +116,6 @@ def as_withdrawals_file(content: bytes) -> None:
     verify(published(ON_GPU), "2.15-gpu", [OURS.verifying], Policy(), now=NOW, later=later)
 
 
-def as_unsigned_statement(content: bytes) -> None:
-    registry = MemoryRegistry()
-    registry.put("2.15", IMAGE)
-    attach_unsigned(registry, IMAGE.digest, [Statement(predicate_type="x", content=content)])
-    level_unsigned(registry, IMAGE.digest, "built")
-
-
 def as_policy(content: bytes) -> None:
     try:
         text = content.decode()
@@ -147,26 +134,12 @@ def as_public_key(content: bytes) -> None:
     read_verifying_key(content, source="tfimg.pub")
 
 
-def as_key_box(content: bytes) -> None:
-    body = base64.encodebytes(content).decode()
-    pem = f"-----BEGIN ENCRYPTED COSIGN PRIVATE KEY-----\n{body}-----END ENCRYPTED COSIGN PRIVATE KEY-----\n"
-    read_signing_key(pem.encode(), password=b"password", source="cosign.key")
+def as_private_key(content: bytes) -> None:
+    read_signing_key(content, password=PASSWORD, source="tfimg.key")
 
 
 ENVELOPE_OF_RESULT = seal(said(ON_GPU)[0], OURS)
 BUNDLE_OF_RESULT = bundle(ENVELOPE_OF_RESULT, OURS.verifying)
-DER = OURS.private.private_bytes(
-    serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-)
-STRETCHED = hashlib.scrypt(b"password", salt=b"salt", n=2, r=1, p=1, dklen=SecretBox.KEY_SIZE)
-CLOSED = SecretBox(STRETCHED).encrypt(DER, bytes(SecretBox.NONCE_SIZE)).ciphertext
-KEY_BOX = json.dumps(
-    {
-        "kdf": {"name": "scrypt", "params": {"N": 2, "r": 1, "p": 1}, "salt": "c2FsdA=="},
-        "cipher": {"name": "nacl/secretbox", "nonce": base64.b64encode(bytes(24)).decode()},
-        "ciphertext": base64.b64encode(CLOSED).decode(),
-    }
-).encode()
 POLICY = f"""\
 version: 1
 require: {{level: linked, gpu: sm_90, driver: ">=535,<600", max-age: 30d}}
@@ -190,11 +163,10 @@ DOCUMENTS: Mapping[Callable[[bytes], None], bytes] = {
     as_promotion: promoted("2.15", cancels=[IMAGE.digest]).content,
     as_withdrawal: withdrawn("2.16", replacement=IMAGE.digest).content,
     as_withdrawals_file: seal(withdrawn("2.16"), OURS) + b"\n" + seal(promoted("2.15"), OURS),
-    as_unsigned_statement: RESULT,
     as_policy: POLICY,
     as_requirements: b"linked,gpu=sm_90,driver>=535,driver<600,max-age=30d",
     as_public_key: OURS.verifying.pem,
-    as_key_box: KEY_BOX,
+    as_private_key: OURS.pem(PASSWORD),
 }
 
 

@@ -35,7 +35,7 @@ from tfimg.evidence.dsse import sealed as dsse_sealed
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.policy import Policy, Promise, parse_requirements
 from tfimg.evidence.promotions import PROMOTION
-from tfimg.evidence.statement import TEST_RESULT, Statement, compact, statement
+from tfimg.evidence.statement import IN_TOTO, TEST_RESULT, Statement, compact, statement
 from tfimg.evidence.verify import Verified, verify
 from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
 from tfimg.validation.report import Report
@@ -99,6 +99,20 @@ def test_what_others_signed_is_passed_over() -> None:
 
 def test_an_image_without_evidence_is_unsigned() -> None:
     refused(published(), UnsignedError, "has no evidence attached")
+
+
+def test_a_statement_that_nobody_signed_is_no_evidence() -> None:
+    registry = published()
+    layers = [{**registry.put_blob(one.content).document(), "mediaType": IN_TOTO} for one in said(ON_GPU)]
+    subject = {"mediaType": OCI_MANIFEST, "digest": IMAGE.digest, "size": len(IMAGE.content)}
+    document = {
+        "schemaVersion": 2, "mediaType": OCI_MANIFEST, "artifactType": IN_TOTO, "layers": layers, "subject": subject,
+    }  # fmt: skip
+    manifest = Manifest(media_type=OCI_MANIFEST, content=compact(document))
+    registry.refer(manifest, subject=IMAGE.digest, artifact_type=IN_TOTO)
+    refused(registry, UnsignedError, "has no evidence attached")
+    attach(registry, IMAGE.digest, said(LINKED), key=OURS)
+    assert verified(registry, IMAGE.digest).outcome.shown == "linked"
 
 
 def test_an_image_with_evidence_of_another_key_is_unsigned_and_the_key_is_named() -> None:
@@ -632,6 +646,20 @@ def test_a_digest_has_no_name_that_promises_anything() -> None:
         IMAGE.digest,
         policy=everything,
     )
+
+
+@pytest.mark.parametrize("kind", ["https://spdx.dev/Document", "urn:unknown:statement"])
+def test_a_statement_of_an_unknown_type_changes_nothing(kind: str) -> None:
+    """Images that were published with SPDX stay verifiable."""
+    registry = published(GREEN)
+    plain = verified(registry)
+    spdx = {"spdxVersion": "SPDX-2.3", "packages": [{"name": "numpy", "versionInfo": "0.0.1"}]}
+    attach(registry, IMAGE.digest, [statement(SUBJECT, kind, spdx)], key=OURS)
+    found = verified(registry)
+    assert (found.outcome, found.signer) == (plain.outcome, plain.signer)
+    assert {one.predicate_type for one in found.statements} == {
+        kind, *(one.predicate_type for one in plain.statements)
+    }  # fmt: skip
 
 
 def test_referrers_that_are_listed_without_a_type_are_read() -> None:

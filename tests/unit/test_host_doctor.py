@@ -11,7 +11,7 @@ import pytest
 
 from support.cli import CliRunner, assert_refused
 from support.environment import TestEnvironment
-from support.hosts import B200, H100, PLAIN, T4, plain, with_gpus
+from support.hosts import B200, H100, PLAIN, RTX_5090, T4, plain, with_gpus
 from support.memory_engine import FakeEngine, capabilities, stored_image, toolkit
 from tfimg.cli.hosts import print_findings
 from tfimg.engine.network import HostNetwork
@@ -47,7 +47,7 @@ def states(findings: dict[str, Finding]) -> dict[str, str]:
 
 def test_a_machine_without_accelerators_has_no_problem(found: Examine) -> None:
     assert states(found()) == {
-        "processor": "ok", "memory": "ok", "engine": "ok", "socket": "ok", "buildx": "ok", "disk": "ok",
+        "processor": "ok", "memory": "ok", "engine": "ok", "socket": "ok", "bridge": "ok", "buildx": "ok", "disk": "ok",
         "network": "ok", "gpu": "absent", "toolkit": "absent", "tpu": "absent",
     }  # fmt: skip
 
@@ -69,6 +69,8 @@ def test_a_machine_with_everything(found: Examine) -> None:
         (None, {"host": with_gpus(B200), "toolkit": NVIDIA}, {"gpu": "warning"}),
         (None, {"host": plain(cards=1)}, {"gpu": "warning", "toolkit": "warning"}),
         (GPU, {"host": with_gpus(H100), "toolkit": NVIDIA}, {"gpu": "warning"}),
+        (GPU, {"host": with_gpus(problems=("it is lost.",)), "toolkit": NVIDIA}, {"gpu": "warning"}),
+        (None, {"host": with_gpus(RTX_5090, driver="580.82"), "toolkit": NVIDIA}, {"gpu": "warning"}),
         (CPU, {"host": with_gpus(driver="470.57")}, {"gpu": "warning"}),
         (TPU, {}, {"tpu": "problem"}),
         (TPU, {"host": plain(tpus=("/dev/accel0",))}, {"tpu": "ok"}),
@@ -94,6 +96,16 @@ def test_a_state(found: Examine, identifier: str | None, changes: Any, expected:
     assert states(findings) | expected == states(findings)
     todo = [finding for finding in findings.values() if finding.state in ("warning", "problem")]
     assert all(finding.next_step for finding in todo)
+
+
+@pytest.mark.parametrize(
+    ("private", "how"), [(True, "`tfimg engine down`, then"), (False, "`systemctl restart")]
+)
+def test_an_engine_that_lost_its_bridge_is_a_problem(found: Examine, private: bool, how: str) -> None:
+    lost = replace(capabilities(), missing_bridge="docker0")
+    finding = found(builder=lost, private=private)["bridge"]
+    assert (finding.state, finding.found) == ("problem", "the engine's bridge docker0 is gone")
+    assert how in (finding.next_step or "")
 
 
 def test_an_engine_that_cannot_build_is_no_problem_to_who_has_the_image(found: Examine) -> None:
@@ -147,7 +159,7 @@ def test_doctor_shows_a_line_for_what_is_well_and_the_next_step_for_what_is_not(
 
 def test_doctor_as_json(doctor: CliRunner) -> None:
     ended = doctor("--json")
-    assert (ended.code, ended.json["image"], len(ended.json["findings"])) == (0, None, 10)
+    assert (ended.code, ended.json["image"], len(ended.json["findings"])) == (0, None, 11)
     ended = doctor(GPU, "--json")
     assert (ended.code, ended.json["error"], ended.json["image"]) == (54, "UnfitHost", GPU)
     assert set(ended.json["findings"][0]) == {"name", "state", "found", "why", "next_step"}

@@ -10,7 +10,7 @@ import pytest
 
 from support.cli import CliRunner, assert_refused
 from support.environment import TestEnvironment
-from support.hosts import B200, H100, T4, plain, with_gpus
+from support.hosts import B200, H100, RTX_5090, T4, plain, with_gpus
 from support.memory_engine import FakeEngine, stored_image, toolkit
 from tfimg.engine.protocol import Toolkit
 from tfimg.errors import NoAccelerator, NoToolkit, UnavailableDriver, UnavailableGpu, UsageError, WrongDevice
@@ -68,7 +68,21 @@ def test_gpus_are_chosen_by_number(plan: Plan) -> None:
     assert "this machine has no GPU 1, its last is 0" in str(lack)
 
 
-@pytest.mark.parametrize("gpus", ["", "none", "0,", "2 3", "device=0", "-1"])
+def test_a_part_of_a_gpu_is_chosen_as_nvidia_s_toolkit_numbers_it(plan: Plan) -> None:
+    assert '--gpus "device=0:0,0:1" ' in line(plan(GPU, with_gpus(T4), NVIDIA, gpus="0:0,0:1"))
+    by_cdi = toolkit(cdi_devices=("nvidia.com/gpu=0:1",))
+    assert "--device nvidia.com/gpu=0:1 " in line(plan(GPU, with_gpus(T4), by_cdi, gpus="0:1"))
+    (lack,) = plan(GPU, with_gpus(T4), NVIDIA, gpus="1:0").missing
+    assert "this machine has no GPU 1, its last is 0" in str(lack)
+
+
+def test_a_gpu_that_is_lost_is_a_note_and_the_numbers_of_the_others_are_not_judged(plan: Plan) -> None:
+    host = with_gpus(T4, problems=("nvidia-smi says: GPU is lost.",))
+    planned = plan(GPU, host, NVIDIA, gpus="1")
+    assert (planned.missing, planned.notes) == ((), ("nvidia-smi says: GPU is lost.",))
+
+
+@pytest.mark.parametrize("gpus", ["", "none", "0,", "2 3", "device=0", "-1", "0:", ":0", "0:0:0", "0:a"])
 def test_what_names_no_gpu_is_refused(plan: Plan, gpus: str) -> None:
     with pytest.raises(UsageError, match="does not name GPUs"):
         plan(GPU, with_gpus(T4), NVIDIA, gpus=gpus)
@@ -142,7 +156,25 @@ def test_a_driver_below_the_floor_is_too_old(plan: Plan) -> None:
 def test_a_gpu_that_the_wheel_has_no_code_for_is_refused(plan: Plan) -> None:
     (lack,) = plan(GPU, with_gpus(B200, driver="570.86.10"), NVIDIA).missing
     assert isinstance(lack, UnavailableGpu)
-    assert "no code for this machine's NVIDIA B200 (sm_100)" in str(lack)
+    assert (
+        "no code for this machine's NVIDIA B200 (sm_100): no wheel up to 2.21 has code for Blackwell"
+        in str(lack)
+    )
+
+
+def test_a_gpu_whose_reports_are_of_failures_is_refused_with_them(plan: Plan) -> None:
+    (lack,) = plan("2.20.0-cuda12.5-py3.11", with_gpus(RTX_5090, driver="580.82.09"), NVIDIA).missing
+    assert isinstance(lack, UnavailableGpu)
+    assert "kernels fail with CUDA_ERROR_INVALID_PTX (tensorflow/tensorflow#101746)" in str(lack)
+
+
+def test_a_gpu_of_which_reports_differ_is_unproven_and_not_refused(plan: Plan) -> None:
+    planned = plan("2.21.0-cuda12.5-py3.11", with_gpus(RTX_5090, driver="580.82.09"), NVIDIA)
+    assert planned.missing == ()
+    assert "no code for NVIDIA GeForce RTX 5090 (sm_120), only PTX" in planned.notes[0]
+    assert "whether it runs is unproven: nightly builds" in planned.notes[0]
+    (lack,) = plan("2.21.0-cuda12.5-py3.11", with_gpus(RTX_5090, driver="560.35.03"), NVIDIA).missing
+    assert "needs NVIDIA driver 570 or newer" in str(lack)
 
 
 def test_ptx_is_a_note(plan: Plan) -> None:

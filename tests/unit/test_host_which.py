@@ -49,9 +49,17 @@ def ask(matrix: Matrix, specs: Sequence[ImageSpec]) -> Ask:
 RUNS = {
     OF_CUDA_11: ["t4-470.txt", "v100-470.txt", "k80-470-no-units.csv"],
     LATEST: [
-        *("t4-535.txt", "a100-525.txt", "a10g-535.txt", "l4-550.txt", "rtx4090-550.xml", "rtx4090-560.txt"),
+        *("t4-535.txt", "a100-525.txt", "a10g-535.txt", "l4-550.txt", "rtx4090-560.txt"),
         *("rtx3090-twice-550.txt", "h100-535.txt", "h100-570.csv", "h100-mig-570.txt", "unnamed-580.csv"),
-        "v100-and-a100-535.xml",
+        *(
+            "h200-580.txt",
+            "h200-580.csv",
+            "h100-mig-570.csv",
+            "t4-535.csv",
+            "l4-twice-580.txt",
+            "l4-twice-580.csv",
+        ),
+        *("rtx3090-and-lost-580.txt", "rtx3090-and-lost-580.csv", "lost-and-a40-570.csv"),
     ],
 }
 
@@ -61,6 +69,12 @@ def test_the_newest_image_that_the_host_runs(file: str, image: str, ask: Ask) ->
     found = ask(file)
     assert found.spec.identifier == image
     assert {one.minor: one.image for one in found.minors}[found.spec.minor] == image
+
+
+def test_gpus_of_two_generations_run_the_newest_image_that_has_code_for_both(ask: Ask) -> None:
+    found = ask(smi("Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB", driver="535.86.05"))
+    assert found.spec.identifier == LATEST
+    assert [kind.capability for kind in found.kinds] == ["sm_70", "sm_80"]
 
 
 def test_the_answer_is_that_of_resolve_with_the_host_s_driver_and_gpu(ask: Ask) -> None:
@@ -161,26 +175,26 @@ def test_an_image_for_all_gpus_of_the_host(ask: Ask) -> None:
 
 def test_the_odd_one_out_is_named(ask: Ask) -> None:
     with pytest.raises(UnavailableGpu) as caught:
-        ask("t4-and-rtx5090-580.txt")
+        ask(smi("Tesla T4", "NVIDIA B200", driver="580.82.09"))
     first, *reasons, last = str(caught.value).split("\n")
     assert first == (
-        "No image meets the request on every GPU of this host (Tesla T4 (sm_75), NVIDIA GeForce RTX 5090 (sm_120)); "
-        "NVIDIA GeForce RTX 5090 (sm_120) is the odd one out: No image meets --gpu 'RTX 5090':"
+        "No image meets the request on every GPU of this host (Tesla T4 (sm_75), NVIDIA B200 (sm_100)); "
+        "NVIDIA B200 (sm_100) is the odd one out: No image meets --gpu B200:"
     )
     assert reasons[-1] == (
-        "  no wheel up to 2.21 runs on Blackwell; its kernels fail with CUDA_ERROR_INVALID_PTX or INVALID_HANDLE "
-        "(tensorflow/tensorflow#89272; matrix.yaml: ptx)"
+        "  no wheel up to 2.21 has code for Blackwell; PTX is reported to fail with CUDA_ERROR_INVALID_PTX or "
+        "INVALID_HANDLE (tensorflow/tensorflow#89272; matrix.yaml: ptx)"
     )
     assert last == (
         f"{LATEST} meets it without: ask with --gpu T4, and leave that GPU out of containers (`tfimg run --gpus` takes "
         "the numbers of those to give them)."
     )
-    assert caught.value.details["odd_one_out"] == "NVIDIA GeForce RTX 5090"
+    assert caught.value.details["odd_one_out"] == "NVIDIA B200"
 
 
 def test_gpus_that_all_fail_are_told_as_one(ask: Ask) -> None:
     with pytest.raises(UnavailableGpu, match=r"^No image meets --gpu B200:"):
-        ask(smi("NVIDIA B200", "NVIDIA GeForce RTX 5090", driver="580.82.09"))
+        ask(smi("NVIDIA B200", "NVIDIA GB300", driver="580.82.09"))
 
 
 def test_a_request_that_one_gpu_cannot_meet(ask: Ask) -> None:
@@ -214,9 +228,27 @@ def test_a_refusal_names_the_nearest_that_works_and_has_the_minors_for_programs(
     assert minors[6] == {"minor": "2.15", "image": None, "why": "needs driver 525.60.13 or newer for sm_75"}
 
 
-@pytest.mark.parametrize("file", ["rtx5090-580.txt", "b200-570.csv", "b200-610.txt", "gb10-580.csv"])
-def test_nothing_runs_on_blackwell(file: str, ask: Ask) -> None:
-    with pytest.raises(ResolutionError, match=r"no wheel up to 2\.21 runs on Blackwell") as caught:
+@pytest.mark.parametrize("file", ["rtx5090-580.txt", "rtx5090-580.csv", "t4-and-rtx5090-580.txt"])
+def test_where_reports_differ_the_answer_is_unproven_and_no_refusal(file: str, ask: Ask) -> None:
+    found = ask(file)
+    assert found.spec.identifier == LATEST
+    assert "whether it runs is unproven: nightly builds" in found.notes[0]
+    assert "(tensorflow/tensorflow#111958)" in found.notes[0]
+    why = [one.why for one in found.minors if one.image]
+    assert why == ["unproven: no code for sm_120, but PTX, of which reports differ"]
+
+
+def test_a_gpu_that_cannot_be_read_is_a_note(ask: Ask) -> None:
+    assert (
+        ask("rtx3090-and-lost-580.csv")
+        .notes[-1]
+        .startswith("nvidia-smi says: Unable to determine the device")
+    )
+
+
+@pytest.mark.parametrize("file", ["b200-570.csv", "b200-610.txt", "gb10-580.csv", "gb10-580.txt"])
+def test_nothing_runs_on_other_blackwell(file: str, ask: Ask) -> None:
+    with pytest.raises(ResolutionError, match=r"no wheel up to 2\.21 has code for Blackwell") as caught:
         ask(file)
     assert caught.value.exit_code == 47
 
@@ -247,6 +279,12 @@ def test_the_machine_itself_is_asked_unless_another_is_named_whole(
     assert "build tfimg build --tf 2.14.1 --python 3.11 --device gpu" in lines
     old = "no needs driver 525.60.13 or newer for sm_75"
     assert (lines[-12:-10], lines[-1]) == ([f"2.21 {old}", f"2.20 {old}"], "2.10 yes code for the GPU")
+
+
+def test_what_is_unproven_is_neither_yes_nor_no(command: CliRunner) -> None:
+    lines = command("--nvidia-smi", str(FOLDER / "rtx5090-580.txt")).succeeded().lines
+    assert lines[-12] == "2.21 ? unproven: no code for sm_120, but PTX, of which reports differ"
+    assert lines[-11].startswith("2.20 no does not run on RTX 5090 (sm_120): ")
 
 
 def test_a_program_gets_everything_in_one_document(command: CliRunner) -> None:
@@ -294,7 +332,7 @@ def test_a_machine_without_a_gpu_is_told_what_else_can_be_done(command: CliRunne
 
 @pytest.mark.parametrize(
     ("file", "code"),
-    [("failed.txt", 50), ("rocm.txt", 2), ("rtx5090-580.txt", 47), ("there is none", 9), (".", 9)],
+    [("failed.txt", 50), ("rocm.txt", 2), ("b200-610.txt", 47), ("there is none", 9), (".", 9)],
 )
 def test_a_failure_has_its_code(file: str, code: int, command: CliRunner) -> None:
     ended = command("--nvidia-smi", str(FOLDER / file))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tfimg.errors import UsageError
-from tfimg.matrix.gpus import Means, capability, find_gpu, runs
-from tfimg.matrix.schema import Matrix
+from tfimg.matrix.gpus import Means, capability, find_gpu, ptx_note, runs, why_not
+from tfimg.matrix.schema import Gpu, Matrix, Report
 
 NAMED = [
     *((name, "sm_75") for name in ("T4", "t4", "NVIDIA T4", "Tesla T4", "tesla-t4", "TESLA_T4", " t4 ", "T4-16Q")),
@@ -98,10 +98,56 @@ RUNS: list[tuple[tuple[str, ...], Means | None, str]] = [
 def test_code_runs_within_its_major_and_ptx_on_what_is_newer_below_blackwell(
     architectures: tuple[str, ...], means: Means | None, gpus: str, matrix: Matrix
 ) -> None:
-    found = {sm: runs(matrix, architectures, sm) for sm in gpus.split()}
+    found = {sm: runs(matrix, with_code(matrix, architectures), sm) for sm in gpus.split()}
     assert found == dict.fromkeys(gpus.split(), means)
 
 
+def with_code(matrix: Matrix, architectures: tuple[str, ...], **reports: Report) -> Gpu:
+    """A row's facts with other architectures and reports."""
+    gpu = matrix.rows[0].gpu
+    assert gpu
+    return gpu.model_copy(update={"architectures": architectures, "reports": reports})
+
+
 def test_the_order_of_architectures_does_not_matter(matrix: Matrix) -> None:
-    assert runs(matrix, OLD[::-1], "sm_90") == "ptx"
-    assert runs(matrix, NEW[::-1], "sm_90") == "code"
+    assert runs(matrix, with_code(matrix, OLD[::-1]), "sm_90") == "ptx"
+    assert runs(matrix, with_code(matrix, NEW[::-1]), "sm_90") == "code"
+
+
+FAILS, UNPROVEN = (
+    Report(runs="fails", reason="it fails"),
+    Report(runs="unproven", reason="some say", issue="a/b#1"),
+)
+
+
+def test_reports_decide_where_ptx_is_not_known_to_run(matrix: Matrix) -> None:
+    gpu = with_code(matrix, NEW, sm_100=FAILS, sm_120=UNPROVEN)
+    assert [runs(matrix, gpu, sm) for sm in ("sm_100", "sm_120", "sm_121")] == [None, "unproven", None]
+    # Without PTX a report is about nothing, and PTX is never for an older GPU.
+    assert runs(matrix, with_code(matrix, ("sm_90",), sm_120=UNPROVEN), "sm_120") is None
+    assert runs(matrix, with_code(matrix, ("compute_121",), sm_120=UNPROVEN), "sm_120") is None
+
+
+def test_what_is_known_of_ptx_is_told_with_its_source(matrix: Matrix) -> None:
+    gpu = with_code(matrix, NEW, sm_100=FAILS, sm_120=UNPROVEN)
+    assert ptx_note(matrix, gpu, "sm_90") == matrix.ptx.note
+    assert (
+        ptx_note(matrix, gpu, "sm_120") == f"whether it runs is unproven: some say (a/b#1); {matrix.ptx.note}"
+    )
+    assert why_not(matrix, gpu, "sm_100") == "it fails"
+    assert why_not(matrix, gpu, "sm_121") == f"{matrix.ptx.reason} ({matrix.ptx.issue})"
+    assert why_not(matrix, gpu, "sm_61") is None
+
+
+def test_each_release_says_what_is_reported_of_consumer_blackwell(matrix: Matrix) -> None:
+    told = {
+        release.version: runs(matrix, row.gpu, "sm_120")
+        for row in matrix.rows
+        for release in row.tensorflow
+        if row.gpu
+    }
+    assert {version: means for version, means in told.items() if means} == {"2.21.0": "unproven"}
+    reported = [row.gpu.reports["sm_120"] for row in matrix.rows if row.gpu and row.gpu.reports]
+    assert [one.issue for one in reported] == [
+        f"tensorflow/tensorflow#{n}" for n in (101746, 90291, 97387, 101746, 111958)
+    ]

@@ -112,3 +112,26 @@ def test_a_constraint_leaves_a_version_of_the_rows_range(requirement: str, left:
     name = requirement.partition("<")[0].partition(">")[0]
     told = f"rows[0].constraints[1]: {requirement} leaves nothing of {name} >=1.23.5,<2.0.0"
     assert found == ([] if left else [told])
+
+
+ARCHITECTURES = "architectures: [sm_80, compute_90]"
+REPORT = "reports: {%s: {runs: unproven, reason: reports differ}}"
+
+
+@pytest.mark.parametrize(
+    ("capability", "architectures", "told"),
+    [
+        ("sm_100", "[sm_80, compute_90]", []),
+        ("sm_90", "[sm_80, compute_90]", ["rows[0].gpu.reports.sm_90: it is below ptx.below (sm_100)"]),
+        (
+            "sm_100",
+            "[sm_80, sm_90]",
+            ["rows[0].gpu.reports.sm_100: the wheel has no PTX that a report could be about"],
+        ),
+    ],
+)
+def test_a_report_is_of_ptx_on_a_gpu_that_nothing_else_decides(
+    capability: str, architectures: str, told: list[str]
+) -> None:
+    change = (ARCHITECTURES, f"architectures: {architectures}\n      {REPORT % capability}")
+    assert problems(change) == told

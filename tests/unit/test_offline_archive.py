@@ -1,12 +1,16 @@
-"""An image with its evidence in one file: whole or not there, gone on with after a cut, read as a registry."""
+"""An image with its evidence in one file: whole or not there, read as a registry."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import signal
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +41,7 @@ from tfimg.evidence.verify import verify
 from tfimg.offline.archive import Archive, Entry, collect_image
 from tfimg.offline.layout import LayoutRegistry
 from tfimg.offline.load import load, signed_name
-from tfimg.offline.write import archive_bytes, partial_of, stream, write
+from tfimg.offline.write import archive_bytes, stream, write
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import parse
 
@@ -145,11 +149,10 @@ def test_the_same_image_gives_the_same_bytes(registry: MemoryRegistry, file: Pat
 
 @dataclass
 class Cut:
-    """A registry whose connection is lost when so many more bytes of blobs have come; `sent` counts them."""
+    """A registry whose connection is lost when so many more bytes of blobs have come."""
 
     registry: MemoryRegistry
     left: float = float("inf")
-    sent: int = 0
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.registry, name)
@@ -157,125 +160,139 @@ class Cut:
     def blob(self, digest: str) -> Iterator[bytes]:
         for piece in self.registry.blob(digest):
             for at in range(0, len(piece), 100):
-                self.sent += 100
                 self.left -= 100
                 if self.left < 0:
                     raise NetworkError("The line is dead.", next_step="Try again.")
                 yield piece[at : at + 100]
 
 
-def write_cut(registry: MemoryRegistry, file: Path, left: float) -> int:
-    """Write through a line that is cut; how many bytes of blobs came while writing."""
+def write_cut(registry: MemoryRegistry, file: Path, left: float) -> None:
+    """Write through a line that is cut."""
     cut = Cut(registry)
     whole = archive_of(cut)  # type: ignore[arg-type]
-    cut.sent, cut.left = 0, left
+    cut.left = left
     write(whole, file, free_bytes=PLENTY)
-    return cut.sent
 
 
-def test_what_a_cut_left_is_gone_on_with(registry: MemoryRegistry, file: Path, tmp_path: Path) -> None:
-    other, sizes = tmp_path / "other.tar", []
-    for _ in range(3):
-        with pytest.raises(NetworkError):
-            write_cut(registry, other, 1500)
-        assert not other.exists()
-        sizes.append(partial_of(other).stat().st_size)
-    assert sizes == sorted(set(sizes))
+def leftovers(folder: Path) -> list[Path]:
+    return sorted(folder.glob("tfimg-bundle-*.partial"))
+
+
+@pytest.mark.parametrize("before", [None, b"old"])
+def test_a_lost_connection_leaves_nothing_and_the_next_run_starts_over(
+    registry: MemoryRegistry, file: Path, tmp_path: Path, before: bytes | None
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    other = folder / "other.tar"
+    if before:
+        other.write_bytes(before)
+    with pytest.raises(NetworkError):
+        write_cut(registry, other, 1500)
+    assert [one.read_bytes() for one in folder.iterdir()] == ([before] if before else [])
     write_cut(registry, other, PLENTY)
     assert other.read_bytes() == file.read_bytes()
-    assert not partial_of(other).exists()
+    assert [one.name for one in folder.iterdir()] == ["other.tar"]
 
 
-def test_entries_that_are_there_are_kept(registry: MemoryRegistry, file: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other.tar"
-    everything = write_cut(registry, other, PLENTY)
-    partial_of(other).write_bytes(file.read_bytes()[:-3000])
-    assert 0 < write_cut(registry, other, PLENTY) < everything / 2
-    assert other.read_bytes() == file.read_bytes()
+WRITER = """
+import signal, sys, time
+from pathlib import Path
+from tfimg.cli import _interrupt
+from tfimg.offline.archive import Archive, Entry
+from tfimg.offline.write import write
+
+def pieces():
+    yield bytes(100_000)
+    print("writing", flush=True)
+    time.sleep(60)
+
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, _interrupt)
+entry = Entry(name="blob", size=200_000, digest="sha256:" + "0" * 64, pieces=pieces)
+write(Archive(digest="", entries=(entry,), evidence=0), Path(sys.argv[1]))
+"""
 
 
-@pytest.mark.parametrize("damage", ["torn", "longer", "changed", "of another image"])
-def test_a_beginning_that_is_wrong_is_written_anew(
-    registry: MemoryRegistry, file: Path, tmp_path: Path, damage: str
+@contextmanager
+def writer(file: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process in the middle of writing a bundle."""
+    command = [sys.executable, "-c", WRITER, str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+        try:
+            assert child.stdout
+            assert child.stdout.readline() == "writing\n"
+            yield child
+        finally:
+            child.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    with writer(tmp_path / "image.tar") as child:
+        assert len(leftovers(tmp_path)) == 1
+        child.send_signal(number)
+        child.wait(30)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next_one_and_nothing_else(
+    registry: MemoryRegistry, file: Path, tmp_path: Path
 ) -> None:
-    content = file.read_bytes()
-    begun = {
-        "torn": content[: len(content) // 2 + 17],
-        "longer": content + b"more" * 1000,
-        "changed": content.replace(b"sha256", b"sha257", 5),
-        "of another image": b"".join(stream(archive_of(registry, tag=None))),
-    }[damage]
-    other = tmp_path / "other.tar"
-    partial_of(other).write_bytes(begun)
-    write(archive_of(registry), other, free_bytes=PLENTY)
-    assert other.read_bytes() == content
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with writer(folder / "image.tar"):
+        pass
+    (left,) = leftovers(folder)
+    others = {"image.tar.partial", "tfimg-bundle-1.partial", f"{left.name}.tar", "tfimg-bundle.partial"}
+    for name in others:
+        (folder / name).write_bytes(b"precious")
+    write(archive_of(registry), folder / "other.tar", free_bytes=PLENTY)
+    assert {one.name for one in folder.iterdir()} == {*others, "other.tar"}
+    assert (folder / "other.tar").read_bytes() == file.read_bytes()
 
 
-def test_a_link_in_the_place_of_the_beginning_is_not_followed(
-    registry: MemoryRegistry, tmp_path: Path
-) -> None:
-    victim, target = tmp_path / "victim", tmp_path / "image.tar"
+def test_a_run_does_not_remove_what_another_one_writes(registry: MemoryRegistry, tmp_path: Path) -> None:
+    with writer(tmp_path / "image.tar"):
+        (there,) = leftovers(tmp_path)
+        write(archive_of(registry), tmp_path / "other.tar", free_bytes=PLENTY)
+        assert leftovers(tmp_path) == [there]
+
+
+KILLED = f"tfimg-bundle-{'0' * 16}.partial"
+
+
+@pytest.mark.timeout(20)
+def test_a_link_or_pipe_named_like_a_leftover_is_left_alone(registry: MemoryRegistry, tmp_path: Path) -> None:
+    """Another user could put it into a folder that both write to."""
+    victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
-    partial_of(target).symlink_to(victim)
-    with pytest.raises(FileError, match=r"cannot be resumed.*Remove it"):
-        write(archive_of(registry), target, free_bytes=PLENTY)
-    partial_of(target).unlink()
-    partial_of(target).hardlink_to(victim)
-    with pytest.raises(FileError, match="not a file with one name"):
-        write(archive_of(registry), target, free_bytes=PLENTY)
+    (tmp_path / KILLED).symlink_to(victim)
+    os.mkfifo(tmp_path / KILLED.replace("0", "1"))
+    (tmp_path / KILLED.replace("0", "2")).mkdir()
+    write(archive_of(registry), tmp_path / "image.tar", free_bytes=PLENTY)
     assert victim.read_bytes() == b"precious"
-
-
-@pytest.mark.parametrize("kind", ["fifo", "folder"])
-def test_a_beginning_that_is_not_a_file_is_refused(
-    registry: MemoryRegistry, tmp_path: Path, kind: str
-) -> None:
-    target = tmp_path / "image.tar"
-    if kind == "fifo":
-        os.mkfifo(partial_of(target))
-    else:
-        partial_of(target).mkdir()
-    with pytest.raises(FileError, match="cannot be resumed"):
-        write(archive_of(registry), target, free_bytes=PLENTY)
+    assert len(leftovers(tmp_path)) == 3
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_another_users_beginning_is_refused(registry: MemoryRegistry, tmp_path: Path) -> None:
-    target = tmp_path / "image.tar"
-    partial_of(target).touch()
-    os.chown(partial_of(target), 12345, 12345)
-    with pytest.raises(FileError, match="belongs to another user"):
-        write(archive_of(registry), target, free_bytes=PLENTY)
+def test_another_users_leftover_is_left_alone(registry: MemoryRegistry, tmp_path: Path) -> None:
+    (tmp_path / KILLED).touch()
+    os.chown(tmp_path / KILLED, 12345, 12345)
+    write(archive_of(registry), tmp_path / "image.tar", free_bytes=PLENTY)
+    assert leftovers(tmp_path) == [tmp_path / KILLED]
 
 
-def test_two_runs_do_not_write_the_same_file(registry: MemoryRegistry, file: Path, tmp_path: Path) -> None:
-    """The second one starts while the first one writes its last entry."""
-    target, refused = tmp_path / "both.tar", []
-    last = archive_of(registry).entries[-1]
-
-    def second_run() -> Iterator[bytes]:
-        with pytest.raises(FileError, match="Another run writes") as caught:
-            write(archive_of(registry, tag=None), target, free_bytes=PLENTY)
-        refused.append(caught.value)
-        yield from last.pieces()
-
-    write(with_last(registry, pieces=second_run), target, free_bytes=PLENTY)
-    assert len(refused) == 1
-    assert target.read_bytes() == file.read_bytes()
+def test_a_link_under_the_name_is_replaced_and_not_followed(registry: MemoryRegistry, tmp_path: Path) -> None:
+    victim, target = tmp_path / "victim", tmp_path / "image.tar"
+    victim.write_bytes(b"precious")
+    target.symlink_to(victim)
     write(archive_of(registry), target, free_bytes=PLENTY)
-    assert target.read_bytes() == file.read_bytes()
-
-
-def test_an_older_file_stays_until_the_new_one_is_whole(registry: MemoryRegistry, tmp_path: Path) -> None:
-    old = tmp_path / "image.tar"
-    old.write_bytes(b"old")
-    with pytest.raises(NetworkError):
-        write_cut(registry, old, 100)
-    assert old.read_bytes() == b"old"
+    assert (victim.read_bytes(), target.is_symlink()) == (b"precious", False)
 
 
 def test_a_full_disk_is_told_before_anything_is_written(registry: MemoryRegistry, tmp_path: Path) -> None:
-    with pytest.raises(DiskSpaceError, match="needs 0 MB more than"):
+    with pytest.raises(DiskSpaceError, match="needs 0 MB, and its disk has 0 MB free"):
         write(archive_of(registry), tmp_path / "x.tar", free_bytes=10)
     assert list(tmp_path.iterdir()) == []
 
@@ -286,16 +303,14 @@ def with_last(registry: MemoryRegistry, **changes: Any) -> Archive:
     return replace(whole, entries=(*whole.entries[:-1], replace(whole.entries[-1], **changes)))
 
 
-def test_a_disk_that_fills_up_leaves_a_beginning_and_nothing_under_the_name(
-    registry: MemoryRegistry, tmp_path: Path
-) -> None:
+def test_a_disk_that_fills_up_leaves_nothing(registry: MemoryRegistry, tmp_path: Path) -> None:
     def full() -> Iterator[bytes]:
         yield b"a"
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(DiskSpaceError, match=r"full.*is kept as .*x\.tar\.partial"):
+    with pytest.raises(DiskSpaceError, match="The disk is full"):
         write(with_last(registry, pieces=full), tmp_path / "x.tar", free_bytes=PLENTY)
-    assert [file.name for file in tmp_path.iterdir()] == ["x.tar.partial"]
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("size", [1, 1_000_000])

@@ -33,7 +33,7 @@ def question(holder: Release | None = None, **more: object) -> Question:
     there = Holder(manifest=THERE, release=holder) if holder else None
     asked = Question(
         repository=REPOSITORY, tag="2.15-gpu", kind="alias", digest=NEW_DIGEST, release=NEW, level="validated",
-        holder=there, statements=Statements(), promise=PROMISE, signed=True,
+        holder=there, statements=Statements(), promise=PROMISE,
     )  # fmt: skip
     return replace(asked, **more)  # type: ignore[arg-type]
 
@@ -77,7 +77,6 @@ def test_a_newer_release_or_build_replaces_an_older_one() -> None:
 def test_a_tag_that_points_there_and_was_promoted_stays_whatever_else_is_the_case() -> None:
     same = question(NEW, digest=THERE.digest, level="built", statements=promoted())
     assert decide(same).verdict == "stay"
-    assert decide(question(NEW, digest=THERE.digest, signed=False)).verdict == "stay"
 
 
 def test_a_tag_that_points_there_without_a_promotion_is_attested() -> None:
@@ -117,12 +116,6 @@ def test_a_tag_never_loses_a_level_though_it_promises_less() -> None:
     holder = Holder(manifest=THERE, release=EARLIER, level="validated")
     asked = replace(question(level="linked", promise=LESS), holder=holder)
     assert refused(asked) == "it points to an image that is validated, and this one is only linked"
-
-
-def test_without_a_signature_no_alias_is_moved_and_exact_tags_are() -> None:
-    assert "only with signed evidence" in refused(question(signed=False))
-    assert decide(question(signed=False, kind="identifier")).verdict == "move"
-    assert decide(question(signed=False, kind="build")).verdict == "move"
 
 
 @pytest.mark.parametrize("tags", [(), ("2.15-gpu",)])

@@ -103,6 +103,27 @@ def test_an_image_that_fails_has_no_tag_and_the_others_have_theirs(machine: Mach
     assert {tag.partition("-")[0] for tag in visible(registry.named)} == {"2.16.1"}
 
 
+def test_a_program_reads_what_became_of_each_image(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    machine.reports[CPU] = RED
+    red, green = (image.to_json() for image in machine.publish(registry, CPU, GPU).images)
+    assert red == {
+        "identifier": CPU, "status": "failed", "digest": None, "level": None, "reused": False, "tags": [],
+        "error": "ValidationFailed", "exit_code": ValidationFailed.exit_code, "reason": "A check failed. Look.",
+    }  # fmt: skip
+    digest = registry.named[GPU]
+    assert green == {
+        "identifier": GPU, "status": "published", "digest": digest, "level": "linked", "reused": False,
+        "tags": green["tags"], "error": None, "exit_code": 0, "reason": None,
+    }  # fmt: skip
+    moves = [(tag["tag"], tag["kind"], tag["verdict"]) for tag in green["tags"]]
+    assert moves == [
+        (build_tag(GPU, digest), "build", "move"), (GPU, "identifier", "move"),
+        ("2.15.1-gpu", "alias", "refuse"), ("2.15-gpu", "alias", "refuse"),
+    ]  # fmt: skip
+    assert all(set(tag) == {"tag", "kind", "verdict", "why", "before", "cancels"} for tag in green["tags"])
+
+
 def test_what_holds_a_secret_is_never_pushed(machine: Machine) -> None:
     registry = MemoryRegistry()
     machine.leaks.add(CPU)
@@ -110,15 +131,6 @@ def test_what_holds_a_secret_is_never_pushed(machine: Machine) -> None:
     assert isinstance(image.failure, LeakFound)
     assert registry.manifests == {}
     assert registry.blobs == {}
-
-
-def test_without_a_key_aliases_stay_where_they_are(machine: Machine) -> None:
-    registry = MemoryRegistry()
-    machine.key = None
-    publication = machine.publish(registry)
-    found = verdicts(publication, CPU)
-    assert [found["2.15"], found["2.15.1"], found[CPU]] == ["refuse", "refuse", "move"]
-    assert moved_tags(registry, publication.images[0].digest) == []
 
 
 def test_a_rebuild_replaces_what_was_there_and_the_old_digest_keeps_its_own_tag(machine: Machine) -> None:
@@ -140,7 +152,7 @@ def test_a_rebuild_replaces_what_was_there_and_the_old_digest_keeps_its_own_tag(
 def test_a_plan_says_the_same_before_as_what_is_done_after(machine: Machine) -> None:
     registry = MemoryRegistry()
     sources = [machine.source(identifier) for identifier in (CPU, GPU)]
-    table = Table(registry=registry, trusted=machine.trusted, policy=Policy(), signed=True)
+    table = Table(registry=registry, trusted=machine.trusted, policy=Policy())
     before = planned(sources, table)
     assert registry.named == {}
     done = machine.publish(registry, CPU, GPU).images

@@ -237,7 +237,7 @@ ACTS: dict[str, Callable[[Machine, Registry, str], object]] = {
 }
 
 
-@pytest.mark.parametrize("when", ["before", "after", "note"])
+@pytest.mark.parametrize("when", ["after", "note"])
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
 def test_killed_at_any_step_the_same_command_goes_on_and_signs_nothing_twice(
     memory_folder: Path, act: Callable[[Machine, Registry, str], object], when: str

@@ -11,7 +11,7 @@ import pytest
 from support.cases import cases
 from tfimg.errors import RenderError, UnsupportedPlatform
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.plan import buildable, require_buildable
+from tfimg.recipe.buildable import buildable, require_buildable
 from tfimg.recipe.render import environment, render
 from tfimg.workspace import Workspace, find_workspace
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tfimg.errors import UsageError
 from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.buildable import buildable
 from tfimg.recipe.ci import document
-from tfimg.recipe.plan import buildable
 from tfimg.recipe.shards import Part, Shard, part, predicted_bytes, shards, singles
 from tfimg.workspace import Workspace
 

@@ -1,4 +1,4 @@
-"""Another try: how often, after how long, and when there is none. Nothing here waits."""
+"""Retries: how often, after how long, and when there is none."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from support.manifests import Slept
+from support.manifests import LONGEST_WAITS, Slept
 from tfimg.cancellation import Cancellation
 from tfimg.errors import Interrupted, NetworkError, RegistryRefused
-from tfimg.registry.retry import OBEDIENCE_SECONDS, Passing, Patience, pause
+from tfimg.registry.retry import MAX_RETRY_AFTER, Passing, Patience, pause
 
 GONE = NetworkError("It is gone.", next_step="Wait.")
 
@@ -27,48 +27,74 @@ def failing(times: int, error: Exception) -> Callable[[], str]:
     return attempt
 
 
-@pytest.mark.parametrize(
-    ("attempts", "chance", "waits"),
-    [
-        (5, 1.0, [1, 2, 4, 8]),
-        (5, 0.5, [0.5, 1, 2, 4]),
-        (5, 0.0, [0, 0, 0, 0]),
-        (10, 1.0, [1, 2, 4, 8, 16, 30, 30, 30, 30]),
-    ],
-)
-def test_what_passes_is_tried_again_after_a_share_of_doubled_waits_up_to_half_a_minute(
-    attempts: int, chance: float, waits: list[float]
-) -> None:
+WINDOWS = [1, 2, 4, 8, 16, 30, 30, 30, 30]
+"""Seconds: the longest waits after each of ten attempts."""
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 5, 10])
+def test_waits_double_up_to_half_a_minute(attempts: int) -> None:
     slept = Slept()
-    patience = Patience(attempts=attempts, sleep=slept, chance=lambda: chance)
+    patience = Patience(attempts=attempts, sleep=slept, backoff=LONGEST_WAITS)
     assert patience.keep_trying(failing(attempts - 1, Passing(GONE))) == "done"
-    assert slept == waits
+    assert slept == WINDOWS[: attempts - 1]
+
+
+def test_waits_are_drawn_from_the_whole_window() -> None:
+    runs = [Slept() for _ in range(300)]
+    for slept in runs:
+        Patience(attempts=10, sleep=slept).keep_trying(failing(9, Passing(GONE)))
+    for window, *waits in zip(WINDOWS, *runs, strict=True):
+        # 300 draws miss a tenth of the window once in 10 ** 13 runs.
+        assert 0 <= min(waits) < window * 0.1
+        assert window * 0.9 < max(waits) <= window
+
+
+def test_the_last_attempt_s_error_is_raised_without_a_wait_after_it() -> None:
+    slept = Slept()
+    with pytest.raises(NetworkError) as caught:
+        Patience(attempts=3, sleep=slept).keep_trying(failing(3, Passing(GONE)))
+    assert (caught.value, len(slept)) == (GONE, 2)
+
+
+def test_what_is_not_transient_is_raised_at_once() -> None:
+    slept = Slept()
+    with pytest.raises(NetworkError):
+        Patience(sleep=slept).keep_trying(failing(1, GONE))
+    assert slept == []
+
+
+def test_a_wait_that_is_asked_for_is_added_up_to_a_maximum() -> None:
+    slept = Slept()
+    patience = Patience(sleep=slept, backoff=LONGEST_WAITS)
+    assert patience.keep_trying(failing(2, Passing(GONE, after=MAX_RETRY_AFTER))) == "done"
+    assert slept == [MAX_RETRY_AFTER + 1, MAX_RETRY_AFTER + 2]
+    with pytest.raises(NetworkError):
+        patience.keep_trying(failing(1, Passing(GONE, after=MAX_RETRY_AFTER + 0.1)))
+    assert len(slept) == 2
 
 
 @pytest.mark.parametrize(
     ("header", "seconds"),
     [
-        (None, None),
-        ("", None),
+        (None, 0),
+        ("", 0),
         ("17", 17),
         ("Thu, 01 Jan 1970 00:16:50 GMT", 10),
         ("Thu, 01 Jan 1970 00:00:00 GMT", 0),
-        ("soon", None),
-        ("-1", None),
-        ("1e999", None),
-        ("\u0663", None),
-        ("Thu, 01 Jan 99999 00:00:00 GMT", None),
-        ("Thu, 01 Jan 1970 00:00:00 +9999999999", None),
+        ("soon", 0),
+        ("-1", 0),
+        ("1e999", 0),
+        ("\u0663", 0),
+        ("Thu, 01 Jan 99999 00:00:00 GMT", 0),
+        ("Thu, 01 Jan 1970 00:00:00 +9999999999", 0),
     ],
 )
-def test_a_wait_is_told_in_seconds_or_as_a_time(header: str | None, seconds: float | None) -> None:
+def test_a_wait_is_told_in_seconds_or_as_a_time(header: str | None, seconds: float) -> None:
     assert Patience(clock=lambda: 1000.0).retry_after(header) == seconds
 
 
 def test_a_wait_of_thousands_of_digits_is_a_long_one() -> None:
-    after = Patience().retry_after("9" * 5000)
-    assert after is not None
-    assert after > OBEDIENCE_SECONDS
+    assert Patience().retry_after("9" * 5000) > MAX_RETRY_AFTER
 
 
 def test_a_push_is_done_again_when_the_network_failed() -> None:
@@ -76,9 +102,14 @@ def test_a_push_is_done_again_when_the_network_failed() -> None:
     patience = Patience(sleep=slept)
     assert patience.over_network(failing(2, GONE)) == "done"
     assert len(slept) == 2
+    refused = RegistryRefused("No.", next_step="Ask.")
     with pytest.raises(RegistryRefused):
-        patience.over_network(failing(1, RegistryRefused("No.", next_step="Ask.")))
+        patience.over_network(failing(1, refused))
     assert len(slept) == 2
+    assert patience.over_network(failing(1, refused), also=(RegistryRefused,)) == "done"
+    with pytest.raises(NetworkError) as caught:
+        patience.over_network(failing(5, GONE))
+    assert (caught.value, len(slept)) == (GONE, 7)
 
 
 def test_a_wait_is_waited_and_ends_with_the_work_of_its_thread() -> None:
@@ -92,3 +123,19 @@ def test_a_wait_is_waited_and_ends_with_the_work_of_its_thread() -> None:
         pause(60)
     timer.join()
     assert time.monotonic() - began < 5
+
+
+def test_a_cancelled_wait_ends_the_attempts() -> None:
+    cancellation = Cancellation()
+    timer = threading.Timer(0.05, cancellation.cancel)
+    timer.start()
+    tries: list[None] = []
+
+    def attempt() -> None:
+        tries.append(None)
+        raise Passing(GONE, after=60)
+
+    with cancellation.covering(), pytest.raises(Interrupted):
+        Patience().keep_trying(attempt)
+    timer.join()
+    assert len(tries) == 1

@@ -95,6 +95,36 @@ def test_what_cannot_be_read_is_refused_with_an_example(
             assert (str(caught.value), caught.value.exit_code) == (message.format(text), 2)
 
 
+@pytest.mark.parametrize(
+    ("patch", "minor"),
+    [("3.11.4", "3.11"), (">=3.9.2,<3.12", "'>=3.9,<3.12'"), ("==3.11.4", "'==3.11'"), ("3.13rc1", "3.13"),
+     (">=3.10.1, <=3.11.99", "'>=3.10, <=3.11'")],
+)  # fmt: skip
+def test_a_patch_version_of_python_cannot_be_chosen(
+    patch: str, minor: str, matrix: Matrix, specs: Sequence[ImageSpec]
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve(matrix, specs, Request(tensorflow="2.15", python=patch))
+    assert str(caught.value) == (
+        f"--python {patch}: the patch version of Python cannot be chosen, as an image has that of its base. Name the "
+        f"minor version: --python {minor}."
+    )
+    resolve(matrix, specs, asked(f"--python {minor}"))
+
+
+@pytest.mark.parametrize("python", ["3", "3.11", "==3.11.*", "3.13", ">=3.9,<3.14", "!=3.10.*", "latest"])
+def test_a_minor_version_of_python_can_be_chosen(
+    python: str, matrix: Matrix, specs: Sequence[ImageSpec]
+) -> None:
+    resolve(matrix, specs, Request(python=python))
+
+
+def test_the_pythons_of_the_matrix_are_one_range(matrix: Matrix, specs: Sequence[ImageSpec]) -> None:
+    for python in ("2.7", "3.6", "3.99", "'>=3.14'", "'>3.11,<3.12'", "'<3.7'"):
+        with pytest.raises(ResolutionError, match=r"in the matrix: Python 3\.7 to 3\.13 \(matrix\.yaml"):
+            resolve(matrix, specs, asked(f"--python {python}"))
+
+
 def test_a_long_run_of_values_is_told_by_its_ends_unless_one_between_them_is_left_out() -> None:
     there = ["3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13"]
     assert listed(["3.9", "3.10", "3.8"], there) == "3.8, 3.9, 3.10"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import io
 import json
 import os
 import subprocess
@@ -15,13 +15,14 @@ import pytest
 import selection
 from checks import CHECKS
 from contract import Check, Facts, FactsError, parse_facts
+from screen import Screen
 from selection import Selection, select
 
 SUITE = Path(selection.__file__).parent
 FACTS = {
     "identifier": "2.15.1-cpu-py3.11", "tensorflow": "2.15.1", "python": "3.11", "device": "cpu", "cuda": None,
     "cudnn": None, "architectures": [], "libtpu": None, "level": "validated", "packages": {"numpy": "1.26.4"},
-    "user": "non-root", "waived": {},
+    "user": "non-root", "waived": {}, "removed": [],
 }  # fmt: skip
 
 
@@ -80,6 +81,14 @@ def test_what_is_left_out_stays_required(
 ) -> None:
     found = select(TABLE, CPU, profile, only, skip)
     assert found == Selection(asked=asked, required=["a.smoke", "a.any"], waived={}, unproven=[])
+
+
+def test_a_release_without_an_image_requires_what_it_is_asked() -> None:
+    """On a bare machine. Where nobody says what is checked, nothing is required."""
+    bare = replace(CPU, identifier=None, tensorflow="2.21.0")
+    assert select(TABLE, bare).required == ["a.smoke", "a.any"]
+    assert select(TABLE, replace(bare, tensorflow=None)).required == []
+    assert parse_facts(json.dumps({**FACTS, "identifier": None})).identifier is None
 
 
 @pytest.mark.parametrize(("count", "asked"), [(0, False), (1, False), (2, True), (8, True)])
@@ -177,6 +186,14 @@ def test_broken_tensorflow_is_told_once(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_folder_named_tensorflow_is_not_tensorflow(tmp_path: Path) -> None:
+    (tmp_path / "tensorflow").mkdir()
+    done = run_suite("--json", "--only", "environment.import_t*", path=tmp_path)
+    (end,) = [json.loads(line) for line in done.stdout.splitlines() if '"event": "end"' in line]
+    assert end["outcome"] == "failed"
+    assert "is not TensorFlow: it was removed, or another folder hides it" in end["reason"]
+
+
 def test_suite_tells_what_it_asks_and_where(tmp_path: Path) -> None:
     facts = tmp_path / "facts.json"
     facts.write_text(json.dumps({**FACTS, "packages": {}, "waived": {"numerics.fft": "for a test"}}))
@@ -197,16 +214,23 @@ def test_people_read_lines_and_a_verdict() -> None:
     assert done.stdout.splitlines()[-1] == "PASSED: all that could be asked; nothing says what the image is."
 
 
+def test_people_read_warnings_of_a_check_that_passed() -> None:
+    stream = io.StringIO()
+    end = {"event": "end", "check": "tools.profiler", "outcome": "passed", "seconds": 1.0, "reason": None}
+    Screen(stream).show({**end, "evidence": {"warnings": ["no event of the GPU"]}})
+    assert stream.getvalue() == "passed       1.0 s  tools.profiler\n          warning: no event of the GPU\n"
+
+
 def test_names_are_listed() -> None:
     names = run_suite("--list", "--device", "cpu", "--profile", "smoke").stdout.split()
     assert {"numerics.matmul"} <= set(names) < set(CHECKS)
 
 
-def test_the_suite_is_python_3_8() -> None:
-    wrong = []
-    for file in sorted(SUITE.rglob("*.py")):
-        try:
-            ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 8))
-        except SyntaxError as error:
-            wrong.append(f"{file.relative_to(SUITE)}:{error.lineno}: {error.msg}")
-    assert wrong == []
+@pytest.mark.parametrize("place", ["validation", "build", "inventory.py"])
+def test_what_runs_in_images_is_python_3_7(place: str) -> None:
+    """Images of TensorFlow 2.10 and 2.11 have it: grammar, and modules and functions of the standard library."""
+    vermin = Path(sys.executable).with_name("vermin")
+    # It takes bytes for the str of Python 2.
+    settings = ["--target=3.7-", "--violations", "--no-tips", "--no-eval-annotations", "--exclude=str.decode"]
+    done = subprocess.run([str(vermin), *settings, str(SUITE.parent / place)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

@@ -60,6 +60,11 @@ def evidence(**changes: Any) -> dict[str, Any]:
     return {"replicas": 2, "rows": [4, 4], "weights": [weights, weights], **changes}
 
 
+@pytest.mark.parametrize(("devices", "replicas"), [(1, 2), (2, 2), (3, 2), (4, 4), (7, 4), (8, 8), (16, 8)])
+def test_every_real_device_has_a_replica_if_the_rows_can_be_divided(devices: int, replicas: int) -> None:
+    assert distribution.replica_count(devices) == replicas
+
+
 def test_exact_weights_pass() -> None:
     assert distribution.require_same(evidence(), 2) == evidence()
 

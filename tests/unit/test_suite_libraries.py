@@ -13,7 +13,8 @@ from checks.nvidia_files import Wheel
 from contract import CheckFailed, CheckSkipped, Facts
 from native import NOT_CHECKED, NVIDIA
 
-IMAGE = Facts(identifier="2.15.1-cuda12.2-py3.11", device="gpu", cudnn=">=8.9,<9")
+LOCK = {"nvidia-cudnn-cu12": "8.9.4.25", "nvidia-cufft-cu12": "11.0", "nvidia-cuda-nvcc-cu12": "12.2.140"}
+IMAGE = Facts(identifier="2.15.1-cuda12.2-py3.11", device="gpu", cudnn=">=8.9,<9", packages=LOCK)
 MACHINE = Facts(device="gpu")
 
 
@@ -74,7 +75,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
     told: Answers = {}
     for module in (libraries, compiler):
         monkeypatch.setattr(module, "ask", lambda question, *_: told[question])
-        monkeypatch.setattr(module, "wheels", tuple)
+        monkeypatch.setattr(module, "wheels", lambda _: ())
     monkeypatch.setattr(libraries, "on_disk", lambda *_: ())
     return told
 
@@ -97,7 +98,7 @@ def install(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> Install:
 
     def installed(*wheels: Wheel) -> None:
         for module in (libraries, compiler):
-            monkeypatch.setattr(module, "wheels", lambda: wheels)
+            monkeypatch.setattr(module, "wheels", lambda _: wheels)
 
     return installed
 
@@ -106,10 +107,10 @@ def wheel_at(folder: Path, name: str = "nvidia-cudnn-cu12", library: str = "lib/
     path = folder.resolve() / library
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(hashlib.sha256(name.encode()).digest())
-    return Wheel(name, "8.9.4.25", {str(path): 32})
+    return Wheel(name, "8.9.4.25", (str(path),))
 
 
-@pytest.mark.parametrize("check", ["complete", "loadable", "origin", "versions"])
+@pytest.mark.parametrize("check", ["loadable", "origin", "versions"])
 def test_no_wheel_is_a_failure_in_an_image_and_unjudged_elsewhere(answers: Answers, check: str) -> None:
     with pytest.raises(CheckFailed, match="expected NVIDIA's wheels, found none"):
         getattr(libraries, check)(IMAGE)
@@ -150,21 +151,8 @@ def test_a_libcuda_is_the_machines_or_a_stub(
         assert found == (None if complaint else {"found": answers["driver"]})
 
 
-def test_files_of_wheels_are_there_and_have_their_sizes(install: Install, tmp_path: Path) -> None:
-    wheel = wheel_at(tmp_path)
-    install(wheel)
-    assert libraries.complete(IMAGE) == {"wheels": 1, "files": 1}
-    path = Path(next(iter(wheel.files)))
-    path.write_bytes(b"")
-    judged(lambda: libraries.complete(IMAGE), "0 bytes, not 32")
-    path.unlink()
-    judged(lambda: libraries.complete(IMAGE), "1 are missing")
-    install(Wheel("nvidia-cufft-cu12", "11.0", {}))
-    judged(lambda: libraries.complete(IMAGE), "the record of nvidia-cufft-cu12")
-
-
 def test_no_library_to_load_is_a_failure(answers: Answers, install: Install) -> None:
-    install(Wheel("nvidia-cufft-cu12", "11.0", {"/x/README": 1}))
+    install(Wheel("nvidia-cufft-cu12", "11.0", ("/x/README",)))
     answers["load"] = {}
     judged(lambda: libraries.loadable(IMAGE), "there is none")
 
@@ -177,7 +165,7 @@ def test_a_second_copy_is_judged_in_an_image_alone_and_a_taken_one_everywhere(
     answers["gate"] = {"opened": {}}
     assert str(libraries.origin(IMAGE)["opened"]).startswith(NOT_CHECKED)
     monkeypatch.setattr(libraries, "on_disk", lambda *_: (Path("/usr/local/cuda/lib/libcudnn.so.8"),))
-    taken = {"libcudnn.so.8": next(iter(wheel.files))}
+    taken = {"libcudnn.so.8": wheel.files[0]}
     answers["gate"] = {"opened": taken}
     assert libraries.origin(MACHINE) == {"opened": taken}
     judged(lambda: libraries.origin(IMAGE), r"/usr/local/cuda/lib/libcudnn\.so\.8")
@@ -244,22 +232,70 @@ def test_no_architecture_to_assemble_for_is_not_green(answers: Answers) -> None:
         compiler.ptxas(Facts(identifier="x", device="gpu", architectures=[]))
 
 
+def find(facts: Facts, tried: list[str] | None = None, refuses: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What is found out about the ptxas that XLA finds; those that are refused do not work."""
+
+    def try_out(path: str) -> dict[str, Any]:
+        if tried is not None:
+            tried.append(path)
+        if path in refuses:
+            raise CheckFailed(f"{path} does not run")
+        return {"version": "12"}
+
+    return compiler._first_that_works(facts, "ptxas", "bin/ptxas", try_out)
+
+
 @pytest.mark.parametrize("found", [None, "", "ptxas-that-is-nowhere"])
-def test_a_ptxas_that_is_not_found_is_a_failure(answers: Answers, found: str | None) -> None:
+def test_a_ptxas_that_is_not_found_is_a_failure(
+    answers: Answers, found: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
     answers["search"] = {"roots": [], "ptxas": found, "libdevice": None}
     for facts in (IMAGE, MACHINE):
         with pytest.raises(CheckFailed, match="found none"):
-            compiler._found(facts, "ptxas", "bin/ptxas")
+            find(facts)
 
 
-def test_a_ptxas_beside_the_wheels_is_one_to_use_where_there_is_no_wheel(
+SYSTEM = "/usr/local/cuda/bin/ptxas"
+
+
+def test_a_ptxas_beside_the_wheel_is_a_failure_in_our_images_alone(
     answers: Answers, install: Install, tmp_path: Path
 ) -> None:
-    answers["search"] = {"roots": [], "ptxas": "/usr/local/cuda/bin/ptxas", "libdevice": None}
-    assert compiler._found(MACHINE, "ptxas", "bin/ptxas")[0] == "/usr/local/cuda/bin/ptxas"
-    judged(lambda: compiler._found(IMAGE, "ptxas", "bin/ptxas"), "ptxas")
+    answers["search"] = {"roots": [], "ptxas": SYSTEM, "libdevice": None}
+    judged(lambda: find(IMAGE), "ptxas of the locked nvidia-cuda-nvcc, found /usr/local/cuda/bin/ptxas")
     install(wheel_at(tmp_path, "nvidia-cuda-nvcc-cu12", "bin/ptxas"))
-    judged(lambda: compiler._found(MACHINE, "ptxas", "bin/ptxas"), "ptxas")
+    judged(lambda: find(IMAGE), "ptxas of the locked nvidia-cuda-nvcc, found /usr/local/cuda/bin/ptxas")
+    # XLA prefers the machine's toolkit, which is the machine's affair.
+    for facts in (MACHINE, Facts(identifier="somebody's", device="gpu")):
+        found = find(facts)
+        assert (found["path"], found["found_by_xla"], found["refused"]) == (SYSTEM, SYSTEM, {})
+
+
+def test_another_ptxas_will_do_elsewhere_and_none_that_works_is_a_failure(
+    answers: Answers, install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    wheel = wheel_at(tmp_path, "nvidia-cuda-nvcc-cu12", "bin/ptxas")
+    install(wheel)
+    answers["search"] = {"roots": [], "ptxas": SYSTEM, "libdevice": None}
+    tried: list[str] = []
+    found = find(MACHINE, tried, refuses=(SYSTEM,))
+    assert tried == [SYSTEM, wheel.files[0]]
+    assert (found["path"], found["found_by_xla"]) == (wheel.files[0], SYSTEM)
+    assert found["refused"] == {SYSTEM: f"{SYSTEM} does not run"}
+    judged(lambda: find(MACHINE, refuses=(SYSTEM, wheel.files[0])), f"{SYSTEM} does not run; .* does not run")
+
+
+def test_libdevice_of_a_distribution_needs_no_libnvvm_beside_it(answers: Answers, tmp_path: Path) -> None:
+    path = tmp_path / "nvvm" / "libdevice" / "libdevice.10.bc"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(compiler.BITCODE[0] + bytes(compiler.LEAST_BYTES))
+    answers["load"] = {str(tmp_path / "nvvm" / "lib64" / "libnvvm.so"): "no such file"}
+    assert compiler._read_bitcode(str(path), MACHINE)["nvvm"] is None
+    judged(lambda: compiler._read_bitcode(str(path), IMAGE), "no such file")
+    path.write_bytes(b"text")
+    judged(lambda: compiler._read_bitcode(str(path), MACHINE), "found 4 bytes")
 
 
 def test_files_are_looked_for_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,3 +307,25 @@ def test_files_are_looked_for_without_links(tmp_path: Path, monkeypatch: pytest.
     found = nvidia_files.on_disk()
     nvidia_files.on_disk.cache_clear()
     assert found == ((tmp_path / "libcudart.so.12").resolve(),)
+
+
+def test_the_disk_is_searched_without_what_the_machine_shows(tmp_path: Path) -> None:
+    names = ("usr/lib/libz.so.1", "usr/lib/libz.a", "opt/run/a.so", "proc/b.so", "run/c.so")
+    for path in map(tmp_path.joinpath, names):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    found = sorted(str(path.relative_to(tmp_path)) for path in nvidia_files.find_libraries(str(tmp_path)))
+    assert found == ["opt/run/a.so", "usr/lib/libz.so.1"]
+
+
+def test_an_image_without_nvidia_files_is_good(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "every_wheel", lambda: ())
+    assert libraries.none(IMAGE) == {"found": 0}
+
+
+def test_a_compiler_that_does_not_run_or_fails_says_so(tmp_path: Path) -> None:
+    program = tmp_path / "ptxas"
+    judged(lambda: compiler._run([str(program), "--version"]), "ptxas to run, found .*No such file")
+    program.write_text("#!/bin/sh\necho fatal: unknown target >&2; exit 255\n")
+    program.chmod(0o755)
+    judged(lambda: compiler._run([str(program), "--version"]), "status 255: fatal: unknown target")

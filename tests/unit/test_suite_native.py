@@ -23,6 +23,7 @@ import native
 import pytest
 from contract import CheckFailed
 
+from support.c_compiler import compile_shared
 from support.processes import children
 
 LONG = "/usr/local/cuda/bin/ptxas, which is longer than what a std::string keeps in itself"
@@ -67,23 +68,17 @@ uintptr_t register_code() { return 5 << 2 | 1; }
 """
 
 
-def compile_library(compiler: str, *line: str, source: str, folder: Path) -> Path:
-    """Compile a shared library, or skip the test where no compiler is installed."""
-    program = shutil.which(compiler)
-    if program is None:
-        pytest.skip(f"no {compiler}")
-    (folder / "source").write_text(source)
-    command = [program, *line, "-w", "-shared", "-fPIC", "source", "-o", "compiled.so"]
-    subprocess.run(command, cwd=folder, check=True)
-    return folder / "compiled.so"
-
-
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     if platform.machine() != "x86_64":
         pytest.skip("the calling convention of another processor is not known")
-    folder = tmp_path_factory.mktemp("compiled")
-    return ctypes.CDLL(str(compile_library("c++", "-std=c++17", "-xc++", source=SOURCE, folder=folder)))
+    compiler, folder = shutil.which("c++"), tmp_path_factory.mktemp("compiled")
+    if compiler is None:
+        pytest.skip("no c++; the one in the ziglang wheel has another C++ library than TensorFlow")
+    (folder / "source").write_text(SOURCE)
+    options = ["-std=c++17", "-xc++", "-w", "-shared", "-fPIC"]
+    subprocess.run([compiler, *options, "source", "-o", "compiled.so"], cwd=folder, check=True)
+    return ctypes.CDLL(str(folder / "compiled.so"))
 
 
 @pytest.mark.parametrize("text", ["", "ptxas", "x" * 15, "x" * 16, LONG])
@@ -196,6 +191,7 @@ int cublasGetProperty(int kind, int* value) { *value = kind == 0 ? 12 : kind == 
 int cufftGetProperty(int kind, int* value) { return 1; }
 int cudaRuntimeGetVersion(int* value) { *value = 12050; return 0; }
 int ncclGetVersion(int* value) { return 35; }
+int brokenGetVersion(int* value) { return 2; }
 int cudnnOpsVersionCheck(void) { return 0; }
 int cudnnCnnVersionCheck(void) { return 1003; }
 int cuInit(int flags) { return 34; }
@@ -209,7 +205,7 @@ TOOLKIT = ("libcublas.so.12", "libcufft.so.11", "libcusolver.so.11", "libcudart.
 def toolkit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of libraries that are called like NVIDIA's."""
     folder = tmp_path_factory.mktemp("toolkit")
-    one = compile_library("cc", "-xc", source=VERSIONS, folder=folder)
+    one = compile_shared(VERSIONS, folder / "compiled.so")
     for name in TOOLKIT:
         shutil.copy(one, folder / name)
     return folder
@@ -224,6 +220,11 @@ def test_libraries_tell_their_versions(toolkit: Path) -> None:
     assert told["nvidia-nccl"] == f"{native.NOT_CHECKED}: ncclGetVersion needs the driver"
     assert "libcurand.so.10: cannot open" in told["nvidia-curand"]
     assert len(told) == 6
+
+
+def test_a_library_that_refuses_its_version_is_an_error(toolkit: Path) -> None:
+    with pytest.raises(OSError, match="brokenGetVersion answered 2"):
+        native.number(str(toolkit / "compiled.so"), "brokenGetVersion", str)
 
 
 def test_parts_of_cudnn_and_the_driver_are_asked(toolkit: Path) -> None:
@@ -302,8 +303,7 @@ def test_what_a_library_prints_stays_out_of_the_answer(
     """`native.py` as it is run, of a TensorFlow whose one library prints when it is loaded and when it goes."""
     (tmp_path / "tensorflow").mkdir()
     (tmp_path / "tensorflow" / "__init__.py").touch()
-    library = compile_library("cc", "-xc", source=LOUD, folder=tmp_path)
-    library.rename(tmp_path / "tensorflow" / "libtensorflow_framework.so.2")
+    compile_shared(LOUD, tmp_path / "tensorflow" / "libtensorflow_framework.so.2")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     child.ask.cache_clear()
     answer = child.ask("gate")
@@ -311,6 +311,26 @@ def test_what_a_library_prints_stays_out_of_the_answer(
     assert (answer["gate"], answer["named"]) == (None, {})
 
 
+def test_a_machine_without_tensorflow_is_a_failure_that_says_so() -> None:
+    script = Path(native.__file__)
+    done = subprocess.run([sys.executable, str(script), "gate"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.strip()) == (1, "TensorFlow is not installed")
+
+
 def test_a_question_that_nobody_knows_is_a_failure() -> None:
     with pytest.raises(CheckFailed, match="KeyError"):
         child.ask("no such question")
+
+
+@pytest.mark.parametrize(
+    ("flags", "folder"),
+    [
+        ("", ""),
+        ("--xla_dump_to=/x", ""),
+        ("--xla_gpu_cuda_data_dir=/a/b", "/a/b"),
+        ("--xla_dump_to=/x --xla_gpu_cuda_data_dir=/a --xla_gpu_cuda_data_dir=/b", "/b"),
+        ("--no--xla_gpu_cuda_data_dir=/a", ""),
+    ],
+)
+def test_the_folder_that_xla_takes_first_is_read_from_its_flags(flags: str, folder: str) -> None:
+    assert native.data_folder(flags) == folder

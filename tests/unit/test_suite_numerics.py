@@ -38,3 +38,28 @@ def test_what_is_not_within_its_bound_fails(ratio: float) -> None:
 def test_what_is_within_its_bound_is_evidence() -> None:
     evidence = {"error_over_bound": {"output": 0.1, "gradient": 1.0}}
     assert require_within(evidence, "it is broken") is evidence
+
+
+TURING, AMPERE = (7, 5), (8, 0)
+REFUSED = "{{function_node __wrapped__MatMul}} CUBLAS_STATUS_NOT_SUPPORTED [Op:MatMul] name: "
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "capability", "applicable"),
+    [
+        ("bfloat16", REFUSED, TURING, False),
+        ("bfloat16", REFUSED, (5, 2), False),
+        ("bfloat16", REFUSED, AMPERE, True),
+        ("bfloat16", REFUSED, (12, 0), True),
+        ("bfloat16", REFUSED, None, True),
+        ("bfloat16", "CUBLAS_STATUS_EXECUTION_FAILED", TURING, True),
+        ("float16", REFUSED, TURING, True),
+        ("float32", REFUSED, TURING, True),
+    ],
+)
+def test_only_a_refused_bfloat16_product_on_an_old_gpu_is_not_applicable(
+    kind: str, error: str, capability: tuple[int, int] | None, applicable: bool
+) -> None:
+    reason = numerics.why_not_applicable(kind, error, capability)
+    assert (reason is None) is applicable
+    assert reason is None or reason.startswith("not applicable: cuBLAS has no bfloat16 products")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,16 @@ def closes(facts):
     sys.stdout.close()
     return {}
 def uses_tensorflow(facts): return {"version": tensorflow().__version__}
+def sees_tpu(facts): return {"tpu": tensorflow().TPU, "pid": os.getpid(), "parent": os.getppid()}
 
 CHECKS = {function.__name__: Check(function, seconds=20) for function in (
     good, bad, unclaimed, broken, quits, leaves, odd, crashes, aborts, noisy, floods, closes, uses_tensorflow)}
 CHECKS["hangs"] = Check(hangs, seconds=1)
 CHECKS["apart"] = Check(good, isolated=True)
 CHECKS["crashes apart"] = Check(crashes, isolated=True)
+CHECKS["tpu"] = Check(sees_tpu)
+CHECKS["tpu apart"] = Check(sees_tpu, isolated=True)
+CHECKS["tpu listed"] = Check(sees_tpu, isolated=True, sees_tpu=True)
 CHECKS["hangs apart"] = Check(hangs, isolated=True, seconds=1)
 def imports(facts):
     if attempt().error: raise attempt().error
@@ -68,15 +73,16 @@ class Run:
         self.folder = folder
         (folder / "planted_table.py").write_text(TABLE)
         self.tensorflow = TENSORFLOW
+        self.facts = Facts(python="3.11")
         self.problem: str | None = None
 
-    def __call__(self, *names: str) -> dict[str, dict[str, Any]]:
+    def __call__(self, *names: str, device: str | None = None) -> dict[str, dict[str, Any]]:
         (self.folder / "tensorflow.py").write_text(self.tensorflow)
         namespace: dict[str, Any] = {}
         exec(compile(TABLE, "planted_table", "exec"), namespace)  # noqa: S102
         table: dict[str, Check] = namespace["CHECKS"]
         events: list[dict[str, Any]] = []
-        order = Order(table, "planted_table", names, Facts(python="3.11"))
+        order = Order(table, "planted_table", names, replace(self.facts, device=device or self.facts.device))
         self.problem = supervise(order, events.append)
         # Every start has its end, in the order that was asked for.
         assert [(event["event"], event["check"]) for event in events] == [
@@ -140,6 +146,11 @@ def test_a_hang_costs_only_its_check_and_leaves_nobody_behind(run: Run, check: s
     assert f"sleep {SLEEP}" not in running.splitlines()
 
 
+def test_a_check_on_an_accelerator_has_the_time_of_limits(run: Run) -> None:
+    run.facts = Facts(python="3.11", device="gpu", level="validated")
+    assert run("hangs")["hangs"]["reason"].startswith("expected an end within 3 s, found none")
+
+
 def test_a_check_that_exits_or_closes_stdout_costs_nothing_more(run: Run) -> None:
     ends = run("quits", "closes", "good")
     assert outcomes(ends) == ["failed", "passed", "passed"]
@@ -158,6 +169,33 @@ def test_an_isolated_check_runs_in_a_process_of_its_own(run: Run) -> None:
     ends = run("apart", "good")
     assert outcomes(ends) == ["passed", "passed"]
     assert ends["apart"]["evidence"]["pid"] != ends["good"]["evidence"]["pid"]
+
+
+# As TensorFlow does, at its import.
+LOADS_TPU = TENSORFLOW + "import os\nTPU = os.environ.get('TPU_LOAD_LIBRARY') != '0'\n"
+
+
+def test_one_process_opens_a_tpu_and_isolated_checks_are_forks_of_another(run: Run) -> None:
+    run.tensorflow = LOADS_TPU
+    ends = run("tpu listed", "tpu apart", "tpu", "apart", device="tpu")
+    evidence = {name: end["evidence"] for name, end in ends.items()}
+    assert [evidence[name]["tpu"] for name in ("tpu listed", "tpu apart", "tpu")] == [True, False, True]
+    assert evidence["tpu listed"]["pid"] == evidence["tpu"]["pid"] != evidence["tpu apart"]["parent"]
+
+
+def test_on_other_images_isolated_checks_are_forks_of_the_only_process(run: Run) -> None:
+    run.tensorflow = LOADS_TPU
+    ends = run("tpu listed", "tpu apart", "tpu", device="gpu")
+    evidence = [ends[name]["evidence"] for name in ("tpu listed", "tpu apart", "tpu")]
+    assert [one["tpu"] for one in evidence] == [True] * 3
+    assert evidence[0]["parent"] == evidence[1]["parent"] == evidence[2]["pid"]
+
+
+def test_a_crash_without_the_tpu_leaves_the_process_that_has_it(run: Run) -> None:
+    run.tensorflow = LOADS_TPU
+    ends = run("tpu", "crashes apart", "tpu apart", "tpu listed", device="tpu")
+    assert outcomes(ends) == ["passed", "crashed", "passed", "passed"]
+    assert ends["tpu"]["evidence"]["pid"] == ends["tpu listed"]["evidence"]["pid"]
 
 
 @pytest.mark.parametrize(

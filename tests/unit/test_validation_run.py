@@ -136,7 +136,7 @@ def test_an_accelerator_is_not_proven_by_checks_without_it(
 
 
 def test_an_accelerator_that_was_seen_is_told(named: Callable[[str], ImageSpec]) -> None:
-    seen = {"gpu": "NVIDIA T4", "driver": "535.104.05", "memory": 1}
+    seen = {"gpu": ["NVIDIA T4"], "capability": ["7.5"], "driver": "535.104.05", "memory_mib": [15360]}
     ended = event(**{**json.loads(end("gpu.visible").text), "evidence": seen})
     told = [suite("gpu.visible"), start("gpu.visible"), ended, DONE, FINE]
     document = judge(named("2.20.0-cuda12.5-py3.11"), *told).to_json()
@@ -194,10 +194,10 @@ def test_an_end_between_checks_is_nobody_s_and_still_not_green(spec: ImageSpec) 
 def test_a_timeout_is_the_running_check_s(spec: ImageSpec) -> None:
     report = judge(spec, suite("a", "b"), start("a"), TimeoutError("no end after 600 s"))
     assert outcomes(report) == [
-        ("a", "timed-out", "it did not end within the suite's 3600 s"),
+        ("a", "timed-out", "it did not end within the suite's 14400 s"),
         ("b", "skipped", "the suite ended before it"),
     ]
-    assert (report.passed, report.problem) == (False, "the suite did not end within 3600 s")
+    assert (report.passed, report.problem) == (False, "the suite did not end within 14400 s")
     silent = judge(spec, TimeoutError())
     assert (silent.results, silent.level, silent.problem) == ((), "built", report.problem)
 
@@ -344,6 +344,7 @@ def test_facts_are_what_the_image_claims(named: Callable[[str], ImageSpec]) -> N
         "packages": {"numpy": "1.26.4"},
         "user": "non-root",
         "waived": {},
+        "removed": [],
     }
 
 

@@ -1,15 +1,20 @@
-"""Green reports, kept in the state folder: what was proven of a content need not be proven again."""
+"""Green reports and inventories of image contents, kept in the state folder."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
+from tfimg.documents import InvalidDocument
+from tfimg.engine.protocol import Engine
 from tfimg.errors import FileError
 from tfimg.host.aim import Aim
 from tfimg.host.survey import Host
+from tfimg.validation.built import parse_inventory, take_inventory
 from tfimg.validation.forms import json_text
 from tfimg.validation.report import Profile, Report
 from tfimg.validation.schema import read_report
@@ -58,6 +63,32 @@ class Kept:
     def forget(self, subject: Subject) -> None:
         """Keep it no longer."""
         (self.folder / subject.name).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inventories:
+    """A folder of inventories, one for each image content and version of the script that takes them.
+
+    The bill of materials that publishing attaches is written from the same file that `inspect --local` reads.
+    """
+
+    folder: Path
+    script: bytes
+
+    def take(self, image: str, content: str | None, engine: Engine) -> dict[str, Any]:
+        """Return the inventory of an image: the one kept since its build, else ask the image and keep the answer.
+
+        `content` is as in `LocalImage`. Raises `ValidationBroken` when no inventory can be taken.
+        """
+        about = hashlib.sha256(f"{content} {hashlib.sha256(self.script).hexdigest()}".encode()).hexdigest()
+        file = self.folder / f"{about}.json"
+        with suppress(OSError, InvalidDocument):
+            if content:
+                return parse_inventory(file.read_bytes())
+        inventory = take_inventory(image, self.script, engine=engine, contents_only=True)
+        if content:
+            write_atomically(file, json.dumps(inventory))
+        return inventory
 
 
 def accelerator(aim: Aim, host: Host) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from tfimg.batch.kept import Kept, Subject
+from tfimg.batch.kept import Inventories, Kept, Subject
 from tfimg.cancellation import check
 from tfimg.engine import build as building
 from tfimg.engine.bases import Base
@@ -79,6 +79,7 @@ class Means:
     suite_digest: str
     asking: Asking
     kept: Kept
+    inventories: Inventories
     fresh: bool
     reuse: bool
     cache: Cache
@@ -114,7 +115,7 @@ def make(
     evidence: str = "--report FILE keeps the whole evidence.",
     conclude: Callable[[Made], None] = lambda _: None,
 ) -> Made:
-    """Build an image under the candidate's `name`, validate it, tag it. The name is gone afterwards.
+    """Build an image under the candidate's `name`, validate it, keep its inventory and tag it; then remove the name.
 
     `keep` gets the report, green or not, and `evidence` says where people find it; `conclude` gets what was made, in
     one move with the tags. Raises what the build raises, the verdict's error for an image that is not green,
@@ -136,6 +137,8 @@ def make(
         check()
         keep(report)
         demand(report, of=f"{built.identifier} was built", end="No tag was given.", evidence=evidence)
+        means.inventories.take(built.name, stored.content, engine)
+        check()
         made = Made(built=built, report=report, reused=reused)
         with uninterrupted():
             engine.tag(built.name, work.plan.tags)

@@ -94,5 +94,5 @@ def conclude(results: Sequence[Result]) -> None:
         more = f"\n  and {len(red) - MOST} more" if len(red) > MOST else ""
         raise BatchFailed(
             f"{len(red)} of {len(results)} images are not there:{listed}{more}\n",
-            next_step="The same command again makes only these; --report FILE.html keeps every reason.",
+            next_step="The same command again makes only these; --report FILE.json keeps every reason.",
         )

@@ -1,25 +1,21 @@
-"""A run over many images as JSON, JUnit XML or a page, as a file's name asks for."""
+"""The summary of a run over many images as JSON or JUnit XML, as the name of its file says."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from tfimg.batch.results import Result, Status, counts, told_counts
+from tfimg.batch.results import Result, counts, told_counts
 from tfimg.validation.text import duration, plain, strict
 
 SCHEMA = 1
 """Version of the summary's JSON."""
 
-SIGNS: Mapping[Status, str] = {
-    "built": "✓", "unchanged": "=", "failed": "✗", "unbuildable": "✗", "interrupted": "…",
-}  # fmt: skip
-"""Colour alone tells nothing to those who do not see it, or print in black."""
+SUFFIXES = (".json", ".xml")
+"""Suffixes of the files that a summary can be written to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,11 +49,8 @@ class Summary:
 
 
 def written(summary: Summary, name: str) -> str:
-    """The summary in the form that the name of its file asks for. The heavy libraries load when they are needed."""
-    suffix = Path(name).suffix.lower()
-    if suffix == ".xml":
-        return junit(summary)
-    return page(summary) if suffix == ".html" else json_text(summary)
+    """Return the summary in the form that the suffix of its file chooses."""
+    return junit(summary) if Path(name).suffix.lower() == ".xml" else json_text(summary)
 
 
 def json_text(summary: Summary) -> str:
@@ -88,21 +81,3 @@ def junit(summary: Summary) -> str:
     buffer = BytesIO()
     whole.write(buffer)
     return f"{buffer.getvalue().decode()}\n"
-
-
-def page(summary: Summary) -> str:
-    """The summary's page, which loads nothing and runs nothing. What engines and containers said is text in it."""
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-        finalize=lambda value: plain(value) if type(value) is str else value,
-    )  # fmt: skip
-    environment.filters["size"] = _size
-    template = environment.from_string(files("tfimg.batch").joinpath("summary.html.j2").read_text("utf-8"))
-    red = [result for result in summary.results if not result.green]
-    return template.render(summary=summary, red=red, counts=counts(summary.results), signs=SIGNS)
-
-
-def _size(count: int | None) -> str:
-    return "not known" if count is None else f"{count / 1e6:,.0f} MB"

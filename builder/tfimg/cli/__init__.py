@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib
 import io
+import itertools
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -22,6 +24,9 @@ from tfimg.errors import FileError, TfimgError, of_a_defect, of_an_interruption,
 
 if TYPE_CHECKING:
     from tfimg.cli.edge import Edge
+
+MAX_VALUE = 200
+"""Characters of a value of the command line that a message repeats whole: two to three lines of a terminal."""
 
 _interrupted = False
 """Whether somebody asked the program to end: a library may have made another error of the interruption."""
@@ -46,7 +51,7 @@ def entrypoint() -> NoReturn:
             print(f"tfimg {__version__}")
         sys.stdout.flush()
     except OSError as error:
-        code = code or _report(of_the_system(error), as_json=False)
+        code = code or _report(of_the_system(error))
         _leave_stdout()
     sys.exit(code)
 
@@ -69,57 +74,57 @@ def main(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None = No
 
 def _run(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None) -> int:
     try:
-        from tfimg.cli.parser import build_parser
-
-        arguments = build_parser().parse_args(argv)
-    except KeyboardInterrupt:
-        return _report(of_an_interruption(), as_json=False)
-    try:
-        from tfimg.cli.context import Context
-        from tfimg.cli.edge import Edge
-
-        module, function = arguments.command.split(":")
-        command = getattr(importlib.import_module(f"tfimg.cli.{module}"), function)
-        code: int = command(Context(arguments, environ, edge or Edge()))
-        return code
-    except TfimgError as error:
-        return _report(of_an_interruption() if _interrupted else error, arguments.json)
-    except KeyboardInterrupt:
-        return _report(of_an_interruption(), arguments.json)
+        return _run_command(argv, environ, edge)
     except BrokenPipeError:
         # Whoever read our output has left, as `head` does; nothing is left to say, to nobody.
         _leave_stdout()
         return 141
-    except UnicodeDecodeError as error:
-        return _report(
-            FileError(
-                f"A file is not UTF-8 at byte {error.start}: {error.object[max(0, error.start - 20) : error.start]!r}…",
-                next_step="Write it anew as UTF-8.",
-            ),
-            arguments.json,
-        )
-    except OSError as error:
-        return _report(of_the_system(error), arguments.json)
+    except KeyboardInterrupt:
+        return _report(of_an_interruption(), argv)
     except Exception as error:
-        if _interrupted:
-            return _report(of_an_interruption(), arguments.json)
-        if environ.get("TFIMG_DEBUG"):
+        if environ.get("TFIMG_DEBUG") and not isinstance(error, TfimgError):
             traceback.print_exc()
-        return _report(of_a_defect(error), arguments.json)
+        return _report(of_an_interruption() if _interrupted else _as_ours(error), argv)
+
+
+def _run_command(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None) -> int:
+    from tfimg.cli.parser import build_parser
+
+    arguments = build_parser().parse_args(argv)
+    from tfimg.cli.context import Context
+    from tfimg.cli.edge import Edge
+
+    module, function = arguments.command.split(":")
+    command = getattr(importlib.import_module(f"tfimg.cli.{module}"), function)
+    code: int = command(Context(arguments, environ, edge or Edge()))
+    return code
+
+
+def _as_ours(error: Exception) -> TfimgError:
+    """Return the error that tells people about an exception."""
+    if isinstance(error, TfimgError):
+        return error
+    if isinstance(error, UnicodeDecodeError):
+        return FileError(
+            f"A file is not UTF-8 at byte {error.start}: {error.object[max(0, error.start - 20) : error.start]!r}…",
+            next_step="Write it anew as UTF-8.",
+        )
+    return of_the_system(error) if isinstance(error, OSError) else of_a_defect(error)
 
 
 def _leave_stdout() -> None:
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
 
 
-def _report(error: TfimgError, as_json: bool) -> int:
-    if as_json:
+def _report(error: TfimgError, argv: Sequence[str] = ()) -> int:
+    message = _shorten_values(str(error), argv)
+    if _wants_json(argv):
         import json
 
         document = {
             "event": "error",
             "error": type(error).__name__,
-            "message": str(error),
+            "message": message,
             "exit_code": error.exit_code,
             **error.details,
         }
@@ -127,5 +132,21 @@ def _report(error: TfimgError, as_json: bool) -> int:
             print(json.dumps(document), flush=True)
         except OSError:  # it was this that failed; people are told below
             _leave_stdout()
-    print(f"tfimg: {error}", file=sys.stderr)
+    print(f"tfimg: {message}", file=sys.stderr)
     return error.exit_code
+
+
+def _wants_json(argv: Sequence[str]) -> bool:
+    """Return whether JSON is asked for, also by a command line that cannot be parsed."""
+    return "--json" in itertools.takewhile(lambda word: word != "--", argv)
+
+
+def _shorten_values(message: str, argv: Sequence[str]) -> str:
+    """Cut the values of the command line that a message repeats, where they are too long to read."""
+    for word in argv:
+        for value in (word, word.partition("=")[2]):
+            if len(value) > MAX_VALUE:
+                cut = f"{value[: MAX_VALUE // 2]}…{value[-MAX_VALUE // 4 :]}"
+                for write in (str, repr, shlex.quote, os.path.normpath):
+                    message = message.replace(write(value), write(cut))
+    return message

@@ -8,6 +8,7 @@ from pathlib import Path
 from tfimg import __version__
 from tfimg.cli.context import Context
 from tfimg.cli.images import prepare_base, registries
+from tfimg.cli.keep import require_writable
 from tfimg.engine.bases import mirrored
 from tfimg.engine.network import NETWORK_SECRET
 from tfimg.errors import BaseError, NetworkError
@@ -22,6 +23,8 @@ from tfimg.workspace import write_atomically
 def bake(context: Context) -> int:
     """`tfimg bake [PATTERNS] [--base CHOICE] [--secrets] [--output FILE]`."""
     arguments = context.arguments
+    if arguments.output is not None:
+        require_writable("--output", arguments.output)
     mirrors = registries(arguments.mirror)
     plans = [context.planned(spec) for spec in context.buildable(arguments.patterns)]
     bases = {plan.spec.base.image: plan.spec for plan in plans}

@@ -18,7 +18,7 @@ from tfimg.batch.results import Result, Status, conclude
 from tfimg.batch.room import predict
 from tfimg.batch.schedule import Item, Schedule, Worker
 from tfimg.batch.stock import Stock, prune, stock, told, unchanged
-from tfimg.batch.summary import Summary, written
+from tfimg.batch.summary import SUFFIXES, Summary, written
 from tfimg.cancellation import Cancellation
 from tfimg.cli.batch_progress import follow_all
 from tfimg.cli.context import Context
@@ -80,7 +80,14 @@ def _check_arguments(context: Context) -> None:
             "one image.",
             next_step="Say it as a pattern: '2.15*-cpu-*', '*-cuda12*-py3.11'.",
         )
-    check_report(context)
+    for name in arguments.report:
+        if Path(name).suffix.lower() == ".html":
+            raise UsageError(
+                f"--report {name}: the summary of many images is written as JSON or JUnit XML, not as HTML.",
+                next_step="Name FILE.json or FILE.xml. `tfimg report REPORT.json --report FILE.html` writes one "
+                "image's report as HTML.",
+            )
+    check_report(context, SUFFIXES)
     registries(arguments.mirror)
 
 

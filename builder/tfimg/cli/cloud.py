@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 from tfimg.cli.context import Context
+from tfimg.cli.keep import require_writable
 from tfimg.errors import KeyRefused, UsageError, WrongDevice
 from tfimg.evidence.keys import read_verifying_key
 from tfimg.evidence.policy import Policy, parse_requirements
@@ -22,8 +23,10 @@ from tfimg.workspace import write_atomically
 
 def cloud_init(context: Context) -> int:
     """Print or write the user data of a machine that verifies an image and runs it."""
-    made = user_data(_order(context))
     output = context.arguments.output
+    if output is not None:
+        require_writable("--output", output)
+    made = user_data(_order(context))
     if output:
         write_atomically(Path(output), made.text)
     if context.arguments.json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO, TypeVar
+from typing import Any, Literal, TextIO, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
@@ -13,7 +13,7 @@ from rich.progress import Progress
 from rich.segment import Segment
 from rich.text import Text
 
-from tfimg.cli.streams import escaped_streams, unescaped
+from tfimg.cli.streams import escaped_streams, unescaped, without_styles
 from tfimg.printable import escape_unprintable
 
 Display = TypeVar("Display", Live, Progress)
@@ -33,10 +33,14 @@ class EscapingConsole(Console):
 
 
 def make_console(*, stderr: bool = False, file: TextIO | None = None, width: int | None = None) -> Console:
-    """Return a console on standard output, on standard error, or without colours on a file."""
+    """Return a console on standard output, on standard error, or without styles on a file."""
     if file:
         return EscapingConsole(file=file, width=width, color_system=None)
-    return EscapingConsole(file=unescaped(sys.stderr if stderr else sys.stdout), width=width)
+    # Told of NO_COLOR, rich would leave out colours, and keep bold, dim and italic.
+    colours: Literal["auto"] | None = None if without_styles() else "auto"
+    return EscapingConsole(
+        file=unescaped(sys.stderr if stderr else sys.stdout), width=width, color_system=colours
+    )
 
 
 @contextmanager

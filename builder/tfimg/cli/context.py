@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from tfimg.matrix.abbreviation import find
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix, repository_name
 from tfimg.matrix.spec import ImageSpec, expand
-from tfimg.recipe.describe import DECLARED, Status, describe, status
+from tfimg.recipe.describe import DECLARED, BareMachine, Status, describe, status
 from tfimg.recipe.lockfile import Layers, digest
 from tfimg.resolution.request import Request
 from tfimg.resolution.resolve import Resolution, resolve, select
@@ -112,8 +112,8 @@ class Context:
 
         Raises `UnsupportedPlatform`, or `LockError` when there is none.
         """
+        from tfimg.recipe.buildable import require_buildable
         from tfimg.recipe.lock import lock
-        from tfimg.recipe.plan import require_buildable
 
         require_buildable(spec)
         if self.supplied(spec):
@@ -126,7 +126,7 @@ class Context:
 
         Raises `ResolutionError` for a pattern that no image matches, `UnsupportedPlatform` where there are only others.
         """
-        from tfimg.recipe.plan import buildable
+        from tfimg.recipe.buildable import buildable
 
         specs = select(self.specs, patterns)
         found = buildable(specs)
@@ -247,10 +247,29 @@ class Context:
     def status(self, spec: ImageSpec) -> Status:
         """What committed evidence proves of an image."""
         evidence = self.workspace.evidence(spec.identifier)
-        if not evidence.exists():
+        records = sorted(self.workspace.bare_evidence(spec.identifier).glob("*.json"))
+        if not evidence.exists() and not records:
             return DECLARED
         lock_digest = digest(self.workspace.read_lock(spec.identifier))
-        return status(evidence.read_text(), lock_digest=lock_digest, source=str(evidence))
+        found = DECLARED
+        if evidence.exists():
+            found = status(evidence.read_text(), lock_digest=lock_digest, source=str(evidence))
+        return replace(found, bare_machines=self._bare_machines(spec, records, lock_digest))
+
+    def _bare_machines(
+        self, spec: ImageSpec, records: Sequence[Path], lock_digest: str
+    ) -> tuple[BareMachine, ...]:
+        if not records:
+            return ()
+        from tfimg.validation.bare import read_record
+
+        found = (
+            read_record(
+                file.read_bytes(), identifier=spec.identifier, lock_digest=lock_digest, source=str(file)
+            )
+            for file in records
+        )
+        return tuple(machine for machine in found if machine)
 
     def emit(self, document: object) -> None:
         """Print one JSON document on a line of its own."""

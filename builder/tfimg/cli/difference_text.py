@@ -20,7 +20,8 @@ def sections(found: Difference) -> Sections:
     """What changed, by its kind, in the order in which people ask for it."""
     return (
         ("Image", found.facts), ("CUDA libraries", found.libraries), ("Python packages", found.packages),
-        ("Debian packages", found.debian), ("Environment", found.environment), ("Checks", found.outcomes),
+        ("Debian packages", found.debian), ("Environment", found.environment),
+        ("Configuration", found.configuration), ("Labels", found.labels), ("Checks", found.outcomes),
     )  # fmt: skip
 
 
@@ -108,9 +109,12 @@ def _notes(found: Difference) -> Iterator[str]:
             yield f"The evidence of {image.name} cannot be read: {image.evidence_problem}"
         elif image.report is None:
             yield f"{image.name} has no validation report: checks and timings are not compared."
-    sources = {found.before.contents.source, found.after.contents.source}
-    if len(sources) > 1:
-        yield f"What they hold was learnt in two ways: {' and '.join(sorted(sources))}."
+    unknown = [image.name for image in (found.before, found.after) if not image.contents.known]
+    if unknown:
+        yield (
+            f"{' and '.join(unknown)} {'has' if len(unknown) == 1 else 'have'} no bill of materials: only "
+            "configuration, labels and layers are compared. Packages and libraries are not."
+        )
 
 
 def markdown(found: Difference) -> str:
@@ -178,9 +182,11 @@ def difference_document(found: Difference) -> dict[str, Any]:
         "same": found.nothing,
         **{
             name: [asdict(change) for change in getattr(found, name)]
-            for name in (
-                "facts", "libraries", "packages", "debian", "environment", "sizes", "outcomes", "timings",
-            )
+            for name in ("facts", "environment", "configuration", "labels", "sizes", "outcomes", "timings")
+        },
+        **{
+            name: [asdict(change) for change in getattr(found, name)] if found.compares_contents else None
+            for name in ("libraries", "packages", "debian")
         },
         "seconds": asdict(found.seconds) if found.seconds else None,
         "compressed_bytes": {

@@ -15,14 +15,13 @@ from tfimg.errors import UsageError
 if TYPE_CHECKING:
     from tfimg.engine.network import HostNetwork
     from tfimg.engine.protocol import Engine
-    from tfimg.evidence.keyless import Run
     from tfimg.host.survey import Host
     from tfimg.layers.make import Told
     from tfimg.layers.store import LayerStore
     from tfimg.leaks.rules import Rule
     from tfimg.proof.index import Index
     from tfimg.recipe.layout import Compression
-    from tfimg.recipe.lockfile import Layers
+    from tfimg.recipe.lockfile import Layers, LockedPackage
     from tfimg.registry.client import Moved
     from tfimg.registry.protocol import Registry
     from tfimg.registry.reference import Reference
@@ -126,6 +125,16 @@ class Edge:
         """The package index that this machine's settings name, else the one that everybody uses."""
         return self._indexes(network)[0]
 
+    def fetch_wheel(self, package: LockedPackage, folder: Path, network: HostNetwork) -> Path:
+        """Download a locked wheel into a folder, and compare its hash; see `tfimg.layers.fetch`."""
+        from tfimg.layers.fetch import fetch
+
+        shared = folder / "downloads"
+        shared.mkdir(parents=True, exist_ok=True)
+        return fetch(
+            package, folder, downloads=shared, indexes=self._indexes(network), supplied=(), go_on=lambda: None
+        )
+
     def _indexes(self, network: HostNetwork) -> tuple[Index, ...]:
         from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
@@ -148,12 +157,6 @@ class Edge:
         from tfimg.process import python_module
 
         return python_module("pip_audit")
-
-    def cosign(self, environ: Mapping[str, str]) -> Run:
-        """Starts cosign, the program that speaks to sigstore's services."""
-        from tfimg.process import run
-
-        return lambda argv, seconds: run(argv, env=environ, timeout=seconds)
 
     def uv(self) -> str:
         """The program that resolves locks: the one that was installed with tfimg."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.engine import private
+from tfimg.engine.bridge import bridge_remedy
 from tfimg.engine.build import choose_output
 from tfimg.engine.connect import private_engine
 from tfimg.engine.debian import install_packages, os_release
@@ -110,6 +111,7 @@ def _show(context: Context, engine: Engine, *, started: bool) -> int:
         plan = {"compression": output.compression, "why": output.why}
         context.emit({**asdict(found), "private": own, "started": started, "plan": plan})
         return 0
+    lost = found.missing_bridge
     print_fields(
         {
             "host": f"{found.host} ({'private' if own else 'not started by tfimg'})",
@@ -118,6 +120,7 @@ def _show(context: Context, engine: Engine, *, started: bool) -> int:
             "buildkit": found.buildkit or "inside the engine, which does not tell its version",
             "store": found.store,
             "disk": f"{size(found.free_bytes)} free below {found.data_root}",
+            "network": f"its bridge {lost} is gone. {bridge_remedy(lost, private=own)}" if lost else None,
             "layers": f"compression {output.compression}: {output.why}",
         }
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 
 from tfimg.cli.context import Context
+from tfimg.errors import UnsupportedPlatform
 from tfimg.matrix.schema import Matrix
+from tfimg.matrix.spec import ImageSpec
 from tfimg.resolution.resolve import select
 
 
@@ -15,9 +17,9 @@ def list_images(context: Context) -> int:
     if context.arguments.json:
         context.emit(rows)
     else:
-        from tfimg.cli.show import image_table, print_table
+        from tfimg.cli.show import print_images
 
-        print_table(image_table(rows))
+        print_images(rows)
     return 0
 
 
@@ -26,13 +28,24 @@ def resolve(context: Context) -> int:
     found = context.resolve()
     row = context.described(found.spec)
     reasons = {"explanation": list(found.explanation)} if context.arguments.explain else {}
+    notes = [*found.notes, *_unbuildable(found.spec)]
     if context.arguments.json:
-        context.emit({**row, "notes": list(found.notes), **reasons})
+        context.emit({**row, "notes": notes, **reasons})
     else:
         from tfimg.cli.fields import print_fields
 
-        print_fields({**row, "notes": list(found.notes) or None, **reasons})
+        print_fields({**row, "notes": notes or None, **reasons})
     return 0
+
+
+def _unbuildable(spec: ImageSpec) -> list[str]:
+    from tfimg.recipe.buildable import require_buildable
+
+    try:
+        require_buildable(spec)
+    except UnsupportedPlatform as error:
+        return [f"It cannot be built: {error.what}"]
+    return []
 
 
 def schema(context: Context) -> int:

@@ -15,19 +15,17 @@ from tfimg.batch.kept import accelerator
 from tfimg.batch.pipeline import Progress, Trial, shown
 from tfimg.cli.context import Context
 from tfimg.cli.explain import explained
-from tfimg.cli.images import means_of
+from tfimg.cli.images import inventories, means_of
 from tfimg.cli.publisher import Signer
 from tfimg.cli.transfers import SECONDS
 from tfimg.engine.build import CANDIDATE
 from tfimg.engine.protocol import LocalImage, ProgressEvent, StageEvent
 from tfimg.errors import EngineRefused, ImageGone, LockError, TamperedError, TfimgError
 from tfimg.evidence.attach import attach, mend
-from tfimg.evidence.keyless import attach_keyless
 from tfimg.evidence.provenance import Making, provenance
-from tfimg.evidence.sbom import sboms
+from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import Statement, Subject
 from tfimg.evidence.tested import Ran, test_result, validation_report
-from tfimg.evidence.unsigned import attach_unsigned
 from tfimg.host.accelerators import Surroundings
 from tfimg.host.aim import aim
 from tfimg.leaks.scan import Scanned, require_clean, scan, scan_archive
@@ -39,7 +37,6 @@ from tfimg.recipe.labels import LOCK, PREFIX, RECIPE
 from tfimg.recipe.lockfile import digest as lock_digest
 from tfimg.registry.protocol import Registry
 from tfimg.registry.retry import Patience
-from tfimg.validation.built import take_inventory
 from tfimg.validation.demand import demand
 from tfimg.validation.report import Report
 
@@ -86,7 +83,8 @@ class Machine:
         return Hands(
             search=noting(self._search), push=noting(self._push), drop=self._abandon,
             validate=noting(partial(self._validate, progress)), scan=noting(partial(self._scan, registry)),
-            attach=noting(partial(self._attach, registry, signer)), mend=partial(_mend, registry, signer),
+            attach=noting(partial(self._attach, registry, signer)),
+            mend=partial(mend, registry, key=signer.key),
             tell=self._tell,
             revalidate=self._context.arguments.revalidate,
         )  # fmt: skip
@@ -221,13 +219,7 @@ class Machine:
         self, registry: Registry, signer: Signer, source: Source, digest: str, report: Report
     ) -> None:
         said = self._statements(registry, signer, source, digest, report)
-        if signer.key:
-            attach(registry, digest, said, key=signer.key)
-            if signer.keyless:
-                cosign = self._context.edge.cosign(self._context.environ)
-                attach_keyless(f"{registry.repository}@{digest}", said, run=cosign)
-        else:
-            attach_unsigned(registry, digest, said)
+        attach(registry, digest, said, key=signer.key)
 
     def _statements(
         self, registry: Registry, signer: Signer, source: Source, digest: str, report: Report
@@ -235,14 +227,14 @@ class Machine:
         """The test result last: once it is there, all is."""
         subject = Subject(name=registry.repository, digest=digest)
         engine = f"Docker {self._engine.capabilities().engine}"
-        script = (self._context.workspace.images / "inventory.py").read_bytes()
-        inventory = take_inventory(source.name, script, engine=self._engine)
+        content = self.images[source.identifier].content
+        inventory = inventories(self._context).take(source.name, content, self._engine)
         manifest = registry.find(digest)
         release = release_of(registry, manifest) if manifest else None
         created = release.created if release else None
         made = created or self._context.now
         return (
-            *sboms(inventory, subject=subject, made=made),
+            make_sbom(inventory, subject=subject, made=made),
             provenance(self._making(source, engine, made), subject=subject),
             validation_report(report, subject=subject),
             test_result(
@@ -282,11 +274,6 @@ class Machine:
             step = f"{identifier}: {WORDS[stage]}" if identifier else WORDS[stage]
             self._stage = step, time.monotonic()
             self._progress.build(StageEvent(step=step, state="started"))
-
-
-def _mend(registry: Registry, signer: Signer, digest: str) -> None:
-    if signer.key:  # what nobody signed lies in one place alone
-        mend(registry, digest, key=signer.key)
 
 
 def _passing(reference: str) -> str:

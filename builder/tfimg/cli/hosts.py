@@ -14,6 +14,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.images import says
 from tfimg.cli.parser import PASSED_ON
 from tfimg.cli.streams import print_styled
+from tfimg.engine.connect import private_engine
 from tfimg.engine.network import host_network
 from tfimg.engine.protocol import Engine
 from tfimg.errors import EngineTooOld, EngineUnavailable, TfimgError, UnfitHost, UsageError
@@ -77,6 +78,7 @@ def _case(context: Context, runner: Engine | TfimgError, spec: ImageSpec | None,
     host = asked if isinstance(toolkit, TfimgError) else toolkit.host
     return Case(
         matrix=context.matrix, specs=tuple(context.specs), spec=spec, present=present,
+        private=host == private_engine(context.state).host,
         host=context.edge.survey(context.environ, host), toolkit=toolkit,
         builder=_or_error(lambda: context.engine.capabilities()),
         network=host_network(context.environ, context.edge.pip_settings()),

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from tfimg import __version__
-from tfimg.batch.kept import Kept, accelerator
+from tfimg.batch.kept import Inventories, Kept, accelerator
 from tfimg.batch.pipeline import Means, Work, examine, make
 from tfimg.cancellation import ahead
 from tfimg.cli.context import Context
@@ -53,11 +53,7 @@ def build(context: Context) -> int:
 
 def check_push(context: Context) -> None:
     """Raises where what --push needs is not there: a build is too long to find out then. `UsageError`, `KeyRefused`."""
-    given = [
-        name
-        for name in ("key", "keyless", "unsigned", "policy", "publisher", "trust")
-        if getattr(context.arguments, name)
-    ]
+    given = [name for name in ("key", "policy", "publisher", "trust") if getattr(context.arguments, name)]
     if context.arguments.target:
         from tfimg.cli.publish import require_publishable
 
@@ -116,11 +112,17 @@ def means_of(context: Context, *, reuse: bool, network: HostNetwork | None = Non
     suite = suite_files(context.workspace.validation)
     return Means(
         network=network or context.network, context=context.workspace.images,
-        suite=suite, suite_digest=suite_digest(suite),
-        asking=_asking(context), kept=Kept(folder=context.state / "reports"), fresh=arguments.no_cache,
-        reuse=reuse, cache=read_cache(arguments.cache_from, arguments.cache_to),
+        suite=suite, suite_digest=suite_digest(suite), asking=_asking(context),
+        kept=Kept(folder=context.state / "reports"), inventories=inventories(context),
+        fresh=arguments.no_cache, reuse=reuse, cache=read_cache(arguments.cache_from, arguments.cache_to),
         compression=arguments.compression, hand_in=partial(hand_in, context, context.state / "layers"),
     )  # fmt: skip
+
+
+def inventories(context: Context) -> Inventories:
+    """Return the inventories that builds have kept in the state folder."""
+    script = (context.workspace.images / "inventory.py").read_bytes()
+    return Inventories(folder=context.state / "inventories", script=script)
 
 
 def validate(context: Context) -> int:

@@ -91,8 +91,10 @@ def _level(found: Inspection) -> str | None:
 def _source(found: Inspection) -> str:
     """Where the lists of packages come from, and who vouches for them."""
     contents = found.contents
-    if contents.source != "bill of materials":
-        return f"as its {contents.source} {'tell' if contents.source == 'layers' else 'tells'}"
+    if contents.source == "unknown":
+        return "not known: it has no bill of materials"
+    if contents.source == "inventory":
+        return "as its inventory says, which was taken in the image on this machine"
     return f"as its bill of materials says, {'which is verified' if contents.signer else 'which is not verified'}"
 
 

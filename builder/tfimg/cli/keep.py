@@ -3,32 +3,50 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.errors import FileError, UsageError
-from tfimg.validation.forms import SUFFIXES, has_form, json_text, written
+from tfimg.validation.forms import SUFFIXES, json_text, written
 from tfimg.validation.report import Report
 from tfimg.workspace import write_atomically
 
 
-def check_report(context: Context) -> None:
-    """Raises where a report could not be written in the end: a build is too long to find out then.
+def check_report(context: Context, suffixes: Sequence[str] = SUFFIXES) -> None:
+    """Check, before a long build, that every --report can be written after it.
 
-    `UsageError` for a name that tells no form, `FileError` for a place where nothing can be written.
+    Raises `UsageError` for a name with none of the suffixes, `FileError` for a file that cannot be written.
     """
     for name in context.arguments.report:
-        if Path(name).is_dir() or not os.access(Path(name).resolve().parent, os.W_OK):
-            raise FileError(
-                f"--report {name} is not a file that can be written.",
-                next_step="Name a file in a folder that exists and that you may write to.",
-            )
-        if not has_form(name):
+        require_writable("--report", name)
+        if Path(name).suffix.lower() not in suffixes:
             raise UsageError(
-                f"--report {name} does not end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, which is what chooses "
-                "the form: JSON, JUnit XML or a page.",
-                next_step=f"Write for example --report {Path(name).with_suffix(SUFFIXES[0])}.",
+                f"--report {name} does not end in {', '.join(suffixes[:-1])} or {suffixes[-1]}, which chooses the "
+                "form of the file.",
+                next_step=f"Write for example --report {Path(name).with_suffix(suffixes[0])}.",
             )
+
+
+def require_writable(option: str, name: str) -> None:
+    """Raise where a file that an option names could not be written; parent folders are not made, as `cp` makes none.
+
+    Raises `UsageError` for an empty name, `FileError` for a place where nothing can be written.
+    """
+    if not name:
+        raise UsageError(f"{option} is empty.", next_step="Name a file, or leave it out.")
+    folder = Path(name).parent
+    if not folder.resolve().is_dir():
+        raise FileError(
+            f"{option} {name}: there is no folder {folder}.",
+            next_step=f"Make it with `mkdir -p {shlex.quote(str(folder))}`, or name another file.",
+        )
+    if Path(name).is_dir() or not os.access(Path(name).resolve().parent, os.W_OK):
+        raise FileError(
+            f"{option} {name} is not a file that can be written.",
+            next_step="Name a file in a folder that you may write to.",
+        )
 
 
 def keep(context: Context, report: Report) -> None:

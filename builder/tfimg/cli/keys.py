@@ -11,16 +11,23 @@ from pathlib import Path
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.errors import FileError, KeyRefused, UsageError
-from tfimg.evidence.keys import SigningKey, VerifyingKey, generate, read_signing_key, read_verifying_key
+from tfimg.evidence.keys import (
+    SigningKey,
+    VerifyingKey,
+    generate,
+    is_encrypted,
+    read_signing_key,
+    read_verifying_key,
+)
 from tfimg.workspace import write_once
 
 PRIVATE, PUBLIC = "tfimg.key", "tfimg.pub"
 
 MAX_BYTES = 1 << 16
-"""Size of a file with a key or password. A key of cosign has 650 bytes."""
+"""Size of a file with a key or password. A key of `tfimg keys` has 412 bytes."""
 
-PASSWORDS = ("TFIMG_KEY_PASSWORD", "COSIGN_PASSWORD")
-"""Variables in which a private key's password may be; cosign's own is the second."""
+VARIABLE = "TFIMG_KEY_PASSWORD"
+"""Variable in which a private key's password may be."""
 
 
 def keys(context: Context) -> int:
@@ -50,8 +57,7 @@ def keys(context: Context) -> int:
 def signing_key(context: Context, file: str) -> SigningKey:
     """The private key in a file; asks for its password where it needs one. Raises `KeyRefused` and `FileError`."""
     pem = _read(file)
-    unlocked = b"PRIVATE KEY-----" in pem and b"ENCRYPTED" not in pem
-    return read_signing_key(pem, password=None if unlocked else password(context), source=file)
+    return read_signing_key(pem, password=password(context) if is_encrypted(pem) else None, source=file)
 
 
 def verifying_keys(context: Context, brought: Sequence[VerifyingKey] = ()) -> tuple[VerifyingKey, ...]:
@@ -83,13 +89,12 @@ def password(context: Context, *, new: bool = False) -> bytes:
     if file := context.arguments.password_file:
         text = sys.stdin.readline() if file == "-" else _read(file).decode().partition("\n")[0]
         return text.rstrip("\r\n").encode()
-    for name in PASSWORDS:
-        if name in context.environ:
-            return context.environ[name].encode()
+    if VARIABLE in context.environ:
+        return context.environ[VARIABLE].encode()
     if not sys.stdin.isatty():
         raise UsageError(
             "The private key needs a password, and there is no terminal to ask for it.",
-            next_step=f"Put it into {PASSWORDS[0]}, or into a file that --password-file names.",
+            next_step=f"Put it into {VARIABLE}, or into a file that --password-file names.",
         )
     given = getpass("Password of the private key: ")
     if new and getpass("Once more: ") != given:

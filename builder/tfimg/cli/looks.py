@@ -6,16 +6,16 @@ from typing import Any
 
 from tfimg.cli.context import Context
 from tfimg.cli.difference_text import difference_document, markdown, print_difference
+from tfimg.cli.images import inventories
 from tfimg.cli.inspection_text import Facts, inspection_document, print_inspection
 from tfimg.cli.keys import verifying_keys
 from tfimg.contents.difference import difference
-from tfimg.contents.holdings import of_inventory
+from tfimg.contents.holdings import Contents, of_inventory
 from tfimg.contents.inspection import Inspection, inspect_image
 from tfimg.contents.local import inspect_local
-from tfimg.errors import UsageError
+from tfimg.errors import EngineRefused, UsageError, ValidationBroken
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.registry.reference import parse
-from tfimg.validation.built import take_inventory
 
 
 def inspect(context: Context) -> int:
@@ -32,9 +32,8 @@ def inspect(context: Context) -> int:
 
 def diff(context: Context) -> int:
     """`tfimg diff BEFORE AFTER`: inspect both, compare, show."""
-    found = difference(
-        *(_in_registry(context, name) for name in (context.arguments.before, context.arguments.after))
-    )
+    read = _local if context.arguments.local else _in_registry
+    found = difference(read(context, context.arguments.before), read(context, context.arguments.after))
     if context.arguments.json:
         context.emit(difference_document(found))
     elif context.arguments.markdown:
@@ -54,9 +53,14 @@ def _local(context: Context, image: str) -> Inspection:
     engine = context.edge.runner(context.environ, context.state)
     if engine.digest(image) is None:
         raise UsageError(f"The engine has no image {image}.", next_step="Build or pull it first.")
-    context.say(f"Asking {image} what it holds")
-    script = (context.workspace.images / "inventory.py").read_bytes()
-    return inspect_local(engine, image, of_inventory(take_inventory(image, script, engine=engine)))
+    context.say(f"Reading {image}")
+    stored = engine.read_back(image)
+    try:
+        contents = of_inventory(inventories(context).take(image, stored.content, engine))
+    except (EngineRefused, ValidationBroken) as error:  # it has no Python, or a broken one
+        context.say(str(error))
+        contents = Contents(source="unknown")
+    return inspect_local(engine, image, stored, contents)
 
 
 def _keys(context: Context) -> tuple[VerifyingKey, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tfimg.cli.context import Context
-from tfimg.errors import FileError, UsageError
+from tfimg.cli.keep import require_writable
+from tfimg.errors import UsageError
 from tfimg.matrix.gpus import runs
 from tfimg.matrix.schema import Gpu, Matrix, minor
 from tfimg.recipe.describe import LEVELS
@@ -37,9 +39,12 @@ def show(context: Context) -> int:
     arguments = context.arguments
     if arguments.json and (arguments.html or arguments.markdown):
         raise UsageError("--json and another form are asked for.", next_step="Drop one of the two.")
-    text = _text(context)
     if arguments.output is not None:
-        _write(context, arguments.output, text if text is not None else _plain(support_rows(context)))
+        require_writable("--output", arguments.output)
+    text = _text(context, _form(arguments))
+    if arguments.output is not None:
+        write_atomically(Path(arguments.output), text if text is not None else _plain(support_rows(context)))
+        context.say(f"wrote {arguments.output}")
     elif text is not None:
         print(text, end="")
     else:
@@ -52,25 +57,23 @@ def support_rows(context: Context) -> tuple[Support, ...]:
     return supports(context.matrix, context.specs, context.statuses)
 
 
-def _text(context: Context) -> str | None:
-    """The form that was asked for; None: the table for people, which depends on where it goes."""
-    arguments = context.arguments
-    if arguments.json:
+FORMS = {".json": "json", ".html": "html", ".md": "markdown"}
+"""Ends of file names → the form that they ask for; any other asks for the table."""
+
+
+def _form(arguments: argparse.Namespace) -> str | None:
+    """Return the form that an option asks for, else the one of the file's name; None: the table for people."""
+    named = next((form for form in FORMS.values() if getattr(arguments, form)), None)
+    return named or FORMS.get(Path(arguments.output or "").suffix.lower())
+
+
+def _text(context: Context, form: str | None) -> str | None:
+    """Return a form's text; None for the table for people, which depends on where it goes."""
+    if form == "json":
         return json.dumps(_document(context)) + "\n"
-    if arguments.html:
+    if form == "html":
         return page(context)
-    return markdown(support_rows(context)) if arguments.markdown else None
-
-
-def _write(context: Context, name: str, text: str) -> None:
-    if not name:
-        raise UsageError("--output is empty.", next_step="Name a file, or leave it out.")
-    if not Path(name).resolve().parent.is_dir():
-        raise FileError(
-            f"--output {name} is in a folder that does not exist.", next_step="Make it, or name another file."
-        )
-    write_atomically(Path(name), text)
-    context.say(f"wrote {name}")
+    return markdown(support_rows(context)) if form == "markdown" else None
 
 
 def _print(rows: Sequence[Support]) -> None:
@@ -141,9 +144,9 @@ def _facts(matrix: Matrix) -> dict[str, Any]:
 
 
 def _gpu_facts(matrix: Matrix, gpu: Gpu) -> dict[str, Any]:
-    means = {sm: runs(matrix, gpu.architectures, sm) for sm in CAPABILITIES}
+    means = {sm: runs(matrix, gpu, sm) for sm in CAPABILITIES}
     return {
-        "runs": {way: [sm for sm in CAPABILITIES if means[sm] == way] for way in ("code", "ptx")},
+        "runs": {way: [sm for sm in CAPABILITIES if means[sm] == way] for way in ("code", "ptx", "unproven")},
         "driver": matrix.toolkits[gpu.libraries.toolkit].driver,
         "ptx_driver": gpu.ptx_driver,
     }

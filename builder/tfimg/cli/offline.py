@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -48,8 +47,7 @@ def bundle(context: Context) -> int:
     if not archive.evidence:
         context.say("The image has no evidence: `tfimg load` will refuse it.")
     with transfer(context, f"writing {file.name}") as follow:
-        free = shutil.disk_usage(file.parent).free
-        write(archive, file, free_bytes=free, told=partial(_tell, follow, file.name))
+        write(archive, file, told=partial(_tell, follow, file.name))
     told_of = {
         "image": str(reference), "digest": archive.digest, "file": str(file), "bytes": archive_bytes(archive),
         "evidence": archive.evidence, "keys": [key.identifier for key in keys], "verified": bool(keys),

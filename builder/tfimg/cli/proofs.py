@@ -17,15 +17,14 @@ from tfimg.evidence.outcome import Outcome, Skipped, Without
 from tfimg.evidence.policy import Policy, parse_requirements
 from tfimg.evidence.policy_file import MAX_BYTES, parse_policy
 from tfimg.evidence.promotions import PROMOTION, WITHDRAWAL
-from tfimg.evidence.statement import CYCLONEDX, PROVENANCE, REPORT, SPDX, TEST_RESULT, moment
+from tfimg.evidence.statement import CYCLONEDX, PROVENANCE, REPORT, TEST_RESULT, moment
 from tfimg.evidence.verify import Verified
 from tfimg.evidence.verify import verify as prove
 from tfimg.registry.reference import Reference, parse, parse_repository
 
 KINDS = {
     TEST_RESULT: "test result", REPORT: "validation report", PROVENANCE: "SLSA provenance",
-    CYCLONEDX: "CycloneDX bill of materials", SPDX: "SPDX bill of materials",
-    PROMOTION: "promotion", WITHDRAWAL: "withdrawal",
+    CYCLONEDX: "CycloneDX bill of materials", PROMOTION: "promotion", WITHDRAWAL: "withdrawal",
 }  # fmt: skip
 """Statements, in words."""
 

@@ -16,7 +16,6 @@ from tfimg.cli.publisher import Signer, publisher_of, signer_of
 from tfimg.cli.show import plain_table, print_table
 from tfimg.engine.protocol import LocalImage
 from tfimg.errors import PublicationIncomplete, ResolutionError, TfimgError
-from tfimg.evidence.keyless import UNPROVEN
 from tfimg.evidence.policy import Policy
 from tfimg.host.aim import aim
 from tfimg.matrix.spec import ImageSpec
@@ -26,8 +25,8 @@ from tfimg.publishing.publish import Publication, Published, planned
 from tfimg.publishing.publish import publish as publish_all
 from tfimg.publishing.runs import folder_of, opened_run
 from tfimg.publishing.sending import Source, clear
+from tfimg.recipe.buildable import buildable
 from tfimg.recipe.labels import IDENTIFIER
-from tfimg.recipe.plan import buildable
 from tfimg.recipe.tags import aliases
 from tfimg.registry.reference import Reference, parse_repository
 from tfimg.resolution.resolve import select
@@ -75,10 +74,6 @@ def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool)
         _show(context, planned(sources, _table(context, target, policy)), event="planned")
         return
     signer = signer_of(context)
-    if signer.key is None:
-        context.note("Unsigned: this evidence cannot be told from a forged one, and no alias is moved.")
-    if signer.keyless:
-        context.note(UNPROVEN)
     publication = _published(context, target, sources, machine, policy, signer)
     _show(context, publication.images, event="published")
     for candidate in publication.candidates:
@@ -129,11 +124,11 @@ def _published(
 def _table(context: Context, target: Reference, policy: Policy) -> Table:
     """Return what a plan is decided by: it asks for no password, so a private key is not read."""
     trusted = trusted_keys(context)
-    if not trusted and not context.arguments.unsigned:
+    if not trusted:
         context.note("No public key is named with --trust or TFIMG_KEY: the plan believes what labels say.")
     return Table(
         registry=context.registry(target), trusted=trusted, policy=policy,
-        signed=not context.arguments.unsigned, reinstates=getattr(context.arguments, "reinstate", False),
+        reinstates=getattr(context.arguments, "reinstate", False),
     )  # fmt: skip
 
 

@@ -20,7 +20,10 @@ WIDTH = max(map(len, get_args(Outcome)))
 def line(result: CheckResult) -> str:
     """A check's end on one line, which `grep` finds and a log keeps."""
     reason = f"  {_flat(result.reason)}" if result.reason else ""
-    return f"check  {result.seconds:6.1f} s  {result.outcome:{WIDTH}}  {_flat(result.check)}{reason}"
+    warnings = "".join(f"  warning: {_flat(warning)}" for warning in result.warnings)
+    return (
+        f"check  {result.seconds:6.1f} s  {result.outcome:{WIDTH}}  {_flat(result.check)}{reason}{warnings}"
+    )
 
 
 def _flat(text: str) -> str:
@@ -51,6 +54,8 @@ def _told(result: CheckResult) -> Text:
     text = Text.assemble((group + dot, "dim"), name)
     if result.reason:
         text.append(f"\n{plain(result.reason)}", style=COLOURS[result.outcome])
+    for warning in result.warnings:
+        text.append(f"\nwarning: {plain(warning)}", style="yellow")
     for known in result.explained:
         text.append(f"\ncause: {plain(known.cause)}\nwhat helps: {plain(known.remedy)}", style="italic")
     return text

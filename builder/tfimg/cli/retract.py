@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tfimg.cli.context import Context
+from tfimg.cli.keep import require_writable
 from tfimg.cli.proofs import policy as policy_of
 from tfimg.cli.publisher import Signer, default_repository, publisher_of, signer_of
 from tfimg.errors import UsageError
@@ -57,12 +58,14 @@ def withdraw(context: Context) -> int:
     reference = parse(arguments.image)
     if not reference.digest or reference.tag:
         raise UsageError(f"{reference} has to be a digest.", next_step="Write REGISTRY/NAME@sha256:….")
+    if arguments.output is not None:  # before anything is withdrawn
+        require_writable("--output", arguments.output)
     digest, policy, signer = reference.digest, policy_of(context), signer_of(context)
     done = _retract(
         context, reference, signer, withdraw_request(digest, arguments.tag),
         lambda publisher: withdraw_image(publisher, digest, policy, tags=arguments.tag, reason=arguments.reason),
     )  # fmt: skip
-    if arguments.output and done.withdrawal and signer.key:
+    if arguments.output and done.withdrawal:
         subject = Subject(name=reference.repository, digest=digest)
         envelope = seal(predicate_statement(subject, done.withdrawal), signer.key)
         with Path(arguments.output).open("ab") as file:

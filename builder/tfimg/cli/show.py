@@ -31,15 +31,27 @@ def coloured(word: str) -> str:
 
 
 def print_table(table: Table) -> None:
-    """Print a table on standard output; nothing of it is cut: on a narrow terminal, cells fold."""
+    """Print a table on standard output; nothing of it is cut: on a narrow terminal, cells fold.
+
+    They fold between words where the longest word of each column has room, so that names can be copied.
+    """
     console = make_console()
-    if console.is_terminal:
-        if Measurement.get(console, console.options.update(max_width=UNCUT), table).maximum > console.width:
-            for column in table.columns:
-                column.no_wrap, column.overflow = False, "fold"
-        console.print(table)
-    else:
+    if not console.is_terminal:
         print(table_text(table), end="")
+        return
+    unbound = console.options.update(max_width=UNCUT)
+    needed = Measurement.get(console, unbound, table)
+    if needed.maximum > console.width:
+        spare = console.width - needed.minimum
+        for column in table.columns:
+            column.no_wrap, column.overflow = False, "fold"
+            if needed.minimum <= console.width:
+                # rich shares out too little room evenly, and would split the words of the widest column.
+                cells = [Measurement.get(console, unbound, cell) for cell in (column.header, *column.cells)]
+                least, most = max(cell.minimum for cell in cells), max(cell.maximum for cell in cells)
+                column.width = min(most, least + spare)
+                spare -= column.width - least
+    console.print(table)
 
 
 def table_text(table: Table) -> str:
@@ -58,13 +70,37 @@ def plain_table(*columns: str) -> Table:
     return table
 
 
-def image_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """What `tfimg list` shows."""
-    table = plain_table("IDENTIFIER", "CUDA", "CUDNN", "LIBTPU", "LEVEL", "TAGS")
+IMAGE_FORMS = (
+    ("IDENTIFIER", "CUDA", "CUDNN", "LIBTPU", "LEVEL", "TAGS"),
+    ("IDENTIFIER", "CUDA", "LEVEL", "TAGS"),
+    ("IDENTIFIER", "LEVEL", "TAGS"),
+    ("IDENTIFIER", "LEVEL"),
+    ("IDENTIFIER",),
+)
+"""Columns of `tfimg list`, from a wide terminal to a narrow one."""
+
+
+def print_images(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print what `tfimg list` shows: as many columns as the terminal has room for without splitting a name."""
+    console = make_console()
+    unbound = console.options.update(max_width=UNCUT)
+    tables = [image_table(rows, columns) for columns in IMAGE_FORMS]
+    fitting = (table for table in tables if Measurement.get(console, unbound, table).minimum <= console.width)
+    print_table(next(fitting, tables[-1]) if console.is_terminal else tables[0])
+
+
+def image_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Table:
+    """Return the table of images with some of its columns."""
+    table = plain_table(*columns)
     for row in rows:
-        names = ", ".join(tag.rpartition(":")[2] for tag in row["tags"][1:])
-        optional = [row[key] or "-" for key in ("cuda", "cudnn", "libtpu")]
-        table.add_row(row["identifier"], *optional, coloured(row["level"]), names or "-")
+        bare = "; bare machine" if row["bare_machines"] else ""
+        cells = {
+            "IDENTIFIER": row["identifier"],
+            **{name: row[name.lower()] or "-" for name in ("CUDA", "CUDNN", "LIBTPU")},
+            "LEVEL": coloured(row["level"]) + bare,
+            "TAGS": ", ".join(tag.rpartition(":")[2] for tag in row["tags"][1:]) or "-",
+        }
+        table.add_row(*(cells[column] for column in columns))
     return table
 
 

@@ -62,8 +62,16 @@ def unescaped(stream: TextIO) -> TextIO:
     return stream.stream if isinstance(stream, EscapingStream) else stream
 
 
+def without_styles() -> bool:
+    """Return whether the user wants plain text: NO_COLOR (no-color.org) is set and not empty.
+
+    The convention is about colour alone; bold and dim are left out too, which is what its users expect.
+    """
+    return bool(os.environ.get("NO_COLOR"))
+
+
 def print_styled(text: str, style: str) -> None:
     """Print a text on standard output without a line end, on a terminal in a style: an SGR code, "1" for bold."""
     escaped = escape_unprintable(text)
-    bright = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    bright = sys.stdout.isatty() and not without_styles()
     unescaped(sys.stdout).write(f"\x1b[{style}m{escaped}\x1b[0m" if bright else escaped)

@@ -12,7 +12,7 @@ from tfimg.cli.context import Context
 from tfimg.errors import NoAccelerator, UsageError
 from tfimg.host.nvidia_smi import NvidiaSmi, parse
 from tfimg.host.smi_forms import FORMS
-from tfimg.host.which import Answer, told
+from tfimg.host.which import UNPROVEN, Answer, Minor, told
 from tfimg.host.which import which as find
 from tfimg.recipe.support import image_document
 
@@ -21,8 +21,8 @@ ELSEWHERE = (
     "for an image without a GPU, `tfimg resolve`."
 )
 
-MOST = 8 << 20
-"""Bytes that are read of a file. `-q -x` of sixteen GPUs is under one million; /dev/zero has no end."""
+MOST = 1 << 20
+"""Bytes that are read of a file: a table of eight GPUs has 4,300, and /dev/zero has no end."""
 
 
 def which(context: Context) -> int:
@@ -96,6 +96,12 @@ def _run(image: dict[str, Any]) -> str:
     return f"tfimg run {image['tags'][0]}"
 
 
+def _fits(minor: Minor) -> str:
+    if minor.image is None:
+        return "no"
+    return "?" if minor.why.startswith(UNPROVEN) else "yes"
+
+
 def _print(answer: Answer, image: dict[str, Any]) -> None:
     from tfimg.cli.fields import print_fields
 
@@ -114,5 +120,5 @@ def _print(answer: Answer, image: dict[str, Any]) -> None:
         }
     )
     print()
-    minors = {one.minor: f"{'yes' if one.image else 'no ':3}  {one.why}" for one in answer.minors}
+    minors = {one.minor: f"{_fits(one):3}  {one.why}" for one in answer.minors}
     print_fields({"TensorFlow": "fits this host?", **minors})

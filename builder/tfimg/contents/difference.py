@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from tfimg.contents.holdings import Contents
 from tfimg.contents.inspection import Inspection, Layer
 from tfimg.documents import Document, InvalidDocument, validate
 from tfimg.recipe.labels import PREFIX
@@ -65,7 +66,10 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """What is another in `after`. `packages` are those of Python without the libraries.
+    """What differs in `after`. `packages` are those of Python without the libraries.
+
+    `packages`, `libraries` and `debian` are empty unless the contents of both images are known; `labels` are compared
+    only where they are not.
 
     `outcomes` are checks that ended otherwise, `timings` those that took notably longer or shorter, `seconds` the time
     of the whole suite; both are empty where an image has no validation report.
@@ -78,10 +82,17 @@ class Difference:
     libraries: tuple[Change, ...]
     debian: tuple[Change, ...]
     environment: tuple[Change, ...]
+    configuration: tuple[Change, ...]
+    labels: tuple[Change, ...]
     sizes: tuple[PartSize, ...]
     outcomes: tuple[Change, ...]
     timings: tuple[Timing, ...]
     seconds: Timing | None
+
+    @property
+    def compares_contents(self) -> bool:
+        """Whether packages and libraries are compared."""
+        return self.before.contents.known and self.after.contents.known
 
     @property
     def shared_bytes(self) -> int:
@@ -100,13 +111,18 @@ def difference(before: Inspection, after: Inspection) -> Difference:
     earlier, later = ({one.check: one for one in report.results} if report else {} for report in reports)
     both = [name for name in earlier if name in later]
     known = bool(earlier) and bool(later)
+    one, other = before.contents, after.contents
+    if not (one.known and other.known):
+        one = other = Contents(source="unknown")
     return Difference(
         before=before, after=after,
-        facts=changes(_facts(before), _facts(after)),
-        packages=changes(before.contents.packages, after.contents.packages),
-        libraries=changes(before.contents.nvidia, after.contents.nvidia),
-        debian=changes(before.contents.debian, after.contents.debian),
+        facts=changes(_facts(before, one), _facts(after, other)),
+        packages=changes(one.packages, other.packages),
+        libraries=changes(one.nvidia, other.nvidia),
+        debian=changes(one.debian, other.debian),
         environment=changes(before.environment, after.environment),
+        configuration=changes(before.configuration, after.configuration),
+        labels=() if one.known else changes(before.labels, after.labels),
         sizes=_sizes(before.layers, after.layers),
         outcomes=changes(_outcomes(earlier), _outcomes(later)) if known else (),
         timings=tuple(
@@ -125,8 +141,8 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change
     )
 
 
-def _facts(image: Inspection) -> dict[str, str]:
-    labels, contents = image.labels, image.contents
+def _facts(image: Inspection, contents: Contents) -> dict[str, str]:
+    labels = image.labels
     found = {
         "TensorFlow": labels.get(f"{PREFIX}tensorflow") or contents.version("tensorflow"),
         "Python": labels.get(f"{PREFIX}python"),

@@ -1,9 +1,8 @@
-"""What an image holds: from its bill of materials, else from the files of its layers."""
+"""What an image contains: from its bill of materials or its inventory."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -11,19 +10,9 @@ from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 from pydantic import BeforeValidator
 
-from tfimg.contents.unpack import UnpackLimit, members, unpacked
 from tfimg.documents import Document, validate
-from tfimg.registry.protocol import Descriptor, Registry
 
-Source = Literal["bill of materials", "layers", "inventory"]
-
-DIST_INFO = re.compile(r"(?:.*/)?(?:site|dist)-packages/([^/]+?)-([^/-]+)\.dist-info/METADATA")
-"""The recording project's standard, "Database of installed Python distributions": NAME-VERSION.dist-info."""
-
-DPKG = "var/lib/dpkg/status"
-
-MAX_STATUS = 32 << 20
-"""Bytes of dpkg's own list that are read; a desktop's has about 4 million, ours 90,000."""
+Source = Literal["bill of materials", "inventory", "unknown"]
 
 
 class _Component(Document):
@@ -38,9 +27,10 @@ class _Bill(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contents:
-    """Versions by name. `libraries` are files of accelerators' libraries; only a bill of materials tells them.
+    """Versions by name. `libraries` are files of accelerators' libraries.
 
-    `source` says where this comes from, `signer` whose key of ours signed that, of a bill of materials.
+    `source` says where this comes from; it is `unknown` for an image without a bill of materials. `signer` is the
+    trusted key that signed a bill of materials.
     """
 
     source: Source
@@ -48,6 +38,11 @@ class Contents:
     python: Mapping[str, str] = field(default_factory=dict)
     debian: Mapping[str, str] = field(default_factory=dict)
     libraries: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def known(self) -> bool:
+        """Whether an empty list means that the image has no such packages."""
+        return self.source != "unknown"
 
     @property
     def nvidia(self) -> Mapping[str, str]:
@@ -100,37 +95,6 @@ def of_inventory(inventory: Mapping[str, Any]) -> Contents:
     return Contents(
         source="inventory", python=_sorted(packages), debian=_sorted(debian), libraries=_sorted(libraries)
     )
-
-
-def of_layers(
-    registry: Registry, layers: Sequence[Descriptor], *, limit: UnpackLimit | None = None
-) -> Contents:
-    """Read all layers, lowest first: names of Python distributions, and dpkg's list.
-
-    Raises what a `Registry` does, and `TamperedError` for what cannot be unpacked within the limit.
-    """
-    python: dict[str, str] = {}
-    debian: dict[str, str] = {}
-    limit = limit or UnpackLimit()
-    for layer in layers:
-        pieces = unpacked(registry.blob(layer.digest), limit)
-        for member, status in members(pieces, wanted=DPKG, max_bytes=MAX_STATUS):
-            name = member.name.removeprefix("./")
-            if found := DIST_INFO.fullmatch(name):
-                python[canonicalize_name(found[1])] = found[2]
-            elif name == DPKG:
-                debian = _installed(status.decode("utf-8", "replace"))
-    return Contents(source="layers", python=_sorted(python), debian=_sorted(debian))
-
-
-def _installed(status: str) -> dict[str, str]:
-    """Return versions by package from dpkg's list, which may have been written in the middle of an installation."""
-    found = {}
-    for stanza in status.split("\n\n"):
-        fields = dict(re.findall(r"^([\w-]+): (.*)$", stanza, re.MULTILINE))
-        if fields.get("Status", "").endswith(" installed") and "Package" in fields:
-            found[fields["Package"]] = fields.get("Version", "")
-    return found
 
 
 def _sorted(found: Mapping[str, str]) -> dict[str, str]:

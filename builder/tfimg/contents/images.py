@@ -269,8 +269,3 @@ def _malformed(registry: Registry, digest: str, why: str) -> TamperedError:
         f"{registry.repository}@{digest} is malformed: {why}.",
         next_step="Do not use the image; if you have published it, push it again.",
     )
-
-
-def all_layers(images: Sequence[PlatformImage]) -> tuple[Descriptor, ...]:
-    """The layers of several images, each once, in the order in which they first come."""
-    return tuple({layer.digest: layer for image in images for layer in image.layers}.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from tfimg.contents.holdings import Contents, of_bill, of_layers
+from tfimg.contents.holdings import Contents, of_bill
 from tfimg.contents.images import PlatformImage, RegistryImage, open_image
 from tfimg.documents import InvalidDocument
 from tfimg.errors import TamperedError
@@ -24,6 +25,10 @@ from tfimg.registry.protocol import Registry
 
 MAX_TAGS = 200
 """Tags that are looked up, each with a request. A release of ours has fewer than 50 beside its builds' own."""
+
+
+STARTS = ("User", "WorkingDir", "Entrypoint", "Cmd", "ExposedPorts", "Volumes", "StopSignal")
+"""Fields of a configuration that decide how containers start (OCI image specification 1.1, config.md)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +57,7 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inspection:
-    """All that is known of an image. Of several platforms, `layers`, `environment` and `contents` are the first's.
+    """All that is known of an image. Of several platforms, `layers`, `contents` and settings are the first's.
 
     `evidence_problem` says why evidence could not be read, where it could not.
     """
@@ -62,6 +67,7 @@ class Inspection:
     created: datetime | None
     labels: Mapping[str, str]
     environment: Mapping[str, str]
+    configuration: Mapping[str, str]
     platforms: tuple[str, ...]
     layers: tuple[Layer, ...]
     contents: Contents
@@ -99,10 +105,8 @@ class Inspection:
         return found.predicate if found else None
 
 
-def inspect_image(
-    registry: Registry, reference: str, keys: Sequence[VerifyingKey], *, read_layers: bool = True
-) -> Inspection:
-    """Look into an image. Without a bill of materials, its layers are read, unless `read_layers` says no.
+def inspect_image(registry: Registry, reference: str, keys: Sequence[VerifyingKey]) -> Inspection:
+    """Read an image's documents and its evidence, and none of its layers.
 
     Judges nothing: `verify` does. Raises what a `Registry` does.
     """
@@ -114,9 +118,10 @@ def inspect_image(
         name=f"{registry.repository}{separator}{reference}", digest=image.digest,
         created=first.settings.created_at if first else None, labels=image.labels,
         environment=environment(first) if first else {},
+        configuration=configuration(first) if first else {},
         platforms=tuple(one.platform for one in image.platforms if one.platform),
         layers=named_layers(first) if first else (),
-        contents=_contents(registry, first, evidence, read_layers=read_layers),
+        contents=_contents(evidence),
         evidence=evidence, evidence_problem=problem, aliases=_aliases(registry, image),
     )  # fmt: skip
 
@@ -142,6 +147,13 @@ def environment(image: PlatformImage) -> dict[str, str]:
     """The variables that its containers start with."""
     pairs = (entry.partition("=") for entry in image.settings.config.env)
     return {name: value for name, _, value in pairs}
+
+
+def configuration(image: PlatformImage) -> dict[str, str]:
+    """Return how its containers start, without variables and labels."""
+    settings = image.config.get("config") or {}
+    found = ((name, settings.get(name)) for name in STARTS)
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found if value}
 
 
 def _evidence(
@@ -170,15 +182,13 @@ def _told(found: Sequence[Found], keys: Sequence[VerifyingKey], digest: str) -> 
         )  # fmt: skip
 
 
-def _contents(
-    registry: Registry, image: PlatformImage | None, evidence: Sequence[Evidence], *, read_layers: bool
-) -> Contents:
+def _contents(evidence: Sequence[Evidence]) -> Contents:
     for bill in sorted(
         (one for one in evidence if one.kind == CYCLONEDX), key=lambda one: one.signer is None
     ):
         with suppress(InvalidDocument):
             return of_bill(bill.predicate, bill.signer)
-    return of_layers(registry, image.layers if image and read_layers else ())
+    return Contents(source="unknown")
 
 
 def _aliases(registry: Registry, image: RegistryImage) -> tuple[str, ...]:

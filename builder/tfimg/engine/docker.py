@@ -27,6 +27,7 @@ from packaging.version import InvalidVersion, Version
 
 from tfimg.cancellation import on_cancel
 from tfimg.engine import buildx
+from tfimg.engine.bridge import daemon_pid, interfaces, missing_bridge
 from tfimg.engine.builders import find_builder
 from tfimg.engine.containers import Alarm, archive, lines
 from tfimg.engine.content import content_digest
@@ -198,7 +199,19 @@ class DockerEngine:
             data_root=info["DockerRootDir"],
             free_bytes=self._free_bytes(Path(info["DockerRootDir"])),
             builder=self.builder,
+            missing_bridge=self._missing_bridge(),
         )
+
+    def _missing_bridge(self) -> str | None:
+        pid = daemon_pid(self.host)
+        if pid is None:
+            return None
+        try:
+            network: dict[str, Any] = self._client.api.inspect_network("bridge")
+        except NotFound:  # the engine was started with --bridge=none
+            return None
+        name = (network.get("Options") or {}).get("com.docker.network.bridge.name")
+        return missing_bridge(name, interfaces(pid))
 
     @_reachable
     def toolkit(self) -> Toolkit:
@@ -334,7 +347,7 @@ class DockerEngine:
         unpacked = sum(int(step["Size"]) for step in steps)
         return StoredImage(
             digest=str(image.id), layers=layers, unpacked_bytes=unpacked, labels=dict(image.labels),
-            content=content_digest(image.attrs),
+            content=content_digest(image.attrs), config=image.attrs.get("Config") or {},
         )  # fmt: skip
 
     @_reachable

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 Store = Literal["containerd", "classic"]
 
@@ -16,7 +16,8 @@ class Capabilities:
     """What an engine was found to be and to do.
 
     `free_bytes` is None for an engine on another machine, whose disk cannot be seen; `buildkit` is None where the
-    engine does not tell, as Debian's does not; `builder` is the builder of buildx that builds in its place.
+    engine does not tell, as Debian's does not; `builder` is the builder of buildx that builds in its place;
+    `missing_bridge` is the network interface that the engine has lost, without which no build or container starts.
     """
 
     host: str
@@ -27,6 +28,7 @@ class Capabilities:
     data_root: str
     free_bytes: int | None
     builder: str | None = None
+    missing_bridge: str | None = None
 
     @property
     def takes_layers(self) -> bool:
@@ -140,7 +142,7 @@ class StoredImage:
 
     `digest` is the manifest's in the containerd store, the configuration's in the classic one. `unpacked_bytes` is
     the sum over layers as they lie on disk. Both stores: `layers` from the base up. `content` is as in `LocalImage`;
-    None where nobody has worked it out.
+    None where nobody has worked it out. `config` says how containers start (OCI image specification, config.md).
     """
 
     digest: str
@@ -148,6 +150,7 @@ class StoredImage:
     unpacked_bytes: int
     labels: Mapping[str, str]
     content: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def compressed_bytes(self) -> int | None:

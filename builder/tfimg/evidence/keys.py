@@ -7,7 +7,6 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -15,15 +14,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from tfimg.errors import KeyRefused
-from tfimg.evidence.cosign_key import FORM, WrongPassword, decrypt
 
 ALGORITHM = ec.ECDSA(SHA256(), deterministic_signing=True)
 """The same bytes get the same signature (RFC 6979), so attaching a statement twice leaves one."""
 
 MAX_PEM = 16_384
-"""Bytes of a key's text. A key of cosign has 650."""
+"""Bytes of a key's text. A key of `tfimg keys` has 412."""
 
 BLOCK = re.compile(rb"\s*-----BEGIN ([A-Z0-9 ]+)-----.*-----END \1-----\s*", re.DOTALL)
+
+COSIGN = re.compile(rb"-----BEGIN ENCRYPTED (SIGSTORE|COSIGN) PRIVATE KEY-----")
+"""Begins a private key of `cosign generate-key-pair`, of cosign 2 and later or of cosign 1."""
 
 FINGERPRINT = r"^SHA256:[A-Za-z0-9+/]{43}$"
 """Form of a key's identifier, as `ssh-keygen -l` prints it."""
@@ -89,27 +90,30 @@ def generate() -> SigningKey:
 
 
 def read_signing_key(pem: bytes, *, password: bytes | None, source: str) -> SigningKey:
-    """Return the private key of a text: PKCS#8 of tfimg or OpenSSL, or what `cosign generate-key-pair` wrote.
+    """Return the private key of a text: PKCS#8, as tfimg writes it, or OpenSSL's older form.
 
     Raises `KeyRefused`, naming `source`, for another kind of key, a wrong password or none.
     """
     _require_one_block(pem, source)
+    if COSIGN.search(pem):
+        raise _refused(
+            source, "it is in cosign's own format for private keys", "`tfimg keys DIR` makes a pair."
+        )
     try:
-        if FORM.fullmatch(pem):
-            der = decrypt(pem, password=password or b"")
-            key: Any = serialization.load_der_private_key(der, password=None)
-        else:
-            key = serialization.load_pem_private_key(pem, password=password or None)
+        key = serialization.load_pem_private_key(pem, password=password or None)
     except TypeError:  # a password is missing, or was given for a key without one
         raise _refused(source, _password_problem(password)) from None
-    except WrongPassword:
-        raise _refused(source, "wrong password", "Give the password that it was made with.") from None
     except (ValueError, UnsupportedAlgorithm):
         why = "it is not a private key, or the password is wrong" if password else "it is not a private key"
         raise _refused(source, why) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _refused(source, "it is a key of another kind")
     return _signing(key)
+
+
+def is_encrypted(pem: bytes) -> bool:
+    """Return whether a password opens the private key of a text: in PKCS#8, or in OpenSSL's older form."""
+    return b"BEGIN ENCRYPTED PRIVATE KEY" in pem or b"Proc-Type: 4,ENCRYPTED" in pem
 
 
 def read_verifying_key(pem: bytes, *, source: str) -> VerifyingKey:

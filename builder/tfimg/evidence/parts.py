@@ -1,4 +1,4 @@
-"""Inventory of an image → its parts, as both forms of a bill of materials tell them."""
+"""Parts of an image, from its inventory, as its bill of materials lists them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,6 @@ IN_TOTO = "application/vnd.in-toto+json"
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 CYCLONEDX = "https://cyclonedx.org/bom"
-SPDX = "https://spdx.dev/Document"
 REPORT = "urn:tfimg:validation-report"
 """Of the validation report itself: its JSON, as images/report.schema.json describes it."""
 

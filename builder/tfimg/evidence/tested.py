@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from tfimg.evidence.statement import REPORT, TEST_RESULT, Statement, Subject, digests, moment, statement
-from tfimg.validation.report import SEEN, Report
+from tfimg.validation.report import Report
 
 Result = Literal["PASSED", "WARNED", "FAILED"]
 """Of test-result v0.1, which has no skipped tests: a reader of this alone must not take a gap for a pass."""
@@ -86,21 +86,11 @@ def _skipped(report: Report) -> Iterator[dict[str, Any]]:
 
 
 def _environment(report: Report, ran: Ran) -> dict[str, Any]:
-    seen = next((one.evidence for one in report.results if one.check == SEEN and one.outcome == "passed"), {})
     return {
         **report.environment,
         "host": ran.host,
         "engine": ran.engine,
         "tfimg": ran.version,
-        "gpus": _gpus(seen),
-        "driver": seen.get("driver"),
+        "gpus": [{"name": name, "capability": f"sm_{one.replace('.', '')}"} for name, one in report.gpus],
+        "driver": report.driver,
     }
-
-
-def _gpus(seen: Mapping[str, Any]) -> list[dict[str, str]]:
-    """GPUs as TensorFlow listed them, compute capability 9.0 as sm_90; empty where it ran on none."""
-    capabilities = [f"sm_{str(one).replace('.', '')}" for one in seen.get("capability", ())]
-    return [
-        {"name": str(name), "capability": capability}
-        for name, capability in zip(seen.get("gpu", ()), capabilities, strict=False)
-    ]

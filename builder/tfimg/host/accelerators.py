@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from tfimg.errors import NoAccelerator, NoToolkit, UnavailableDriver, Unavailabl
 from tfimg.host.names import capability_of
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
 from tfimg.host.survey import Host
-from tfimg.matrix.gpus import driver_floor, runs
+from tfimg.matrix.gpus import driver_floor, ptx_note, runs, why_not
 from tfimg.matrix.schema import Device, Matrix
 from tfimg.matrix.spec import ImageSpec
 
@@ -63,7 +64,7 @@ def check_gpu(spec: ImageSpec, asked: tuple[str, ...], at: Surroundings) -> tupl
     if not at.toolkit.local:
         return (f"GPU and driver were not checked: the engine at {at.toolkit.host} is on another machine.",)
     smi = _find_driver(spec, at.host, instead=_instead(spec, at.specs))
-    return _judge(at.matrix, spec, smi.driver, _choose(smi, asked))
+    return (*_judge(at.matrix, spec, smi.driver, _choose(smi, asked)), *smi.problems)
 
 
 def _instead(spec: ImageSpec, specs: Sequence[ImageSpec]) -> str:
@@ -99,8 +100,14 @@ def _find_driver(spec: ImageSpec, host: Host, *, instead: str) -> NvidiaSmi:
 
 
 def _choose(smi: NvidiaSmi, asked: Sequence[str]) -> tuple[Gpu, ...]:
-    """The GPUs of the machine that were asked for. Raises `NoAccelerator` for a number that none has."""
-    numbers = [int(one) for one in asked if one.isdecimal()]
+    """The GPUs of the machine that were asked for. Raises `NoAccelerator` for a number that none has.
+
+    Where one cannot be read, it is not known which numbers the others have.
+    """
+    # The part of a GPU (MIG) has the GPU's number before the colon.
+    numbers = [int(one.partition(":")[0]) for one in asked if re.fullmatch(r"[0-9]+(:[0-9]+)?", one)]
+    if smi.problems:
+        return smi.gpus
     if absent := [number for number in numbers if number >= len(smi.gpus)]:
         raise NoAccelerator(
             f"--gpus {','.join(asked)}: this machine has no GPU {absent[0]}, its last is {len(smi.gpus) - 1}.",
@@ -129,10 +136,11 @@ def _judge(matrix: Matrix, spec: ImageSpec, driver: str, gpus: Sequence[Gpu]) ->
 
 def _judge_one(matrix: Matrix, spec: ImageSpec, driver: str, gpu: Gpu) -> Iterator[str]:
     sm = capability_of(matrix, gpu)
-    means = runs(matrix, spec.gpu.architectures, sm) if spec.gpu and sm else None
-    if sm and means is None:
+    means = runs(matrix, spec.gpu, sm) if spec.gpu and sm else None
+    if spec.gpu and sm and means is None:
+        why = why_not(matrix, spec.gpu, sm)
         raise UnavailableGpu(
-            f"{spec.identifier} has no code for this machine's {gpu.name} ({sm})",
+            f"{spec.identifier} has no code for this machine's {gpu.name} ({sm}){f': {why}' if why else ''}",
             next_step=f"`tfimg resolve --gpu {sm}` names an image that has, or says why there is none.",
         )
     floor = driver_floor(matrix, spec, sm)
@@ -144,10 +152,10 @@ def _judge_one(matrix: Matrix, spec: ImageSpec, driver: str, gpu: Gpu) -> Iterat
         )
     if sm is None:
         yield f"{gpu.name} is not in the matrix, and its driver does not tell its compute capability: it may not run."
-    elif means == "ptx":
+    elif spec.gpu and means != "code":
         yield (
             f"TensorFlow {spec.tensorflow} has no code for {gpu.name} ({sm}), only PTX for the driver: "
-            f"{matrix.ptx.note}."
+            f"{ptx_note(matrix, spec.gpu, sm)}."
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from tfimg.engine.bridge import bridge_remedy
 from tfimg.engine.build import needed_bytes
 from tfimg.engine.network import HostNetwork
 from tfimg.engine.protocol import Capabilities, Toolkit
@@ -51,8 +52,8 @@ class Case:
 
     `spec` is the image that was named, if one was; `newest` the newest for GPUs, for when none was. `toolkit` and
     `builder` are what the engine said to those who run and to those who build, or why it did not. `present` says
-    that the image is in the engine already, so that nothing has to be built. `remedy` knows what helps against a
-    failure that it recognises by its words.
+    that the image is in the engine already, so that nothing has to be built, `private` that tfimg started the engine.
+    `remedy` knows what helps against a failure that it recognises by its words.
     """
 
     matrix: Matrix
@@ -64,6 +65,7 @@ class Case:
     remedy: Callable[[str], str | None] = lambda _: None
     spec: ImageSpec | None = None
     present: bool = False
+    private: bool = False
 
     @property
     def newest(self) -> ImageSpec | None:
@@ -151,6 +153,17 @@ def socket(case: Case) -> Found:
     if case.host.socket == "absent":
         return Found("absent", "no socket on this machine")
     return Found("ok", "this user may use it")
+
+
+def bridge(case: Case) -> Found:
+    """Does the engine have the bridge that builds and containers are attached to?"""
+    if isinstance(case.builder, TfimgError):
+        return Found("absent", "not looked for: no engine that builds answers")
+    if lost := case.builder.missing_bridge:
+        return Found(
+            "problem", f"the engine's bridge {lost} is gone", bridge_remedy(lost, private=case.private)
+        )
+    return Found("ok", "nothing is missing")
 
 
 def buildx(case: Case) -> Found:
@@ -266,6 +279,8 @@ CHECKS: tuple[tuple[str, str, Callable[[Case], Found]], ...] = (
      "that.", memory),
     ("engine", "Images are built and run by it.", engine),
     ("socket", "Who may write to the engine's socket may use it, and is as powerful as root.", socket),
+    ("bridge", "Builds and containers are attached to it. Another daemon on the machine may remove it when it ends.",
+     bridge),
     ("buildx", "Builds go through it; images run without it.", buildx),
     ("disk", "A build that cannot end is not started.", disk),
     ("network", "Builds reach package indexes as this machine does; credentials reach them as secrets and are not "

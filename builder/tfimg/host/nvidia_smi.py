@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tfimg.errors import NoAccelerator, TfimgError, UsageError
-from tfimg.host.smi_forms import FORMS, LONG, VERSION, GpuWords, read
+from tfimg.host.smi_forms import FORMS, LONG, VERSION, GpuWords, Words, read
 from tfimg.process import CommandFailed
 
 QUERY = "--query-gpu=name,driver_version,{}memory.total"
@@ -27,7 +27,7 @@ FAILURES = (
     (r"Failed to initialize NVML: .*", DRIVER_HELP),
     (r"NVIDIA-SMI has failed .*", DRIVER_HELP),
     (r"NVIDIA-SMI couldn't find .*", DRIVER_HELP),
-    (r"Unable to determine the device handle for GPU.*", DRIVER_HELP),
+    (r"Unable to determine the device handle for GPU.*", HANGING_HELP),
     (r"No devices were found", "Look whether the GPU is on the bus (`lspci -d 10de:`) and what `dmesg` says of it."),
     (r".*\bnvidia-smi\b.*(?:not found|No such file).*", DRIVER_HELP),
 )  # fmt: skip
@@ -45,34 +45,63 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NvidiaSmi:
-    """What nvidia-smi tells: the driver, the newest CUDA that it is made for, where that is said, and every GPU."""
+    """What nvidia-smi tells: the driver, the newest CUDA that it is made for, where that is said, and every GPU.
+
+    `problems` are sentences about GPUs of the machine that could not be read, and are not among `gpus`.
+    """
 
     driver: str
     cuda: str | None
     gpus: tuple[Gpu, ...]
+    problems: tuple[str, ...] = ()
 
 
 def parse(text: str) -> NvidiaSmi:
-    """Output of nvidia-smi in any of its three forms.
+    """Parse the output of nvidia-smi: its table, or the CSV of a query.
 
-    Raises `NoAccelerator` when it says that there is no GPU or that it failed, `UsageError` when it is no such output.
+    A GPU that cannot be read does not hide the others. Raises `NoAccelerator` when it says that there is no GPU or that
+    it failed, `UsageError` when it is no such output.
     """
     told = text.removeprefix("\ufeff")
     words = read(told)
     if words is None:
         raise _failure([line.strip() for line in told.splitlines() if line.strip()])
+    readable = [one for one in words.gpus if _is_readable(one)]
+    if not readable and words.problems:
+        raise _failure(words.problems)
     if not words.driver or not re.fullmatch(VERSION, words.driver):
         raise UsageError("nvidia-smi's output does not tell the version of the driver.", next_step=FORMS)
     if not words.gpus:
         raise NoAccelerator(f"nvidia-smi lists no GPU; the driver is {words.driver}.", next_step=DRIVER_HELP)
+    if not readable:
+        raise UsageError("nvidia-smi's output has a GPU without a readable name.", next_step=FORMS)
     cuda = words.cuda if words.cuda and re.fullmatch(VERSION, words.cuda) else None
-    return NvidiaSmi(driver=words.driver, cuda=cuda, gpus=tuple(map(_gpu, words.gpus)))
+    return NvidiaSmi(
+        driver=words.driver, cuda=cuda, gpus=tuple(map(_gpu, readable)),
+        problems=tuple(_problems(words, len(words.gpus) - len(readable))),
+    )  # fmt: skip
+
+
+def _problems(words: Words, unreadable: int) -> Iterator[str]:
+    """Sentences about GPUs that fail: in nvidia-smi's words; without any, that some have no name."""
+    for line in filter(str.isprintable, words.problems):
+        yield f"nvidia-smi says: {line.rstrip('.')}. {HANGING_HELP}"
+    if unreadable and not words.problems:
+        yield f"nvidia-smi lists {unreadable} more without a readable name. {HANGING_HELP}"
+
+
+def _is_readable(words: GpuWords) -> bool:
+    """Whether a GPU has a name; in the place of one, nvidia-smi writes `[Unknown Error]`, `[GPU is lost]`, `ERR!`."""
+    name = (words.name or "").strip()
+    return (
+        0 < len(name) <= 100
+        and name.isprintable()
+        and not re.fullmatch(r"\[.*\]|ERR!|Unknown Error|GPU is lost", name)
+    )
 
 
 def _gpu(words: GpuWords) -> Gpu:
     name = (words.name or "").strip()
-    if not name or len(name) > 100 or not name.isprintable():
-        raise UsageError("nvidia-smi's output has a GPU without a readable name.", next_step=FORMS)
     number = re.fullmatch(r"([0-9]{1,2})\.([0-9])", words.capability or "")
     size = re.fullmatch(r"([0-9]{1,9})(?: MiB)?", words.memory or "")
     return Gpu(
@@ -90,6 +119,8 @@ def _failure(lines: Sequence[str]) -> TfimgError:
                 return NoAccelerator(f"nvidia-smi says: {line}", next_step=step)
     if not lines:
         return UsageError("nvidia-smi's output is empty.", next_step=FORMS)
+    if any(line.startswith("<nvidia_smi_log") for line in lines):
+        return UsageError("This is nvidia-smi's XML, which tfimg does not read.", next_step=FORMS)
     return UsageError(f"This is not output of nvidia-smi: it begins with {lines[0][:60]!r}.", next_step=FORMS)
 
 

@@ -93,10 +93,11 @@ def _asked(gpus: str | None) -> tuple[str, ...]:
     if gpus is None or gpus == "all":
         return ALL
     asked = tuple(gpus.split(","))
-    if not all(re.fullmatch(r"[0-9]+|(GPU|MIG)-[\w/-]+", one) for one in asked):
+    if not all(re.fullmatch(r"[0-9]+(:[0-9]+)?|(GPU|MIG)-[\w/-]+", one) for one in asked):
         raise UsageError(
             f"--gpus {gpus!r} does not name GPUs.",
-            next_step="Write all, or their numbers or identities as `nvidia-smi -L` lists them: 0,1.",
+            next_step="Write all, or their numbers or identities as `nvidia-smi -L` lists them (0,1), or "
+            "GPU:DEVICE for a MIG device (0:0).",
         )
     return asked
 

@@ -1,18 +1,14 @@
-"""The three forms in which nvidia-smi tells its GPUs, its table, its CSV of a query and its XML → the words in them."""
+"""Parse the two forms of nvidia-smi's output: its table, and the CSV of a query."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import NoReturn
-from xml.parsers import expat
-
-from tfimg.errors import UsageError
 
 FORMS = (
-    "Write what `nvidia-smi` prints to a file, or `nvidia-smi -q -x`, or `nvidia-smi "
+    "Write what `nvidia-smi` prints to a file, or `nvidia-smi "
     "--query-gpu=name,driver_version,compute_cap,memory.total --format=csv`."
 )
 
@@ -29,7 +25,8 @@ HEADER = re.compile(
 GPU_LINE = re.compile(rf"\| +[0-9]+ +(\S.*?) +(?:On|Off|N/A|WDDM|TCC|MCDM) +\| *{BUS} ")
 MEMORY = re.compile(r"/ *([0-9]{1,9}) ?MiB")
 
-XML_GPU = "nvidia_smi_log/gpu"
+LOST = re.compile(r"Unable to determine the device handle for GPU.*")
+"""What stands before a table, or between the lines of a CSV, for a GPU that fell off the bus."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,16 +40,17 @@ class GpuWords:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Words:
-    """What is said of the driver, its CUDA and the GPUs, as it is said."""
+    """What is said of the driver, its CUDA and the GPUs, as it is said; `problems` are lines about GPUs that fail."""
 
     driver: str | None
     cuda: str | None
     gpus: tuple[GpuWords, ...]
+    problems: tuple[str, ...] = ()
 
 
 def read(text: str) -> Words | None:
-    """The words of an output in any of the forms; None when it has none of them. Raises `UsageError` for bad XML."""
-    return _xml(text) or _table(text) or _csv(text)
+    """Return the words of a table or a CSV; None for other text."""
+    return _table(text) or _csv(text)
 
 
 def _table(text: str) -> Words | None:
@@ -65,7 +63,7 @@ def _table(text: str) -> Words | None:
         if gpu := GPU_LINE.match(line.strip()[:LONG]):
             memory = MEMORY.search(below)
             gpus.append(GpuWords(name=gpu[1], memory=memory and memory[1]))
-    return Words(driver=header[1], cuda=header[2], gpus=tuple(gpus))
+    return Words(driver=header[1], cuda=header[2], gpus=tuple(gpus), problems=_problems(text.splitlines()))
 
 
 def _csv(text: str) -> Words | None:
@@ -77,77 +75,24 @@ def _csv(text: str) -> Words | None:
     columns = _columns(lines[head])
     # Nothing in it is quoted, and no name has a comma.
     cells = [[cell.strip() for cell in line.split(",")] for line in lines[head + 1 :]]
-    if not cells or any(len(row) != len(columns) for row in cells):
+    rows = [dict(zip(columns, row, strict=True)) for row in cells if len(row) == len(columns)]
+    if not rows:
         return None
-    rows = [dict(zip(columns, row, strict=True)) for row in cells]
     gpus = [
         GpuWords(name=row["name"], capability=row.get("compute_cap"), memory=row.get("memory.total"))
         for row in rows
     ]
-    return Words(driver=rows[0]["driver_version"], cuda=None, gpus=tuple(gpus))
+    drivers = [row["driver_version"] for row in rows]
+    # A GPU that is lost does not tell the driver either.
+    driver = next((one for one in drivers if re.fullmatch(VERSION, one)), drivers[0])
+    return Words(driver=driver, cuda=None, gpus=tuple(gpus), problems=_problems(lines))
+
+
+def _problems(lines: Sequence[str]) -> tuple[str, ...]:
+    return tuple(line.strip()[:LONG] for line in lines if LOST.match(line.strip()))
 
 
 def _columns(line: str) -> Sequence[str]:
     """The names in a CSV's first line, without units: `memory.total [MiB]` is `memory.total`."""
     named = [cell.strip().removesuffix("[MiB]").strip() for cell in line.split(",")]
     return ["name" if name == "gpu_name" else name for name in named]
-
-
-@dataclass
-class _Reader:
-    """What the XML's elements hold, by their path; that of each GPU apart."""
-
-    path: list[str] = field(default_factory=list)
-    log: dict[str, str] = field(default_factory=dict)
-    gpus: list[dict[str, str]] = field(default_factory=list)
-
-    def start(self, name: str, _: object) -> None:
-        self.path.append(name)
-        # The length first: hostile XML may be as deep as it is long.
-        if len(self.path) == 2 and "/".join(self.path) == XML_GPU:
-            self.gpus.append({})
-
-    def end(self, _: str) -> None:
-        self.path.pop()
-
-    def text(self, text: str) -> None:
-        if len(self.path) > 5:  # nothing that is looked for lies so deep
-            return
-        path = "/".join(self.path)
-        into = self.gpus[-1] if path.startswith(f"{XML_GPU}/") else self.log
-        into[path] = into.get(path, "") + text.strip()
-
-
-def _refuse_entities(*_: object) -> NoReturn:
-    raise UsageError("The XML declares entities, which nvidia-smi's does not.", next_step=FORMS)
-
-
-def _xml(text: str) -> Words | None:
-    if "<nvidia_smi_log" not in text:
-        return None
-    reader = _Reader()
-    parser = expat.ParserCreate()  # loads no DTD
-    parser.buffer_text = True
-    parser.StartElementHandler, parser.EndElementHandler = reader.start, reader.end
-    parser.CharacterDataHandler, parser.EntityDeclHandler = reader.text, _refuse_entities
-    start = min(
-        place for sign in ("<?xml", "<!DOCTYPE", "<nvidia_smi_log") if (place := text.find(sign)) >= 0
-    )
-    try:
-        parser.Parse(text[start:].encode(errors="replace"), True)
-    except expat.ExpatError as error:
-        raise UsageError(f"nvidia-smi's XML cannot be read: {error}.", next_step=FORMS) from None
-    return Words(
-        driver=_first(reader.log, "driver_version", "kmd_version"),
-        cuda=_first(reader.log, "cuda_version", "cuda_umd_version"),
-        gpus=tuple(
-            GpuWords(
-                name=gpu.get(f"{XML_GPU}/product_name"), memory=gpu.get(f"{XML_GPU}/fb_memory_usage/total")
-            )
-            for gpu in reader.gpus
-        ),
-    )
-
-
-def _first(log: dict[str, str], *names: str) -> str | None:
-    return next((value for name in names if (value := log.get(f"nvidia_smi_log/{name}"))), None)

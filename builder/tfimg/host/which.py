@@ -16,6 +16,9 @@ from tfimg.resolution.refuse import preference
 from tfimg.resolution.request import Condition, Request, conditions, quoted
 from tfimg.resolution.resolve import Resolution, resolve
 
+UNPROVEN = "unproven"
+"""How it begins why a minor may run on the host, or may not."""
+
 WAYS_OUT = "\nWhat would work:"
 """Where a refusal begins to speak of what is no help while the GPU stays."""
 
@@ -87,7 +90,8 @@ def which(matrix: Matrix, specs: Sequence[ImageSpec], request: Request, smi: Nvi
         error.details = {**error.details, "minors": [asdict(minor) for minor in minors]}
         raise
     return Answer(
-        driver=driver, kinds=kinds, spec=found.spec, explanation=found.explanation, notes=found.notes, minors=minors,
+        driver=driver, kinds=kinds, spec=found.spec, explanation=found.explanation, notes=(*found.notes, *smi.problems),
+        minors=minors,
     )  # fmt: skip
 
 
@@ -219,6 +223,9 @@ def _lack(condition: Condition, spec: ImageSpec) -> str:
 
 
 def _means(matrix: Matrix, spec: ImageSpec, kinds: Sequence[Kind]) -> str:
-    architectures = spec.gpu.architectures if spec.gpu else ()
-    ptx = {kind.capability: None for kind in kinds if runs(matrix, architectures, kind.capability) == "ptx"}
+    means = {kind.capability: runs(matrix, spec.gpu, kind.capability) for kind in kinds} if spec.gpu else {}
+    unproven = [sm for sm, way in means.items() if way == "unproven"]
+    if unproven:
+        return f"{UNPROVEN}: no code for {', '.join(unproven)}, but PTX, of which reports differ"
+    ptx = [sm for sm, way in means.items() if way == "ptx"]
     return f"no code for {', '.join(ptx)}, but PTX: slow first start" if ptx else "code for the GPU"

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Literal
 
 from packaging.version import Version
 
 from tfimg.errors import UsageError
-from tfimg.matrix.schema import Matrix
+from tfimg.matrix.schema import Gpu, Matrix
 from tfimg.matrix.spec import ImageSpec
 
-Means = Literal["code", "ptx"]
-"""How a wheel runs on a GPU."""
+Means = Literal["code", "ptx", "unproven"]
+"""How a wheel runs on a GPU; unproven: by PTX, of which reports differ."""
 
 
 def capability(name: str) -> tuple[int, int]:
@@ -59,7 +58,7 @@ def driver_floor(matrix: Matrix, spec: ImageSpec, sm: str | None) -> str | None:
     """The lowest Linux driver that runs an image, on a GPU of a compute capability if one is given."""
     if spec.gpu is None or sm is None:
         return spec.driver
-    floors = [spec.driver] if runs(matrix, spec.gpu.architectures, sm) == "code" else [spec.gpu.ptx_driver]
+    floors = [spec.driver] if runs(matrix, spec.gpu, sm) == "code" else [spec.gpu.ptx_driver]
     known = matrix.gpu_drivers.get(sm)
     if known and known.since:
         floors.append(known.since)
@@ -74,17 +73,42 @@ def _is_called(asked: str, name: str) -> bool:
     return re.fullmatch(pattern, asked, re.IGNORECASE) is not None
 
 
-def runs(matrix: Matrix, architectures: Sequence[str], sm: str) -> Means | None:
-    """How a wheel with these architectures runs on a GPU of this compute capability, or None: not at all.
+def runs(matrix: Matrix, gpu: Gpu, sm: str) -> Means | None:
+    """How a row's wheel runs on a GPU of this compute capability, or None: not at all.
 
     Code for X.Y runs on X.Z with Z ≥ Y and on no other major (CUDA programming guide, binary compatibility);
-    PTX, which `compute_` adds, runs on everything newer below the matrix's `ptx.below`.
+    PTX, which `compute_` adds, runs on everything newer below the matrix's `ptx.below`; from there on, the row's
+    reports decide.
     """
     wanted = capability(sm)
-    for architecture in architectures:
+    for architecture in gpu.architectures:
         major, minor = capability(architecture)
         if major == wanted[0] and minor <= wanted[1]:
             return "code"
-    ptx = (capability(one) for one in architectures if one.startswith("compute_"))
-    newer = any(one <= wanted for one in ptx)
-    return "ptx" if newer and wanted < capability(matrix.ptx.below) else None
+    ptx = (capability(one) for one in gpu.architectures if one.startswith("compute_"))
+    if not any(one <= wanted for one in ptx):
+        return None
+    if wanted < capability(matrix.ptx.below):
+        return "ptx"
+    report = gpu.reports.get(sm)
+    return "unproven" if report and report.runs == "unproven" else None
+
+
+def ptx_note(matrix: Matrix, gpu: Gpu, sm: str) -> str:
+    """What to know of a row's PTX on a GPU, in words without a full stop: its cost, or what reports say of it."""
+    if sm not in gpu.reports:
+        return matrix.ptx.note
+    report = gpu.reports[sm]
+    return f"whether it runs is unproven: {_with_issue(report.reason, report.issue)}; {matrix.ptx.note}"
+
+
+def why_not(matrix: Matrix, gpu: Gpu, sm: str) -> str | None:
+    """Why a row's PTX does not run on a GPU from `ptx.below` on, without a full stop; None for an older GPU."""
+    if capability(sm) < capability(matrix.ptx.below):
+        return None
+    report = gpu.reports.get(sm, matrix.ptx)
+    return _with_issue(report.reason, report.issue)
+
+
+def _with_issue(reason: str, issue: str | None) -> str:
+    return f"{reason} ({issue})" if issue else reason

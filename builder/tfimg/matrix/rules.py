@@ -136,6 +136,17 @@ def libraries_fit(matrix: Matrix, _: date) -> Iterator[str]:
                 yield f"toolkits.{cuda}.wheels.{name}: its name does not end in {suffix}"
 
 
+def reports_are_of_newer_gpus(matrix: Matrix, _: date) -> Iterator[str]:
+    """Below `ptx.below`, code and PTX decide; a report of such a GPU would be read by nothing."""
+    below = int(matrix.ptx.below.removeprefix("sm_"))
+    for where, gpu in _gpus(matrix):
+        for capability in gpu.reports:
+            if int(capability.removeprefix("sm_")) < below:
+                yield f"{where}.reports.{capability}: it is below ptx.below ({matrix.ptx.below})"
+            elif not any(name.startswith("compute_") for name in gpu.architectures):
+                yield f"{where}.reports.{capability}: the wheel has no PTX that a report could be about"
+
+
 def gpus_stand_once(matrix: Matrix, _: date) -> Iterator[str]:
     """A GPU has one compute capability."""
     seen: dict[str, str] = {}
@@ -155,5 +166,6 @@ RULES: tuple[Rule, ...] = (
     names_are_known,
     ranges_hold_something,
     libraries_fit,
+    reports_are_of_newer_gpus,
     gpus_stand_once,
 )

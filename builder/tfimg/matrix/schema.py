@@ -157,6 +157,16 @@ class Libraries(Part):
     )
 
 
+class Report(Part):
+    """What is known from reports of a row's PTX on a GPU from the matrix's `ptx.below` on."""
+
+    runs: Literal["fails", "unproven"] = Field(
+        description="unproven: reports differ, so an image is offered with a note"
+    )
+    reason: Sentence
+    issue: IssueText | None = None
+
+
 class Gpu(Part):
     """What the GPU wheel of a row was built against, and what its images carry."""
 
@@ -167,6 +177,10 @@ class Gpu(Part):
     )
     ptx_driver: VersionText = Field(description="Lowest Linux driver that compiles the wheel's PTX")
     libraries: Libraries
+    reports: dict[Capability, Report] = Field(
+        default_factory=dict,
+        description="Reports of this row's PTX on GPUs from ptx.below on, by compute capability; all others fail",
+    )
 
 
 class Constraint(Part):
@@ -195,7 +209,9 @@ class Toolkit(Part):
 class Ptx(Part):
     """What becomes of GPUs that are newer than those a wheel has code for."""
 
-    below: Capability = Field(description="GPUs from this compute capability on do not run older PTX")
+    below: Capability = Field(
+        description="GPUs from this compute capability on run older PTX only where a row's reports say so"
+    )
     reason: Sentence
     issue: IssueText | None = None
     note: Sentence = Field(description="What to know where PTX is used")

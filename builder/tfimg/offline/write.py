@@ -1,26 +1,29 @@
-"""Write a bundle: complete under its name, or not there; an interrupted run is resumed."""
+"""Write a bundle: a new file takes its name once it is complete; an interrupted run leaves nothing."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
+import re
+import secrets
+import shutil
 import stat
 import tarfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from tfimg.cancellation import check
-from tfimg.errors import DiskSpaceError, FileError, TamperedError
+from tfimg.errors import DiskSpaceError, TamperedError
 from tfimg.offline.archive import Archive, Entry
 
 BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)
-PIECE = 1 << 20
+
+LEFTOVER = re.compile(r"tfimg-bundle-[0-9a-f]{16}\.partial")
+"""Names of incomplete bundles. Only SIGKILL or a power failure leaves one."""
 
 Told = Callable[[int, int], object]
 """Is told how many bytes are there, and of how many."""
@@ -35,127 +38,75 @@ def stream(archive: Archive) -> Iterator[bytes]:
     yield END
 
 
-def write(archive: Archive, file: Path, *, free_bytes: int, told: Told = lambda *_: None) -> None:
-    """Write the archive. Until it is complete, it lies beside `file` as FILE.partial, which another call resumes.
+def write(
+    archive: Archive, file: Path, *, free_bytes: int | None = None, told: Told = lambda *_: None
+) -> None:
+    """Write the archive to a new file beside `file`, and rename it when it is complete.
 
-    Raises `DiskSpaceError` where there is no room, `FileError` where another run writes the same file or FILE.partial
-    is not ours, and what reading the archive raises.
+    The new file is removed on every error. `free_bytes` of the disk are measured unless given. Raises
+    `DiskSpaceError` when they are not enough, and what reading the archive raises.
     """
-    begun = partial_of(file)
+    remove_leftovers(file.parent)
     total = archive_bytes(archive)
-    there = begun.lstat().st_size if begun.is_file() else 0
-    if free_bytes < total - there:
-        raise _no_room(file, total - there, free_bytes, there)
-    with _own(begun) as out:
-        try:
-            _resume(archive, out, lambda done: told(done, total))
+    free = shutil.disk_usage(file.parent).free if free_bytes is None else free_bytes
+    if free < total:
+        raise _no_room(f"{file} needs {total / 1e6:,.0f} MB, and its disk has {free / 1e6:,.0f} MB free.")
+    out = _create(file.parent)
+    try:
+        with out:
+            done = 0
+            for piece in stream(archive):
+                check()
+                out.write(piece)
+                done += len(piece)
+                told(done, total)
             out.flush()
             os.fsync(out.fileno())
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            raise _no_room(file, total - begun.stat().st_size, 0, begun.stat().st_size) from None
-        begun.replace(file)
+            Path(out.name).replace(file)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        needs = f"{file} needs {total / 1e6:,.0f} MB"
+        raise _no_room(
+            f"The disk is full: {needs}, and other programs have used its space meanwhile."
+        ) from None
+    finally:
+        Path(out.name).unlink(missing_ok=True)
 
 
-def partial_of(file: Path) -> Path:
-    """Return where an archive lies that is not complete."""
-    return file.with_name(f"{file.name}.partial")
+def remove_leftovers(folder: Path) -> None:
+    """Remove the incomplete bundles of this user in a folder, except those that a run is writing."""
+    for path in folder.iterdir():
+        if LEFTOVER.fullmatch(path.name):
+            with suppress(OSError):  # not a file, another run is writing it, or that run has just renamed it
+                _remove_unlocked(path)
 
 
-@contextmanager
-def _own(begun: Path) -> Iterator[BinaryIO]:
-    """Open a partial file for this process alone: a new one, or a regular file of this user that has no other name.
-
-    Links are not followed: in a folder that others can write to, one would choose what is overwritten.
-    """
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+def _remove_unlocked(path: Path) -> None:
+    # Links are not followed, and a pipe is not waited for.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        descriptor, created = os.open(begun, flags | os.O_CREAT | os.O_EXCL, 0o666), True
-    except FileExistsError:
-        try:
-            descriptor, created = os.open(begun, flags), False
-        except OSError as error:
-            raise _foreign(begun, (error.strerror or str(error)).lower()) from None
-    try:
-        _lock(begun, descriptor, created=created)
-        with open(descriptor, "r+b", closefd=False) as out:
-            yield out
+        found = os.fstat(descriptor)
+        if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
     finally:
         os.close(descriptor)
 
 
-def _lock(begun: Path, descriptor: int, *, created: bool) -> None:
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-        raise _foreign(begun, "it is not a file with one name")
-    if not created and found.st_uid != os.geteuid():
-        raise _foreign(begun, "it belongs to another user")
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_there = os.path.samestat(found, begun.lstat())
-    except (BlockingIOError, FileNotFoundError):
-        is_there = False
-    if not is_there:  # or a run that had the lock has just completed it
-        raise FileError(f"Another run writes {begun}.", next_step="Wait for its end, or name another file.")
-
-
-def _foreign(begun: Path, why: str) -> FileError:
-    return FileError(
-        f"{begun} cannot be resumed: {why}.", next_step="Remove it, or name a file in a folder of your own."
-    )
+def _create(folder: Path) -> BinaryIO:
+    """Create a file that only this process writes. Its lock tells other runs that it is not a leftover."""
+    while True:
+        out = (folder / f"tfimg-bundle-{secrets.token_hex(8)}.partial").open("xb")
+        fcntl.flock(out, fcntl.LOCK_EX)
+        if os.fstat(out.fileno()).st_nlink:
+            return out
+        out.close()  # another run removed it before it was locked
 
 
 def archive_bytes(archive: Archive) -> int:
     """How many bytes the archive has."""
     return sum(BLOCK + entry.size + -entry.size % BLOCK for entry in archive.entries) + len(END)
-
-
-def _resume(archive: Archive, out: BinaryIO, told: Callable[[int], object]) -> None:
-    """Keep the entries that are there whole, and write the others behind them."""
-    at, whole = 0, True
-    for entry in archive.entries:
-        end = at + BLOCK + entry.size + -entry.size % BLOCK
-        whole = whole and _is_there(out, at, entry)
-        if not whole:
-            out.seek(at)
-            out.truncate()
-            _append(out, entry, partial(_further, told, at))
-        at = end
-        told(at)
-    out.seek(at)
-    out.truncate()
-    out.write(END)
-
-
-def _further(told: Callable[[int], object], at: int, done: int) -> None:
-    told(at + done)
-
-
-def _is_there(out: BinaryIO, at: int, entry: Entry) -> bool:
-    out.seek(at)
-    if out.read(BLOCK) != _header(entry):
-        return False
-    hashed, left = hashlib.sha256(), entry.size
-    while left and (piece := out.read(min(PIECE, left))):
-        check()
-        hashed.update(piece)
-        left -= len(piece)
-    padding = out.read(-entry.size % BLOCK)
-    return (
-        left == 0 and len(padding) == -entry.size % BLOCK and f"sha256:{hashed.hexdigest()}" == entry.digest
-    )
-
-
-def _append(out: BinaryIO, entry: Entry, told: Callable[[int], object]) -> None:
-    out.write(_header(entry))
-    done = 0
-    for piece in content(entry):
-        check()
-        out.write(piece)
-        done += len(piece)
-        told(done)
-    out.write(bytes(-entry.size % BLOCK))
 
 
 def content(entry: Entry) -> Iterator[bytes]:
@@ -180,11 +131,5 @@ def _header(entry: Entry) -> bytes:
     return info.tobuf(tarfile.GNU_FORMAT)
 
 
-def _no_room(file: Path, needed: int, free: int, there: int) -> DiskSpaceError:
-    kept = f" What is there already ({there / 1e6:,.0f} MB) is kept as {partial_of(file)}." if there else ""
-    return DiskSpaceError(
-        f"{file} needs {needed / 1e6:,.0f} MB more than the {free / 1e6:,.0f} MB that its disk has free.{kept}"
-        if free
-        else f"The disk of {file} is full; {needed / 1e6:,.0f} MB are missing.{kept}",
-        next_step="Free some space and run it again, or name a file on another disk.",
-    )
+def _no_room(what: str) -> DiskSpaceError:
+    return DiskSpaceError(what, next_step="Free some space and run it again, or name a file on another disk.")

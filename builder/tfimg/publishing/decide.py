@@ -25,8 +25,8 @@ Verdict = Literal["move", "attest", "stay", "refuse"]
 class Question:
     """A tag that is to point to an image. `digest` is None where the registry does not have the image yet.
 
-    `statements` are those about the image, `promise` is the lowest level that it must have, `signed` says that there
-    is a key, `reinstates` that withdrawals are cancelled.
+    `statements` are those about the image, `promise` is the lowest level that it must have, `reinstates` says that
+    withdrawals are cancelled.
     """
 
     repository: str
@@ -38,7 +38,6 @@ class Question:
     holder: Holder | None
     statements: Statements
     promise: Promise
-    signed: bool
     reinstates: bool = False
 
 
@@ -72,7 +71,7 @@ def decide(question: Question) -> Decision:
 
     points_there = before is not None and before == question.digest
     promoted = question.statements.of_tag(question.repository, question.tag)
-    if points_there and not withdrawals and (promoted or not question.signed):
+    if points_there and not withdrawals and promoted:
         return answer("stay", "it points there already")
     for rule in RULES:
         if why := rule(question):
@@ -92,12 +91,6 @@ def _withdrawn(question: Question) -> str | None:
 def _other_build(question: Question) -> str | None:
     if question.kind == "build" and question.holder and question.digest != question.holder.digest:
         return f"it belongs to another build: {question.holder.digest}"
-    return None
-
-
-def _unsigned(question: Question) -> str | None:
-    if question.kind == "alias" and not question.signed:
-        return "aliases are moved only with signed evidence: name a key with --key"
     return None
 
 
@@ -146,7 +139,7 @@ def _lower_level(question: Question) -> str | None:
 
 
 RULES: tuple[Callable[[Question], str | None], ...] = (
-    _withdrawn, _other_build, _unsigned, _below_promise, _foreign, _older_release, _older_build, _lower_level,
+    _withdrawn, _other_build, _below_promise, _foreign, _older_release, _older_build, _lower_level,
 )  # fmt: skip
 """Each returns why a tag may not be moved, or None."""
 

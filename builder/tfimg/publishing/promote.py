@@ -32,7 +32,6 @@ class Table:
     registry: Registry
     trusted: Sequence[VerifyingKey]
     policy: Policy
-    signed: bool
     reinstates: bool = False
     _holders: dict[str, Holder] = field(default_factory=dict)
     _statements: dict[str, Statements] = field(default_factory=dict)
@@ -43,8 +42,7 @@ class Table:
         question = Question(
             repository=self.registry.repository, tag=tag, kind=kind, digest=digest, release=release, level=level,
             holder=self._holder(manifest) if manifest else None, promise=self.policy.promise(tag),
-            statements=self.statements(digest) if digest else Statements(), signed=self.signed,
-            reinstates=self.reinstates,
+            statements=self.statements(digest) if digest else Statements(), reinstates=self.reinstates,
         )  # fmt: skip
         return decide(question)
 
@@ -58,7 +56,7 @@ class Table:
         if manifest.digest not in self._holders:
             self._holders[manifest.digest] = (
                 signed_holder(self.registry, manifest, self.statements(manifest.digest))
-                if self.signed and self.trusted
+                if self.trusted
                 else labelled_holder(self.registry, manifest)
             )
         return self._holders[manifest.digest]
@@ -81,7 +79,7 @@ def promote(images: Sequence[Sent], publisher: Publisher, policy: Policy, tell: 
     with publisher.having([tag for one in images for _, tag in tags_of(one)]):
         table = Table(
             registry=publisher.registry, trusted=publisher.trusted, policy=policy,
-            signed=publisher.key is not None, reinstates=publisher.reinstates,
+            reinstates=publisher.reinstates,
         )  # fmt: skip
         ended: dict[str, Promoted] = {}
         aliases: list[Move] = []
@@ -122,8 +120,6 @@ def _attach(one: Sent, decisions: Sequence[Decision], publisher: Publisher, tabl
     if not moving:
         return
     publisher.prove(one.digest, one.level)
-    if publisher.key is None:
-        return
     known = table.statements(one.digest)
     moves = [
         move for decision in moving if (move := _tag_move(decision, known, publisher.registry.repository))

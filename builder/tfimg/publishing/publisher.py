@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from tfimg.cancellation import check
-from tfimg.errors import PublicationIncomplete, UsageError
+from tfimg.errors import PublicationIncomplete
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.promotions import (
@@ -41,7 +41,7 @@ class Publisher:
     registry: Registry
     journal: Journal
     run: str
-    key: SigningKey | None
+    key: SigningKey
     trusted: tuple[VerifyingKey, ...]
     name: str
     version: str
@@ -80,10 +80,8 @@ class Publisher:
     def attach(self, digest: str, predicate: Promotion | Withdrawal) -> None:
         """Sign a predicate, attach it to a digest and read it back. What is attached already is not sent again.
 
-        Raises `PublicationIncomplete` where the registry does not have it afterwards, `UsageError` without a key.
+        Raises `PublicationIncomplete` where the registry does not have it afterwards.
         """
-        if self.key is None:
-            raise UsageError("Tags are moved with a key that signs it.", next_step="Name it with --key.")
         signed = predicate_statement(Subject(name=self.registry.repository, digest=digest), predicate)
         attach(self.registry, digest, [signed], key=self.key)
         found = self.statements(digest)

@@ -16,13 +16,26 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class BareMachine:
+    """A machine on which an image's wheels were proven without the image, its driver, and the day."""
+
+    machine: str
+    driver: str | None
+    date: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """What is proven of an image: the level, the day, and the accelerator and driver that it was proven on."""
+    """What is proven of an image: the level, the day, and the accelerator and driver that it was proven on.
+
+    `bare_machines` have proven its wheels without the image, which raises no level.
+    """
 
     level: Level
     date: str | None = None
     gpu: str | None = None
     driver: str | None = None
+    bare_machines: tuple[BareMachine, ...] = ()
 
 
 DECLARED = Status(level="declared")
@@ -75,6 +88,7 @@ def describe(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, A
         "constraints": [constraint.model_dump() for constraint in spec.constraints],
         "tags": list(tags(spec, repository=repository)),
         **asdict(status),
+        "bare_machines": [asdict(one) for one in status.bare_machines] or None,
         "base": spec.base.image,
         "released": spec.released.isoformat(),
         "cutoff": spec.cutoff.isoformat(),

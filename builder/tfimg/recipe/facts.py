@@ -19,6 +19,12 @@ OURS = (
 )
 """Checks of what tfimg promises for its own images alone."""
 
+REMOVED: tuple[str, ...] = ()
+"""Patterns of the packages' files that the recipe of our images removes, as RECORD writes their paths: none.
+
+`environment.integrity` compares every other file with its hash, and fails for a pattern that no missing file fits.
+"""
+
 
 def facts(spec: ImageSpec, lock: Layers, *, level: str = "validated", ours: bool = True) -> dict[str, Any]:
     """In the words of the suite (images/validation/contract.py).
@@ -38,4 +44,29 @@ def facts(spec: ImageSpec, lock: Layers, *, level: str = "validated", ours: bool
         "packages": {package.name: package.version for package in read_packages(lock)} if ours else None,
         "user": "non-root" if ours else None,
         "waived": {**dict(spec.waived), **({} if ours else dict.fromkeys(OURS, NOT_OURS))},
+        "removed": list(REMOVED) if ours else [],
+    }
+
+
+NO_IMAGE = "it is about an image, and the machine is none"
+"""Why a bare machine is not asked for what an image promises."""
+
+OF_IMAGES = (
+    "environment.user",
+    "environment.setuid",
+    "environment.listening",
+    "libraries.none",
+    "libraries.driver_stub",
+)
+"""Checks of what an image alone can promise."""
+
+
+def bare_facts(spec: ImageSpec, lock: Layers) -> dict[str, Any]:
+    """The same of a release on a machine that is no image: the locked wheels, in a virtual environment."""
+    claims = facts(spec, lock)
+    return {
+        **claims,
+        "identifier": None,
+        "user": None,
+        "waived": {**claims["waived"], **dict.fromkeys(OF_IMAGES, NO_IMAGE)},
     }

@@ -11,8 +11,8 @@ from tfimg.errors import UnsupportedPlatform
 from tfimg.matrix.gpus import Means, capability, runs
 from tfimg.matrix.schema import DEVICES, PLATFORMS, Constraint, Device, Gpu, Matrix, Platform, Row
 from tfimg.matrix.spec import ImageSpec, libraries
+from tfimg.recipe.buildable import require_buildable
 from tfimg.recipe.describe import DECLARED, LEVELS, Level, Status, describe
-from tfimg.recipe.plan import require_buildable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +61,8 @@ class TpuSupport:
 class Proven:
     """How many of a row's images for a device and platform are at which level, highest first.
 
-    `date` is the newest day that something above `declared` was proven; `gpu` and `driver` are of that day.
+    `date` is the newest day that something above `declared` was proven; `gpu` and `driver` are of that day. The wheels
+    of `bare` images were proven on a bare machine, whatever the images' level.
     """
 
     device: Device
@@ -71,6 +72,7 @@ class Proven:
     date: str | None
     gpu: str | None
     driver: str | None
+    bare: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,7 +162,7 @@ def _gpu(matrix: Matrix, gpu: Gpu) -> GpuSupport:
         ptx=tuple(name for name in gpu.architectures if name.startswith("compute_")),
         driver_floor=toolkit.driver,
         ptx_driver=gpu.ptx_driver,
-        gpus=tuple((sm, runs(matrix, gpu.architectures, sm)) for sm in matrix.gpus),
+        gpus=tuple((sm, runs(matrix, gpu, sm)) for sm in matrix.gpus),
     )
 
 
@@ -194,6 +196,7 @@ def _summary(device: Device, platform: Platform, found: Sequence[Status]) -> Pro
         date=newest.date,
         gpu=newest.gpu,
         driver=newest.driver,
+        bare=sum(bool(one.bare_machines) for one in found),
     )
 
 

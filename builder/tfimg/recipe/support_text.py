@@ -72,15 +72,18 @@ def proven_text(support: Support) -> str:
 
 
 def proven_of(proven: Proven) -> str:
-    """The same of one device and platform; empty where everything is only declared."""
+    """The same of one device and platform; empty where nothing is proven."""
     where = (
         proven.device
         if proven.platform == PLATFORMS[0]
         else f"{proven.device} {short_platform(proven.platform)}"
     )
-    return ", ".join(
+    shown = [
         f"{where} {count}/{proven.images} {level}" for level, count in proven.levels if level != "declared"
-    )
+    ]
+    if proven.bare:
+        shown.append(f"{where} {proven.bare}/{proven.images} on a bare machine")
+    return ", ".join(shown)
 
 
 def short_platform(platform: Platform) -> str:

@@ -224,6 +224,7 @@ def _cudnn(asked: str) -> Condition:
 
 def _gpu(matrix: Matrix, asked: str, sm: str) -> Condition:
     name = sm if asked == sm else f"{asked} ({sm})"
+    of_row = {f"rows[{number}]": row.gpu for number, row in enumerate(matrix.rows) if row.gpu}
     remark = None
     if capability(sm) >= capability(matrix.ptx.below):
         remark = f"{matrix.ptx.reason} ({matrix.ptx.issue}; matrix.yaml: ptx)"
@@ -234,8 +235,8 @@ def _gpu(matrix: Matrix, asked: str, sm: str) -> Condition:
         asked=f"--gpu {quoted(asked)}",
         told=f"GPU {name}",
         topic="GPU",
-        value=lambda spec: " ".join(spec.gpu.architectures) if spec.gpu else None,
-        takes=cache(lambda architectures: runs(matrix, architectures.split(), sm) is not None),
+        value=lambda spec: f"rows[{spec.row}]" if spec.gpu else None,
+        takes=cache(lambda row: runs(matrix, of_row[row], sm) is not None),
         text=lambda spec: f"code for {' '.join(spec.gpu.architectures)}" if spec.gpu else "none",
         instead=lambda _: None,
         path=lambda spec: f"rows[{spec.row}].gpu.architectures",
@@ -280,7 +281,7 @@ def _driver_for(matrix: Matrix, sm: str, alone: Condition) -> Condition:
     below = known.below if known else None
 
     def compiles(spec: ImageSpec) -> bool:
-        return spec.gpu is not None and runs(matrix, spec.gpu.architectures, sm) == "ptx"
+        return spec.gpu is not None and runs(matrix, spec.gpu, sm) in ("ptx", "unproven")
 
     def floor(spec: ImageSpec) -> str | None:
         return driver_floor(matrix, spec, sm)
@@ -306,18 +307,29 @@ def _driver_for(matrix: Matrix, sm: str, alone: Condition) -> Condition:
 
 
 def _python(asked: str) -> Condition:
+    takes = version_matcher(asked, option="--python")
+    if (by_minor := _without_patch(asked)) != asked:
+        raise UsageError(
+            f"--python {asked}: the patch version of Python cannot be chosen, as an image has that of its base.",
+            next_step=f"Name the minor version: --python {quoted(by_minor)}.",
+        )
     return Condition(
         option="--python",
         asked=f"--python {quoted(asked)}",
         told=f"Python {asked}",
         topic="Python",
         value=lambda spec: spec.python,
-        takes=version_matcher(asked, option="--python"),
+        takes=takes,
         path=lambda spec: f"rows[{spec.row}].wheels.{spec.platform}.pythons",
         source="file names of the wheels",
         refusal=UnavailablePython,
         cost=2,
     )
+
+
+def _without_patch(asked: str) -> str:
+    """`3.11.4` → `3.11`, `>=3.9.2,<3.12` → `>=3.9,<3.12`, `3.13rc1` → `3.13`."""
+    return re.sub(r"([0-9]+\.[0-9]+)(?!\.\*)[^\s,0-9][^\s,]*", r"\1", asked)
 
 
 def quoted(value: str) -> str:

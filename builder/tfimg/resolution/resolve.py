@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from tfimg.errors import ResolutionError
-from tfimg.matrix.gpus import driver_floor, find_gpu, runs
+from tfimg.matrix.gpus import driver_floor, find_gpu, ptx_note, runs
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 from tfimg.resolution.refuse import listed, preference, refusal
@@ -74,10 +74,10 @@ def _notes(matrix: Matrix, request: Request, spec: ImageSpec) -> Iterator[str]:
         return
     sm = find_gpu(matrix, request.gpu) if request.gpu else None
     floor = driver_floor(matrix, spec, sm)
-    if sm and runs(matrix, spec.gpu.architectures, sm) == "ptx":
+    if sm and runs(matrix, spec.gpu, sm) != "code":
         yield (
             f"TensorFlow {spec.tensorflow} has no code for {sm}: driver {floor} or newer is needed, and "
-            f"{matrix.ptx.note}."
+            f"{ptx_note(matrix, spec.gpu, sm)}."
         )
     elif not request.driver:
         known = matrix.gpu_drivers.get(sm) if sm else None

@@ -69,9 +69,20 @@ class _Inventory(Document):
     cuda: str | None = None
 
 
-def take_inventory(image: str, script: bytes, *, engine: Engine) -> dict[str, Any]:
-    """Return what an image holds, as images/inventory.py prints it. Raises `ValidationBroken` when it cannot say."""
-    order = RunOrder(image=image, command=["python", SCRIPT], files={SCRIPT: (script, 0o444)})
+def parse_inventory(content: bytes) -> dict[str, Any]:
+    """Return an inventory as images/inventory.py prints it. Raises `InvalidDocument`."""
+    return validate(_Inventory, parse_object(content)).model_dump()
+
+
+def take_inventory(
+    image: str, script: bytes, *, engine: Engine, contents_only: bool = False
+) -> dict[str, Any]:
+    """Return what an image contains, as images/inventory.py prints it. Raises `ValidationBroken` when it cannot say.
+
+    `contents_only` leaves out what TensorFlow and the libraries say of their versions: it is not imported.
+    """
+    command = ["python", SCRIPT, *(["--contents-only"] if contents_only else [])]
+    order = RunOrder(image=image, command=command, files={SCRIPT: (script, 0o444)})
     lines: deque[Line] = deque(maxlen=KEPT_LINES)
     status: int | None = None
     with closing(engine.run(order, timeout=SECONDS)) as output:
@@ -86,7 +97,7 @@ def take_inventory(image: str, script: bytes, *, engine: Engine) -> dict[str, An
     told = [line.text for line in lines if line.stream == "stdout" and line.text.strip()]
     why = next((line.text for line in reversed(lines) if line.text.strip()), "it said nothing")[:MAX_SHOWN]
     try:
-        inventory = validate(_Inventory, parse_object(told[-1].encode())) if status == 0 and told else None
+        inventory = parse_inventory(told[-1].encode()) if status == 0 and told else None
     except InvalidDocument as error:
         inventory, why = None, f"{why} ({error})"
     if inventory is None:
@@ -95,7 +106,7 @@ def take_inventory(image: str, script: bytes, *, engine: Engine) -> dict[str, An
             f"{image} could not tell what it holds {ended}: {why}",
             next_step=f"Look inside with `docker run --rm -it {image} python`.",
         )
-    return inventory.model_dump()
+    return inventory
 
 
 def compare(spec: ImageSpec, inventory: Mapping[str, Any]) -> Iterator[Finding]:

@@ -12,11 +12,6 @@ SUFFIXES = (".json", ".xml", ".html")
 """Of the files that a report can be written to."""
 
 
-def has_form(name: str) -> bool:
-    """Whether a file's name says which form is wanted."""
-    return Path(name).suffix.lower() in SUFFIXES
-
-
 def written(report: Report, name: str) -> str:
     """The report in the form that the name of its file asks for. The heavy libraries load when they are needed."""
     suffix = Path(name).suffix.lower()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -58,6 +59,12 @@ class CheckResult:
     output: tuple[str, ...] = ()
     explained: tuple[Explanation, ...] = ()
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user should know and mend although it fails nothing: the evidence of that name."""
+        told = self.evidence.get("warnings")
+        return tuple(map(str, told)) if isinstance(told, list | tuple) else ()
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
@@ -104,8 +111,13 @@ class Report:
 
     @property
     def level(self) -> Level:
-        """What the image is shown to be. A required check that did not run is not green."""
-        return self.aim if self.passed and not self.missing else "built"
+        """What the image is shown to be. A required check that did not run is not green.
+
+        `validated` on a GPU takes a GPU that was seen: a suite that asks nothing of it shows `linked` at most.
+        """
+        if not self.passed or self.missing:
+            return "built"
+        return "linked" if self.device == "gpu" and not self.gpus else self.aim
 
     @property
     def fault(self) -> Fault | None:
@@ -125,12 +137,31 @@ class Report:
         return f"{'more than one' if self.aim == 'validated' else 'a'} {self.device.upper()}"
 
     @property
+    def gpus(self) -> tuple[tuple[str, str], ...]:
+        """Name and compute capability of each GPU that it ran on, as the suite saw them; empty where there was none."""
+        names, capabilities = (self._seen.get(name) for name in ("gpu", "capability"))
+        if not isinstance(names, list | tuple) or not isinstance(capabilities, list | tuple):
+            return ()
+        return tuple((str(name), str(one)) for name, one in zip(names, capabilities, strict=False))
+
+    @property
+    def driver(self) -> str | None:
+        """The version of the GPUs' driver, where the suite saw it."""
+        found = self._seen.get("driver")
+        return None if found is None else str(found)
+
+    @property
     def accelerator(self) -> Mapping[str, str]:
-        """The accelerator that it ran on and its driver, by name, as the suite saw them; empty where there was none."""
-        seen = next((result for result in self.results if result.check == SEEN), None)
-        return {
-            name: str(seen.evidence[name]) for name in ("gpu", "driver") if seen and name in seen.evidence
-        }
+        """The GPUs by name and their driver, for people and for the report's JSON; empty where there was none."""
+        counts = Counter(name for name, _ in self.gpus)
+        named = ", ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items())
+        return {name: value for name, value in (("gpu", named), ("driver", self.driver)) if value}
+
+    @property
+    def _seen(self) -> Mapping[str, Any]:
+        """What the check of GPUs found; empty unless it passed."""
+        found = (one.evidence for one in self.results if one.check == SEEN and one.outcome == "passed")
+        return next(found, {})
 
     @property
     def culprits(self) -> tuple[CheckResult, ...]:

@@ -26,6 +26,7 @@ from . import (
     gpu_start,
     gradients,
     imports,
+    integrity,
     layers,
     learning,
     libraries,
@@ -72,6 +73,7 @@ CHECKS: dict[str, Check] = {
     "environment.listening": Check(listening.nothing, profile="smoke"),
     "environment.site_packages": Check(files.site_packages),
     "environment.setuid": Check(files.setuid),
+    "environment.integrity": Check(integrity.intact, seconds=300),
     "environment.shadow": Check(modules.shadow, profile="smoke"),
     "environment.cpu": Check(processor.cpu, profile="smoke"),
     "environment.import_tensorflow": Check(build.import_tensorflow, profile="smoke", seconds=300),
@@ -81,7 +83,6 @@ CHECKS: dict[str, Check] = {
     "environment.imports": Check(imports.all_of_them, isolated=True, seconds=300),
     "environment.read_only": Check(byte_code.present, isolated=True),
     "libraries.none": Check(libraries.none, devices=("cpu", "tpu")),
-    "libraries.complete": Check(libraries.complete, devices=GPU),
     "libraries.gate": Check(libraries.gate, devices=GPU, seconds=150),
     "libraries.loadable": Check(libraries.loadable, devices=GPU, seconds=150),
     "libraries.origin": Check(libraries.origin, devices=GPU, seconds=150),
@@ -93,16 +94,17 @@ CHECKS: dict[str, Check] = {
     "tpu.pair": Check(tpu.pair, devices=TPU),
     "tpu.library": Check(tpu.library, devices=TPU, seconds=150),
     "gpu.visible": Check(gpu.visible, devices=GPU, level="validated", profile="smoke", isolated=True),
-    "devices.listing": Check(devices.listing, profile="smoke", isolated=True),
+    # The first to use the GPU: what it compiles from PTX, no later check has to.
+    "gpu.first_kernel": Check(
+        gpu_start.first_kernel, devices=GPU, level="validated", isolated=True, seconds=600
+    ),
+    "devices.listing": Check(devices.listing, profile="smoke", isolated=True, seconds=120, sees_tpu=True),
     "devices.logical": Check(placement.two_cpus, isolated=True),
     "devices.soft_placement": Check(placement.soft, isolated=True),
     "devices.placement_log": Check(placement.log, isolated=True),
     "devices.threads": Check(threads.settings, isolated=True, seconds=90),
     "devices.memory_limit": Check(
         devices.memory_limit, devices=GPU, level="validated", isolated=True, seconds=120
-    ),
-    "gpu.first_kernel": Check(
-        gpu_start.first_kernel, devices=GPU, level="validated", isolated=True, seconds=600
     ),
     "gpu.memory_growth": Check(gpu_start.memory_growth, devices=GPU, level="validated", isolated=True),
     "gpu.nccl": Check(

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from bounds import SINGLE, over, require_within
 from contract import CheckFailed
-from framework import device_under_test, require_placement, strictly_on, tensorflow
+from framework import (
+    device_under_test,
+    recorded,
+    require_operations,
+    require_placement,
+    strictly_on,
+    tensorflow,
+)
 
 if TYPE_CHECKING:
     from typing import Any
@@ -31,10 +38,11 @@ def gan(facts: Facts) -> Evidence:
     tf, np = tensorflow(), importlib.import_module("numpy")
     device = device_under_test(tf, facts)
     random = np.random.default_rng(SEED)
-    with strictly_on(tf, device, soft=True):
+    with strictly_on(tf, device, soft=True), recorded() as operations:
         models = _model(tf, NOISE, FEATURES), _model(tf, FEATURES, 1)
         optimizers = [tf.keras.optimizers.SGD(RATE) for _ in SIDES]
         steps = [_step(tf, np, models, optimizers, *_examples(tf, random)) for _ in range(STEPS)]
+    require_operations(operations, device, "MatMul")
     evidence = {
         "device": require_placement(steps[0]["scores"], device),
         "losses": {side: [step["losses"][side] for step in steps] for side in SIDES},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from contract import CheckFailed, claimed
 from framework import attempt, tensorflow
 
-from .packages import installed_versions
+from .packages import TENSORFLOW, installed_versions
 
 if TYPE_CHECKING:
     from contract import Evidence, Facts
@@ -30,27 +30,39 @@ def tensorflow_version(facts: Facts) -> Evidence:
     expected = claimed(facts.tensorflow, "the TensorFlow version")
     device = claimed(facts.device, "the device")
     versions = installed_versions()
-    installed = {name: versions[name] for name in DISTRIBUTION.values() if name in versions}
+    present = {name: versions[name] for name in TENSORFLOW if name in versions}
+    # Wheels for Arm have other names, which the lock knows.
+    package = next((name for name in TENSORFLOW if name in (facts.packages or {})), DISTRIBUTION[device])
     # 2.15.0.post1 calls itself 2.15.0: only the distribution knows about post-releases.
-    if _numbers(found, 3) != _numbers(expected, 3) or installed != {DISTRIBUTION[device]: expected}:
-        listed = ", ".join(f"{name} {version}" for name, version in installed.items()) or "none"
+    if _numbers(found, 3) != _numbers(expected, 3) or present != {package: expected}:
+        listed = ", ".join(f"{name} {version}" for name, version in present.items()) or "none"
         raise CheckFailed(
-            f"expected TensorFlow {expected} from {DISTRIBUTION[device]} alone, found module {found} with "
+            f"expected TensorFlow {expected} from {package} alone, found module {found} with "
             f"distributions {listed}: another package replaced it or shares its folder; install only "
             "the locked one",
             version=found,
-            distributions=installed,
+            distributions=present,
         )
-    return {"version": found, "distributions": installed}
+    return {"version": found, "distributions": present}
 
 
 def build_info(facts: Facts) -> Evidence:
-    """TensorFlow has CUDA exactly in a GPU image, compiled for the claimed CUDA minor and cuDNN major."""
+    """TensorFlow has CUDA where a GPU is asked for, compiled for the claimed CUDA minor and cuDNN major.
+
+    In an image for something else it has none: outside, the wheel for GPUs runs on the processor too.
+    """
     found = dict(tensorflow().sysconfig.get_build_info())
     device = claimed(facts.device, "the device")
+    has_cuda = found.get("is_cuda_build") is True
+    if device == "gpu" and not has_cuda:
+        raise CheckFailed(
+            "expected a TensorFlow that was compiled for CUDA, found one that was not: it cannot use a GPU; install "
+            "the distribution tensorflow in the place of tensorflow-cpu (pip install 'tensorflow[and-cuda]')",
+            **found,
+        )
     problems = _differences(found, facts) if device == "gpu" else []
-    if found.get("is_cuda_build") is not (device == "gpu"):
-        problems.insert(0, f"expected is_cuda_build {device == 'gpu'}, found {found.get('is_cuda_build')}")
+    if device != "gpu" and has_cuda and facts.identifier:
+        problems = [f"expected no CUDA in an image for a {device.upper()}, found is_cuda_build True"]
     if problems:
         raise CheckFailed(
             f"{'; '.join(problems)}: this wheel was compiled for something else than the row says; "
@@ -63,12 +75,11 @@ def build_info(facts: Facts) -> Evidence:
 def _differences(found: Evidence, facts: Facts) -> list[str]:
     # Within a CUDA or cuDNN major, minor versions of the libraries are compatible; which minor the
     # build needs at least is the row's range, and devices.listing proves that TensorFlow accepts it.
-    parts = {"cuda": 2, "cudnn": 1}
-    claims = {"cuda": claimed(facts.cuda, "CUDA"), "cudnn": claimed(facts.cudnn, "cuDNN")}
+    parts = {"cuda": (2, facts.cuda), "cudnn": (1, facts.cudnn)}
     return [
         f"expected {name} {claim}, found {found.get(name + '_version')}"
-        for name, claim in claims.items()
-        if _numbers(claim, parts[name]) != _numbers(str(found.get(name + "_version")), parts[name])
+        for name, (count, claim) in parts.items()
+        if claim is not None and _numbers(claim, count) != _numbers(str(found.get(name + "_version")), count)
     ]
 
 

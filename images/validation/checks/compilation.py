@@ -6,7 +6,14 @@ import importlib
 from typing import TYPE_CHECKING
 
 from bounds import SINGLE, gamma, over, require_within
-from framework import device_under_test, require_placement, strictly_on, tensorflow
+from framework import (
+    device_under_test,
+    recorded,
+    require_operations,
+    require_placement,
+    strictly_on,
+    tensorflow,
+)
 
 if TYPE_CHECKING:
     from typing import Any
@@ -24,26 +31,22 @@ ULPS = 8
 def xla(facts: Facts) -> Evidence:
     """A function that must be compiled (it raises where it cannot be) equals the plain one and float64.
 
-    It has a product, and an exponential, for which XLA needs libdevice on a GPU. The slope of log(1 + exp(z)) is
-    below 1, so that the product's bound carries over.
+    It has a product, and an exponential, for which XLA needs libdevice on a GPU.
     """
     tf, np = tensorflow(), importlib.import_module("numpy")
     device = device_under_test(tf, facts)
-    random = np.random.default_rng(SEED)
-    left, right = (random.standard_normal(shape, "float32") for shape in ((ROWS, INNER), (INNER, COLUMNS)))
-    right /= INNER**0.5
+    left, right = xla_inputs(np)
 
     def softplus(a: Any, b: Any) -> Any:
         return tf.math.log(1.0 + tf.exp(tf.matmul(a, b)))
 
-    with strictly_on(tf, device):
+    with strictly_on(tf, device), recorded() as operations:
         inputs = tf.constant(left), tf.constant(right)
         plain, compiled = softplus(*inputs), tf.function(softplus, jit_compile=True)(*inputs)
-    left, right = left.astype("float64"), right.astype("float64")
-    exact = np.log1p(np.exp(left @ right))
-    bound = gamma(INNER) * (abs(left) @ abs(right)) + ULPS * SINGLE * (1 + exact)
+    require_operations(operations, device, "MatMul", "Exp")
+    exact, bound = xla_reference(np, left, right)
     evidence = {
-        "device": require_placement(compiled, device),
+        "device": [require_placement(tensor, device) for tensor in (plain, compiled)],
         "error_over_bound": {
             "plain": over(plain.numpy(), exact, bound),
             "compiled": over(compiled.numpy(), exact, bound),
@@ -55,6 +58,23 @@ def xla(facts: Facts) -> Evidence:
     )
 
 
+def xla_inputs(np: Any) -> tuple[Any, Any]:
+    """Return two matrices in float32 whose product has elements around 1."""
+    random = np.random.default_rng(SEED)
+    left, right = (random.standard_normal(shape, "float32") for shape in ((ROWS, INNER), (INNER, COLUMNS)))
+    return left, right / INNER**0.5
+
+
+def xla_reference(np: Any, left: Any, right: Any) -> tuple[Any, Any]:
+    """Return log(1 + exp(left @ right)) in float64, and the bound of each element in float32.
+
+    The slope of log(1 + exp(z)) is below 1, so that the product's bound carries over.
+    """
+    left, right = left.astype("float64"), right.astype("float64")
+    exact = np.log1p(np.exp(left @ right))
+    return exact, gamma(INNER) * (abs(left) @ abs(right)) + ULPS * SINGLE * (1 + exact)
+
+
 def training_step(facts: Facts) -> Evidence:
     """A compiled step of logistic regression, tape and all, moves the weights as the plain one and float64 do.
 
@@ -63,15 +83,14 @@ def training_step(facts: Facts) -> Evidence:
     """
     tf, np = tensorflow(), importlib.import_module("numpy")
     device = device_under_test(tf, facts)
-    random = np.random.default_rng(SEED)
-    inputs, start = (random.standard_normal(shape, "float32") for shape in ((ROWS, INNER), (INNER, 1)))
-    inputs *= np.sign(inputs[:, :1]) / INNER**0.5
+    inputs, start = step_inputs(np)
     # The gradient of a mean has operations on shapes, which are the CPU's.
-    with strictly_on(tf, device, soft=True):
+    with strictly_on(tf, device, soft=True), recorded() as operations:
         moved = {
             "plain": _logistic_step(tf, False)(tf.constant(inputs), tf.constant(start)),
             "compiled": _logistic_step(tf, True)(tf.constant(inputs), tf.constant(start)),
         }
+    require_operations(operations, device, "MatMul")
     exact, bound = logistic_reference(np, inputs.astype("float64"), start.astype("float64"))
     evidence = {
         "device": [require_placement(weights, device) for weights in moved.values()],
@@ -83,6 +102,13 @@ def training_step(facts: Facts) -> Evidence:
     return require_within(
         evidence, "XLA compiles something else; see compilation.xla, then try another TensorFlow"
     )
+
+
+def step_inputs(np: Any) -> tuple[Any, Any]:
+    """Return inputs of one class, and weights to start from, in float32."""
+    random = np.random.default_rng(SEED)
+    inputs, start = (random.standard_normal(shape, "float32") for shape in ((ROWS, INNER), (INNER, 1)))
+    return inputs * (np.sign(inputs[:, :1]) / INNER**0.5), start
 
 
 def _logistic_step(tf: Any, compiled: bool) -> Any:

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING
 
 from child import ask
 from contract import CheckFailed, claimed
+from framework import tensorflow
 
 from .nvidia_files import wheels
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
     from contract import Evidence, Facts
 
 SECONDS = 30
@@ -39,9 +43,26 @@ LEAST_BYTES = 100_000
 
 
 def ptxas(facts: Facts) -> Evidence:
-    """The ptxas that XLA finds is the wheel's, and assembles a kernel for every GPU that TensorFlow has code for."""
-    architectures = claimed(facts.architectures or None, "GPU architectures")
-    path, how = _found(facts, "ptxas", "bin/ptxas")
+    """XLA finds a ptxas that assembles a kernel for each GPU of TensorFlow's code; in our images, the wheel's."""
+    architectures = claimed(_architectures(facts) or None, "GPU architectures")
+    return _first_that_works(facts, "ptxas", "bin/ptxas", lambda path: _assemble(path, architectures))
+
+
+def libdevice(facts: Facts) -> Evidence:
+    """XLA finds a libdevice that holds bitcode; in our images, the wheel's, with libnvvm beside it."""
+    return _first_that_works(
+        facts, "libdevice", "nvvm/libdevice/libdevice.10.bc", lambda path: _read_bitcode(path, facts)
+    )
+
+
+def _architectures(facts: Facts) -> Sequence[str]:
+    """Return the claimed architectures; where no lock is claimed, else those that TensorFlow was compiled for."""
+    if facts.architectures or facts.packages is not None:
+        return facts.architectures or ()
+    return tensorflow().sysconfig.get_build_info().get("cuda_compute_capabilities") or ()
+
+
+def _assemble(path: str, architectures: Sequence[str]) -> Evidence:
     version = _run([path, "--version"]).splitlines()[-2:]
     assembled = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -51,12 +72,10 @@ def ptxas(facts: Facts) -> Evidence:
             source.write_text(KERNEL.format(target=target))
             _run([path, f"-arch={target}", str(source), "-o", str(cubin)])
             assembled[target] = cubin.stat().st_size
-    return {"path": path, "how": how, "version": version, "assembled_bytes": assembled}
+    return {"version": version, "assembled_bytes": assembled}
 
 
-def libdevice(facts: Facts) -> Evidence:
-    """The libdevice that XLA finds is the wheel's and holds bitcode; libnvvm lies beside it."""
-    path, how = _found(facts, "libdevice", "nvvm/libdevice/libdevice.10.bc")
+def _read_bitcode(path: str, facts: Facts) -> Evidence:
     content = Path(path).read_bytes()
     if not content.startswith(BITCODE) or len(content) < LEAST_BYTES:
         raise CheckFailed(
@@ -65,35 +84,61 @@ def libdevice(facts: Facts) -> Evidence:
             path=path,
         )
     nvvm = Path(path).parents[1] / "lib64" / "libnvvm.so"
+    if facts.packages is None and not nvvm.exists():
+        # XLA does not need it, and packages of distributions have it elsewhere.
+        return {"bytes": len(content), "nvvm": None}
     complaint = ask("load", str(nvvm))[str(nvvm)]
     if complaint:
         raise CheckFailed(f"expected {nvvm} to load, found {complaint}: install the locked nvidia-cuda-nvcc")
-    return {"path": path, "how": how, "bytes": len(content), "nvvm": str(nvvm)}
+    return {"bytes": len(content), "nvvm": str(nvvm)}
 
 
-def _found(facts: Facts, what: str, place: str) -> tuple[str, str]:
-    """What XLA's own search ends at, and how that is known. Raises CheckFailed when that is not the wheel's file.
+def _first_that_works(facts: Facts, what: str, place: str, try_out: Callable[[str], Evidence]) -> Evidence:
+    """Return what was found out about the file that XLA finds. Raises CheckFailed when it does not work.
 
-    Where no image is claimed and no such wheel is installed, any file will do: CUDA comes from elsewhere then.
+    In an image that claims a lock it has to be the locked wheel's. Elsewhere CUDA may come from anywhere: what XLA
+    finds is reported, and others are tried when that does not work.
     """
     claimed(facts.device, "the device")
     answer = ask("search")
-    how, path = "the function that XLA calls", answer[what]
+    own = [file for wheel in wheels(facts) for file in wheel.files if file.endswith(f"/{place}")]
+    found, how = _search(answer, what, place)
+    if facts.packages is not None:
+        if not found or str(Path(found).resolve()) not in own:
+            raise CheckFailed(
+                f"expected XLA to find the {what} of the locked nvidia-cuda-nvcc, found {found or 'none'}: without it "
+                "XLA compiles nothing, with another one it may compile wrong code; /usr/local/cuda must lead to the "
+                "wheel",
+                **answer,
+            )
+        return {"path": found, "how": how, **try_out(found)}
+    refused: dict[str, str] = {}
+    for path in dict.fromkeys([found, *own, shutil.which(what)]):
+        if path and path not in refused:
+            try:
+                return {"path": path, "how": how, "found_by_xla": found, "refused": refused, **try_out(path)}
+            except (CheckFailed, OSError) as error:
+                refused[path] = str(error)
+    raise CheckFailed(
+        f"expected a {what} that works for XLA, found {'; '.join(refused.values()) or 'none'}: without it XLA compiles "
+        "nothing; install nvidia-cuda-nvcc of TensorFlow's CUDA, or correct the CUDA toolkit of this machine",
+        refused=refused,
+        **answer,
+    )
+
+
+def _search(answer: dict[str, Any], what: str, place: str) -> tuple[str | None, str]:
+    """Return what XLA's own search ends at, and how that is known."""
+    path = answer[what]
     if path is not None and "/" not in path:
         # XLA's last resort is the name alone.
-        how, path = "PATH, XLA's last resort", shutil.which(path)
-    elif path is None and answer["roots"] is not None:
-        how = "the folders that XLA searches, in its order"
-        path = next((f"{root}/{place}" for root in answer["roots"] if Path(root, place).is_file()), None)
-    own = {file for wheel in wheels() if wheel.name.startswith("nvidia-cuda-nvcc-") for file in wheel.files}
-    stranger = str(Path(path or "").resolve()) not in own and not (facts.identifier is None and not own)
-    if not path or stranger:
-        raise CheckFailed(
-            f"expected XLA to find the {what} of the locked nvidia-cuda-nvcc, found {path or 'none'}: without it "
-            "XLA compiles nothing, with another one it may compile wrong code; /usr/local/cuda must lead to the wheel",
-            **answer,
-        )
-    return path, how
+        return shutil.which(path), "PATH, XLA's last resort"
+    if path is None and answer["roots"] is not None:
+        files = (f"{root}/{place}" for root in answer["roots"])
+        return next(
+            (file for file in files if Path(file).is_file()), None
+        ), "the folders that XLA searches, in order"
+    return path, "the function that XLA calls"
 
 
 def _run(command: list[str]) -> str:

@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed
-from framework import device_under_test, require_placement, tensorflow
+from framework import device_under_test, recorded, require_operations, tensorflow
 
 if TYPE_CHECKING:
     from typing import Any
@@ -28,8 +28,9 @@ def determinism(facts: Facts) -> Evidence:
     tf = tensorflow()
     device = device_under_test(tf, facts)
     tf.config.experimental.enable_op_determinism()
-    with tf.device(device):
-        first, second, other = (_weights(tf, seed, device) for seed in SEEDS)
+    with tf.device(device), recorded() as operations:
+        first, second, other = (_weights(tf, seed) for seed in SEEDS)
+    require_operations(operations, device, "Conv2D", "MatMul")
     found = first == second, first == other, _refuses(tf)
     evidence = {"device": device, "weights": len(first) // 4, **dict(zip(EXPECTED, found))}
     wrong = [f"{name}: {evidence[name]}" for name, right in EXPECTED.items() if evidence[name] != right]
@@ -43,7 +44,7 @@ def determinism(facts: Facts) -> Evidence:
     return evidence
 
 
-def _weights(tf: Any, seed: int, device: str) -> bytes:
+def _weights(tf: Any, seed: int) -> bytes:
     """All weights after a short training, as bytes. Step by step, as tracing and compiling would take longer."""
     tf.keras.utils.set_random_seed(seed)
     images = importlib.import_module("numpy").random.default_rng(0).standard_normal(IMAGES, "float32")
@@ -56,7 +57,6 @@ def _weights(tf: Any, seed: int, device: str) -> bytes:
             loss = tf.reduce_mean(tf.square(model(inputs, training=True) - targets))
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
-    require_placement(loss, device)
     return b"".join(weight.tobytes() for weight in model.get_weights())
 
 

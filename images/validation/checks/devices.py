@@ -8,6 +8,7 @@ from contract import CheckFailed, CheckSkipped, claimed
 from framework import PLATFORM, listed_gpus, strictly_on, tensorflow
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any
 
     from contract import Evidence, Facts
@@ -30,18 +31,7 @@ def listing(facts: Facts) -> Evidence:
         "physical": [device.name for device in physical],
         "logical": [device.name for device in logical],
     }
-    if "CPU" not in kinds:
-        raise CheckFailed("expected a CPU, found none: the runtime did not start; read its log", **evidence)
-    device = claimed(facts.device, "the device")
-    if facts.level == "validated" and PLATFORM[device] not in kinds:
-        raise CheckSkipped(f"TensorFlow lists no {PLATFORM[device]}; see {TELLS[device]}")
-    strangers = kinds & {"GPU", "TPU"} - {PLATFORM[device]}
-    if strangers:
-        raise CheckFailed(
-            f"expected no accelerator beside {PLATFORM[device]}, found {sorted(strangers)}: this is the "
-            "wheel of another device; install the locked one",
-            **evidence,
-        )
+    require_kinds(kinds, facts, evidence)
     # A TPU computes only after it was started, which tpu.cores does; TPU_SYSTEM, listed beside it, never.
     names = [one.name for one in logical if one.device_type in ("CPU", "GPU")]
     evidence["full"] = _full_names(tf, names)
@@ -52,6 +42,22 @@ def listing(facts: Facts) -> Evidence:
             **evidence,
         )
     return evidence
+
+
+def require_kinds(kinds: Collection[str], facts: Facts, evidence: Evidence) -> None:
+    """Raise CheckFailed unless the kinds of devices are those of the image, CheckSkipped where its own is absent."""
+    if "CPU" not in kinds:
+        raise CheckFailed("expected a CPU, found none: the runtime did not start; read its log", **evidence)
+    device = claimed(facts.device, "the device")
+    if facts.level == "validated" and PLATFORM[device] not in kinds:
+        raise CheckSkipped(f"TensorFlow lists no {PLATFORM[device]}; see {TELLS[device]}")
+    strangers = {"GPU", "TPU"}.intersection(kinds) - {PLATFORM[device]}
+    if strangers:
+        raise CheckFailed(
+            f"expected no accelerator beside {PLATFORM[device]}, found {sorted(strangers)}: this is the "
+            "wheel of another device; install the locked one",
+            **evidence,
+        )
 
 
 def memory_limit(_facts: Facts) -> Evidence:
@@ -65,7 +71,16 @@ def memory_limit(_facts: Facts) -> Evidence:
     tf.config.set_logical_device_configuration(gpus[0], [limited])
     with strictly_on(tf, "/device:GPU:0"):
         fits = tf.zeros([LIMIT_MIB * MIB // 16])
-        evidence = {"device": fits.device, "limit_mib": LIMIT_MIB, "beyond": _refusal(tf)}
+        evidence = {
+            "device": fits.device,
+            "limit_mib": LIMIT_MIB,
+            "beyond": refusal(tf, 2 * LIMIT_MIB * MIB // 4),
+        }
+    return judge_memory_limit(evidence)
+
+
+def judge_memory_limit(evidence: Evidence) -> Evidence:
+    """The evidence. Raises CheckFailed unless what is beyond the limit was refused, on a GPU."""
     if evidence["beyond"] != "ResourceExhaustedError" or "GPU" not in evidence["device"]:
         raise CheckFailed(
             f"expected {2 * LIMIT_MIB} MiB to be refused on a GPU limited to {LIMIT_MIB} MiB, found "
@@ -76,9 +91,10 @@ def memory_limit(_facts: Facts) -> Evidence:
     return evidence
 
 
-def _refusal(tf: Any) -> str:
+def refusal(tf: Any, numbers: int) -> str:
+    """The name of the error with which TensorFlow refuses memory for so many numbers of float32."""
     try:
-        tf.zeros([2 * LIMIT_MIB * MIB // 4])
+        tf.zeros([numbers])
     except tf.errors.ResourceExhaustedError as error:
         return type(error).__name__
     return "no error"

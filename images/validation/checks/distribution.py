@@ -24,19 +24,33 @@ GPU_MIB = 1024
 
 
 def mirrored(facts: Facts) -> Evidence:
-    """Two steps of `MirroredStrategy` on two logical devices give exactly the weights of one device."""
+    """Two steps of `MirroredStrategy` on several devices give exactly the weights of one device.
+
+    They are real ones where the machine has two or more, else halves of the only one.
+    """
     tf = tensorflow()
+    kind = device_under_test(tf, facts).split(":")[1]
+    physical = tf.config.list_physical_devices(kind)
+    if len(physical) < REPLICAS:
+        limit = GPU_MIB if kind == "GPU" else None
+        halves = [tf.config.LogicalDeviceConfiguration(memory_limit=limit)] * REPLICAS
+        tf.config.set_logical_device_configuration(physical[0], halves)
+    replicas = replica_count(len(physical))
+    evidence = train_on(tf, [f"{kind}:{number}" for number in range(replicas)])
+    return {"physical": len(physical), **evidence}
+
+
+def replica_count(devices: int) -> int:
+    """Return how many replicas to have on so many devices: at least two, and a divisor of the rows."""
+    return max(count for count in range(1, ROWS + 1) if ROWS % count == 0 and count <= max(devices, REPLICAS))
+
+
+def train_on(tf: Any, names: list[str]) -> Evidence:
+    """Train on logical devices, a replica on each. Raises CheckFailed unless that is so, and exact."""
     # A replica on a device that is not there would otherwise be computed elsewhere.
     tf.config.set_soft_device_placement(False)
     tf.config.experimental.enable_tensor_float_32_execution(False)
-    kind = device_under_test(tf, facts).split(":")[1]
-    limit = GPU_MIB if kind == "GPU" else None
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices(kind)[0],
-        [tf.config.LogicalDeviceConfiguration(memory_limit=limit)] * REPLICAS,
-    )
-    names = [f"{kind}:{number}" for number in range(REPLICAS)]
-    # Not NCCL, the default on GPUs: it refuses to use one GPU twice.
+    # Not NCCL, the default on GPUs: it refuses to use one GPU twice, and gpu.nccl tries it.
     strategy = tf.distribute.MirroredStrategy(names, cross_device_ops=tf.distribute.ReductionToOneDevice())
     evidence = train(tf, strategy, START)
     wanted = [f"/job:localhost/replica:0/task:0/device:{name}" for name in names]
@@ -46,7 +60,7 @@ def mirrored(facts: Facts) -> Evidence:
             f"{evidence['kept_on']}: the strategy ignores its devices; see devices.logical",
             **evidence,
         )
-    return require_same(evidence, REPLICAS)
+    return require_same(evidence, len(names))
 
 
 def batch() -> tuple[list[list[float]], list[float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import site
 import stat
+import sys
 import time
 from functools import lru_cache
 from pathlib import Path
@@ -33,9 +34,10 @@ class Tree(NamedTuple):
     seconds: float
 
 
-def site_packages(_facts: Facts) -> Evidence:
+def site_packages(facts: Facts) -> Evidence:
     """This user can read every file of every installed package, and no link there leads nowhere."""
-    seen = _image()
+    # Another machine than an image may have files without end.
+    seen = _seen("/" if facts.identifier else os.path.realpath(sys.prefix))
     evidence = {"files": seen.installed, "folders": site_folders(), "seconds": seen.seconds}
     wrong = [f"{path} is not readable" for path in seen.unreadable]
     wrong += [f"{path} leads nowhere" for path in seen.dangling]
@@ -57,7 +59,7 @@ def setuid(facts: Facts) -> Evidence:
     A folder that this user may not list is no way either: what is in it cannot be started.
     """
     claimed(facts.user, "the user")
-    seen = _image()
+    seen = _seen("/")
     evidence = {"files": seen.files, "closed": seen.closed[:KEPT], "seconds": seen.seconds}
     if seen.privileged:
         raise CheckFailed(
@@ -85,6 +87,8 @@ def walk(root: str, folders: Sequence[str]) -> Tree:
                 entries = list(listed)
         except PermissionError:
             (tree.unreadable if inside else tree.closed).append(folder)
+            continue
+        except FileNotFoundError:  # another process has removed it
             continue
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -134,6 +138,6 @@ def enumerated(names: Iterable[str]) -> str:
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
-@lru_cache(maxsize=1)
-def _image() -> Tree:
-    return walk("/", site_folders())
+@lru_cache(maxsize=None)
+def _seen(root: str) -> Tree:
+    return walk(root, site_folders())

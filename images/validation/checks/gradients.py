@@ -6,7 +6,14 @@ import importlib
 from typing import TYPE_CHECKING
 
 from bounds import SINGLE, gamma, over, require_within
-from framework import device_under_test, require_placement, strictly_on, tensorflow
+from framework import (
+    device_under_test,
+    recorded,
+    require_operations,
+    require_placement,
+    strictly_on,
+    tensorflow,
+)
 
 if TYPE_CHECKING:
     from typing import Any
@@ -27,13 +34,14 @@ def accumulation(facts: Facts) -> Evidence:
     device = device_under_test(tf, facts)
     inputs, targets, weights = problem(np)
     # The gradient of a mean has operations on shapes, which are the CPU's.
-    with strictly_on(tf, device, soft=True):
+    with strictly_on(tf, device, soft=True), recorded() as operations:
         variable = tf.Variable(weights)
         large = _gradient(tf, variable, tf.constant(inputs), tf.constant(targets))
         total = tf.Variable(tf.zeros_like(large))
         for part in zip(np.split(inputs, PARTS), np.split(targets, PARTS)):
             total.assign_add(_gradient(tf, variable, *map(tf.constant, part)))
         accumulated = total / PARTS
+    require_operations(operations, device, "MatMul")
     exact = slope(inputs, targets, weights)
     bound = slope_bound(inputs, targets, abs(weights))
     evidence = {
@@ -57,7 +65,7 @@ def custom_loop(facts: Facts) -> Evidence:
     device = device_under_test(tf, facts)
     inputs, targets, start = problem(np)
     # Keras keeps a count of the steps, for which a GPU may have no kernel.
-    with strictly_on(tf, device, soft=True):
+    with strictly_on(tf, device, soft=True), recorded() as operations:
         variable, optimizer = tf.Variable(start), tf.keras.optimizers.SGD(RATE)
         given = tf.constant(inputs), tf.constant(targets)
 
@@ -68,6 +76,7 @@ def custom_loop(facts: Facts) -> Evidence:
         for _ in range(STEPS):
             traced()
         found = tf.identity(variable)
+    require_operations(operations, device, "MatMul")
     exact = np.linalg.lstsq(inputs.astype("float64"), targets.astype("float64"), rcond=None)[0]
     bound = descent_bound(np, inputs, targets, start, exact)
     evidence = {

@@ -8,11 +8,12 @@ import os
 import re
 import signal
 from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.metadata import PackageNotFoundError, distribution
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed, claimed
 from framework import tensorflow
+
+from .packages import installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -59,10 +60,8 @@ def all_of_them(facts: Facts) -> Evidence:
 
 def modules_of(package: str) -> list[str] | None:
     """The modules that a distribution brings; None when nothing tells its files."""
-    try:
-        record = distribution(package).read_text("RECORD")
-    except PackageNotFoundError:
-        return None
+    found = installed().get(package)
+    record = found.read("RECORD") if found else None
     # Read by hand: TensorFlow's has 20,000 lines. Only names with a comma are quoted, and no module has one.
     return outermost(line.partition(",")[0] for line in record.splitlines()) if record else None
 

@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed
-from framework import device_under_test, require_placement, tensorflow
+from framework import device_under_test, recorded, require_operations, require_placement, tensorflow
 
 from .digits import SIDE, draw
 
@@ -27,13 +27,14 @@ def cnn(facts: Facts) -> Evidence:
     tf, np = tensorflow(), importlib.import_module("numpy")
     device = device_under_test(tf, facts)
     images, digits = draw(np, TRAINING + HELD_OUT, SEED)
-    with tf.device(device):
+    with tf.device(device), recorded() as operations:
         model = _network(tf)
         # The order is random already. Shuffled, it would come from a generator that other checks share.
         history = model.fit(
             images[:TRAINING], digits[:TRAINING], batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0
         )
         scores = model(images[TRAINING:])
+    require_operations(operations, device, "Conv2D", "MatMul")
     accuracy = float((scores.numpy().argmax(1) == digits[TRAINING:]).mean())
     evidence = {
         "device": require_placement(scores, device),

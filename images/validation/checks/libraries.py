@@ -11,7 +11,7 @@ from child import ask
 from contract import CheckFailed, CheckSkipped, claimed
 from native import NOT_CHECKED, NVIDIA
 
-from .nvidia_files import Wheel, on_disk, wheels
+from .nvidia_files import Wheel, every_wheel, on_disk, wheels
 
 if TYPE_CHECKING:
     from contract import Evidence, Facts
@@ -36,7 +36,7 @@ DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
 def none(facts: Facts) -> Evidence:
     """An image that is not for a GPU has no NVIDIA file."""
     _of_an_image(facts)
-    found = [*(f"{wheel.name} {wheel.version}" for wheel in wheels()), *map(str, on_disk())]
+    found = [*(f"{wheel.name} {wheel.version}" for wheel in every_wheel()), *map(str, on_disk())]
     if found:
         raise CheckFailed(
             f"expected nothing of NVIDIA's in an image without a GPU, found {_some(found)}: a package that is not "
@@ -44,33 +44,6 @@ def none(facts: Facts) -> Evidence:
             found=found,
         )
     return {"found": 0}
-
-
-def complete(facts: Facts) -> Evidence:
-    """Every file of every wheel of NVIDIA's is there in the size that the wheel's own record says."""
-    changed = []
-    present = _installed(facts)
-    missing = [f"the record of {wheel.name}" for wheel in present if not wheel.files]
-    for wheel in present:
-        for path, size in wheel.files.items():
-            found = Path(path).stat().st_size if Path(path).is_file() else None
-            if found is None:
-                missing.append(path)
-            elif size is not None and found != size:
-                changed.append(f"{path} ({found} bytes, not {size})")
-    if missing or changed:
-        told = "; ".join(
-            f"{len(paths)} {what}: {_some(paths)}"
-            for what, paths in (("are missing", missing), ("changed", changed))
-            if paths
-        )
-        raise CheckFailed(
-            f"expected NVIDIA's wheels as they were installed, found {told}: something removed or replaced "
-            "them after the installation; build the image anew",
-            missing=missing,
-            changed=changed,
-        )
-    return {"wheels": len(present), "files": sum(len(wheel.files) for wheel in present)}
 
 
 def gate(facts: Facts) -> Evidence:
@@ -81,7 +54,7 @@ def gate(facts: Facts) -> Evidence:
     """
     claimed(facts.device, "the device")
     answer = ask("gate")
-    installed = [wheel.name for wheel in wheels()]
+    installed = [wheel.name for wheel in wheels(facts)]
     getters = {
         name: answer["getters"][name]
         for name, owner in OWNERS.items()
@@ -152,7 +125,7 @@ def versions(facts: Facts) -> Evidence:
     paths = [path for wheel in _installed(facts) for path in wheel.files if NVIDIA.match(Path(path).name)]
     names = {Path(path).name for path in paths} if facts.identifier else paths
     told = ask("versions", *sorted(names))
-    locked = {re.sub(r"-cu\d+$", "", wheel.name): wheel.version for wheel in wheels()}
+    locked = {re.sub(r"-cu\d+$", "", wheel.name): wheel.version for wheel in wheels(facts)}
     wrong = {
         name: {"wheel": locked.get(name.partition(" ")[0]), "library": version}
         for name, version in told.items()
@@ -173,7 +146,7 @@ def versions(facts: Facts) -> Evidence:
 def cudnn(facts: Facts) -> Evidence:
     """cuDNN is one that TensorFlow accepts: of the row's major, at least of its minor, with all of its parts."""
     claim = claimed(facts.cudnn, "cuDNN")
-    names = [Path(path).name for wheel in wheels() for path in wheel.files]
+    names = [Path(path).name for wheel in wheels(facts) for path in wheel.files]
     sonames = sorted(name for name in names if re.match(r"libcudnn\.so\.\d+$", name))
     told = ask("versions", *sonames).get("nvidia-cudnn") if sonames else "there is no libcudnn"
     if not _within(told, claim):
@@ -225,13 +198,14 @@ def _of_an_image(facts: Facts) -> None:
 def _installed(facts: Facts) -> tuple[Wheel, ...]:
     """NVIDIA's wheels, of which a GPU image has some; elsewhere CUDA may come from something else."""
     claimed(facts.device, "the device")
-    if not wheels() and facts.identifier is None:
+    found = wheels(facts)
+    if not found and facts.identifier is None:
         raise CheckSkipped(
-            "no wheel of NVIDIA's is installed, and nothing is claimed about CUDA from elsewhere"
+            "no wheel of NVIDIA's is installed for TensorFlow, and nothing is claimed about CUDA from elsewhere"
         )
-    if not wheels():
+    if not found:
         raise CheckFailed("expected NVIDIA's wheels, found none: install the locked ones")
-    return wheels()
+    return found
 
 
 def _within(told: str, claim: str) -> bool:

@@ -9,6 +9,7 @@ from bounds import SINGLE, gamma, over, require_within
 from framework import device_under_test, require_placement, strictly_on, tensorflow
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from contract import Evidence, Facts
@@ -46,28 +47,38 @@ def fft(facts: Facts) -> Evidence:
 
 
 def svd(facts: Facts) -> Evidence:
-    """Singular values equal NumPy's; the factors rebuild the matrix and are orthogonal.
+    """Check that singular values equal NumPy's, and that the factors rebuild the matrix and are orthogonal."""
+    tf, np = tensorflow(), importlib.import_module("numpy")
+    device = device_under_test(tf, facts)
+    matrix = svd_input(np)
+    with strictly_on(tf, device):
+        factors = tf.linalg.svd(tf.constant(matrix))
+    evidence = {
+        "device": [require_placement(factor, device) for factor in factors],
+        "error_over_bound": svd_errors(np, matrix, [factor.numpy() for factor in factors]),
+    }
+    return require_within(evidence, CAUSE)
+
+
+def svd_input(np: Any) -> Any:
+    """Return a tall matrix in float32."""
+    return np.random.default_rng(SEED).standard_normal((TALL, WIDE), "float32")
+
+
+def svd_errors(np: Any, matrix: Any, factors: Sequence[Any]) -> dict[str, float]:
+    """Return the errors of singular values, left and right factor, each over its bound.
 
     Backward stable: each norm of error is at most p u times that of the matrix, p a modest function of its size
     (LAPACK Users' Guide, 3rd ed., section 4.9). Here p is 10 times the longer side; errors are below a twentieth of it.
     """
-    tf, np = tensorflow(), importlib.import_module("numpy")
-    device = device_under_test(tf, facts)
-    matrix = np.random.default_rng(SEED).standard_normal((TALL, WIDE), "float32")
-    with strictly_on(tf, device):
-        factors = tf.linalg.svd(tf.constant(matrix))
-    values, left, right = (factor.numpy().astype("float64") for factor in factors)
+    values, left, right = (factor.astype("float64") for factor in factors)
     exact, bound, unit = matrix.astype("float64"), 10 * TALL * SINGLE, np.eye(WIDE)
-    evidence = {
-        "device": [require_placement(factor, device) for factor in factors],
-        "error_over_bound": {
-            "singular values": relative(np, values, np.linalg.svd(exact, compute_uv=False)) / bound,
-            "rebuilt": relative(np, left * values @ right.T, exact) / bound,
-            "left": relative(np, left.T @ left, unit) / bound,
-            "right": relative(np, right.T @ right, unit) / bound,
-        },
+    return {
+        "singular values": relative(np, values, np.linalg.svd(exact, compute_uv=False)) / bound,
+        "rebuilt": relative(np, left * values @ right.T, exact) / bound,
+        "left": relative(np, left.T @ left, unit) / bound,
+        "right": relative(np, right.T @ right, unit) / bound,
     }
-    return require_within(evidence, CAUSE)
 
 
 def cholesky(facts: Facts) -> Evidence:

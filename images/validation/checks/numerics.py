@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from bounds import ROUNDOFF, SINGLE, gamma, over, require_within
+from driver import capability as gpu_capability
 from framework import device_under_test, require_placement, strictly_on, tensorflow
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ SIDE = 4096
 REPEATS = 20
 # Read from the kernels that are registered in the wheels.
 FIRST_BFLOAT16 = (2, 12)
+# GPUs have bfloat16 in hardware from here on; below, cuBLAS may refuse its products.
+BFLOAT16_CAPABILITY = (8, 0)
+NOT_SUPPORTED = "CUBLAS_STATUS_NOT_SUPPORTED"
 
 
 def matmul(facts: Facts) -> Evidence:
@@ -38,11 +42,11 @@ def matmul(facts: Facts) -> Evidence:
     """
     tf, np = tensorflow(), importlib.import_module("numpy")
     device = device_under_test(tf, facts)
-    kinds = {kind: _product(tf, np, kind, device) for kind in _kinds(tf, device)}
+    kinds, not_checked = _products(tf, np, device)
     evidence = {
         "device": device,
         "error_over_bound": {kind: found["error_over_bound"] for kind, found in kinds.items()},
-        "not_checked": [kind for kind in ROUNDOFF if kind not in kinds],
+        "not_checked": not_checked,
         "products": kinds,
     }
     return require_within(
@@ -62,10 +66,35 @@ def product_bound(magnitude: Any, exact: Any, kind: str, on_cpu: bool) -> Any:
     return summed if kind == "float32" else summed + ROUNDOFF[kind] * (abs(exact) + summed)
 
 
-def _kinds(tf: Any, device: str) -> list[str]:
+def _products(tf: Any, np: Any, device: str) -> tuple[dict[str, Evidence], dict[str, str]]:
+    """Return the products by type, and for types without one the reason."""
     version = tuple(int(part) for part in tf.__version__.split(".")[:2])
-    missing = {"bfloat16"} if "GPU" in device and version < FIRST_BFLOAT16 else set()
-    return [kind for kind in ROUNDOFF if kind not in missing]
+    products, not_checked = {}, {}
+    for kind in ROUNDOFF:
+        if kind == "bfloat16" and "GPU" in device and version < FIRST_BFLOAT16:
+            not_checked[kind] = f"TensorFlow {tf.__version__} has no such product for GPUs"
+            continue
+        try:
+            products[kind] = _product(tf, np, kind, device)
+        except tf.errors.InternalError as error:
+            reason = why_not_applicable(kind, str(error), gpu_capability())
+            if reason is None:
+                raise
+            not_checked[kind] = reason
+    return products, not_checked
+
+
+def why_not_applicable(kind: str, error: str, capability: tuple[int, int] | None) -> str | None:
+    """Return why a GPU of this capability need not have the product that failed so; None where it must."""
+    if kind != "bfloat16" or NOT_SUPPORTED not in error:
+        return None
+    if capability is None or capability >= BFLOAT16_CAPABILITY:
+        return None
+    return (
+        f"not applicable: cuBLAS has no bfloat16 products on this GPU of compute capability "
+        f"{capability[0]}.{capability[1]} ({NOT_SUPPORTED}); they are sure from "
+        f"{BFLOAT16_CAPABILITY[0]}.{BFLOAT16_CAPABILITY[1]} on"
+    )
 
 
 def _product(tf: Any, np: Any, kind: str, device: str) -> Evidence:

@@ -4,41 +4,74 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from native import NVIDIA
 
-from .packages import normalised
+from .packages import TENSORFLOW, around_tensorflow, closure, installed, required_names
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterator
 
+    from contract import Facts
+
 # What the kernel and the machine show; an image has nothing there.
 NOT_SEARCHED = {"proc", "sys", "dev", "run"}
+PREFIX = "nvidia-"
 
 
 class Wheel(NamedTuple):
-    """An installed distribution of NVIDIA's, and its files with the bytes that each should have, if it says."""
+    """An installed distribution of NVIDIA's, and the paths of its files, without links."""
 
     name: str
     version: str
-    files: dict[str, int | None]
+    files: tuple[str, ...]
+
+
+def wheels(facts: Facts) -> tuple[Wheel, ...]:
+    """Return NVIDIA's distributions that are TensorFlow's: those of the lock; where none is claimed, see `unlocked`."""
+    names = unlocked() if facts.packages is None else set(facts.packages)
+    return tuple(wheel for wheel in every_wheel() if wheel.name in names)
+
+
+def unlocked() -> set[str]:
+    """Return the names of NVIDIA's wheels that are TensorFlow's by its own requirements; PyTorch brings others.
+
+    Up to 2.13 these name none, and users install them by hand: then, those that nothing else requires.
+    """
+    everything = installed()
+    stated = [
+        name
+        for one in TENSORFLOW
+        if one in everything
+        for name in required_names(everything[one], extras=True)
+        if name.startswith(PREFIX)
+    ]
+    if stated:
+        return {name for name in around_tensorflow() if name.startswith(PREFIX)}
+    others = [
+        name
+        for one in everything.values()
+        if not one.name.startswith(PREFIX)
+        for name in required_names(one, extras=True)
+        if name.startswith(PREFIX)
+    ]
+    return {name for name in everything if name.startswith(PREFIX)} - closure(others)
 
 
 @lru_cache(maxsize=1)
-def wheels() -> tuple[Wheel, ...]:
-    """NVIDIA's distributions that are installed."""
+def every_wheel() -> tuple[Wheel, ...]:
+    """Return all distributions of NVIDIA's that are installed; environment.files judges their records."""
     return tuple(
         Wheel(
-            normalised(distribution.metadata["Name"]),
-            distribution.version,
-            {str(Path(file.locate()).resolve()): file.size for file in distribution.files or () if file.hash},
+            one.name,
+            one.version,
+            tuple(str(Path(one.folder, entry.path).resolve()) for entry in one.entries() if entry.hash),
         )
-        for distribution in distributions()
-        if normalised(distribution.metadata["Name"] or "").startswith("nvidia-")
+        for one in installed().values()
+        if one.name.startswith(PREFIX)
     )
 
 
@@ -50,11 +83,12 @@ def on_disk(pattern: re.Pattern[str] = NVIDIA) -> tuple[Path, ...]:
 
 @lru_cache(maxsize=1)
 def _walk() -> tuple[Path, ...]:
-    return tuple(_libraries())
+    return tuple(find_libraries("/"))
 
 
-def _libraries() -> Iterator[Path]:
-    for folder, folders, files in os.walk("/"):
-        if folder == "/":
+def find_libraries(root: str) -> Iterator[Path]:
+    """Yield the shared objects below a root, without what the kernel and the machine show there."""
+    for folder, folders, files in os.walk(root):
+        if folder == root:
             folders[:] = [name for name in folders if name not in NOT_SEARCHED]
         yield from (Path(folder, name) for name in files if ".so" in name)

@@ -10,12 +10,22 @@ from contract import CheckFailed
 from framework import device_under_test, require_placement, tensorflow
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
     from contract import Evidence, Facts
 
 STEP = "tfimg_step"
 # Its kernel is in the trace by this name.
 OPERATION = "MatMul"
 SIZE = 64
+# XSpace and XPlane, the messages of a trace, and the names of planes with what a GPU did (tsl/profiler).
+SPACE, PLANE = "tensorflow.profiler.XSpace", "tensorflow.profiler.XPlane"
+GPU_PLANE = "/device:GPU"
+NO_GPU_TRACING = (
+    "the trace has no event of the GPU, only of the processor: NVIDIA's driver lets administrators alone profile; load "
+    "its kernel module with NVreg_RestrictProfilingToAdminUsers=0, or start the container with --cap-add SYS_ADMIN"
+)
 
 
 def profiler(facts: Facts) -> Evidence:
@@ -38,6 +48,12 @@ def profiler(facts: Facts) -> Evidence:
         "bytes": len(content),
         "named": [name for name in (STEP, OPERATION) if name.encode() in content],
     }
+    lines, errors = read_trace(tf, content)
+    return {**require_named(evidence), **judge_gpu_tracing(device, lines, errors)}
+
+
+def require_named(evidence: Evidence) -> Evidence:
+    """The evidence. Raises CheckFailed unless the trace names the step and the operation."""
     if evidence["named"] != [STEP, OPERATION]:
         raise CheckFailed(
             f"expected a trace with {STEP} and {OPERATION}, found {evidence['named']} in {evidence['traces']}: the "
@@ -45,3 +61,33 @@ def profiler(facts: Facts) -> Evidence:
             **evidence,
         )
     return evidence
+
+
+def judge_gpu_tracing(device: str, lines: Mapping[str, int], errors: Sequence[str]) -> Evidence:
+    """What a trace has of GPUs, with a warning where the device is one and none of its events was recorded."""
+    untraced = "GPU" in device and not any(lines.values())
+    told = [f"{NO_GPU_TRACING} ({'; '.join(errors) or 'the trace names no error'})"] if untraced else []
+    return {"gpu_lines": dict(lines), "errors": list(errors), **({"warnings": told} if told else {})}
+
+
+def read_trace(tf: Any, content: bytes) -> tuple[dict[str, int], list[str]]:
+    """The planes of GPUs, with the number of lines of events in each, and the errors that a trace tells.
+
+    A GPU has a plane also where nothing could be traced on it; it has no lines then. The messages are read by
+    TensorFlow's own descriptors, which lie elsewhere in each release for Python.
+    """
+    with tf.device("/device:CPU:0"):
+        planes, errors = _repeated(tf, content, SPACE, ["planes", "errors"])
+        found = {}
+        for plane in planes:
+            names, lines = _repeated(tf, plane, PLANE, ["name", "lines"])
+            name = b"".join(names).decode(errors="replace")
+            if name.startswith(GPU_PLANE):
+                found[name] = len(lines)
+    return found, [error.decode(errors="replace") for error in errors]
+
+
+def _repeated(tf: Any, message: bytes, kind: str, names: list[str]) -> list[list[bytes]]:
+    """The values of some fields of a message, each as bytes."""
+    decoded = tf.io.decode_proto(message, kind, names, [tf.string] * len(names))
+    return [values.numpy().tolist()[:count] for values, count in zip(decoded.values, decoded.sizes.numpy())]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import math
+from functools import reduce
+from operator import mul
 from typing import TYPE_CHECKING
 
 from bounds import SINGLE, gamma, over, require_within
@@ -64,7 +65,7 @@ def axes_reference(np: Any, values: Any) -> dict[str, tuple[Any, Any]]:
     values = values.astype("float64")
     answers = {}
     for axis in AXES:
-        count = math.prod(SHAPE[place] for place in axis)
+        count = reduce(mul, (SHAPE[place] for place in axis))
         sums, sizes = values.sum(axis), gamma(count) * abs(values).sum(axis)
         answers[f"sum {axis}"] = sums, sizes
         answers[f"mean {axis}"] = sums / count, gamma(count + 1) * abs(values).sum(axis) / count
@@ -117,6 +118,8 @@ def inexact(tf: Any, np: Any, device: str, values: Any) -> list[str]:
     with strictly_on(tf, device):
         largest = {axis: tf.reduce_max(tf.constant(values), axis) for axis in AXES}
         places = tf.argmax(tf.constant(values), axis=1)
+    for tensor in (*largest.values(), places):
+        require_placement(tensor, device)
     with strictly_on(tf, device, soft=True):
         sums = {axis: tf.reduce_sum(tf.constant(whole), axis) for axis in AXES}
         running = tf.cumsum(tf.constant(whole), axis=2)

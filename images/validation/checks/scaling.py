@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bounds import require_equal
-from framework import device_under_test, require_placement, strictly_on, tensorflow
+from framework import (
+    device_under_test,
+    recorded,
+    require_operations,
+    require_placement,
+    strictly_on,
+    tensorflow,
+)
 
 if TYPE_CHECKING:
     from typing import Any
@@ -31,8 +38,9 @@ def loss_scaling(facts: Facts) -> Evidence:
     optimizer = tf.keras.mixed_precision.LossScaleOptimizer(
         tf.keras.optimizers.SGD(RATE), initial_scale=FIRST_SCALE, dynamic_growth_steps=GROWTH
     )
-    with strictly_on(tf, device, soft=True):
+    with strictly_on(tf, device, soft=True), recorded() as operations:
         outputs = [_step(tf, layer, optimizer) for _ in WEIGHTS]
+    require_operations(operations, device, "MatMul")
     output = outputs[0][0]
     answers = {
         "layer": tf.as_dtype(output.dtype).name,

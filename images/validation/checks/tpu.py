@@ -7,7 +7,6 @@ import platform
 import re
 import sys
 from functools import lru_cache
-from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,10 @@ from child import ask
 from contract import CheckFailed, claimed
 from framework import require_placement, tensorflow
 
-from .packages import installed_versions
+from .packages import installed, installed_versions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from contract import Evidence, Facts
@@ -33,7 +33,8 @@ def pair(facts: Facts) -> Evidence:
     The wheel's own requirement is not enough: 2.20 accepts every 0.0.x, and a newer one finds no TPU.
     """
     expected, found = claimed(facts.libtpu, "libtpu"), installed_versions().get("libtpu")
-    wanted = [one for one in distribution("tensorflow-tpu").requires or () if re.match(r"libtpu\b", one)]
+    tensorflow = installed().get("tensorflow-tpu")
+    wanted = [one for one in (tensorflow.requires if tensorflow else ()) if re.match(r"libtpu\b", one)]
     if found != expected:
         raise CheckFailed(
             f"expected libtpu {expected}, found {found or 'none'}: TensorFlow and libtpu call each other by an "
@@ -51,7 +52,8 @@ def library(facts: Facts) -> Evidence:
     folder = next(iter(spec.submodule_search_locations or ()), None) if spec else None
     path = str(Path(folder or "/", "libtpu.so"))
     complaint = ask("load", path)[path]
-    tags = re.findall(r"^Tag: (\S+)", distribution("libtpu").read_text("WHEEL") or "", re.MULTILINE)
+    libtpu = installed().get("libtpu")
+    tags = re.findall(r"^Tag: (\S+)", libtpu.read("WHEEL") or "" if libtpu else "", re.MULTILINE)
     glibc = " ".join(platform.libc_ver())
     if complaint:
         raise CheckFailed(
@@ -60,38 +62,62 @@ def library(facts: Facts) -> Evidence:
             glibc=glibc,
             tags=tags,
         )
-    here = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    if not any(tag.split("-")[0] in ("py3", here) for tag in tags):
-        raise CheckFailed(f"expected a libtpu for {here}, found {tags}: install the locked wheel", tags=tags)
+    require_tag(tags, f"cp{sys.version_info.major}{sys.version_info.minor}")
     return {"path": path, "bytes": Path(path).stat().st_size, "glibc": glibc, "tags": tags}
+
+
+def require_tag(tags: Sequence[str], python: str) -> None:
+    """Raise CheckFailed unless one of a wheel's tags is for this Python, such as cp311, or for any Python 3."""
+    if not any(tag.split("-")[0] in ("py3", python) for tag in tags):
+        raise CheckFailed(
+            f"expected a libtpu for {python}, found {tags}: install the locked wheel", tags=tags
+        )
 
 
 def cores(_facts: Facts) -> Evidence:
     """The TPU of this machine starts, and TensorFlow lists its cores."""
     tf, _ = started()
-    listed = [device.name for device in tf.config.list_logical_devices("TPU")]
+    return judge_cores([device.name for device in tf.config.list_logical_devices("TPU")])
+
+
+def judge_cores(listed: Sequence[str]) -> Evidence:
+    """The evidence. Raises CheckFailed where no core is listed."""
     if not listed:
         raise CheckFailed(
             "expected TPU cores, found none: the container was started without the machine's TPU"
         )
-    return {"cores": listed}
+    return {"cores": list(listed)}
 
 
 def matmul(_facts: Facts) -> Evidence:
     """A bfloat16 product on the TPU, against float64, within the rounding of its result."""
     tf, _ = started()
+    return product_on(tf, "/device:TPU:0")
+
+
+def product_on(tf: Any, device: str) -> Evidence:
+    """Multiply bfloat16 matrices on a device. Raises CheckFailed when that is elsewhere or beyond its bound."""
     np = importlib.import_module("numpy")
     random = np.random.default_rng(20)
-    left, right = (
-        tf.cast(tf.constant(random.uniform(-1, 1, (SIZE, SIZE)), "float32"), tf.bfloat16) for _ in range(2)
-    )
-    with tf.device("/device:TPU:0"):
+    # The product alone is the TPU's: what it does not know, such as float64, stays out of the way.
+    with tf.device("/device:CPU:0"):
+        left, right = (
+            tf.cast(random.uniform(-1, 1, (SIZE, SIZE)).astype("float32"), tf.bfloat16) for _ in range(2)
+        )
+    with tf.device(device):
         product = tf.matmul(left, right)
-    exact = tf.cast(left, tf.float64).numpy() @ tf.cast(right, tf.float64).numpy()
-    error = float(np.abs(exact - tf.cast(product, tf.float64).numpy()).max())
+    a, b, found = (tensor.numpy().astype("float64") for tensor in (left, right, product))
+    exact = a @ b
+    error = float(np.abs(exact - found).max())
     # The sums are of float32; what counts is that the result is rounded to bfloat16.
     bound = ROUNDOFF["bfloat16"] * float(np.abs(exact).max())
-    evidence = {"device": require_placement(product, "/device:TPU:0"), "max_error": error, "bound": bound}
+    evidence = {"device": require_placement(product, device), "max_error": error, "bound": bound}
+    return judge_product(evidence)
+
+
+def judge_product(evidence: Evidence) -> Evidence:
+    """The evidence. Raises CheckFailed where the error exceeds the bound or is not a number."""
+    error, bound = evidence["max_error"], evidence["bound"]
     if not error <= bound:
         raise CheckFailed(f"expected an error of at most {bound:.3g}, found {error:.3g}", **evidence)
     return evidence
@@ -100,17 +126,27 @@ def matmul(_facts: Facts) -> Evidence:
 def strategy(_facts: Facts) -> Evidence:
     """Steps of a model under `TPUStrategy` lower its loss."""
     tf, resolver = started()
-    strategy = tf.distribute.TPUStrategy(resolver)
+    return train_under(tf, tf.distribute.TPUStrategy(resolver))
+
+
+def train_under(tf: Any, strategy: Any) -> Evidence:
+    """Train a model under a strategy. Raises CheckFailed unless its loss falls."""
     with strategy.scope():
         model = tf.keras.Sequential([tf.keras.Input((8,)), tf.keras.layers.Dense(1)])
-        model.compile(optimizer=tf.keras.optimizers.SGD(0.1), loss="mse")
+        # Keras 3 would ask XLA to compile what TPUStrategy compiles already (keras-team/keras#19448).
+        model.compile(optimizer=tf.keras.optimizers.SGD(0.1), loss="mse", jit_compile=False)
     inputs = (
         importlib.import_module("numpy").random.default_rng(20).standard_normal((64, 8)).astype("float32")
     )
     losses = model.fit(
         inputs, inputs.sum(axis=1, keepdims=True), batch_size=64, epochs=STEPS, verbose=0
     ).history["loss"]
-    evidence = {"replicas": strategy.num_replicas_in_sync, "losses": losses}
+    return judge_losses({"replicas": strategy.num_replicas_in_sync, "losses": losses})
+
+
+def judge_losses(evidence: Evidence) -> Evidence:
+    """The evidence. Raises CheckFailed unless the last loss is below the first."""
+    losses = evidence["losses"]
     if not losses[-1] < losses[0]:
         raise CheckFailed(f"expected a falling loss, found {losses}", **evidence)
     return evidence

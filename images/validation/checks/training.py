@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed
-from framework import device_under_test, require_placement, tensorflow
+from framework import device_under_test, recorded, require_operations, require_placement, tensorflow
 
 from .scaling import current_scale
 
@@ -31,8 +31,9 @@ def mixed_precision(facts: Facts) -> Evidence:
     tf = tensorflow()
     device = device_under_test(tf, facts)
     compute = "float16" if "GPU" in device else "bfloat16"
-    with _policy(tf, f"mixed_{compute}"), tf.device(device):
+    with _policy(tf, f"mixed_{compute}"), tf.device(device), recorded() as operations:
         evidence = _train(tf, device)
+    require_operations(operations, device, "MatMul")
     problems = _problems(evidence, compute)
     if problems:
         raise CheckFailed(

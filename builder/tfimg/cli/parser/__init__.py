@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
 
 from tfimg import __version__
+from tfimg.cli.parser.bare import add_bare
 from tfimg.cli.parser.cloud import add_cloud
 from tfimg.cli.parser.common import REQUEST, command
 from tfimg.cli.parser.engines import add_engines
@@ -18,6 +22,7 @@ from tfimg.cli.parser.planning import add_planning
 from tfimg.cli.parser.proofs import add_proofs
 from tfimg.cli.parser.publishing import add_publishing
 from tfimg.cli.parser.recipes import add_recipes
+from tfimg.errors import UsageError
 
 __all__ = ["PASSED_ON", "REQUEST", "build_parser"]
 
@@ -37,6 +42,7 @@ examples:
   tfimg verify REGISTRY/NAME:TAG       what is proven of an image in a registry
   tfimg inspect REGISTRY/NAME:TAG      what is in an image, and who says what of it
   tfimg bundle REGISTRY/NAME:TAG FILE  an image with its evidence, for where no network is
+  tfimg bare FOLDER --gpu H200         a folder that proves a release's wheels on a machine with a GPU
   tfimg cloud-init --help              user data for a cloud's machine that verifies an image and runs it
 
 Every command takes --json. Exit codes are listed in the README.
@@ -48,6 +54,8 @@ class _Parser(argparse.ArgumentParser):
 
     Lets options stand before the last words of a command that is `intermixed`: where a second kind of word may be
     missing, argparse takes it as missing at the first option.
+
+    Raises `UsageError` where argparse would print its whole usage and exit.
     """
 
     _second_look = False
@@ -56,6 +64,53 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(**settings, allow_abbrev=False)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        known, unknown = self._parse(args, namespace)
+        if unknown and not self._second_look:
+            raise self._unknown(unknown)
+        return known, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Raise `UsageError`, with the command's example as the next step."""
+        what = re.sub(r"^argument (.+): expected one argument$", r"\1 needs a value", message)
+        raise UsageError(f"`{self.prog}`: {what}", next_step=self._how_to_go_on())
+
+    def _how_to_go_on(self) -> str:
+        shown = f"`{self.prog} --help` lists its options."
+        heading, _, examples = (self.epilog or "").partition("\n")
+        if heading != "example:":
+            return shown
+        return f"For example: `{examples.splitlines()[0].strip()}`. {shown}"
+
+    def _unknown(self, words: Sequence[str]) -> UsageError:
+        option = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
+        if option is None:
+            return UsageError(
+                f"`{self.prog}` takes no argument {words[0]!r}.", next_step=self._how_to_go_on()
+            )
+        near = get_close_matches(option, self._option_string_actions, n=1)
+        meant = f"Did you mean {near[0]}? " if near else ""
+        return UsageError(
+            f"`{self.prog}` has no option {option}.",
+            next_step=f"{meant}`{self.prog} --help` lists its options.",
+        )
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        near = get_close_matches(str(value), map(str, action.choices), n=1)
+        if isinstance(action, argparse._SubParsersAction):
+            meant = f"Did you mean `{self.prog} {near[0]}`? " if near else ""
+            raise UsageError(
+                f"`{self.prog}` has no command {value!r}.",
+                next_step=f"{meant}`{self.prog} --help` lists the commands.",
+            )
+        name = "/".join(action.option_strings) or action.metavar or action.dest
+        raise UsageError(
+            f"`{self.prog}`: {name} {value!r} is not one of {', '.join(map(str, action.choices))}.",
+            next_step=self._how_to_go_on(),
+        )
+
+    def _parse(self, args: Any, namespace: Any) -> Any:
         if self.get_default("intermixed") and not self._second_look:
             self._second_look = True  # it calls this method again
             try:
@@ -79,7 +134,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"tfimg {__version__}")
-    parser.set_defaults(json=False)
+    parser.add_argument("--json", action="store_true", help="the same as --json after the command")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     add_facts(commands)
     add_recipes(commands)
@@ -92,6 +147,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_offline(commands)
     add_looks(commands)
     add_cloud(commands)
+    add_bare(commands)
     explain = command(
         commands, "explain", "explain:explain", "say what is known about the failure in a log",
         "tfimg explain build.log\n  docker logs NAME 2>&1 | tfimg explain",

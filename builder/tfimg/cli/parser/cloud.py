@@ -43,7 +43,7 @@ def add_cloud(commands: Any) -> None:
         "--as", dest="identifier", metavar="IDENTIFIER", help="what the image is (default: what its tag says)"
     )
     parser.add_argument(
-        "--device", choices=("cpu", "gpu", "tpu"),
+        "--device", type=str.lower, choices=("cpu", "gpu", "tpu"),
         help="what the machine computes on (default: what --as or a tag of the matrix says; needed for other tags)",
     )  # fmt: skip
     parser.add_argument(

@@ -45,6 +45,7 @@ def request_options(parser: argparse.ArgumentParser) -> None:
         request.add_argument(option, dest=name, metavar=metavar, help=text)
     request.add_argument(
         "--device",
+        type=str.lower,
         choices=("cpu", "gpu", "tpu"),
         help="default: gpu if CUDA, cuDNN, a driver or a GPU is named",
     )

@@ -39,7 +39,11 @@ def _add_matrix(commands: Any) -> None:
     form = matrix.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print the support table as Markdown")
     form.add_argument("--html", action="store_true", help="print a page to search in, which needs no network")
-    matrix.add_argument("--output", metavar="FILE", help="write to a file instead of standard output")
+    matrix.add_argument(
+        "--output",
+        metavar="FILE",
+        help="write to a file; .html, .md and .json choose the form, as the options do",
+    )
     repository_option(matrix)
     actions = matrix.add_subparsers(title="actions", metavar="ACTION")
     check = command(

@@ -42,7 +42,9 @@ def add_hosts(commands: Any) -> None:
             "--as", dest="identifier", metavar="IDENTIFIER", help="what the image is (default: its label)"
         )
     which = run.add_mutually_exclusive_group()
-    which.add_argument("--gpus", metavar="WHICH", help="all (default of a GPU image), or numbers: 0,1")
+    which.add_argument(
+        "--gpus", metavar="WHICH", help="all (default of a GPU image), numbers: 0,1, or MIG devices: 0:0"
+    )
     which.add_argument("--no-gpu", action="store_true", help="run a GPU image on the processor")
     run.add_argument("--shm-size", metavar="SIZE", help="shared memory (default: 1g for GPUs, 16g for TPUs)")
     for short, option, metavar, text in PASSED_ON:
@@ -62,7 +64,7 @@ def _add_which(commands: Any) -> None:
     )  # fmt: skip
     which.add_argument(
         "--nvidia-smi", metavar="FILE",
-        help="output of nvidia-smi on the machine in question: its table, -q -x, or a CSV query; -: standard input",
+        help="output of nvidia-smi on the machine in question: its table, or a CSV query; -: standard input",
     )  # fmt: skip
     which.set_defaults(device=None)
     request = which.add_argument_group("request; --driver and --gpu stand for what the machine has")

@@ -30,7 +30,7 @@ def add_images(commands: Any) -> None:
     """Declare them."""
     build = command(
         commands, "build", "images:build", "build images, validate them from the inside, and tag them",
-        "tfimg build --tf 2.15 --python 3.11\n  tfimg build '2.1[5-8]*-cpu-*' --report summary.html",
+        "tfimg build --tf 2.15 --python 3.11\n  tfimg build '2.1[5-8]*-cpu-*' --report summary.xml",
     )  # fmt: skip
     request_options(build)
     many = build.add_argument_group("many images, instead of a request")
@@ -107,7 +107,8 @@ def add_images(commands: Any) -> None:
 def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report", action="append", default=[], metavar="FILE",
-        help="write the report to FILE.json, FILE.xml (JUnit) or FILE.html (a page); may be given several times",
+        help="write the report to FILE.json, FILE.xml (JUnit) or FILE.html (a page; not of many "
+        "images); may be given several times",
     )  # fmt: skip
 
 

@@ -17,20 +17,20 @@ def add_looks(commands: Any) -> None:
         "  tfimg inspect --local tfimg/tensorflow:2.15",
     )  # fmt: skip
     _image(inspect)
-    inspect.add_argument(
-        "--local", action="store_true", help="an image in the engine, which is asked for its contents"
-    )
+    inspect.add_argument("--local", action="store_true", help="an image in the engine")
     _key(inspect)
     plain_option(inspect)
     diff = command(
-        commands, "diff", "looks:diff", "show what is another in the second of two images in registries",
+        commands, "diff", "looks:diff", "compare two images",
         "tfimg diff registry.example/team/tensorflow:2.15.0 registry.example/team/tensorflow:2.15.1\n"
-        "  tfimg diff OLD NEW --markdown >> CHANGELOG.md",
+        "  tfimg diff OLD NEW --markdown >> CHANGELOG.md\n"
+        "  tfimg diff --local tfimg/tensorflow:2.15.0 tfimg/tensorflow:2.15.1",
     )  # fmt: skip
     for name in ("before", "after"):
         diff.add_argument(
             name, metavar=name.upper(), type=image_name, help="REGISTRY/REPOSITORY:TAG or @sha256:…"
         )
+    diff.add_argument("--local", action="store_true", help="images in the engine")
     diff.add_argument("--markdown", action="store_true", help="as an entry of a changelog")
     _key(diff)
     plain_option(diff)

@@ -18,7 +18,7 @@ def add_offline(commands: Any) -> None:
         "image", metavar="IMAGE", type=image_name, help="REGISTRY/REPOSITORY:TAG or @sha256:…"
     )
     bundle.add_argument(
-        "file", metavar="FILE", help="an OCI image layout as a tar; until it is whole, it is FILE.partial"
+        "file", metavar="FILE", help="an OCI image layout as a tar; it gets this name when it is complete"
     )
     bundle.add_argument(
         "--key", action="append", default=[], metavar="FILE.pub",

@@ -121,6 +121,6 @@ def password_option(parser: argparse._ActionsContainer) -> None:
     """What opens a private key."""
     parser.add_argument(
         "--password-file", metavar="FILE",
-        help="its first line is the private key's password; -: standard input (default: TFIMG_KEY_PASSWORD, then "
-        "COSIGN_PASSWORD, then the terminal is asked)",
+        help="its first line is the private key's password; -: standard input (default: TFIMG_KEY_PASSWORD, "
+        "then the terminal is asked)",
     )  # fmt: skip

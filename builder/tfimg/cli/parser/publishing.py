@@ -93,7 +93,7 @@ def _add_rollback(commands: Any) -> None:
     )  # fmt: skip
     rollback.add_argument("--reason", type=reason, metavar="TEXT", help="why the present image is withdrawn")
     reinstate_option(rollback)
-    signing_options(rollback, unsigned=False)
+    signing_options(rollback)
 
 
 def _add_withdraw(commands: Any) -> None:
@@ -119,7 +119,7 @@ def _add_withdraw(commands: Any) -> None:
         metavar="FILE",
         help="append the signed withdrawal to a file, for `tfimg load --withdrawals`",
     )
-    signing_options(withdraw, unsigned=False)
+    signing_options(withdraw)
 
 
 def count(text: str) -> int:
@@ -158,7 +158,7 @@ def reinstate_option(parser: argparse._ActionsContainer) -> None:
     )  # fmt: skip
 
 
-def signing_options(parser: argparse._ActionsContainer, *, unsigned: bool = True) -> None:
+def signing_options(parser: argparse._ActionsContainer) -> None:
     """Declare the keys, the publisher's name and the policy of commands that move tags."""
     parser.add_argument("--key", metavar="FILE.key", help="private key that signs; `tfimg keys` makes a pair")
     parser.add_argument(
@@ -166,14 +166,6 @@ def signing_options(parser: argparse._ActionsContainer, *, unsigned: bool = True
         help="public key of another publisher to this repository; may be given several times, beside TFIMG_KEY",
     )  # fmt: skip
     password_option(parser)
-    if unsigned:
-        parser.add_argument(
-            "--unsigned", action="store_true", help="attach evidence without a signature; no alias is moved"
-        )
-        parser.add_argument(
-            "--keyless", action="store_true",
-            help="let cosign sign the evidence with this CI job's identity too, beside the key",
-        )  # fmt: skip
     parser.add_argument(
         "--publisher",
         type=name,

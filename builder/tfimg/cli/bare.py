@@ -1,0 +1,140 @@
+"""`tfimg bare`, `tfimg record`: releases proven on a machine without an image, and what is kept of that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfimg import __version__
+from tfimg.cli.context import Context
+from tfimg.cli.fields import print_fields
+from tfimg.cli.show import size
+from tfimg.errors import EvidenceRefused, FileError, UnavailableDevice
+from tfimg.matrix.spec import ImageSpec
+from tfimg.resolution.resolve import select
+from tfimg.validation.bare import (
+    MAX_BYTES,
+    BareFile,
+    BareRecord,
+    BareRun,
+    Basis,
+    judge,
+    read_file,
+    record_text,
+)
+from tfimg.validation.bare_folder import Release, Wheel, write_folder
+from tfimg.validation.run import suite_digest, suite_files
+from tfimg.validation.text import plain
+from tfimg.workspace import write_atomically
+
+MAX_LISTED = 5
+"""How many reasons a refusal lists for each release."""
+
+
+def bare(context: Context) -> int:
+    """`tfimg bare FOLDER [PATTERN …]`: which releases, then suite, script and wheels."""
+    arguments = context.arguments
+    releases = [
+        Release(spec=spec, lock=context.workspace.read_lock(spec.identifier)) for spec in _specs(context)
+    ]
+    folder = Path(arguments.folder)
+    network = context.network
+
+    def tell(number: int, count: int, wheel: Wheel, kept: bool) -> None:
+        pieces = f", {len(wheel.pieces)} pieces" if wheel.pieces else ""
+        done = "is there" if kept else "fetched"
+        context.say(f"[{number}/{count}] {done}: {wheel.file} ({size(wheel.size)}{pieces})")
+
+    wheels = write_folder(
+        folder, releases, suite=suite_files(context.workspace.validation),
+        script=context.workspace.bare_script.read_bytes(), version=__version__,
+        fetch=lambda package, into: context.edge.fetch_wheel(package, into, network),
+        piece_bytes=arguments.pieces << 20 if arguments.pieces else None, tell=tell,
+    )  # fmt: skip
+    count = sum(len(wheel.pieces) or 1 for wheel in wheels)
+    document = {
+        "folder": str(folder), "releases": [one.spec.identifier for one in releases], "wheels": len(wheels),
+        "files": count, "bytes": sum(wheel.size for wheel in wheels),
+    }  # fmt: skip
+    if context.arguments.json:
+        context.emit({"event": "bare", **document})
+        return 0
+    print_fields({**document, "bytes": size(sum(wheel.size for wheel in wheels))})
+    context.say(
+        f"On the machine with the GPU: python3 {folder}/run.py, then `tfimg record evidence.json` here."
+    )
+    return 0
+
+
+def _specs(context: Context) -> Sequence[ImageSpec]:
+    patterns = context.arguments.patterns
+    specs = select(context.specs, patterns) if patterns else [context.resolve().spec]
+    if tpu := [spec.identifier for spec in specs if spec.device == "tpu"]:
+        raise UnavailableDevice(
+            f"{tpu[0]} is for TPUs, whose machines `tfimg bare` does not support.",
+            next_step="Name CPU and GPU images; `tfimg validate` proves a TPU image on a TPU VM.",
+        )
+    return specs
+
+
+def record(context: Context) -> int:
+    """`tfimg record FILE`: judge each release of the file, and keep those that are proven."""
+    name = context.arguments.file
+    found = read_file(_read(name), source=name)
+    suite = context.workspace.validation
+    digest = suite_digest(suite_files(suite))
+    refused: dict[str, tuple[str, ...]] = {}
+    seen: set[str] = set()
+    for run in found.runs:
+        judged = _judge(context, run, found, digest) if run.identifier not in seen else ("it is there twice",)
+        seen.add(run.identifier)
+        if isinstance(judged, BareRecord):
+            _keep(context, judged)
+        else:
+            refused[plain(run.identifier)] = judged
+    if refused:
+        raise _refusal(name, refused, of=len(found.runs))
+    return 0
+
+
+def _read(name: str) -> bytes:
+    """Return what a file holds, and of an endless one a byte more than is allowed."""
+    if not Path(name).is_file():
+        raise FileError(f"{name} is not a file.", next_step="Name the evidence.json that run.py has written.")
+    with Path(name).open("rb") as file:
+        return file.read(MAX_BYTES + 1)
+
+
+def _judge(context: Context, run: BareRun, file: BareFile, digest: str) -> BareRecord | tuple[str, ...]:
+    spec = next((spec for spec in context.specs if spec.identifier == run.identifier), None)
+    if spec is None:
+        return ("the matrix has no such image",)
+    lock = context.workspace.read_lock(spec.identifier)
+    basis = Basis(spec=spec, lock=lock, suite=context.workspace.validation, suite_digest=digest)
+    return judge(run, file.suite, file.tfimg, basis)
+
+
+def _keep(context: Context, record: BareRecord) -> None:
+    file = context.workspace.bare_evidence(record.identifier) / record.file_name
+    write_atomically(file, record_text(record))
+    told = {
+        "identifier": record.identifier, "machine": record.machine, "driver": record.driver,
+        "checks": sum(result.outcome == "passed" for result in record.results), "file": str(file),
+    }  # fmt: skip
+    if context.arguments.json:
+        context.emit({"event": "recorded", **told})
+    else:
+        where = f"{record.machine}{f', driver {record.driver}' if record.driver else ''}"
+        print(f"{record.identifier}: {told['checks']} checks passed on {where}. Wrote {file}.")
+
+
+def _refusal(name: str, refused: dict[str, tuple[str, ...]], *, of: int) -> EvidenceRefused:
+    lines = []
+    for identifier, reasons in refused.items():
+        more = f"; and {len(reasons) - MAX_LISTED} more" if len(reasons) > MAX_LISTED else ""
+        lines.append(f"\n  {identifier}: {'; '.join(reasons[:MAX_LISTED])}{more}")
+    return EvidenceRefused(
+        f"{name} does not prove {len(refused)} of its {of} release{'' if of == 1 else 's'}:{''.join(lines)}\n",
+        next_step="Run run.py again, in a folder that `tfimg bare` of this checkout has made, where every check can "
+        "pass.",
+    )

@@ -1,0 +1,169 @@
+"""The folder that proves releases on a machine without an image: the suite, run.py, and the wheels of their locks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from tfimg.documents import Document, InvalidDocument, parse_document
+from tfimg.errors import UsageError
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.facts import bare_facts
+from tfimg.recipe.lockfile import Layers, LockedPackage, digest, read_packages
+from tfimg.validation.bare import KIND, SCHEMA
+from tfimg.validation.run import suite_digest
+from tfimg.workspace import write_atomically
+
+MANIFEST = "manifest.json"
+
+BLOCK = 1 << 20
+"""Bytes at a time."""
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]{0,250}$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _File(Document):
+    file: Name
+    sha256: Sha256
+    size: Annotated[int, Field(ge=0)]
+
+
+class Wheel(_File):
+    """A wheel of the folder: one file, or the pieces that run.py joins."""
+
+    pieces: tuple[_File, ...] = ()
+
+
+class _Manifest(Document):
+    kind: Literal["tfimg bare machine"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Release:
+    """A release to prove: an image of the matrix, and its lock."""
+
+    spec: ImageSpec
+    lock: Layers
+
+
+Fetch = Callable[[LockedPackage, Path], Path]
+"""Downloads a locked wheel into a folder, and returns its file."""
+
+Tell = Callable[[int, int, Wheel, bool], None]
+"""Called with the number of a wheel, that of all, the wheel, and whether it was there before."""
+
+
+def write_folder(
+    folder: Path,
+    releases: Sequence[Release],
+    *,
+    suite: Mapping[str, bytes],
+    script: bytes,
+    version: str,
+    fetch: Fetch,
+    piece_bytes: int | None,
+    tell: Tell,
+) -> tuple[Wheel, ...]:
+    """Write the folder, and return its wheels. What an earlier, interrupted run has written is verified and kept.
+
+    `piece_bytes` is the most that a file of a wheel may have. Raises `UsageError` for a folder of something else, and
+    what `fetch` raises.
+    """
+    _require_ours(folder)
+    wheels = folder / "wheels"
+    wheels.mkdir(parents=True, exist_ok=True)
+    # First: a folder without it is not continued.
+    write_atomically(folder / MANIFEST, json.dumps(_manifest(releases, suite, version), indent=1) + "\n")
+    shutil.rmtree(folder / "suite", ignore_errors=True)
+    for name, content in suite.items():
+        (folder / "suite" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "suite" / name).write_bytes(content)
+    (folder / "run.py").write_bytes(script)
+    packages = {package.sha256: package for one in releases for package in read_packages(one.lock)}
+    found = []
+    for number, package in enumerate(packages.values(), start=1):
+        kept = _read(wheels, package, piece_bytes)
+        wheel = kept or _add(wheels, package, fetch, piece_bytes)
+        tell(number, len(packages), wheel, kept is not None)
+        found.append(wheel)
+    return tuple(found)
+
+
+def _manifest(releases: Sequence[Release], suite: Mapping[str, bytes], version: str) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA, "kind": KIND, "suite": suite_digest(suite), "tfimg": version,
+        "releases": [
+            {
+                "identifier": one.spec.identifier, "tensorflow": one.spec.tensorflow, "python": one.spec.python,
+                "lock": digest(one.lock), "facts": bare_facts(one.spec, one.lock),
+                "wheels": [package.sha256 for package in read_packages(one.lock)],
+                "requirements": "".join(one.lock[name] for name in sorted(one.lock)),
+            }
+            for one in releases
+        ],
+    }  # fmt: skip
+
+
+def _require_ours(folder: Path) -> None:
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    try:
+        parse_document(_Manifest, (folder / MANIFEST).read_bytes())
+    except (OSError, InvalidDocument):
+        raise UsageError(
+            f"{folder} exists, and is not a folder that `tfimg bare` has begun.",
+            next_step="Name a new folder, or an empty one.",
+        ) from None
+
+
+def _read(wheels: Path, package: LockedPackage, piece_bytes: int | None) -> Wheel | None:
+    """Return a wheel that is there whole and undamaged, in files of the right size; None for any other."""
+    try:
+        wheel = parse_document(Wheel, (wheels / f"{package.sha256}.json").read_bytes())
+        files = wheel.pieces or (wheel,)
+        whole = wheel.sha256 == package.sha256 and sum(one.size for one in files) == wheel.size
+        small = all(one.size <= (piece_bytes or wheel.size) for one in files)
+        same = whole and small and all(_sha256(wheels / one.file) == one.sha256 for one in files)
+    except (OSError, InvalidDocument):
+        return None
+    return wheel if same else None
+
+
+def _add(wheels: Path, package: LockedPackage, fetch: Fetch, piece_bytes: int | None) -> Wheel:
+    """Fetch a wheel, whose hash the fetch has compared, into the folder; describe it once its files are there."""
+    with TemporaryDirectory(dir=wheels, prefix=".partial-") as partial:
+        file = fetch(package, Path(partial))
+        size = file.stat().st_size
+        pieces = tuple(_split(file, piece_bytes)) if piece_bytes and size > piece_bytes else ()
+        for name in [piece.file for piece in pieces] or [file.name]:
+            file.with_name(name).replace(wheels / name)
+        wheel = Wheel(file=file.name, sha256=package.sha256, size=size, pieces=pieces)
+    write_atomically(wheels / f"{package.sha256}.json", wheel.model_dump_json(indent=1) + "\n")
+    return wheel
+
+
+def _split(file: Path, piece_bytes: int) -> Iterator[_File]:
+    with file.open("rb") as source:
+        for number in range(-(-file.stat().st_size // piece_bytes)):
+            piece = file.with_name(f"{file.name}.{number:03}")
+            checksum, left = hashlib.sha256(), piece_bytes
+            with piece.open("wb") as sink:
+                while left and (content := source.read(min(BLOCK, left))):
+                    sink.write(content)
+                    checksum.update(content)
+                    left -= len(content)
+            yield _File(file=piece.name, sha256=checksum.hexdigest(), size=piece_bytes - left)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

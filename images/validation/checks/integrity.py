@@ -1,0 +1,166 @@
+"""Every file of the installed packages is the file that was published: its SHA-256 is that of its RECORD.
+
+The specification of RECORD: packaging.python.org, "Recording installed projects".
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contract import CheckFailed, CheckSkipped
+
+from .files import enumerated
+from .packages import TENSORFLOW, around_tensorflow, installed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from io import FileIO
+
+    from contract import Evidence, Facts
+
+    from .packages import Distribution, Entry
+
+    Files = dict[str, set[Entry]]
+
+# The specification forbids weaker ones.
+HASHES = ("sha256", "sha384", "sha512")
+# RECORD and its signatures may have no hash.
+UNHASHED = ("RECORD", "RECORD.jws", "RECORD.p7s")
+PIECE = 1 << 20
+LISTED = 200
+
+
+def intact(facts: Facts) -> Evidence:
+    """Every file of every installed distribution has the hash of its RECORD, which lists all of them.
+
+    In an image that claims a lock, each locked distribution needs a RECORD; elsewhere only TensorFlow and what it
+    requires are compared. Files that the facts state as removed may be missing, but not differ.
+    """
+    began = time.monotonic()
+    compared, unrecorded = _split(facts)
+    expected, problems = _expected(compared)
+    problems += [f"{name} has no RECORD" for name in unrecorded if name in (facts.packages or {})]
+    removed, useless = _removed(expected, facts.removed or ())
+    problems += [f"no missing file fits {pattern}, which the facts state as removed" for pattern in useless]
+    # The largest first, so that no thread begins with one when the others are done.
+    order = sorted(expected.keys() - removed, key=_size, reverse=True)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        found = threads.map(lambda path: difference(path, expected[path]), order)
+        problems += [f"{path} {problem}" for path, problem in zip(order, found) if problem]
+    evidence = {
+        "distributions": len(compared), "files": len(order), "bytes": sum(map(_size, order)),
+        "removed": len(removed), "without_record": unrecorded, "seconds": round(time.monotonic() - began, 3),
+    }  # fmt: skip
+    if problems:
+        raise CheckFailed(
+            f"expected the files of {len(compared)} distributions as their RECORD lists them, found {len(problems)} "
+            f"differences ({enumerated(sorted(problems))}): the disk or a later step damaged, replaced or removed "
+            "them; pull or build the image anew, or install the packages again",
+            problems=sorted(problems)[:LISTED],
+            **evidence,
+        )
+    if not set(TENSORFLOW) & compared.keys():
+        raise CheckSkipped("no distribution of TensorFlow has a RECORD, so there is nothing to compare with")
+    return evidence
+
+
+def _split(facts: Facts) -> tuple[dict[str, Distribution], list[str]]:
+    """Return the distributions to compare, and the names of those that have no RECORD."""
+    chosen = around_tensorflow() if facts.packages is None else installed()
+    recorded = {name: one for name, one in chosen.items() if (one.info / "RECORD").is_file()}
+    return recorded, sorted(chosen.keys() - recorded.keys())
+
+
+def _expected(compared: dict[str, Distribution]) -> tuple[Files, list[str]]:
+    """Return the entries by the path of their file, and what is wrong with the RECORDs themselves.
+
+    Two distributions may bring one file, as __init__.py of a common package; it is what either says.
+    """
+    expected: Files = {}
+    problems = []
+    for name, distribution in compared.items():
+        try:
+            entries = distribution.entries()
+        except (OSError, ValueError) as error:
+            problems.append(f"the RECORD of {name} cannot be read: {error}")
+            continue
+        own = [f"{distribution.info.name}/{one}" for one in UNHASHED]
+        if own[0] not in {entry.path for entry in entries}:
+            problems.append(f"the RECORD of {name} does not list itself: it is cut short")
+        for entry in entries:
+            if entry.path in own or _is_byte_code(entry):
+                continue
+            if entry.hash.partition("=")[0] not in HASHES:
+                problems.append(f"the RECORD of {name} has no SHA-256 of {entry.path}")
+                continue
+            path = os.path.normpath(f"{os.path.realpath(distribution.folder)}/{entry.path}")
+            expected.setdefault(path, set()).add(entry)
+    return expected, problems
+
+
+def _is_byte_code(entry: Entry) -> bool:
+    """Whether a file is made in the image, in the place of what a wheel brings; environment.read_only judges it."""
+    return entry.path.endswith(".pyc") and ("__pycache__/" in entry.path or not entry.hash)
+
+
+def _removed(expected: Files, patterns: Iterable[str]) -> tuple[set[str], list[str]]:
+    """Return the missing files that the patterns allow, and the patterns that allow none.
+
+    A pattern is one of whole paths as RECORD has them, such as tensorflow/include/*.
+    """
+    missing = {path: entries for path, entries in expected.items() if not os.path.lexists(path)}
+    allowed: set[str] = set()
+    useless = []
+    for pattern in patterns:
+        fitting = {
+            path
+            for path, entries in missing.items()
+            if any(fnmatchcase(entry.path, pattern) for entry in entries)
+        }
+        allowed |= fitting
+        if not fitting:
+            useless.append(pattern)
+    return allowed, useless
+
+
+def _size(path: str) -> int:
+    place = Path(path)
+    return place.stat().st_size if place.exists() else 0
+
+
+def difference(path: str, entries: Iterable[Entry]) -> str | None:
+    """Return how a file differs from each of these entries, or None."""
+    sizes = {entry.size for entry in entries if entry.size}
+    stated = {entry.hash for entry in entries}
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            size = os.fstat(file.fileno()).st_size
+            if sizes and str(size) not in sizes:
+                return f"has {size} bytes, not {' or '.join(sorted(sizes))}"
+            found = {_hash(file, algorithm) for algorithm in {one.partition("=")[0] for one in stated}}
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    if found & stated:
+        return None
+    return f"has the hash {', '.join(sorted(found))}, not {', '.join(sorted(stated))}"
+
+
+def _hash(file: FileIO, algorithm: str) -> str:
+    """Return the hash of a file as RECORD writes it. `hashlib` lets other threads run meanwhile."""
+    state, piece = hashlib.new(algorithm), memoryview(bytearray(PIECE))
+    file.seek(0)
+    while True:
+        count = file.readinto(piece)
+        if not count:
+            break
+        state.update(piece[:count])
+    return f"{algorithm}={base64.urlsafe_b64encode(state.digest()).rstrip(b'=').decode()}"

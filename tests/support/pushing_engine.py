@@ -1,0 +1,67 @@
+"""An engine in memory that pushes into a registry in memory: what publishing through the command line meets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+
+from support.memory_engine import FakeEngine
+from support.memory_registry import MemoryRegistry
+from support.oci_images import archive
+from support.published_images import put_image
+from support.suite_events import done, end, said, start, suite
+from tfimg.engine.protocol import Exit, Line, ProgressEvent, RunOrder, StoredImage, StoredLayer
+from tfimg.recipe.lockfile import digest as lock_digest
+from tfimg.workspace import Workspace
+
+STORY = said(suite("a"), start("a"), end("a"), done())
+
+
+class PushingEngine(FakeEngine):
+    """Its images are in the classic store, known by their configurations; it pushes into a registry in memory."""
+
+    def __init__(self, workspace: Workspace, story: Sequence[Line | Exit] = STORY) -> None:
+        super().__init__(story=story)
+        self.workspace = workspace
+        self.registry = MemoryRegistry()
+        self.builds: dict[str, tuple[str, int]] = {}
+        self.content = archive({"layer.tar": archive({"etc/hello": b"hello\n"})})
+        self.did: list[str] = []
+
+    def has(self, identifier: str, *, age: int = 0) -> str:
+        """Have an image of an identifier, built so many hours ago, under its own tag; returns its digest there."""
+        manifest = put_image(MemoryRegistry(), identifier, age=age)
+        config: str = manifest.document["config"]["digest"]
+        labels = {
+            "tfimg.identifier": identifier, "tfimg.lock": lock_digest(self.workspace.read_lock(identifier)),
+            "org.opencontainers.image.base.name": "docker.io/library/python:3.11-slim-bookworm",
+        }  # fmt: skip
+        layer = StoredLayer(digest=f"sha256:{'1' * 64}", media_type="tar", size=1)
+        self.builds[config] = identifier, age
+        self.names[f"tfimg/tensorflow:{identifier}"] = StoredImage(
+            digest=config, layers=(layer,), unpacked_bytes=1, labels=labels, content=config
+        )
+        return manifest.digest
+
+    def export(self, _: str) -> Iterator[bytes]:
+        yield archive({"0/layer.tar": self.content})
+
+    def push(self, name: str, _: Callable[[ProgressEvent], None]) -> str:
+        self.did.append("push")
+        identifier, age = self.builds[self.names[name].digest]
+        return put_image(self.registry, identifier, age=age, tag=name.rpartition(":")[2]).digest
+
+    def pull(self, name: str, _: Callable[[ProgressEvent], None]) -> str:
+        self.did.append("pull")
+        digest = name.partition("@")[2]
+        found = self.registry.find(digest)
+        assert found
+        config = found.document["config"]["digest"]
+        self.names[name] = next(image for image in self.names.values() if image.digest == config)
+        return digest
+
+    def run(self, order: RunOrder, *, timeout: float) -> Generator[Line | Exit, None, None]:
+        if "/tfimg-inventory.py" in order.files:
+            yield from said(self.holds)
+        else:
+            self.did.append("suite")
+            yield from super().run(order, timeout=timeout)

@@ -1,0 +1,286 @@
+"""`tfimg record`: what a contributor's machine has proven, judged anew, kept, and shown beside the level."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.bare_runs import bare_events, bare_file, bare_run
+from support.cli import CliResult, CliRunner
+from support.environment import TestEnvironment
+from support.gpu_run import DRIVER, ENVIRONMENT, H200
+from tfimg.matrix.spec import ImageSpec
+from tfimg.workspace import Workspace
+
+GPU, CPU = "2.21.0-cuda12.5-py3.11", "2.21.0-cpu-py3.11"
+ASKED = ("--tf", "2.21.0", "--python", "3.11", "--device")
+Run = dict[str, Any]
+
+
+@pytest.fixture
+def copy(workspace: Workspace, tmp_path: Path) -> Workspace:
+    """A workspace with the locks of two images, without evidence."""
+    root = tmp_path / "workspace"
+    ignored = shutil.ignore_patterns("2.[0-9]*.[0-9]*-*", "rendered", "evidence", "__pycache__")
+    shutil.copytree(workspace.images, root / "images", ignore=ignored)
+    shutil.copy(workspace.matrix, root)
+    for identifier in (GPU, CPU):
+        shutil.copytree(workspace.locks(identifier), Workspace(root=root).locks(identifier))
+    return Workspace(root=root)
+
+
+@pytest.fixture
+def tfimg(tmp_path: Path, copy: Workspace) -> CliRunner:
+    return CliRunner(home=tmp_path, edge=TestEnvironment(), environ={"TFIMG_WORKSPACE": str(copy.root)})
+
+
+@pytest.fixture
+def green(named: Callable[[str], ImageSpec], copy: Workspace) -> Callable[..., Run]:
+    """Return a green run of an image's release; arguments are those of `gpu_run`."""
+
+    def make(identifier: str = GPU, **changes: Any) -> Run:
+        spec = named(identifier)
+        return bare_run(spec, copy, bare_events(spec, copy, **changes))
+
+    return make
+
+
+@pytest.fixture
+def record(tfimg: CliRunner, tmp_path: Path) -> Callable[[bytes], CliResult]:
+    def run(content: bytes) -> CliResult:
+        (tmp_path / "evidence.json").write_bytes(content)
+        return tfimg("record", str(tmp_path / "evidence.json"))
+
+    return run
+
+
+Record = Callable[[bytes], CliResult]
+Green = Callable[..., Run]
+
+
+def files(copy: Workspace) -> list[str]:
+    folder = copy.images / "evidence"
+    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+
+
+def test_a_green_run_is_kept_and_shown_beside_the_level_which_stays(
+    tfimg: CliRunner, record: Record, green: Green, copy: Workspace
+) -> None:
+    ended = record(bare_file(copy, green())).succeeded()
+    assert f"checks passed on {H200}, driver {DRIVER}. Wrote " in ended.stdout
+    assert files(copy) == [f"bare/{GPU}/nvidia-h200.json"]
+    kept = json.loads((copy.bare_evidence(GPU) / "nvidia-h200.json").read_text())
+    assert kept["gpus"] == [{"name": H200, "capability": "9.0"}]
+    assert (kept["driver"], kept["level"], kept["environment"]) == (DRIVER, "validated", ENVIRONMENT)
+    assert (kept["tensorflow"], kept["python"], kept["device"]) == ("2.21.0", "3.11", "gpu")
+    assert kept["variables"]["XLA_FLAGS"] == "--xla_gpu_cuda_data_dir={folder}/cuda_nvcc"
+    assert {"gpu.visible", "numerics.lstm"} <= {result["check"] for result in kept["results"]}
+    assert "raises no image's level" in kept["note"]
+    image = tfimg("resolve", *ASKED, "gpu", "--json").json
+    assert (image["level"], image["gpu"], image["date"]) == ("declared", None, None)
+    assert image["bare_machines"] == [{"machine": H200, "driver": DRIVER, "date": "2026-11-22"}]
+    assert f"machine {H200}" in tfimg("resolve", *ASKED, "gpu").stdout
+    (line,) = [line for line in tfimg("list", GPU).lines if line.startswith(GPU)]
+    assert "declared; bare machine" in line
+    row = next(line for line in tfimg("matrix").lines if line.startswith("2.21.0"))
+    assert "gpu 1/4 on a bare machine" in row
+    assert "validated" not in row
+    page = tfimg("matrix", "--html").stdout
+    assert "on a bare machine" in page
+    assert f"{H200}, driver {DRIVER}, 2026-11-22" in page
+
+
+def test_of_an_image_that_nobody_has_proven_nothing_is_shown(tfimg: CliRunner) -> None:
+    assert tfimg("resolve", *ASKED, "gpu", "--json").json["bare_machines"] is None
+    assert "bare" not in tfimg("matrix").stdout
+
+
+def test_each_kind_of_machine_has_one_record_that_the_next_replaces(
+    record: Record, green: Green, copy: Workspace, tfimg: CliRunner
+) -> None:
+    for gpus in ((H200,), (H200,) * 8, ("Tesla T4",), (H200,)):
+        record(bare_file(copy, green(gpus=gpus))).succeeded()
+    record(bare_file(copy, green(CPU, gpus=()))).succeeded()
+    assert files(copy) == [
+        f"bare/{CPU}/cpu.json", *(f"bare/{GPU}/{name}.json" for name in ("8-x-nvidia-h200", "nvidia-h200", "tesla-t4")),
+    ]  # fmt: skip
+    machines = tfimg("resolve", *ASKED, "gpu", "--json").json["bare_machines"]
+    assert [one["machine"] for one in machines] == [f"8 x {H200}", H200, "Tesla T4"]
+    (cpu,) = tfimg("resolve", *ASKED, "cpu", "--json").json["bare_machines"]
+    assert (cpu["machine"], cpu["driver"]) == (ENVIRONMENT["processor"], None)
+
+
+def event(number: int, **changes: Any) -> Callable[[Run], Run]:
+    """Return what changes an event of a run."""
+
+    def change(run: Run) -> Run:
+        events = list(run["events"])
+        events[number] = {**events[number], **changes}
+        return {**run, "events": events}
+
+    return change
+
+
+def without(check: str) -> Callable[[Run], Run]:
+    """Return what leaves a check out of a run, as if nobody had planned or required it."""
+
+    def change(run: Run) -> Run:
+        first, *rest = run["events"]
+        first = {name: [one for one in value if one != check] if isinstance(value, list) else value
+                 for name, value in first.items()}  # fmt: skip
+        return {**run, "events": [first, *(one for one in rest if one.get("check") != check)]}
+
+    return change
+
+
+REFUSED: Mapping[str, tuple[dict[str, Any], Callable[[Run], Run], str]] = {
+    "another image": ({}, lambda run: {**run, "identifier": "2.99.0-cpu-py3.11"}, "the matrix has no such image"),
+    "an image that is a path": ({}, lambda run: {**run, "identifier": "../../../x"}, "the matrix has no such image"),
+    "another release": ({}, lambda run: {**run, "tensorflow": "2.20.0"}, "it is of TensorFlow 2.20.0, and "),
+    "another Python": ({}, lambda run: {**run, "python": "3.12"}, "it is of Python 3.12, and "),
+    "another Python in truth": (
+        {}, event(0, environment={**ENVIRONMENT, "python": "3.12.1"}), "the suite ran on another Python than 3.11",
+    ),
+    "another lock": ({}, lambda run: {**run, "lock": f"sha256:{'0' * 64}"}, "and that of 2.21.0-cuda12.5-py3.11 is"),
+    "another wheel": (
+        {}, lambda run: {**run, "wheels": {**run["wheels"], next(iter(run["wheels"])): "0" * 64}}, "wheels are not the",
+    ),
+    "one wheel more": ({}, lambda run: {**run, "wheels": {**run["wheels"], "x.whl": "0" * 64}}, "wheels are not the"),
+    "level linked": ({"level": "linked"}, lambda run: run, "the suite ran for level linked, not validated"),
+    "a level that it does not have": ({"level": "linked"}, event(0, level="validated"), "gpu.visible is required"),
+    "for the CPU": ({}, event(0, device="cpu"), "the suite ran for device cpu, not gpu"),
+    "a check that was not run": ({}, without("numerics.lstm"), "numerics.lstm is required, and was not run"),
+    "gpu.visible was not run": ({}, without("gpu.visible"), "gpu.visible is required, and was not run"),
+    "no GPU": ({"gpus": ()}, lambda run: run, "gpu.visible names no GPU with its driver"),
+    "no driver": ({"driver": None}, lambda run: run, "gpu.visible names no GPU with its driver"),
+    "two GPUs and no NCCL": (
+        {"gpus": (H200,) * 2}, without("gpu.nccl"), "gpu.nccl is required, and was not run",
+    ),
+    "a skipped check": (
+        {"ends": {"numerics.svd": "skipped"}}, event(-1, code=0), "numerics.svd skipped: expected",
+    ),
+    "a failed check": ({"ends": {"numerics.svd": "failed"}}, lambda run: run, "numerics.svd failed: expected"),
+    "a failed check, denied": (
+        {"ends": {"numerics.svd": "failed"}}, lambda run: {**event(-1, code=0)(run), "status": 0}, "all is well",
+    ),
+    "a crash at the end": ({}, lambda run: {**run, "status": -11}, "the suite told its end, and then"),
+    "no end": ({}, lambda run: {**run, "events": run["events"][:-1]}, "the suite did not reach its end"),
+    "another nonce": ({}, event(0, nonce="another"), "the suite did not start"),
+    "no event": ({}, lambda run: {**run, "events": [], "status": 0}, "the suite did not start"),
+    "a release that was not run": (
+        {}, lambda run: {**run, "events": [], "status": None, "problem": "this machine has no python3.11"},
+        "the suite was not run: this machine has no python3.11",
+    ),
+    "a check that needs no proof is waived": (
+        {"without": ("gpu.first_kernel",)}, event(0, waived={"gpu.first_kernel": "it takes long"}),
+        "gpu.first_kernel is required, and was not run",
+    ),
+}  # fmt: skip
+"""What is wrong → how the run differs from a green one, what is done to it then, what the refusal says."""
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_prove_its_release_is_refused_with_the_reason(
+    record: Record, green: Green, copy: Workspace, case: str
+) -> None:
+    changes, change, says = REFUSED[case]
+    message = record(bare_file(copy, change(green(**changes)))).refusal(34)
+    assert says in message
+    assert "`tfimg bare`" in message
+    assert files(copy) == []
+
+
+def test_another_suite_is_refused(record: Record, green: Green, copy: Workspace) -> None:
+    """Also one that has changed in the checkout since the folder was made."""
+    message = record(bare_file(copy, green(), suite=f"sha256:{'1' * 64}")).refusal(34)
+    assert f"it ran the suite sha256:{'1' * 64}" in message
+    content = bare_file(copy, green())
+    (copy.validation / "bounds.py").write_text("# changed\n")
+    assert "and that of this checkout is" in record(content).refusal(34)
+    assert files(copy) == []
+
+
+def test_of_several_releases_those_that_pass_are_kept_and_the_others_named(
+    record: Record, green: Green, copy: Workspace
+) -> None:
+    red = green(CPU, gpus=(), ends={"numerics.svd": "failed"})
+    ended = record(bare_file(copy, green(), red, green()))
+    assert ended.code == 34
+    assert "does not prove 2 of its 3 releases" in ended.stderr
+    assert f"{CPU}: numerics.svd failed" in ended.stderr
+    assert f"{GPU}: it is there twice" in ended.stderr
+    assert files(copy) == [f"bare/{GPU}/nvidia-h200.json"]
+
+
+def test_a_record_of_another_lock_is_not_shown(
+    tfimg: CliRunner, record: Record, green: Green, copy: Workspace
+) -> None:
+    record(bare_file(copy, green())).succeeded()
+    lock = copy.lock(GPU, "packages")
+    lock.write_text(lock.read_text().replace("2026", "2025"))
+    assert tfimg("resolve", *ASKED, "gpu", "--json").json["bare_machines"] is None
+
+
+@pytest.mark.parametrize("place", ["evidence/{GPU}.json", "evidence/bare/{CPU}/nvidia-h200.json"])
+def test_a_record_in_the_place_of_other_evidence_is_an_error(
+    tfimg: CliRunner, record: Record, green: Green, copy: Workspace, place: str
+) -> None:
+    """In particular, in the place of an image's report it raises no level."""
+    record(bare_file(copy, green())).succeeded()
+    target = copy.images / place.format(GPU=GPU, CPU=CPU)
+    target.parent.mkdir(exist_ok=True)
+    shutil.copy(copy.bare_evidence(GPU) / "nvidia-h200.json", target)
+    device = "gpu" if target.stem == GPU else "cpu"
+    assert "is no" in tfimg("resolve", *ASKED, device).refusal(9)
+
+
+MALFORMED: Mapping[str, Callable[[bytes], bytes]] = {
+    "not JSON": lambda content: content[:-5],
+    "another kind": lambda content: content.replace(b"tfimg bare machine", b"tfimg report"),
+    "another schema": lambda content: content.replace(b'{"schema": 1,', b'{"schema": 2,', 1),
+    "a field more": lambda content: content.replace(b'"kind"', b'"x": 1, "kind"', 1),
+    "no run": lambda content: content[: content.index(b'"runs"')] + b'"runs": []}',
+    "a number that is none": lambda content: content.replace(b"123.4", b"NaN"),
+    "nested too deeply": lambda content: content.replace(
+        b'"events": [', b'"events": [' + b'{"a":' * 100 + b"1" + b"}" * 100 + b",", 1
+    ),
+    "half a character": lambda content: content.replace(b"123.4", rb'"\ud800"'),
+    "endless": lambda content: b" " * (64 << 20) + content,
+    "another date": lambda content: content.replace(b"2026-11-22T", b"today T"),
+    "not text": lambda content: b"\xff\xfe" + content,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_a_malformed_file_is_refused(record: Record, green: Green, copy: Workspace, case: str) -> None:
+    content = bare_file(copy, green())
+    changed = MALFORMED[case](content)
+    assert changed != content
+    assert "is not evidence of a bare machine" in record(changed).refusal(9)
+    assert files(copy) == []
+
+
+def test_names_from_outside_are_escaped_and_become_no_path(
+    tfimg: CliRunner, record: Record, green: Green, copy: Workspace
+) -> None:
+    attack = "../../\x1b[31m<script>\u202e" + "x" * 500
+    ended = record(bare_file(copy, green(gpus=(attack,), driver=attack))).succeeded()
+    (file,) = files(copy)
+    assert Path(file).parent == Path(f"bare/{GPU}")
+    assert Path(file).name.strip("abcdefghijklmnopqrstuvwxyz0123456789-") == "."
+    for output in (ended, tfimg("resolve", *ASKED, "gpu"), tfimg("matrix", "--html"), tfimg("list")):
+        assert not {"\x1b", "\u202e"} & set(output.succeeded().stdout)
+    assert "&lt;script&gt;" in tfimg("matrix", "--html").stdout
+    assert (copy.images / "evidence" / file).read_text().isascii()
+    message = record(bare_file(copy, {**green(), "identifier": attack})).refusal(34)
+    assert not {"\x1b", "\u202e"} & set(message)
+
+
+def test_what_is_no_file_is_refused(tfimg: CliRunner, tmp_path: Path) -> None:
+    assert "is not a file" in tfimg("record", str(tmp_path)).refusal(9)
+    assert "is not a file" in tfimg("record", "/dev/zero").refusal(9)

@@ -1,0 +1,222 @@
+"""A green run on GPUs, replayed: through verdict, report, evidence, publishing and verification; and red ones.
+
+No test here has seen a GPU. They show that the first image that a GPU validates is taken for what it is.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.cli import CliRunner
+from support.environment import TestEnvironment
+from support.gpu_run import DRIVER, H200, Events, gpu_run
+from support.hosts import with_gpus
+from support.memory_engine import toolkit
+from support.pushing_engine import PushingEngine
+from support.signing import OURS, PASSWORD
+from support.suite_events import said
+from tfimg.host.nvidia_smi import Gpu
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.facts import facts
+from tfimg.workspace import Workspace
+
+IDENTIFIER = "2.21.0-cuda12.5-py3.11"
+ALIASES = {"2.21.0-gpu", "2.21-gpu", "2.21-gpu-py3.11", "latest-gpu"}
+REPOSITORY = "registry.test:5000/team/tensorflow"
+IMAGE = f"tfimg/tensorflow:{IDENTIFIER}"
+
+Replay = Callable[..., Events]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publisher:
+    """A machine with GPUs whose containers say what a test has written."""
+
+    tfimg: CliRunner
+    engine: PushingEngine
+    key: str
+
+    def publish(self, events: Events, *, status: int | None = None) -> int:
+        """Publish the image, whose suite says this; the container ends as its last event says, or with `status`."""
+        code = events[-1].get("code", 0)
+        self.engine.story = said(*events, status=code if status is None else status)
+        return self.tfimg(
+            "publish", REPOSITORY, IDENTIFIER, "--key", f"{self.key}.key", "--publisher", "me"
+        ).code
+
+    def verify(self, tag: str, *words: str) -> Any:
+        return self.tfimg(
+            "verify",
+            f"{REPOSITORY}:{tag}",
+            "--key",
+            f"{self.key}.pub",
+            "--require",
+            ",".join(words),
+            "--json",
+        )
+
+    @property
+    def tags(self) -> set[str]:
+        return {tag for tag in self.engine.registry.named if not tag.startswith(("sha256-", "tfimg-"))}
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("keys")
+    (folder / "ours.key").write_bytes(OURS.pem(PASSWORD))
+    (folder / "ours.pub").write_bytes(OURS.verifying.pem)
+    return str(folder / "ours")
+
+
+@pytest.fixture(scope="module")
+def replay(named: Callable[[str], ImageSpec], workspace: Workspace) -> Replay:
+    """Events of a run in the image, as `gpu_run` writes them."""
+    return partial(gpu_run, facts(named(IDENTIFIER), workspace.read_lock(IDENTIFIER)))
+
+
+def machine(home: Path, workspace: Workspace, key: str, gpus: int = 1) -> Publisher:
+    engine = PushingEngine(workspace)
+    engine.hands = toolkit(runtimes=("runc", "nvidia"))
+    engine.has(IDENTIFIER)
+    card = Gpu(name=H200, capability="sm_90", memory_mib=143771)
+    environment = TestEnvironment(
+        docker=engine, registries=engine.registry, host=with_gpus(*[card] * gpus, driver=DRIVER)
+    )
+    environ = {"TFIMG_KEY_PASSWORD": PASSWORD.decode(), "TFIMG_WORKSPACE": str(workspace.root)}
+    return Publisher(tfimg=CliRunner(home=home, edge=environment, environ=environ), engine=engine, key=key)
+
+
+@pytest.fixture
+def publisher(tmp_path: Path, workspace: Workspace, key: str) -> Publisher:
+    return machine(tmp_path, workspace, key)
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+def test_a_green_run_is_validated_moves_its_tags_and_verifies(
+    tmp_path: Path, workspace: Workspace, key: str, replay: Replay, gpus: int
+) -> None:
+    publisher = machine(tmp_path, workspace, key, gpus)
+    events = replay(gpus=(H200,) * gpus)
+    assert ("gpu.nccl" in events[0]["required"]) == (gpus > 1)
+    assert publisher.publish(events) == 0
+    assert publisher.tags >= ALIASES
+    proven = (
+        publisher.verify("2.21-gpu", "validated", "gpu=sm_90", "driver>=580", "driver<581")
+        .succeeded()
+        .documents[-1]
+    )
+    assert proven["tested"]["level"] == "validated"
+    assert proven["tested"]["environment"]["gpus"] == [{"name": H200, "capability": "sm_90"}] * gpus
+    assert proven["tested"]["environment"]["driver"] == DRIVER
+    assert publisher.verify("2.21-gpu", "validated", "gpu=sm_80").code == 67
+    assert publisher.verify("2.21-gpu", "validated", "driver>=581").code == 67
+
+
+@pytest.mark.parametrize(("gpus", "told"), [(1, H200), (2, f"2 x {H200}"), (8, f"8 x {H200}")])
+def test_the_gpu_and_its_driver_are_told_by_name(
+    tmp_path: Path, workspace: Workspace, key: str, replay: Replay, gpus: int, told: str
+) -> None:
+    """On the screen, in the kept report, and in the evidence that proves the level in the support table."""
+    ignored = shutil.ignore_patterns("2.[0-9]*.[0-9]*-*", "rendered", "__pycache__")
+    shutil.copytree(workspace.images, tmp_path / "copy/images", ignore=ignored)
+    shutil.copy(workspace.matrix, tmp_path / "copy")
+    copy = Workspace(root=tmp_path / "copy")
+    shutil.copytree(workspace.locks(IDENTIFIER), copy.locks(IDENTIFIER))
+    publisher = machine(tmp_path, copy, key, gpus)
+    publisher.engine.story = said(*replay(gpus=(H200,) * gpus))
+    file = tmp_path / "report.json"
+    ended = publisher.tfimg("validate", IMAGE, "--record", "--report", str(file)).succeeded()
+    assert ", level validated" in ended.stdout
+    assert (json.loads(file.read_text())["gpu"], json.loads(file.read_text())["driver"]) == (told, DRIVER)
+    shown = publisher.tfimg("report", str(file)).succeeded().lines
+    assert {"level validated", f"gpu {told}", f"driver {DRIVER}"} <= set(shown)
+    image = publisher.tfimg("resolve", "--tf", "2.21.0", "--device", "gpu", "--python", "3.11", "--json").json
+    assert (image["level"], image["gpu"], image["driver"]) == ("validated", told, DRIVER)
+    row = next(line for line in publisher.tfimg("matrix").stdout.splitlines() if line.startswith("2.21.0"))
+    assert "gpu 1/" in row
+    assert "validated" in row
+
+
+def cut(events: Events) -> Events:
+    """Return a run whose process is gone in the middle of its last check."""
+    return events[:-2]
+
+
+NO_RUN: Mapping[str, tuple[dict[str, Any], Callable[[Events], Events], int | None, int]] = {
+    "a required check was skipped": ({"ends": {"numerics.lstm": "skipped"}}, list, None, 25),
+    "a check failed": ({"ends": {"numerics.convolution": "failed"}}, list, None, 20),
+    "the last check crashed": ({"ends": {"tools.profiler": "crashed"}}, list, None, 23),
+    "a check did not end": ({"ends": {"training.cnn": "timed-out"}}, list, None, 24),
+    "the process crashed after its end": ({}, list, 139, 21),
+    "the process is gone before its end": ({}, cut, 139, 21),
+    "the container was killed": ({}, cut, 137, 21),
+    "TensorFlow listed no GPU": ({"ends": {"gpu.visible": "failed"}}, list, None, 20),
+    "several GPUs, and NCCL was skipped": ({"gpus": (H200,) * 2, "ends": {"gpu.nccl": "skipped"}}, list, None, 25),
+    "another run": ({}, lambda events: [{**events[0], "nonce": "another"}, *events[1:]], None, 21),
+    "all is well, says the end alone": (
+        {"ends": {"numerics.lstm": "failed"}}, lambda events: [*events[:-1], {**events[-1], "code": 0}], 0, 21,
+    ),
+}  # fmt: skip
+"""What went wrong → how the run differs from a green one, what is done to its events, status, code of `publish`."""
+
+
+@pytest.mark.parametrize("case", NO_RUN)
+def test_a_run_that_is_not_green_proves_nothing(publisher: Publisher, replay: Replay, case: str) -> None:
+    changes, change, status, code = NO_RUN[case]
+    assert publisher.publish(change(replay(**changes)), status=status) == code
+    assert publisher.tags == set()
+
+
+UNSEEN: Mapping[str, dict[str, Any]] = {
+    "the suite does not know gpu.visible": {"without": ("gpu.visible",)},
+    "the suite ran at level linked": {"level": "linked"},
+    "no GPU has a name": {"gpus": ()},
+}
+
+
+@pytest.mark.parametrize("case", UNSEEN)
+def test_a_green_run_that_saw_no_gpu_is_linked_at_most(
+    publisher: Publisher, replay: Replay, case: str, tmp_path: Path
+) -> None:
+    events = replay(**UNSEEN[case])
+    file = tmp_path / "report.json"
+    publisher.engine.story = said(*events)
+    publisher.tfimg("validate", IMAGE, "--report", str(file)).succeeded()
+    assert json.loads(file.read_text())["level"] == "linked"
+    assert publisher.publish(events) == 0
+    assert not ALIASES & publisher.tags
+    assert publisher.verify(IDENTIFIER, "validated").code == 67
+
+
+def test_an_older_green_run_does_not_hide_a_newer_red_one(publisher: Publisher, replay: Replay) -> None:
+    """The same bytes fail on the same machine a day later: the tags stay, and verification refuses them."""
+    assert publisher.publish(replay()) == 0
+    before = dict(publisher.engine.registry.named)
+    publisher.engine.story = said(*replay(ends={"numerics.svd": "failed"}), status=1)
+    renewed = publisher.tfimg(
+        "renew", f"{REPOSITORY}:2.21-gpu", "--key", f"{publisher.key}.key", "--publisher", "me"
+    )
+    assert renewed.code == 20
+    assert {tag: before[tag] for tag in ALIASES} == {
+        tag: publisher.engine.registry.named[tag] for tag in ALIASES
+    }
+    assert publisher.verify("2.21-gpu", "validated").code == 67
+
+
+def outcomes(events: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {event["outcome"] for event in events if event["event"] == "end"}
+
+
+def test_the_replay_is_green_and_asks_all_that_a_gpu_image_is_asked(replay: Replay) -> None:
+    events = replay()
+    assert outcomes(events) == {"passed"}
+    assert {"gpu.visible", "gpu.first_kernel", "gpu.memory_growth"} <= set(events[0]["required"])
+    assert events[-1] == {**events[-1], "code": 0, "verdict": "passed", "missing": []}
