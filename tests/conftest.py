@@ -13,6 +13,7 @@ import pytest
 from uv import find_uv_bin
 
 from support.paths import ROOT
+from support.rotation import group_of, today
 from support.session import Session, once, session_folder
 from tfimg.engine.network import host_network, pip_settings
 
@@ -26,6 +27,20 @@ def pytest_configure(config: pytest.Config) -> None:
         # Rewriting the asserts of all tests takes seconds in each worker; the next run finds what this one has cached.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         config.stash[SESSION] = Session()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the long tests whose turn it is not, unless the command line names files or tests."""
+    if [Path(one).resolve() for one in config.args] != [ROOT / one for one in config.getini("testpaths")]:
+        return
+    waiting = {
+        item
+        for item in items
+        if (mark := item.get_closest_marker("group")) and mark.args[0] != group_of(today())
+    }
+    if waiting:
+        config.hook.pytest_deselected(items=list(waiting))
+        items[:] = [item for item in items if item not in waiting]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -15,7 +15,7 @@ from support.cli import CliResult, run_tfimg
 from support.docker_daemon import image_tags
 from support.paths import ROOT
 from support.planted_faults import spec_of
-from support.rotation import VARIABLE, image_of, today
+from support.rotation import GROUPS, VARIABLE, group_of, image_of, today
 from support.session import once
 from tfimg.cli.context import Context
 from tfimg.cli.edge import Edge
@@ -34,9 +34,13 @@ REPOSITORY = "tfimg-test/tensorflow"
 
 
 def pytest_report_header() -> str:
-    """Say which images have their turn."""
+    """Say which images and which long tests have their turn."""
     images = " and ".join(image_of(today(), device).identifier for device in ("cpu", "gpu"))
-    return f"images in turn: {images} ({VARIABLE}={today()})"
+    waiting = ", ".join(group for group in GROUPS if group != group_of(today()))
+    return (
+        f"images in turn: {images} ({VARIABLE}={today()})\n"
+        f"long tests in turn with -m full: {group_of(today())}; not today: {waiting} (name their files to run them)"
+    )
 
 
 MINUTES = {

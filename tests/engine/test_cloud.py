@@ -48,7 +48,7 @@ from tfimg.registry.reference import parse
 
 from .conftest import prepare_bootstrap
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.group("cloud and tpu")]
 
 BASE = "tfimg/base:trixie-py3.13"
 

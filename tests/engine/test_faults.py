@@ -25,7 +25,7 @@ from tfimg.workspace import Workspace
 
 from .conftest import IDENTIFIER, Built
 
-pytestmark = [pytest.mark.full, pytest.mark.usefixtures("engine")]
+pytestmark = [pytest.mark.full, pytest.mark.group("rebuild and faults"), pytest.mark.usefixtures("engine")]
 
 EMPTY = "tfimg-test/empty:1"
 BUILD = ("build", "--tf", "2.15.1", "--base", "bootstrap", "--repository", "tfimg-test/spoiled")

@@ -15,7 +15,7 @@ from tfimg.engine.docker import DockerEngine
 
 from .conftest import Built
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.group("gpu")]
 
 LINKED = ("libraries.*", "compiler.*", "environment.integrity")
 NVIDIA = "N=/opt/tensorflow/lib/python3/site-packages/nvidia"

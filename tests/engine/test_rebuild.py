@@ -8,7 +8,7 @@ import pytest
 
 from support.cli import run_tfimg
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.group("rebuild and faults")]
 
 
 @pytest.mark.usefixtures("base")

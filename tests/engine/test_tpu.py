@@ -14,7 +14,7 @@ from tfimg.engine.docker import DockerEngine
 
 from .conftest import REPOSITORY, Built
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.group("cloud and tpu")]
 
 
 def test_a_tpu_image_is_linked(tpu: Built) -> None:

@@ -1,4 +1,4 @@
-"""Images that the tests build in turns: another release every day, so that all are built and none every day."""
+"""What the tests do in turns: another image every day, and one of the groups of long tests."""
 
 from __future__ import annotations
 
@@ -15,11 +15,19 @@ from tfimg.matrix.spec import ImageSpec
 VARIABLE = "TFIMG_TEST_DAY"
 """Environment variable with the day to repeat a failure of, e.g. 2026-11-22."""
 
+GROUPS = ("gpu", "cloud and tpu", "rebuild and faults")
+"""Groups of tests that take minutes each, one for each day. Together they would double a run's time."""
+
 
 def today() -> date:
     """Return the day of this test run, which does not end at midnight."""
     day = once("day", lambda: os.environ.get(VARIABLE) or datetime.now(UTC).date().isoformat())
     return date.fromisoformat(day)
+
+
+def group_of(day: date) -> str:
+    """Return the group of long tests whose turn it is."""
+    return GROUPS[day.toordinal() % len(GROUPS)]
 
 
 def image_of(day: date, device: Device) -> ImageSpec:

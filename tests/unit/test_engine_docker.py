@@ -2,9 +2,52 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from tfimg.engine.docker import OLDEST_BUILDX, OLDEST_ENGINE, older
+from support.http_server import AnyMethod, serving
+from tfimg.engine.docker import OLDEST_BUILDX, OLDEST_ENGINE, DockerEngine, older
+from tfimg.errors import EngineRefused
+
+BLOB = f"blob sha256:{'7' * 64}"
+REMOVED = (
+    f"failed to get config descriptor: rpc error: code = NotFound desc = {BLOB} expected at "
+    f"/engine/data/blobs/sha256/{'7' * 64}: blob not found: not found"
+)
+"""Docker 26.1.5's answer to an inspection while another program removes the image."""
+
+
+class _Answers(AnyMethod):
+    """An engine with one image in its list, whose inspection fails with `server.subject`."""
+
+    def answer(self) -> None:
+        if self.path.endswith("/version"):
+            self._json(200, {"ApiVersion": "1.45"})
+        elif self.path.partition("?")[0].endswith("/images/json"):
+            listed = {"Id": f"sha256:{'1' * 64}", "RepoTags": ["a:b"], "Labels": {}, "Size": 1}
+            self._json(200, [listed])
+        else:
+            self._json(500, {"message": self.server.subject})  # type: ignore[attr-defined]
+
+    def _json(self, status: int, content: object) -> None:
+        self.reply(status, {"Content-Type": "application/json"}, json.dumps(content).encode())
+
+
+def test_an_image_that_another_program_is_removing_is_not_there() -> None:
+    with serving(_Answers, REMOVED) as address:
+        engine = DockerEngine(host=f"tcp://{address}", environ={})
+        assert engine.digest("a:b") is None
+        assert engine.labels("a:b") is None
+        assert engine.inventory() == []
+
+
+def test_every_other_failure_of_an_inspection_is_an_error() -> None:
+    with serving(_Answers, f"content store: {BLOB}: permission denied") as address:
+        engine = DockerEngine(host=f"tcp://{address}", environ={})
+        for ask in (lambda: engine.digest("a:b"), lambda: engine.labels("a:b"), engine.inventory):
+            with pytest.raises(EngineRefused, match="permission denied"):
+                ask()
 
 
 @pytest.mark.parametrize(

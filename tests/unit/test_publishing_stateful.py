@@ -205,5 +205,7 @@ class PublishingAtLength(Publishing):
     """The same with more examples."""
 
 
-TestPublishingAtLength = pytest.mark.full(PublishingAtLength.TestCase)
+TestPublishingAtLength = pytest.mark.full(
+    pytest.mark.group("rebuild and faults")(PublishingAtLength.TestCase)
+)
 TestPublishingAtLength.settings = settings(BOUNDED, max_examples=150, stateful_step_count=20)

@@ -86,6 +86,9 @@ ACCESS: Mapping[Access, Mapping[str, Any]] = {
 """What the API is asked for, so that a container gets all accelerators: what `docker run` makes of `--gpus all` and
 `--device nvidia.com/gpu=all`, and what Google's page on containers of TPU VMs passes."""
 
+BEING_REMOVED = re.compile(r"\bblob sha256:[0-9a-f]{64} expected at .*not found")
+"""How the containerd store says that an image which it is asked for lost its manifest or configuration meanwhile."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -314,18 +317,29 @@ class DockerEngine:
     @_reachable
     def digest(self, name: str) -> str | None:
         """See `Engine`."""
-        try:
-            return str(self._client.images.get(name).id)
-        except ImageNotFound:
-            return None
+        image = self._find(name)
+        return str(image.id) if image else None
 
     @_reachable
     def labels(self, name: str) -> Mapping[str, str] | None:
         """See `Engine`."""
+        image = self._find(name)
+        return dict(image.labels) if image else None
+
+    def _find(self, name: str) -> Image | None:
+        """Return the image, or None if the engine has none of that name or is removing it.
+
+        While another program removes an image, the containerd store answers 500 instead of 404: it has the name still,
+        and its manifest no more (Docker 26.1).
+        """
         try:
-            return dict(self._client.images.get(name).labels)
+            return self._client.images.get(name)
         except ImageNotFound:
             return None
+        except APIError as error:
+            if BEING_REMOVED.search(str(error.explanation)):
+                return None
+            raise
 
     @_reachable
     def registry_digest(self, reference: str) -> str:
@@ -410,10 +424,10 @@ class DockerEngine:
         names = tuple(name for name in listed["RepoTags"] or () if name != "<none>:<none>")
         if listed["Id"] in known:
             return replace(known[listed["Id"]], names=names)
-        try:
-            attrs: dict[str, Any] = self._client.images.get(listed["Id"]).attrs
-        except ImageNotFound:  # it went while we asked
+        image = self._find(listed["Id"])
+        if image is None:  # removed after it was listed
             return None
+        attrs: dict[str, Any] = image.attrs
         # The containerd store lists an image with its compressed layers and its unpacked ones; inspected, it tells the
         # compressed ones alone. The classic store has but one number.
         whole, inspected = int(listed["Size"]), int(attrs["Size"])
