@@ -46,9 +46,7 @@ def licence(metadata):
     expression, text = metadata.get("License-Expression"), (metadata.get("License") or "").strip()
     if expression:
         return expression
-    if (
-        text and "\n" not in text and len(text) <= 100 and text.upper() != "UNKNOWN"
-    ):  # some put the whole text there
+    if text and "\n" not in text and len(text) <= 100 and text.upper() != "UNKNOWN":  # some put the whole text there
         return text
     beginning = "License :: "
     classifiers = [one for one in metadata.get_all("Classifier") or () if one.startswith(beginning)]

@@ -15,7 +15,7 @@ from uv import find_uv_bin
 from support.paths import ROOT
 from support.rotation import group_of, today
 from support.session import Session, once, session_folder
-from tfimg.engine.network import host_network, pip_settings
+from tfimg.index.network import host_network, pip_settings
 
 SESSION = pytest.StashKey[Session]()
 
@@ -34,9 +34,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if [Path(one).resolve() for one in config.args] != [ROOT / one for one in config.getini("testpaths")]:
         return
     waiting = {
-        item
-        for item in items
-        if (mark := item.get_closest_marker("group")) and mark.args[0] != group_of(today())
+        item for item in items if (mark := item.get_closest_marker("group")) and mark.args[0] != group_of(today())
     }
     if waiting:
         config.hook.pytest_deselected(items=list(waiting))
@@ -66,9 +64,7 @@ class Installed:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """Build the wheel and install it into an empty environment: once in a run, for all workers."""
     wheel, environment = once("installed", _install)
-    return Installed(
-        wheel=Path(wheel), environment=Path(environment), elsewhere=tmp_path_factory.mktemp("elsewhere")
-    )
+    return Installed(wheel=Path(wheel), environment=Path(environment), elsewhere=tmp_path_factory.mktemp("elsewhere"))
 
 
 def _install() -> tuple[str, str]:

@@ -55,9 +55,7 @@ def main() -> int:
     manifest = json.loads((HERE / "manifest.json").read_text(encoding="utf-8"))
     suite = suite_digest(HERE / "suite")
     if suite != manifest["suite"]:
-        _leave(
-            INCOMPLETE, f"the suite in {HERE / 'suite'} is {suite}, not {manifest['suite']}: copy it again"
-        )
+        _leave(INCOMPLETE, f"the suite in {HERE / 'suite'} is {suite}, not {manifest['suite']}: copy it again")
     releases = _chosen(manifest["releases"], arguments.identifiers)
     problems = [line for sha in _wheels(releases) for line in damaged(sha, arguments.check)]
     if problems:
@@ -95,9 +93,7 @@ def _parse_arguments() -> argparse.Namespace:
         description="Prove TensorFlow releases on this machine, without a container.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument(
-        "identifiers", nargs="*", metavar="IDENTIFIER", help="releases (default: all in the folder)"
-    )
+    parser.add_argument("identifiers", nargs="*", metavar="IDENTIFIER", help="releases (default: all in the folder)")
     parser.add_argument(
         "--python", action="append", default=[], metavar="X.Y=PATH", type=_interpreter,
         help="interpreter for releases of Python X.Y (default: pythonX.Y on PATH); may be given several times",
@@ -206,9 +202,7 @@ def joined(wheel: Mapping[str, Any], folder: Path) -> Path:
                     sink.write(content)
     if digest.hexdigest() != wheel["sha256"]:
         partial.unlink()
-        raise NotRun(
-            f"{wheel['file']} does not have its SHA-256 when joined; `run.py --check` names the piece"
-        )
+        raise NotRun(f"{wheel['file']} does not have its SHA-256 when joined; `run.py --check` names the piece")
     partial.replace(target)
     return folder
 
@@ -240,9 +234,7 @@ def prove(release: Mapping[str, Any], work: Path, pythons: Mapping[str, str], ke
         command = [str(python), "-I", "-B", str(HERE / "suite"), "--json", "--facts", str(facts)]
         log = work / f"{release['identifier']}.log"
         with log.open("w", encoding="utf-8") as errors:
-            run["status"] = listen(
-                [*command, "--nonce", run["nonce"]], environ, folder, errors, run["events"]
-            )
+            run["status"] = listen([*command, "--nonce", run["nonce"]], environ, folder, errors, run["events"])
         if not is_green(run):
             print(f"  it did not pass; what TensorFlow wrote is in {log}")
     except NotRun as error:
@@ -261,9 +253,7 @@ def is_green(run: Mapping[str, Any]) -> bool:
     return bool(run["events"] and run["status"] == 0 and run["events"][-1].get("code") == 0)
 
 
-def make_environment(
-    release: Mapping[str, Any], folder: Path, shared: Path, pythons: Mapping[str, str]
-) -> Path:
+def make_environment(release: Mapping[str, Any], folder: Path, shared: Path, pythons: Mapping[str, str]) -> Path:
     """A virtual environment with exactly the wheels of a release; its interpreter. Raises `NotRun`."""
     minor = release["python"]
     named = pythons.get(minor) or shutil.which(f"python{minor}")
@@ -303,9 +293,7 @@ def make_environment(
 def _run(command: Sequence[str], what: str, hint: str) -> str:
     """Standard output of a command. Raises `NotRun`."""
     try:
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True
-        )
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
     except OSError as error:
         raise NotRun(f"{what} cannot be made: {error}") from None
     if done.returncode:
@@ -418,7 +406,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        print(
-            "run.py: interrupted; the releases that were finished are in the evidence file.", file=sys.stderr
-        )
+        print("run.py: interrupted; the releases that were finished are in the evidence file.", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)

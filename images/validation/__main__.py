@@ -74,9 +74,7 @@ def main() -> int:
     return _run(facts, selection, arguments, driver, emit)
 
 
-def _run(
-    facts: Facts, selection: Selection, arguments: argparse.Namespace, driver: Driver | None, emit: Emit
-) -> int:
+def _run(facts: Facts, selection: Selection, arguments: argparse.Namespace, driver: Driver | None, emit: Emit) -> int:
     began, tally = time.monotonic(), Tally(selection.required)
     environment = {**machine(), **({"nvidia": asdict(driver)} if driver else {})}
 
@@ -112,25 +110,17 @@ def _parse_arguments() -> argparse.Namespace:
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object a line, as it happens")
-    parser.add_argument(
-        "--profile", choices=PROFILES, default="standard", help="how much to ask (default: standard)"
-    )
-    parser.add_argument(
-        "--device", choices=("cpu", "gpu", "tpu"), help="what it is for (default: the facts')"
-    )
+    parser.add_argument("--profile", choices=PROFILES, default="standard", help="how much to ask (default: standard)")
+    parser.add_argument("--device", choices=("cpu", "gpu", "tpu"), help="what it is for (default: the facts')")
     parser.add_argument(
         "--level", choices=("linked", "validated"),
         help="what to prove: without the accelerator, or on it (default: the facts', else linked)",
     )  # fmt: skip
     for option, text in (("--only", "ask nothing else"), ("--skip", "leave out")):
-        parser.add_argument(
-            option, nargs="+", default=[], metavar="PATTERN", help=f"{text}: names, with * and ?"
-        )
+        parser.add_argument(option, nargs="+", default=[], metavar="PATTERN", help=f"{text}: names, with * and ?")
     parser.add_argument("--list", action="store_true", help="print the names of the checks, and run none")
     parser.add_argument("--facts", type=Path, metavar="FILE", help="JSON file of what the image claims")
-    parser.add_argument(
-        "--nonce", default="", help="repeated in the first event, so that no other run is taken for it"
-    )
+    parser.add_argument("--nonce", default="", help="repeated in the first event, so that no other run is taken for it")
     return parser.parse_args()
 
 
@@ -163,9 +153,7 @@ def interruptible() -> int:
     except BrokenPipeError:
         return 128 + signal.SIGPIPE
     except OSError as error:
-        print(
-            f"{PROGRAM}: the results cannot be written or a process not be started: {error}", file=sys.stderr
-        )
+        print(f"{PROGRAM}: the results cannot be written or a process not be started: {error}", file=sys.stderr)
         return UNWRITTEN
     return code
 

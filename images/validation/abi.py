@@ -87,8 +87,6 @@ def strings(function: Any) -> list[str]:
     function(ctypes.c_void_p(ctypes.addressof(answer)))
     ends = range(answer[0], answer[1], 32)
     return [
-        ctypes.string_at(
-            ctypes.c_uint64.from_address(at).value, ctypes.c_uint64.from_address(at + 8).value
-        ).decode()
+        ctypes.string_at(ctypes.c_uint64.from_address(at).value, ctypes.c_uint64.from_address(at + 8).value).decode()
         for at in ends
     ]

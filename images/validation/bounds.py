@@ -34,11 +34,7 @@ def over(found: Any, expected: Any, bound: Any) -> float:
 def require_within(evidence: Evidence, cause: str) -> Evidence:
     """The evidence. Raises CheckFailed when anything in its `error_over_bound` is above 1 or no number."""
     # Asked this way round, a NaN fails too.
-    wrong = [
-        f"{name} at {ratio:.3g} times"
-        for name, ratio in evidence["error_over_bound"].items()
-        if not ratio <= 1
-    ]
+    wrong = [f"{name} at {ratio:.3g} times" for name, ratio in evidence["error_over_bound"].items() if not ratio <= 1]
     if wrong:
         raise CheckFailed(
             f"expected every error within its rounding bound, found {', '.join(wrong)} the bound: {cause}",

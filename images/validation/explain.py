@@ -18,9 +18,7 @@ HARMLESS = "harmless"
 PROOF_LINES, PROOF_WIDTH = 3, 240
 # Colours of a terminal.
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-PATTERNS = {
-    one.name: tuple(re.compile(pattern, re.MULTILINE) for pattern in one.patterns) for one in SIGNATURES
-}
+PATTERNS = {one.name: tuple(re.compile(pattern, re.MULTILINE) for pattern in one.patterns) for one in SIGNATURES}
 
 
 @dataclass(frozen=True)

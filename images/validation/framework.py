@@ -71,9 +71,7 @@ def attempt() -> Import:
 def tensorflow() -> Any:
     """The TensorFlow module. Raises CheckSkipped when it did not import."""
     if attempt().error is not None:
-        raise CheckSkipped(
-            "TensorFlow does not import, so this could not be tried; see environment.import_tensorflow"
-        )
+        raise CheckSkipped("TensorFlow does not import, so this could not be tried; see environment.import_tensorflow")
     return attempt().module
 
 
@@ -135,9 +133,7 @@ def recorded() -> Iterator[list[Operation]]:
     context = importlib.import_module("tensorflow.python.eager.context").context()
     found: list[Operation] = []
 
-    def note(
-        kind: Any, _inputs: Any, _attrs: Any, outputs: Any, *_name: Any, graph: Any = None, **_rest: Any
-    ) -> None:
+    def note(kind: Any, _inputs: Any, _attrs: Any, outputs: Any, *_name: Any, graph: Any = None, **_rest: Any) -> None:
         # While a function is traced, nothing is executed.
         if graph is None and outputs:
             found.append(Operation(kind.decode() if isinstance(kind, bytes) else kind, outputs[0].device))

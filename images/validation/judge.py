@@ -25,9 +25,7 @@ TRACEBACK_LINES = 20
 MOST_REASON = 1500  # characters: a program's output may be part of it
 
 
-def judged(
-    name: str, check: Check, facts: Facts, clock: Callable[[], float] = time.monotonic
-) -> dict[str, Any]:
+def judged(name: str, check: Check, facts: Facts, clock: Callable[[], float] = time.monotonic) -> dict[str, Any]:
     """Run a check to its end. `clock` counts seconds."""
     began = clock()
     outcome, reason, evidence = _verdict(check, facts)

@@ -194,9 +194,7 @@ def search() -> dict[str, Any]:
     """
     libraries, chosen = everything(), data_folder(os.environ.get("XLA_FLAGS", ""))
     first = chosen.encode()
-    roots = find(
-        libraries, "_ZN3tsl18CandidateCudaRootsB5cxx11Ev", "_ZN10tensorflow18CandidateCudaRootsB5cxx11Ev"
-    )
+    roots = find(libraries, "_ZN3tsl18CandidateCudaRootsB5cxx11Ev", "_ZN10tensorflow18CandidateCudaRootsB5cxx11Ev")
     by_string = find(libraries, FIND_BY_STRING)
     by_view = find(libraries, FIND_BY_VIEW)
     ptxas: str | None = None

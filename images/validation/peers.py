@@ -55,9 +55,7 @@ class _Peer:
         return self.text.endswith(b"\n")
 
 
-def answers(
-    acts: Mapping[str, Act], seconds: float, cause: str, serving: Collection[str] = ()
-) -> dict[str, Any]:
+def answers(acts: Mapping[str, Act], seconds: float, cause: str, serving: Collection[str] = ()) -> dict[str, Any]:
     """What the calls return. Raises CheckFailed when one of them raises, dies or hangs; `cause` says why it may."""
     ends = endings(acts, seconds, serving)
     failed = {name: end for name, end in ends.items() if end.failure}
@@ -94,10 +92,7 @@ def endings(acts: Mapping[str, Act], seconds: float, serving: Collection[str] = 
     finally:
         statuses = {name: _stop(peer) for name, peer in peers.items()}
     silence = f"no answer within {seconds:g} s" if late else None
-    return {
-        name: _ending(peer, statuses[name], None if name in serving else silence)
-        for name, peer in peers.items()
-    }
+    return {name: _ending(peer, statuses[name], None if name in serving else silence) for name, peer in peers.items()}
 
 
 def _start(act: Act) -> _Peer:

@@ -34,9 +34,7 @@ class Screen:
         if kind == "suite":
             self._suite = event
             name, level = event["identifier"] or "an unknown image", event["level"] or "linked"
-            self._say(
-                f"{name}: {len(event['checks'])} checks, profile {event['profile']}, to show level {level}"
-            )
+            self._say(f"{name}: {len(event['checks'])} checks, profile {event['profile']}, to show level {level}")
         elif kind == "end":
             self._ends.append(event)
             self._say(f"{self._painted(event['outcome'])} {event['seconds']:6.1f} s  {event['check']}")
@@ -81,9 +79,7 @@ class Screen:
     def _verdict(self, event: dict[str, Any]) -> None:
         self._say("")
         if event["fault"] == "host":
-            self._say(
-                f"{self._coloured('31', 'THE MACHINE IS AT FAULT')}, not the image: see the remedy above."
-            )
+            self._say(f"{self._coloured('31', 'THE MACHINE IS AT FAULT')}, not the image: see the remedy above.")
         elif event["verdict"] != "passed":
             self._say(f"{self._coloured('31', event['verdict'].upper())}: {ENDED[event['verdict']]}")
         elif event["problem"]:
@@ -92,9 +88,7 @@ class Screen:
             left = f"{len(event['missing'])} of the {len(self._suite['required'])} checks that a level needs"
             self._say(f"{self._coloured('32', 'PASSED')} what was asked. {left} were left out.")
         elif self._suite["identifier"] is None:
-            self._say(
-                f"{self._coloured('32', 'PASSED')}: all that could be asked; nothing says what the image is."
-            )
+            self._say(f"{self._coloured('32', 'PASSED')}: all that could be asked; nothing says what the image is.")
         else:
             level = self._suite["level"] or "linked"
             self._say(f"{self._coloured('32', 'PASSED')}: the image is {level} on this machine.")
@@ -110,9 +104,7 @@ class Screen:
         if text:
             width = shutil.get_terminal_size().columns if self._colour else 10**6
             self._say(
-                textwrap.indent(
-                    textwrap.fill(text, max(width - margin, 40), break_on_hyphens=False), " " * margin
-                )
+                textwrap.indent(textwrap.fill(text, max(width - margin, 40), break_on_hyphens=False), " " * margin)
             )
 
     def _say(self, text: str) -> None:

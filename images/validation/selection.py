@@ -52,15 +52,9 @@ def select(
     useless = [one for one in (*only, *skip) if not _fitting(checks, [one])]
     useless += [one for one in only if one not in useless and not _fitting(possible, [one])]
     if useless:
-        raise ValueError(
-            f"no check of this image is named {', '.join(useless)}; the checks are {', '.join(possible)}"
-        )
+        raise ValueError(f"no check of this image is named {', '.join(useless)}; the checks are {', '.join(possible)}")
     waived = _waived(possible, facts)
-    chosen = (
-        _fitting(possible, only)
-        if only
-        else [name for name in _within(possible, profile) if name not in waived]
-    )
+    chosen = _fitting(possible, only) if only else [name for name in _within(possible, profile) if name not in waived]
     left_out = _fitting(possible, skip)
     if set(chosen) <= set(left_out):
         raise ValueError("no check is left to make; see --profile, --only and --skip")

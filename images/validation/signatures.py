@@ -141,8 +141,7 @@ SIGNATURES = (
             r"cuInit: UNKNOWN ERROR \(34\)",
             r"expected no libcuda in the image, found",
         ),
-        cause="A stub of libcuda, which is for compiling only, is found in place of the driver's and "
-        "hides every GPU.",
+        cause="A stub of libcuda, which is for compiling only, is found in place of the driver's and hides every GPU.",
         remedy="Remove libcuda from the image and every `stubs` folder from LD_LIBRARY_PATH and "
         "/etc/ld.so.conf.d; the machine's own is handed in with the GPU.",
         source="NVIDIA/warp#219, horovod/horovod#3831",
@@ -159,8 +158,7 @@ SIGNATURES = (
             r"exit(?:ed)?(?: with)?(?: code| status)?:? 132\b",
             r"expected a processor with .*, found .* without",
         ),
-        cause="The processor lacks an instruction that the program is compiled for; TensorFlow's wheels "
-        "need AVX.",
+        cause="The processor lacks an instruction that the program is compiled for; TensorFlow's wheels need AVX.",
         remedy="Use a processor of 2011 or later; give a virtual machine its host's (QEMU: -cpu host).",
         source="tensorflow/tensorflow#46496",
     ),
@@ -310,8 +308,7 @@ SIGNATURES = (
         name="hash-mismatch",
         fault="host",
         patterns=(r"Hash mismatch for `.*", r"THESE PACKAGES DO NOT MATCH THE HASHES"),
-        cause="The package index or mirror that this machine uses gave a file that is not the one that "
-        "was locked.",
+        cause="The package index or mirror that this machine uses gave a file that is not the one that was locked.",
         remedy="If it is a mirror, check that mirror; do not build until you know who changed the file. "
         "Only then lock anew.",
     ),
@@ -399,8 +396,7 @@ SIGNATURES = (
         ),
         cause="NumPy is newer than this TensorFlow, or a package beside it, was compiled for: up to 2.17 "
         "it needs NumPy 1.",
-        remedy="Install the NumPy of the lock; for an image of your own, pin numpy<2 with TensorFlow up to "
-        "2.17.",
+        remedy="Install the NumPy of the lock; for an image of your own, pin numpy<2 with TensorFlow up to 2.17.",
         source="tensorflow/tensorflow#67291, tensorflow/tensorflow#102743",
     ),
     Signature(
@@ -425,8 +421,7 @@ SIGNATURES = (
             r"No module named 'tf_keras'",
         ),
         cause="Keras 2 is asked for, by TF_USE_LEGACY_KERAS or by name, and tf-keras is not installed.",
-        remedy="Unset TF_USE_LEGACY_KERAS; or, from TensorFlow 2.16 on, install the tf-keras of the same "
-        "minor.",
+        remedy="Unset TF_USE_LEGACY_KERAS; or, from TensorFlow 2.16 on, install the tf-keras of the same minor.",
         source="huggingface/transformers#40391",
         leads_to=("keras-3",),
     ),
@@ -639,8 +634,7 @@ SIGNATURES = (
         ),
         cause="A TensorFlow that can use a GPU sees no NVIDIA driver, and uses the processor. That is as "
         "it should be where no GPU is meant to be used.",
-        remedy="Nothing, or, if a GPU is to be used, start the container with `tfimg run` or `docker run "
-        "--gpus all`.",
+        remedy="Nothing, or, if a GPU is to be used, start the container with `tfimg run` or `docker run --gpus all`.",
         source="tensorflow/tensorflow#59256",
     ),
 )

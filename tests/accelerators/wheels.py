@@ -16,10 +16,10 @@ from checks import CHECKS
 from support.fake_driver import VARIABLE, fake_driver
 from support.locked_tensorflow import PYTHON, SUITE, locked_python
 from support.paths import ROOT
+from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.spec import expand
 from tfimg.recipe.facts import bare_facts
-from tfimg.workspace import Workspace
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -85,9 +85,7 @@ def validated(device: str) -> list[str]:
 LINKED = [
     name
     for name, check in CHECKS.items()
-    if name.startswith(("libraries.", "compiler."))
-    and check.devices == ("gpu",)
-    and name != "libraries.driver_stub"
+    if name.startswith(("libraries.", "compiler.")) and check.devices == ("gpu",) and name != "libraries.driver_stub"
 ]
 
 

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
+from tfimg.core.paths import find_workspace
 from tfimg.matrix.load import parse_matrix
+from tfimg.matrix.resolve.request import Request
+from tfimg.matrix.resolve.resolution import resolve
 from tfimg.matrix.spec import expand
 from tfimg.recipe.render import environment, render
-from tfimg.resolution.request import Request
-from tfimg.resolution.resolve import resolve
-from tfimg.workspace import find_workspace
 
 RUNS = 9
 
@@ -62,9 +62,7 @@ def stages() -> dict[str, Callable[[], object]]:
         f"expand to {count} images": lambda: expand(matrix),
         f"resolve {count} requests": lambda: [resolve(matrix, specs, request) for request in requests],
         f"read {count} locks": lambda: [workspace.read_lock(spec.identifier) for spec in specs],
-        f"render {count} Dockerfiles": lambda: [
-            render(spec, locks[spec.identifier], templates) for spec in specs
-        ],
+        f"render {count} Dockerfiles": lambda: [render(spec, locks[spec.identifier], templates) for spec in specs],
     }
 
 

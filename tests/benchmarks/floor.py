@@ -21,13 +21,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tfimg.cli.context import Context
-from tfimg.cli.edge import Edge
 from tfimg.cli.parser import build_parser
 from tfimg.layers.blob import BlobWriter
 from tfimg.layers.fetch import fetch
 from tfimg.layers.make import DOWNLOADS, Source, make
 from tfimg.layers.store import LayerStore
 from tfimg.layers.wheel import unpack
+from tfimg.project.services import Services
 from tfimg.recipe.lockfile import read_packages
 
 SAMPLE = 1_500_000_000
@@ -77,17 +77,15 @@ def timed(work: Callable[[], object]) -> float:
 
 def measure(context: Context, identifier: str, folder: Path) -> tuple[Floor, float]:
     """The floor of an image's layers, and what making them took."""
-    lock = context.workspace.read_lock(identifier)
-    index = context.edge.index(context.network)
+    lock = context.project.workspace.read_lock(identifier)
+    index = context.services.index()
     packages = read_packages(lock)
     with ThreadPoolExecutor(DOWNLOADS) as pool:
         wheels: list[Path] = []
         fetching = timed(
             lambda: wheels.extend(
                 pool.map(
-                    lambda one: fetch(
-                        one, folder / "wheels", indexes=[index], supplied=(), go_on=lambda: None
-                    ),
+                    lambda one: fetch(one, folder / "wheels", indexes=[index], supplied=(), go_on=lambda: None),
                     packages,
                 )
             )
@@ -141,7 +139,7 @@ def main() -> None:
     """Measure and print."""
     named = [word for word in sys.argv[1:] if not word.startswith("-")]
     identifier = named[0] if named else "2.15.1-cpu-py3.11"
-    context = Context(build_parser().parse_args(["list"]), os.environ, Edge())
+    context = Context(build_parser().parse_args(["list"]), Services(environ=os.environ))
     with tempfile.TemporaryDirectory(prefix="tfimg-floor-", dir="/var/tmp") as folder:
         floor, making = measure(context, identifier, Path(folder))
     if "--json" in sys.argv:

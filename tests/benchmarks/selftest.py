@@ -10,9 +10,9 @@ import json
 import os
 import sys
 
+from tfimg.core.paths import state_folder
 from tfimg.engine.connect import connect
 from tfimg.engine.protocol import Line, RunOrder
-from tfimg.workspace import state_folder
 
 RUNS = 5
 

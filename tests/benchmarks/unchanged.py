@@ -15,12 +15,12 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 
-from tfimg.batch.pipeline import Means, Work
+from tfimg.build.pipeline import Means, Work
 from tfimg.cli.context import Context
-from tfimg.cli.edge import Edge
 from tfimg.cli.images import means_of
 from tfimg.cli.parser import build_parser
 from tfimg.cli.workers import workers_of
+from tfimg.project.services import Services
 
 RUNS = 5
 REPOSITORY = "bench/unchanged"
@@ -34,11 +34,9 @@ def main() -> None:
     """Stand images in, measure, remove them."""
     with tempfile.TemporaryDirectory() as folder:
         environ = {**os.environ, "TFIMG_STATE": folder}
-        context = Context(build_parser().parse_args(COMMAND), environ, Edge())
+        context = Context(build_parser().parse_args(COMMAND), Services(environ=environ))
         (worker,) = workers_of(context, context.engines)
-        works = [
-            worker.prepare(context.planned(spec)) for spec in context.buildable(context.arguments.patterns)
-        ]
+        works = [worker.prepare(context.project.plan(spec)) for spec in context.buildable(context.arguments.patterns)]
         try:
             for work in works:
                 stand_in(work)

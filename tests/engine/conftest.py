@@ -18,16 +18,16 @@ from support.planted_faults import spec_of
 from support.rotation import GROUPS, VARIABLE, group_of, image_of, today
 from support.session import once
 from tfimg.cli.context import Context
-from tfimg.cli.edge import Edge
 from tfimg.cli.images import prepare_base
 from tfimg.cli.parser import build_parser
+from tfimg.core.paths import state_folder
 from tfimg.engine.connect import connect
-from tfimg.engine.docker import DockerEngine
+from tfimg.engine.docker.engine import DockerEngine
+from tfimg.matrix.resolve.request import Request
+from tfimg.matrix.resolve.resolution import resolve
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
-from tfimg.resolution.request import Request
-from tfimg.resolution.resolve import resolve
-from tfimg.workspace import state_folder
+from tfimg.project.services import Services
 
 IDENTIFIER = "2.15.1-cpu-py3.11"
 REPOSITORY = "tfimg-test/tensorflow"
@@ -80,8 +80,8 @@ def base(engine: DockerEngine) -> str:
 
 def prepare_bootstrap(python: str) -> str:
     """Return the name of a bootstrapped base for a Python version, made when the engine does not have it."""
-    context = Context(build_parser().parse_args(["build", "--base", "bootstrap"]), os.environ, Edge())
-    spec = resolve(context.matrix, context.specs, Request(python=python)).spec
+    context = Context(build_parser().parse_args(["build", "--base", "bootstrap"]), Services(environ=os.environ))
+    spec = resolve(context.project.matrix, context.project.specs, Request(python=python)).spec
     return prepare_base(context, spec, {}).name
 
 

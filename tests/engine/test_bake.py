@@ -14,7 +14,7 @@ import pytest
 from support.cli import run_tfimg
 from support.containers import run_container
 from support.paths import ROOT
-from tfimg.engine.docker import DockerEngine
+from tfimg.engine.docker.engine import DockerEngine
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.recipe.bake import Target, bake
@@ -78,9 +78,7 @@ def test_a_stage_that_two_images_have_is_built_once(engine: DockerEngine, base: 
     buildx_bake("--no-cache", engine=engine, folder=tmp_path)
     try:
         made = [
-            run_container(
-                engine, f"{REPOSITORY}:{name}", "sh", "-c", 'cat /made; echo "$SAYS"'
-            ).stdout.splitlines()
+            run_container(engine, f"{REPOSITORY}:{name}", "sh", "-c", 'cat /made; echo "$SAYS"').stdout.splitlines()
             for name in names
         ]
     finally:

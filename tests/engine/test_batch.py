@@ -19,11 +19,11 @@ import pytest
 from support.cli import CliResult, run_tfimg, start_tfimg
 from support.docker_daemon import daemon, find_dockerd, image_tags
 from support.small_workspace import small
-from tfimg.batch.journal import open_journal
-from tfimg.batch.pipeline import Work
-from tfimg.batch.schedule import Worker
-from tfimg.batch.stock import prune
-from tfimg.engine.docker import DockerEngine
+from tfimg.build.image_inventory import prune
+from tfimg.build.journal import open_journal
+from tfimg.build.pipeline import Work
+from tfimg.build.schedule import Worker
+from tfimg.engine.docker.engine import DockerEngine
 from tfimg.recipe.plan import Plan
 
 from .conftest import IDENTIFIER, REPOSITORY, Built
@@ -74,9 +74,7 @@ class Runs:
             while missing:
                 line = child.stdout.readline()
                 assert line, f"the run ended before {missing}"
-                missing = {
-                    (image, event) for image, event in missing if not (image in line and event in line)
-                }
+                missing = {(image, event) for image, event in missing if not (image in line and event in line)}
             yield child
 
     @property
@@ -263,9 +261,7 @@ def _scratch(host: str, folder: Path, name: str, label: str) -> str:
         f"FROM scratch AS one\nCOPY Dockerfile /{label}\nFROM scratch\nCOPY --from=one / /\n"
     )
     line = ["docker", "--host", host, "buildx", "build", "--quiet", "--label", label, "--tag", name, "--file"]
-    done = subprocess.run(
-        [*line, str(folder / "Dockerfile"), str(folder)], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([*line, str(folder / "Dockerfile"), str(folder)], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 

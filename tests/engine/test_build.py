@@ -10,7 +10,7 @@ import pytest
 from support.containers import run_container
 from support.paths import ROOT
 from support.planted_faults import ends
-from tfimg.engine.docker import DockerEngine
+from tfimg.engine.docker.engine import DockerEngine
 
 from .conftest import IDENTIFIER, Built, prepare_bootstrap
 
@@ -37,8 +37,7 @@ def test_the_committed_dockerfile_builds_with_plain_docker(built: Built, engine:
             "grep -vE '^opt/tensorflow/bin/|[.]dist-info/(INSTALLER|RECORD)$' /tmp/names | xargs -d '\\n' sha256sum"
         )
         listings = [
-            run_container(engine, name, "sh", "-c", script).stdout
-            for name in ("tfimg-test/plain:1", built.name)
+            run_container(engine, name, "sh", "-c", script).stdout for name in ("tfimg-test/plain:1", built.name)
         ]
         left, right = (set(listing.splitlines()) for listing in listings)
         assert len(left) > 10_000

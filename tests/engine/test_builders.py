@@ -15,11 +15,11 @@ import pytest
 from support.buildkit_bridge import bridge
 from support.cli import run_tfimg
 from support.docker_daemon import daemon, find_dockerd
-from tfimg.engine.build import choose_output
+from tfimg.build.candidate import choose_output
+from tfimg.core.paths import state_folder
 from tfimg.engine.connect import engines
-from tfimg.engine.docker import DockerEngine
+from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import BuildOrder, Exit, Line, RunOrder
-from tfimg.workspace import state_folder
 
 pytestmark = pytest.mark.full
 
@@ -63,9 +63,7 @@ def test_it_builds_for_the_engine_at_hand_with_a_base_that_only_that_has(
     (found,) = engines(elsewhere.environ, state_folder(os.environ), ["pod"])
     capabilities = found.capabilities()
     assert (capabilities.host, capabilities.builder) == (engine.host, "pod")
-    (tmp_path / "Dockerfile").write_text(
-        f"ARG BASE\nFROM ${{BASE}}\nRUN --network=none echo {tmp_path} > /made\n"
-    )
+    (tmp_path / "Dockerfile").write_text(f"ARG BASE\nFROM ${{BASE}}\nRUN --network=none echo {tmp_path} > /made\n")
     order = BuildOrder(
         dockerfile=tmp_path / "Dockerfile", context=tmp_path, name=NAME, build_args={"BASE": BASE}, secrets=(),
         secret_env={}, labels={"a": "b"}, output=choose_output(capabilities, NAME).option,

@@ -17,7 +17,7 @@ from support.docker_daemon import daemon, find_dockerd
 from support.network_namespace import machine
 from support.registry_container import registry
 from tfimg.engine.cache import read_cache
-from tfimg.engine.docker import DockerEngine
+from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import BuildOrder, StageEvent
 
 pytestmark = pytest.mark.full

@@ -32,9 +32,7 @@ from support.registry_container import registry
 from support.reports import GREEN
 from support.session import label, once
 from support.statements import promoted
-from tfimg.cli.edge import Edge
-from tfimg.engine.docker import DockerEngine
-from tfimg.engine.network import HostNetwork, host_network, pip_settings
+from tfimg.engine.docker.engine import DockerEngine
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, generate
 from tfimg.evidence.statement import Subject
@@ -44,6 +42,8 @@ from tfimg.host.cloud.clouds import CLOUDS
 from tfimg.host.cloud.files import machine_files
 from tfimg.host.cloud.order import MachineOrder
 from tfimg.host.cloud.user_data import user_data
+from tfimg.index.network import HostNetwork, host_network, pip_settings
+from tfimg.project.services import Services
 from tfimg.registry.reference import parse
 
 from .conftest import prepare_bootstrap
@@ -80,7 +80,7 @@ def publish(engine: DockerEngine, host: str, tag: str, folder: Path, key: Signin
     docker("build", f"--tag={name}", str(folder), host=engine.host)
     docker("push", name, host=engine.host)
     engine.remove(name)
-    repository = Edge().registry(parse(name), os.environ, folder, network(), plain=True)
+    repository = Services(environ={**os.environ, "TFIMG_STATE": str(folder)}).registry(parse(name), plain=True)
     manifest = repository.find(tag)
     assert manifest
     if key:
@@ -128,9 +128,7 @@ def trixie(engine: DockerEngine) -> str:
 
 
 @pytest.fixture(scope="module")
-def store(
-    engine: DockerEngine, base: str, trixie: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Store]:
+def store(engine: DockerEngine, base: str, trixie: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     folder, key = tmp_path_factory.mktemp("store"), generate()
     ca = network().ca
     (folder / "ca.crt").write_bytes(ca.read_bytes() if ca else b"")
@@ -243,9 +241,7 @@ def lay_out(folder: Path, order: MachineOrder) -> None:
         path.chmod(int(file.mode, 8))
 
 
-def test_cloud_init_shellcheck_and_systemd_find_nothing_wrong(
-    engine: DockerEngine, blank: str, tmp_path: Path
-) -> None:
+def test_cloud_init_shellcheck_and_systemd_find_nothing_wrong(engine: DockerEngine, blank: str, tmp_path: Path) -> None:
     """For each cloud, device and option; the steps themselves are the same for all."""
     for number, order in enumerate(every_machine()):
         (tmp_path / f"{number}.yaml").write_text(user_data(order).text)
@@ -253,12 +249,8 @@ def test_cloud_init_shellcheck_and_systemd_find_nothing_wrong(
     assert check(engine, blank, tmp_path) == ""
 
 
-def test_cloud_init_shellcheck_and_systemd_find_what_is_wrong(
-    engine: DockerEngine, blank: str, tmp_path: Path
-) -> None:
-    (tmp_path / "wrong.yaml").write_text(
-        user_data(machine_order()).text.replace("runcmd:", "runcmd: 1\nnext:")
-    )
+def test_cloud_init_shellcheck_and_systemd_find_what_is_wrong(engine: DockerEngine, blank: str, tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text(user_data(machine_order()).text.replace("runcmd:", "runcmd: 1\nnext:"))
     lay_out(tmp_path, machine_order())
     with (tmp_path / "steps/usr/local/lib/tfimg/stop").open("a") as step:
         step.write("rm -r $1\n")
@@ -281,9 +273,7 @@ def test_tar_unpacks_what_was_packed(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_had_nothing_runs_the_image_by_its_digest(trained: Machine, store: Store) -> None:
-    assert trained.run("cloud-init status --wait").code == 0, trained.must(
-        "cat /var/log/cloud-init-output.log"
-    )
+    assert trained.run("cloud-init status --wait").code == 0, trained.must("cat /var/log/cloud-init-output.log")
     assert trained.must("cat /var/lib/tfimg/vm/image") == f"{REPOSITORY}@{store.digest}"
     assert trained.must("docker inspect --format '{{.Config.Image}}' tfimg").endswith(f"@{store.digest}")
     assert log(trained) == ["begin"]
@@ -330,9 +320,7 @@ def test_a_program_that_dies_is_started_again(trained: Machine) -> None:
 def device(found: Machine, settings: str, smi: str | None = None) -> vm.Output:
     """Run the first step with other settings, and another nvidia-smi."""
     program = (
-        f"printf '#!/bin/sh\\n{smi}\\n' >/usr/local/bin/nvidia-smi; chmod +x /usr/local/bin/nvidia-smi;"
-        if smi
-        else ""
+        f"printf '#!/bin/sh\\n{smi}\\n' >/usr/local/bin/nvidia-smi; chmod +x /usr/local/bin/nvidia-smi;" if smi else ""
     )
     return found.run(
         f"cp /etc/tfimg/settings /tmp/kept; {program} printf '{settings}' >>/etc/tfimg/settings; "
@@ -355,9 +343,7 @@ def test_a_machine_without_the_device_is_refused_and_says_what_to_do(trained: Ma
         output = device(trained, settings, smi)
         assert output.code == 1
         assert says in output.text
-    assert device(trained, GPU, "echo 525.60.13") == vm.Output(
-        code=0, text="tfimg: NVIDIA driver 525.60.13\n"
-    )
+    assert device(trained, GPU, "echo 525.60.13") == vm.Output(code=0, text="tfimg: NVIDIA driver 525.60.13\n")
     assert device(trained, GPU, "echo 1000.1").code == 0
 
 

@@ -19,7 +19,7 @@ from support.inventories import INVENTORY
 from support.registry_container import docker, registry
 from support.small_workspace import build_small
 from support.statements import promoted
-from tfimg.engine.docker import DockerEngine
+from tfimg.engine.docker.engine import DockerEngine
 from tfimg.evidence.attach import attach
 from tfimg.evidence.cosign_tags import layers_under, tag_of
 from tfimg.evidence.keys import SigningKey, generate
@@ -276,9 +276,7 @@ def test_evidence_of_another_image_is_refused_by_cosign_and_by_us(
     found = place.find("2.20")
     assert found is not None
     attach(place, found.digest, published.statements, key=published.key)
-    moved = replace(
-        published, registry=place, image=f"{place.repository}@{found.digest}", digest=found.digest
-    )
+    moved = replace(published, registry=place, image=f"{place.repository}@{found.digest}", digest=found.digest)
     assert attestation(tools, moved.image, TEST_RESULT).code != 0
     refused(tools, moved, code=66, says="was signed for another image")
 
@@ -296,9 +294,7 @@ def test_oras_finds_every_bundle_and_pulls_what_was_signed(tools: Tools, publish
     found = told.get("referrers", told.get("manifests"))
     kinds = {one["annotations"]["dev.sigstore.bundle.predicateType"]: one["digest"] for one in found}
     assert kinds.keys() == KINDS.keys()
-    pulled = tools(
-        "oras", "pull", "--plain-http", "--output=pulled", f"{published.name}@{kinds[TEST_RESULT]}"
-    )
+    pulled = tools("oras", "pull", "--plain-http", "--output=pulled", f"{published.name}@{kinds[TEST_RESULT]}")
     assert pulled.code == 0, pulled.stderr
     (file,) = (tools.folder / "pulled").iterdir()
     bundle = json.loads(file.read_text())
@@ -325,9 +321,7 @@ def test_what_cosign_attached_before_stays_and_is_read(
     assert ended.code == 0, ended.stderr
     key = generate()
     (tools.folder / "both.pub").write_bytes(key.verifying.pem)
-    attach(
-        place, found.digest, everything(made, Subject(name=place.repository, digest=found.digest)), key=key
-    )
+    attach(place, found.digest, everything(made, Subject(name=place.repository, digest=found.digest)), key=key)
     assert verify(tools, image, key="both.pub").code == 0
     assert attestation(tools, image, "https://x.test/kind", key="cosign.pub").code == 0
     assert attestation(tools, image, TEST_RESULT, key="both.pub").code == 0
@@ -346,9 +340,7 @@ def test_attaching_again_sends_nothing_and_changes_nothing(spoiled: Published) -
     assert len(listed) == len(KINDS)
 
 
-def test_verify_and_pull_as_a_person_runs_them(
-    engine: DockerEngine, tools: Tools, published: Published
-) -> None:
+def test_verify_and_pull_as_a_person_runs_them(engine: DockerEngine, tools: Tools, published: Published) -> None:
     key, name = str(tools.folder / "ours.pub"), f"{published.name}:2.20"
     ended = run_tfimg("verify", name, "--key", key, "--require", "validated,max-age=1h", "--json")
     assert ended.code == 0, ended.stderr

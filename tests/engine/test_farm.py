@@ -20,11 +20,11 @@ import pytest
 from support.cli import assert_refused, run_tfimg
 from support.docker_daemon import daemon, find_dockerd
 from support.network_namespace import Machine, machine
-from tfimg.engine.build import discard
+from tfimg.build.candidate import discard
+from tfimg.core.errors import EngineUnavailable
 from tfimg.engine.connect import engines
-from tfimg.engine.docker import DockerEngine
+from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import BuildOrder, RunOrder, StageEvent
-from tfimg.errors import EngineUnavailable
 
 pytestmark = pytest.mark.full
 
@@ -78,9 +78,7 @@ def farm(engine: DockerEngine, base: str, tmp_path: Path, monkeypatch: pytest.Mo
             address = f"tcp://{there.address}:{PORT}"
             secure = number == 3
             tls, endpoint = _certificates(folder, there.address) if secure else (["--tls=false"], "")
-            host = stack.enter_context(
-                daemon(folder, there.program(find_dockerd(), tmp_path), "--host", address, *tls)
-            )
+            host = stack.enter_context(daemon(folder, there.program(find_dockerd(), tmp_path), "--host", address, *tls))
             _copy_image(engine.host, host)
             create = ["docker", "context", "create", there.name, "--docker", f"host={address}{endpoint}"]
             subprocess.run(create, env=environ, check=True, capture_output=True)
@@ -92,9 +90,7 @@ def farm(engine: DockerEngine, base: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 def _certificates(folder: Path, address: str) -> tuple[list[str], str]:
     """Options of a daemon that speaks TLS and knows its clients, and what a docker context says of them."""
-    openssl = (
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN={0} -keyout {0}-key.pem -out {0}.pem {1}"
-    )
+    openssl = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN={0} -keyout {0}-key.pem -out {0}.pem {1}"
     signed = "-CA ca.pem -CAkey ca-key.pem -addext basicConstraints=critical,CA:FALSE -addext {}"
     for name, more in (
         ("ca", "-addext keyUsage=critical,keyCertSign"),
@@ -209,6 +205,4 @@ def test_two_of_three_engines_are_lost_in_the_middle_of_builds(farm: Farm, tmp_p
 
 def test_a_builder_that_there_is_not(engine: DockerEngine) -> None:
     ended = run_tfimg("build", "--tf", "2.15", "--builder", "nonesuch", env={"DOCKER_HOST": engine.host})
-    assert_refused(
-        ended, code=2, says="--builder nonesuch: buildx has no builder .*`docker buildx ls` shows all"
-    )
+    assert_refused(ended, code=2, says="--builder nonesuch: buildx has no builder .*`docker buildx ls` shows all")

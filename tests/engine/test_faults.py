@@ -16,12 +16,12 @@ import pytest
 from support.cli import assert_refused, run_tfimg, start_tfimg
 from support.docker_daemon import daemon, find_dockerd
 from support.registry_container import docker
-from tfimg.engine.build import choose_output
-from tfimg.engine.docker import DockerEngine
+from tfimg.build.candidate import choose_output
+from tfimg.core.paths import Workspace
+from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import BuildOrder
 from tfimg.recipe.labels import LOCK
 from tfimg.recipe.lockfile import digest
-from tfimg.workspace import Workspace
 
 from .conftest import IDENTIFIER, Built
 
@@ -44,9 +44,7 @@ def made_of(engine: DockerEngine, workspace: Path) -> list[str]:
     return [
         line
         for command in (["image", "ls", "--all"], ["ps", "--all"])
-        for line in docker(
-            *command, "--quiet", f"--filter=label={LOCK}={lock}", host=engine.host
-        ).splitlines()
+        for line in docker(*command, "--quiet", f"--filter=label={LOCK}={lock}", host=engine.host).splitlines()
     ]
 
 
@@ -79,9 +77,7 @@ def test_an_image_that_fails_a_check_gets_no_tag(workspace: Path, tmp_path: Path
     spoil_lock(workspace, "packages", r"six==.*\n", "")
     report = tmp_path / "report.json"
     ended = run_tfimg(*BUILD, "--report", str(report), env={"TFIMG_WORKSPACE": str(workspace)})
-    assert_refused(
-        ended, code=20, says=r"and \d+ of \d+ checks did not pass\..*environment\.pip_check failed"
-    )
+    assert_refused(ended, code=20, says=r"and \d+ of \d+ checks did not pass\..*environment\.pip_check failed")
     assert '"passed": false' in report.read_text()
 
 
@@ -94,9 +90,7 @@ def test_an_image_validates_as_what_its_label_says(built: Built) -> None:
 
 
 def test_an_image_that_is_not_there_cannot_be_validated() -> None:
-    assert_refused(
-        run_tfimg("validate", "tfimg-test/none:1"), code=2, says="The engine has no image tfimg-test/none:1"
-    )
+    assert_refused(run_tfimg("validate", "tfimg-test/none:1"), code=2, says="The engine has no image tfimg-test/none:1")
 
 
 def test_an_image_without_python_cannot_be_validated(engine: DockerEngine, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.planted_faults import Results, ends, red, selftest, with_fault, with_packages
-from tfimg.engine.docker import DockerEngine
+from tfimg.engine.docker.engine import DockerEngine
 
 from .conftest import Built
 
@@ -26,18 +26,14 @@ Plant = Callable[[str], Results]
 @pytest.fixture
 def plant(gpu: Built, engine: DockerEngine, tmp_path: Path) -> Plant:
     """Runs a script as root in a container of the image, and then the checks of what is linked."""
-    return lambda script: with_fault(
-        engine, gpu.name, gpu.spec, f"{NVIDIA}\n{script}", LINKED, folder=tmp_path
-    )
+    return lambda script: with_fault(engine, gpu.name, gpu.spec, f"{NVIDIA}\n{script}", LINKED, folder=tmp_path)
 
 
 def test_a_gpu_image_passes_the_full_suite_as_far_as_it_is_linked(gpu: Built) -> None:
     report = gpu.report
     assert (report["passed"], report["level"], report["problem"]) == (True, "linked", None)
     assert {one["outcome"] for one in report["results"]} == {"passed"}
-    assert {"libraries.gate", "compiler.ptxas", "tools.commands"} <= {
-        one["check"] for one in report["results"]
-    }
+    assert {"libraries.gate", "compiler.ptxas", "tools.commands"} <= {one["check"] for one in report["results"]}
     assert "gpu.visible" in report["unproven"]
 
 
@@ -153,9 +149,7 @@ def test_the_self_test_says_that_this_machine_has_no_gpu(gpu: Built, engine: Doc
 
 def test_the_self_test_says_that_the_machine_has_no_toolkit(gpu: Built, engine: DockerEngine) -> None:
     """It has the device of a GPU, and not the driver's libraries."""
-    done, last, results = selftest(
-        engine, gpu.name, "--only", "gpu.visible", devices=["/dev/null:/dev/nvidia0"]
-    )
+    done, last, results = selftest(engine, gpu.name, "--only", "gpu.visible", devices=["/dev/null:/dev/nvidia0"])
     assert (done.status, last["fault"], red(results)) == (6, "host", {"gpu.visible"}), last
     assert [one["signature"] for one in results["gpu.visible"]["explained"]] == ["no-toolkit"]
 

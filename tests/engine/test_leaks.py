@@ -21,15 +21,15 @@ from support.cli import run_tfimg, start_tfimg
 from support.containers import run_container
 from support.docker_daemon import wait_until
 from tfimg.cli.context import Context
-from tfimg.cli.edge import Edge
 from tfimg.cli.parser import build_parser
-from tfimg.engine.bases import Bootstrap, choose_base
-from tfimg.engine.debian import Mirrors, find_mirrors
-from tfimg.engine.docker import DockerEngine
+from tfimg.engine.base_images.choose import Bootstrap, choose_base
+from tfimg.engine.base_images.debian import Mirrors, find_mirrors
+from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import BuildOrder
+from tfimg.matrix.resolve.request import Request
+from tfimg.matrix.resolve.resolution import resolve
+from tfimg.project.services import Services
 from tfimg.recipe.render import render_base
-from tfimg.resolution.request import Request
-from tfimg.resolution.resolve import resolve
 
 pytestmark = pytest.mark.full
 
@@ -63,9 +63,7 @@ def index_address() -> str:
     if done.returncode == 0:
         return done.stdout.strip()
     told = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
-    return subprocess.run(
-        [sys.executable, "-c", told], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    return subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def planted(folder: Path) -> dict[str, str]:
@@ -132,11 +130,13 @@ def test_a_base_is_bootstrapped_without_the_way_into_a_debian_mirror(engine: Doc
         name: uri and uri.replace("://", f"://user:{MARK}-mirror@")
         for name, uri in (("archive", own.archive), ("security", own.security))
     }
-    context = Context(build_parser().parse_args(["build", "--base", "bootstrap"]), os.environ, Edge())
-    spec = resolve(context.matrix, context.specs, Request(python="3.13")).spec
+    context = Context(build_parser().parse_args(["build", "--base", "bootstrap"]), Services(environ=os.environ))
+    spec = resolve(context.project.matrix, context.project.specs, Request(python="3.13")).spec
     bootstrap = Bootstrap(
         mirrors=Mirrors(archive=str(planted["archive"]), security=planted["security"]),
-        scratch=context.state / "scratch", template=partial(render_base, context.templates), environ=os.environ,
+        scratch=context.services.state / "scratch",
+        template=partial(render_base, context.project.templates),
+        environ=os.environ,
         fresh=True,
     )  # fmt: skip
     base = choose_base(spec, "bootstrap", engine=engine, registries={}, bootstrap=bootstrap, say=print)

@@ -22,17 +22,16 @@ from support.paths import ROOT
 from support.registry_container import docker, registry
 from support.small_workspace import build_small
 from support.tokens import GITHUB
-from tfimg.cli.edge import Edge
-from tfimg.contents.holdings import of_inventory
-from tfimg.contents.images import open_image
-from tfimg.engine.docker import DockerEngine
-from tfimg.engine.network import host_network
+from tfimg.core.errors import DiskSpaceError
+from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import Line, RunOrder
-from tfimg.errors import DiskSpaceError
-from tfimg.leaks.scan import scan
-from tfimg.offline.archive import collect_image
-from tfimg.offline.layout import LayoutRegistry
-from tfimg.offline.write import write
+from tfimg.inspect.bundle.archive import collect_image
+from tfimg.inspect.bundle.layout import LayoutRegistry
+from tfimg.inspect.bundle.write import write
+from tfimg.inspect.contents import of_inventory
+from tfimg.inspect.secrets.scan import scan
+from tfimg.project.services import Services
+from tfimg.registry.images import open_image
 from tfimg.validation.built import take_inventory
 from tfimg.validation.schema import read_report
 
@@ -83,9 +82,7 @@ def address(engine: DockerEngine, base: str, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(scope="module")
-def published(
-    engine: DockerEngine, built: Built, address: str, tmp_path_factory: pytest.TempPathFactory
-) -> Published:
+def published(engine: DockerEngine, built: Built, address: str, tmp_path_factory: pytest.TempPathFactory) -> Published:
     """The real TensorFlow image, for what needs real packages."""
     folder = tmp_path_factory.mktemp("published")
     report = read_report(json.dumps(built.report), source="report.json")
@@ -110,7 +107,7 @@ def little(
 def test_the_search_knows_what_this_machine_has() -> None:
     """A search for nothing would find nothing: the values that this machine's settings name are looked for."""
     environ = {**os.environ, "https_proxy": "http://ann:Pw-9b4d-long@proxy.corp-9b4d.io:3128"}
-    rules = Edge().secrets(environ, host_network(environ, {}))
+    rules = Services(environ=environ).secrets()
     assert {rule.what.lower() for rule in rules} >= {"the host of https_proxy", "a secret of https_proxy"}
 
 
@@ -190,9 +187,7 @@ def test_the_bill_of_materials_and_the_local_image_tell_the_same(built: Built, p
     assert documents[0] == documents[1]
 
 
-def test_the_contents_of_an_image_are_told_without_importing_tensorflow(
-    engine: DockerEngine, built: Built
-) -> None:
+def test_the_contents_of_an_image_are_told_without_importing_tensorflow(engine: DockerEngine, built: Built) -> None:
     script = (ROOT / "images/inventory.py").read_bytes()
     whole = take_inventory(built.name, script, engine=engine)
     contents = take_inventory(built.name, script, engine=engine, contents_only=True)
@@ -310,9 +305,7 @@ def test_a_bundle_is_verified_and_loaded_where_there_is_no_network(
     engine.remove(little.name)
 
 
-def test_plain_docker_loads_a_bundle_too(
-    little: Published, bundle: Path, machines: dict[bool, DockerEngine]
-) -> None:
+def test_plain_docker_loads_a_bundle_too(little: Published, bundle: Path, machines: dict[bool, DockerEngine]) -> None:
     """Without a word on its evidence: for a machine that has no tfimg."""
     engine = machines[False]
     assert engine.digest(little.name) is None

@@ -9,7 +9,7 @@ import pytest
 
 from support.cli import run_tfimg
 from support.registry_container import docker
-from tfimg.engine.docker import DockerEngine
+from tfimg.engine.docker.engine import DockerEngine
 
 from .conftest import REPOSITORY, Built
 

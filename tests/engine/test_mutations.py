@@ -14,7 +14,7 @@ import pytest
 from support.cli import run_tfimg
 from support.planted_faults import Results, ends, red, selftest, with_fault
 from support.registry_container import docker
-from tfimg.engine.docker import DockerEngine
+from tfimg.engine.docker.engine import DockerEngine
 
 from .conftest import IDENTIFIER, Built
 
@@ -122,9 +122,7 @@ def test_many_faults_at_once_are_each_named_and_cost_nothing_else(plant: Plant, 
     assert any("in svd" in line for line in results["numerics.svd"]["output"])
 
 
-def test_a_numpy_of_another_abi_is_explained_and_no_other_result_is_lost(
-    plant: Plant, all_checks: set[str]
-) -> None:
+def test_a_numpy_of_another_abi_is_explained_and_no_other_result_is_lost(plant: Plant, all_checks: set[str]) -> None:
     results = plant(install("numpy"), named=["numpy"])
     assert set(results) == all_checks
     assert {"environment.packages", "environment.pip_check", IMPORT} <= red(results)
@@ -214,17 +212,13 @@ def test_the_self_test_says_what_the_machine_is_to_blame_for(
 ) -> None:
     """Processors without AVX, and a small /dev/shm."""
     (tmp_path / "cpuinfo").write_text(re.sub(r"avx\S*", "", Path("/proc/cpuinfo").read_text()))
-    done, last, results = selftest(
-        engine, built.name, shm_size="1m", volumes={tmp_path / "cpuinfo": "/proc/cpuinfo"}
-    )
+    done, last, results = selftest(engine, built.name, shm_size="1m", volumes={tmp_path / "cpuinfo": "/proc/cpuinfo"})
     assert (done.status, last["fault"]) == (6, "host"), last
     assert red(results) == {"environment.shm", "environment.cpu"}
     assert signatures(results) == {"small-shm", "no-avx"}
 
 
-def test_the_self_test_says_that_the_machine_has_too_little_memory(
-    built: Built, engine: DockerEngine
-) -> None:
+def test_the_self_test_says_that_the_machine_has_too_little_memory(built: Built, engine: DockerEngine) -> None:
     done, last, results = selftest(engine, built.name, mem_limit="160m", memswap_limit="160m")
     assert (done.status, last["fault"]) == (6, "host"), last
     assert (red(results), signatures(results)) == ({IMPORT}, {"out-of-memory"})
@@ -248,15 +242,11 @@ def foreign(engine: DockerEngine, built: Built, tmp_path: Path) -> Iterator[str]
     engine.remove(name)
 
 
-def test_an_image_of_somebody_else_is_validated_as_what_it_is_said_to_be(
-    foreign: str, tmp_path: Path
-) -> None:
+def test_an_image_of_somebody_else_is_validated_as_what_it_is_said_to_be(foreign: str, tmp_path: Path) -> None:
     refused = run_tfimg("validate", foreign)
     assert (refused.code, "has no label" in refused.stderr) == (53, True)
     report = tmp_path / "report.json"
-    ended = run_tfimg(
-        "validate", foreign, "--as", "2.15-cpu", "--profile", "standard", "--report", str(report)
-    )
+    ended = run_tfimg("validate", foreign, "--as", "2.15-cpu", "--profile", "standard", "--report", str(report))
     assert ended.code == 0, ended.stderr
     found = json.loads(report.read_text())
     assert (found["identifier"], found["level"]) == (IDENTIFIER, "validated")

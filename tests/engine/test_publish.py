@@ -23,7 +23,7 @@ from support.faulty_proxy import Fault, faulty
 from support.paths import ROOT
 from support.registry_container import Behaviour, docker, registry
 from support.small_workspace import small
-from tfimg.engine.docker import DockerEngine
+from tfimg.engine.docker.engine import DockerEngine
 from tfimg.registry.connect import connect
 from tfimg.registry.connection import Way
 from tfimg.registry.protocol import Registry
@@ -149,13 +149,9 @@ def test_images_are_published_once_with_evidence_and_a_gpu_image_without_aliases
             f"{GPU}-{gpu[7:19]}",
         }
         assert {told[GPU][alias] for alias in ("2.15-gpu", "2.15.1-gpu")} == {"refuse"}
-        verified = here.ask(
-            "verify", f"{here.target}:2.15", "--key", f"{here.key}/tfimg.pub", "--require", "validated"
-        )
+        verified = here.ask("verify", f"{here.target}:2.15", "--key", f"{here.key}/tfimg.pub", "--require", "validated")
         assert (verified.code, verified.documents[-1]["digest"]) == (0, cpu), verified.stderr
-        linked = here.ask(
-            "verify", f"{here.target}:{GPU}", "--key", f"{here.key}/tfimg.pub", "--require", "validated"
-        )
+        linked = here.ask("verify", f"{here.target}:{GPU}", "--key", f"{here.key}/tfimg.pub", "--require", "validated")
         assert linked.code == 67
         assert proxy.count(r"^(PUT|POST|PATCH) ") > 0
         proxy.asked.clear()
@@ -252,9 +248,7 @@ def test_a_newer_build_is_rolled_back_with_evidence_and_history_says_so(
     shutil.copytree(made, tmp_path / "newer")
     template = tmp_path / "newer/images/templates/Dockerfile.j2"
     template.write_text(template.read_text().replace("echo {{", "echo newer >/newer && echo {{"))
-    newer = Here(
-        target=here.target, key=here.key, env={**here.env, "TFIMG_WORKSPACE": str(tmp_path / "newer")}
-    )
+    newer = Here(target=here.target, key=here.key, env={**here.env, "TFIMG_WORKSPACE": str(tmp_path / "newer")})
     built = run_tfimg(
         "build", CPU, "--base", "bootstrap", "--repository", f"{LOCAL}-newer", "--push", here.target,
         "--key", f"{here.key}/tfimg.key", "--json", env=newer.env,
@@ -270,9 +264,7 @@ def test_a_newer_build_is_rolled_back_with_evidence_and_history_says_so(
         assert [(one["reason"], one["digest"]) for one in moves(here, "2.15")] == [
             ("rollback", old), ("publish", new), ("publish", old),
         ]  # fmt: skip
-        ended = here.ask(
-            "withdraw", f"{here.target}@{new}", "--reason", "wrong", "--key", f"{here.key}/tfimg.key"
-        )
+        ended = here.ask("withdraw", f"{here.target}@{new}", "--reason", "wrong", "--key", f"{here.key}/tfimg.key")
         assert (ended.code, here.tags()["2.15.1"], here.tags()[CPU]) == (0, old, old), ended.stderr
         for command in ("verify", "pull"):
             refused = here.ask(command, f"{here.target}@{new}", "--key", f"{here.key}/tfimg.pub")
@@ -289,9 +281,7 @@ def test_a_registry_with_tls_and_a_password_takes_what_somebody_logged_in_publis
     """Wrong credentials leave nothing behind, and the same command finishes once they are right."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    behaviour = Behaviour(
-        users={"ann": "secret"}, certificate=authority.issue_cert("127.0.0.1"), deletes=True
-    )
+    behaviour = Behaviour(users={"ann": "secret"}, certificate=authority.issue_cert("127.0.0.1"), deletes=True)
     logins = tmp_path / "docker/config.json"
     logins.parent.mkdir()
     with registry(engine, tmp_path, behaviour) as address:

@@ -13,13 +13,13 @@ import pytest
 from support.faulty_proxy import Fault, faulty
 from support.registry_container import Behaviour, docker, registry
 from tfimg.cli.context import Context
-from tfimg.cli.edge import Edge
 from tfimg.cli.hands import Machine
 from tfimg.cli.parser import build_parser
-from tfimg.engine.docker import DockerEngine
+from tfimg.core.errors import EngineRefused, NetworkError, NotInRegistry, RegistryRefused
+from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import ProgressEvent
-from tfimg.errors import EngineRefused, NetworkError, NotInRegistry, RegistryRefused
-from tfimg.publishing.sending import Source
+from tfimg.project.services import Services
+from tfimg.publish.send import Source
 from tfimg.registry.connect import connect
 from tfimg.registry.connection import Way
 from tfimg.registry.reference import parse_repository
@@ -70,9 +70,7 @@ def ignore(event: ProgressEvent) -> None:
     """Nobody is told."""
 
 
-def test_what_is_pushed_is_pulled_by_its_digest(
-    engine: DockerEngine, address: str, made: Made, tmp_path: Path
-) -> None:
+def test_what_is_pushed_is_pulled_by_its_digest(engine: DockerEngine, address: str, made: Made, tmp_path: Path) -> None:
     name = made(address, size=100_000_000)  # the containerd store tells nothing of what takes a moment
     told: list[ProgressEvent] = []
     digest = engine.push(name, told.append)
@@ -130,7 +128,7 @@ def test_a_push_that_fails_is_raised_and_tried_again_until_it_succeeds(
         waits.append(seconds)
         fault.times = 0
 
-    context = Context(build_parser().parse_args(["publish", address]), os.environ, Edge())
+    context = Context(build_parser().parse_args(["publish", address]), Services(environ=os.environ))
     with faulty(address) as between:
         name = made(between.address)
         between.faults.append(fault)
@@ -162,9 +160,7 @@ def test_who_may_not_push_is_told_and_who_logs_in_may(
     ours = DockerEngine(host=engine.host, environ=environ)
     with registry(engine, tmp_path, Behaviour(users={"ann": "secret"})) as there:
         name = made(there)
-        with pytest.raises(
-            RegistryRefused, match=rf"The registry {there} does not take .*docker login {there}"
-        ):
+        with pytest.raises(RegistryRefused, match=rf"The registry {there} does not take .*docker login {there}"):
             ours.push(name, ignore)
         docker("login", "--username=ann", "--password=secret", there, host=engine.host, env=environ)
         assert ours.push(name, ignore).startswith("sha256:")

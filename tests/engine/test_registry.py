@@ -10,7 +10,7 @@ from support.cli import CliResult, assert_refused, run_tfimg
 from support.docker_daemon import image_tags
 from support.registry_container import docker, registry
 from support.small_workspace import small
-from tfimg.engine.docker import DockerEngine
+from tfimg.engine.docker.engine import DockerEngine
 
 pytestmark = pytest.mark.full
 
@@ -87,9 +87,7 @@ def test_a_registry_without_the_image_is_said_aloud(mirror: str) -> None:
     ended = run_tfimg(
         "build", "--tf", "2.15.1", "--python", "3.9", "--base", "registry", "--mirror", f"docker.io={mirror}"
     )
-    assert_refused(
-        ended, code=14, says=r"The registry did not give \S+/library/python:3\.9-slim-bullseye: .*--mirror"
-    )
+    assert_refused(ended, code=14, says=r"The registry did not give \S+/library/python:3\.9-slim-bullseye: .*--mirror")
 
 
 def test_a_python_that_neither_has_is_refused(mirror: str) -> None:
@@ -99,9 +97,7 @@ def test_a_python_that_neither_has_is_refused(mirror: str) -> None:
     )
 
 
-def test_without_a_registry_auto_bootstraps_and_says_why(
-    engine: DockerEngine, little: dict[str, str]
-) -> None:
+def test_without_a_registry_auto_bootstraps_and_says_why(engine: DockerEngine, little: dict[str, str]) -> None:
     """Port 9 of loopback: nobody answers there."""
     ended = run_tfimg(
         "build", "--tf", "2.15.1", "--repository", REPOSITORY, "--mirror", "docker.io=127.0.0.1:9",

@@ -15,8 +15,8 @@ from support.faulty_proxy import Fault, Faulty, faulty
 from support.manifests import ANN, LONGEST_WAITS, Slept, evidence, image
 from support.registry_container import Behaviour, docker, registry
 from support.token_server import token_server
-from tfimg.engine.docker import DockerEngine
-from tfimg.errors import NotInRegistry, RegistryRefused
+from tfimg.core.errors import NotInRegistry, RegistryRefused
+from tfimg.engine.docker.engine import DockerEngine
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connect import connect
 from tfimg.registry.connection import Connection, Way
@@ -88,9 +88,7 @@ def test_it_keeps_what_it_is_given(address: str, tmp_path: Path) -> None:
 
 def test_a_manifest_whose_blobs_it_does_not_have_is_refused(address: str, tmp_path: Path) -> None:
     elsewhere, here = client(address, tmp_path), client(address, tmp_path)
-    with pytest.raises(
-        RegistryRefused, match=r"refused a request about .*BLOB_UNKNOWN: blob unknown to registry"
-    ):
+    with pytest.raises(RegistryRefused, match=r"refused a request about .*BLOB_UNKNOWN: blob unknown to registry"):
         here.put("1", image(elsewhere))
     assert here.tags() == ()
 
@@ -115,9 +113,7 @@ def test_what_refers_to_an_image_is_under_a_tag(address: str, tmp_path: Path) ->
         here.refer(evidence(here, subject, name), subject=subject.digest, artifact_type=KIND) for name in "ab"
     )
     assert here.referrers(subject.digest) == entered
-    assert [(one.artifact_type, one.annotations) for one in entered] == [
-        (KIND, {"name": name}) for name in "ab"
-    ]
+    assert [(one.artifact_type, one.annotations) for one in entered] == [(KIND, {"name": name}) for name in "ab"]
     assert sorted(here.tags()) == ["1", fallback_tag(subject.digest)]
 
 
@@ -160,19 +156,13 @@ def test_a_download_goes_on_where_it_was_cut(proxy: Faulty, tmp_path: Path) -> N
     assert proxy.count("GET .*/blobs/") == 3
 
 
-def test_docker_login_lets_us_in_and_nothing_else_does(
-    engine: DockerEngine, place: Place, tmp_path: Path
-) -> None:
+def test_docker_login_lets_us_in_and_nothing_else_does(engine: DockerEngine, place: Place, tmp_path: Path) -> None:
     there = place(users={"ann": "secret"})
     environ = {"HOME": str(tmp_path), "DOCKER_CONFIG": str(tmp_path / "docker")}
     reference = parse_repository(f"{there}/team/tf")
-    with pytest.raises(
-        RegistryRefused, match=r"wants to know who asks for .*: 401 UNAUTHORIZED.*docker login 127"
-    ):
+    with pytest.raises(RegistryRefused, match=r"wants to know who asks for .*: 401 UNAUTHORIZED.*docker login 127"):
         connect(reference, environ, tmp_path, way=Way()).tags()
-    with pytest.raises(
-        RegistryRefused, match=r"does not take our credentials: 401 UNAUTHORIZED.*docker login 127"
-    ):
+    with pytest.raises(RegistryRefused, match=r"does not take our credentials: 401 UNAUTHORIZED.*docker login 127"):
         client(there, tmp_path, credentials=BOB).tags()
     docker("login", "--username=ann", "--password=secret", there, host=engine.host, env=environ)
     here = connect(reference, environ, tmp_path, way=Way())

@@ -18,10 +18,10 @@ from support.cli import CliResult, run_tfimg
 from support.containers import run_container
 from support.paths import ROOT
 from support.registry_container import registry
+from tfimg.core.paths import find_workspace, state_folder
 from tfimg.engine.connect import connect
-from tfimg.engine.docker import DockerEngine
+from tfimg.engine.docker.engine import DockerEngine
 from tfimg.recipe.lockfile import digest
-from tfimg.workspace import find_workspace, state_folder
 
 from .conftest import IDENTIFIER, REPOSITORY, Built
 
@@ -33,9 +33,7 @@ CHECKS = subprocess.run(SUITE, capture_output=True, text=True, check=True).stdou
 
 def test_every_check_ran_and_passed(built: Built) -> None:
     assert len(CHECKS) >= 60
-    assert {result["check"]: result["outcome"] for result in built.report["results"]} == dict.fromkeys(
-        CHECKS, "passed"
-    )
+    assert {result["check"]: result["outcome"] for result in built.report["results"]} == dict.fromkeys(CHECKS, "passed")
     assert (built.report["passed"], built.report["problem"], built.report["level"]) == (
         True,
         None,
@@ -104,9 +102,7 @@ def test_the_image_runs_as_a_user_under_an_init(built: Built, engine: DockerEngi
     assert (ended.status, ended.stdout.splitlines()) == (0, expected), ended.stderr
 
 
-def test_its_user_can_install_packages_and_not_spoil_the_locked_ones(
-    built: Built, engine: DockerEngine
-) -> None:
+def test_its_user_can_install_packages_and_not_spoil_the_locked_ones(built: Built, engine: DockerEngine) -> None:
     """A wheel made on the spot: there is no network in the container."""
     script = """
 set -e

@@ -43,9 +43,7 @@ def select_tests(packages: Sequence[str]) -> list[str]:
     if set(packages) == set(PACKAGES):
         return ["tests/unit", "tests/repository"]
     names = (*packages, "cli_keys", "cli_offline", "cli_proofs", "cli_publish", "cli_renew", "publish_faults")
-    files = [
-        file for folder in ("unit", "repository") for file in sorted(ROOT.glob(f"tests/{folder}/test_*.py"))
-    ]
+    files = [file for folder in ("unit", "repository") for file in sorted(ROOT.glob(f"tests/{folder}/test_*.py"))]
     return [str(file.relative_to(ROOT)) for file in files if any(name in file.name for name in names)]
 
 
@@ -96,8 +94,7 @@ def is_own(function: str, test: str) -> bool:
 def limit_tests(stats: Mapping[str, object], reaching: Mapping[str, list[str]], *, own: bool) -> None:
     """Have mutmut run, of the tests that reach a function, its package's own or all others."""
     chosen = {
-        function: [test for test in tests if is_own(function, test) is own]
-        for function, tests in reaching.items()
+        function: [test for test in tests if is_own(function, test) is own] for function, tests in reaching.items()
     }
     STATS.write_text(json.dumps({**stats, "tests_by_mangled_function_name": chosen}))
 
@@ -147,9 +144,7 @@ def read_equivalents() -> dict[tuple[str, ...], str]:
     """Turn blocks of function, changed lines and `reason: …`, parted by empty lines, into reasons by description."""
     blocks = Path(__file__).with_name("equivalents.txt").read_text().strip().split("\n\n")
     entries = [block.splitlines() for block in blocks if not block.startswith("#")]
-    assert all(entry[-1].startswith("reason: ") for entry in entries), (
-        "equivalents.txt: a block without a reason"
-    )
+    assert all(entry[-1].startswith("reason: ") for entry in entries), "equivalents.txt: a block without a reason"
     return {tuple(entry[:-1]): entry[-1].removeprefix("reason: ") for entry in entries}
 
 
@@ -157,9 +152,7 @@ def report(verdicts: Mapping[str, str], describe: Callable[[str], tuple[str, ...
     """Lay out figures per package, then every mutant that is not killed."""
     equivalents = read_equivalents()
     alive = {name: describe(name) for name, verdict in sorted(verdicts.items()) if verdict != "killed"}
-    rows = [
-        f"{'package':12}{'killed':>8}{'timeout':>9}{'survived':>10}{'total':>7}{'killed %':>10}{'equivalent':>12}"
-    ]
+    rows = [f"{'package':12}{'killed':>8}{'timeout':>9}{'survived':>10}{'total':>7}{'killed %':>10}{'equivalent':>12}"]
     present = {name.split(".")[1] for name in verdicts}
     for package in (*(package for package in PACKAGES if package in present), "all"):
         chosen = [name for name in verdicts if package in ("all", name.split(".")[1])]

@@ -28,9 +28,7 @@ def slept() -> Slept:
 def open_registry(slept: Slept, tmp_path: Path) -> Open:
     """The client of a registry by its address."""
 
-    def opened(
-        address: str, *, credentials: Credentials | None = None, way: Way = PLAIN, **rest: Any
-    ) -> HttpRegistry:
+    def opened(address: str, *, credentials: Credentials | None = None, way: Way = PLAIN, **rest: Any) -> HttpRegistry:
         reference = parse_repository(f"{address}/team/tf")
         patience = Patience(sleep=slept, backoff=LONGEST_WAITS)
         connection = Connection(reference, credentials=credentials, way=way, patience=patience)

@@ -12,7 +12,7 @@ import pytest
 
 from support.cli import CliResult, run_tfimg
 from support.paths import ROOT
-from tfimg.workspace import Workspace
+from tfimg.core.paths import Workspace
 
 # Each downloads and installs a release: 300 MB for CPU, 2.5 GB for GPU.
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
@@ -32,9 +32,7 @@ def copy(tmp_path: Path) -> Workspace:
 def run(copy: Workspace, *request: str) -> tuple[int, str, CliResult]:
     """Make the folder, run it, and record the evidence; the status and output of run.py, and how `record` ended."""
     env, folder = {"TFIMG_WORKSPACE": str(copy.root)}, copy.root.parent / "bare"
-    made = run_tfimg(
-        "bare", str(folder), "--tf", "2.21", "--python", MINOR, *request, "--pieces", "60", env=env
-    )
+    made = run_tfimg("bare", str(folder), "--tf", "2.21", "--python", MINOR, *request, "--pieces", "60", env=env)
     made.succeeded()
     assert max(file.stat().st_size for file in (folder / "wheels").iterdir()) <= 60 << 20
     evidence = folder.parent / "evidence.json"
@@ -58,9 +56,7 @@ def test_tensorflow_for_cpu_is_proven_and_recorded(copy: Workspace) -> None:
     assert file.name == "cpu.json"
     kept = json.loads(file.read_text())
     assert {result["outcome"] for result in kept["results"]} == {"passed"}
-    assert {"numerics.convolution", "training.cnn", "saving.keras"} <= {
-        one["check"] for one in kept["results"]
-    }
+    assert {"numerics.convolution", "training.cnn", "saving.keras"} <= {one["check"] for one in kept["results"]}
 
 
 @pytest.mark.skipif(bool(list(Path("/dev").glob("nvidia[0-9]"))), reason="this machine has a GPU")
@@ -73,7 +69,5 @@ def test_a_machine_without_a_gpu_fails_clearly_and_its_evidence_is_refused(copy:
     (ran,) = json.loads((copy.root.parent / "evidence.json").read_text())["runs"]
     ends = [event for event in ran["events"] if event["event"] == "end"]
     assert [end["check"] for end in ends if "the facts say nothing" in (end["reason"] or "")] == []
-    without_gpu = {
-        end["check"]: end["outcome"] for end in ends if end["check"].startswith(("libraries.", "compiler."))
-    }
+    without_gpu = {end["check"]: end["outcome"] for end in ends if end["check"].startswith(("libraries.", "compiler."))}
     assert set(without_gpu.values()) == {"passed"}, without_gpu

@@ -46,9 +46,7 @@ def test_the_readme_s_snippets_are_what_their_services_take(tmp_path: Path) -> N
 
 def test_the_schemas_find_a_mistake(tmp_path: Path) -> None:
     for title, schema in SCHEMAS.items():
-        text = next(
-            text for one, text in readme_snippets("Images as bases of CI jobs") if one.startswith(title)
-        )
+        text = next(text for one, text in readme_snippets("Images as bases of CI jobs") if one.startswith(title))
         file = tmp_path / "wrong.yml"
         file.write_text(text.replace("needs:", "wants:"))
         assert "wants" in problems(schema, file)
@@ -99,9 +97,7 @@ def test_the_action_gives_nothing_when_it_cannot_verify(
     assert not (tmp_path / "there").exists()
 
 
-def test_gitlab_s_job_gives_nothing_when_it_cannot_verify(
-    tmp_path: Path, installed: Installed, here: Loopback
-) -> None:
+def test_gitlab_s_job_gives_nothing_when_it_cannot_verify(tmp_path: Path, installed: Installed, here: Loopback) -> None:
     (tmp_path / "tfimg.pub").write_text(KEY)
     image = {"TFIMG": WHEEL, "TFIMG_IMAGE": f"{here.address}/team/tf:2.15"}
     ended = run_job(tmp_path, image, environment=installed.environment)
@@ -158,9 +154,7 @@ def test_the_action_executes_nothing_of_the_caller_s_checkout(
     assert not hostile.executed.exists(), hostile.executed.read_text()
 
 
-def test_gitlab_s_job_executes_nothing_of_the_checkout(
-    hostile: Checkout, installed: Installed, here: Loopback
-) -> None:
+def test_gitlab_s_job_executes_nothing_of_the_checkout(hostile: Checkout, installed: Installed, here: Loopback) -> None:
     variables = {"TFIMG": WHEEL, "TFIMG_IMAGE": f"{here.address}/team/tf:2.15", **hostile.environ}
     ended = run_job(hostile.folder, variables, environment=installed.environment)
     assert ended.code == 61, ended.stderr
@@ -175,9 +169,7 @@ def test_installing_for_the_action_executes_nothing_of_the_caller_s_checkout(hos
     assert not hostile.executed.exists(), hostile.executed.read_text()
 
 
-def test_installing_for_gitlab_s_job_executes_nothing_of_the_checkout(
-    hostile: Checkout, installed: Installed
-) -> None:
+def test_installing_for_gitlab_s_job_executes_nothing_of_the_checkout(hostile: Checkout, installed: Installed) -> None:
     variables = {
         "TFIMG": address(installed.wheel),
         "TFIMG_IMAGE": OUT_OF_REACH,

@@ -14,10 +14,9 @@ from support.cloud_steps import StepMachine
 from support.loopback_registry import Loopback
 from support.signing import OURS
 from support.statements import IMAGE, LINKED, promoted, said, withdrawn
-from tfimg.cli.edge import Edge
-from tfimg.engine.network import host_network
 from tfimg.evidence.attach import attach
 from tfimg.evidence.statement import Statement
+from tfimg.project.services import Services
 from tfimg.registry.reference import parse
 
 TFIMG = f"""\
@@ -44,11 +43,9 @@ class Published:
 
     def __init__(self, name: str, folder: Path) -> None:
         reference = parse(name)
-        self.registry = Edge().registry(reference, {}, folder, host_network({}, {}), plain=True)
+        self.registry = Services(environ={"TFIMG_STATE": str(folder)}).registry(reference, plain=True)
         self.registry.put("2.15", IMAGE)
-        self.sign(
-            *said(replace(LINKED, date=datetime.now(UTC).isoformat())), promoted("2.15", repository=name)
-        )
+        self.sign(*said(replace(LINKED, date=datetime.now(UTC).isoformat())), promoted("2.15", repository=name))
 
     def sign(self, *statements: Statement) -> None:
         attach(self.registry, IMAGE.digest, statements, key=OURS)

@@ -36,10 +36,10 @@ from support.hostile_index import (
 from support.hostile_wheels import ATTACKS, forge
 from support.mutated_documents import cases
 from support.wheels import lock_line
-from tfimg.errors import InternalError, InvalidWheel, NetworkError, TfimgError
+from tfimg.core.errors import InternalError, InvalidWheel, NetworkError, TfimgError
+from tfimg.index.client import Index
 from tfimg.layers.make import Source, make
 from tfimg.layers.store import LayerStore
-from tfimg.proof.index import Index
 
 MAX_KILOBYTES = 300_000
 SECRET = "aGFuczpodW50ZXIy"
@@ -51,9 +51,9 @@ pytestmark = pytest.mark.timeout(20)
 @pytest.fixture(autouse=True)
 def bounded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Wait for less, and let no attack take more memory than this."""
-    monkeypatch.setattr("tfimg.proof.index.GRACE_SECONDS", 0.3)
-    monkeypatch.setattr("tfimg.proof.index.SECONDS", 1)
-    monkeypatch.setattr("tfimg.proof.index.MAX_WHEEL", 10_000_000)
+    monkeypatch.setattr("tfimg.index.client.GRACE_SECONDS", 0.3)
+    monkeypatch.setattr("tfimg.index.client.SECONDS", 1)
+    monkeypatch.setattr("tfimg.index.client.MAX_WHEEL", 10_000_000)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MAX_KILOBYTES
@@ -109,9 +109,7 @@ def test_a_survey_refuses_it(attack: Attack) -> None:
         assert_refused(attack.error, lambda: index.facts(wheel, build=not wheel.has_metadata))
 
 
-@pytest.mark.parametrize(
-    "attack", ["parent", "more than declared", "no RECORD", "script above", "data is a file"]
-)
+@pytest.mark.parametrize("attack", ["parent", "more than declared", "no RECORD", "script above", "data is a file"])
 def test_a_wheel_of_the_locked_hash_is_still_checked(attack: str, tmp_path: Path) -> None:
     wheel = ATTACKS[attack](tmp_path)
     replies = {"/simple/": lists(), "/files/": sends(wheel.read_bytes(), "application/octet-stream")}
@@ -133,9 +131,7 @@ def test_an_honest_index_is_built_from(wheel: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["address", "netrc"])
-@pytest.mark.parametrize(
-    "way", ["redirect of the page", "redirect of a file", "address of a file", "base of a page"]
-)
+@pytest.mark.parametrize("way", ["redirect of the page", "redirect of a file", "address of a file", "base of a page"])
 def test_credentials_stay_at_the_origin_of_the_index(
     way: str, source: str, wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,9 +207,7 @@ def served() -> Iterator[HostileIndex]:
         yield index
 
 
-ALTERED = settings(
-    max_examples=cases(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+ALTERED = settings(max_examples=cases(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.parametrize("form", HONEST)

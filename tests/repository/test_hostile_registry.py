@@ -20,8 +20,8 @@ from support.hostile_registry import HostileRegistry, hostile
 from support.manifests import Slept, manifest
 from support.registry_attacks import ATTACKS, BLOB, DIGEST, IDENTITY, OWN, PAIR, SECRETS, Attack
 from support.signing import OURS
-from tfimg.cli.edge import Edge
-from tfimg.errors import InternalError
+from tfimg.core.errors import InternalError
+from tfimg.project.services import Services
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connect import connect
 from tfimg.registry.connection import Way
@@ -115,7 +115,7 @@ def test_an_attack_fails(attack: Attack, server: HostileRegistry, ca: Path, tmp_
         assert len(str(error)) < MAX_MESSAGE
 
 
-class NetworkEdge(Edge):
+class NetworkServices(Services):
     """What commands reach outside: registries as they are, without pip's settings of this machine."""
 
     def pip_settings(self) -> Mapping[str, str]:
@@ -138,7 +138,7 @@ def test_an_attack_on_a_command_fails(
         **log_in(tmp_path, "registry.test", identity=False), "HTTPS_PROXY": f"http://{server.address}",
         "SSL_CERT_FILE": str(ca),
     }  # fmt: skip
-    run = CliRunner(home=tmp_path, edge=NetworkEdge(), environ=environ)
+    run = CliRunner(home=tmp_path, edge=NetworkServices(), environ=environ)
     key = tmp_path / "tfimg.pub"
     key.write_bytes(OURS.verifying.public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
     result = run(command, "registry.test/team/tf:1", "--key", str(key))

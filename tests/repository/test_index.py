@@ -21,11 +21,11 @@ from support.matrix_edits import GOOD
 from support.package_index import HTML, JSON, File, PackageIndex, package_index
 from support.surveys import agreeing
 from tfimg.cli import main
-from tfimg.errors import NetworkError
+from tfimg.core.errors import NetworkError
+from tfimg.index.client import BUILD_INFO, Index, IndexedWheel
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
-from tfimg.proof.index import BUILD_INFO, Index, IndexedWheel
-from tfimg.proof.survey import Survey, Wheel
+from tfimg.matrix.sync.survey import Survey, Wheel
 
 MATRIX = (
     GOOD.replace(
@@ -49,9 +49,7 @@ def archive(requires: tuple[str, ...], build: Mapping[str, Any] | None, *, balla
     """A wheel; `ballast` bytes of it are of no interest."""
     content = BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as wheel:
-        wheel.writestr(
-            zipfile.ZipInfo("tensorflow/libtensorflow.so"), os.urandom(ballast), zipfile.ZIP_STORED
-        )
+        wheel.writestr(zipfile.ZipInfo("tensorflow/libtensorflow.so"), os.urandom(ballast), zipfile.ZIP_STORED)
         if build is not None:
             text = f"import collections\n\nbuild_info = collections.OrderedDict({dict(build)!r})\n"
             wheel.writestr(BUILD_INFO, text)
@@ -174,9 +172,7 @@ LOGIN = b"<html><body>Please log in</body></html>"
     ],
     ids=["noise", "page", "cut", "empty", "not-metadata", "not-python", "number", "other", "call"],
 )
-def test_what_is_no_wheel_is_told_in_a_sentence(
-    content: bytes, told: str, served: PackageIndex, index: Index
-) -> None:
+def test_what_is_no_wheel_is_told_in_a_sentence(content: bytes, told: str, served: PackageIndex, index: Index) -> None:
     served.files["tensorflow"] = [File(NAME, content)]
     wheel = only(index.wheels("tensorflow"))
     with pytest.raises(NetworkError) as caught:
@@ -194,9 +190,7 @@ def test_an_answer_that_is_no_page_is_told_in_a_sentence(
     message = str(caught.value)
     assert message.startswith("The package index did not tell what it has of tensorflow: ")
     assert told in message
-    assert message.endswith(
-        "Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv."
-    )
+    assert message.endswith("Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.")
 
 
 @pytest.mark.parametrize("answer", [(404, HTML, b""), (200, HTML, LOGIN)], ids=["gone", "page"])
@@ -236,9 +230,7 @@ def test_an_index_out_of_reach_is_told_without_its_password() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "url", ["http://[::1/simple", "https://hans:hunter2@127.0.0.1:port/simple", "ftp://x/simple"]
-)
+@pytest.mark.parametrize("url", ["http://[::1/simple", "https://hans:hunter2@127.0.0.1:port/simple", "ftp://x/simple"])
 def test_an_address_that_is_not_valid_is_told_without_its_password(url: str) -> None:
     with pytest.raises(NetworkError, match=r"^The package index did not tell ") as caught:
         Index(url, attempts=1).wheels("tensorflow")
@@ -310,8 +302,7 @@ def publish(served: PackageIndex, survey: Survey) -> None:
         served.files.setdefault(wheel.package, []).append(_file(wheel))
     for name, versions in survey.libraries.items():
         served.files[name] = [
-            File(f"{name.replace('-', '_')}-{version}-py3-none-manylinux2014_x86_64.whl")
-            for version in versions
+            File(f"{name.replace('-', '_')}-{version}-py3-none-manylinux2014_x86_64.whl") for version in versions
         ]
 
 
@@ -340,9 +331,7 @@ def test_check_agrees_with_an_index_that_agrees(agreed: PackageIndex, tfimg: Run
     assert "20 of 20 wheels read" in ended.stderr
 
 
-def test_check_names_row_and_field_of_a_disagreement(
-    agreed: PackageIndex, tfimg: Run, matrix_file: Path
-) -> None:
+def test_check_names_row_and_field_of_a_disagreement(agreed: PackageIndex, tfimg: Run, matrix_file: Path) -> None:
     matrix_file.write_text(MATRIX.replace('cuda: "12.2"', 'cuda: "12.1"', 1))
     ended = tfimg("matrix", "check")
     assert ended.code == 30
@@ -433,9 +422,7 @@ def test_an_index_without_tensorflow_is_told(command: str, tfimg: Run) -> None:
 COMPLETE = "The matrix has every release of the package index.\n"
 
 
-def test_sync_finds_nothing_to_do_where_nothing_is_missing(
-    agreed: PackageIndex, tfimg: Run, matrix_file: Path
-) -> None:
+def test_sync_finds_nothing_to_do_where_nothing_is_missing(agreed: PackageIndex, tfimg: Run, matrix_file: Path) -> None:
     for options in ((), ("--check",)):
         ended = tfimg("matrix", "sync", *options)
         assert (ended.code, ended.stdout) == (0, COMPLETE)
@@ -479,9 +466,7 @@ def test_what_sync_writes_is_complete_and_agrees(behind: None, tfimg: Run, matri
 def test_what_sync_cannot_complete_is_told_by_path(served: PackageIndex, tfimg: Run) -> None:
     """A release whose only wheel stands for one that is not there."""
     survey = agreeing(small())
-    stub = next(
-        wheel for wheel in survey.wheels if wheel.platform == "linux/arm64" and wheel.package == "tensorflow"
-    )
+    stub = next(wheel for wheel in survey.wheels if wheel.platform == "linux/arm64" and wheel.package == "tensorflow")
     lone = replace(stub, version=Version("2.17.0"), filename=stub.filename.replace("2.15.0", "2.17.0"))
     publish(served, replace(survey, wheels=(*survey.wheels, lone)))
     ended = tfimg("matrix", "sync")

@@ -11,7 +11,7 @@ from uv import find_uv_bin
 
 from conftest import ROOT
 from tfimg.cli import main
-from tfimg.engine.network import host_network, pip_settings
+from tfimg.index.network import host_network, pip_settings
 from tfimg.recipe.lock import Question, resolve_packages
 
 
@@ -55,9 +55,7 @@ def test_without_a_cutoff_tensorboard_would_not_import() -> None:
         cutoff="2026-11-16T00:00:00Z",
     )
     env = host_network(os.environ, pip_settings()).environment(os.environ)
-    versions = {
-        package.name: package.version for package in resolve_packages(asked, uv=find_uv_bin(), env=env)
-    }
+    versions = {package.name: package.version for package in resolve_packages(asked, uv=find_uv_bin(), env=env)}
     setuptools = versions["setuptools"]
     assert setuptools is not None
     assert setuptools.major >= 82, "the first without pkg_resources, which TensorBoard imports up to 2.20"

@@ -17,7 +17,7 @@ import pytest
 from support.faulty_proxy import Fault, Faulty
 from support.loopback_registry import Loopback, loopback
 from support.publisher import CPU, NOW, Machine, visible
-from tfimg.errors import NetworkError, PublicationIncomplete, RegistryRefused
+from tfimg.core.errors import NetworkError, PublicationIncomplete, RegistryRefused
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import read_from
 from tfimg.evidence.verify import verify
@@ -161,7 +161,5 @@ def publish_again(here: Loopback, machine: Machine, client: HttpRegistry) -> Non
 
 def opened(address: str, folder: Path) -> HttpRegistry:
     way = Way(ca=None, proxies={})
-    connection = Connection(
-        parse_repository(f"{address}/team/tf"), credentials=None, way=way, patience=Patience()
-    )
+    connection = Connection(parse_repository(f"{address}/team/tf"), credentials=None, way=way, patience=Patience())
     return HttpRegistry(connection, locks=folder / "locks")

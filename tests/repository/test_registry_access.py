@@ -13,7 +13,7 @@ import trustme
 from support.faulty_proxy import Fault, faulty
 from support.loopback_registry import Loopback, loopback
 from support.manifests import ANN, CONTENT, PLAIN, Open, Slept, manifest, send
-from tfimg.errors import NetworkError, RegistryRefused
+from tfimg.core.errors import NetworkError, RegistryRefused
 from tfimg.registry.connection import Way
 from tfimg.registry.credentials import Credentials
 from tfimg.registry.protocol import digest_of
@@ -52,9 +52,7 @@ def test_who_may_only_read_is_told_so(open_registry: Open, slept: Slept) -> None
     with loopback(users={"ann": "secret"}, tokens=True, readers=frozenset({"ann"})) as registry:
         client = open_registry(registry.address, credentials=ANN)
         assert client.tags() == ()
-        with pytest.raises(
-            RegistryRefused, match=r"does not let us write to .*/team/tf: 401 DENIED: requested"
-        ):
+        with pytest.raises(RegistryRefused, match=r"does not let us write to .*/team/tf: 401 DENIED: requested"):
             client.put("1", manifest())
     assert slept == []
 
@@ -160,9 +158,7 @@ def test_any_other_must_have_it_unless_said_otherwise(
 
 
 @pytest.mark.parametrize(("no_proxy", "through"), [("", True), ("registry.invalid", False)])
-def test_a_proxy_is_used_and_gone_past(
-    no_proxy: str, through: bool, here: Loopback, open_registry: Open
-) -> None:
+def test_a_proxy_is_used_and_gone_past(no_proxy: str, through: bool, here: Loopback, open_registry: Open) -> None:
     """What an HTTP proxy is asked for is a whole address, which the registry behind this one does not know."""
     with faulty(here.address) as company:
         way = replace(PLAIN, proxies={"http": f"http://{company.address}", "no_proxy": no_proxy})

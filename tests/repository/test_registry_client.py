@@ -9,7 +9,7 @@ import pytest
 from support.faulty_proxy import Fault, Faulty
 from support.loopback_registry import Loopback
 from support.manifests import CHUNK, CONTENT, Open, Slept, manifest, send
-from tfimg.errors import NetworkError, NotInRegistry, RegistryRefused, TagMoved, TamperedError
+from tfimg.core.errors import NetworkError, NotInRegistry, RegistryRefused, TagMoved, TamperedError
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.protocol import OCI_MANIFEST, digest_of
 from tfimg.registry.upload import upload
@@ -37,12 +37,8 @@ def test_every_kind_of_manifest_is_asked_for_as_it_is(client: HttpRegistry, here
 def test_a_tag_that_is_moved_meanwhile_is_told(client: HttpRegistry, proxy: Faulty, here: Loopback) -> None:
     other = manifest("other")
     here.manifests[other.digest] = (other.media_type, other.content)
-    proxy.faults.append(
-        Fault(method="GET", path="/manifests/1$", before=lambda: here.tags.update({"1": other.digest}))
-    )
-    with pytest.raises(
-        TagMoved, match=rf"/team/tf:1 was put to {manifest().digest}, and leads to {other.digest}"
-    ):
+    proxy.faults.append(Fault(method="GET", path="/manifests/1$", before=lambda: here.tags.update({"1": other.digest})))
+    with pytest.raises(TagMoved, match=rf"/team/tf:1 was put to {manifest().digest}, and leads to {other.digest}"):
         client.put("1", manifest())
 
 
@@ -56,9 +52,7 @@ def test_a_manifest_under_another_digest_is_not_taken(client: HttpRegistry, here
     here.manifests[manifest("other").digest] = (OCI_MANIFEST, manifest().content)
     here.tags["1"] = manifest("other").digest
     for reference in ("1", manifest("other").digest):
-        with pytest.raises(
-            TamperedError, match=rf"is {manifest('other').digest}, and sends {manifest().digest}"
-        ):
+        with pytest.raises(TamperedError, match=rf"is {manifest('other').digest}, and sends {manifest().digest}"):
             client.find(reference)
 
 
@@ -177,9 +171,7 @@ def test_an_upload_that_was_cut_goes_on_where_it_was(
     assert (proxy.count("POST"), fault.times) == (1, fault.times)
 
 
-@pytest.mark.parametrize(
-    "fault", [Fault(method="GET", path="uploads", status=404), Fault(method="PUT", status=404)]
-)
+@pytest.mark.parametrize("fault", [Fault(method="GET", path="uploads", status=404), Fault(method="PUT", status=404)])
 def test_an_upload_that_the_registry_gave_up_begins_anew(
     fault: Fault, client: HttpRegistry, here: Loopback, proxy: Faulty
 ) -> None:
@@ -231,9 +223,7 @@ def test_a_download_that_was_cut_goes_on(
     assert min(asked) > 0
 
 
-def test_a_download_that_never_begins_ends(
-    client: HttpRegistry, here: Loopback, proxy: Faulty, slept: Slept
-) -> None:
+def test_a_download_that_never_begins_ends(client: HttpRegistry, here: Loopback, proxy: Faulty, slept: Slept) -> None:
     here.blobs[digest_of(CONTENT)] = CONTENT
     proxy.faults.append(Fault(path="/blobs/", cut_answer=0, times=-1))
     with pytest.raises(NetworkError, match=r"was cut: "):

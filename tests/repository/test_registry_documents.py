@@ -15,8 +15,8 @@ from support.hostile_registry import HostileRegistry, hostile, reply
 from support.manifests import ANN, PLAIN, Slept, manifest
 from support.mutated_documents import cases, mutations
 from support.registry_attacks import Act, entry, find, referrers, tags
-from tfimg.errors import TfimgError
-from tfimg.process import Completed
+from tfimg.core.errors import TfimgError
+from tfimg.core.process import Completed
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import Connection
 from tfimg.registry.credentials import find_credentials
@@ -24,9 +24,7 @@ from tfimg.registry.protocol import OCI_INDEX
 from tfimg.registry.reference import parse_repository
 from tfimg.registry.retry import Patience
 
-QUICKLY = settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=cases(60)
-)
+QUICKLY = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=cases(60))
 LISTED = {"schemaVersion": 2, "manifests": [entry(annotations={"a": "b"}, artifactType="c"), entry()]}
 TOKEN = {"token": "abc", "access_token": "abc", "expires_in": 60, "issued_at": "2026-01-01T00:00:00Z"}
 ERRORS = {"errors": [{"code": "DENIED", "message": "no", "detail": {"a": [1]}}]}
@@ -86,9 +84,7 @@ CONFIG = {
 }  # fmt: skip
 
 
-@given(
-    content=mutations(json.dumps(CONFIG).encode()), answer=mutations(b'{"Username": "ann", "Secret": "x"}')
-)
+@given(content=mutations(json.dumps(CONFIG).encode()), answer=mutations(b'{"Username": "ann", "Secret": "x"}'))
 @QUICKLY
 def test_a_mutated_configuration_or_answer_of_a_helper_is_read_or_refused(
     content: bytes, answer: bytes, tmp_path: Path

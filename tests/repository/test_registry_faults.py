@@ -11,7 +11,7 @@ from support.cases import cases
 from support.faulty_proxy import Fault, Faulty, faulty
 from support.loopback_registry import Loopback, error, loopback
 from support.manifests import CONTENT, PLAIN, Open, Slept, about, manifest
-from tfimg.errors import NetworkError, RegistryRefused
+from tfimg.core.errors import NetworkError, RegistryRefused
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.protocol import digest_of
 
@@ -24,9 +24,7 @@ READS: list[Callable[[HttpRegistry], object]] = [
 WRITES: list[Callable[[HttpRegistry], object]] = [
     lambda client: client.put("2", manifest("other")),
     lambda client: client.put_blob(b"{}"),
-    lambda client: client.refer(
-        about(manifest()), subject=manifest().digest, artifact_type="application/x-test"
-    ),
+    lambda client: client.refer(about(manifest()), subject=manifest().digest, artifact_type="application/x-test"),
 ]
 
 
@@ -41,9 +39,7 @@ def test_what_passes_is_tried_five_times(
     assert (len(proxy.asked), slept) == (5, [1, 2, 4, 8])
 
 
-@pytest.mark.parametrize(
-    "fault", [Fault(status=503), Fault(status=429), Fault(drop_answer=True), Fault(cut_answer=1)]
-)
+@pytest.mark.parametrize("fault", [Fault(status=503), Fault(status=429), Fault(drop_answer=True), Fault(cut_answer=1)])
 @pytest.mark.parametrize("deed", WRITES + READS)
 def test_after_faults_that_pass_answer_and_registry_are_as_without_them(
     deed: Callable[[HttpRegistry], object], fault: Fault, client: HttpRegistry, here: Loopback, proxy: Faulty,
@@ -67,9 +63,7 @@ def fill(client: HttpRegistry, registry: Loopback) -> None:
     registry.blobs[manifest().digest] = manifest().content
 
 
-def test_a_blob_that_another_sends_too_is_known_in_a_moment(
-    client: HttpRegistry, proxy: Faulty, slept: Slept
-) -> None:
+def test_a_blob_that_another_sends_too_is_known_in_a_moment(client: HttpRegistry, proxy: Faulty, slept: Slept) -> None:
     """distribution says so while it writes the same blob's note for somebody else."""
     unready = error(400, "MANIFEST_BLOB_UNKNOWN", "blob unknown to registry")[2]
     proxy.faults.append(Fault(method="PUT", path="/manifests/", status=400, body=unready, times=2))
@@ -96,9 +90,7 @@ def test_a_wait_that_the_registry_names_is_kept(client: HttpRegistry, proxy: Fau
 
 def test_a_long_wait_is_told_instead(client: HttpRegistry, proxy: Faulty, slept: Slept) -> None:
     proxy.faults.append(Fault(status=429, headers={"Retry-After": "21600"}))
-    with pytest.raises(
-        NetworkError, match=r"asks for fewer requests and to wait 21600 s: 429 Too Many Requests"
-    ):
+    with pytest.raises(NetworkError, match=r"asks for fewer requests and to wait 21600 s: 429 Too Many Requests"):
         client.tags()
     assert slept == []
 

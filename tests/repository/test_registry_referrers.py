@@ -12,7 +12,7 @@ import pytest
 from support.faulty_proxy import Fault, Faulty
 from support.loopback_registry import Loopback
 from support.manifests import Open, Slept, about, manifest
-from tfimg.errors import NetworkError, RegistryRefused, TamperedError
+from tfimg.core.errors import NetworkError, RegistryRefused, TamperedError
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of
 from tfimg.registry.referrers import fallback_tag
@@ -115,9 +115,7 @@ def test_who_is_always_overwritten_is_told(
     fallback.manifests[digest_of(empty)] = (OCI_INDEX, empty)
     overwrite = partial(fallback.tags.update, {tag: digest_of(empty)})
     proxy.faults.append(Fault(method="GET", path=f"/{tag}$", times=-1, before=overwrite))
-    with pytest.raises(
-        NetworkError, match=rf"keep overwriting {tag} of .*what we entered does not stay there"
-    ):
+    with pytest.raises(NetworkError, match=rf"keep overwriting {tag} of .*what we entered does not stay there"):
         client.refer(about(manifest()), **ABOUT)
     assert slept == [1, 2, 4, 8]
 
@@ -137,9 +135,7 @@ def test_a_manifest_about_something_else_is_refused(client: HttpRegistry, proxy:
 )
 def test_a_malformed_manifest_refers_to_nothing(content: bytes, client: HttpRegistry, proxy: Faulty) -> None:
     with pytest.raises(TamperedError, match=rf"does not refer to {manifest().digest}: "):
-        client.refer(
-            Manifest(media_type=OCI_MANIFEST, content=content), subject=manifest().digest, artifact_type=""
-        )
+        client.refer(Manifest(media_type=OCI_MANIFEST, content=content), subject=manifest().digest, artifact_type="")
     assert proxy.asked == []
 
 

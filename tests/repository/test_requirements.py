@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from uv import find_uv_bin
 
 from support.paths import ROOT
-from tfimg.engine.network import host_network, pip_settings
+from tfimg.index.network import host_network, pip_settings
 
 FILE = ROOT / "builder/requirements.txt"
 PIN = re.compile(
@@ -48,11 +48,7 @@ def test_it_has_what_the_project_states(python: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     stated = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
     here = {"python_version": python, "python_full_version": f"{python}.5", "sys_platform": "linux"}
-    pinned = {
-        pin.name: pin
-        for pin in pins(FILE.read_text()).values()
-        if not pin.marker or pin.marker.evaluate(here)
-    }
+    pinned = {pin.name: pin for pin in pins(FILE.read_text()).values() if not pin.marker or pin.marker.evaluate(here)}
     for requirement in map(Requirement, stated):
         version = str(pinned[canonicalize_name(requirement.name)].specifier).removeprefix("==")
         assert requirement.specifier.contains(version), requirement
@@ -61,9 +57,7 @@ def test_it_has_what_the_project_states(python: str) -> None:
 def test_it_is_what_would_be_written(tmp_path: Path) -> None:
     """Versions that are pinned stay, so newer ones on the index change nothing; a new dependency does."""
     fresh = shutil.copy(FILE, tmp_path / "requirements.txt")
-    done = subprocess.run(
-        [ROOT / "builder/lock", fresh], env=environ(), capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([ROOT / "builder/lock", fresh], env=environ(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert pins(fresh.read_text()).keys() == pins(FILE.read_text()).keys(), "run builder/lock"
     assert list(map(str, pins(fresh.read_text()).values())) == list(map(str, pins(FILE.read_text()).values()))

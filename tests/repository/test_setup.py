@@ -44,12 +44,8 @@ def test_setup_prints_its_steps_and_no_warnings_of_pip(tmp_path: Path) -> None:
     assert made.startswith("Making .venv with Python 3.")
     assert again.stdout.splitlines() == steps
     assert [line.split()[0] for line in steps] == ["Installing", "Done."]
-    assert "file:///missing/simple" in (tmp_path / ".venv" / "pip.log").read_text(), (
-        "the log has what was left out"
-    )
-    (tmp_path / "pyproject.toml").write_text(
-        PROJECT.replace("dev = []", "dev = ['tfimg-has-no-such-package']")
-    )
+    assert "file:///missing/simple" in (tmp_path / ".venv" / "pip.log").read_text(), "the log has what was left out"
+    (tmp_path / "pyproject.toml").write_text(PROJECT.replace("dev = []", "dev = ['tfimg-has-no-such-package']"))
     failed = setup(tmp_path, ROOT, PIP_NO_INDEX="1", PIP_NO_BUILD_ISOLATION="0")
     assert failed.returncode == 1
     assert failed.stderr.endswith("is in .venv/pip.log. Check the network and pip's settings.\n")

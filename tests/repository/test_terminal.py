@@ -24,7 +24,7 @@ from support.loopback_registry import Answer, Loopback, error, loopback
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.signing import OURS
-from tfimg.cli.edge import Edge
+from tfimg.project.services import Services
 
 WORDS = HOSTILE.replace("\ud800", "") + "\ntfimg: verified\r\n"
 OWN = re.compile(r"\x1b\[(?:\d+(?:;\d+)*)?[mKAhl]|\x1b\[\?25[hl]|\r")
@@ -67,7 +67,7 @@ def refusal(request: pytest.FixtureRequest) -> Iterator[Refusing]:
 class OnNetwork(TestEnvironment):
     """The test's environment, with real clients of registries."""
 
-    registry = Edge.registry  # type: ignore[assignment]
+    registry = Services.registry
 
 
 @pytest.fixture
@@ -88,9 +88,7 @@ def arguments(command: str, address: str, tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_refusal_is_one_escaped_line(
-    command: str, refusal: Refusing, tmp_path: Path, tfimg: CliRunner
-) -> None:
+def test_a_refusal_is_one_escaped_line(command: str, refusal: Refusing, tmp_path: Path, tfimg: CliRunner) -> None:
     ended = tfimg(*arguments(command, refusal.address, tmp_path))
     assert ended.code == 60, ended.stderr
     assert r"\x1b]0;title\x07" in ended.stderr
@@ -107,23 +105,17 @@ def test_a_refusal_for_programs_is_json_with_every_character(
     assert unprintable(ended.stdout + ended.stderr) == set()
 
 
-def test_a_refusal_on_a_terminal_has_no_sequences_of_the_registry(
-    tmp_path: Path, environ: dict[str, str]
-) -> None:
+def test_a_refusal_on_a_terminal_has_no_sequences_of_the_registry(tmp_path: Path, environ: dict[str, str]) -> None:
     with refusing(as_text=False) as registry:
         shown = on_a_terminal(arguments("verify", registry.address, tmp_path), environ)
     assert r"\x1b]0;title\x07" in shown
     assert unprintable(OWN.sub("", shown)) == set()
 
 
-def test_an_image_on_a_terminal_has_no_sequences_of_the_registry(
-    tmp_path: Path, environ: dict[str, str]
-) -> None:
+def test_an_image_on_a_terminal_has_no_sequences_of_the_registry(tmp_path: Path, environ: dict[str, str]) -> None:
     held = MemoryRegistry()
     names = ("tfimg.tensorflow", "tfimg.python", "org.opencontainers.image.title", "tfimg.identifier")
-    put_image(
-        held, "2.15", [{"a": b"1"}], config={"Labels": dict.fromkeys(names, WORDS), "Env": [f"A={WORDS}"]}
-    )
+    put_image(held, "2.15", [{"a": b"1"}], config={"Labels": dict.fromkeys(names, WORDS), "Env": [f"A={WORDS}"]})
     with loopback() as registry:
         registry.blobs = held.blobs
         registry.tags = held.named

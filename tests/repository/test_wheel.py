@@ -33,9 +33,7 @@ def test_it_carries_the_matrix_and_the_images_and_nothing_else(installed: Instal
         ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "images", "builder/tfimg"],
         capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
-    expected = {
-        f"tfimg/data/{name}" for name in tracked if name.startswith("images/") and Path(ROOT, name).exists()
-    }
+    expected = {f"tfimg/data/{name}" for name in tracked if name.startswith("images/") and Path(ROOT, name).exists()}
     expected |= {name.removeprefix("builder/") for name in tracked if name.startswith("builder/")}
     expected |= {"tfimg/data/matrix.yaml", "tfimg/data/requirements.txt"}
     assert {name for name in names if ".dist-info/" not in name} == expected
@@ -58,9 +56,7 @@ def test_its_dependencies_are_all_locked_with_hashes(installed: Installed) -> No
 
 
 def test_it_resolves(installed: Installed) -> None:
-    assert (
-        json.loads(run(installed, "resolve", "--tf", "2.15", "--json"))["identifier"] == "2.15.1-cpu-py3.11"
-    )
+    assert json.loads(run(installed, "resolve", "--tf", "2.15", "--json"))["identifier"] == "2.15.1-cpu-py3.11"
 
 
 def test_it_renders_what_the_checkout_renders(installed: Installed) -> None:

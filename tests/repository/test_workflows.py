@@ -141,9 +141,7 @@ def test_secrets_are_read_in_one_step_which_removes_the_key() -> None:
             assert "secrets." not in str(outside), f"{file.name}: {step}"
             if "secrets." in str(step):
                 holders.append(step)
-        assert file.read_text().count("secrets.") == sum(
-            str(step).count("secrets.") for step in steps(read(file))
-        )
+        assert file.read_text().count("secrets.") == sum(str(step).count("secrets.") for step in steps(read(file)))
     (publish,) = holders
     assert "trap 'rm -f \"$key\"' EXIT" in publish["run"]
     job = read(ROOT / ".github/workflows/publish.yml")["jobs"]["publish"]

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from support.gpu_run import ENVIRONMENT, Events, gpu_run
+from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import bare_facts
 from tfimg.recipe.lockfile import digest, read_packages
 from tfimg.validation.run import suite_digest, suite_files
-from tfimg.workspace import Workspace
 
 NONCE = "0123456789abcdef"
 

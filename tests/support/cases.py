@@ -13,7 +13,7 @@ import pytest
 from ruamel.yaml import YAML, SafeConstructor
 
 from support.paths import DATA
-from tfimg import errors
+from tfimg.core import errors
 
 
 class _Constructor(SafeConstructor):

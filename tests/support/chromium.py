@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tfimg.engine.debian import INSTALL
+from tfimg.engine.base_images.debian import INSTALL
 
 PACKAGE = "chromium"
 FLAGS = (
@@ -41,9 +41,7 @@ def program() -> str:
     if found := shutil.which(PACKAGE):
         return found
     if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise LookupError(
-            f"The page is tested in {PACKAGE}, which is missing: apt-get install {PACKAGE}, as root."
-        )
+        raise LookupError(f"The page is tested in {PACKAGE}, which is missing: apt-get install {PACKAGE}, as root.")
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for arguments in (["update"], [*INSTALL, PACKAGE]):
         done = subprocess.run(

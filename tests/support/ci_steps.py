@@ -65,9 +65,7 @@ def run_action(
         steps = steps[1:]
         (temporary / "tfimg").symlink_to(environment)
     given = {name: inputs.get(name, fields.get("default")) for name, fields in action["inputs"].items()}
-    missing = [
-        name for name, fields in action["inputs"].items() if fields.get("required") and not given[name]
-    ]
+    missing = [name for name, fields in action["inputs"].items() if fields.get("required") and not given[name]]
     assert missing == []
     output = temporary / "output"
     output.touch()

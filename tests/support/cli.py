@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tfimg.cli import main
-from tfimg.cli.edge import Edge
+from tfimg.project.services import Services
 
 NO_ENGINE = "tcp://127.0.0.1:1"
 """An address at which no engine answers."""
@@ -76,7 +76,7 @@ class CliRunner:
     """
 
     home: Path
-    edge: Edge
+    edge: Services
     environ: Mapping[str, str] = field(default_factory=dict)
     prefix: tuple[str, ...] = ()
 
@@ -93,7 +93,9 @@ class CliRunner:
         stdout, stderr = _TextStream(), _TextStream()
         with redirect_stdout(stdout), redirect_stderr(stderr):
             try:
-                code = main((*self.prefix, *argv), {**isolated, **self.environ, **environ}, self.edge)
+                self.edge.environ = {**isolated, **self.environ, **environ}
+                self.edge.__dict__.pop("network", None)  # that of another environment
+                code = main((*self.prefix, *argv), self.edge.environ, self.edge)
             except SystemExit as error:  # argparse
                 code = int(error.code or 0)
         return CliResult(code, stdout.content, stderr.content)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from tfimg.cli.parser import build_parser
-from tfimg.resolution.request import Request
+from tfimg.matrix.resolve.request import Request
 
 OPTIONS = ("tensorflow", "cuda", "cudnn", "python", "platform", "driver", "gpu", "device")
 PARSER = build_parser()

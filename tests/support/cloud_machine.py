@@ -21,8 +21,8 @@ from ruamel.yaml import YAML
 
 from support.containers import container
 from support.session import label
-from tfimg.engine.docker import DockerEngine
-from tfimg.engine.network import HostNetwork
+from tfimg.engine.docker.engine import DockerEngine
+from tfimg.index.network import HostNetwork
 
 IMAGE = "tfimg-test/machine"
 
@@ -180,9 +180,7 @@ class Machine:
     @contextmanager
     def keep_running(self) -> Iterator[None]:
         """Only note that it was to power off; see `is_powered_off`."""
-        self.must(
-            f"echo {shlex.quote(SYSTEMCTL)} >/usr/local/bin/systemctl; chmod +x /usr/local/bin/systemctl"
-        )
+        self.must(f"echo {shlex.quote(SYSTEMCTL)} >/usr/local/bin/systemctl; chmod +x /usr/local/bin/systemctl")
         try:
             yield
         finally:

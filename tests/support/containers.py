@@ -16,7 +16,7 @@ from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
 from support.session import label
-from tfimg.engine.docker import DockerEngine
+from tfimg.engine.docker.engine import DockerEngine
 
 testcontainers_config.ryuk_disabled = True  # its image would have to be pulled; see `support.reaper`
 
@@ -62,7 +62,5 @@ def run_container(
             prepared.with_tmpfs_mount(folder)
         running = prepared.start().get_wrapped_container()
         status = running.wait(timeout=300)["StatusCode"]
-        stdout, stderr = (
-            running.logs(stdout=out, stderr=not out).decode(errors="replace") for out in (True, False)
-        )
+        stdout, stderr = (running.logs(stdout=out, stderr=not out).decode(errors="replace") for out in (True, False))
     return Ended(status=status, stdout=stdout, stderr=stderr)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tfimg.engine.docker import DockerEngine
-from tfimg.process import start_daemon
+from tfimg.core.process import start_daemon
+from tfimg.engine.docker.engine import DockerEngine
 
 
 def find_dockerd() -> str:
@@ -59,9 +59,7 @@ def wait_until(condition: Callable[[], object], log: Path | None = None, seconds
     """Wait for a condition, at most `seconds`; show the end of the log when it does not come true."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, (
-            log.read_text()[-2000:] if log else "the condition did not come true"
-        )
+        assert time.monotonic() < deadline, log.read_text()[-2000:] if log else "the condition did not come true"
         time.sleep(0.1)
 
 

@@ -23,16 +23,16 @@ from support.memory_registry import MemoryRegistry
 from support.oci_images import archive, put_image, put_index
 from support.reports import GREEN
 from support.signing import OURS, PASSWORD
-from tfimg.cli.edge import Edge
+from tfimg.core.paths import find_workspace
 from tfimg.evidence.attach import attach, referrer
 from tfimg.evidence.bundle import BUNDLE, bundle, seal
 from tfimg.evidence.promotions import Promotion, TagMove, predicate_statement
 from tfimg.evidence.statement import Statement, Subject
 from tfimg.evidence.tested import Ran
 from tfimg.evidence.tested import test_result as result_statement
+from tfimg.project.services import Services
 from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
 from tfimg.validation.schema import json_text
-from tfimg.workspace import find_workspace
 
 TAG = "2.15.1-cpu-py3.11"
 
@@ -77,7 +77,7 @@ class HostileRegistry:
         return self.content.find(name)
 
 
-class LoopbackEnvironment(Edge):
+class LoopbackEnvironment(Services):
     """The real surroundings, but for the settings of pip: asking it takes half a second."""
 
     def pip_settings(self) -> Mapping[str, str]:
@@ -175,9 +175,7 @@ class Readers:
 
     def tags(self) -> Reader:
         document = json.dumps({"name": "team/tf", "tags": [TAG, "2.15", "latest"]}).encode()
-        return self._replaced(
-            r".*/tags/list", document, lambda: self.run("history", self.name, "--key", str(self.key))
-        )
+        return self._replaced(r".*/tags/list", document, lambda: self.run("history", self.name, "--key", str(self.key)))
 
     def token(self) -> Reader:
         self.here.challenge = True
@@ -187,9 +185,7 @@ class Readers:
     def _evidence(self, content: bytes, envelope: bytes | None = None) -> CliResult:
         """Attach a changed bundle, or its envelope, to an image of its own, and verify that."""
         registry = self.here.content
-        subject = Descriptor(
-            media_type=self.image.media_type, digest=self.image.digest, size=len(self.image.content)
-        )
+        subject = Descriptor(media_type=self.image.media_type, digest=self.image.digest, size=len(self.image.content))
         for digest in [one.digest for one in registry.referrers(self.image.digest)]:
             del registry.manifests[digest]
         for blob in (b"{}", content):
@@ -199,9 +195,7 @@ class Readers:
         attestations = f"{self.image.digest.replace(':', '-')}.att"
         registry.named.pop(attestations, None)
         if envelope is not None:
-            layer = registry.put_blob(envelope).document() | {
-                "mediaType": "application/vnd.dsse.envelope.v1+json"
-            }
+            layer = registry.put_blob(envelope).document() | {"mediaType": "application/vnd.dsse.envelope.v1+json"}
             text = json.dumps({"schemaVersion": 2, "layers": [layer]}).encode()
             registry.put(attestations, Manifest(media_type=OCI_MANIFEST, content=text))
         return self.verify(reference=f"@{self.image.digest}")
@@ -250,9 +244,7 @@ class Readers:
 
         def read(content: bytes) -> CliResult:
             file.write_bytes(content)
-            return self.run(
-                "rollback", f"{self.name}:{TAG}", "--key", str(file), TFIMG_KEY_PASSWORD=PASSWORD.decode()
-            )
+            return self.run("rollback", f"{self.name}:{TAG}", "--key", str(file), TFIMG_KEY_PASSWORD=PASSWORD.decode())
 
         return Reader(document=OURS.pem(PASSWORD), read=read)
 

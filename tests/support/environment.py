@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from support.cli import NO_ENGINE
 from support.hosts import PLAIN
 from support.memory_engine import FakeEngine
-from tfimg.cli.edge import Edge
+from tfimg.core.errors import TfimgError
 from tfimg.engine.protocol import Engine
-from tfimg.errors import TfimgError
 from tfimg.host.survey import Host
-from tfimg.leaks.rules import Rule
+from tfimg.inspect.secrets.rules import Rule
+from tfimg.project.services import Services
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import Reference
 
 
 @dataclass(kw_only=True)
-class TestEnvironment(Edge):
+class TestEnvironment(Services):
     """Answer commands from fields, and record what they asked for.
 
     `docker` is the engine, or the error of looking for one; without it, the real search finds nothing at its address.
@@ -50,15 +49,15 @@ class TestEnvironment(Edge):
     def now(self) -> datetime:
         return self.time or super().now()
 
-    def engine(self, environ: Mapping[str, str], state: Path) -> Engine:
-        return self._docker() or super().engine({**environ, "DOCKER_HOST": NO_ENGINE}, state)
+    def engine(self) -> Engine:
+        return self._docker() or Services(environ={**self.environ, "DOCKER_HOST": NO_ENGINE}).engine()
 
-    def engines(self, _environ: object, _state: object, names: Sequence[str]) -> Sequence[Engine]:
+    def engines(self, builders: Sequence[str]) -> Sequence[Engine]:
         self.engine_searches += 1
-        return [self.builders[name] for name in names]
+        return [self.builders[name] for name in builders]
 
-    def runner(self, environ: Mapping[str, str], state: Path) -> Engine:
-        return self._docker() or super().runner({**environ, "DOCKER_HOST": NO_ENGINE}, state)
+    def runner(self) -> Engine:
+        return self._docker() or Services(environ={**self.environ, "DOCKER_HOST": NO_ENGINE}).runner()
 
     def _docker(self) -> FakeEngine | None:
         self.engine_searches += 1
@@ -81,15 +80,15 @@ class TestEnvironment(Edge):
     def stages(self, *_: object, **__: object) -> dict[str, str]:
         return {}
 
-    def registry(self, reference: Reference, *_: Any, plain: bool = False, **__: Any) -> Registry:
+    def registry(self, reference: Reference, *, plain: bool = False, **_: Any) -> Registry:
         self.connections.append((reference.repository, plain))
         assert self.registries, "this test has no registry"
         return self.registries
 
-    def secrets(self, *_: object) -> tuple[Rule, ...]:
+    def secrets(self) -> tuple[Rule, ...]:
         return self.secret_rules
 
-    def index(self, *_: object) -> Any:
+    def index(self) -> Any:
         raise AssertionError("this test has no package index")
 
     def pip_audit(self) -> Sequence[str]:

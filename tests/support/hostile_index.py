@@ -200,9 +200,7 @@ def ranged(content: bytes, change: Callable[[int, int, int], str] | None = None,
 
 def wheel_with(build: str = "", metadata: str = METADATA) -> Reply:
     """Return the reply with ranges of a wheel of TensorFlow."""
-    return ranged(
-        archive({"thing-1.0.dist-info/METADATA": metadata, **({BUILD_INFO: build} if build else {})})
-    )
+    return ranged(archive({"thing-1.0.dist-info/METADATA": metadata, **({BUILD_INFO: build} if build else {})}))
 
 
 def wide_directory() -> bytes:

@@ -191,9 +191,7 @@ class _Handler(socketserver.BaseRequestHandler):
                 return
             body = stream.read(int(headers.get("content-length", 0)))
             origin, path = _origin(scheme, host, target)
-            request = Request(
-                origin=origin, method=method, path=path, headers=headers, body=body, raw=raw + body
-            )
+            request = Request(origin=origin, method=method, path=path, headers=headers, body=body, raw=raw + body)
             if not self._send(sock, self._registry.answer(request), request):
                 return
 

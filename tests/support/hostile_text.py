@@ -49,6 +49,4 @@ def commands(parser: argparse.ArgumentParser | None = None) -> Iterator[tuple[st
 
 def _words(action: argparse.Action) -> Iterator[str]:
     yield from action.option_strings[:1]
-    yield from [str(next(iter(action.choices or "x")))] * (
-        action.nargs if isinstance(action.nargs, int) else 1
-    )
+    yield from [str(next(iter(action.choices or "x")))] * (action.nargs if isinstance(action.nargs, int) else 1)

@@ -46,6 +46,4 @@ class HtmlPage(HTMLParser):
 
     def of_class(self, tag: str, word: str) -> list[Attributes]:
         """The attributes of elements of a kind and a class."""
-        return [
-            told for name, told in self.elements if name == tag and word in (told.get("class") or "").split()
-        ]
+        return [told for name, told in self.elements if name == tag and word in (told.get("class") or "").split()]

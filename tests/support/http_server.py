@@ -63,9 +63,7 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(
-    handler: type[BaseHTTPRequestHandler], subject: object, tls: ssl.SSLContext | None = None
-) -> Iterator[str]:
+def serving(handler: type[BaseHTTPRequestHandler], subject: object, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """HOST:PORT of a server on loopback."""
     server = Server(("127.0.0.1", 0), handler)
     server.subject = subject

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from tfimg.cli import entrypoint
-from tfimg.journal import Journal
+from tfimg.core.journal import Journal
 
 left = int(sys.argv.pop(1))
 note = Journal.note

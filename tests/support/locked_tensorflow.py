@@ -14,7 +14,7 @@ from uv import find_uv_bin
 
 from support.paths import ROOT
 from support.session import once, session_folder
-from tfimg.engine.network import host_network, pip_settings
+from tfimg.index.network import host_network, pip_settings
 
 SUITE = ROOT / "images" / "validation"
 LOCKS = ROOT / "images" / "locks"
@@ -45,9 +45,7 @@ def locked_python(identifier: str) -> Path:
 def run_python(python: Path, script: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a script that can import TensorFlow and the suite's modules."""
     environment = {**os.environ, "PYTHONPATH": str(SUITE), "TF_CPP_MIN_LOG_LEVEL": "1", **variables}
-    return subprocess.run(
-        [str(python), "-c", script], env=environment, capture_output=True, text=True, timeout=300
-    )
+    return subprocess.run([str(python), "-c", script], env=environment, capture_output=True, text=True, timeout=300)
 
 
 def _install(identifier: str) -> str:

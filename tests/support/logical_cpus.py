@@ -63,9 +63,7 @@ def move(tf: Any, path: str, device: str) -> None:
     @functools.wraps(original)
     def moved(*arguments: Any, **options: Any) -> Any:
         # One that takes the device as an argument: prefetch_to_device.
-        arguments = tuple(
-            device if isinstance(one, str) and one.endswith("CPU:1") else one for one in arguments
-        )
+        arguments = tuple(device if isinstance(one, str) and one.endswith("CPU:1") else one for one in arguments)
         with tf.device(device):
             return original(*arguments, **options)
 

@@ -86,14 +86,10 @@ class Loopback:
         said = headers.get("Authorization", "")
         if not self.tokens:
             if self._user(said) is None:
-                return error(
-                    401, "UNAUTHORIZED", "authentication required", WWW_Authenticate='Basic realm="here"'
-                )
+                return error(401, "UNAUTHORIZED", "authentication required", WWW_Authenticate='Basic realm="here"')
             return None
         actions = {"GET": "pull", "HEAD": "pull", "DELETE": "delete"}.get(method, "pull,push")
-        challenge = (
-            f'Bearer realm="http://{self.address}/token",service="here",scope="repository:team/tf:{actions}"'
-        )
+        challenge = f'Bearer realm="http://{self.address}/token",service="here",scope="repository:team/tf:{actions}"'
         token = self.given.get(said.removeprefix("Bearer "))
         if token is None or not token[0]:
             return error(401, "UNAUTHORIZED", "authentication required", WWW_Authenticate=challenge)
@@ -151,9 +147,7 @@ class Loopback:
         return 201, {"OCI-Subject": subject} if subject and self.native else {}, b""
 
     def _tags(self, asked: Request) -> Answer:
-        return self._page(
-            "tags/list", sorted(self.tags), asked.query, lambda page: {"name": "team/tf", "tags": page}
-        )
+        return self._page("tags/list", sorted(self.tags), asked.query, lambda page: {"name": "team/tf", "tags": page})
 
     def _referrers(self, asked: Request) -> Answer:
         if not self.native:
@@ -176,9 +170,7 @@ class Loopback:
     def _page(self, name: str, whole: list[Any], query: dict[str, str], shape: Any) -> Answer:
         first = int(query.get("from", 0))
         following = first + self.page
-        link = (
-            {"Link": f'</v2/team/tf/{name}?from={following}>; rel="next"'} if following < len(whole) else {}
-        )
+        link = {"Link": f'</v2/team/tf/{name}?from={following}>; rel="next"'} if following < len(whole) else {}
         return 200, link, json.dumps(shape(whole[first:following])).encode()
 
     def _blobs(self, asked: Request) -> Answer:

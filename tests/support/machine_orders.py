@@ -39,9 +39,7 @@ def every_machine() -> Iterator[MachineOrder]:
     options = list(product((None, AWKWARD), (None, 1800), (None, 28800)))
     for cloud in CLOUDS.values():
         for device in cloud.make:
-            for (program, idle, limit), install in product(
-                options, (False, True) if device == "gpu" else (False,)
-            ):
+            for (program, idle, limit), install in product(options, (False, True) if device == "gpu" else (False,)):
                 yield machine(
                     cloud=cloud, device=device, program=program, idle_seconds=idle, limit_seconds=limit,
                     install_driver=install, require="validated,driver>=535" if idle else None,

@@ -25,9 +25,7 @@ class MatrixEdit(NamedTuple):
         text = GOOD
         for edit in self.edits.split("\n@@\n"):
             lines = edit.split("\n")
-            old, new = (
-                "".join(f"{line[1:]}\n" for line in lines if line[0] in signs) for signs in (" -", " +")
-            )
+            old, new = ("".join(f"{line[1:]}\n" for line in lines if line[0] in signs) for signs in (" -", " +"))
             assert text.count(old) == 1, f"{old!r} is not in the text once"
             text = text.replace(old, new)
         return text

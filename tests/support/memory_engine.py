@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from support.inventories import INVENTORY
+from tfimg.core.errors import EngineRefused, NetworkError, NotInRegistry
 from tfimg.engine.protocol import (
     NOTHING,
     BuildEvent,
@@ -28,7 +29,6 @@ from tfimg.engine.protocol import (
     StoredLayer,
     Toolkit,
 )
-from tfimg.errors import EngineRefused, NetworkError, NotInRegistry
 from tfimg.recipe.labels import IDENTIFIER
 
 HOST = "unix:///run/fake.sock"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tfimg.errors import NotInRegistry, TamperedError
+from tfimg.core.errors import NotInRegistry, TamperedError
 from tfimg.registry.protocol import OCI_INDEX, Descriptor, Manifest, digest_of
 
 

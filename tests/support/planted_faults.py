@@ -12,13 +12,13 @@ from typing import Any
 
 from support.containers import Ended, run_container
 from support.paths import ROOT
-from tfimg.engine.docker import DockerEngine
-from tfimg.engine.network import host_network, pip_settings
+from tfimg.core.paths import find_workspace
+from tfimg.engine.docker.engine import DockerEngine
+from tfimg.index.network import host_network, pip_settings
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.recipe.facts import facts
 from tfimg.validation.report import Provable
-from tfimg.workspace import find_workspace
 
 Results = dict[str, dict[str, Any]]
 """Check → its last event."""
@@ -74,9 +74,7 @@ def with_fault(
     return results
 
 
-def selftest(
-    engine: DockerEngine, image: str, *options: str, **settings: Any
-) -> tuple[Ended, dict[str, Any], Results]:
+def selftest(engine: DockerEngine, image: str, *options: str, **settings: Any) -> tuple[Ended, dict[str, Any], Results]:
     """Run what a user runs in an image; return its last event too, and the events of its checks."""
     done = run_container(engine, image, "tfimg-selftest", "--json", *options, network_mode="none", **settings)
     return done, json.loads(done.stdout.splitlines()[-1]), results_of(done)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from support.memory_registry import MemoryRegistry
-from tfimg.errors import NetworkError, TagMoved
+from tfimg.core.errors import NetworkError, TagMoved
 from tfimg.registry.protocol import OCI_CONFIG, OCI_MANIFEST, Descriptor, Manifest, Registry
 
 EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
@@ -153,9 +153,7 @@ def put_image(
     """An image of tfimg in a registry, made `age` hours before a moment; without a layer that anybody would fetch."""
     config = {
         "created": (EPOCH - timedelta(hours=age)).isoformat(),
-        "config": {
-            "Labels": {"tfimg.identifier": identifier, "tfimg.tensorflow": identifier.partition("-")[0]}
-        },
+        "config": {"Labels": {"tfimg.identifier": identifier, "tfimg.tensorflow": identifier.partition("-")[0]}},
         "rootfs": {"type": "layers", "diff_ids": [content]},
     }
     described = replace(registry.put_blob(json.dumps(config).encode()), media_type=OCI_CONFIG)

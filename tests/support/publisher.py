@@ -13,7 +13,8 @@ from support.memory_registry import MemoryRegistry
 from support.published_images import Mortal, put_image
 from support.reports import GREEN
 from support.signing import OURS
-from tfimg.errors import LeakFound, ValidationFailed
+from tfimg.core.errors import LeakFound, ValidationFailed
+from tfimg.core.levels import Level
 from tfimg.evidence.attach import attach, mend
 from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.policy import Policy
@@ -22,9 +23,9 @@ from tfimg.evidence.statement import Subject
 from tfimg.evidence.tested import Ran
 from tfimg.evidence.tested import test_result as result_statement
 from tfimg.evidence.verify import verify
-from tfimg.publishing.publish import Publication, publish
-from tfimg.publishing.publisher import Publisher
-from tfimg.publishing.retract import (
+from tfimg.publish.publish import Publication, publish
+from tfimg.publish.publisher import Publisher
+from tfimg.publish.retract import (
     Retraction,
     resume,
     rollback,
@@ -33,9 +34,8 @@ from tfimg.publishing.retract import (
     withdraw,
     withdraw_request,
 )
-from tfimg.publishing.runs import opened_run
-from tfimg.publishing.sending import Hands, Source
-from tfimg.recipe.describe import Level
+from tfimg.publish.runs import opened_run
+from tfimg.publish.send import Hands, Source
 from tfimg.registry.protocol import Manifest, Registry
 from tfimg.validation.report import Report
 
@@ -100,9 +100,7 @@ class Machine:
             return withdraw(publisher, digest, self.policy, tags=tags, reason=reason)
 
     @contextmanager
-    def publisher(
-        self, registry: Registry, *, reinstate: bool = False, folder: str = "runs"
-    ) -> Iterator[Publisher]:
+    def publisher(self, registry: Registry, *, reinstate: bool = False, folder: str = "runs") -> Iterator[Publisher]:
         """Open a run, or go on as one that was killed. Each statement is a second later than the one before."""
         with opened_run(self.folder / folder) as (run, journal, _):
 

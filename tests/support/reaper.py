@@ -47,9 +47,7 @@ def _clean_up(folder: Path) -> None:
     if _is_last(folder):
         _remove_images(value["host"], keep=value["tags"])
         if value["started"]:
-            subprocess.run(
-                [sys.executable, "-m", "tfimg", "engine", "down"], check=False, capture_output=True
-            )
+            subprocess.run([sys.executable, "-m", "tfimg", "engine", "down"], check=False, capture_output=True)
 
 
 def _is_last(folder: Path) -> bool:
@@ -72,9 +70,7 @@ def _remove_containers(host: str, session: str) -> None:
 def _remove_images(host: str, keep: list[str]) -> None:
     """Remove images of tests that were not there before this run."""
     docker = ["docker", "--host", host]
-    images = _lines(
-        [*docker, "image", "ls", "--format={{.Repository}}:{{.Tag}}", f"--filter=reference={REPOSITORIES}"]
-    )
+    images = _lines([*docker, "image", "ls", "--format={{.Repository}}:{{.Tag}}", f"--filter=reference={REPOSITORIES}"])
     _lines([*docker, "image", "rm", "--force", *sorted(set(images) - set(keep))])
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from support.hostile_registry import Answer, Play, Request, endless, head, reply
 from support.manifests import manifest, send
-from tfimg.errors import (
+from tfimg.core.errors import (
     NetworkError,
     RegistryRefused,
     TamperedError,

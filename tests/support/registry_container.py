@@ -26,7 +26,7 @@ import trustme
 from support.containers import container
 from support.session import once
 from support.token_server import Tokens
-from tfimg.engine.docker import DockerEngine
+from tfimg.engine.docker.engine import DockerEngine
 
 DOCKERFILE = """\
 FROM tfimg/base:bookworm-py3.11
@@ -112,9 +112,7 @@ def registry(engine: DockerEngine, folder: Path, behaviour: Behaviour = OPEN) ->
 def docker(*arguments: str, host: str, env: Mapping[str, str] | None = None) -> str:
     """Plain docker, as a person would use it: what it says."""
     line = ["docker", "--host", host, *arguments]
-    done = subprocess.run(
-        line, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})}
-    )
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})})
     assert done.returncode == 0, done.stderr
     return done.stdout
 

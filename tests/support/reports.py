@@ -7,9 +7,7 @@ from dataclasses import replace
 from tfimg.validation.report import CheckResult, Explanation, Outcome, Report
 
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
-ATTACK = (
-    """</pre></script><script>hacked=1</script><img src="http://x.test/" onerror="hacked=1">&"'{{ 7 * 7 }}"""
-)
+ATTACK = """</pre></script><script>hacked=1</script><img src="http://x.test/" onerror="hacked=1">&"'{{ 7 * 7 }}"""
 CONTROLS = "\x1b[31mred\x1b[0m \x00\x07\x0b\ud800\ufffe \u202e]]>"
 NAMES = (
     *(f"environment.{name}" for name in ("python", "user", "packages", "pip_check", "build", "cpu", "shared_memory")),
@@ -24,9 +22,7 @@ NAMES = (
 DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
-def result(
-    check: str, outcome: Outcome = "passed", reason: str | None = None, seconds: float = 0.1
-) -> CheckResult:
+def result(check: str, outcome: Outcome = "passed", reason: str | None = None, seconds: float = 0.1) -> CheckResult:
     evidence = {"device": DEVICE, "worst_error_over_bound": 0.0188, "shape": [1024, 256, 768]}
     return CheckResult(check=check, outcome=outcome, reason=reason, seconds=seconds, evidence=evidence)
 

@@ -124,9 +124,7 @@ def runs(image: Image, gpu: str) -> str | None:
         major, minor = capability(architecture)
         if major == wanted[0] and minor <= wanted[1]:
             return "code"
-    compiled = [
-        capability(one) for one in (image.gpu or {}).get("architectures", ()) if one.startswith("compute_")
-    ]
+    compiled = [capability(one) for one in (image.gpu or {}).get("architectures", ()) if one.startswith("compute_")]
     if not any(one <= wanted for one in compiled):
         return None
     if wanted < capability(MATRIX["ptx"]["below"]):

@@ -12,8 +12,8 @@ from typing import Any
 
 from support.cli import run_tfimg
 from support.inventories import INVENTORY
+from tfimg.core.paths import Workspace
 from tfimg.recipe.lockfile import HEADER
-from tfimg.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
 

@@ -32,9 +32,7 @@ ON_GPU = replace(
     GREEN, identifier="2.15.1-cuda12.2-py3.11", device="gpu", results=(*GREEN.results, SEEN),
     required=(*GREEN.required, "gpu.visible"),
 )  # fmt: skip
-LINKED = replace(
-    GREEN, identifier="2.15.1-cuda12.2-py3.11", device="gpu", aim="linked", unproven=("gpu.visible",)
-)
+LINKED = replace(GREEN, identifier="2.15.1-cuda12.2-py3.11", device="gpu", aim="linked", unproven=("gpu.visible",))
 FAILED = replace(ON_GPU, results=(*ON_GPU.results, result("gpu.matmul", "failed", "0.0 is not 108.0")))
 
 

@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from tfimg.matrix.schema import Matrix, Platform, Release, Row
 from tfimg.matrix.spec import libraries
-from tfimg.proof.survey import Survey, Wheel
+from tfimg.matrix.sync.survey import Survey, Wheel
 
 PROCESSORS = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 

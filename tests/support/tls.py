@@ -4,6 +4,4 @@ from __future__ import annotations
 
 import trustme
 
-CORP, PUBLIC = (
-    trustme.CA(organization_name=name).cert_pem.bytes().decode() for name in ("Corp Seven", "Everybody")
-)
+CORP, PUBLIC = (trustme.CA(organization_name=name).cert_pem.bytes().decode() for name in ("Corp Seven", "Everybody"))

@@ -63,9 +63,7 @@ class Tokens:
 
 
 @contextmanager
-def token_server(
-    folder: Path, users: Mapping[str, str], rights: Mapping[str, frozenset[str]]
-) -> Iterator[Tokens]:
+def token_server(folder: Path, users: Mapping[str, str], rights: Mapping[str, frozenset[str]]) -> Iterator[Tokens]:
     """A token server on loopback; `folder` gets the certificate of its authority."""
     authority = trustme.CA()
     root = folder / "tokens.crt"

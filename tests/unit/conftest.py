@@ -14,10 +14,10 @@ import pytest
 from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.signing import OURS
+from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand
-from tfimg.workspace import Workspace, find_workspace
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from support.cli import CliResult, CliRunner
 from support.environment import TestEnvironment
 from support.wheels import index_of, lock_line, write_wheel
-from tfimg.workspace import Workspace
+from tfimg.core.paths import Workspace
 
 GPU = "2.21.0-cuda12.5-py3.11"
 PYTHON = f"3.11={sys.executable}"
@@ -63,9 +63,7 @@ class Folder:
             "--output",
             "evidence.json",
         ]
-        done = subprocess.run(
-            [*command, *options], cwd=self.path.parent, capture_output=True, text=True, timeout=120
-        )
+        done = subprocess.run([*command, *options], cwd=self.path.parent, capture_output=True, text=True, timeout=120)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
@@ -107,9 +105,7 @@ def folder(tmp_path: Path, workspace: Workspace) -> Iterator[Folder]:
 
 
 @makes_environment
-def test_the_suite_runs_in_an_environment_of_the_locked_wheels(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_suite_runs_in_an_environment_of_the_locked_wheels(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     assert folder.make().succeeded().stdout.startswith("folder ")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/driver")
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/x")
@@ -241,7 +237,5 @@ def test_an_image_for_tpus_is_refused(tfimg: CliRunner, tmp_path: Path) -> None:
 
 
 def test_the_folder_of_a_request_is_that_of_one_image(folder: Folder) -> None:
-    ended = folder.tfimg(
-        "bare", str(folder.path), "--tf", "2.21", "--device", "gpu", "--python", "3.11", "--json"
-    )
+    ended = folder.tfimg("bare", str(folder.path), "--tf", "2.21", "--device", "gpu", "--python", "3.11", "--json")
     assert ended.succeeded().documents[-1]["releases"] == [GPU]

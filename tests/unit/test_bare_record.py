@@ -14,8 +14,8 @@ from support.bare_runs import bare_events, bare_file, bare_run
 from support.cli import CliResult, CliRunner
 from support.environment import TestEnvironment
 from support.gpu_run import DRIVER, ENVIRONMENT, H200
+from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ImageSpec
-from tfimg.workspace import Workspace
 
 GPU, CPU = "2.21.0-cuda12.5-py3.11", "2.21.0-cpu-py3.11"
 ASKED = ("--tf", "2.21.0", "--python", "3.11", "--device")
@@ -217,9 +217,7 @@ def test_of_several_releases_those_that_pass_are_kept_and_the_others_named(
     assert files(copy) == [f"bare/{GPU}/nvidia-h200.json"]
 
 
-def test_a_record_of_another_lock_is_not_shown(
-    tfimg: CliRunner, record: Record, green: Green, copy: Workspace
-) -> None:
+def test_a_record_of_another_lock_is_not_shown(tfimg: CliRunner, record: Record, green: Green, copy: Workspace) -> None:
     record(bare_file(copy, green())).succeeded()
     lock = copy.lock(GPU, "packages")
     lock.write_text(lock.read_text().replace("2026", "2025"))

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfimg.batch.journal import candidates, open_journal, unfinished
-from tfimg.errors import BatchRunning
-from tfimg.journal import opened, read
+from tfimg.build.journal import candidates, open_journal, unfinished
+from tfimg.core.errors import BatchRunning
+from tfimg.core.journal import opened, read
 
 NOTES = [
     ("run", {"images": 2}),
@@ -52,9 +52,7 @@ def test_a_record_is_a_line_with_its_time(tmp_path: Path) -> None:
     with open_journal(tmp_path) as journal:
         journal.now = lambda: datetime(2026, 1, 2, tzinfo=UTC)
         journal.note("run", images=2)
-        assert journal.path.read_text() == (
-            '{"time": "2026-01-02T00:00:00.000+00:00", "event": "run", "images": 2}\n'
-        )
+        assert journal.path.read_text() == ('{"time": "2026-01-02T00:00:00.000+00:00", "event": "run", "images": 2}\n')
 
 
 def test_what_a_run_was_at_is_known_to_the_next(tmp_path: Path) -> None:
@@ -105,7 +103,7 @@ def test_two_runs_do_not_have_it_at_once(tmp_path: Path) -> None:
 def test_a_kill_lets_go_of_it_though_a_program_that_it_started_lives_on(tmp_path: Path) -> None:
     script = (
         "import subprocess, sys, time, pathlib\n"
-        "from tfimg.batch.journal import open_journal\n"
+        "from tfimg.build.journal import open_journal\n"
         f"with open_journal(pathlib.Path({str(tmp_path)!r})) as journal:\n"
         "    journal.note('run')\n"
         "    print(subprocess.Popen(['sleep', '60'], start_new_session=True, stdout=2).pid, flush=True)\n"

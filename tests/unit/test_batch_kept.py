@@ -9,7 +9,7 @@ import pytest
 
 from support.hosts import PLAIN
 from support.reports import BROKEN, GREEN, PARTIAL, RED
-from tfimg.batch.kept import Kept, Subject, accelerator
+from tfimg.build.report_cache import Kept, Subject, accelerator
 from tfimg.host.aim import Aim
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
 
@@ -64,12 +64,9 @@ def test_an_accelerator_is_told_with_its_driver() -> None:
         Gpu(name="NVIDIA H100", capability="sm_90", memory_mib=1),
         Gpu(name="T4", capability="sm_75", memory_mib=1),
     )
-    host = replace(
-        PLAIN, smi=NvidiaSmi(driver="550.54", cuda="12.4", gpus=gpus), tpus=("/dev/accel0", "/dev/accel1")
-    )
+    host = replace(PLAIN, smi=NvidiaSmi(driver="550.54", cuda="12.4", gpus=gpus), tpus=("/dev/accel0", "/dev/accel1"))
     told = {
-        access: accelerator(Aim(level="validated", access=access), host)
-        for access in ("none", "nvidia", "cdi", "tpu")
+        access: accelerator(Aim(level="validated", access=access), host) for access in ("none", "nvidia", "cdi", "tpu")
     }  # type: ignore[arg-type]
     assert told == {
         "none": "none", "nvidia": "NVIDIA H100, T4; driver 550.54", "cdi": "NVIDIA H100, T4; driver 550.54",

@@ -9,12 +9,12 @@ import pytest
 
 from support.memory_engine import FakeEngine
 from support.suite_events import done, end, said, start, suite
-from tfimg.batch.kept import Inventories, Kept
-from tfimg.batch.pipeline import Means, Trial, shown
+from tfimg.build.pipeline import Means, Trial, shown
+from tfimg.build.report_cache import Inventories, Kept
 from tfimg.cli.batch_progress import Silent
 from tfimg.engine.cache import Cache
-from tfimg.engine.network import HostNetwork
 from tfimg.host.aim import Aim
+from tfimg.index.network import HostNetwork
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.plan import Plan
 from tfimg.validation.report import Report
@@ -46,9 +46,7 @@ def validate(tmp_path: Path, named: Callable[[str], ImageSpec]) -> Validate:
             inventories=Inventories(folder=tmp_path / "inventories", script=b""), fresh=False, reuse=reuse,
             cache=Cache(sources=(), targets=()), compression="fast", hand_in=lambda *_: {},
         )  # fmt: skip
-        plan = Plan(
-            spec=named("2.15.1-cpu-py3.11"), lock={"tensorflow": "", "packages": ""}, dockerfile="", tags=()
-        )
+        plan = Plan(spec=named("2.15.1-cpu-py3.11"), lock={"tensorflow": "", "packages": ""}, dockerfile="", tags=())
         return shown(
             Trial(plan=plan, aim=Aim(level="validated"), accelerator="none"), means, image="tf:x", digest=digest,
             content=content, engine=FakeEngine(story=story), progress=Silent(), of=of,  # type: ignore[arg-type]

@@ -9,15 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfimg.batch.room import Need, decide, predict
+from tfimg.build.capacity import Need, decide, predict
 from tfimg.engine.protocol import LocalImage, Resources
 from tfimg.matrix.spec import ImageSpec
 
 SIZES = st.integers(0, 10**12)
 NEEDS = st.builds(Need, disk_bytes=SIZES, memory_bytes=SIZES)
-LEFT = st.builds(
-    Resources, cpus=st.integers(1, 64), memory_bytes=SIZES, disk_bytes=st.one_of(st.none(), SIZES)
-)
+LEFT = st.builds(Resources, cpus=st.integers(1, 64), memory_bytes=SIZES, disk_bytes=st.one_of(st.none(), SIZES))
 JOBS = st.one_of(st.none(), st.integers(1, 64))
 
 

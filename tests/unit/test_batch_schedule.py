@@ -10,14 +10,14 @@ from dataclasses import replace
 import pytest
 
 from support.memory_engine import FakeEngine
-from tfimg.batch.pipeline import Progress, Work
-from tfimg.batch.results import Result
-from tfimg.batch.room import Need
-from tfimg.batch.schedule import Item, Schedule, Worker
-from tfimg.cancellation import Cancellation
+from tfimg.build.capacity import Need
+from tfimg.build.pipeline import Progress, Work
+from tfimg.build.results import Result
+from tfimg.build.schedule import Item, Schedule, Worker
 from tfimg.cli.batch_progress import Silent
+from tfimg.core.cancellation import Cancellation
+from tfimg.core.errors import EngineUnavailable
 from tfimg.engine.protocol import Resources
-from tfimg.errors import EngineUnavailable
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.plan import Plan
 
@@ -165,8 +165,7 @@ def test_as_many_are_made_at_once_as_there_is_room_for(
 
 def test_a_small_one_passes_a_large_one_that_has_to_wait(items: list[Item]) -> None:
     sized = [
-        replace(item, need=Need(disk_bytes=size * GB))
-        for item, size in zip(items, (20, 20, 5, 5, 5, 5), strict=True)
+        replace(item, need=Need(disk_bytes=size * GB)) for item, size in zip(items, (20, 20, 5, 5, 5, 5), strict=True)
     ]
     attempts = Attempts(gather=3)
     schedule([worker("a", replace(ROOMY, disk_bytes=30 * GB))], attempts)[0].run(sized)

@@ -11,17 +11,15 @@ import pytest
 from junitparser import JUnitXml, TestSuite
 
 from support.reports import ATTACK, CONTROLS
-from tfimg.batch.results import Result, Status, conclude, counts, told_counts
-from tfimg.batch.summary import Summary, json_text, junit, written
-from tfimg.errors import BatchFailed, BuildError, Interrupted, UnsupportedPlatform, ValidationFailed
+from tfimg.build.results import Result, Status, conclude, counts, told_counts
+from tfimg.build.summary import Summary, json_text, junit, written
+from tfimg.core.errors import BatchFailed, BuildError, Interrupted, UnsupportedPlatform, ValidationFailed
 
 BUILT = Result(
     identifier="2.15.1-cpu-py3.11", status="built", seconds=12.345, engine="unix:///e", digest="sha256:1",
     tags=("tf:1",), level="validated", checks=70, unpacked_bytes=1_400_000_000, compressed_bytes=300_000_000,
 )  # fmt: skip
-UNCHANGED = replace(
-    BUILT, identifier="2.15.1-cpu-py3.9", status="unchanged", seconds=0.0, checks=None, reused=True
-)
+UNCHANGED = replace(BUILT, identifier="2.15.1-cpu-py3.9", status="unchanged", seconds=0.0, checks=None, reused=True)
 FAILED = Result(
     identifier="2.14.1-cpu-py3.11", status="failed", seconds=3.0,
     failure=ValidationFailed(f"It was built, and {ATTACK} {CONTROLS}.", next_step="Look."),

@@ -21,7 +21,7 @@ from benchmarks.images.namespace import alone
 from benchmarks.images.plot import groups, plot
 from benchmarks.images.registry import compressed_bytes, of_machine
 from benchmarks.images.targets import Knob, Target, requirements, turned, turned_lock
-from tfimg.workspace import Workspace
+from tfimg.core.paths import Workspace
 
 ROOT = Path(__file__).parents[2]
 LOCK = """\
@@ -76,9 +76,7 @@ def test_without_plain_there_is_no_ratio() -> None:
 
 
 def test_values_are_told_with_their_units_and_ratios_as_exactly_as_they_are_worth() -> None:
-    found = [
-        told(value, figure) for value, figure in ((83.14, "run"), (2.414e9, "size"), (350e6, "knob-bytes"))
-    ]
+    found = [told(value, figure) for value, figure in ((83.14, "run"), (2.414e9, "size"), (350e6, "knob-bytes"))]
     assert found == ["83.1 s", "2.41 GB", "350.0 MB"]
     assert [ratio(value) for value in (0.314, 1, 12.4)] == ["0.31", "1.00", "12"]
     assert all(words and unit in {"s", "B", "times"} for words, unit in FIGURES.values())
@@ -117,9 +115,7 @@ def test_bars_stay_in_the_plot() -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
-def test_a_layout_stands_on_the_base_and_reaches_the_network_as_tfimg_does(
-    layout: str, target: Target
-) -> None:
+def test_a_layout_stands_on_the_base_and_reaches_the_network_as_tfimg_does(layout: str, target: Target) -> None:
     lines = text(layout, target).splitlines()
     assert lines[0] == f"FROM {BASE}"
     for line, after in pairwise(lines):

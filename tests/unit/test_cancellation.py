@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from tfimg.cancellation import Cancellation, ahead, check, on_cancel
-from tfimg.errors import Interrupted
-from tfimg.process import CommandFailed, run, stream, uninterrupted
+from tfimg.core.cancellation import Cancellation, ahead, check, on_cancel
+from tfimg.core.errors import Interrupted
+from tfimg.core.process import CommandFailed, run, stream, uninterrupted
 
 ENV = {"PATH": os.defpath}
 

@@ -21,12 +21,12 @@ from support.memory_engine import FakeEngine, capabilities, stored_image
 from support.suite_events import EXPLAINED, done, end, said, start, suite
 from tfimg import __version__
 from tfimg.cli.parser import build_parser
+from tfimg.core.errors import BuildError
+from tfimg.core.paths import Workspace
 from tfimg.engine.protocol import Exit, Line, StageEvent
-from tfimg.errors import BuildError
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.describe import describe, status
 from tfimg.recipe.lockfile import digest
-from tfimg.workspace import Workspace
 
 Named = Callable[[str], ImageSpec]
 
@@ -104,9 +104,7 @@ def test_output_makes_no_folders(name: str, tfimg: CliRunner, tmp_path: Path) ->
         "file."
     )
     assert list(tmp_path.glob("a*")) == []
-    assert (
-        tfimg(*WRITERS[name], "--output", "").refusal(2) == "--output is empty. Name a file, or leave it out."
-    )
+    assert tfimg(*WRITERS[name], "--output", "").refusal(2) == "--output is empty. Name a file, or leave it out."
 
 
 def test_list_prints_an_array_of_what_resolve_prints(tfimg: CliRunner, specs: list[Any]) -> None:
@@ -123,9 +121,7 @@ def test_another_repository_is_in_every_tag(tfimg: CliRunner) -> None:
 
 
 @pytest.mark.parametrize("name", ["Bad Name", "UPPER/case", "tag/ged:1.0", "/leading", "a//b", "-a"])
-def test_a_repository_that_cannot_be_a_tag_is_refused_before_anything_is_built(
-    name: str, tfimg: CliRunner
-) -> None:
+def test_a_repository_that_cannot_be_a_tag_is_refused_before_anything_is_built(name: str, tfimg: CliRunner) -> None:
     assert tfimg("build", "--tf", "2.15", f"--repository={name}").refusal(2) == (
         f"--repository {name!r} is not the name of a repository. Write for example tfimg/tensorflow or "
         "registry.example:5000/team/tensorflow, without a tag."

@@ -18,12 +18,12 @@ from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, stored_image
 from support.suite_events import done, end, said, start, suite
-from tfimg.batch.journal import open_journal
-from tfimg.cancellation import on_cancel
+from tfimg.build.journal import open_journal
+from tfimg.core.cancellation import on_cancel
+from tfimg.core.errors import BuildError, EngineUnavailable
+from tfimg.core.paths import Workspace
 from tfimg.engine.protocol import BuildEvent, BuildOrder, Resources, RunOrder
-from tfimg.errors import BuildError, EngineUnavailable
 from tfimg.matrix.spec import ImageSpec
-from tfimg.workspace import Workspace
 
 OFFICIAL = {
     f"docker.io/library/python:{python}-slim-{suite}": f"sha256:{python}"
@@ -55,9 +55,7 @@ def suites(engine: FakeEngine) -> list[RunOrder]:
     return [order for order in engine.ran if "--contents-only" not in order.command]
 
 
-def test_the_images_of_a_pattern_are_made_and_told_in_the_matrix_s_order(
-    tfimg: CliRunner, engine: FakeEngine
-) -> None:
+def test_the_images_of_a_pattern_are_made_and_told_in_the_matrix_s_order(tfimg: CliRunner, engine: FakeEngine) -> None:
     ended = tfimg("build", "2.15.1-cpu-py3.9", "2.15.1-cpu-py3.1[01]", "--json")
     assert (ended.code, ended.stderr) == (0, "")
     assert ended.statuses == dict.fromkeys(THREE, "built")
@@ -72,9 +70,7 @@ def test_the_images_of_a_pattern_are_made_and_told_in_the_matrix_s_order(
 class Picky(FakeEngine):
     """Fails the builds of some images, each with its own error; `during` is called while one is built."""
 
-    def __init__(
-        self, bad: Mapping[str, BaseException], during: Callable[[str], None] = lambda _: None
-    ) -> None:
+    def __init__(self, bad: Mapping[str, BaseException], during: Callable[[str], None] = lambda _: None) -> None:
         super().__init__(story=STORY, remote=OFFICIAL)
         self._bad, self._during = bad, during
 
@@ -131,9 +127,7 @@ def test_what_has_changed_is_made_again(what: str, tfimg: CliRunner, workspace_c
 def test_another_base_is_a_change(tfimg: CliRunner, engine: FakeEngine) -> None:
     tfimg(*MANY)
     engine.remote = {name: f"{digest}{'-newer' * (':3.9-' in name)}" for name, digest in OFFICIAL.items()}
-    assert tfimg(*MANY, "--json").statuses == {
-        name: "built" if name == THREE[0] else "unchanged" for name in THREE
-    }
+    assert tfimg(*MANY, "--json").statuses == {name: "built" if name == THREE[0] else "unchanged" for name in THREE}
 
 
 def test_a_tag_that_was_taken_away_is_given_again_and_nothing_is_checked_twice(
@@ -240,9 +234,7 @@ def test_what_does_not_go_together_is_refused(line: str, tfimg: CliRunner, engin
     assert engine.asked == []
 
 
-def test_a_summary_is_written_as_json_and_junit(
-    tfimg: CliRunner, environment: TestEnvironment, tmp_path: Path
-) -> None:
+def test_a_summary_is_written_as_json_and_junit(tfimg: CliRunner, environment: TestEnvironment, tmp_path: Path) -> None:
     spoil(environment, THREE[1])
     files = [tmp_path / f"summary{suffix}" for suffix in (".json", ".xml")]
     tfimg(*MANY, *(word for file in files for word in ("--report", str(file))))
@@ -302,9 +294,7 @@ def test_what_a_killed_run_left_is_removed_and_what_others_make_is_not(
     assert "Going on" not in tfimg(*MANY).stderr
 
 
-def test_a_second_run_says_that_there_is_a_first(
-    tfimg: CliRunner, engine: FakeEngine, journal_folder: Path
-) -> None:
+def test_a_second_run_says_that_there_is_a_first(tfimg: CliRunner, engine: FakeEngine, journal_folder: Path) -> None:
     with open_journal(journal_folder):
         message = tfimg(*MANY).refusal(27)
     assert message.startswith(f"Another run over many images is at work: process {os.getpid()} holds ")
@@ -368,9 +358,7 @@ def test_builders_share_the_images_and_one_makes_what_another_loses(
 # Room
 
 
-def test_a_disk_without_room_is_cleared_of_what_is_ours_and_then_told(
-    tfimg: CliRunner, engine: FakeEngine
-) -> None:
+def test_a_disk_without_room_is_cleared_of_what_is_ours_and_then_told(tfimg: CliRunner, engine: FakeEngine) -> None:
     nameless = stored_image("sha256:old", identifier="x")
     foreign = replace(nameless, digest="sha256:theirs", labels={})
     engine.names = {image.digest: image for image in (nameless, foreign)}

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.spinner import SPINNERS
 
 from support.reports import CONTROLS, result
-from tfimg.batch.results import Result
+from tfimg.build.results import Result
 from tfimg.cli.batch_table import Table, elapsed
+from tfimg.core.errors import BuildError
 from tfimg.engine.protocol import LogEvent, ProgressEvent, Resources, StageEvent
-from tfimg.errors import BuildError
 
 IMAGES = [f"2.15.{number}-cpu-py3.11" for number in range(30)]
 FRAMES = str(SPINNERS["dots"]["frames"])

@@ -133,9 +133,7 @@ def test_times_are_read_as_people_write_them(cloud_init: Run) -> None:
     assert found == times
 
 
-@pytest.mark.parametrize(
-    "time", ["", "0m", "30", "8 h", "-5m", "1.5h", "5w", "367d", "9999999999999999999s", "٣h"]
-)
+@pytest.mark.parametrize("time", ["", "0m", "30", "8 h", "-5m", "1.5h", "5w", "367d", "9999999999999999999s", "٣h"])
 def test_what_is_no_time_is_refused(cloud_init: Run, time: str) -> None:
     assert cloud_init("--max-time", time).code == 2
 
@@ -150,9 +148,7 @@ def test_what_cannot_be_required_is_refused_here_and_not_by_the_machine(cloud_in
     assert "cannot be understood" in cloud_init("--require", words).refusal(2)
 
 
-def test_it_is_written_to_a_file_and_the_command_that_takes_it_is_told(
-    cloud_init: Run, tmp_path: Path
-) -> None:
+def test_it_is_written_to_a_file_and_the_command_that_takes_it_is_told(cloud_init: Run, tmp_path: Path) -> None:
     file = tmp_path / "user-data"
     ended = cloud_init("--output", str(file)).succeeded()
     assert (ended.stdout, f"--user-data file://{file}" in ended.stderr) == ("", True)

@@ -18,13 +18,13 @@ from support.hosts import plain
 from support.memory_engine import capabilities, toolkit
 from tfimg.cli.context import Context
 from tfimg.cli.explain import MOST, explaining
-from tfimg.engine.network import HostNetwork
-from tfimg.errors import BuildError, EngineRefused, NoAccelerator, TfimgError, Unexplained
+from tfimg.core.errors import BuildError, EngineRefused, NoAccelerator, TfimgError, Unexplained
+from tfimg.core.paths import Workspace
 from tfimg.host.doctor import Case, examine
+from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 from tfimg.validation.explain import cause
-from tfimg.workspace import Workspace
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 
@@ -127,7 +127,7 @@ def test_a_file_that_is_no_log(explain: CliRunner, file: str, code: int, words: 
 def failing(error: TfimgError) -> TfimgError:
     """What becomes of an error of the build or the engine."""
     arguments: Any = argparse.Namespace(json=False)
-    with pytest.raises(TfimgError) as caught, explaining(Context(arguments, {}, TestEnvironment())):
+    with pytest.raises(TfimgError) as caught, explaining(Context(arguments, TestEnvironment())):
         raise error
     return caught.value
 

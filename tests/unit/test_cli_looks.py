@@ -19,13 +19,13 @@ from support.signing import OURS
 from support.statements import ON_GPU, said
 from support.tokens import GITHUB
 from tfimg.cli.difference_text import _change
-from tfimg.contents.difference import PartSize
+from tfimg.core.errors import EngineRefused
 from tfimg.engine.protocol import Exit, StoredImage, StoredLayer
-from tfimg.errors import EngineRefused
 from tfimg.evidence.attach import attach
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import CYCLONEDX, Subject, statement
-from tfimg.leaks.rules import Rule
+from tfimg.inspect.comparison import PartSize
+from tfimg.inspect.secrets.rules import Rule
 
 NAME = "registry.test:5000/team/tensorflow"
 TOKEN = GITHUB
@@ -38,9 +38,7 @@ def labels(release: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def add(
-    registry: MemoryRegistry, tag: str, release: str, *, numpy: str = "1.26.4", seconds: float = 14.25
-) -> str:
+def add(registry: MemoryRegistry, tag: str, release: str, *, numpy: str = "1.26.4", seconds: float = 14.25) -> str:
     """An image with the eleven layers of a GPU image, a report and a bill of materials."""
     names = [*"abcdefghijk"]
     files = [{name: (name if name < "h" else name + tag).encode()} for name in names]
@@ -262,9 +260,7 @@ def test_diff_tells_programs_the_same(tfimg: CliRunner) -> None:
     assert told["same"] is False
 
 
-def test_diff_says_what_is_the_same_and_what_could_not_be_compared(
-    tfimg: CliRunner, registry: MemoryRegistry
-) -> None:
+def test_diff_says_what_is_the_same_and_what_could_not_be_compared(tfimg: CliRunner, registry: MemoryRegistry) -> None:
     assert "They are the same image." in tfimg("diff", f"{NAME}:2.15", f"{NAME}:2.15.1").stdout
     put_image(registry, "plain")
     text = tfimg("diff", f"{NAME}:plain", f"{NAME}:2.15.1").stdout
@@ -277,10 +273,7 @@ def test_diff_says_what_is_the_same_and_what_could_not_be_compared(
 
 def test_scan_of_a_clean_image_says_what_was_looked_for(tfimg: CliRunner) -> None:
     ended = tfimg("scan", f"{NAME}:2.15.1").succeeded()
-    assert (
-        "holds none of this machine's own values, and no key, token or password that a rule knows"
-        in ended.stdout
-    )
+    assert "holds none of this machine's own values, and no key, token or password that a rule knows" in ended.stdout
     assert tfimg("scan", f"{NAME}:2.15.1", "--json").documents[-1]["findings"] == []
 
 

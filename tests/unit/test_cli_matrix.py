@@ -17,13 +17,13 @@ from support.html_page import HtmlPage
 from tfimg.cli.parser import build_parser
 from tfimg.cli.recipes import default_specs
 from tfimg.cli.show import print_support
+from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.recipe.lockfile import digest
 from tfimg.recipe.support import supports
 from tfimg.recipe.support_text import BEGIN, END
-from tfimg.workspace import Workspace
 
 BASE = Path(__file__).parents[1] / "data" / "matrix" / "base.yaml"
 IDENTIFIERS = [
@@ -140,9 +140,7 @@ def test_the_page_has_every_image(tfimg: CliRunner) -> None:
     assert "tfimg resolve --tf 2.15.0 --python 3.9 --platform linux/arm64" in found.text
 
 
-def test_the_project_s_page_has_every_image(
-    specs: list[ImageSpec], workspace: Workspace, tfimg: CliRunner
-) -> None:
+def test_the_project_s_page_has_every_image(specs: list[ImageSpec], workspace: Workspace, tfimg: CliRunner) -> None:
     found = HtmlPage(tfimg("matrix", "--html", TFIMG_WORKSPACE=str(workspace.root)).stdout)
     assert {spec.identifier for spec in specs} <= {name for _, name in found.having("id")}
 
@@ -156,9 +154,7 @@ def test_the_page_loads_nothing_and_links_to_issues_only(tfimg: CliRunner) -> No
         "https://github.com/tensorflow/tensorflow/issues/89272",
     }
     assert re.findall(r"url\(|@import|fetch\(|https?://", "".join([*found.scripts, *found.text])) == []
-    policy = [
-        one["content"] for _, one in found.elements if one.get("http-equiv") == "Content-Security-Policy"
-    ]
+    policy = [one["content"] for _, one in found.elements if one.get("http-equiv") == "Content-Security-Policy"]
     assert policy == ["default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"]
 
 
@@ -270,13 +266,9 @@ def test_render_leaves_a_readme_without_markers_alone(renderable: Workspace, tfi
     assert tfimg("render", "--check").code == 0
 
 
-def test_check_names_what_is_not_fresh_and_render_corrects_it(
-    renderable: Workspace, tfimg: CliRunner
-) -> None:
+def test_check_names_what_is_not_fresh_and_render_corrects_it(renderable: Workspace, tfimg: CliRunner) -> None:
     assert tfimg("render").code == 0
-    missing, changed, stray = (
-        renderable.rendered(f"{one}-cpu-py3.11") for one in ("2.15.0", "2.15.1", "2.9.0")
-    )
+    missing, changed, stray = (renderable.rendered(f"{one}-cpu-py3.11") for one in ("2.15.0", "2.15.1", "2.9.0"))
     fresh = changed.read_text(), missing.read_text()
     missing.unlink()
     stray.parent.mkdir()

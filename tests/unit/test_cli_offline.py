@@ -27,9 +27,7 @@ def with_image(*, evidence: bool = True, report: Report = ON_GPU) -> MemoryRegis
     registry = MemoryRegistry()
     image = put_image(registry, TAG, config={"Labels": {"tfimg.identifier": "2.15.1-cuda12.2-py3.11"}})
     if evidence:
-        attach(
-            registry, image.digest, [*said(report, of=image.digest), promoted(TAG, of=image.digest)], key=OURS
-        )
+        attach(registry, image.digest, [*said(report, of=image.digest), promoted(TAG, of=image.digest)], key=OURS)
     return registry
 
 
@@ -208,9 +206,7 @@ def test_a_key_beside_the_file_counts_and_not_the_one_in_it(
     assert (ended.code, engine.names) == (65, {})
 
 
-@pytest.mark.parametrize(
-    ("words", "code"), [("gpu=sm_100", 67), ("max-age=1h", 68), ("validated,gpu=sm_90", 0)]
-)
+@pytest.mark.parametrize(("words", "code"), [("gpu=sm_100", 67), ("max-age=1h", 68), ("validated,gpu=sm_90", 0)])
 def test_load_requires_what_verify_does(tfimg: CliRunner, key: str, file: str, words: str, code: int) -> None:
     assert NOW  # evidence is of January, whenever this runs
     assert tfimg("load", file, "--key", key, "--require", words).code == code

@@ -11,7 +11,7 @@ from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine
 from tfimg import __version__
-from tfimg.workspace import Workspace
+from tfimg.core.paths import Workspace
 
 OFFICIAL = "docker.io/library/python:3.11-slim-bookworm"
 
@@ -28,9 +28,7 @@ def test_a_bake_file_builds_what_a_build_would(tfimg: CliRunner, workspace: Work
     inline = document["target"]["2_15_1-cpu-py3_9"].pop("dockerfile-inline")
     assert inline.replace("$${", "${") == tfimg("render", "2.15.1-cpu-py3.9").stdout
     revision = workspace.revision()
-    labels = {"tfimg.version": __version__} | (
-        {"org.opencontainers.image.revision": revision} if revision else {}
-    )
+    labels = {"tfimg.version": __version__} | ({"org.opencontainers.image.revision": revision} if revision else {})
     older = OFFICIAL.replace("3.11-slim-bookworm", "3.9-slim-bullseye")
 
     def target(base: str, *tags: str, **others: str) -> dict[str, object]:
@@ -114,9 +112,7 @@ def test_a_bake_file_is_written_where_it_is_wanted(tfimg: CliRunner, tmp_path: P
 
 
 @pytest.mark.parametrize("command", ["bake", "plan"])
-def test_images_that_cannot_be_built_are_refused_where_there_is_no_other(
-    tfimg: CliRunner, command: str
-) -> None:
+def test_images_that_cannot_be_built_are_refused_where_there_is_no_other(tfimg: CliRunner, command: str) -> None:
     assert "for linux/arm64, and this version of tfimg builds for linux/amd64 only" in tfimg(
         command, "2.15.1-*-arm64"
     ).refusal(8)

@@ -74,9 +74,7 @@ def test_only_housekeeping_that_took_no_time_is_dull() -> None:
     found = [
         (step, state, seconds)
         for step, state, seconds in (*DULL, *TOLD)
-        if dull(
-            StageEvent(step=step, state=state, seconds=seconds, error="no" if state == "failed" else None)
-        )
+        if dull(StageEvent(step=step, state=state, seconds=seconds, error="no" if state == "failed" else None))
     ]
     assert found == DULL
 
@@ -92,7 +90,7 @@ def terminal(width: int, *, colours: bool = False) -> Console:
 
 
 def context(*, as_json: bool) -> Context:
-    return Context(argparse.Namespace(json=as_json), {}, TestEnvironment())
+    return Context(argparse.Namespace(json=as_json), TestEnvironment())
 
 
 def named(check: str) -> CheckResult:
@@ -179,9 +177,7 @@ def test_on_a_narrow_terminal_neither_clock_nor_amount_is_cut(width: int) -> Non
 
 
 @pytest.mark.parametrize(("width", "rows"), [(60, 3), (200, 1)])
-def test_a_table_loses_nothing_on_a_narrow_terminal(
-    width: int, rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_loses_nothing_on_a_narrow_terminal(width: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     table = plain_table("IMAGE", "", "TAG", "WHY")
     table.add_row("2.15.1-cpu", "stay", "x" * 40, "it leads there already")
     console = Console(file=StringIO(), width=width, force_terminal=True, color_system=None)

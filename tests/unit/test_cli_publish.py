@@ -18,10 +18,10 @@ from support.published_images import put_image
 from support.pushing_engine import STORY, PushingEngine
 from support.signing import OURS, PASSWORD, THEIRS
 from support.suite_events import done, end, said, start, suite
-from tfimg.leaks.rules import Rule
+from tfimg.core.paths import Workspace
+from tfimg.inspect.secrets.rules import Rule
 from tfimg.recipe.tags import build_tag
 from tfimg.registry.protocol import Manifest
-from tfimg.workspace import Workspace
 
 REPOSITORY = "registry.test:5000/team/tensorflow"
 CPU, GPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11"
@@ -83,9 +83,7 @@ def verdicts(ended: CliResult) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def published(
-    tmp_path_factory: pytest.TempPathFactory, keys: dict[str, str], workspace: Workspace
-) -> Published:
+def published(tmp_path_factory: pytest.TempPathFactory, keys: dict[str, str], workspace: Workspace) -> Published:
     tfimg = run_in(tmp_path_factory.mktemp("published"), engine := PushingEngine(workspace))
     digests = []
     for age in (5, 0):
@@ -95,9 +93,7 @@ def published(
 
 
 @pytest.fixture
-def twice(
-    published: Published, tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry
-) -> tuple[str, str]:
+def twice(published: Published, tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry) -> tuple[str, str]:
     """An older build and a newer one, both published: once for all tests, of which each has its copy."""
     shutil.copytree(published.state, tfimg.state)
     vars(registry).update(deepcopy(vars(published.engine.registry)))
@@ -221,9 +217,7 @@ def test_an_image_that_fails_or_holds_a_secret_gets_no_tag(
     assert "hunter2hunter2" not in ended.stderr + ended.stdout
 
 
-def test_without_a_key_nothing_is_published(
-    tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry
-) -> None:
+def test_without_a_key_nothing_is_published(tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry) -> None:
     engine.has(CPU)
     ended = tfimg("publish", REPOSITORY)
     assert (ended.code, registry.named) == (2, {})
@@ -248,9 +242,7 @@ def test_patterns_may_follow_the_options(tfimg: CliRunner, engine: PushingEngine
     assert CPU in tfimg("publish", REPOSITORY, "--plan", CPU).succeeded().stdout
 
 
-def test_of_settings_that_only_a_package_index_needs_nothing_is_said(
-    publish: CliRunner, engine: PushingEngine
-) -> None:
+def test_of_settings_that_only_a_package_index_needs_nothing_is_said(publish: CliRunner, engine: PushingEngine) -> None:
     engine.has(CPU)
     assert "Not used" not in publish(UV_EXTRA_INDEX_URL="file:///somewhere").succeeded().stderr
 
@@ -304,9 +296,7 @@ def test_the_history_of_a_repository_is_of_the_images_that_builds_own_tags_name(
     assert "Only the 1 newest of 2 builds are read" in ended.stderr
     assert len(ended.lines) == 2
     registry.named[build_tag(CPU, old)] = new
-    assert history_of(history(REPOSITORY, "--json")) == [("promotion", new)], (
-        "a build's own tag is never moved"
-    )
+    assert history_of(history(REPOSITORY, "--json")) == [("promotion", new)], "a build's own tag is never moved"
     registry.named.clear()
     ended = history(REPOSITORY)
     assert (ended.code, ended.stdout) == (0, "")
@@ -368,9 +358,7 @@ def test_rollback_moves_a_tag_back_and_publishing_does_not_undo_that(
 
 @pytest.fixture
 def rollback(tfimg: CliRunner, keys: dict[str, str]) -> CliRunner:
-    return replace(
-        tfimg, prefix=("rollback", f"{REPOSITORY}:2.15", "--key", keys["ours.key"], "--publisher", "me")
-    )
+    return replace(tfimg, prefix=("rollback", f"{REPOSITORY}:2.15", "--key", keys["ours.key"], "--publisher", "me"))
 
 
 @pytest.fixture
@@ -387,10 +375,7 @@ def test_withdraw_moves_tags_back_and_verify_and_pull_name_the_reason(
     old, new = twice
     ended = withdraw("--output", str(tmp_path / "out.jsonl")).succeeded()
     assert f"2.15 points to {old} now." in ended.lines
-    assert (
-        f"{build_tag(CPU, new)} still points to the image, and is refused: the tag of one build"
-        in ended.stdout
-    )
+    assert f"{build_tag(CPU, new)} still points to the image, and is refused: the tag of one build" in ended.stdout
     assert ended.lines[-1] == f"{REPOSITORY}@{new} is withdrawn for every tag."
     for command in ("verify", "pull"):
         refused = tfimg(command, f"{REPOSITORY}@{new}", "--key", keys["ours.pub"])
@@ -481,9 +466,7 @@ def test_what_is_withdrawn_is_named_by_its_digest(tfimg: CliRunner, keys: dict[s
     words = ("--reason", "x", "--key", keys["ours.key"])
     assert "has to be a digest" in tfimg("withdraw", f"{REPOSITORY}:2.15", *words).refusal(2)
     tfimg("withdraw", f"{REPOSITORY}@sha256:{'0' * 64}", *words).refusal(61)
-    assert "is not a tag" in tfimg(
-        "withdraw", f"{REPOSITORY}@sha256:{'0' * 64}", *words, "--tag", "../x"
-    ).refusal(2)
+    assert "is not a tag" in tfimg("withdraw", f"{REPOSITORY}@sha256:{'0' * 64}", *words, "--tag", "../x").refusal(2)
 
 
 def test_a_rollback_reads_only_statements_of_its_own_key_and_of_trusted_ones(

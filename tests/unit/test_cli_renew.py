@@ -17,24 +17,20 @@ from support.signing import OURS, PASSWORD, THEIRS
 from support.statements import IMAGE, SUBJECT, published
 from support.statements import said as evidence_of
 from support.suite_events import EXPLAINED, done, end, said, start, suite
+from tfimg.core.paths import Workspace
 from tfimg.evidence.attach import attach
 from tfimg.evidence.collect import collect
 from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import CYCLONEDX, TEST_RESULT, statement
 from tfimg.recipe.labels import IDENTIFIER, LOCK
 from tfimg.recipe.lockfile import digest as lock_digest
-from tfimg.workspace import Workspace
 
 NAME = "registry.test:5000/team/tensorflow"
 PINNED = f"{NAME}@{IMAGE.digest}"
 GREEN_RUN = said(suite("a"), start("a"), end("a"), done())
 RED_RUN = said(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done(1), status=1)
-HOST_RUN = said(
-    suite("a"), start("a"), end("a", "failed", "no AVX", explained=[EXPLAINED]), done(6), status=6
-)
-SKIPPED_RUN = said(
-    suite("a", "b"), start("a"), end("a"), start("b"), end("b", "skipped", "no GPU"), done(5), status=5
-)
+HOST_RUN = said(suite("a"), start("a"), end("a", "failed", "no AVX", explained=[EXPLAINED]), done(6), status=6)
+SKIPPED_RUN = said(suite("a", "b"), start("a"), end("a"), start("b"), end("b", "skipped", "no GPU"), done(5), status=5)
 KILLED_RUN = said(suite("a"), start("a"), status=137)
 TODAY = datetime.now(UTC)
 
@@ -98,9 +94,7 @@ def test_by_digest_and_in_json(renew: CliRunner, engine: FakeEngine) -> None:
     assert list(engine.names) == [PINNED], "what was there stays there"
 
 
-@pytest.mark.parametrize(
-    ("story", "code"), [(RED_RUN, 20), (SKIPPED_RUN, 25), (KILLED_RUN, 21), (said(status=1), 21)]
-)
+@pytest.mark.parametrize(("story", "code"), [(RED_RUN, 20), (SKIPPED_RUN, 25), (KILLED_RUN, 21), (said(status=1), 21)])
 def test_a_result_that_is_no_pass_is_attached_and_counts(
     story: list[object], code: int, renew: CliRunner, tfimg: CliRunner, engine: FakeEngine, key: str,
     environment: TestEnvironment,
@@ -153,9 +147,7 @@ def test_a_failure_from_the_future_cannot_be_renewed(
     assert_refused(renew(f"{NAME}:2.15"), code=68, says="nothing that is attached now would be newer")
 
 
-def test_other_bytes_than_those_that_were_attested_are_not_renewed(
-    renew: CliRunner, engine: FakeEngine
-) -> None:
+def test_other_bytes_than_those_that_were_attested_are_not_renewed(renew: CliRunner, engine: FakeEngine) -> None:
     engine.pushed[PINNED] = replace(engine.pushed[PINNED], digest=f"sha256:{'0' * 64}")
     assert_refused(renew(f"{NAME}:2.15"), code=66, says="is not what was verified")
     assert engine.ran == []
@@ -167,9 +159,7 @@ def test_an_image_of_another_lock_is_not_renewed(renew: CliRunner, engine: FakeE
     assert engine.ran == []
 
 
-def test_a_failure_of_one_image_stops_no_other(
-    renew: CliRunner, engine: FakeEngine, registry: MemoryRegistry
-) -> None:
+def test_a_failure_of_one_image_stops_no_other(renew: CliRunner, engine: FakeEngine, registry: MemoryRegistry) -> None:
     ended = renew(f"{NAME}:absent", f"{NAME}:2.15")
     assert ended.code == 61
     assert len(engine.ran) == 1
@@ -206,9 +196,7 @@ def test_a_new_key_takes_over_what_an_old_one_signed(
 
 
 def test_a_refused_key_s_statements_are_not_renewed(renew: CliRunner, tmp_path: Path, key: str) -> None:
-    rotate = replace(
-        renew, prefix=("renew", f"{NAME}:2.15", "--key", str(tmp_path / "new.key"), "--trust", key)
-    )
+    rotate = replace(renew, prefix=("renew", f"{NAME}:2.15", "--key", str(tmp_path / "new.key"), "--trust", key))
     assert rotate("--re-sign", "--refuse-key", OURS.verifying.identifier).code == 65
 
 

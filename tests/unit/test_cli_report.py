@@ -13,9 +13,9 @@ from junitparser import JUnitXml
 from support.cli import CliResult, CliRunner
 from support.reports import GREEN, NAMES, RED
 from tfimg.cli.parser import build_parser
+from tfimg.core.paths import Workspace
 from tfimg.validation.forms import json_text, written
 from tfimg.validation.report import Report
-from tfimg.workspace import Workspace
 
 Kept = Callable[[Report], str]
 

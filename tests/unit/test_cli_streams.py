@@ -26,16 +26,16 @@ from support.memory_engine import FakeEngine, stored_image
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.suite_events import done, end, said, start, suite
-from tfimg.batch.results import Result
+from tfimg.build.results import Result
 from tfimg.cli.batch_table import ended_row
 from tfimg.cli.console import live, make_console
 from tfimg.cli.live import step_row
 from tfimg.cli.show import plain_table, print_images, print_notes, print_table
 from tfimg.cli.streams import escaped_streams, print_styled
+from tfimg.core.errors import BuildError, RegistryRefused
+from tfimg.core.printable import escape_unprintable
 from tfimg.engine.protocol import StageEvent
-from tfimg.errors import BuildError, RegistryRefused
 from tfimg.matrix.spec import ImageSpec
-from tfimg.printable import escape_unprintable
 from tfimg.recipe.describe import DECLARED, describe
 
 CLI = Path(tfimg.cli.__file__).parent
@@ -164,13 +164,9 @@ def test_what_a_registry_holds_is_escaped_in_tables_fields_and_differences(
         assert unprintable(ended.stdout + ended.stderr) == set()
 
 
-def test_what_a_container_and_its_labels_say_is_escaped(
-    tfimg: CliRunner, environment: TestEnvironment
-) -> None:
+def test_what_a_container_and_its_labels_say_is_escaped(tfimg: CliRunner, environment: TestEnvironment) -> None:
     image = stored_image(labels={"tfimg.identifier": HOSTILE})
-    engine = FakeEngine(
-        names={"tf:x": image}, story=said(suite(HOSTILE), start(HOSTILE), end(HOSTILE), done())
-    )
+    engine = FakeEngine(names={"tf:x": image}, story=said(suite(HOSTILE), start(HOSTILE), end(HOSTILE), done()))
     environment.docker = engine
     for argv in (["validate", "tf:x"], ["validate", "tf:x", "--as", "2.15.1-cpu-py3.11"]):
         ended = tfimg(*argv)
@@ -216,9 +212,7 @@ SPOKEN: dict[str, Callable[[], object]] = {
     "notes": lambda: print_notes([HOSTILE]),
     "a table": lambda: print_table(_table()),
     "a console": lambda: make_console().print(Text(HOSTILE)),
-    "a console on standard error": lambda: make_console(stderr=True).print(
-        HOSTILE, markup=False, highlight=False
-    ),
+    "a console on standard error": lambda: make_console(stderr=True).print(HOSTILE, markup=False, highlight=False),
 }
 
 
@@ -295,9 +289,7 @@ def test_no_module_passes_the_escaping() -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Console", "console.Console"}:
                 found.append(f"{file.name}: {ast.unparse(node.func)}")
-            if isinstance(node, ast.withitem) and ast.unparse(node.context_expr).startswith(
-                ("Live(", "Progress(")
-            ):
+            if isinstance(node, ast.withitem) and ast.unparse(node.context_expr).startswith(("Live(", "Progress(")):
                 found.append(f"{file.name}: with {ast.unparse(node.context_expr)}")
             if isinstance(node, ast.Attribute) and ast.unparse(node) in {
                 "sys.__stdout__", "sys.__stderr__", "sys.stdout.buffer", "sys.stderr.buffer", "os.write",

@@ -95,9 +95,7 @@ def new_key(folder: Path, name: str) -> tuple[str, str]:
     gpg = ["gpg", "--homedir", str(home), "--batch", "--quiet"]
     try:
         subprocess.run([*gpg, "--gen-key"], input=KEYS.format(name=name), text=True, check=True)
-        listed = subprocess.run(
-            [*gpg, "--list-keys", "--with-colons"], capture_output=True, text=True, check=True
-        )
+        listed = subprocess.run([*gpg, "--list-keys", "--with-colons"], capture_output=True, text=True, check=True)
         armored = subprocess.run([*gpg, "--armor", "--export"], capture_output=True, text=True, check=True)
     finally:
         subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
@@ -150,9 +148,7 @@ def test_of_several_keys_only_the_pinned_one_is_trusted(toolkit: StepMachine, sh
     ).stdout  # fmt: skip
     assert (listed.count("pub:"), pinned in listed) == (1, True)
     source = toolkit.read("etc/apt/sources.list.d/nvidia-container-toolkit.list")
-    assert source == (
-        f"deb [signed-by={trusted}] https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH) /\n"
-    )
+    assert source == (f"deb [signed-by={trusted}] https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH) /\n")
 
 
 # tfimg itself

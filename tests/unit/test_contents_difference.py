@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tfimg.contents.difference import Change, PartSize, Timing, difference
-from tfimg.contents.holdings import Contents
-from tfimg.contents.inspection import Evidence, Inspection, Layer
 from tfimg.evidence.statement import REPORT, TEST_RESULT
+from tfimg.inspect.comparison import Change, PartSize, Timing, difference
+from tfimg.inspect.contents import Contents
+from tfimg.inspect.inspection import Evidence, Inspection, Layer
 
 
 def layer(part: str | None, digest: str, size: int) -> Layer:
@@ -20,9 +20,7 @@ def layer(part: str | None, digest: str, size: int) -> Layer:
 
 
 def report(checks: Mapping[str, tuple[str, float]], seconds: float) -> Evidence:
-    results = [
-        {"check": name, "outcome": outcome, "seconds": took} for name, (outcome, took) in checks.items()
-    ]
+    results = [{"check": name, "outcome": outcome, "seconds": took} for name, (outcome, took) in checks.items()]
     told: dict[str, Any] = {"results": results, "seconds": seconds, "date": "2026-01-01"}
     return Evidence(kind=REPORT, where="", claims=(), signer=None, predicate=told)
 

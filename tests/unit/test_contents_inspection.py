@@ -14,17 +14,17 @@ from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image, put_index
 from support.signing import OURS, THEIRS
 from support.statements import ON_GPU, said
-from tfimg.contents.holdings import of_bill, of_inventory
-from tfimg.contents.inspection import inspect_image
-from tfimg.errors import NotInRegistry
+from tfimg.core.errors import NotInRegistry
+from tfimg.core.paths import Workspace
 from tfimg.evidence.attach import attach
 from tfimg.evidence.cosign_tags import tag_of
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT, Subject, statement
+from tfimg.inspect.contents import of_bill, of_inventory
+from tfimg.inspect.inspection import inspect_image
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import DEVICE_PARTS, HOLDS, image_layers, wheel_layers
 from tfimg.registry.protocol import Manifest
-from tfimg.workspace import Workspace
 
 LABELS = {
     "tfimg.identifier": "2.15.1-cpu-py3.11", "tfimg.device": "cpu", "tfimg.tensorflow": "2.15.1",

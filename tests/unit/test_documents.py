@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tfimg.documents import MAX_DEPTH, MAX_VALUES, InvalidDocument, parse_document, parse_json, parse_object
+from tfimg.core.documents import (
+    MAX_DEPTH,
+    MAX_VALUES,
+    InvalidDocument,
+    parse_document,
+    parse_json,
+    parse_object,
+)
 from tfimg.registry.protocol import Descriptor, ImageIndex, ImageManifest, Manifest
 
 DIGEST = f"sha256:{'a' * 64}"
@@ -61,9 +68,7 @@ def test_a_malformed_descriptor_is_refused_by_its_path(entry: str, path: str) ->
 
 def test_a_well_formed_manifest_is_read() -> None:
     layer = Descriptor(media_type="a", digest=DIGEST, size=7, annotations={"b": "c"})
-    manifest = Manifest(
-        media_type="m", content=f'{{"layers": [{layer.document()}]}}'.replace("'", '"').encode()
-    )
+    manifest = Manifest(media_type="m", content=f'{{"layers": [{layer.document()}]}}'.replace("'", '"').encode())
     assert manifest.image.layers == (layer,)
 
 

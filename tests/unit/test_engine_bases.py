@@ -12,14 +12,20 @@ import pytest
 from support.cases import cases
 from support.memory_engine import FakeEngine
 from support.programs import program
-from tfimg.engine.bases import RECIPE_LABEL, Base, Bootstrap, Choice, choose_base, mirrored, sources
-from tfimg.engine.debian import Mirrors
-from tfimg.errors import BaseError, BuildError, NetworkError
+from tfimg.core.errors import BaseError, BuildError, NetworkError
+from tfimg.engine.base_images.choose import (
+    RECIPE_LABEL,
+    Base,
+    Bootstrap,
+    Choice,
+    choose_base,
+    mirrored,
+    sources,
+)
+from tfimg.engine.base_images.debian import Mirrors
 from tfimg.matrix.spec import ImageSpec
 
-MIRRORS = Mirrors(
-    archive="http://mirror.example.test/debian", security="http://mirror.example.test/debian-security"
-)
+MIRRORS = Mirrors(archive="http://mirror.example.test/debian", security="http://mirror.example.test/debian-security")
 OFFICIAL = "docker.io/library/python:3.11-slim-bookworm"
 NAME = "tfimg/base:bookworm-py3.11"
 
@@ -56,9 +62,7 @@ def choose(
     registries: dict[str, str] | None = None,
     say: Callable[[str], object] = print,
 ) -> Base:
-    return choose_base(
-        spec, choice, engine=engine, registries=registries or {}, bootstrap=surroundings, say=say
-    )
+    return choose_base(spec, choice, engine=engine, registries=registries or {}, bootstrap=surroundings, say=say)
 
 
 @pytest.mark.parametrize("choice", ["auto", "registry"])
@@ -79,9 +83,7 @@ def test_the_registry_s_image_is_taken_by_digest_where_it_is_had(
 def test_a_mirror_takes_the_registry_s_place(spec: ImageSpec, surroundings: Bootstrap) -> None:
     name = "mirror.example.test:5000/library/python:3.11-slim-bookworm"
     engine = FakeEngine(remote={name: "sha256:m"})
-    base = choose(
-        spec, "registry", engine, surroundings, registries={"docker.io": "mirror.example.test:5000"}
-    )
+    base = choose(spec, "registry", engine, surroundings, registries={"docker.io": "mirror.example.test:5000"})
     assert base.reference == f"{name}@sha256:m"
 
 

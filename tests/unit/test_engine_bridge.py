@@ -12,7 +12,7 @@ import pytest
 from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, capabilities
-from tfimg.engine.bridge import DAEMON, daemon_pid, interface_names, interfaces, missing_bridge
+from tfimg.engine.docker.bridge import DAEMON, daemon_pid, interface_names, interfaces, missing_bridge
 
 TABLE = """\
 Inter-|   Receive          |  Transmit

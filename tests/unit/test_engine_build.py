@@ -11,11 +11,12 @@ import pytest
 
 from support.cases import cases
 from support.memory_engine import FakeEngine, capabilities
-from tfimg.engine.bases import Base
-from tfimg.engine.build import BuiltImage, Output, build, candidate, check_space, choose_output
-from tfimg.engine.network import HostNetwork
+from tfimg.build.candidate import BuiltImage, Output, build, candidate, choose_output
+from tfimg.core.errors import BuildError, DiskSpaceError, HashMismatchError
+from tfimg.engine.base_images.choose import Base
+from tfimg.engine.disk_space import check_space
 from tfimg.engine.protocol import BuildEvent, LogEvent, StageEvent, Store, StoredImage, StoredLayer
-from tfimg.errors import BuildError, DiskSpaceError, HashMismatchError
+from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.plan import Plan, plan
@@ -174,9 +175,7 @@ def test_too_little_space_is_told_before_the_build(
 
 
 def stored(*media_types: str) -> StoredImage:
-    layers = tuple(
-        StoredLayer(digest=f"sha256:{i}", media_type=kind, size=10) for i, kind in enumerate(media_types)
-    )
+    layers = tuple(StoredLayer(digest=f"sha256:{i}", media_type=kind, size=10) for i, kind in enumerate(media_types))
     return StoredImage(digest="sha256:a", layers=layers, unpacked_bytes=100, labels={})
 
 

@@ -11,16 +11,15 @@ from support.cases import cases
 from support.memory_engine import capabilities
 from support.paths import DATA
 from support.programs import program
+from tfimg.core.errors import EngineRefused, EngineUnavailable, TfimgError, UsageError
 from tfimg.engine import connect
-from tfimg.engine.builders import Builder, find_builder, read_builder, read_context
 from tfimg.engine.cache import Cache, read_cache, require_export
-from tfimg.engine.docker import DockerEngine
-from tfimg.errors import EngineRefused, EngineUnavailable, TfimgError, UsageError
+from tfimg.engine.docker.builders import Builder, find_builder, read_builder, read_context
+from tfimg.engine.docker.engine import DockerEngine
 
 # Recorded from buildx 0.13.1, labels and platforms shortened.
 CONTEXT, DEAD_CONTEXT, REMOTE, CONTAINER = (
-    (DATA / "buildx" / f"{name}.txt").read_text()
-    for name in ("context", "dead-context", "remote", "container")
+    (DATA / "buildx" / f"{name}.txt").read_text() for name in ("context", "dead-context", "remote", "container")
 )
 DEAD = "Cannot connect to the Docker daemon at tcp://127.0.0.1:9. Is the docker daemon running?"
 SAID = [
@@ -72,9 +71,7 @@ def test_a_dead_builder_is_told_with_a_next_step(tmp_path: Path, script: str, wh
 
 
 def test_a_builder_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
-    with pytest.raises(
-        EngineUnavailable, match=r"The builder far does not answer: no answer within 0\.2 s\. "
-    ):
+    with pytest.raises(EngineUnavailable, match=r"The builder far does not answer: no answer within 0\.2 s\. "):
         find_builder("far", docker(tmp_path, "exec sleep 60\n"), seconds=0.2)
 
 
@@ -104,9 +101,7 @@ def described(*, skip: bool = False, tls: bool = False) -> dict[str, object]:
 
 
 @cases("engine_builders", "a_context_has_its_own_address_and_certificates")
-def test_a_context_has_its_own_address_and_certificates(
-    context: dict[str, object], expected: dict[str, str]
-) -> None:
+def test_a_context_has_its_own_address_and_certificates(context: dict[str, object], expected: dict[str, str]) -> None:
     assert read_context(context, ENVIRON) == {"HOME": "/home/me", "DOCKER_HOST": "tcp://far:2376", **expected}
 
 
@@ -132,9 +127,7 @@ def test_cache_is_written_as_a_reference_or_as_buildx_has_it(written: str, sourc
 def test_a_classic_store_cannot_export_cache_and_that_is_told_first() -> None:
     classic = capabilities(store="classic")
     cache = read_cache(["r/c"], ["r/c"])
-    with pytest.raises(
-        EngineRefused, match=r"unix:///run/fake\.sock cannot export build cache: .* leave --cache-to"
-    ):
+    with pytest.raises(EngineRefused, match=r"unix:///run/fake\.sock cannot export build cache: .* leave --cache-to"):
         require_export(classic, cache)
     require_export(classic, read_cache(["r/c"], ["type=inline"]))
     require_export(capabilities(store="containerd"), cache)

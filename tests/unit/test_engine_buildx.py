@@ -12,9 +12,9 @@ import pytest
 
 from support.cases import cases
 from support.programs import program
-from tfimg.engine.buildx import LOG_LINES, argv, build, translated
+from tfimg.core.errors import BuildError, DiskSpaceError, NetworkError, TfimgError
+from tfimg.engine.docker.buildx import LOG_LINES, argv, build, translated
 from tfimg.engine.protocol import BuildOrder, StageEvent
-from tfimg.errors import BuildError, DiskSpaceError, NetworkError, TfimgError
 
 RECORDED = Path(__file__).parents[1] / "data" / "rawjson" / "failed-buildx-0.13.txt"
 STEP = "[packages 1/1] RUN --mount=type=bind,source=build,target=/build     sh /build/install /lock.txt"
@@ -170,9 +170,7 @@ def docker(tmp_path: Path) -> Docker:
 
 
 def test_a_build_that_works_ends_without_a_word(docker: Docker) -> None:
-    assert list(build(order(), env=docker(f"echo '{EVENT}' >&2"))) == [
-        StageEvent(step="step", state="started")
-    ]
+    assert list(build(order(), env=docker(f"echo '{EVENT}' >&2"))) == [StageEvent(step="step", state="started")]
 
 
 def test_a_recorded_failure_is_told_after_its_last_event(docker: Docker) -> None:

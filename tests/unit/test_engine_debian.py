@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tfimg.engine.debian import Mirrors, find_mirrors, os_release, read_mirrors, snapshot_mirrors
-from tfimg.errors import UsageError
+from tfimg.core.errors import UsageError
+from tfimg.engine.base_images.debian import Mirrors, find_mirrors, os_release, read_mirrors, snapshot_mirrors
 
 ARCHIVE = "http://mirror.example.test/debian"
 SECURITY = "http://mirror.example.test/debian-security"

@@ -10,8 +10,8 @@ import pytest
 import zstandard
 
 from support.oci_images import archive
-from tfimg.engine.difference import layer_pairs
-from tfimg.errors import EngineRefused
+from tfimg.core.errors import EngineRefused
+from tfimg.inspect.layers import layer_pairs
 
 Export = Callable[..., Path]
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from support.http_server import AnyMethod, serving
-from tfimg.engine.docker import OLDEST_BUILDX, OLDEST_ENGINE, DockerEngine, older
-from tfimg.errors import EngineRefused
+from tfimg.core.errors import EngineRefused
+from tfimg.engine.docker.engine import OLDEST_BUILDX, OLDEST_ENGINE, DockerEngine, older
 
 BLOB = f"blob sha256:{'7' * 64}"
 REMOVED = (

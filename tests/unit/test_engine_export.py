@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from support.mutated_documents import mutated_bytes, mutations
 from support.oci_images import archive
-from tfimg.engine.export import lay_out, read_layers, stored_layers, unpacked_layers
+from tfimg.core.errors import BaseError, EngineRefused
+from tfimg.engine.docker.export import lay_out, read_layers, stored_layers, unpacked_layers
 from tfimg.engine.protocol import StoredLayer
-from tfimg.errors import BaseError, EngineRefused
 
 LOW, HIGH = (f"sha256:{name * 64}" for name in "12")
 
@@ -89,9 +89,7 @@ def test_a_store_s_own_files_tell_the_layers(tmp_path: Path) -> None:
         file.write_bytes(content)
     layer = StoredLayer(digest=HIGH, media_type="application/x", size=5)
     assert stored_layers(LOW, (tmp_path / "none", tmp_path)) == (layer,)
-    (tmp_path / "io.containerd.content.v1.content" / blob(LOW)).write_bytes(
-        b'{"layers": [{"digest": "../../x"}]}'
-    )
+    (tmp_path / "io.containerd.content.v1.content" / blob(LOW)).write_bytes(b'{"layers": [{"digest": "../../x"}]}')
     assert stored_layers(LOW, (tmp_path,)) is None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.cases import cases
-from tfimg.engine.network import HostNetwork, host_network, pip_settings, read_pip_settings
+from tfimg.index.network import HostNetwork, host_network, pip_settings, read_pip_settings
 
 INDEX = "https://index.example.test/simple"
 OTHER = "https://other.example.test/simple"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from support.cases import cases
+from tfimg.engine.docker.rawjson import Decoder
 from tfimg.engine.protocol import BuildEvent, LogEvent, ProgressEvent, StageEvent
-from tfimg.engine.rawjson import Decoder
 
 FOLDER = Path(__file__).parents[1] / "data" / "rawjson"
 STEP = "[2/2] RUN echo hello; echo bad >&2; exit 3"

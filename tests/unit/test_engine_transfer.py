@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from support.cases import cases
-from tfimg.cancellation import Cancellation
+from tfimg.core.cancellation import Cancellation
+from tfimg.core.errors import Interrupted, NetworkError, RegistryRefused, TamperedError, TfimgError
+from tfimg.engine.docker.transfer import Deed, failure, transferred
 from tfimg.engine.protocol import ProgressEvent
-from tfimg.engine.transfer import Deed, failure, transferred
-from tfimg.errors import Interrupted, NetworkError, RegistryRefused, TamperedError, TfimgError
 
 NAME = "registry.example:5000/team/tf:1"
 DIGEST = f"sha256:{'a' * 64}"
@@ -30,9 +30,7 @@ def ignore(event: ProgressEvent) -> None:
     """Nobody is told."""
 
 
-@pytest.mark.parametrize(
-    "last", [[SAID], [AUX], [SAID, AUX], [AUX, {"status": "Done", "progressDetail": {}}]]
-)
+@pytest.mark.parametrize("last", [[SAID], [AUX], [SAID, AUX], [AUX, {"status": "Done", "progressDetail": {}}]])
 def test_a_push_ends_with_its_digest(last: list[dict[str, Any]]) -> None:
     assert transferred("push", NAME, [*PUSHING, *last], ignore) == DIGEST
 
@@ -57,9 +55,7 @@ def test_bytes_are_told_by_layer() -> None:
 
 
 def test_a_stream_that_ends_too_early_is_no_success() -> None:
-    with pytest.raises(
-        NetworkError, match=rf"which digest the push of {NAME} had: its answer ended too early"
-    ):
+    with pytest.raises(NetworkError, match=rf"which digest the push of {NAME} had: its answer ended too early"):
         transferred("push", NAME, PUSHING, ignore)
 
 
@@ -77,9 +73,7 @@ def test_what_is_to_end_ends_between_two_lines() -> None:
 
 
 @cases("engine_transfer", "what_an_engine_says_becomes_a_sentence")
-def test_what_an_engine_says_becomes_a_sentence(
-    deed: Deed, said: str, error: type[TfimgError], says: str
-) -> None:
+def test_what_an_engine_says_becomes_a_sentence(deed: Deed, said: str, error: type[TfimgError], says: str) -> None:
     with pytest.raises(error, match=says) as caught:
         raise failure(deed, NAME, said)
     assert type(caught.value) is error

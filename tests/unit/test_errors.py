@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tfimg.errors import TfimgError, UsageError, family
+from tfimg.core.errors import TfimgError, UsageError, family
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -31,9 +31,7 @@ def test_a_code_is_one_that_a_shell_can_see_and_that_means_a_failure() -> None:
 
 
 def test_each_member_says_what_it_is_about() -> None:
-    silent = [
-        one for one in family() if "__doc__" not in vars(one) or not re.fullmatch(r".+\.", first_line(one))
-    ]
+    silent = [one for one in family() if "__doc__" not in vars(one) or not re.fullmatch(r".+\.", first_line(one))]
     assert silent == []
 
 

@@ -14,7 +14,7 @@ from support.memory_registry import MemoryRegistry
 from support.published_images import Call, Killed, Line
 from support.signing import OURS, THEIRS
 from support.statements import IMAGE, SUBJECT
-from tfimg.errors import NotInRegistry, TagMoved, TamperedError
+from tfimg.core.errors import NotInRegistry, TagMoved, TamperedError
 from tfimg.evidence.attach import attach, mend
 from tfimg.evidence.statement import statement
 from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
@@ -148,9 +148,7 @@ def test_killed_at_any_step_it_is_called_again_and_all_is_there(registry: Memory
 
 
 @pytest.mark.parametrize("lost", [("att",), ("sig",), ("sig", "bundles")])
-def test_what_a_kill_left_out_is_put_there_from_what_is(
-    registry: MemoryRegistry, lost: tuple[str, ...]
-) -> None:
+def test_what_a_kill_left_out_is_put_there_from_what_is(registry: MemoryRegistry, lost: tuple[str, ...]) -> None:
     attach(registry, IMAGE.digest, [ONE, OTHER], key=OURS)
     attach(registry, IMAGE.digest, [ONE], key=THEIRS)
     mend(registry, IMAGE.digest, key=OURS)

@@ -12,7 +12,7 @@ from support.memory_registry import MemoryRegistry
 from support.reports import GREEN, result
 from support.signing import OURS
 from support.statements import IMAGE, NOW, ON_GPU, published, said
-from tfimg.errors import PolicyUnmet
+from tfimg.core.errors import PolicyUnmet
 from tfimg.evidence.attach import attach
 from tfimg.evidence.parts import parts
 from tfimg.evidence.policy import Policy
@@ -45,8 +45,7 @@ def test_cosign_s_tags_hold_oci_manifests_whose_configuration_lists_their_layers
             assert layer["size"] == len(registry.blobs[layer["digest"]])
         if tag.endswith(".att"):
             assert [layer["annotations"] for layer in manifest["layers"]] == [
-                {"dev.cosignproject.cosign/signature": "", "predicateType": one.predicate_type}
-                for one in statements
+                {"dev.cosignproject.cosign/signature": "", "predicateType": one.predicate_type} for one in statements
             ]
 
 
@@ -59,9 +58,7 @@ def test_the_first_skipped_check_is_named_and_the_others_are_counted(count: int,
     )  # fmt: skip
     with pytest.raises(PolicyUnmet) as caught:
         verify(published(report), "2.15", [OURS.verifying], Policy(level="built"), now=NOW)
-    assert caught.value.what.endswith(
-        f"gpu.0, which it needs: the check was skipped on 2026-01-02 (no GPU){more}."
-    )
+    assert caught.value.what.endswith(f"gpu.0, which it needs: the check was skipped on 2026-01-02 (no GPU){more}.")
 
 
 def test_a_bundle_s_manifest_has_the_empty_configuration() -> None:

@@ -18,7 +18,7 @@ from support.memory_registry import MemoryRegistry
 from support.reports import GREEN
 from support.signing import OURS, THEIRS
 from support.statements import IMAGE, NOW, ON_GPU, SUBJECT, published, said
-from tfimg.errors import FileError, PolicyUnmet, TamperedError, TfimgError, UnsignedError
+from tfimg.core.errors import FileError, PolicyUnmet, TamperedError, TfimgError, UnsignedError
 from tfimg.evidence import collect as reading
 from tfimg.evidence.attach import attach, mend, referrer
 from tfimg.evidence.bundle import BUNDLE, bundle, seal
@@ -321,9 +321,7 @@ def test_a_name_that_occurs_twice_cannot_replace_what_was_signed() -> None:
         assert found.outcome.identifier == ON_GPU.identifier
 
 
-@pytest.mark.parametrize(
-    "payload_type", ["application/vnd.in-toto+json ", "APPLICATION/vnd.in-toto+json", "", "x"]
-)
+@pytest.mark.parametrize("payload_type", ["application/vnd.in-toto+json ", "APPLICATION/vnd.in-toto+json", "", "x"])
 def test_the_payload_type_is_part_of_what_is_signed(payload_type: str) -> None:
     document = json.loads(seal(said(GREEN)[0], OURS))
     registry = MemoryRegistry()
@@ -336,9 +334,7 @@ def test_the_payload_type_is_part_of_what_is_signed(payload_type: str) -> None:
     check(other, PolicyUnmet, "no test result is among it")
 
 
-@pytest.mark.parametrize(
-    "signatures", [[], [{"sig": ""}], [{"sig": "MAYCAQACAQA="}], [{"sig": "MAYCAQECAQE="}] * 16]
-)
+@pytest.mark.parametrize("signatures", [[], [{"sig": ""}], [{"sig": "MAYCAQACAQA="}], [{"sig": "MAYCAQECAQE="}] * 16])
 def test_signatures_of_nothing_prove_nothing(signatures: list[dict[str, str]]) -> None:
     """None, an empty one, and r and s of zero or one."""
     document = json.loads(seal(said(GREEN)[0], OURS))
@@ -358,10 +354,7 @@ def test_a_genuine_statement_of_one_key_gives_another_key_s_no_weight() -> None:
     both = [json.loads(seal(said(ON_GPU)[0], key))["signatures"][0] for key in (THEIRS, OURS)]
     document = json.loads(seal(said(ON_GPU)[0], OURS))
     put_envelope(registry, compact({**document, "signatures": both}))
-    assert (
-        verify(registry, IMAGE.digest, [OURS.verifying], ANYTHING, now=NOW).signer
-        == OURS.verifying.identifier
-    )
+    assert verify(registry, IMAGE.digest, [OURS.verifying], ANYTHING, now=NOW).signer == OURS.verifying.identifier
 
 
 def test_evidence_that_the_registry_lists_for_another_image_is_refused() -> None:

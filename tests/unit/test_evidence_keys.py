@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from support.signing import OURS, PASSWORD, THEIRS
-from tfimg.errors import KeyRefused
+from tfimg.core.errors import KeyRefused
 from tfimg.evidence.keys import generate, is_encrypted, read_signing_key, read_verifying_key
 
 
@@ -42,9 +42,7 @@ def test_the_same_bytes_get_the_same_signature_and_no_other_bytes_fit_it() -> No
 
 
 def test_a_key_is_named_as_ssh_names_it() -> None:
-    line = OURS.verifying.public.public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
+    line = OURS.verifying.public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     digest = hashlib.sha256(base64.b64decode(line.split()[1])).digest()
     assert OURS.verifying.identifier == f"SHA256:{base64.b64encode(digest).decode()[:-1]}"
 

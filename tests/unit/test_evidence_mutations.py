@@ -13,7 +13,7 @@ from support.memory_registry import MemoryRegistry
 from support.mutated_documents import cases, mutations
 from support.signing import OURS, PASSWORD, THEIRS
 from support.statements import IMAGE, NOW, ON_GPU, promoted, published, said, withdrawn
-from tfimg.errors import TfimgError
+from tfimg.core.errors import TfimgError
 from tfimg.evidence.attach import referrer
 from tfimg.evidence.bundle import BUNDLE, bundle, seal
 from tfimg.evidence.cosign_tags import tag_of
@@ -178,9 +178,7 @@ def test_the_unchanged_document_is_accepted(read: Callable[[bytes], None]) -> No
 
 @pytest.mark.parametrize("read", DOCUMENTS, ids=[read.__name__ for read in DOCUMENTS])
 def test_a_mutated_document_is_refused_or_means_what_was_signed(read: Callable[[bytes], None]) -> None:
-    @settings(
-        max_examples=cases(40), deadline=DEADLINE, suppress_health_check=list(HealthCheck), database=None
-    )
+    @settings(max_examples=cases(40), deadline=DEADLINE, suppress_health_check=list(HealthCheck), database=None)
     @given(content=mutations(DOCUMENTS[read]))
     def run(content: bytes) -> None:
         with suppress(TfimgError):

@@ -18,8 +18,8 @@ from support.published_images import Line, put_image
 from support.reports import GREEN
 from support.signing import OURS, THEIRS
 from support.statements import IMAGE, NOW, SUBJECT, promoted, published, said, withdrawn
-from tfimg.documents import InvalidDocument, validate
-from tfimg.errors import PolicyUnmet, TamperedError, UnsignedError, WithdrawnError
+from tfimg.core.documents import InvalidDocument, validate
+from tfimg.core.errors import PolicyUnmet, TamperedError, UnsignedError, WithdrawnError
 from tfimg.evidence.attach import attach
 from tfimg.evidence.bundle import seal
 from tfimg.evidence.policy import Policy
@@ -166,9 +166,7 @@ def test_a_tag_needs_a_promotion_that_our_key_signed_and_a_digest_needs_none() -
     registry = published(GREEN)
     registry.put("latest", IMAGE)
     attach(registry, IMAGE.digest, [promoted("latest")], key=THEIRS)
-    with pytest.raises(
-        PolicyUnmet, match=r"no signed promotion that gives it the tag latest of registry\.test"
-    ):
+    with pytest.raises(PolicyUnmet, match=r"no signed promotion that gives it the tag latest of registry\.test"):
         verified(registry, "latest")
     with pytest.raises(PolicyUnmet, match="the tag latest"):
         verified(registry, IMAGE.digest, tag="latest")
@@ -284,9 +282,7 @@ VALUES = st.one_of(
 
 
 @given(name=st.sampled_from(sorted(EXAMPLE)), value=VALUES)
-def test_a_promotion_with_another_value_is_the_same_kind_of_thing_or_invalid(
-    name: str, value: object
-) -> None:
+def test_a_promotion_with_another_value_is_the_same_kind_of_thing_or_invalid(name: str, value: object) -> None:
     try:
         found = validate(Promotion, EXAMPLE | {name: value})
     except InvalidDocument:
@@ -313,9 +309,7 @@ def test_a_history_costs_three_requests_for_a_move_among_1000_images() -> None:
     previous: str | None = None
     digests = []
     for number in range(1000):
-        image = put_image(
-            registry, "2.15.1-cpu-py3.11", content=f"{number}", tag=f"2.15.1-cpu-py3.11-{number:012x}"
-        )
+        image = put_image(registry, "2.15.1-cpu-py3.11", content=f"{number}", tag=f"2.15.1-cpu-py3.11-{number:012x}")
         if number < 970:
             continue
         subject = Subject(name=registry.repository, digest=image.digest)

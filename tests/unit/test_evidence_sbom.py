@@ -16,11 +16,11 @@ from cyclonedx.model.bom import Bom
 from support.inventories import INVENTORY, NVIDIA
 from support.paths import DATA
 from support.reports import DIGEST
-from tfimg.errors import ValidationBroken
+from tfimg.core.errors import ValidationBroken
+from tfimg.core.paths import Workspace
 from tfimg.evidence.parts import parts
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import Subject
-from tfimg.workspace import Workspace
 
 SUBJECT = Subject(name="registry.test:5000/team/tensorflow", digest=DIGEST)
 MADE = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
@@ -43,15 +43,11 @@ def test_it_is_a_statement_about_the_image() -> None:
     statement = document()
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
     assert statement["predicateType"] == "https://cyclonedx.org/bom"
-    assert statement["subject"] == [
-        {"name": SUBJECT.name, "digest": {"sha256": DIGEST.removeprefix("sha256:")}}
-    ]
+    assert statement["subject"] == [{"name": SUBJECT.name, "digest": {"sha256": DIGEST.removeprefix("sha256:")}}]
 
 
 def test_the_same_inventory_gives_the_same_bytes() -> None:
-    assert make_sbom(INVENTORY, subject=SUBJECT, made=MADE) == make_sbom(
-        INVENTORY, subject=SUBJECT, made=MADE
-    )
+    assert make_sbom(INVENTORY, subject=SUBJECT, made=MADE) == make_sbom(INVENTORY, subject=SUBJECT, made=MADE)
     turned = {**INVENTORY, "packages": dict(reversed(INVENTORY["packages"].items()))}
     assert make_sbom(turned, subject=SUBJECT, made=MADE) == make_sbom(INVENTORY, subject=SUBJECT, made=MADE)
 

@@ -25,9 +25,7 @@ SEEN = CheckResult(
 
 def said(statement: Statement) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(statement.content)
-    assert document["subject"] == [
-        {"name": SUBJECT.name, "digest": {"sha256": SUBJECT.digest.removeprefix("sha256:")}}
-    ]
+    assert document["subject"] == [{"name": SUBJECT.name, "digest": {"sha256": SUBJECT.digest.removeprefix("sha256:")}}]
     assert document["predicateType"] == statement.predicate_type
     predicate: dict[str, Any] = document["predicate"]
     return predicate
@@ -74,9 +72,7 @@ def test_what_was_skipped_is_told_with_its_reason_and_is_no_pass() -> None:
     skipped = result("gpu.matmul", "skipped", "there is no GPU")
     told = outcome(replace(GREEN, results=(*GREEN.results, skipped)))
     assert told["skippedTests"] == [{"name": "gpu.matmul", "reason": "there is no GPU", "required": False}]
-    required = outcome(
-        replace(GREEN, results=(*GREEN.results, skipped), required=(*GREEN.required, "gpu.matmul"))
-    )
+    required = outcome(replace(GREEN, results=(*GREEN.results, skipped), required=(*GREEN.required, "gpu.matmul")))
     assert required["skippedTests"][0]["required"] is True
     assert (required["result"], required["level"]) == ("FAILED", "built")
 

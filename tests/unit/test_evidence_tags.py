@@ -11,7 +11,7 @@ from support.cases import cases
 from support.reports import GREEN
 from support.signing import OURS
 from support.statements import IMAGE, NOW, ON_GPU, promoted, published
-from tfimg.errors import PolicyUnmet
+from tfimg.core.errors import PolicyUnmet
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import verify
@@ -42,9 +42,7 @@ def verify_tag(tag: str, identifier: str) -> None:
 
 
 @cases("evidence_tags", "a_tag_that_states_another_image_than_was_signed_is_refused")
-def test_a_tag_that_states_another_image_than_was_signed_is_refused(
-    tag: str, identifier: str, states: str
-) -> None:
+def test_a_tag_that_states_another_image_than_was_signed_is_refused(tag: str, identifier: str, states: str) -> None:
     with pytest.raises(PolicyUnmet) as caught:
         verify_tag(tag, identifier)
     assert identifier in caught.value.what

@@ -18,7 +18,7 @@ from support.memory_registry import MemoryRegistry
 from support.reports import GREEN, PARTIAL, result
 from support.signing import OURS, THEIRS
 from support.statements import FAILED, IMAGE, LINKED, NOW, ON_GPU, SUBJECT, promoted, published, said
-from tfimg.errors import (
+from tfimg.core.errors import (
     KeyRefused,
     NetworkError,
     NotInRegistry,
@@ -79,9 +79,7 @@ def test_evidence_is_found_wherever_it_lies() -> None:
     """Bundles in one registry, cosign's tag in another that has lost the bundles."""
     only_bundles, only_tag = published(GREEN), published(GREEN)
     only_bundles.untag(ATT)
-    only_tag.manifests = {
-        digest: one for digest, one in only_tag.manifests.items() if "subject" not in one.document
-    }
+    only_tag.manifests = {digest: one for digest, one in only_tag.manifests.items() if "subject" not in one.document}
     assert only_tag.referrers(IMAGE.digest) == []
     assert verified(only_bundles).statements == verified(only_tag).statements
 
@@ -376,9 +374,7 @@ ENDED = datetime.fromisoformat(GREEN.date)
 SECOND = timedelta(seconds=1)
 
 
-@pytest.mark.parametrize(
-    ("require", "age"), [("max-age=2d", timedelta(days=2)), ("max-age=36h", timedelta(hours=36))]
-)
+@pytest.mark.parametrize(("require", "age"), [("max-age=2d", timedelta(days=2)), ("max-age=36h", timedelta(hours=36))])
 def test_evidence_may_be_as_old_as_allowed_and_not_a_second_older(require: str, age: timedelta) -> None:
     assert verified(published(GREEN), require=require, now=ENDED + age)
     refused(published(GREEN), StaleEvidence, "last tested on", require=require, now=ENDED + age + SECOND)
@@ -602,9 +598,7 @@ def test_a_level_that_the_tests_do_not_show_is_not_believed(without: str) -> Non
         predicate["environment"]["gpus"] = []
     else:
         predicate["passedTests"].remove("gpu.visible")
-    refused(
-        with_result(published(), predicate), PolicyUnmet, "is linked, and has to be validated", "2.15-gpu"
-    )
+    refused(with_result(published(), predicate), PolicyUnmet, "is linked, and has to be validated", "2.15-gpu")
 
 
 @pytest.mark.parametrize("require", ["built", "built,max-age=30d"])

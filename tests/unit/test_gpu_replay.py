@@ -23,10 +23,10 @@ from support.memory_engine import toolkit
 from support.pushing_engine import PushingEngine
 from support.signing import OURS, PASSWORD
 from support.suite_events import said
+from tfimg.core.paths import Workspace
 from tfimg.host.nvidia_smi import Gpu
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import facts
-from tfimg.workspace import Workspace
 
 IDENTIFIER = "2.21.0-cuda12.5-py3.11"
 ALIASES = {"2.21.0-gpu", "2.21-gpu", "2.21-gpu-py3.11", "latest-gpu"}
@@ -48,9 +48,7 @@ class Publisher:
         """Publish the image, whose suite says this; the container ends as its last event says, or with `status`."""
         code = events[-1].get("code", 0)
         self.engine.story = said(*events, status=code if status is None else status)
-        return self.tfimg(
-            "publish", REPOSITORY, IDENTIFIER, "--key", f"{self.key}.key", "--publisher", "me"
-        ).code
+        return self.tfimg("publish", REPOSITORY, IDENTIFIER, "--key", f"{self.key}.key", "--publisher", "me").code
 
     def verify(self, tag: str, *words: str) -> Any:
         return self.tfimg(
@@ -109,9 +107,7 @@ def test_a_green_run_is_validated_moves_its_tags_and_verifies(
     assert publisher.publish(events) == 0
     assert publisher.tags >= ALIASES
     proven = (
-        publisher.verify("2.21-gpu", "validated", "gpu=sm_90", "driver>=580", "driver<581")
-        .succeeded()
-        .documents[-1]
+        publisher.verify("2.21-gpu", "validated", "gpu=sm_90", "driver>=580", "driver<581").succeeded().documents[-1]
     )
     assert proven["tested"]["level"] == "validated"
     assert proven["tested"]["environment"]["gpus"] == [{"name": H200, "capability": "sm_90"}] * gpus
@@ -201,13 +197,9 @@ def test_an_older_green_run_does_not_hide_a_newer_red_one(publisher: Publisher, 
     assert publisher.publish(replay()) == 0
     before = dict(publisher.engine.registry.named)
     publisher.engine.story = said(*replay(ends={"numerics.svd": "failed"}), status=1)
-    renewed = publisher.tfimg(
-        "renew", f"{REPOSITORY}:2.21-gpu", "--key", f"{publisher.key}.key", "--publisher", "me"
-    )
+    renewed = publisher.tfimg("renew", f"{REPOSITORY}:2.21-gpu", "--key", f"{publisher.key}.key", "--publisher", "me")
     assert renewed.code == 20
-    assert {tag: before[tag] for tag in ALIASES} == {
-        tag: publisher.engine.registry.named[tag] for tag in ALIASES
-    }
+    assert {tag: before[tag] for tag in ALIASES} == {tag: publisher.engine.registry.named[tag] for tag in ALIASES}
     assert publisher.verify("2.21-gpu", "validated").code == 67
 
 

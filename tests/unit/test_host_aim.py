@@ -8,8 +8,8 @@ import pytest
 
 from support.hosts import T4, plain, with_gpus
 from support.memory_engine import toolkit
+from tfimg.core.errors import NoAccelerator, NoToolkit, TfimgError, UnavailableDriver
 from tfimg.engine.protocol import Toolkit
-from tfimg.errors import NoAccelerator, NoToolkit, TfimgError, UnavailableDriver
 from tfimg.host.accelerators import Surroundings
 from tfimg.host.aim import Aim, aim
 from tfimg.host.survey import Host
@@ -30,9 +30,7 @@ def shown(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], Ima
     """What can be shown of an identifier's image."""
 
     def aimed(identifier: str, host: Host, hands: Toolkit, asked: Provable | None = None) -> Aim:
-        return aim(
-            named(identifier), Surroundings(matrix=matrix, specs=specs, host=host, toolkit=hands), asked
-        )
+        return aim(named(identifier), Surroundings(matrix=matrix, specs=specs, host=host, toolkit=hands), asked)
 
     return aimed
 

@@ -15,7 +15,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from support.machine_orders import AWKWARD, KEY, WHEEL, every_machine, machine
-from tfimg.errors import UsageError
+from tfimg.core.errors import UsageError
 from tfimg.host.cloud.clouds import CLOUDS
 from tfimg.host.cloud.files import machine_files
 from tfimg.host.cloud.order import MachineOrder, settings
@@ -63,9 +63,7 @@ def test_every_machine_has_all_its_files_within_the_limit_of_its_cloud() -> None
         assert made.size <= order.cloud.limit
         found = written(made)
         expected = {file.path: (file.text, file.mode) for file in machine_files(order)}
-        assert {path: mode for path, (_, mode) in found.items()} == {
-            path: mode for path, (_, mode) in expected.items()
-        }
+        assert {path: mode for path, (_, mode) in found.items()} == {path: mode for path, (_, mode) in expected.items()}
         for path, (text, _) in expected.items():
             assert code_lines(found[path][0]) == code_lines(text)
             assert made.packed or found[path][0] == text
@@ -228,10 +226,7 @@ def test_the_command_for_aws_has_a_disk_a_key_and_a_spot_request_that_outlives_a
     options = dict(zip(words[3::2], words[4::2], strict=True))
     assert options["--key-name"] == "KEY"
     assert "VolumeSize=100" in options["--block-device-mappings"]
-    assert (
-        "SpotInstanceType=persistent,InstanceInterruptionBehavior=stop"
-        in options["--instance-market-options"]
-    )
+    assert "SpotInstanceType=persistent,InstanceInterruptionBehavior=stop" in options["--instance-market-options"]
     assert "cancel its spot request before you terminate it" in made.text
 
 

@@ -14,9 +14,9 @@ from support.environment import TestEnvironment
 from support.hosts import B200, H100, PLAIN, RTX_5090, T4, plain, with_gpus
 from support.memory_engine import FakeEngine, capabilities, stored_image, toolkit
 from tfimg.cli.hosts import print_findings
-from tfimg.engine.network import HostNetwork
-from tfimg.errors import EngineTooOld, EngineUnavailable
+from tfimg.core.errors import EngineTooOld, EngineUnavailable
 from tfimg.host.doctor import Case, Finding, examine
+from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 
@@ -98,9 +98,7 @@ def test_a_state(found: Examine, identifier: str | None, changes: Any, expected:
     assert all(finding.next_step for finding in todo)
 
 
-@pytest.mark.parametrize(
-    ("private", "how"), [(True, "`tfimg engine down`, then"), (False, "`systemctl restart")]
-)
+@pytest.mark.parametrize(("private", "how"), [(True, "`tfimg engine down`, then"), (False, "`systemctl restart")])
 def test_an_engine_that_lost_its_bridge_is_a_problem(found: Examine, private: bool, how: str) -> None:
     lost = replace(capabilities(), missing_bridge="docker0")
     finding = found(builder=lost, private=private)["bridge"]

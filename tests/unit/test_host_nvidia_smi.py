@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfimg.errors import NoAccelerator, TfimgError, UsageError
+from tfimg.core.errors import NoAccelerator, TfimgError, UsageError
+from tfimg.core.process import CommandFailed, Completed, run
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi, ask, parse
 from tfimg.host.smi_forms import FORMS
-from tfimg.process import CommandFailed, Completed, run
 
 FOLDER = Path(__file__).parents[1] / "data" / "nvidia-smi"
 FILES = sorted(FOLDER.iterdir())
@@ -226,9 +226,7 @@ def test_it_is_asked_for_the_capability_where_it_knows_the_word() -> None:
         return (FOLDER / "h100-570.csv").read_text()
 
     assert ask(run) == answer(*TOLD["h100-570.csv"])
-    assert asked == [
-        ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap,memory.total", "--format=csv"]
-    ]
+    assert asked == [["nvidia-smi", "--query-gpu=name,driver_version,compute_cap,memory.total", "--format=csv"]]
 
 
 def test_an_old_one_is_asked_again_without() -> None:

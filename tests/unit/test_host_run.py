@@ -12,8 +12,15 @@ from support.cli import CliRunner, assert_refused
 from support.environment import TestEnvironment
 from support.hosts import B200, H100, RTX_5090, T4, plain, with_gpus
 from support.memory_engine import FakeEngine, stored_image, toolkit
+from tfimg.core.errors import (
+    NoAccelerator,
+    NoToolkit,
+    UnavailableDriver,
+    UnavailableGpu,
+    UsageError,
+    WrongDevice,
+)
 from tfimg.engine.protocol import Toolkit
-from tfimg.errors import NoAccelerator, NoToolkit, UnavailableDriver, UnavailableGpu, UsageError, WrongDevice
 from tfimg.host.accelerators import Surroundings
 from tfimg.host.run import Order, Wishes, order
 from tfimg.host.survey import Host
@@ -30,9 +37,7 @@ Plan = Callable[..., Order]
 def plan(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], ImageSpec]) -> Plan:
     """Plans the run of an identifier's image, called `image`."""
 
-    def planned(
-        identifier: str, host: Host | None = None, hands: Toolkit | None = None, **wishes: Any
-    ) -> Order:
+    def planned(identifier: str, host: Host | None = None, hands: Toolkit | None = None, **wishes: Any) -> Order:
         at = Surroundings(matrix=matrix, specs=specs, host=host or plain(), toolkit=hands or toolkit())
         return order("image", named(identifier), Wishes(**wishes), at)
 
@@ -115,9 +120,7 @@ def test_the_hook_alone_is_enough_for_an_engine_on_this_machine(plan: Plan) -> N
     ],
     ids=["no toolkit", "CDI is off"],
 )
-def test_an_engine_without_the_toolkit_cannot_hand_a_gpu_over(
-    plan: Plan, host: Host, told: str, step: str
-) -> None:
+def test_an_engine_without_the_toolkit_cannot_hand_a_gpu_over(plan: Plan, host: Host, told: str, step: str) -> None:
     planned = plan(GPU, host)
     (lack,) = planned.missing
     assert isinstance(lack, NoToolkit)
@@ -156,10 +159,7 @@ def test_a_driver_below_the_floor_is_too_old(plan: Plan) -> None:
 def test_a_gpu_that_the_wheel_has_no_code_for_is_refused(plan: Plan) -> None:
     (lack,) = plan(GPU, with_gpus(B200, driver="570.86.10"), NVIDIA).missing
     assert isinstance(lack, UnavailableGpu)
-    assert (
-        "no code for this machine's NVIDIA B200 (sm_100): no wheel up to 2.21 has code for Blackwell"
-        in str(lack)
-    )
+    assert "no code for this machine's NVIDIA B200 (sm_100): no wheel up to 2.21 has code for Blackwell" in str(lack)
 
 
 def test_a_gpu_whose_reports_are_of_failures_is_refused_with_them(plan: Plan) -> None:
@@ -260,9 +260,7 @@ def run(tfimg: CliRunner) -> CliRunner:
     return replace(tfimg, prefix=("run",), environ={"DOCKER_CONTEXT": "other"})
 
 
-def test_run_becomes_docker_on_the_engine_that_was_chosen(
-    run: CliRunner, environment: TestEnvironment
-) -> None:
+def test_run_becomes_docker_on_the_engine_that_was_chosen(run: CliRunner, environment: TestEnvironment) -> None:
     words = ("-v", "/a:/b", "-e", "X=1", "-w", "/b", "--", "python", "-c", "x", "--", "-v")
     assert run("cpu", *words).code == environment.docker_status
     ((argv, environ),) = environment.handed_over
@@ -272,9 +270,7 @@ def test_run_becomes_docker_on_the_engine_that_was_chosen(
     assert "DOCKER_CONTEXT" not in environ
 
 
-def test_run_says_what_is_missing_before_docker_is_asked(
-    run: CliRunner, environment: TestEnvironment
-) -> None:
+def test_run_says_what_is_missing_before_docker_is_asked(run: CliRunner, environment: TestEnvironment) -> None:
     assert_refused(run("gpu"), code=50, says="this machine has none")
     environment.host = with_gpus()
     assert (run("gpu").code, environment.handed_over) == (51, [])
@@ -293,9 +289,7 @@ def test_run_without_the_docker_command(run: CliRunner, environment: TestEnviron
     assert_refused(ended, code=10, says="the `docker` command that would use it is not installed")
 
 
-def test_a_dry_run_prints_the_command_and_what_is_missing(
-    run: CliRunner, environment: TestEnvironment
-) -> None:
+def test_a_dry_run_prints_the_command_and_what_is_missing(run: CliRunner, environment: TestEnvironment) -> None:
     ended = run("gpu", "--gpus", "0", "--dry-run", "--", "echo", "a b")
     assert (ended.code, environment.handed_over) == (0, [])
     assert "--gpus '\"device=0\"' --ulimit memlock=-1 --shm-size 1g gpu echo 'a b'\n" in ended.stdout

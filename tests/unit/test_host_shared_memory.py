@@ -26,9 +26,7 @@ def sizes(argv: Sequence[str]) -> list[str]:
 
 
 @pytest.fixture
-def shm(
-    matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], ImageSpec]
-) -> Callable[..., list[str]]:
+def shm(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], ImageSpec]) -> Callable[..., list[str]]:
     def found(identifier: str, **wishes: object) -> list[str]:
         at = Surroundings(
             matrix=matrix, specs=specs, host=HOSTS[identifier], toolkit=toolkit(runtimes=("nvidia", "runc"))

@@ -12,13 +12,13 @@ import pytest
 from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.hosts import with_gpus
-from tfimg.errors import ResolutionError, TfimgError, UnavailableDriver, UnavailableGpu, UsageError
+from tfimg.core.errors import ResolutionError, TfimgError, UnavailableDriver, UnavailableGpu, UsageError
 from tfimg.host.names import capability_of, known_as
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi, parse
 from tfimg.host.which import Answer, Kind, which
+from tfimg.matrix.resolve.request import Request
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
-from tfimg.resolution.request import Request
 
 FOLDER = Path(__file__).parents[1] / "data" / "nvidia-smi"
 
@@ -239,11 +239,7 @@ def test_where_reports_differ_the_answer_is_unproven_and_no_refusal(file: str, a
 
 
 def test_a_gpu_that_cannot_be_read_is_a_note(ask: Ask) -> None:
-    assert (
-        ask("rtx3090-and-lost-580.csv")
-        .notes[-1]
-        .startswith("nvidia-smi says: Unable to determine the device")
-    )
+    assert ask("rtx3090-and-lost-580.csv").notes[-1].startswith("nvidia-smi says: Unable to determine the device")
 
 
 @pytest.mark.parametrize("file", ["b200-570.csv", "b200-610.txt", "gb10-580.csv", "gb10-580.txt"])

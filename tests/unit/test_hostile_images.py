@@ -28,24 +28,24 @@ from support.paths import ROOT
 from support.reports import RED
 from support.signing import OURS
 from support.statements import NOW, ON_GPU, promoted, said
-from tfimg.contents.difference import difference
-from tfimg.contents.holdings import of_inventory
-from tfimg.contents.images import MAX_MANIFESTS, open_image
-from tfimg.contents.inspection import inspect_image
-from tfimg.engine.containers import lines
+from tfimg.core.errors import FileError, TamperedError, TfimgError
+from tfimg.engine.docker.containers import lines
 from tfimg.engine.protocol import Exit, Line
-from tfimg.errors import FileError, TamperedError, TfimgError
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import REPORT, Subject, statement
 from tfimg.evidence.verify import verify
+from tfimg.inspect.bundle.archive import collect_image
+from tfimg.inspect.bundle.layout import LayoutRegistry
+from tfimg.inspect.bundle.load import load, signed_name
+from tfimg.inspect.bundle.write import stream, write
+from tfimg.inspect.comparison import difference
+from tfimg.inspect.contents import of_inventory
+from tfimg.inspect.inspection import inspect_image
 from tfimg.matrix.spec import ImageSpec
-from tfimg.offline.archive import collect_image
-from tfimg.offline.layout import LayoutRegistry
-from tfimg.offline.load import load, signed_name
-from tfimg.offline.write import stream, write
-from tfimg.publishing.release import release_of
+from tfimg.publish.release import release_of
+from tfimg.registry.images import MAX_MANIFESTS, open_image
 from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
 from tfimg.validation.built import compare, take_inventory
 from tfimg.validation.forms import json_text
@@ -255,9 +255,7 @@ def test_a_hostile_report_is_read_or_refused(content: bytes) -> None:
         read_report(content.decode("utf-8", "replace"), source="report.json")
 
 
-@pytest.mark.parametrize(
-    "value", ["9" * 5000, "1e999", "NaN", '"\\ud800"', "[" * 1000 + "]" * 1000, "-1", "true"]
-)
+@pytest.mark.parametrize("value", ["9" * 5000, "1e999", "NaN", '"\\ud800"', "[" * 1000 + "]" * 1000, "-1", "true"])
 def test_an_event_with_a_hostile_value_is_not_believed(value: str) -> None:
     story = Story()
     told = events.suite("a.b"), events.start("a.b")
@@ -308,9 +306,7 @@ def test_a_suite_without_end_is_not_kept() -> None:
 
 @settings(MANY, max_examples=50)  # bills of materials are validated, which takes most of the time
 @given(data=st.data())
-def test_a_hostile_inventory_is_read_or_refused(
-    data: st.DataObject, named: Callable[[str], ImageSpec]
-) -> None:
+def test_a_hostile_inventory_is_read_or_refused(data: st.DataObject, named: Callable[[str], ImageSpec]) -> None:
     spec = named("2.15.1-cuda12.2-py3.11")
     build = {"is_cuda_build": True, "cuda_version": "12.2", "cuda_compute_capabilities": ["sm_80"]}
     versions = {"python": "3.11", "machine": "x86_64", "cuda": "12.2", "cudnn": "8.9.4"}
@@ -328,9 +324,7 @@ def test_what_the_suite_says_of_undecodable_names_is_believed() -> None:
     told = events.end("a.b", "failed", "no file caf\udce9", evidence={"worst": "caf\udce9"})
     code = f"import stream; stream.emitter(1)({told!r})"
     suite = ROOT / "images/validation"
-    ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=suite, capture_output=True, text=True, check=True
-    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=suite, capture_output=True, text=True, check=True)
     story = Story(planned=["a.b"], running="a.b")
     (result,) = story.tell(Line(stream="stdout", text=ended.stdout), lambda _: None)
     assert (result.reason, result.evidence) == ("no file caf\\udce9", {"worst": "caf\\udce9"})

@@ -17,7 +17,7 @@ import pytest
 import zstandard
 
 from support.wheels import record_hash, write_wheel
-from tfimg.errors import LockError
+from tfimg.core.errors import LockError
 from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.make import MadeLayer, Source, make, stages
 from tfimg.layers.store import LayerStore
@@ -150,9 +150,7 @@ def test_the_store_is_an_oci_layout_whose_descriptors_fit_their_files(tmp_path: 
             file = store.blobs / descriptor["digest"].removeprefix("sha256:")
             assert descriptor["size"] == file.stat().st_size
             assert hashlib.sha256(file.read_bytes()).hexdigest() == file.name
-        assert {one["mediaType"] for one in manifest["layers"]} == {
-            "application/vnd.oci.image.layer.v1.tar+zstd"
-        }
+        assert {one["mediaType"] for one in manifest["layers"]} == {"application/vnd.oci.image.layer.v1.tar+zstd"}
         config = json.loads((store.blobs / manifest["config"]["digest"][7:]).read_text())
         assert (config["architecture"], config["os"], config["rootfs"]["type"]) == (
             "amd64",

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from support.wheels import index_of, lock_line, sha256, write_wheel
-from tfimg.errors import HashMismatchError, Interrupted, LockError
+from tfimg.core.errors import HashMismatchError, Interrupted, LockError
+from tfimg.index.client import Index
 from tfimg.layers.fetch import PIECE, fetch, remove_download
-from tfimg.proof.index import Index
 from tfimg.recipe.lockfile import LockedPackage, read_packages
 
 
@@ -34,9 +34,7 @@ def fetched(
     supplied: Sequence[Path] = (),
 ) -> Path:
     indexes = [Index(url, attempts=1) for url in urls]
-    return fetch(
-        package, folder / build, downloads=folder, indexes=indexes, supplied=supplied, go_on=lambda: None
-    )
+    return fetch(package, folder / build, downloads=folder, indexes=indexes, supplied=supplied, go_on=lambda: None)
 
 
 def files(folder: Path) -> list[str]:
@@ -51,9 +49,7 @@ def test_a_wheel_is_downloaded_under_its_file_name(wheel: Path, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("hashes", [True, False], ids=["index with hashes", "index without hashes"])
-def test_a_download_with_another_sha256_is_refused_and_not_kept(
-    wheel: Path, tmp_path: Path, hashes: bool
-) -> None:
+def test_a_download_with_another_sha256_is_refused_and_not_kept(wheel: Path, tmp_path: Path, hashes: bool) -> None:
     """The index lists the locked hash, or none, and sends other bytes."""
     altered = wheel.read_bytes()[:-1] + b"!"
     with (
@@ -81,9 +77,7 @@ def test_the_next_index_is_asked_when_the_first_sends_other_bytes(wheel: Path, t
 
 
 @pytest.mark.parametrize("version", ["1.0.1", "0.9"])
-def test_other_versions_in_the_index_are_not_the_locked_wheel(
-    wheel: Path, tmp_path: Path, version: str
-) -> None:
+def test_other_versions_in_the_index_are_not_the_locked_wheel(wheel: Path, tmp_path: Path, version: str) -> None:
     package = LockedPackage(name="thing", version=version, sha256="0" * 64, appeared=None)
     with index_of([wheel]) as url, pytest.raises(LockError, match=rf"no thing {version} with sha256 0000"):
         fetched(package, tmp_path / "wheels", urls=[url])

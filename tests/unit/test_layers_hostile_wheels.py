@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.hostile_wheels import ATTACKS, INFO, NAME, WHEEL, forge
-from tfimg.errors import InvalidWheel
+from tfimg.core.errors import InvalidWheel
 from tfimg.layers.blob import BlobWriter
 from tfimg.layers.wheel import contents, unpack
 

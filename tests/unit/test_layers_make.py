@@ -16,7 +16,7 @@ import pytest
 import zstandard
 
 from support.wheels import lock_line, sha256, write_wheel
-from tfimg.errors import InvalidWheel, LockError
+from tfimg.core.errors import InvalidWheel, LockError
 from tfimg.layers.make import Source, make
 from tfimg.layers.pack import key, layers_of
 from tfimg.layers.store import STALE_SECONDS, LayerStore
@@ -193,9 +193,7 @@ def test_a_damaged_shared_wheel_is_fetched_again_and_reported(
 
 
 @pytest.mark.parametrize("spoil", [spoil_empty, spoil_bit])
-def test_a_damaged_layer_is_made_again_and_reported(
-    wheel: Path, folder: Path, spoil: Callable[[bytes], bytes]
-) -> None:
+def test_a_damaged_layer_is_made_again_and_reported(wheel: Path, folder: Path, spoil: Callable[[bytes], bytes]) -> None:
     (digest,) = build(folder, wheel)
     file = LayerStore(folder=folder).blobs / digest.removeprefix("sha256:")
     content = file.read_bytes()
@@ -228,9 +226,7 @@ def test_a_damaged_layer_of_another_python_is_not_taken(folder: Path, tmp_path: 
     assert ("tensorflow", "damaged") in events
 
 
-def test_a_wheel_that_lies_in_its_record_poisons_no_layer_of_another_python(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_wheel_that_lies_in_its_record_poisons_no_layer_of_another_python(folder: Path, tmp_path: Path) -> None:
     """The library's layer is shared by the hash that RECORD states: the first wheel states that of the second."""
     path = "tensorflow/libtensorflow_cc.so.2"
     genuine, evil = b"genuine" * 100, b"evil!!!" * 100
@@ -256,9 +252,7 @@ def test_a_wheel_that_lies_in_its_record_poisons_no_layer_of_another_python(
     assert any(genuine in layer for layer in unpacked)
 
 
-def test_layers_that_are_evicted_while_wheels_are_fetched_are_made_of_all_wheels(
-    wheel: Path, folder: Path
-) -> None:
+def test_layers_that_are_evicted_while_wheels_are_fetched_are_made_of_all_wheels(wheel: Path, folder: Path) -> None:
     """Another build makes the layer and evicts it before this one, which has fetched nothing, takes it."""
     (layer,) = layers_of(parts({"packages": lock_line(wheel)})[0])
 

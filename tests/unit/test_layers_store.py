@@ -47,9 +47,7 @@ def put(store: LayerStore, name: str, *, size: int = 1000, hours: float = 0) -> 
 
 def names(store: LayerStore) -> set[str]:
     """The keys whose layers are there, found without using them."""
-    kept = {
-        key.name: json.loads(key.read_text())["layer"]["digest"] for key in (store.folder / "keys").iterdir()
-    }
+    kept = {key.name: json.loads(key.read_text())["layer"]["digest"] for key in (store.folder / "keys").iterdir()}
     return {name for name, digest in kept.items() if (store.blobs / digest[7:]).exists()}
 
 
@@ -84,9 +82,7 @@ def test_a_key_that_cannot_be_read_is_not_found(store: LayerStore, text: str) ->
     assert store.find("aa") is None
 
 
-@pytest.mark.parametrize(
-    "text", ['{"layer": 1e999}', "[" * 100_000, '{"layer": {"digest": "../../etc"}}', "NaN"]
-)
+@pytest.mark.parametrize("text", ['{"layer": 1e999}', "[" * 100_000, '{"layer": {"digest": "../../etc"}}', "NaN"])
 def test_a_hostile_key_is_not_found(store: LayerStore, text: str) -> None:
     put(store, "aa")
     (store.folder / "keys" / "aa").write_text(text)

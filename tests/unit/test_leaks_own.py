@@ -14,10 +14,10 @@ import pytest
 
 from support.cases import cases
 from support.tls import CORP, PUBLIC
-from tfimg.engine.debian import Mirrors
-from tfimg.engine.network import HostNetwork, host_network
-from tfimg.leaks.own import machine_secrets, read_surroundings
-from tfimg.leaks.search import Search
+from tfimg.engine.base_images.debian import Mirrors
+from tfimg.index.network import HostNetwork, host_network
+from tfimg.inspect.secrets.host_secrets import machine_secrets, read_surroundings
+from tfimg.inspect.secrets.search import Search
 
 NOWHERE = HostNetwork(ca=None, netrc=None, variables={}, left_out=())
 
@@ -70,9 +70,7 @@ def test_networks_and_words_of_no_proxy_are_none(tmp_path: Path) -> None:
     value = "localhost,127.0.0.1,10.0.0.0/8,169.254.169.254,::1,*,.local,build,metadata.google.internal,.corp.test"
     text = value.replace(".corp.test", "") + " build local"
     assert kinds(text, root=tmp_path, environ={"no_proxy": value}) == set()
-    assert kinds("db.corp.test", root=tmp_path, environ={"no_proxy": value}) == {
-        ("proxy", "the host of no_proxy")
-    }
+    assert kinds("db.corp.test", root=tmp_path, environ={"no_proxy": value}) == {("proxy", "the host of no_proxy")}
 
 
 def test_a_proxy_at_an_address_counts_with_its_port(tmp_path: Path) -> None:
@@ -83,9 +81,7 @@ def test_a_proxy_at_an_address_counts_with_its_port(tmp_path: Path) -> None:
 
 def test_passwords_of_netrc_and_of_apt_are_secrets(tmp_path: Path) -> None:
     write(tmp_path, "netrc", "machine r.corp.test\n login ann\n password pw-7c1e-netrc\n")
-    write(
-        tmp_path, "etc/apt/auth.conf.d/90.conf", "machine https://deb.corp.test/x login bob password short\n"
-    )
+    write(tmp_path, "etc/apt/auth.conf.d/90.conf", "machine https://deb.corp.test/x login bob password short\n")
     assert found("x pw-7c1e-netrc", root=tmp_path) == {"credential"}
     assert found("bob:short", root=tmp_path) == {"credential"}
     assert kinds("short bob ann", root=tmp_path) == set()
@@ -94,9 +90,7 @@ def test_passwords_of_netrc_and_of_apt_are_secrets(tmp_path: Path) -> None:
 
 def test_apts_proxy_and_sources_are_secrets(tmp_path: Path) -> None:
     write(tmp_path, "etc/apt/apt.conf.d/80proxy", 'Acquire::http::Proxy "http://apt.corp.test:3142";\n')
-    write(
-        tmp_path, "etc/apt/sources.list.d/x.list", "deb https://tok-7c1e-abcdef@deb.corp.test/debian x main\n"
-    )
+    write(tmp_path, "etc/apt/sources.list.d/x.list", "deb https://tok-7c1e-abcdef@deb.corp.test/debian x main\n")
     assert ("proxy", "the host of APT's settings") in kinds("apt.corp.test", root=tmp_path)
     assert ("credential", "a secret of APT's settings") in kinds("tok-7c1e-abcdef", root=tmp_path)
 

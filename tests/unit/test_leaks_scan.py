@@ -14,20 +14,18 @@ from support.memory_registry import MemoryRegistry
 from support.oci_images import PACKINGS, Packing, archive, packed, put_document, put_image, put_index
 from support.tls import CORP, PUBLIC
 from support.tokens import GITHUB
-from tfimg.cancellation import Cancellation
-from tfimg.errors import Interrupted, LeakFound, NotInRegistry, TamperedError
-from tfimg.leaks.limits import Budget, Limits
-from tfimg.leaks.own import _word
-from tfimg.leaks.places import in_layer
-from tfimg.leaks.rules import LONGEST, Rule
-from tfimg.leaks.scan import Finding, Scanned, document, require_clean, scan, scan_archive
-from tfimg.leaks.search import Search
+from tfimg.core.cancellation import Cancellation
+from tfimg.core.errors import Interrupted, LeakFound, NotInRegistry, TamperedError
+from tfimg.inspect.secrets.host_secrets import _word
+from tfimg.inspect.secrets.limits import Budget, Limits
+from tfimg.inspect.secrets.places import in_layer
+from tfimg.inspect.secrets.rules import LONGEST, Rule
+from tfimg.inspect.secrets.scan import Finding, Scanned, document, require_clean, scan, scan_archive
+from tfimg.inspect.secrets.search import Search
 from tfimg.registry.protocol import OCI_MANIFEST, Manifest
 
 TOKEN = GITHUB
-OWN = Rule(
-    kind="index", what="the host of UV_INDEX", pattern=rb"index\.corp\.test", whole=True, caseless=True
-)
+OWN = Rule(kind="index", what="the host of UV_INDEX", pattern=rb"index\.corp\.test", whole=True, caseless=True)
 HOST = "index.corp.test"
 
 
@@ -59,9 +57,7 @@ def test_what_is_planted_in_a_file_is_found_there(registry: MemoryRegistry, pack
 
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_a_file_is_found_by_its_name_wherever_it_lies(registry: MemoryRegistry, packing: Packing) -> None:
-    put_image(
-        registry, "1", [{"./root/.netrc": b"x", "root/.ssh/": b"", "root/.pypirc": b""}], packing=packing
-    )
+    put_image(registry, "1", [{"./root/.netrc": b"x", "root/.ssh/": b"", "root/.pypirc": b""}], packing=packing)
     assert traces(scanned(registry)) == [("layer", "root/.netrc", "credential file")]
 
 
@@ -308,6 +304,4 @@ def test_findings_end_a_publication(registry: MemoryRegistry) -> None:
 def test_a_long_secret_is_found_by_its_beginning(registry: MemoryRegistry) -> None:
     secret = "s" * (2 * LONGEST)
     put_image(registry, "1", [{"srv/key": secret.encode()}])
-    assert traces(scan(registry, "1", [_word("credential", "X", secret)])) == [
-        ("layer", "srv/key", "credential")
-    ]
+    assert traces(scan(registry, "1", [_word("credential", "X", secret)])) == [("layer", "srv/key", "credential")]

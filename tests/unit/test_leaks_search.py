@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from support.cases import cases
 from support.tokens import GITHUB
-from tfimg.leaks.rules import LONGEST, RULES, Rule, named_like_a_secret
-from tfimg.leaks.search import MOST, OVERLAP, Passing, Search, masked
-from tfimg.leaks.tokens import TokenSearch
+from tfimg.inspect.secrets.rules import LONGEST, RULES, Rule, named_like_a_secret
+from tfimg.inspect.secrets.search import MOST, OVERLAP, Passing, Search, masked
+from tfimg.inspect.secrets.tokens import TokenSearch
 
 TOKEN = GITHUB.encode()
 NAME = "a token (betterleaks.github-pat)"
@@ -35,9 +35,7 @@ def found(stream: bytes, sizes: Sequence[int] = (SMALL,), search: Search = SEARC
     raise AssertionError("no sizes")
 
 
-@pytest.mark.parametrize(
-    "offset", [0, 1, SMALL - 41, SMALL - 40, SMALL - 1, SMALL, SMALL + OVERLAP - 7, 2 * SMALL - 7]
-)
+@pytest.mark.parametrize("offset", [0, 1, SMALL - 41, SMALL - 40, SMALL - 1, SMALL, SMALL + OVERLAP - 7, 2 * SMALL - 7])
 def test_a_token_is_found_wherever_windows_meet(offset: int) -> None:
     stream = b"." * offset + TOKEN + b"." * 2 * OVERLAP
     assert found(stream, (1000,)) == [(offset, NAME)]
@@ -47,9 +45,7 @@ def test_a_token_is_found_wherever_windows_meet(offset: int) -> None:
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.integers(1, SMALL + 5000), min_size=1, max_size=5), st.integers(0, SMALL))
 def test_however_a_stream_is_cut_the_same_is_found(sizes: list[int], offset: int) -> None:
-    stream = (
-        b"x " * offset + TOKEN + b" " + b"-" * LONGEST + b"Z" + TOKEN + b" " + b"y" * (2 * SMALL - offset)
-    )
+    stream = b"x " * offset + TOKEN + b" " + b"-" * LONGEST + b"Z" + TOKEN + b" " + b"y" * (2 * SMALL - offset)
     assert found(stream, sizes) == [(2 * offset, NAME)]
 
 

@@ -13,9 +13,9 @@ from ruamel.yaml import YAML
 
 from support.paths import DATA, ROOT
 from support.tokens import GITHUB, synthetic
-from tfimg.leaks.rules import RULES
-from tfimg.leaks.search import Match, Search
-from tfimg.leaks.tokens import TokenSearch
+from tfimg.inspect.secrets.rules import RULES
+from tfimg.inspect.secrets.search import Match, Search
+from tfimg.inspect.secrets.tokens import TokenSearch
 
 SAMPLES = 12
 """Tokens of each form, in each context."""
@@ -84,9 +84,7 @@ def test_the_figures_of_the_readme_are_those_of_the_corpus(capsys: pytest.Captur
     found, texts = (sum(numbers) for numbers in zip(*by_service.values(), strict=True))
     precision = right.total() / (right.total() + wrong.total())
     figures = f"recall {found / texts:.1%}, precision {precision:.1%}"
-    print(
-        f"{figures}: {len(SERVICES)} services, {texts} texts with a token, {sum(1 for _ in negatives())} without"
-    )
+    print(f"{figures}: {len(SERVICES)} services, {texts} texts with a token, {sum(1 for _ in negatives())} without")
     assert figures in (ROOT / "README.md").read_text()
 
 

@@ -23,18 +23,16 @@ from hypothesis import strategies as st
 
 from support.memory_registry import MemoryRegistry
 from support.oci_images import archive, packed, put_image
-from tfimg.errors import LeakFound
-from tfimg.leaks.limits import Budget, Limits
-from tfimg.leaks.places import in_layer
-from tfimg.leaks.rules import RULES, Rule
-from tfimg.leaks.scan import Finding, require_clean, scan, scan_archive
-from tfimg.leaks.search import Search
+from tfimg.core.errors import LeakFound
+from tfimg.inspect.secrets.limits import Budget, Limits
+from tfimg.inspect.secrets.places import in_layer
+from tfimg.inspect.secrets.rules import RULES, Rule
+from tfimg.inspect.secrets.scan import Finding, require_clean, scan, scan_archive
+from tfimg.inspect.secrets.search import Search
 from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, Manifest
 
 HOST = "index.corp.test"
-OWN = Rule(
-    kind="index", what="the host of UV_INDEX", pattern=rb"index\.corp\.test", whole=True, caseless=True
-)
+OWN = Rule(kind="index", what="the host of UV_INDEX", pattern=rb"index\.corp\.test", whole=True, caseless=True)
 PATH = Rule(kind="index", what="the path of UV_INDEX", pattern=rb"team/7c1e", whole=True)
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 NOISE = b"".join(hashlib.sha256(b"%d" % number).digest() for number in range(6000))
@@ -62,9 +60,7 @@ def put_layer(registry: MemoryRegistry, content: bytes, media_type: str = "appli
     registry.put("1", Manifest(media_type=OCI_MANIFEST, content=json.dumps(document).encode()))
 
 
-def found(
-    registry: MemoryRegistry, content: bytes, media_type: str = "application/x-layer"
-) -> Sequence[Finding]:
+def found(registry: MemoryRegistry, content: bytes, media_type: str = "application/x-layer") -> Sequence[Finding]:
     put_layer(registry, content, media_type)
     return scan(registry, "1", [OWN, PATH])
 
@@ -126,9 +122,7 @@ MIDDLE = 700
         pytest.param(lzma.compress(LEAKING[:MIDDLE]) + lzma.compress(LEAKING[MIDDLE:]), id="two xz streams"),
         pytest.param(bz2.compress(LEAKING), id="bzip2"),
         pytest.param(gz(LEAKING[:MIDDLE]) + gz(LEAKING[MIDDLE:]), id="two gzip members"),
-        pytest.param(
-            packed(LEAKING[:MIDDLE], "zstd") + packed(LEAKING[MIDDLE:], "zstd"), id="two zstd frames"
-        ),
+        pytest.param(packed(LEAKING[:MIDDLE], "zstd") + packed(LEAKING[MIDDLE:], "zstd"), id="two zstd frames"),
         pytest.param(gz(LEAKING) + bytes(700), id="gzip and padding"),
     ],
 )
@@ -199,9 +193,7 @@ def test_unread_bytes_are_searched_as_they_are(registry: MemoryRegistry) -> None
         (f"{LAYER}+encrypted", CLEAN),
     ],
 )
-def test_a_media_type_that_lies_is_a_finding(
-    registry: MemoryRegistry, media_type: str, content: bytes
-) -> None:
+def test_a_media_type_that_lies_is_a_finding(registry: MemoryRegistry, media_type: str, content: bytes) -> None:
     assert kinds(found(registry, content, media_type)) == ["unread"]
     assert media_type in reasons(scan(registry, "1", [OWN, PATH]))
 
@@ -326,9 +318,7 @@ def test_names_links_owners_and_attributes_are_searched(registry: MemoryRegistry
         pytest.param(pax({"path": b"root/.netrc", "size": b"1"}) + header(b"a") + padded(b"x") + END, id="pax"),
     ],
 )  # fmt: skip
-def test_a_file_named_like_a_secret_is_found_however_it_is_written(
-    registry: MemoryRegistry, content: bytes
-) -> None:
+def test_a_file_named_like_a_secret_is_found_however_it_is_written(registry: MemoryRegistry, content: bytes) -> None:
     assert kinds(found(registry, content)) == ["credential file"]
 
 
@@ -395,9 +385,7 @@ def test_a_manifest_that_cannot_be_understood_is_a_finding(registry: MemoryRegis
 
 
 @pytest.mark.parametrize("config", [b"no JSON", b"[" * 100_000, b'{"a": 1e999}', b"\xff\xfe"])
-def test_a_configuration_that_cannot_be_understood_is_a_finding(
-    registry: MemoryRegistry, config: bytes
-) -> None:
+def test_a_configuration_that_cannot_be_understood_is_a_finding(registry: MemoryRegistry, config: bytes) -> None:
     image, blob = put_image(registry, None).document, registry.put_blob(config)
     put_root(
         registry,
@@ -422,9 +410,7 @@ def test_data_in_a_descriptor_is_searched(registry: MemoryRegistry) -> None:
 def test_text_beside_a_documents_values_is_searched(registry: MemoryRegistry) -> None:
     """A name twice: parsers take the last one."""
     content = json.dumps(put_image(registry, None).document).encode()
-    put_root(
-        registry, b'{"annotations": {"a": "%s"}, "annotations": {},' % SECRET + content[1:], OCI_MANIFEST
-    )
+    put_root(registry, b'{"annotations": {"a": "%s"}, "annotations": {},' % SECRET + content[1:], OCI_MANIFEST)
     assert kinds(scan(registry, "1", [OWN, PATH])) == ["index"]
 
 
@@ -445,9 +431,7 @@ def test_an_export_that_breaks_off_is_a_finding() -> None:
 
 
 def test_an_export_of_an_older_engine_is_read() -> None:
-    files = export(
-        ("0/VERSION", b"1.0"), ("0/json", b"{}"), ("0/layer.tar", LEAKING), ("repositories", b"{}")
-    )
+    files = export(("0/VERSION", b"1.0"), ("0/json", b"{}"), ("0/layer.tar", LEAKING), ("repositories", b"{}"))
     assert kinds(scan_archive(files, [OWN, PATH])) == ["index"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfimg.errors import UsageError
+from tfimg.core.errors import UsageError
 from tfimg.matrix.gpus import Means, capability, find_gpu, ptx_note, runs, why_not
 from tfimg.matrix.schema import Gpu, Matrix, Report
 
@@ -131,9 +131,7 @@ def test_reports_decide_where_ptx_is_not_known_to_run(matrix: Matrix) -> None:
 def test_what_is_known_of_ptx_is_told_with_its_source(matrix: Matrix) -> None:
     gpu = with_code(matrix, NEW, sm_100=FAILS, sm_120=UNPROVEN)
     assert ptx_note(matrix, gpu, "sm_90") == matrix.ptx.note
-    assert (
-        ptx_note(matrix, gpu, "sm_120") == f"whether it runs is unproven: some say (a/b#1); {matrix.ptx.note}"
-    )
+    assert ptx_note(matrix, gpu, "sm_120") == f"whether it runs is unproven: some say (a/b#1); {matrix.ptx.note}"
     assert why_not(matrix, gpu, "sm_100") == "it fails"
     assert why_not(matrix, gpu, "sm_121") == f"{matrix.ptx.reason} ({matrix.ptx.issue})"
     assert why_not(matrix, gpu, "sm_61") is None
@@ -141,10 +139,7 @@ def test_what_is_known_of_ptx_is_told_with_its_source(matrix: Matrix) -> None:
 
 def test_each_release_says_what_is_reported_of_consumer_blackwell(matrix: Matrix) -> None:
     told = {
-        release.version: runs(matrix, row.gpu, "sm_120")
-        for row in matrix.rows
-        for release in row.tensorflow
-        if row.gpu
+        release.version: runs(matrix, row.gpu, "sm_120") for row in matrix.rows for release in row.tensorflow if row.gpu
     }
     assert {version: means for version, means in told.items() if means} == {"2.21.0": "unproven"}
     reported = [row.gpu.reports["sm_120"] for row in matrix.rows if row.gpu and row.gpu.reports]

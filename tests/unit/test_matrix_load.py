@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from support.matrix_edits import FOLDER, GOOD, MatrixEdit, read_edits
-from tfimg.errors import MatrixError
+from tfimg.core.errors import MatrixError
 from tfimg.matrix.load import parse_matrix, path
 
 TODAY = date(2024, 6, 1)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from support.matrix_edits import GOOD
-from tfimg.errors import MatrixError
+from tfimg.core.errors import MatrixError
+from tfimg.core.paths import find_workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.spec import expand, gaps
-from tfimg.workspace import find_workspace
 
 TEXTS = {"base": GOOD, "project": find_workspace({}).matrix.read_text()}
 

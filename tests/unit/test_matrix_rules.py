@@ -7,7 +7,7 @@ from datetime import date, timedelta
 import pytest
 
 from support.matrix_edits import GOOD
-from tfimg.errors import MatrixError
+from tfimg.core.errors import MatrixError
 from tfimg.matrix.load import parse_matrix
 
 TODAY = date(2024, 6, 1)

@@ -23,8 +23,7 @@ from support.memory_registry import MemoryRegistry
 from support.oci_images import archive, put_image, put_index
 from support.signing import OURS
 from support.statements import NOW, ON_GPU, promoted, said
-from tfimg.contents.images import open_image
-from tfimg.errors import (
+from tfimg.core.errors import (
     DiskSpaceError,
     FileError,
     NetworkError,
@@ -38,10 +37,11 @@ from tfimg.evidence.attach import attach
 from tfimg.evidence.cosign_tags import tag_of
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import verify
-from tfimg.offline.archive import Archive, Entry, collect_image
-from tfimg.offline.layout import LayoutRegistry
-from tfimg.offline.load import load, signed_name
-from tfimg.offline.write import archive_bytes, stream, write
+from tfimg.inspect.bundle.archive import Archive, Entry, collect_image
+from tfimg.inspect.bundle.layout import LayoutRegistry
+from tfimg.inspect.bundle.load import load, signed_name
+from tfimg.inspect.bundle.write import archive_bytes, stream, write
+from tfimg.registry.images import open_image
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import parse
 
@@ -111,9 +111,7 @@ def test_the_file_is_an_image_layout_with_nothing_but_the_image_and_what_speaks_
     ]
 
 
-def test_an_image_and_its_evidence_are_read_from_it_as_from_the_registry(
-    registry: MemoryRegistry, file: Path
-) -> None:
+def test_an_image_and_its_evidence_are_read_from_it_as_from_the_registry(registry: MemoryRegistry, file: Path) -> None:
     layout = LayoutRegistry(file)
     there = (registry.repository, TAG, registry.named[TAG])
     assert (layout.repository, layout.reference, layout.digest) == there
@@ -199,8 +197,8 @@ WRITER = """
 import signal, sys, time
 from pathlib import Path
 from tfimg.cli import _interrupt
-from tfimg.offline.archive import Archive, Entry
-from tfimg.offline.write import write
+from tfimg.inspect.bundle.archive import Archive, Entry
+from tfimg.inspect.bundle.write import write
 
 def pieces():
     yield bytes(100_000)
@@ -320,9 +318,7 @@ def test_a_blob_of_another_size_is_refused(registry: MemoryRegistry, tmp_path: P
 
 
 def test_a_file_of_more_than_eight_gibibytes_has_one_header(tmp_path: Path) -> None:
-    entry = Entry(
-        name="blobs/sha256/" + "0" * 64, size=20 << 30, digest="sha256:" + "0" * 64, pieces=lambda: iter(())
-    )
+    entry = Entry(name="blobs/sha256/" + "0" * 64, size=20 << 30, digest="sha256:" + "0" * 64, pieces=lambda: iter(()))
     whole = Archive(digest="", entries=(entry,), evidence=0)
     assert archive_bytes(whole) == 512 + (20 << 30) + 1024
     header = next(stream(whole))
@@ -395,9 +391,7 @@ def named(file: Path, name: str | None, tag: str | None) -> LayoutRegistry:
 @pytest.mark.parametrize(
     "name", ["docker.io/library/ubuntu:22.04", "ubuntu:22.04", "registry.test:5000/team/tensorflow2:2.15-gpu"]
 )
-def test_a_name_outside_the_signed_repository_is_refused(
-    registry: MemoryRegistry, file: Path, name: str
-) -> None:
+def test_a_name_outside_the_signed_repository_is_refused(registry: MemoryRegistry, file: Path, name: str) -> None:
     layout = named(file, name, name.rpartition(":")[2])
     with pytest.raises(PolicyUnmet, match=f"signed statements call it {registry.repository}.*--as NAME:TAG"):
         name_of(layout)
@@ -407,9 +401,7 @@ def test_without_a_claim_the_one_signed_repository_is_the_name(registry: MemoryR
     layout = named(file, None, None)
     assert name_of(layout) == f"{registry.repository}:{IDENTIFIER}"
     proven = verify(layout, layout.digest, [OURS.verifying], Policy(), now=NOW)
-    two = replace(
-        proven, statements=(*proven.statements, replace(proven.statements[0], subjects=("other/x",)))
-    )
+    two = replace(proven, statements=(*proven.statements, replace(proven.statements[0], subjects=("other/x",))))
     with pytest.raises(PolicyUnmet, match="calls its image nothing"):
         signed_name(layout, two)
 
@@ -445,9 +437,7 @@ def test_another_image_under_the_same_name_has_no_evidence(registry: MemoryRegis
     index["manifests"][0] |= {
         "digest": other.digest, "size": len(other.content), "mediaType": "application/vnd.oci.image.manifest.v1+json",
     }  # fmt: skip
-    rewritten(
-        file, {"index.json": json.dumps(index).encode(), f"blobs/sha256/{other.digest[7:]}": other.content}
-    )
+    rewritten(file, {"index.json": json.dumps(index).encode(), f"blobs/sha256/{other.digest[7:]}": other.content})
     with pytest.raises(UnsignedError):
         verify(LayoutRegistry(file), TAG, [OURS.verifying], Policy(), now=NOW)
 

@@ -10,11 +10,11 @@ import pytest
 from support.memory_engine import FakeEngine, stored_image
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
-from tfimg.errors import DiskSpaceError
-from tfimg.offline.archive import collect_image
-from tfimg.offline.layout import LayoutRegistry
-from tfimg.offline.load import load
-from tfimg.offline.write import write
+from tfimg.core.errors import DiskSpaceError
+from tfimg.inspect.bundle.archive import collect_image
+from tfimg.inspect.bundle.layout import LayoutRegistry
+from tfimg.inspect.bundle.load import load
+from tfimg.inspect.bundle.write import write
 from tfimg.registry.reference import parse
 
 NAME = "registry.test:5000/team/tensorflow:2.15"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tfimg import process
-from tfimg.process import CommandFailed, Completed, run, stop, stream, uninterrupted
+from tfimg.core import process
+from tfimg.core.process import CommandFailed, Completed, run, stop, stream, uninterrupted
 
 ENV = {"PATH": os.defpath}
 
@@ -157,9 +157,7 @@ def test_those_that_a_program_started_end_with_it(
         assert child.stdout.read() == last
 
 
-@pytest.mark.parametrize(
-    ("number", "ending"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
-)
+@pytest.mark.parametrize(("number", "ending"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
 def test_a_signal_waits_until_moves_that_belong_together_are_made(
     number: signal.Signals, ending: type[BaseException]
 ) -> None:
@@ -194,7 +192,7 @@ def test_without_a_signal_or_after_an_error_the_handlers_are_back_as_they_were()
 
 
 def handed_over(*argv: str) -> subprocess.CompletedProcess[str]:
-    script = "import sys; from tfimg.process import hand_over; hand_over(sys.argv[1:], env={'ONE': '1'})"
+    script = "import sys; from tfimg.core.process import hand_over; hand_over(sys.argv[1:], env={'ONE': '1'})"
     return subprocess.run(
         [sys.executable, "-c", script, *argv], input="in", capture_output=True, text=True, check=False
     )
@@ -220,7 +218,7 @@ def test_a_module_is_started_as_isolated_as_this_process_is_and_never_from_the_c
     (tmp_path / "library").mkdir()
     (tmp_path / "library/shown.py").write_text("import sys; print(sys.flags.isolated)")
     script = (
-        "from tfimg.process import python_module, run, CommandFailed\n"
+        "from tfimg.core.process import python_module, run, CommandFailed\n"
         "try: print(run(python_module('shown')).stdout)\n"
         "except CommandFailed as failed: print('No module' in str(failed))"
     )

@@ -15,8 +15,8 @@ from support.matrix_edits import GOOD, MatrixEdit, read_edits
 from support.surveys import agreeing
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
-from tfimg.proof.check import Finding, and_cuda, compare, installable, missing_releases, requirements
-from tfimg.proof.survey import Survey, Wheel
+from tfimg.matrix.sync.check import Finding, and_cuda, compare, installable, missing_releases, requirements
+from tfimg.matrix.sync.survey import Survey, Wheel
 
 
 def understood(text: str) -> Matrix:
@@ -187,9 +187,7 @@ def test_a_platform_that_is_not_missing_is_told(small: Matrix, survey: Survey) -
 
 
 @pytest.mark.parametrize("package", ["tensorflow", "tensorflow-cpu-aws"])
-def test_up_to_2_15_an_aarch64_wheel_and_the_one_it_stands_for_are_both_needed(
-    package: str, survey: Survey
-) -> None:
+def test_up_to_2_15_an_aarch64_wheel_and_the_one_it_stands_for_are_both_needed(package: str, survey: Survey) -> None:
     release = [wheel for wheel in survey.wheels if wheel.version == Version("2.15.0")]
     less = [w for w in release if (w.package, w.platform, w.python) != (package, "linux/arm64", "3.9")]
     assert installable(release, "tensorflow-cpu-aws", "linux/arm64") == ("3.9", "3.11")

@@ -15,13 +15,13 @@ from packaging.version import Version
 
 from support.paths import DATA
 from support.surveys import agreeing
-from tfimg.errors import MatrixError
+from tfimg.core.errors import MatrixError
+from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix, Release
-from tfimg.proof.check import compare, missing_releases
-from tfimg.proof.survey import Survey, Wheel
-from tfimg.proof.sync import propose as propose_until
-from tfimg.workspace import Workspace
+from tfimg.matrix.sync.check import compare, missing_releases
+from tfimg.matrix.sync.survey import Survey, Wheel
+from tfimg.matrix.sync.sync import propose as propose_until
 
 
 @pytest.fixture(scope="session")
@@ -61,13 +61,9 @@ Change = Callable[[Wheel], Wheel | None]
 """What becomes of a wheel of a survey; None takes it away."""
 
 
-def later(
-    survey: Survey, version: str, *, like: str = "2.21.0", change: Change = lambda wheel: wheel
-) -> Survey:
+def later(survey: Survey, version: str, *, like: str = "2.21.0", change: Change = lambda wheel: wheel) -> Survey:
     """The survey, and a release whose wheels are those of another but for a change."""
-    wheels = [
-        replace(wheel, version=Version(version)) for wheel in survey.wheels if wheel.version == Version(like)
-    ]
+    wheels = [replace(wheel, version=Version(version)) for wheel in survey.wheels if wheel.version == Version(like)]
     return replace(
         survey,
         releases=survey.releases | {Version(version)},
@@ -133,9 +129,7 @@ def test_a_release_that_is_taken_out_comes_back_with_what_its_wheels_say(
     assert missing_releases(anew, survey) == ()
 
 
-def test_several_releases_are_added_at_once_whatever_their_order(
-    text: str, matrix: Matrix, survey: Survey
-) -> None:
+def test_several_releases_are_added_at_once_whatever_their_order(text: str, matrix: Matrix, survey: Survey) -> None:
     versions = ["2.21.0", "2.11.1", "2.15.1", "2.16.1"]
     less = text
     for version in versions:
@@ -164,9 +158,7 @@ def test_a_pin_above_the_wheels_floor_is_kept_for_a_new_patch_release(text: str,
     assert len(added(text, propose(text, later(survey, "2.21.1", change=loose), "2.21.1"))) == 1
 
 
-def test_a_patch_release_without_aarch64_wheels_joins_and_lacks_the_platform(
-    text: str, survey: Survey
-) -> None:
+def test_a_patch_release_without_aarch64_wheels_joins_and_lacks_the_platform(text: str, survey: Survey) -> None:
     found = later(survey, "2.21.1", change=lambda wheel: wheel if wheel.platform == "linux/amd64" else None)
     assert added(text, propose(text, found, "2.21.1")) == [
         '      - version: "2.21.1"',
@@ -177,12 +169,8 @@ def test_a_patch_release_without_aarch64_wheels_joins_and_lacks_the_platform(
     ]
 
 
-def test_a_patch_release_with_facts_of_its_own_gets_a_row_before_the_next_minor(
-    text: str, survey: Survey
-) -> None:
-    found = later(
-        survey, "2.15.2", like="2.15.1", change=lambda wheel: with_requirements(wheel, "<2.0.0", "<1.27")
-    )
+def test_a_patch_release_with_facts_of_its_own_gets_a_row_before_the_next_minor(text: str, survey: Survey) -> None:
+    found = later(survey, "2.15.2", like="2.15.1", change=lambda wheel: with_requirements(wheel, "<2.0.0", "<1.27"))
     proposed = propose(text, found, "2.15.2")
     rows = understood(proposed).rows
     assert [[release.version for release in row.tensorflow] for row in rows[8:11]] == [
@@ -220,9 +208,7 @@ def test_a_python_without_a_base_gets_one_to_confirm(text: str, survey: Survey) 
     assert line == f'  "3.14": {{image: "{image}"}} # confirm: named like the one before'
 
 
-def test_where_cuda_is_of_a_new_major_the_toolkit_stays_and_what_it_lacks_is_named(
-    text: str, survey: Survey
-) -> None:
+def test_where_cuda_is_of_a_new_major_the_toolkit_stays_and_what_it_lacks_is_named(text: str, survey: Survey) -> None:
     found = later(survey, "2.22.0", change=lambda wheel: with_requirements(wheel, "-cu12", "-cu13"))
     (line,) = [line for line in added(text, propose(text, found, "2.22.0")) if "libraries:" in line]
     assert line.startswith(
@@ -231,9 +217,7 @@ def test_where_cuda_is_of_a_new_major_the_toolkit_stays_and_what_it_lacks_is_nam
     assert "nvidia-cublas-cu13==12.5.3.2" in line
 
 
-def test_where_the_index_tells_no_day_those_of_the_row_before_are_to_be_confirmed(
-    text: str, survey: Survey
-) -> None:
+def test_where_the_index_tells_no_day_those_of_the_row_before_are_to_be_confirmed(text: str, survey: Survey) -> None:
     found = later(survey, "2.22.0", change=lambda wheel: replace(wheel, uploaded=None))
     proposed = propose(text, found, "2.22.0")
     assert understood(proposed).rows[-1].tensorflow[0].released == date(2026, 3, 6)
@@ -251,9 +235,7 @@ def test_a_release_that_is_still_being_uploaded_gets_what_is_there(text: str, su
     assert (amd64.packages, amd64.pythons) == ({"gpu": "tensorflow"}, ("3.10", "3.11", "3.12", "3.13"))
 
 
-def test_a_release_of_which_nothing_can_be_installed_is_proposed_and_named_as_wrong(
-    text: str, survey: Survey
-) -> None:
+def test_a_release_of_which_nothing_can_be_installed_is_proposed_and_named_as_wrong(text: str, survey: Survey) -> None:
     proposed = propose(text, later(survey, "2.22.0", change=lambda _: None), "2.22.0")
     with pytest.raises(MatrixError) as caught:
         understood(proposed)

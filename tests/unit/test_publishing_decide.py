@@ -10,12 +10,12 @@ import pytest
 
 from support.memory_registry import MemoryRegistry
 from support.published_images import EPOCH
-from tfimg.errors import TamperedError
+from tfimg.core.errors import TamperedError
+from tfimg.core.levels import Level
 from tfimg.evidence.policy import Promise
 from tfimg.evidence.promotions import Promotion, Signed, Statements, TagMove, Withdrawal
-from tfimg.publishing.decide import Decision, Question, decide
-from tfimg.publishing.release import Holder, Release, labelled_holder
-from tfimg.recipe.describe import Level
+from tfimg.publish.decide import Decision, Question, decide
+from tfimg.publish.release import Holder, Release, labelled_holder
 from tfimg.registry.protocol import OCI_CONFIG, OCI_MANIFEST, Manifest
 
 PROMISE = Promise(tags="*-gpu", level="validated", reason="it was seen there")
@@ -61,9 +61,7 @@ def refused(asked: Question) -> str:
 
 
 def test_a_new_tag_is_given() -> None:
-    assert decide(question()) == Decision(
-        tag="2.15-gpu", kind="alias", verdict="move", why="new", before=None
-    )
+    assert decide(question()) == Decision(tag="2.15-gpu", kind="alias", verdict="move", why="new", before=None)
 
 
 def test_a_newer_release_or_build_replaces_an_older_one() -> None:
@@ -120,9 +118,7 @@ def test_a_tag_never_loses_a_level_though_it_promises_less() -> None:
 
 @pytest.mark.parametrize("tags", [(), ("2.15-gpu",)])
 @pytest.mark.parametrize("present", [NEW_DIGEST, THERE.digest])
-def test_a_withdrawn_image_gets_and_keeps_a_tag_only_when_it_is_reinstated(
-    tags: tuple[str, ...], present: str
-) -> None:
+def test_a_withdrawn_image_gets_and_keeps_a_tag_only_when_it_is_reinstated(tags: tuple[str, ...], present: str) -> None:
     asked = question(EARLIER, digest=present, statements=withdrawn(*tags))
     assert refused(asked) == "the image was withdrawn (wrong cuDNN): --reinstate cancels that"
     decision = decide(replace(asked, reinstates=True))
@@ -155,9 +151,7 @@ def test_an_image_whose_label_is_not_a_version_is_no_image_of_tfimg() -> None:
     labels = {"tfimg.identifier": "2.15.1-cpu-py3.11", "tfimg.tensorflow": "newest"}
     config = json.dumps({"config": {"Labels": labels}}).encode()
     described = replace(registry.put_blob(config), media_type=OCI_CONFIG)
-    manifest = Manifest(
-        media_type=OCI_MANIFEST, content=json.dumps({"config": described.document()}).encode()
-    )
+    manifest = Manifest(media_type=OCI_MANIFEST, content=json.dumps({"config": described.document()}).encode())
     assert labelled_holder(registry, manifest).release is None
 
 
@@ -165,8 +159,6 @@ def test_an_image_whose_label_is_not_a_version_is_no_image_of_tfimg() -> None:
 def test_an_invalid_configuration_is_refused(config: bytes) -> None:
     registry = MemoryRegistry()
     described = replace(registry.put_blob(config), media_type=OCI_CONFIG)
-    manifest = Manifest(
-        media_type=OCI_MANIFEST, content=json.dumps({"config": described.document()}).encode()
-    )
+    manifest = Manifest(media_type=OCI_MANIFEST, content=json.dumps({"config": described.document()}).encode())
     with pytest.raises(TamperedError):
         labelled_holder(registry, manifest)

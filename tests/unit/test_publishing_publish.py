@@ -18,16 +18,16 @@ from support.published_images import Call, Killed, Line, Mortal, Rounds, at_once
 from support.publisher import CPU, GPU, NOW, Machine, chain, visible
 from support.reports import RED
 from support.signing import OURS
-from tfimg.errors import LeakFound, NetworkError, PublicationIncomplete, TagMoved, ValidationFailed
+from tfimg.core.errors import LeakFound, NetworkError, PublicationIncomplete, TagMoved, ValidationFailed
 from tfimg.evidence.bundle import BUNDLE
 from tfimg.evidence.cosign_tags import ATTESTATIONS, SIGNATURES, layers_under, tag_of
 from tfimg.evidence.policy import Policy, Promise
 from tfimg.evidence.promotions import read_from
 from tfimg.evidence.verify import verify
-from tfimg.publishing.promote import Table
-from tfimg.publishing.publish import Publication, planned, publish
-from tfimg.publishing.runs import folder_of, opened_run
-from tfimg.publishing.sending import Source
+from tfimg.publish.promote import Table
+from tfimg.publish.publish import Publication, planned, publish
+from tfimg.publish.runs import folder_of, opened_run
+from tfimg.publish.send import Source
 from tfimg.recipe.tags import build_tag
 from tfimg.registry.protocol import Manifest
 
@@ -49,9 +49,7 @@ def test_an_image_is_searched_pushed_validated_vouched_for_and_then_named(machin
     assert (image.status, image.level, image.failure) == ("published", "validated", None)
     assert image.digest
     own = build_tag(CPU, image.digest)
-    assert visible(registry.named) == dict.fromkeys((own, CPU, "2.15.1", "2.15"), image.digest), (
-        "no candidate is left"
-    )
+    assert visible(registry.named) == dict.fromkeys((own, CPU, "2.15.1", "2.15"), image.digest), "no candidate is left"
     assert moved_tags(registry, image.digest) == [own, CPU, "2.15.1", "2.15"], "one promotion names all"
 
 
@@ -165,9 +163,7 @@ def test_a_plan_says_the_same_before_as_what_is_done_after(machine: Machine) -> 
 
 @pytest.mark.parametrize("theirs", [None, "2.16.1-cpu-py3.11"])
 @pytest.mark.parametrize("tag", ["2.15", CPU])
-def test_every_tag_is_read_back_after_the_last_one_was_moved(
-    machine: Machine, tag: str, theirs: str | None
-) -> None:
+def test_every_tag_is_read_back_after_the_last_one_was_moved(machine: Machine, tag: str, theirs: str | None) -> None:
     shared = MemoryRegistry()
     line = Line(shared)
 

@@ -14,7 +14,7 @@ from support.memory_registry import MemoryRegistry
 from support.published_images import Killed, Mortal, put_image
 from support.publisher import CPU, GPU, NOW, Machine, chain
 from support.signing import OURS, THEIRS
-from tfimg.errors import NotInRegistry, PolicyUnmet, TagMoved, UsageError, WithdrawnError
+from tfimg.core.errors import NotInRegistry, PolicyUnmet, TagMoved, UsageError, WithdrawnError
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy, Promise
 from tfimg.evidence.promotions import Promotion, TagMove, predicate_statement, read_from
@@ -162,9 +162,7 @@ def test_a_withdrawal_moves_tags_back_and_everyone_refuses_the_digest(machine: M
     old, new = publish_builds(machine, registry, 5, 0)
     registry.put("mine", registry.manifests[new])
     done = machine.withdraw(registry, new, reason="it leaks\x1b[2J a token")
-    assert {tag: registry.named[tag] for tag in ("2.15", "2.15.1", CPU)} == dict.fromkeys(
-        ("2.15", "2.15.1", CPU), old
-    )
+    assert {tag: registry.named[tag] for tag in ("2.15", "2.15.1", CPU)} == dict.fromkeys(("2.15", "2.15.1", CPU), old)
     assert done.left.keys() == {build_tag(CPU, new), "mine"}, "a tag that was moved without tfimg is named"
     for reference in (new, build_tag(CPU, new)):
         with pytest.raises(WithdrawnError, match=r"was withdrawn at \S+ by me: it leaks a token") as caught:

@@ -21,7 +21,7 @@ from support.memory_registry import MemoryRegistry
 from support.published_images import Killed, Mortal
 from support.publisher import CPU, NOW, Machine, chain, visible
 from support.signing import OURS
-from tfimg.errors import (
+from tfimg.core.errors import (
     NotInRegistry,
     PolicyUnmet,
     PublicationIncomplete,
@@ -70,9 +70,7 @@ class Publishing(RuleBasedStateMachine):
     def teardown(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    @rule(
-        number=PUBLISHERS, newer=st.booleans(), reinstate=st.booleans(), point=st.none() | POINTS, when=WHEN
-    )
+    @rule(number=PUBLISHERS, newer=st.booleans(), reinstate=st.booleans(), point=st.none() | POINTS, when=WHEN)
     def publish(self, number: int, newer: bool, reinstate: bool, point: int | None, when: str) -> None:
         self.age -= newer
         age = self.age
@@ -98,15 +96,11 @@ class Publishing(RuleBasedStateMachine):
                 "",
             )
 
-    @rule(
-        number=PUBLISHERS, index=st.integers(0, 9), of_tag=st.booleans(), point=st.none() | POINTS, when=WHEN
-    )
+    @rule(number=PUBLISHERS, index=st.integers(0, 9), of_tag=st.booleans(), point=st.none() | POINTS, when=WHEN)
     def withdraw(self, number: int, index: int, of_tag: bool, point: int | None, when: str) -> None:
         if digests := self.moved.get("2.15"):
             digest, tags = digests[index % len(digests)], ("2.15",) if of_tag else ()
-            self.carry_out(
-                number, lambda machine, registry: machine.withdraw(registry, digest, *tags), point, when
-            )
+            self.carry_out(number, lambda machine, registry: machine.withdraw(registry, digest, *tags), point, when)
 
     @precondition(lambda self: any(self.pending))
     @rule(number=PUBLISHERS)
@@ -173,9 +167,7 @@ class Publishing(RuleBasedStateMachine):
                 continue
             steps = dict.fromkeys(digest for digest, _ in chain(self.registry, tag))
             repository = self.registry.repository
-            others = [
-                one for one in steps if not read_from(self.registry, one, KEYS).in_force(repository, tag)
-            ]
+            others = [one for one in steps if not read_from(self.registry, one, KEYS).in_force(repository, tag)]
             assert others == [], (tag, others)
 
     @invariant()
@@ -205,7 +197,5 @@ class PublishingAtLength(Publishing):
     """The same with more examples."""
 
 
-TestPublishingAtLength = pytest.mark.full(
-    pytest.mark.group("rebuild and faults")(PublishingAtLength.TestCase)
-)
+TestPublishingAtLength = pytest.mark.full(pytest.mark.group("rebuild and faults")(PublishingAtLength.TestCase))
 TestPublishingAtLength.settings = settings(BOUNDED, max_examples=150, stateful_step_count=20)

@@ -5,21 +5,19 @@ from __future__ import annotations
 import argparse
 
 from tfimg.cli.context import Context
-from tfimg.cli.edge import Edge
 from tfimg.cli.matrix import support_rows
+from tfimg.core.paths import Workspace
+from tfimg.project.services import Services
 from tfimg.recipe.support_text import with_table
-from tfimg.workspace import Workspace
 
 
 def test_its_support_table_is_what_the_program_writes(workspace: Workspace) -> None:
-    context = Context(argparse.Namespace(), {"TFIMG_WORKSPACE": str(workspace.root)}, Edge())
+    context = Context(argparse.Namespace(), Services(environ={"TFIMG_WORKSPACE": str(workspace.root)}))
     text = workspace.readme.read_text()
     assert with_table(text, support_rows(context)) == text
 
 
 def test_ci_runs_the_test_command_of_the_readme(workspace: Workspace) -> None:
     lines = (workspace.root / ".ci/run").read_text().splitlines()
-    (command,) = [
-        line for line in workspace.readme.read_text().splitlines() if line.endswith(".venv/bin/pytest")
-    ]
+    (command,) = [line for line in workspace.readme.read_text().splitlines() if line.endswith(".venv/bin/pytest")]
     assert any(line == command or line.startswith(f"{command} ") for line in lines)

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tfimg.errors import NetworkError, TfimgError
+from tfimg.core.errors import NetworkError, TfimgError
 from tfimg.recipe.audit import audit, collect, sheets
 from tfimg.recipe.lockfile import LockedPackage
 

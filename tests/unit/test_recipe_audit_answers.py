@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.cases import cases
-from tfimg.errors import NetworkError
+from tfimg.core.errors import NetworkError
 from tfimg.recipe.audit import Advisory, Audit, audit
 
 PINS = {
@@ -63,9 +63,7 @@ def test_an_advisory_names_the_package_its_fixes_and_its_images(environ: Mapping
 def test_every_sheet_is_asked_of_the_chosen_service_without_installing_anything(
     environ: Mapping[str, str],
 ) -> None:
-    audit(
-        PINS, program=[sys.executable, "-c", PROGRAM], service=["--vulnerability-service", "osv"], env=environ
-    )
+    audit(PINS, program=[sys.executable, "-c", PROGRAM], service=["--vulnerability-service", "osv"], env=environ)
     questions = asked(environ)
     assert sorted(sheet for _, sheet in questions) == [
         ["idna==3.4", "odd==0.1", "six==1.16.0"],

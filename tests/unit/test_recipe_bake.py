@@ -19,9 +19,7 @@ Named = Callable[[str], ImageSpec]
 @pytest.fixture
 def target(named: Named) -> Callable[..., Target]:
     def make(identifier: str, dockerfile: str = "FROM scratch\n", committed: str | None = None) -> Target:
-        plan = Plan(
-            spec=named(identifier), lock={}, dockerfile=dockerfile, tags=(f"a/b:{identifier}", "a/b:${x}")
-        )
+        plan = Plan(spec=named(identifier), lock={}, dockerfile=dockerfile, tags=(f"a/b:{identifier}", "a/b:${x}"))
         return Target(plan=plan, base="a/base:1", labels={"some.label": "100 %{ off"}, committed=committed)
 
     return make

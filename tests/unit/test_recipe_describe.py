@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from support.paths import DATA
-from tfimg.errors import FileError
+from tfimg.core.errors import FileError
+from tfimg.core.levels import Level
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.describe import DECLARED, Level, Status, describe, status
+from tfimg.recipe.describe import DECLARED, Status, describe, status
 
 Named = Callable[[str], ImageSpec]
 
@@ -26,9 +27,7 @@ def test_a_gpu_image_is_described_in_full(named: Named) -> None:
 
 
 def test_a_cpu_image_has_null_for_what_it_lacks(named: Named) -> None:
-    found = describe(
-        named("2.15.1-cpu-py3.11"), repository="tf", status=Status(level="built", date="2026-01-02")
-    )
+    found = describe(named("2.15.1-cpu-py3.11"), repository="tf", status=Status(level="built", date="2026-01-02"))
     lacking = {key for key, value in found.items() if value is None}
     gpu = {"cuda", "cudnn", "driver_floor", "architectures", "libraries"}
     assert lacking == {*gpu, "libtpu", "gpu", "driver", "bare_machines"}
@@ -86,6 +85,4 @@ def test_evidence_of_a_gpu_names_it_and_its_driver() -> None:
 def test_a_text_that_is_no_report_is_told(evidence: str) -> None:
     with pytest.raises(FileError) as caught:
         proven(evidence)
-    assert str(caught.value) == (
-        "report.json is no validation report. Write it anew with `tfimg build --record`."
-    )
+    assert str(caught.value) == ("report.json is no validation report. Write it anew with `tfimg build --record`.")

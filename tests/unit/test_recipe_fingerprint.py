@@ -15,14 +15,10 @@ from tfimg.recipe.plan import Plan
 
 @pytest.fixture
 def plan(named: Callable[[str], ImageSpec]) -> Plan:
-    return Plan(
-        spec=named("2.15.1-cpu-py3.11"), lock={"a": "1", "b": "2"}, dockerfile="FROM x\n", tags=("t",)
-    )
+    return Plan(spec=named("2.15.1-cpu-py3.11"), lock={"a": "1", "b": "2"}, dockerfile="FROM x\n", tags=("t",))
 
 
-def digest(
-    plan: Plan, base: str = "sha256:b", ingredients: str = "sha256:i", output: str = "type=image"
-) -> str:
+def digest(plan: Plan, base: str = "sha256:b", ingredients: str = "sha256:i", output: str = "type=image") -> str:
     return recipe_digest(plan, base_digest=base, ingredients=ingredients, output=output)
 
 

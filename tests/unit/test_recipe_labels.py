@@ -10,9 +10,7 @@ from tfimg.recipe.labels import build_labels, recipe_labels, title
 
 
 @cases("recipe_labels", "a_title_is_one_line_for_people")
-def test_a_title_is_one_line_for_people(
-    identifier: str, line: str, named: Callable[[str], ImageSpec]
-) -> None:
+def test_a_title_is_one_line_for_people(identifier: str, line: str, named: Callable[[str], ImageSpec]) -> None:
     assert title(named(identifier)) == line
 
 

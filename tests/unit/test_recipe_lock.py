@@ -16,12 +16,12 @@ from packaging.pylock import PackageWheel
 
 from support.cases import cases
 from support.paths import DATA
-from tfimg.errors import LockError, TfimgError
+from tfimg.core.errors import LockError, TfimgError
+from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.schema import Matrix, Newer
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lock import LAYERS, best_wheel, installer_question, lock, lock_installer, problems, question
 from tfimg.recipe.lockfile import HEADER, LockedPackage, digest, read_packages
-from tfimg.workspace import Workspace, find_workspace
 
 Named = Callable[[str], ImageSpec]
 HASH = "ab" * 32
@@ -47,9 +47,7 @@ def test_an_image_is_asked_for_as_of_the_end_of_its_cutoff(spec: ImageSpec) -> N
 def test_a_gpu_image_pins_nvidia_s_wheels_which_may_be_newer_than_the_release(named: Named) -> None:
     asked = question(named("2.10.1-cuda11.2-py3.9"), NEWER)
     assert asked.requirements[0] == "tensorflow==2.10.1"
-    assert {"nvidia-cudnn-cu11==8.6.0.163", "nvidia-cublas-cu11==11.11.3.6", "numpy<2"} < set(
-        asked.requirements
-    )
+    assert {"nvidia-cudnn-cu11==8.6.0.163", "nvidia-cublas-cu11==11.11.3.6", "numpy<2"} < set(asked.requirements)
     newer = dict(asked.newer)
     assert newer["nvidia-cudnn-cu11"] == newer["certifi"] == "2026-02-01T00:00:00Z"
     assert "tensorflow" not in newer
@@ -102,9 +100,7 @@ def uv(tmp_path: Path) -> Path:
     return program
 
 
-def test_a_lock_has_a_line_for_the_wheel_of_its_python_in_the_layer_that_takes_it(
-    spec: ImageSpec, uv: Path
-) -> None:
+def test_a_lock_has_a_line_for_the_wheel_of_its_python_in_the_layer_that_takes_it(spec: ImageSpec, uv: Path) -> None:
     assert lock(spec, NEWER, uv=str(uv), env={}) == {
         "tensorflow": f"{HEADER}tensorflow-cpu==2.15.1 --hash=sha256:{HASH}\n",
         "packages": f"{HEADER}numpy==1.26.4 --hash=sha256:{HASH}  # 2024-02-05\n",
@@ -164,9 +160,7 @@ def packaged(tags: list[str]) -> list[PackageWheel]:
 
 
 @cases("recipe_lock", "the_best_wheel_is_the_one_that_an_installer_takes")
-def test_the_best_wheel_is_the_one_that_an_installer_takes(
-    python: str, tags: list[str], best: int | None
-) -> None:
+def test_the_best_wheel_is_the_one_that_an_installer_takes(python: str, tags: list[str], best: int | None) -> None:
     wheels = packaged(tags)
     for order in (wheels, wheels[::-1]):
         assert best_wheel(order, python, "linux/amd64") is (None if best is None else wheels[best])
@@ -178,9 +172,7 @@ def test_a_wheel_is_of_the_platform_s_processor() -> None:
 
 
 @cases("recipe_lock", "a_package_has_the_layer_that_first_takes_it")
-def test_a_package_has_the_layer_that_first_takes_it(
-    identifier: str, package: str, layer: str, named: Named
-) -> None:
+def test_a_package_has_the_layer_that_first_takes_it(identifier: str, package: str, layer: str, named: Named) -> None:
     assert next(name for name, takes in LAYERS if takes(named(identifier), package)) == layer
 
 
@@ -243,9 +235,7 @@ GOOD = {
 
 
 @cases("recipe_lock", "a_lock_that_its_row_forbids_is_told")
-def test_a_lock_that_its_row_forbids_is_told(
-    old: str, new: str, expected: list[str], spec: ImageSpec
-) -> None:
+def test_a_lock_that_its_row_forbids_is_told(old: str, new: str, expected: list[str], spec: ImageSpec) -> None:
     layers = {name: text.replace(old, new) for name, text in GOOD.items()}
     assert list(problems(spec, NEWER, layers)) == expected
 
@@ -293,9 +283,7 @@ def test_every_image_has_a_lock_and_no_other_folder_is_there(specs: Sequence[Ima
     assert sorted(spec.identifier for spec in specs) == COMMITTED
 
 
-def test_the_committed_installer_is_the_one_that_the_matrix_names(
-    matrix: Matrix, workspace: Workspace
-) -> None:
+def test_the_committed_installer_is_the_one_that_the_matrix_names(matrix: Matrix, workspace: Workspace) -> None:
     (package,) = read_packages({"installer": workspace.installer_lock.read_text()})
     assert (package.name, package.version) == ("uv", matrix.installer)
     assert package.appeared is not None

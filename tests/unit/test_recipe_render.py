@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from support.cases import cases
-from tfimg.errors import RenderError, UnsupportedPlatform
+from tfimg.core.errors import RenderError, UnsupportedPlatform
+from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.buildable import buildable, require_buildable
 from tfimg.recipe.render import environment, render
-from tfimg.workspace import Workspace, find_workspace
 
 Named = Callable[[str], ImageSpec]
 COMMITTED = sorted(path.parent.name for path in (find_workspace({}).images / "rendered").glob("*/Dockerfile"))
@@ -53,14 +53,10 @@ def test_each_release_for_each_device_on_its_default_python_is_committed(
 def test_a_dockerfile_for_an_accelerator_is_this(identifier: str, named: Named, workspace: Workspace) -> None:
     # Their locks are not what this is about.
     lock = dict.fromkeys(workspace.read_lock(identifier), "")
-    assert (
-        render(named(identifier), lock, environment(templates(workspace))) == (DATA / identifier).read_text()
-    )
+    assert render(named(identifier), lock, environment(templates(workspace))) == (DATA / identifier).read_text()
 
 
-def test_every_image_that_can_be_built_can_be_rendered(
-    specs: tuple[ImageSpec, ...], workspace: Workspace
-) -> None:
+def test_every_image_that_can_be_built_can_be_rendered(specs: tuple[ImageSpec, ...], workspace: Workspace) -> None:
     jinja = environment(templates(workspace))
     for spec in buildable(specs):
         text = render(spec, workspace.read_lock(spec.identifier), jinja)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tfimg.errors import RenderError
+from tfimg.core.errors import RenderError
+from tfimg.core.paths import Workspace
 from tfimg.recipe.render import environment, render_base
-from tfimg.workspace import Workspace
 
 
 def test_a_base_is_its_archive_and_nothing_below_it(workspace: Workspace) -> None:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfimg.errors import UsageError
+from tfimg.core.errors import UsageError
+from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.buildable import buildable
 from tfimg.recipe.ci import document
 from tfimg.recipe.shards import Part, Shard, part, predicted_bytes, shards, singles
-from tfimg.workspace import Workspace
 
 
 def image(name: str, libraries: str = "", tensorflow: str = "", **layers: int) -> Part:
@@ -72,18 +72,14 @@ COUNTS = st.integers(1, 12)
 @given(PARTS, COUNTS)
 def test_every_image_is_in_exactly_one_shard(images: list[Part], count: int) -> None:
     found = shards(images, count)
-    assert Counter(name for shard in found for name in shard.identifiers) == Counter(
-        one.identifier for one in images
-    )
+    assert Counter(name for shard in found for name in shard.identifiers) == Counter(one.identifier for one in images)
     assert len(found) <= count
     assert all(shard.identifiers for shard in found)
     assert len({shard.name for shard in found}) == len(found)
 
 
 @given(PARTS, COUNTS)
-def test_a_set_of_libraries_is_split_only_where_it_is_larger_than_a_fair_share(
-    images: list[Part], count: int
-) -> None:
+def test_a_set_of_libraries_is_split_only_where_it_is_larger_than_a_fair_share(images: list[Part], count: int) -> None:
     found = shards(images, count)
     for libraries in {one.libraries for one in images} - {""}:
         group = [one for one in images if one.libraries == libraries]
@@ -105,14 +101,10 @@ def test_the_same_images_are_shared_out_alike(images: list[Part], count: int) ->
     assert shards(images, count) == shards([*images], count)
     order = {one.identifier: number for number, one in enumerate(images)}
     for shard in shards(images, count):
-        assert [order[name] for name in shard.identifiers] == sorted(
-            order[name] for name in shard.identifiers
-        )
+        assert [order[name] for name in shard.identifiers] == sorted(order[name] for name in shard.identifiers)
 
 
-def test_images_of_the_matrix_share_what_their_locks_share(
-    specs: Sequence[ImageSpec], workspace: Workspace
-) -> None:
+def test_images_of_the_matrix_share_what_their_locks_share(specs: Sequence[ImageSpec], workspace: Workspace) -> None:
     parts = {spec.identifier: part(spec, workspace.read_lock(spec.identifier)) for spec in buildable(specs)}
     one, other = parts["2.18.0-cuda12.5-py3.9"], parts["2.18.1-cuda12.5-py3.12"]
     assert one.libraries == other.libraries != parts["2.15.1-cuda12.2-py3.11"].libraries

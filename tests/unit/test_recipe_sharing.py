@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from tfimg.cli import main
+from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import WheelLayer
 from tfimg.recipe.sharing import PREDICTED, sharing
-from tfimg.workspace import Workspace
 
 Named = Callable[[str], ImageSpec]
 FAMILY = (
@@ -24,9 +24,7 @@ def unknown(_: WheelLayer) -> None:
     return None
 
 
-def test_a_family_shares_its_libraries_and_what_is_not_of_one_python(
-    named: Named, workspace: Workspace
-) -> None:
+def test_a_family_shares_its_libraries_and_what_is_not_of_one_python(named: Named, workspace: Workspace) -> None:
     images = [(named(one), workspace.read_lock(one)) for one in FAMILY]
     found = sharing(images, unknown)
     counts: dict[str, list[int]] = {}
@@ -55,9 +53,7 @@ def test_bytes_are_those_that_are_known_else_predicted(named: Named, workspace: 
     assert (by_name["cublas"].compressed_bytes, by_name["cublas"].exact) == (PREDICTED["cublas"][0], False)
 
 
-def test_every_layer_of_the_matrix_has_a_prediction(
-    specs: tuple[ImageSpec, ...], workspace: Workspace
-) -> None:
+def test_every_layer_of_the_matrix_has_a_prediction(specs: tuple[ImageSpec, ...], workspace: Workspace) -> None:
     buildable = [spec for spec in specs if spec.platform == "linux/amd64"]
     found = sharing([(spec, workspace.read_lock(spec.identifier)) for spec in buildable], unknown)
     assert {layer.name for layer in found.layers} <= set(PREDICTED)

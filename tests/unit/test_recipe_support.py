@@ -42,9 +42,7 @@ from tfimg.recipe.support_text import (
 STATUSES = {
     "2.15.0-cpu-py3.9": Status(level="linked", date="2024-05-02"),
     "2.15.1-cpu-py3.11": Status(level="validated", date="2024-05-01"),
-    "2.15.1-cuda12.2-py3.11": Status(
-        level="validated", date="2024-05-03", gpu="NVIDIA T4", driver="535.104.05"
-    ),
+    "2.15.1-cuda12.2-py3.11": Status(level="validated", date="2024-05-03", gpu="NVIDIA T4", driver="535.104.05"),
 }
 
 
@@ -127,9 +125,7 @@ def test_a_row_is_json_with_all_its_facts_and_what_is_proven_per_device_and_plat
 
 
 def test_a_pair_that_cannot_be_had_says_why(rows: Sequence[Support]) -> None:
-    assert rows[1].tpu == (
-        TpuSupport(tensorflow="2.16.1", libtpu="0.2", unavailable="not on the package index"),
-    )
+    assert rows[1].tpu == (TpuSupport(tensorflow="2.16.1", libtpu="0.2", unavailable="not on the package index"),)
 
 
 def test_an_image_has_the_command_that_builds_it_where_one_does(small: Matrix) -> None:

@@ -86,9 +86,7 @@ def test_an_address_may_be_relative(address: str, whole: str) -> None:
     assert resolve("https://r.example:5000/v2/list", address) == whole
 
 
-@pytest.mark.parametrize(
-    "address", ["https:///x", "https:x", "htt\nps://evil.example/", "//[::1", "//a@b/", "", "x y"]
-)
+@pytest.mark.parametrize("address", ["https:///x", "https:x", "htt\nps://evil.example/", "//[::1", "//a@b/", "", "x y"])
 def test_a_relative_address_is_as_plain(address: str) -> None:
     with pytest.raises(InvalidAddress):
         resolve("https://r.example/v2/", address)

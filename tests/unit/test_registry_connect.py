@@ -6,8 +6,8 @@ import json
 from base64 import b64encode
 from pathlib import Path
 
-from tfimg.cli.edge import Edge
-from tfimg.engine.network import HostNetwork
+from tfimg.index.network import HostNetwork
+from tfimg.project.services import Services
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connect import connect
 from tfimg.registry.connection import Way
@@ -35,14 +35,16 @@ def test_who_logged_in_is_known(tmp_path: Path) -> None:
 def test_the_settings_of_this_machine_are_those_of_its_registries(tmp_path: Path) -> None:
     variables = {"https_proxy": "http://proxy.example:3128", "no_proxy": "localhost", "UV_DEFAULT_INDEX": "x"}
     network = HostNetwork(ca=Path("/own.crt"), netrc=None, variables=variables, left_out=())
-    there = Edge().registry(REFERENCE, {"HOME": str(tmp_path)}, tmp_path, network)
+    services = Services(environ={"HOME": str(tmp_path)})
+    services.network = network
+    there = services.registry(REFERENCE)
     assert isinstance(there, HttpRegistry)
     assert there.repository == "registry.example:5000/team/tf"
     session = there._connection._session
     assert session.proxies == {"https": "http://proxy.example:3128", "no_proxy": "localhost"}
     assert (session.verify, session.trust_env) == ("/own.crt", False)
     assert there._connection.base == "https://registry.example:5000/v2/team/tf/"
-    plain = Edge().registry(REFERENCE, {"HOME": str(tmp_path)}, tmp_path, network, plain=True)
+    plain = services.registry(REFERENCE, plain=True)
     assert isinstance(plain, HttpRegistry)
     assert plain._connection.base == "http://registry.example:5000/v2/team/tf/"
 

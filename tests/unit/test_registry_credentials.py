@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tfimg.errors import FileError, RegistryRefused
-from tfimg.process import CommandFailed, Completed
+from tfimg.core.errors import FileError, RegistryRefused
+from tfimg.core.process import CommandFailed, Completed
 from tfimg.registry.credentials import Credentials, config_file, find_credentials
 
 ANN = Credentials(username="ann", password="secret")
@@ -73,9 +73,7 @@ def test_nobody_is_known_to_most_registries(document: dict[str, object], config:
         ({"credsStore": "pass"}, "docker.io", "docker-credential-pass", b"https://index.docker.io/v1/"),
     ],
 )  # fmt: skip
-def test_a_helper_is_asked(
-    settings: dict[str, object], host: str, program: str, server: bytes, config: Path
-) -> None:
+def test_a_helper_is_asked(settings: dict[str, object], host: str, program: str, server: bytes, config: Path) -> None:
     def helper(argv: list[str], stdin: bytes) -> Completed:
         assert (argv, stdin) == ([program, "get"], server)
         return completed(argv, '{"ServerURL": "", "Username": "ann", "Secret": "secret"}')

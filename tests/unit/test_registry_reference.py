@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfimg.errors import UsageError
+from tfimg.core.errors import UsageError
 from tfimg.registry.reference import Reference, parse, parse_repository
 
 DIGEST = f"sha256:{'a' * 64}"

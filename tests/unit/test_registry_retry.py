@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from support.manifests import LONGEST_WAITS, Slept
-from tfimg.cancellation import Cancellation
-from tfimg.errors import Interrupted, NetworkError, RegistryRefused
+from tfimg.core.cancellation import Cancellation
+from tfimg.core.errors import Interrupted, NetworkError, RegistryRefused
 from tfimg.registry.retry import MAX_RETRY_AFTER, Passing, Patience, pause
 
 GONE = NetworkError("It is gone.", next_step="Wait.")

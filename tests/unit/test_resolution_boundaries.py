@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from support.cases import cases
 from support.cli_options import asked
+from tfimg.matrix.resolve.refusal import listed
+from tfimg.matrix.resolve.resolution import resolve
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
-from tfimg.resolution.refuse import listed
-from tfimg.resolution.resolve import resolve
 
 
 @cases("resolution_boundaries", "a_choice_between_two_is_explained_and_one_between_one_is_none")

@@ -25,11 +25,11 @@ from support.resolution_oracle import (
     parse,
     smallest_clash_size,
 )
-from tfimg.errors import ResolutionError
+from tfimg.core.errors import ResolutionError
+from tfimg.matrix.resolve.request import Request
+from tfimg.matrix.resolve.resolution import Resolution, resolve
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
-from tfimg.resolution.request import Request
-from tfimg.resolution.resolve import Resolution, resolve
 
 
 def ranges(versions: Sequence[str]) -> st.SearchStrategy[str]:
@@ -66,9 +66,7 @@ VALUES: dict[str, st.SearchStrategy[str]] = {
     "--platform": st.sampled_from([word for words in PLATFORMS.values() for word in words]),
     "--cuda": versions(*{row["gpu"]["cuda"] for row in ROWS if "gpu" in row}, "12.4", "10.1"),
     "--cudnn": versions(*LIBRARIES, "8.8.0.1", "9.99.0.1"),
-    "--gpu": st.sampled_from(
-        [*GPUS, *MATRIX["gpus"], *(f"{major}.{minor}" for major, minor in CAPABILITIES)]
-    ),
+    "--gpu": st.sampled_from([*GPUS, *MATRIX["gpus"], *(f"{major}.{minor}" for major, minor in CAPABILITIES)]),
     "--driver": st.sampled_from(DRIVERS),
     "--python": versions(*{image.python for image in IMAGES}, "3.6", "3.14"),
 }
@@ -174,11 +172,7 @@ def assert_clash(asked: Asked, clash: Sequence[str]) -> None:
 def assert_nearest(nearest: Sequence[dict[str, str]], *, at_least: int) -> None:
     """Up to three requests for different images, each of which means the image that is named."""
     assert at_least <= len(nearest) <= 3
-    assert (
-        len({one["request"] for one in nearest})
-        == len({one["identifier"] for one in nearest})
-        == len(nearest)
-    )
+    assert len({one["request"] for one in nearest}) == len({one["identifier"] for one in nearest}) == len(nearest)
     assert [answer(parse(one["request"])) for one in nearest] == [one["identifier"] for one in nearest]
 
 

@@ -13,13 +13,13 @@ import pytest
 
 from support.cases import cases
 from support.cli_options import asked
-from tfimg import errors
-from tfimg.errors import ResolutionError, UnavailableCuda, UsageError
+from tfimg.core import errors
+from tfimg.core.errors import ResolutionError, UnavailableCuda, UsageError
+from tfimg.matrix.resolve.refusal import listed
+from tfimg.matrix.resolve.request import Request
+from tfimg.matrix.resolve.resolution import resolve
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
-from tfimg.resolution.refuse import listed
-from tfimg.resolution.request import Request
-from tfimg.resolution.resolve import resolve
 
 REFUSALS = Path(__file__).parents[1] / "data" / "refusals.txt"
 
@@ -113,9 +113,7 @@ def test_a_patch_version_of_python_cannot_be_chosen(
 
 
 @pytest.mark.parametrize("python", ["3", "3.11", "==3.11.*", "3.13", ">=3.9,<3.14", "!=3.10.*", "latest"])
-def test_a_minor_version_of_python_can_be_chosen(
-    python: str, matrix: Matrix, specs: Sequence[ImageSpec]
-) -> None:
+def test_a_minor_version_of_python_can_be_chosen(python: str, matrix: Matrix, specs: Sequence[ImageSpec]) -> None:
     resolve(matrix, specs, Request(python=python))
 
 

@@ -9,11 +9,11 @@ import pytest
 from support.cases import cases
 from support.cli_options import asked
 from support.paths import DATA
-from tfimg.errors import ResolutionError
+from tfimg.core.errors import ResolutionError
+from tfimg.matrix.resolve.request import EXAMPLES, find_platform, quoted, version_matcher
+from tfimg.matrix.resolve.resolution import resolve, select
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
-from tfimg.resolution.request import EXAMPLES, find_platform, quoted, version_matcher
-from tfimg.resolution.resolve import resolve, select
 
 
 def requests() -> Iterator[tuple[str, str]]:
@@ -25,9 +25,7 @@ def requests() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("options", "identifier"), list(requests()))
-def test_a_request_means_one_image(
-    options: str, identifier: str, matrix: Matrix, specs: Sequence[ImageSpec]
-) -> None:
+def test_a_request_means_one_image(options: str, identifier: str, matrix: Matrix, specs: Sequence[ImageSpec]) -> None:
     assert resolve(matrix, specs, asked(options)).spec.identifier == identifier
 
 
@@ -35,9 +33,7 @@ def test_the_order_of_the_matrix_does_not_matter(matrix: Matrix, specs: Sequence
     assert resolve(matrix, specs[::-1], asked("--tf 2.15")).spec.identifier == "2.15.1-cpu-py3.11"
 
 
-def test_every_identifier_is_reached_by_asking_for_its_parts(
-    matrix: Matrix, specs: Sequence[ImageSpec]
-) -> None:
+def test_every_identifier_is_reached_by_asking_for_its_parts(matrix: Matrix, specs: Sequence[ImageSpec]) -> None:
     for spec in specs:
         parts = f"--tf {spec.tensorflow} --python {spec.python} --device {spec.device}"
         cuda = f" --cuda {spec.gpu.cuda} --cudnn {spec.gpu.libraries.cudnn}" if spec.gpu else ""
@@ -110,6 +106,5 @@ def test_a_pattern_that_matches_nothing_is_an_error(patterns: list[str], specs: 
     with pytest.raises(ResolutionError) as caught:
         select(specs, patterns)
     assert str(caught.value) == (
-        "No image matches '2.9': identifiers look like 2.21.0-cpu-py3.13-arm64. "
-        "`tfimg list` shows all of them."
+        "No image matches '2.9': identifiers look like 2.21.0-cpu-py3.13-arm64. `tfimg list` shows all of them."
     )

@@ -60,9 +60,7 @@ def training_step_errors(change: Round) -> Mapping[str, float]:
     """Return that of the step of logistic regression that XLA compiles."""
     inputs, start = compilation.step_inputs(np)
     exact, bound = compilation.logistic_reference(np, inputs.astype("float64"), start.astype("float64"))
-    found, _ = compilation.logistic_reference(
-        np, change(inputs).astype("float64"), change(start).astype("float64")
-    )
+    found, _ = compilation.logistic_reference(np, change(inputs).astype("float64"), change(start).astype("float64"))
     return {"weights": over(found, exact, bound)}
 
 
@@ -125,9 +123,7 @@ def winograd(image: Array, kernel: Array, outputs: int) -> Array:
     back, to_filters, to_data = cook_toom(outputs, taps)
     size, rows, columns = outputs + taps - 1, image.shape[1] - taps + 1, image.shape[2] - taps + 1
     tiles = -(-rows // outputs), -(-columns // outputs)
-    missing = [
-        count * outputs + taps - 1 - length for count, length in zip(tiles, image.shape[1:3], strict=True)
-    ]
+    missing = [count * outputs + taps - 1 - length for count, length in zip(tiles, image.shape[1:3], strict=True)]
     padded = np.pad(image, ((0, 0), (0, missing[0]), (0, missing[1]), (0, 0)))
     filters = np.einsum("ia,abcd,jb->ijcd", to_filters, kernel, to_filters)
     found = np.zeros((len(image), tiles[0] * outputs, tiles[1] * outputs, kernel.shape[3]), "float32")
@@ -136,9 +132,7 @@ def winograd(image: Array, kernel: Array, outputs: int) -> Array:
         tile = padded[:, top : top + size, left : left + size]
         data = np.einsum("ia,nabc,jb->nijc", to_data, tile, to_data)
         products = np.einsum("nijc,ijcd->nijd", data, filters)
-        found[:, top : top + outputs, left : left + outputs] = np.einsum(
-            "ai,nijd,bj->nabd", back, products, back
-        )
+        found[:, top : top + outputs, left : left + outputs] = np.einsum("ai,nijd,bj->nabd", back, products, back)
     assert found.dtype == "float32"
     return found[:, :rows, :columns]
 
@@ -159,9 +153,7 @@ def winograd_convolution(outputs: int) -> tuple[Array, Array, Array]:
         as_filters,
         ((0, rows - as_filters.shape[0]), (0, columns - as_filters.shape[1]), (0, 0), (0, 0)),
     )
-    wide = np.pad(
-        as_images, ((0, 0), (0, rows - as_filters.shape[0]), (0, columns - as_filters.shape[1]), (0, 0))
-    )
+    wide = np.pad(as_images, ((0, 0), (0, rows - as_filters.shape[0]), (0, columns - as_filters.shape[1]), (0, 0)))
     to_kernel = sum(
         winograd(
             wide[:, row : row + outputs + 2, column : column + outputs + 2],

@@ -76,9 +76,7 @@ def test_what_is_asked_is_for_the_device_the_level_and_the_packages(
         ("standard", ["a.*"], ["a.smoke"], ["a.any"]),
     ],
 )
-def test_what_is_left_out_stays_required(
-    profile: str, only: list[str], skip: list[str], asked: list[str]
-) -> None:
+def test_what_is_left_out_stays_required(profile: str, only: list[str], skip: list[str], asked: list[str]) -> None:
     found = select(TABLE, CPU, profile, only, skip)
     assert found == Selection(asked=asked, required=["a.smoke", "a.any"], waived={}, unproven=[])
 
@@ -113,9 +111,7 @@ def test_what_a_row_waives_is_neither_asked_nor_required() -> None:
         ([], ["*"], "no check is left to make"),
     ],
 )
-def test_a_pattern_that_leaves_or_fits_nothing_is_refused(
-    only: list[str], skip: list[str], told: str
-) -> None:
+def test_a_pattern_that_leaves_or_fits_nothing_is_refused(only: list[str], skip: list[str], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         select(TABLE, CPU, "standard", only, skip)
 

@@ -127,9 +127,7 @@ def test_what_is_no_capability_is_refused(text: str) -> None:
         (["sm_35", "sm_75"], "7.0", False),
     ],
 )
-def test_code_runs_on_the_same_major_from_its_minor_on(
-    architectures: list[str], capability: str, code: bool
-) -> None:
+def test_code_runs_on_the_same_major_from_its_minor_on(architectures: list[str], capability: str, code: bool) -> None:
     assert driver.has_code(architectures, capability) is code
 
 
@@ -197,9 +195,7 @@ def test_nccl_is_asked_where_the_driver_shows_several_gpus(
 
 
 def test_the_first_event_tells_what_the_driver_told() -> None:
-    done = run_suite(
-        "devices=2 name=NVIDIA_L4 major=8 minor=9 total=23034", "--json", "--only", "environment.python"
-    )
+    done = run_suite("devices=2 name=NVIDIA_L4 major=8 minor=9 total=23034", "--json", "--only", "environment.python")
     first = json.loads(done.stdout.splitlines()[0])
     assert first["environment"]["nvidia"] == {
         "cuda": "12.4", "problem": None,
@@ -234,9 +230,7 @@ def test_a_gpu_that_the_driver_does_not_confirm_is_no_failure(ask: Ask) -> None:
 
 
 def test_only_gpus_that_tensorflow_lists_are_evidence(ask: Ask) -> None:
-    told = gpu.identify(
-        [Listed(device_name="NVIDIA A100", compute_capability=(8, 0))], ask("devices=2"), get_details
-    )
+    told = gpu.identify([Listed(device_name="NVIDIA A100", compute_capability=(8, 0))], ask("devices=2"), get_details)
     assert (told["gpu"], told["capability"]) == (["NVIDIA A100"], ["8.0"])
     assert "it lists 2: NVIDIA H200, NVIDIA H200" in told["warnings"][0]
 

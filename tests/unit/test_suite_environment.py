@@ -142,9 +142,7 @@ def test_setuid_is_asked_where_the_user_is_claimed_to_be_somebody() -> None:
 
 
 @pytest.mark.parametrize("mode", list(py_compile.PycInvalidationMode))
-def test_byte_code_fits_until_its_source_changes(
-    tmp_path: Path, mode: py_compile.PycInvalidationMode
-) -> None:
+def test_byte_code_fits_until_its_source_changes(tmp_path: Path, mode: py_compile.PycInvalidationMode) -> None:
     source = write(tmp_path, "a.py", text="x = 1\n") / "a.py"
     assert compileall.compile_file(str(source), quiet=1, invalidation_mode=mode)
     cached = Path(cache_from_source(str(source)))

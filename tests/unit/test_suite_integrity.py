@@ -55,9 +55,7 @@ def problems(facts: Facts = IMAGE) -> list[str]:
     packages.installed.cache_clear()
     with pytest.raises(CheckFailed) as caught:
         integrity.intact(facts)
-    return [
-        re.sub(r"^/.*/(site-packages|bin)/", "", problem) for problem in caught.value.evidence["problems"]
-    ]
+    return [re.sub(r"^/.*/(site-packages|bin)/", "", problem) for problem in caught.value.evidence["problems"]]
 
 
 def test_files_as_they_were_published_pass_and_are_counted(site: Path) -> None:
@@ -163,9 +161,7 @@ def test_an_exemption_does_not_cover_a_file_that_was_changed(site: Path) -> None
 
 @pytest.mark.parametrize("pattern", ["tensorflow/include/*", "numpy/*"])
 def test_an_exemption_that_applies_to_nothing_is_a_failure(site: Path, pattern: str) -> None:
-    assert problems(removing(pattern)) == [
-        f"no missing file fits {pattern}, which the facts state as removed"
-    ]
+    assert problems(removing(pattern)) == [f"no missing file fits {pattern}, which the facts state as removed"]
 
 
 # RECORD

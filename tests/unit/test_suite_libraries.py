@@ -121,9 +121,7 @@ def test_no_wheel_is_a_failure_in_an_image_and_unjudged_elsewhere(answers: Answe
 
 
 @pytest.mark.parametrize("check", ["none", "driver_stub"])
-def test_the_disk_is_judged_in_an_image_alone(
-    answers: Answers, check: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_disk_is_judged_in_an_image_alone(answers: Answers, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     answers["driver"] = {"/usr/local/cuda/lib64/stubs/libcuda.so": 34}
     monkeypatch.setattr(libraries, "on_disk", lambda *_: (Path("/usr/local/cuda/lib64/stubs/libcuda.so"),))
     with pytest.raises(CheckFailed, match=r"stubs/libcuda\.so"):
@@ -132,9 +130,7 @@ def test_the_disk_is_judged_in_an_image_alone(
         getattr(libraries, check)(MACHINE)
 
 
-def test_a_libcuda_is_the_machines_or_a_stub(
-    answers: Answers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_libcuda_is_the_machines_or_a_stub(answers: Answers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(libraries, "on_disk", lambda *_: (Path("/usr/lib/libcuda.so.550"),))
     here, absent = tmp_path, tmp_path / "absent"
     started, hidden, stub = 0, 100, 34

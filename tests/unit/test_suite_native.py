@@ -161,9 +161,7 @@ def test_a_fork_answers_or_tells_how_it_ended(act: Any, answer: object) -> None:
 def test_a_fork_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forks, "FORK_SECONDS", 1)
     began = time.monotonic()
-    assert forks.alone(partial(time.sleep, 60)) == (
-        "the process ended with signal 14 after 1 s: it said nothing"
-    )
+    assert forks.alone(partial(time.sleep, 60)) == ("the process ended with signal 14 after 1 s: it said nothing")
     assert time.monotonic() - began < 10
 
 
@@ -240,9 +238,7 @@ def test_opened_libraries_of_nvidia_are_seen(toolkit: Path, tmp_path: Path) -> N
     spaced = tmp_path / "a folder with spaces" / "libcudart.so.12"
     spaced.parent.mkdir()
     shutil.copy(toolkit / "libcudart.so.12", spaced)
-    assert forks.alone(lambda: (ctypes.CDLL(str(spaced)), native.opened())[1]) == {
-        "libcudart.so.12": str(spaced)
-    }
+    assert forks.alone(lambda: (ctypes.CDLL(str(spaced)), native.opened())[1]) == {"libcudart.so.12": str(spaced)}
 
 
 @pytest.fixture
@@ -297,9 +293,7 @@ __attribute__((destructor)) void goes(void) { puts("gone"); }
 """
 
 
-def test_what_a_library_prints_stays_out_of_the_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_library_prints_stays_out_of_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`native.py` as it is run, of a TensorFlow whose one library prints when it is loaded and when it goes."""
     (tmp_path / "tensorflow").mkdir()
     (tmp_path / "tensorflow" / "__init__.py").touch()

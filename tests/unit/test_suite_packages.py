@@ -83,9 +83,7 @@ def test_wheels_that_pytorch_brings_are_not_tensorflow_s(site: Path) -> None:
     install(site, "tensorflow", requires=TENSORFLOW_2_19)
     nvidia(site, "nvidia-cublas-cu12", "nvidia-cusparselt-cu12", "nvidia-nvtx-cu12")
     nvidia(site, "nvidia-cudnn-cu12", requires=["nvidia-cublas-cu12"])
-    install(
-        site, "torch", requires=["nvidia-cudnn-cu12==9.1.0.70", "nvidia-cusparselt-cu12", "nvidia-nvtx-cu12"]
-    )
+    install(site, "torch", requires=["nvidia-cudnn-cu12==9.1.0.70", "nvidia-cusparselt-cu12", "nvidia-nvtx-cu12"])
     # What a wheel that TensorFlow names requires is TensorFlow's too.
     assert names_of(MACHINE) == {"nvidia-cudnn-cu12", "nvidia-cublas-cu12"}
     assert {wheel.name for wheel in nvidia_files.every_wheel()} > names_of(MACHINE)
@@ -99,9 +97,7 @@ def test_where_tensorflow_names_none_those_count_that_nothing_else_requires(site
     assert names_of(MACHINE) == {"nvidia-cudnn-cu11", "nvidia-cublas-cu11"}
 
 
-def test_in_our_images_the_lock_alone_says_which_are_tensorflow_s(
-    site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_our_images_the_lock_alone_says_which_are_tensorflow_s(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(site, "tensorflow", requires=TENSORFLOW_2_19)
     nvidia(site, "nvidia-cudnn-cu12", "nvidia-nvtx-cu12", "nvidia-curand-cu12")
     ours = Facts(identifier="x", device="gpu", packages={"nvidia-curand-cu12": "1", "tensorflow": "1"})
@@ -141,9 +137,7 @@ CUDA_BUILD = {"is_cuda_build": True, "cuda_version": "12.5.1", "cudnn_version": 
     [MACHINE, Facts(identifier="x", device="gpu", cuda="12.5", cudnn=">=9.3,<10", packages={})],
     ids=["nothing is claimed", "image"],
 )
-def test_a_wheel_without_cuda_fails_where_a_gpu_is_asked_for(
-    facts: Facts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wheel_without_cuda_fails_where_a_gpu_is_asked_for(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "tensorflow", lambda: Sysconfig(is_cuda_build=False))
     with pytest.raises(CheckFailed, match="expected a TensorFlow that was compiled for CUDA"):
         build.build_info(facts)
@@ -168,14 +162,10 @@ def test_a_wheel_with_cuda_is_wrong_in_an_image_for_a_cpu_and_fine_on_a_machine(
     assert build.build_info(Facts(device="cpu")) == CUDA_BUILD
 
 
-def test_the_lock_names_the_distribution_of_another_processor(
-    site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_lock_names_the_distribution_of_another_processor(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "tensorflow", lambda: SimpleNamespace(__version__="2.13.1"))
     install(site, "tensorflow-cpu-aws", "2.13.1")
-    arm64 = Facts(
-        identifier="x", device="cpu", tensorflow="2.13.1", packages={"tensorflow-cpu-aws": "2.13.1"}
-    )
+    arm64 = Facts(identifier="x", device="cpu", tensorflow="2.13.1", packages={"tensorflow-cpu-aws": "2.13.1"})
     assert build.tensorflow_version(arm64)["distributions"] == {"tensorflow-cpu-aws": "2.13.1"}
     with pytest.raises(CheckFailed, match="from tensorflow-cpu alone"):
         build.tensorflow_version(replace(arm64, packages={"tensorflow-cpu": "2.13.1"}))

@@ -10,9 +10,7 @@ GOOD = "fpu sse2 pni ssse3 sse4_1 sse4_2 popcnt avx"
 
 
 def cpuinfo(*flags: str, key: str = "flags\t\t") -> str:
-    return "\n".join(
-        f"processor\t: {number}\nmodel name\t: A CPU\n{key}: {one}\n" for number, one in enumerate(flags)
-    )
+    return "\n".join(f"processor\t: {number}\nmodel name\t: A CPU\n{key}: {one}\n" for number, one in enumerate(flags))
 
 
 def test_a_processor_that_has_what_wheels_need_passes() -> None:

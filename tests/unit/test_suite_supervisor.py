@@ -106,9 +106,7 @@ def test_one_process_runs_all_checks_that_behave(run: Run) -> None:
     ends = run("good", "bad", "unclaimed", "broken", "odd")
     assert outcomes(ends) == ["passed", "failed", "skipped", "failed", "passed"]
     assert (ends["good"]["evidence"]["python"], ends["bad"]["evidence"]) == ("3.11", {"found": 2})
-    assert (
-        ends["unclaimed"]["reason"] == "the facts say nothing about CUDA, so there is nothing to compare with"
-    )
+    assert ends["unclaimed"]["reason"] == "the facts say nothing about CUDA, so there is nothing to compare with"
     assert ends["broken"]["reason"].startswith("ZeroDivisionError: ")
     assert any("in broken" in line for line in ends["broken"]["evidence"]["traceback"])
     assert (ends["odd"]["evidence"]["loss"], ends["odd"]["evidence"]["shape"]) == ("nan", [2, 3])
@@ -206,9 +204,7 @@ def test_a_crash_without_the_tpu_leaves_the_process_that_has_it(run: Run) -> Non
         ("import os; os.kill(os.getpid(), 4)", "crashed", "its process ended with signal 4 (SIGILL)"),
     ],
 )
-def test_a_tensorflow_that_does_not_import_is_told_once(
-    run: Run, tensorflow: str, outcome: str, reason: str
-) -> None:
+def test_a_tensorflow_that_does_not_import_is_told_once(run: Run, tensorflow: str, outcome: str, reason: str) -> None:
     run.tensorflow = tensorflow
     ends = run("environment.import_tensorflow", "uses_tensorflow", "apart", "good")
     assert outcomes(ends) == [outcome, "skipped", "passed", "passed"]

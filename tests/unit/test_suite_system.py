@@ -20,9 +20,7 @@ HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrn
 
 
 def row(port: int, state: str, inode: int) -> str:
-    return (
-        f"   0: 0100007F:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 0 1000 0 {inode} 1\n"
-    )
+    return f"   0: 0100007F:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 0 1000 0 {inode} 1\n"
 
 
 def proc(folder: Path, tables: dict[str, str], sockets: dict[int, int]) -> Path:
@@ -110,9 +108,7 @@ def test_a_home_on_a_read_only_file_system_is_no_fault(tmp_path: Path) -> None:
         return
     judge = f"from checks import system; assert system.judge_home({str(tmp_path)!r})['writable'] is False"
     script = 'mount -t tmpfs -o ro none "$1" && exec "$2" -c "$3"'
-    namespace = (
-        ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--user", "--map-root-user"]
-    )
+    namespace = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--user", "--map-root-user"]
     done = subprocess.run(
         [*namespace, "sh", "-ec", script, "sh", str(tmp_path), sys.executable, judge],
         env={**os.environ, "PYTHONPATH": str(Path(system.__file__).parents[1])}, capture_output=True, text=True,

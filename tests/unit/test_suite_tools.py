@@ -26,9 +26,7 @@ def test_a_script_of_this_python_is_found_and_run(program: Path) -> None:
     assert scripts.printed(str(program), "show", "--all") == (3, "['show', '--all']\n")
 
 
-@pytest.mark.parametrize(
-    ("ending", "code"), [("", 0), ("sys.exit()", 0), ("sys.exit('no')", 1), ("sys.exit(2)", 2)]
-)
+@pytest.mark.parametrize(("ending", "code"), [("", 0), ("sys.exit()", 0), ("sys.exit('no')", 1), ("sys.exit(2)", 2)])
 def test_the_exit_code_is_what_a_shell_would_see(program: Path, ending: str, code: int) -> None:
     program.write_text(f"import sys\n{ending}\n")
     assert scripts.run(str(program)) == code

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.mutated_documents import mutated_bytes
-from tfimg import tar
-from tfimg.engine.pieces import as_file
-from tfimg.tar import InvalidArchive, TarReader
+from tfimg.core import tar
+from tfimg.core.streams import as_file
+from tfimg.core.tar import InvalidArchive, TarReader
 
 
 def header(name: str = "a", size: int = 0, kind: bytes = tarfile.REGTYPE, **fields: object) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.http_server import AnyMethod, serving
-from tfimg.transport import MAX_STEP_BYTES, DirectSession
+from tfimg.index.transport import MAX_STEP_BYTES, DirectSession
 
 LARGE = bytes(range(256)) * (3 * MAX_STEP_BYTES // 256)
 

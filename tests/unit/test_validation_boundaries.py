@@ -15,8 +15,8 @@ from junitparser import JUnitXml, TestCase
 from support import suite_events as stories
 from support.memory_engine import FakeEngine
 from support.reports import GREEN, KNOWN, result
+from tfimg.core.errors import FileError, UnfitHost, ValidationBroken, ValidationFailed
 from tfimg.engine.protocol import Exit
-from tfimg.errors import FileError, UnfitHost, ValidationBroken, ValidationFailed
 from tfimg.matrix.spec import ImageSpec
 from tfimg.validation.demand import demand
 from tfimg.validation.forms import json_text
@@ -56,21 +56,14 @@ def test_a_reason_of_up_to_300_characters_is_told_whole(reason: str | None, show
     )
 
 
-@pytest.mark.parametrize(
-    ("count", "more"), [(3, "a.2 failed: no"), (4, "a.2 failed: no; and 1 more, told above")]
-)
+@pytest.mark.parametrize(("count", "more"), [(3, "a.2 failed: no"), (4, "a.2 failed: no; and 1 more, told above")])
 def test_three_checks_are_named_and_the_others_counted(count: int, more: str) -> None:
     told = refusal(reported(*(result(f"a.{number}", "failed", "no") for number in range(count))))
-    assert (
-        f"It was built, and {count} of {count} checks did not pass. a.0 failed: no; a.1 failed: no; {more}."
-        in told
-    )
+    assert f"It was built, and {count} of {count} checks did not pass. a.0 failed: no; a.1 failed: no; {more}." in told
 
 
 def test_each_known_cause_is_told_once_with_its_remedy() -> None:
-    other = replace(
-        KNOWN, signature="driver", fault="host", cause="The driver is too old.", remedy="Renew it."
-    )
+    other = replace(KNOWN, signature="driver", fault="host", cause="The driver is too old.", remedy="Renew it.")
     known = replace(KNOWN, cause="NumPy 2.", remedy="Install numpy<2.")
     failed = [
         replace(result(f"a.{name}", "failed", "no"), explained=(one,))
@@ -125,9 +118,7 @@ def test_evidence_and_output_are_readable_text() -> None:
 
 def test_a_missing_case_is_marked_as_missing() -> None:
     (_, missing) = cases(replace(reported(result("a.b")), required=("a.b", "a.gone")))
-    assert [(one.type, one.message) for one in missing.result] == [
-        ("missing", "a required check did not run")
-    ]
+    assert [(one.type, one.message) for one in missing.result] == [("missing", "a required check did not run")]
 
 
 def test_the_document_is_named_after_the_program() -> None:
@@ -138,9 +129,7 @@ def test_the_document_is_named_after_the_program() -> None:
 
 
 def test_the_page_counts_checks_by_outcome() -> None:
-    report = reported(
-        result("a.b"), result("a.c"), result("a.d", "failed", "no"), result("a.e", "skipped", "none")
-    )
+    report = reported(result("a.b"), result("a.c"), result("a.d", "failed", "no"), result("a.e", "skipped", "none"))
     counts = re.findall(r"</span> (\d+) ([a-z-]+)</li>", page(report))
     assert counts == [("2", "passed"), ("1", "failed"), ("1", "skipped")]
 

@@ -15,13 +15,13 @@ import pytest
 from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, stored_image
+from tfimg.core.errors import EngineUnavailable, ValidationBroken
+from tfimg.core.paths import Workspace
 from tfimg.engine.protocol import Exit, Line
-from tfimg.errors import EngineUnavailable, ValidationBroken
 from tfimg.matrix.schema import Constraint
 from tfimg.matrix.spec import ImageSpec
-from tfimg.proof.check import Finding
+from tfimg.matrix.sync.check import Finding
 from tfimg.validation.built import SCRIPT, compare, take_inventory
-from tfimg.workspace import Workspace
 
 Named = Callable[[str], ImageSpec]
 
@@ -256,9 +256,7 @@ def test_the_command_agrees_with_an_image_that_is_what_it_claims(
     assert order.files[SCRIPT][0] == (workspace.images / "inventory.py").read_bytes()
 
 
-def test_the_command_names_what_an_image_disagrees_on(
-    gpu: ImageSpec, tfimg: CliRunner, engine: FakeEngine
-) -> None:
+def test_the_command_names_what_an_image_disagrees_on(gpu: ImageSpec, tfimg: CliRunner, engine: FakeEngine) -> None:
     engine.story = [out(json.dumps(inventory(gpu, cudnn="8.9.2"))), FINE]
     finding = wrong("gpu.cudnn", "cudnn", "the matrix has >=8.9.4,<9, the image 8.9.2")
     assert tfimg(*CHECK).stderr == (
@@ -310,12 +308,8 @@ CUDNN_NUMBERS = {
 CUDA_NUMBERS = {11020: "11.2", 11080: "11.8", 12020: "12.2", 12050: "12.5", 13000: "13.0"}
 
 
-@pytest.mark.parametrize(
-    ("function", "versions"), [("cudnn_version", CUDNN_NUMBERS), ("cuda_version", CUDA_NUMBERS)]
-)
-def test_a_number_is_read_as_its_header_says(
-    function: str, versions: dict[int, str], script: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize(("function", "versions"), [("cudnn_version", CUDNN_NUMBERS), ("cuda_version", CUDA_NUMBERS)])
+def test_a_number_is_read_as_its_header_says(function: str, versions: dict[int, str], script: dict[str, Any]) -> None:
     assert {number: script[function](number) for number in versions} == versions
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from support.html_page import HtmlPage
 from support.reports import ATTACK, BROKEN, DIGEST, ENDS, GREEN, NAMES, PARTIAL, RED, result
+from tfimg.core.text import plain, pretty
 from tfimg.validation.page import SIGNS, light, page, rows, summary
 from tfimg.validation.report import Report
-from tfimg.validation.text import plain, pretty
 
 ALL = {"green": GREEN, "red": RED, "broken": BROKEN, "partial": PARTIAL}
 

@@ -13,8 +13,8 @@ import pytest
 
 from support import suite_events as stories
 from support.memory_engine import FakeEngine
+from tfimg.core.errors import EngineRefused, EngineUnavailable, ValidationBroken
 from tfimg.engine.protocol import Exit, Line
-from tfimg.errors import EngineRefused, EngineUnavailable, ValidationBroken
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import facts
 from tfimg.recipe.lockfile import digest
@@ -83,9 +83,7 @@ def outcomes(report: Report) -> list[tuple[str, str, str | None]]:
 
 def test_a_suite_whose_checks_all_passed_is_green(spec: ImageSpec) -> None:
     report = judge(spec, *GOOD)
-    one = CheckResult(
-        check="a", outcome="passed", reason=None, seconds=0.5, evidence={"n": 1}, output=("a line",)
-    )
+    one = CheckResult(check="a", outcome="passed", reason=None, seconds=0.5, evidence={"n": 1}, output=("a line",))
     assert report.results == (one, replace(one, check="b"))
     assert (report.passed, report.level, report.problem, report.culprits) == (True, "validated", None, ())
 
@@ -111,9 +109,7 @@ def test_a_report_says_what_it_is_about(spec: ImageSpec) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("outcome", "code"), [("failed", 1), ("crashed", 3), ("timed-out", 4), ("skipped", 5)]
-)
+@pytest.mark.parametrize(("outcome", "code"), [("failed", 1), ("crashed", 3), ("timed-out", 4), ("skipped", 5)])
 def test_a_check_that_did_not_pass_is_not_green(outcome: str, code: int, spec: ImageSpec) -> None:
     report = judge(
         spec, suite("a", "b"), start("a"), end("a", outcome, "a reason"), start("b"), end("b"), done(code),
@@ -126,9 +122,7 @@ def test_a_check_that_did_not_pass_is_not_green(outcome: str, code: int, spec: I
 
 
 @pytest.mark.parametrize("identifier", ["2.20.0-cuda12.5-py3.11", "2.20.0-tpu-py3.11"])
-def test_an_accelerator_is_not_proven_by_checks_without_it(
-    identifier: str, named: Callable[[str], ImageSpec]
-) -> None:
+def test_an_accelerator_is_not_proven_by_checks_without_it(identifier: str, named: Callable[[str], ImageSpec]) -> None:
     first = {**json.loads(suite("a", "b").text), "unproven": ["gpu.visible"]}
     told = [event(**first), *GOOD[1:]]
     report = judge(named(identifier), *told, level="linked")
@@ -301,9 +295,7 @@ def test_results_are_handed_on_as_they_come_and_the_unfinished_ones_last(spec: I
     assert [result.outcome for result in ended] == ["passed", "crashed", "skipped"]
 
 
-@pytest.mark.parametrize(
-    "error", [KeyboardInterrupt(), EngineUnavailable("It is gone.", next_step="Start it.")]
-)
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), EngineUnavailable("It is gone.", next_step="Start it.")])
 def test_an_engine_that_goes_away_is_no_verdict(error: BaseException, spec: ImageSpec) -> None:
     engine = FakeEngine()
     with pytest.raises(type(error)):

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.reports import BROKEN, GREEN, PARTIAL, RED, result
-from tfimg.errors import FileError
+from tfimg.core.errors import FileError
+from tfimg.core.paths import Workspace
 from tfimg.validation.forms import json_text
 from tfimg.validation.report import SCHEMA, Report
 from tfimg.validation.schema import MEANINGS, OPTIONAL, read_report, schema_text
-from tfimg.workspace import Workspace
 
 ON_A_GPU = replace(
     RED, results=(replace(result("gpu.visible"), evidence={"gpu": "NVIDIA T4", "driver": "535.104.05"}),)

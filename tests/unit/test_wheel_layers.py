@@ -23,9 +23,9 @@ import zstandard
 from support.cases import cases
 from support.hostile_wheels import ATTACKS, forge
 from support.wheels import lock_line, record_hash, write_wheel
-from tfimg.cancellation import Cancellation
 from tfimg.cli.parser.images import COMPRESSIONS
-from tfimg.errors import Interrupted, InvalidWheel
+from tfimg.core.cancellation import Cancellation
+from tfimg.core.errors import Interrupted, InvalidWheel
 from tfimg.layers.archive import PIECE
 from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.make import MadeLayer, Source, make, stages
@@ -249,9 +249,7 @@ def test_a_file_of_a_wheel_is_inflated_in_bounded_pieces(wheel: Wheel, tmp_path:
     assert max(sizes) <= 4 * PIECE
 
 
-@pytest.mark.parametrize(
-    "spoil", [lambda data: data[:-200], lambda data: data.replace(b"library", b"librarY")]
-)
+@pytest.mark.parametrize("spoil", [lambda data: data[:-200], lambda data: data.replace(b"library", b"librarY")])
 def test_a_damaged_wheel_is_refused(wheel: Wheel, spoil: Callable[[bytes], bytes]) -> None:
     made = wheel("tensorflow", {LIBRARY: b"library" * 100}, kind=zipfile.ZIP_STORED)
     made.write_bytes(spoil(made.read_bytes()))
@@ -306,9 +304,7 @@ def made(
     )  # fmt: skip
 
 
-def test_layers_for_another_python_are_the_same_bytes_where_they_can_be(
-    images: Images, tmp_path: Path
-) -> None:
+def test_layers_for_another_python_are_the_same_bytes_where_they_can_be(images: Images, tmp_path: Path) -> None:
     first, second = (made(images[tag], LayerStore(folder=tmp_path / tag)) for tag in PYTHONS)
     names = ["cudnn", "tensorflow", "tensorflow-python", "packages"]
     assert [one.layer.name for one in first] == [one.layer.name for one in second] == names
@@ -336,15 +332,11 @@ def test_what_another_python_s_wheel_gave_is_taken_in_its_own_compression_only(
     images: Images, store: LayerStore
 ) -> None:
     made(images["cp39"], store)
-    kinds = {
-        one.blob.media_type.rpartition("+")[2] for one in made(images["cp311"], store, compression="gzip")
-    }
+    kinds = {one.blob.media_type.rpartition("+")[2] for one in made(images["cp311"], store, compression="gzip")}
     assert kinds == {"gzip"}
 
 
-def test_a_library_with_other_content_is_not_taken_from_another_python_s_wheel(
-    wheel: Wheel, store: LayerStore
-) -> None:
+def test_a_library_with_other_content_is_not_taken_from_another_python_s_wheel(wheel: Wheel, store: LayerStore) -> None:
     digests = set()
     for tag, library in (("cp39", b"one"), ("cp311", b"two")):
         file = wheel("tensorflow", {LIBRARY: library, "tensorflow/__init__.py": b""}, tag=tag)
@@ -365,9 +357,7 @@ def test_a_fresh_build_takes_no_layer_from_the_store(images: Images, store: Laye
             assert (store.blobs / one.blob.digest[7:]).stat().st_size == one.blob.size
 
 
-def test_one_of_two_layers_is_made_again_when_only_the_other_is_left(
-    images: Images, store: LayerStore
-) -> None:
+def test_one_of_two_layers_is_made_again_when_only_the_other_is_left(images: Images, store: LayerStore) -> None:
     first = made(images["cp39"], store)
     for lost in first[1:3]:
         (store.blobs / lost.blob.digest[7:]).unlink()
@@ -412,17 +402,13 @@ def test_two_at_once_make_each_layer_once(images: Images, store: LayerStore) -> 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: made(images["cp39"], store, events), range(2))
     assert [one.blob for one in first] == [one.blob for one in second]
-    assert sorted(name for name, state in events if state == "done") == sorted(
-        one.layer.name for one in first
-    )
+    assert sorted(name for name, state in events if state == "done") == sorted(one.layer.name for one in first)
 
 
 def test_a_wheel_that_two_images_need_is_taken_from_neither(wheel: Wheel, store: LayerStore) -> None:
     """One image has all its wheels and is about to pack them when the other, which has one of them too, is done."""
     both, *own = (wheel(name, {f"{name}/__init__.py": b""}, tag="cp39") for name in ("both", "one", "other"))
-    images = [
-        {"lock": {"packages": lock_line(both) + lock_line(file)}, "wheels": (both, file)} for file in own
-    ]
+    images = [{"lock": {"packages": lock_line(both) + lock_line(file)}, "wheels": (both, file)} for file in own]
     done = list[Any]()
 
     def meanwhile(_layer: str, state: str, _seconds: float) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tfimg.errors import LockError, UsageError
-from tfimg.process import run
-from tfimg.workspace import Workspace, exclusive, find_workspace, state_folder, write_atomically
+from tfimg.core.errors import LockError, UsageError
+from tfimg.core.paths import Workspace, exclusive, find_workspace, state_folder, write_atomically
+from tfimg.core.process import run
 
 
 def small(folder: Path) -> Path:

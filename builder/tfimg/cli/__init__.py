@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tfimg import __version__
 from tfimg.cli.streams import escaped_streams
-from tfimg.errors import FileError, TfimgError, of_a_defect, of_an_interruption, of_the_system
+from tfimg.core.errors import FileError, TfimgError, of_a_defect, of_an_interruption, of_the_system
 
 if TYPE_CHECKING:
-    from tfimg.cli.edge import Edge
+    from tfimg.project.services import Services
 
 MAX_VALUE = 200
 """Characters of a value of the command line that a message repeats whole: two to three lines of a terminal."""
@@ -63,18 +63,18 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def main(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None = None) -> int:
+def main(argv: Sequence[str], environ: Mapping[str, str], services: Services | None = None) -> int:
     """Run one command and return its exit code; all messages are printed, and outside text in them is escaped.
 
-    `edge` is where the command touches the world; the real one if it is not given.
+    `services` are the machine's connections; tests pass others.
     """
     with escaped_streams():
-        return _run(argv, environ, edge)
+        return _run(argv, environ, services)
 
 
-def _run(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None) -> int:
+def _run(argv: Sequence[str], environ: Mapping[str, str], services: Services | None) -> int:
     try:
-        return _run_command(argv, environ, edge)
+        return _run_command(argv, environ, services)
     except BrokenPipeError:
         # Whoever read our output has left, as `head` does; nothing is left to say, to nobody.
         _leave_stdout()
@@ -87,16 +87,16 @@ def _run(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None) -> 
         return _report(of_an_interruption() if _interrupted else _as_ours(error), argv)
 
 
-def _run_command(argv: Sequence[str], environ: Mapping[str, str], edge: Edge | None) -> int:
+def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Services | None) -> int:
     from tfimg.cli.parser import build_parser
 
     arguments = build_parser().parse_args(argv)
     from tfimg.cli.context import Context
-    from tfimg.cli.edge import Edge
+    from tfimg.project.services import Services
 
     module, function = arguments.command.split(":")
     command = getattr(importlib.import_module(f"tfimg.cli.{module}"), function)
-    code: int = command(Context(arguments, environ, edge or Edge()))
+    code: int = command(Context(arguments, services or Services(environ=environ)))
     return code
 
 

@@ -9,25 +9,25 @@ from rich.markup import escape
 
 from tfimg.cli.context import Context
 from tfimg.cli.show import plain_table, print_table
-from tfimg.errors import Vulnerable
+from tfimg.core.errors import Vulnerable
+from tfimg.matrix.resolve.resolution import select
 from tfimg.recipe.audit import Advisory, Audit, collect
 from tfimg.recipe.audit import audit as ask_service
 from tfimg.recipe.lockfile import read_packages
-from tfimg.resolution.resolve import select
 
 
 def audit(context: Context) -> int:
     """`tfimg audit [PATTERNS] [--service NAME | --osv-url URL]`."""
-    specs = select(context.specs, context.arguments.patterns)
+    specs = select(context.project.specs, context.arguments.patterns)
     pins = collect(
-        {spec.identifier: read_packages(context.workspace.read_lock(spec.identifier)) for spec in specs}
+        {spec.identifier: read_packages(context.project.workspace.read_lock(spec.identifier)) for spec in specs}
     )
     context.say(f"asking about {len(pins)} packages of {len(specs)} lock{'' if len(specs) == 1 else 's'}")
     found = ask_service(
         pins,
-        program=context.edge.pip_audit(),
+        program=context.services.pip_audit(),
         service=_service(context),
-        env=context.network.environment(context.environ),
+        env=context.use_network().environment(context.services.environ),
     )
     _tell(context, found)
     if found.advisories:
@@ -53,7 +53,7 @@ def _tell(context: Context, found: Audit) -> None:
     if found.advisories:
         table = plain_table("PACKAGE", "ADVISORY", "FIXED IN", "MAY BE NEWER", "IMAGES")
         for advisory in found.advisories:
-            newer = "yes" if advisory.name in context.matrix.newer.packages else "no"
+            newer = "yes" if advisory.name in context.project.matrix.newer.packages else "no"
             fixed = ", ".join(advisory.fixed) or "-"
             package = f"{advisory.name} {advisory.version}"
             table.add_row(*map(escape, (package, advisory.advisory, fixed, newer, _images(advisory))))

@@ -9,15 +9,15 @@ from tfimg import __version__
 from tfimg.cli.context import Context
 from tfimg.cli.images import prepare_base, registries
 from tfimg.cli.keep import require_writable
-from tfimg.engine.bases import mirrored
-from tfimg.engine.network import NETWORK_SECRET
-from tfimg.errors import BaseError, NetworkError
+from tfimg.core.errors import BaseError, NetworkError
+from tfimg.core.paths import write_atomically
+from tfimg.engine.base_images.choose import mirrored
+from tfimg.index.network import NETWORK_SECRET
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.bake import Target
 from tfimg.recipe.bake import bake as make_document
 from tfimg.recipe.labels import build_labels
 from tfimg.recipe.plan import Plan
-from tfimg.workspace import write_atomically
 
 
 def bake(context: Context) -> int:
@@ -26,16 +26,16 @@ def bake(context: Context) -> int:
     if arguments.output is not None:
         require_writable("--output", arguments.output)
     mirrors = registries(arguments.mirror)
-    plans = [context.planned(spec) for spec in context.buildable(arguments.patterns)]
+    plans = [context.project.plan(spec) for spec in context.buildable(arguments.patterns)]
     bases = {plan.spec.base.image: plan.spec for plan in plans}
     prepared = {image: _base(context, spec, mirrors) for image, spec in bases.items()}
-    revision = context.workspace.revision()
+    revision = context.project.workspace.revision()
     targets = [_target(context, plan, prepared[plan.spec.base.image], revision) for plan in plans]
     document = make_document(targets, secrets=_secrets(context) if arguments.secrets else ())
     if arguments.output is not None:
         write_atomically(Path(arguments.output), json.dumps(document, indent=2) + "\n")
         context.say(
-            f"{arguments.output}: {len(targets)} targets. Run `docker buildx bake` in {context.workspace.root}."
+            f"{arguments.output}: {len(targets)} targets. Run `docker buildx bake` in {context.project.workspace.root}."
         )
     else:
         print(json.dumps(document, indent=None if arguments.json else 2))
@@ -67,21 +67,19 @@ def _base(context: Context, spec: ImageSpec, mirrors: dict[str, str]) -> tuple[s
 
 def _target(context: Context, plan: Plan, base: tuple[str, str, str | None], revision: str | None) -> Target:
     reference, name, digest = base
-    committed = context.workspace.rendered(plan.spec.identifier)
+    committed = context.project.workspace.rendered(plan.spec.identifier)
     fresh = committed.is_file() and committed.read_text() == plan.dockerfile
     return Target(
         plan=plan,
         base=reference,
-        labels=build_labels(
-            base=name, base_digest=digest, recipe=None, revision=revision, version=__version__
-        ),
-        committed=str(committed.relative_to(context.workspace.images)) if fresh else None,
+        labels=build_labels(base=name, base_digest=digest, recipe=None, revision=revision, version=__version__),
+        committed=str(committed.relative_to(context.project.workspace.images)) if fresh else None,
     )
 
 
 def _secrets(context: Context) -> list[str]:
-    options, _ = context.network.secrets()
-    if context.network.variables:
-        names = ", ".join(sorted(context.network.variables))
+    options, _ = context.use_network().secrets()
+    if context.use_network().variables:
+        names = ", ".join(sorted(context.use_network().variables))
         context.say(f"Before the bake, set {NETWORK_SECRET} to lines `export NAME='value'` of: {names}.")
     return options

@@ -9,9 +9,11 @@ from tfimg import __version__
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.show import size
-from tfimg.errors import EvidenceRefused, FileError, UnavailableDevice
+from tfimg.core.errors import EvidenceRefused, FileError, UnavailableDevice
+from tfimg.core.paths import write_atomically
+from tfimg.core.text import plain
+from tfimg.matrix.resolve.resolution import select
 from tfimg.matrix.spec import ImageSpec
-from tfimg.resolution.resolve import select
 from tfimg.validation.bare import (
     MAX_BYTES,
     BareFile,
@@ -24,8 +26,6 @@ from tfimg.validation.bare import (
 )
 from tfimg.validation.bare_folder import Release, Wheel, write_folder
 from tfimg.validation.run import suite_digest, suite_files
-from tfimg.validation.text import plain
-from tfimg.workspace import write_atomically
 
 MAX_LISTED = 5
 """How many reasons a refusal lists for each release."""
@@ -35,10 +35,10 @@ def bare(context: Context) -> int:
     """`tfimg bare FOLDER [PATTERN …]`: which releases, then suite, script and wheels."""
     arguments = context.arguments
     releases = [
-        Release(spec=spec, lock=context.workspace.read_lock(spec.identifier)) for spec in _specs(context)
+        Release(spec=spec, lock=context.project.workspace.read_lock(spec.identifier)) for spec in _specs(context)
     ]
     folder = Path(arguments.folder)
-    network = context.network
+    context.use_network()
 
     def tell(number: int, count: int, wheel: Wheel, kept: bool) -> None:
         pieces = f", {len(wheel.pieces)} pieces" if wheel.pieces else ""
@@ -46,29 +46,34 @@ def bare(context: Context) -> int:
         context.say(f"[{number}/{count}] {done}: {wheel.file} ({size(wheel.size)}{pieces})")
 
     wheels = write_folder(
-        folder, releases, suite=suite_files(context.workspace.validation),
-        script=context.workspace.bare_script.read_bytes(), version=__version__,
-        fetch=lambda package, into: context.edge.fetch_wheel(package, into, network),
-        piece_bytes=arguments.pieces << 20 if arguments.pieces else None, tell=tell,
-    )  # fmt: skip
+        folder,
+        releases,
+        suite=suite_files(context.project.workspace.validation),
+        script=context.project.workspace.bare_script.read_bytes(),
+        version=__version__,
+        fetch=lambda package, into: context.services.fetch_wheel(package, into),
+        piece_bytes=arguments.pieces << 20 if arguments.pieces else None,
+        tell=tell,
+    )
     count = sum(len(wheel.pieces) or 1 for wheel in wheels)
     document = {
-        "folder": str(folder), "releases": [one.spec.identifier for one in releases], "wheels": len(wheels),
-        "files": count, "bytes": sum(wheel.size for wheel in wheels),
-    }  # fmt: skip
+        "folder": str(folder),
+        "releases": [one.spec.identifier for one in releases],
+        "wheels": len(wheels),
+        "files": count,
+        "bytes": sum(wheel.size for wheel in wheels),
+    }
     if context.arguments.json:
         context.emit({"event": "bare", **document})
         return 0
     print_fields({**document, "bytes": size(sum(wheel.size for wheel in wheels))})
-    context.say(
-        f"On the machine with the GPU: python3 {folder}/run.py, then `tfimg record evidence.json` here."
-    )
+    context.say(f"On the machine with the GPU: python3 {folder}/run.py, then `tfimg record evidence.json` here.")
     return 0
 
 
 def _specs(context: Context) -> Sequence[ImageSpec]:
     patterns = context.arguments.patterns
-    specs = select(context.specs, patterns) if patterns else [context.resolve().spec]
+    specs = select(context.project.specs, patterns) if patterns else [context.resolve().spec]
     if tpu := [spec.identifier for spec in specs if spec.device == "tpu"]:
         raise UnavailableDevice(
             f"{tpu[0]} is for TPUs, whose machines `tfimg bare` does not support.",
@@ -81,7 +86,7 @@ def record(context: Context) -> int:
     """`tfimg record FILE`: judge each release of the file, and keep those that are proven."""
     name = context.arguments.file
     found = read_file(_read(name), source=name)
-    suite = context.workspace.validation
+    suite = context.project.workspace.validation
     digest = suite_digest(suite_files(suite))
     refused: dict[str, tuple[str, ...]] = {}
     seen: set[str] = set()
@@ -106,21 +111,24 @@ def _read(name: str) -> bytes:
 
 
 def _judge(context: Context, run: BareRun, file: BareFile, digest: str) -> BareRecord | tuple[str, ...]:
-    spec = next((spec for spec in context.specs if spec.identifier == run.identifier), None)
+    spec = next((spec for spec in context.project.specs if spec.identifier == run.identifier), None)
     if spec is None:
         return ("the matrix has no such image",)
-    lock = context.workspace.read_lock(spec.identifier)
-    basis = Basis(spec=spec, lock=lock, suite=context.workspace.validation, suite_digest=digest)
+    lock = context.project.workspace.read_lock(spec.identifier)
+    basis = Basis(spec=spec, lock=lock, suite=context.project.workspace.validation, suite_digest=digest)
     return judge(run, file.suite, file.tfimg, basis)
 
 
 def _keep(context: Context, record: BareRecord) -> None:
-    file = context.workspace.bare_evidence(record.identifier) / record.file_name
+    file = context.project.workspace.bare_evidence(record.identifier) / record.file_name
     write_atomically(file, record_text(record))
     told = {
-        "identifier": record.identifier, "machine": record.machine, "driver": record.driver,
-        "checks": sum(result.outcome == "passed" for result in record.results), "file": str(file),
-    }  # fmt: skip
+        "identifier": record.identifier,
+        "machine": record.machine,
+        "driver": record.driver,
+        "checks": sum(result.outcome == "passed" for result in record.results),
+        "file": str(file),
+    }
     if context.arguments.json:
         context.emit({"event": "recorded", **told})
     else:

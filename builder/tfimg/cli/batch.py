@@ -11,15 +11,14 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from tfimg.batch.attempt import Attempt
-from tfimg.batch.journal import open_journal
-from tfimg.batch.pipeline import Means, Work
-from tfimg.batch.results import Result, Status, conclude
-from tfimg.batch.room import predict
-from tfimg.batch.schedule import Item, Schedule, Worker
-from tfimg.batch.stock import Stock, prune, stock, told, unchanged
-from tfimg.batch.summary import SUFFIXES, Summary, written
-from tfimg.cancellation import Cancellation
+from tfimg.build.attempt import Attempt
+from tfimg.build.capacity import predict
+from tfimg.build.image_inventory import Stock, prune, stock, told, unchanged
+from tfimg.build.journal import open_journal
+from tfimg.build.pipeline import Means, Work
+from tfimg.build.results import Result, Status, conclude
+from tfimg.build.schedule import Item, Schedule, Worker
+from tfimg.build.summary import SUFFIXES, Summary, written
 from tfimg.cli.batch_progress import follow_all
 from tfimg.cli.context import Context
 from tfimg.cli.explain import explained
@@ -27,17 +26,18 @@ from tfimg.cli.images import means_of, push, registries
 from tfimg.cli.keep import check_report, keep_evidence
 from tfimg.cli.parser import REQUEST
 from tfimg.cli.workers import inventories, swept, workers_of
-from tfimg.engine.protocol import LocalImage
-from tfimg.errors import (
+from tfimg.core.cancellation import Cancellation
+from tfimg.core.errors import (
     EngineUnavailable,
     LockError,
     TfimgError,
     UsageError,
 )
-from tfimg.journal import Journal
+from tfimg.core.journal import Journal
+from tfimg.core.paths import write_atomically
+from tfimg.engine.protocol import LocalImage
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.plan import Plan
-from tfimg.workspace import write_atomically
 
 
 def build_many(context: Context) -> int:
@@ -45,7 +45,7 @@ def build_many(context: Context) -> int:
     began = time.monotonic()
     _check_arguments(context)
     specs = context.buildable(context.arguments.patterns)
-    with open_journal(context.state / "batch") as journal:
+    with open_journal(context.services.state / "batch") as journal:
         workers = workers_of(context, context.engines)
         with ThreadPoolExecutor(1) as pool:
             # The engine takes as long to list its images as we take to know what they should be.
@@ -69,9 +69,7 @@ def _check_arguments(context: Context) -> None:
     """Raises `UsageError` for what does not go together with many images, before anything is asked or made."""
     arguments = context.arguments
     if arguments.all and arguments.patterns:
-        raise UsageError(
-            "--all and patterns do not go together.", next_step="Leave --all out, or the patterns."
-        )
+        raise UsageError("--all and patterns do not go together.", next_step="Leave --all out, or the patterns.")
     options = {option: name for option, name, _, _ in REQUEST} | {"--device": "device"}
     given = [option for option, name in options.items() if getattr(arguments, name) is not None]
     if given:
@@ -96,7 +94,7 @@ def _plans(context: Context, specs: Sequence[ImageSpec]) -> tuple[list[Plan], li
     plans, refused = [], []
     for spec in specs:
         try:
-            plans.append(context.planned(spec))
+            plans.append(context.project.plan(spec))
         except TfimgError as error:
             status: Status = "unbuildable" if isinstance(error, LockError) else "failed"
             refused.append(Result(identifier=spec.identifier, status=status, seconds=0.0, failure=error))
@@ -162,15 +160,23 @@ def _made(
         if not items:
             return ()
         attempt = Attempt(
-            means=means, journal=journal, listener=listener, cancellation=cancellation,
-            keep=partial(keep_evidence, context), reports=journal.path.with_name("reports"),
+            means=means,
+            journal=journal,
+            listener=listener,
+            cancellation=cancellation,
+            keep=partial(keep_evidence, context),
+            reports=journal.path.with_name("reports"),
             explain=_explainer(context),
-        )  # fmt: skip
+        )
         journal.note("run", images=len(items), jobs=context.arguments.jobs)
         made = Schedule(
-            workers=workers, attempt=attempt, prune=partial(prune, journal=journal), listener=listener,
-            cancellation=cancellation, jobs=context.arguments.jobs,
-        ).run(items)  # fmt: skip
+            workers=workers,
+            attempt=attempt,
+            prune=partial(prune, journal=journal),
+            listener=listener,
+            cancellation=cancellation,
+            jobs=context.arguments.jobs,
+        ).run(items)
         journal.note("interrupted" if cancellation.cancelled else "finished")
     return made
 
@@ -180,16 +186,14 @@ def _explainer(context: Context) -> Callable[[TfimgError], TfimgError]:
 
     def explain(error: TfimgError) -> TfimgError:
         with lock:
-            return explained(error, context.workspace.validation)
+            return explained(error, context.project.workspace.validation)
 
     return explain
 
 
 def _sum_up(context: Context, results: Sequence[Result], seconds: float) -> None:
     """Write the summary where the arguments say, and tell it."""
-    summary = Summary(
-        results=tuple(results), seconds=seconds, date=datetime.now(UTC).isoformat(timespec="seconds")
-    )
+    summary = Summary(results=tuple(results), seconds=seconds, date=datetime.now(UTC).isoformat(timespec="seconds"))
     for name in context.arguments.report:
         write_atomically(Path(name), written(summary, name))
     if context.arguments.json:

@@ -11,16 +11,16 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from tfimg.batch.pipeline import Progress
-from tfimg.batch.results import Result
-from tfimg.batch.schedule import Listener
+from tfimg.build.pipeline import Progress
+from tfimg.build.results import Result
+from tfimg.build.schedule import Listener
 from tfimg.cli.batch_table import WIDTH, Table, verdict
 from tfimg.cli.console import live, make_console
 from tfimg.cli.context import Context
 from tfimg.cli.progress import Events
+from tfimg.core.text import plain, strict
 from tfimg.engine.protocol import BuildEvent, Resources
 from tfimg.validation.report import CheckResult
-from tfimg.validation.text import plain, strict
 
 
 def follow_all(context: Context, waiting: Sequence[str]) -> AbstractContextManager[Listener]:
@@ -54,7 +54,7 @@ class AsEvents:
         with self._lock:
             self._emit({"event": document["event"], "identifier": identifier, **strict(document)})
 
-    # The methods of `tfimg.batch.schedule.Listener`.
+    # The methods of `tfimg.build.schedule.Listener`.
 
     def item(self, identifier: str) -> Progress:  # noqa: D102
         return Events(lambda document: self._tell(identifier, document))
@@ -85,7 +85,7 @@ class AsLines:
     def _tell(self, text: str) -> None:
         print(" ".join(plain(text).splitlines()), file=sys.stderr, flush=True)
 
-    # The methods of `tfimg.batch.schedule.Listener`.
+    # The methods of `tfimg.build.schedule.Listener`.
 
     def item(self, identifier: str) -> Progress:  # noqa: ARG002, D102
         return Silent()
@@ -103,15 +103,13 @@ class AsLines:
         pass
 
     def ended(self, result: Result) -> None:  # noqa: D102
-        self._tell(
-            f"{result.seconds:6.1f} s  {result.status:{WIDTH}}  {result.identifier}  {verdict(result)}"
-        )
+        self._tell(f"{result.seconds:6.1f} s  {result.status:{WIDTH}}  {result.identifier}  {verdict(result)}")
 
 
 class Silent:
     """Listens to an image's build and checks, and says nothing."""
 
-    # The methods of `tfimg.batch.pipeline.Progress`.
+    # The methods of `tfimg.build.pipeline.Progress`.
 
     def build(self, event: BuildEvent) -> None:  # noqa: D102
         pass

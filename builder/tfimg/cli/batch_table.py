@@ -13,20 +13,24 @@ from rich.spinner import Spinner
 from rich.table import Table as Grid
 from rich.text import Text
 
-from tfimg.batch.pipeline import Progress
-from tfimg.batch.results import Result, Status, counts
+from tfimg.build.pipeline import Progress
+from tfimg.build.results import Result, Status, counts
 from tfimg.cli.results import count_words
 from tfimg.cli.steps import short
+from tfimg.core.text import plain
 from tfimg.engine.protocol import BuildEvent, LogEvent, ProgressEvent, Resources, StageEvent
 from tfimg.validation.report import CheckResult, Outcome
-from tfimg.validation.text import plain
 
 WIDTH = max(map(len, get_args(Status)))
 """Of the column of states."""
 
 COLOURS: dict[str, str] = {
-    "built": "green", "unchanged": "cyan", "failed": "red", "unbuildable": "red", "interrupted": "yellow",
-}  # fmt: skip
+    "built": "green",
+    "unchanged": "cyan",
+    "failed": "red",
+    "unbuildable": "red",
+    "interrupted": "yellow",
+}
 
 LINES = 3
 """Of a terminal's height that are left to what is below and above the table."""
@@ -44,7 +48,7 @@ class Row:
     # One for the whole turn: a new one would stand still.
     spinner: Spinner = field(default_factory=lambda: Spinner("dots"))
 
-    # The methods of `tfimg.batch.pipeline.Progress`.
+    # The methods of `tfimg.build.pipeline.Progress`.
 
     def build(self, event: BuildEvent) -> None:  # noqa: D102
         if isinstance(event, StageEvent) and event.state == "started":
@@ -52,9 +56,7 @@ class Row:
         elif isinstance(event, LogEvent):
             self.step = f"{short(event.step)}: {event.line}"
         elif isinstance(event, ProgressEvent) and event.total:
-            self.step = (
-                f"{short(event.step)}: {event.what} {event.current / 1e6:.0f} of {event.total / 1e6:.0f} MB"
-            )
+            self.step = f"{short(event.step)}: {event.what} {event.current / 1e6:.0f} of {event.total / 1e6:.0f} MB"
 
     def planned(self, checks: Sequence[str]) -> None:  # noqa: D102
         self.building, self.total = False, len(checks)
@@ -94,7 +96,7 @@ class Table:
         self._results: list[Result] = []
         self._rooms: dict[str, Resources] = {}
 
-    # The methods of `tfimg.batch.schedule.Listener`.
+    # The methods of `tfimg.build.schedule.Listener`.
 
     def item(self, identifier: str) -> Progress:  # noqa: D102
         return self._running[identifier]
@@ -150,15 +152,10 @@ class Table:
         """Counts, time, and what the disks have left."""
         done, total = len(self._results), len(self._results) + len(self._running) + len(self._waiting)
         words = [Text(f"{done} of {total} images")]
-        words += [
-            Text(f"{count} {status}", style=COLOURS[status])
-            for status, count in counts(self._results).items()
-        ]
+        words += [Text(f"{count} {status}", style=COLOURS[status]) for status, count in counts(self._results).items()]
         words.append(Text(elapsed(self._clock() - self._began)))
         words += [
-            Text(f"{room.disk_bytes / 1e9:.1f} GB free")
-            for room in self._rooms.values()
-            if room.disk_bytes is not None
+            Text(f"{room.disk_bytes / 1e9:.1f} GB free") for room in self._rooms.values() if room.disk_bytes is not None
         ]
         return Text("  ").join(words)
 

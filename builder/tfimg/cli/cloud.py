@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.cli.keep import require_writable
-from tfimg.errors import KeyRefused, UsageError, WrongDevice
+from tfimg.core.errors import KeyRefused, UsageError, WrongDevice
+from tfimg.core.paths import write_atomically
 from tfimg.evidence.keys import read_verifying_key
 from tfimg.evidence.policy import Policy, parse_requirements
 from tfimg.host.cloud.clouds import CLOUDS, FITTING_IMAGES, UNFITTING_IMAGE
@@ -18,7 +19,6 @@ from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import DEVICE_NAMES
 from tfimg.registry.reference import Reference, parse, parse_repository
-from tfimg.workspace import write_atomically
 
 
 def cloud_init(context: Context) -> int:
@@ -87,8 +87,8 @@ def _order(context: Context) -> MachineOrder:
 def _spec(context: Context, image: Reference) -> ImageSpec | None:
     """Return the image that --as names, else its tag. None where neither names an image of the matrix."""
     if identifier := context.arguments.identifier:
-        return context.named(identifier)
-    return find(context.specs, image.tag) if image.tag else None
+        return context.project.spec(identifier)
+    return find(context.project.specs, image.tag) if image.tag else None
 
 
 def _device(image: Reference, spec: ImageSpec | None, asked: Device | None) -> Device:

@@ -14,7 +14,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from tfimg.cli.streams import escaped_streams, unescaped, without_styles
-from tfimg.printable import escape_unprintable
+from tfimg.core.printable import escape_unprintable
 
 Display = TypeVar("Display", Live, Progress)
 
@@ -38,9 +38,7 @@ def make_console(*, stderr: bool = False, file: TextIO | None = None, width: int
         return EscapingConsole(file=file, width=width, color_system=None)
     # Told of NO_COLOR, rich would leave out colours, and keep bold, dim and italic.
     colours: Literal["auto"] | None = None if without_styles() else "auto"
-    return EscapingConsole(
-        file=unescaped(sys.stderr if stderr else sys.stdout), width=width, color_system=colours
-    )
+    return EscapingConsole(file=unescaped(sys.stderr if stderr else sys.stdout), width=width, color_system=colours)
 
 
 @contextmanager

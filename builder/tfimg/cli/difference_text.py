@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from tfimg.cli.show import plain_table, print_table
-from tfimg.contents.difference import Change, Difference, PartSize
-from tfimg.validation.text import plain
+from tfimg.core.text import plain
+from tfimg.inspect.comparison import Change, Difference, PartSize
 
 Sections = tuple[tuple[str, Sequence[Change]], ...]
 
@@ -19,10 +19,15 @@ Sections = tuple[tuple[str, Sequence[Change]], ...]
 def sections(found: Difference) -> Sections:
     """What changed, by its kind, in the order in which people ask for it."""
     return (
-        ("Image", found.facts), ("CUDA libraries", found.libraries), ("Python packages", found.packages),
-        ("Debian packages", found.debian), ("Environment", found.environment),
-        ("Configuration", found.configuration), ("Labels", found.labels), ("Checks", found.outcomes),
-    )  # fmt: skip
+        ("Image", found.facts),
+        ("CUDA libraries", found.libraries),
+        ("Python packages", found.packages),
+        ("Debian packages", found.debian),
+        ("Environment", found.environment),
+        ("Configuration", found.configuration),
+        ("Labels", found.labels),
+        ("Checks", found.outcomes),
+    )
 
 
 def print_difference(found: Difference) -> None:
@@ -59,9 +64,7 @@ def _sizes(found: Difference) -> Table:
     for column in table.columns[1:3]:
         column.justify = "right"
     for size in found.sizes:
-        table.add_row(
-            escape(size.part), _megabytes(size.before), _megabytes(size.after), escape(_change(size))
-        )
+        table.add_row(escape(size.part), _megabytes(size.before), _megabytes(size.after), escape(_change(size)))
     return table
 
 
@@ -190,8 +193,9 @@ def difference_document(found: Difference) -> dict[str, Any]:
         },
         "seconds": asdict(found.seconds) if found.seconds else None,
         "compressed_bytes": {
-            "before": found.before.compressed_bytes, "after": found.after.compressed_bytes,
+            "before": found.before.compressed_bytes,
+            "after": found.after.compressed_bytes,
             "shared": found.shared_bytes,
         },
         "notes": list(_notes(found)),
-    }  # fmt: skip
+    }

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+from tfimg.build.candidate import choose_output
 from tfimg.cli.context import Context
-from tfimg.engine import private
-from tfimg.engine.bridge import bridge_remedy
-from tfimg.engine.build import choose_output
+from tfimg.core.errors import EngineTooOld, EngineUnavailable
+from tfimg.engine.base_images.debian import install_packages, os_release
 from tfimg.engine.connect import private_engine
-from tfimg.engine.debian import install_packages, os_release
-from tfimg.engine.docker import DockerEngine
+from tfimg.engine.docker.bridge import bridge_remedy
+from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.private import daemon as private
 from tfimg.engine.protocol import Engine
-from tfimg.errors import EngineTooOld, EngineUnavailable
 
 
 def up(context: Context) -> int:
@@ -32,20 +32,20 @@ def _running(context: Context) -> Engine | None:
     try:
         return context.engine
     except (EngineUnavailable, EngineTooOld):
-        if context.environ.get("DOCKER_HOST"):
+        if context.services.environ.get("DOCKER_HOST"):
             raise
         return None
 
 
 def _install(context: Context, *, engine_too: bool) -> None:
     """Install what is missing: the engine only where none runs, so that nobody's own is touched."""
-    path = f"{context.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    engine_too = engine_too and not (shutil.which("dockerd", path=path) and _has_buildx(context.environ))
+    path = f"{context.services.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    engine_too = engine_too and not (shutil.which("dockerd", path=path) and _has_buildx(context.services.environ))
     if not engine_too and shutil.which("mmdebstrap", path=path):
         return
     release = os_release(Path("/etc/os-release").read_text())
     context.say("Installing from the distribution's packages")
-    done = install_packages(release, engine=engine_too, environ=context.environ)
+    done = install_packages(release, engine=engine_too, environ=context.services.environ)
     context.say(f"Done: installed {done}.")
 
 
@@ -58,25 +58,25 @@ def _has_buildx(environ: Mapping[str, str]) -> bool:
 
 
 def _start(context: Context) -> DockerEngine:
-    own = private_engine(context.state)
+    own = private_engine(context.services.state)
     context.say(f"Starting a private engine below {own.folder}")
-    engine = DockerEngine(host=own.host, environ=context.environ)
+    engine = DockerEngine(host=own.host, environ=context.services.environ)
 
     def answers() -> bool:
         # A new object each time: the API client remembers a failure.
         try:
-            DockerEngine(host=own.host, environ=context.environ).capabilities()
+            DockerEngine(host=own.host, environ=context.services.environ).capabilities()
         except EngineUnavailable:
             return False
         return True
 
-    private.up(own, path=context.environ.get("PATH", ""), answers=answers)
+    private.up(own, path=context.services.environ.get("PATH", ""), answers=answers)
     return engine
 
 
 def down(context: Context) -> int:
     """`tfimg engine down`."""
-    own = private_engine(context.state)
+    own = private_engine(context.services.state)
     stopped = private.down(own)
     if context.arguments.json:
         context.emit({"stopped": stopped, "folder": str(own.folder)})
@@ -106,7 +106,7 @@ def _show(context: Context, engine: Engine, *, started: bool) -> int:
 
     found = engine.capabilities()
     output = choose_output(found, "NAME")
-    own = private_engine(context.state).host == found.host
+    own = private_engine(context.services.state).host == found.host
     if context.arguments.json:
         plan = {"compression": output.compression, "why": output.why}
         context.emit({**asdict(found), "private": own, "started": started, "plan": plan})

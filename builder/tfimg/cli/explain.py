@@ -11,11 +11,11 @@ from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
-from tfimg.errors import BuildError, EngineRefused, NetworkError, TfimgError, Unexplained, UsageError
+from tfimg.core.errors import BuildError, EngineRefused, NetworkError, TfimgError, Unexplained, UsageError
+from tfimg.core.text import plain
 from tfimg.validation.explain import HARMLESS, WHOSE, cause
 from tfimg.validation.explain import explain as look_up
 from tfimg.validation.report import Explanation
-from tfimg.validation.text import plain
 
 MOST = 8 << 20
 """Bytes that are read of a log. Longer ones repeat themselves; this much takes two seconds."""
@@ -26,7 +26,7 @@ PIPE = "Name a file, or pipe a log in: `docker logs NAME 2>&1 | tfimg explain`."
 def explain(context: Context) -> int:
     """`tfimg explain [FILE]`: read a log, say what is known about it."""
     text = _text(_given(context.arguments.file))
-    found = look_up(text, suite=context.workspace.validation)
+    found = look_up(text, suite=context.project.workspace.validation)
     if context.arguments.json:
         context.emit({"explanations": [asdict(one) for one in found]})
     else:
@@ -42,7 +42,7 @@ def explaining(context: Context) -> Iterator[None]:
     try:
         yield
     except (BuildError, EngineRefused, NetworkError) as error:
-        raise explained(error, context.workspace.validation) from None
+        raise explained(error, context.project.workspace.validation) from None
 
 
 def explained(error: TfimgError, suite: Path) -> TfimgError:
@@ -95,9 +95,7 @@ def _print(found: Sequence[Explanation]) -> None:
 
 def _unexplained(text: str, found: Sequence[Explanation]) -> Unexplained:
     if not text.strip():
-        return Unexplained(
-            "The log is empty.", next_step="Errors go to standard error: put 2>&1 before the pipe."
-        )
+        return Unexplained("The log is empty.", next_step="Errors go to standard error: put 2>&1 before the pipe.")
     known = "Nothing but what is harmless" if found else "Nothing"
     return Unexplained(
         f"{known} is known in this log.",

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 
 from tfimg.cli.context import Context
-from tfimg.errors import UnsupportedPlatform
+from tfimg.core.errors import UnsupportedPlatform
+from tfimg.matrix.resolve.resolution import select
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
-from tfimg.resolution.resolve import select
 
 
 def list_images(context: Context) -> int:
     """`tfimg list [PATTERNS]`."""
-    rows = [context.described(spec) for spec in select(context.specs, context.arguments.patterns)]
+    rows = [context.project.describe(spec) for spec in select(context.project.specs, context.arguments.patterns)]
     if context.arguments.json:
         context.emit(rows)
     else:
@@ -26,7 +26,7 @@ def list_images(context: Context) -> int:
 def resolve(context: Context) -> int:
     """`tfimg resolve [--explain]`."""
     found = context.resolve()
-    row = context.described(found.spec)
+    row = context.project.describe(found.spec)
     reasons = {"explanation": list(found.explanation)} if context.arguments.explain else {}
     notes = [*found.notes, *_unbuildable(found.spec)]
     if context.arguments.json:

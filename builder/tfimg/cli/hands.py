@@ -11,16 +11,16 @@ from functools import cached_property, partial
 from typing import Literal, ParamSpec, TypeVar
 
 from tfimg import __version__
-from tfimg.batch.kept import accelerator
-from tfimg.batch.pipeline import Progress, Trial, shown
+from tfimg.build.candidate import CANDIDATE
+from tfimg.build.pipeline import Progress, Trial, shown
+from tfimg.build.report_cache import accelerator
 from tfimg.cli.context import Context
 from tfimg.cli.explain import explained
 from tfimg.cli.images import inventories, means_of
 from tfimg.cli.publisher import Signer
 from tfimg.cli.transfers import SECONDS
-from tfimg.engine.build import CANDIDATE
+from tfimg.core.errors import EngineRefused, ImageGone, LockError, TamperedError, TfimgError
 from tfimg.engine.protocol import LocalImage, ProgressEvent, StageEvent
-from tfimg.errors import EngineRefused, ImageGone, LockError, TamperedError, TfimgError
 from tfimg.evidence.attach import attach, mend
 from tfimg.evidence.provenance import Making, provenance
 from tfimg.evidence.sbom import make_sbom
@@ -28,10 +28,10 @@ from tfimg.evidence.statement import Statement, Subject
 from tfimg.evidence.tested import Ran, test_result, validation_report
 from tfimg.host.accelerators import Surroundings
 from tfimg.host.aim import aim
-from tfimg.leaks.scan import Scanned, require_clean, scan, scan_archive
+from tfimg.inspect.secrets.scan import Scanned, require_clean, scan, scan_archive
 from tfimg.matrix.spec import ImageSpec
-from tfimg.publishing.release import release_of
-from tfimg.publishing.sending import Hands, Source, Stage
+from tfimg.publish.release import release_of
+from tfimg.publish.send import Hands, Source, Stage
 from tfimg.recipe.fingerprint import files_digest
 from tfimg.recipe.labels import LOCK, PREFIX, RECIPE
 from tfimg.recipe.lockfile import digest as lock_digest
@@ -41,9 +41,15 @@ from tfimg.validation.demand import demand
 from tfimg.validation.report import Report
 
 WORDS: Mapping[Stage, str] = {
-    "search": "search for secrets", "push": "push", "validate": "validate by digest", "scan": "search what is there",
-    "attach": "attach evidence", "name": "exact tags", "aliases": "aliases", "compare": "compare with the plan",
-}  # fmt: skip
+    "search": "search for secrets",
+    "push": "push",
+    "validate": "validate by digest",
+    "scan": "search what is there",
+    "attach": "attach evidence",
+    "name": "exact tags",
+    "aliases": "aliases",
+    "compare": "compare with the plan",
+}
 """Stages, for people."""
 
 
@@ -74,20 +80,23 @@ class Machine:
     @cached_property
     def surroundings(self) -> Surroundings:
         """This machine, and the engine."""
-        return self._context.surroundings(self._engine)
+        return self._context.project.target_host(self._engine)
 
     def hands(self, registry: Registry, signer: Signer, progress: Progress) -> Hands:
         """The hands with which images go into a registry."""
         noting = self._noting
         self._progress = progress
         return Hands(
-            search=noting(self._search), push=noting(self._push), drop=self._abandon,
-            validate=noting(partial(self._validate, progress)), scan=noting(partial(self._scan, registry)),
+            search=noting(self._search),
+            push=noting(self._push),
+            drop=self._abandon,
+            validate=noting(partial(self._validate, progress)),
+            scan=noting(partial(self._scan, registry)),
             attach=noting(partial(self._attach, registry, signer)),
             mend=partial(mend, registry, key=signer.key),
             tell=self._tell,
             revalidate=self._context.arguments.revalidate,
-        )  # fmt: skip
+        )
 
     def ended(self, state: Literal["done", "failed"] = "done") -> None:
         """The stage has come to its end, a good one or not."""
@@ -113,13 +122,13 @@ class Machine:
         self._require_lock(source)
         require_clean(
             source.name,
-            scan_archive(self._engine.export(source.name), self._context.secrets, told=self._searched),
+            scan_archive(self._engine.export(source.name), self._context.services.secrets(), told=self._searched),
         )
 
     def _require_lock(self, source: Source) -> None:
         """Raises `LockError` for an image of another lock than its evidence would speak of."""
         spec = self._specs[source.identifier]
-        if self.images[source.identifier].labels.get(LOCK) != lock_digest(self._context.locked(spec)):
+        if self.images[source.identifier].labels.get(LOCK) != lock_digest(self._context.project.lock(spec)):
             raise LockError(
                 f"{source.name} was built from another lock than that of {source.identifier} now.",
                 next_step="Build it again.",
@@ -159,33 +168,37 @@ class Machine:
             if not known:
                 self._drop(image)
 
-    def _validate(
-        self, progress: Progress, source: Source, image: str, reference: str
-    ) -> tuple[Report, bool]:
+    def _validate(self, progress: Progress, source: Source, image: str, reference: str) -> tuple[Report, bool]:
         name = _passing(reference)
         try:
             self._pull(source, image, name)
             spec = self._specs[source.identifier]
             aimed = aim(spec, self.surroundings, self._context.arguments.level)
             trial = Trial(
-                plan=self._context.planned(spec),
+                plan=self._context.project.plan(spec),
                 aim=aimed,
                 accelerator=accelerator(aimed, self.surroundings.host),
             )
             means = means_of(
-                self._context, reuse=not self._context.arguments.revalidate, network=self._context.reach
+                self._context,
+                reuse=not self._context.arguments.revalidate,
+                network=self._context.services.network,
             )
             local = self.images[source.identifier]
             digest = image.partition("@")[2]
             report, reused = shown(
-                trial, means, image=name, digest=digest, content=local.content, engine=self._engine,
-                progress=progress, of=(local.digest, digest),
-            )  # fmt: skip
+                trial,
+                means,
+                image=name,
+                digest=digest,
+                content=local.content,
+                engine=self._engine,
+                progress=progress,
+                of=(local.digest, digest),
+            )
             self._demand(report, source)
             if reused:
-                self._context.say(
-                    f"{source.identifier}: a report of {report.date} on these very bytes is believed"
-                )
+                self._context.say(f"{source.identifier}: a report of {report.date} on these very bytes is believed")
             return report, reused
         finally:
             self._drop(name)
@@ -204,20 +217,20 @@ class Machine:
     def _demand(self, report: Report, source: Source) -> None:
         try:
             demand(
-                report, of=f"{source.identifier} was pulled by digest", end="No tag leads to it.",
+                report,
+                of=f"{source.identifier} was pulled by digest",
+                end="No tag leads to it.",
                 evidence=f"`tfimg validate {source.name} --report FILE` keeps the whole evidence.",
-            )  # fmt: skip
+            )
         except TfimgError as error:
-            raise explained(error, self._context.workspace.validation) from None
+            raise explained(error, self._context.project.workspace.validation) from None
 
     def _scan(self, registry: Registry, source: Source, digest: str) -> None:
-        kept = self._context.state / "registry" / "leaks"
-        found = scan(registry, digest, self._context.secrets, kept=kept, told=self._searched)
+        kept = self._context.services.state / "registry" / "leaks"
+        found = scan(registry, digest, self._context.services.secrets(), kept=kept, told=self._searched)
         require_clean(f"{registry.repository}@{digest} ({source.identifier})", found)
 
-    def _attach(
-        self, registry: Registry, signer: Signer, source: Source, digest: str, report: Report
-    ) -> None:
+    def _attach(self, registry: Registry, signer: Signer, source: Source, digest: str, report: Report) -> None:
         said = self._statements(registry, signer, source, digest, report)
         attach(registry, digest, said, key=signer.key)
 
@@ -232,27 +245,30 @@ class Machine:
         manifest = registry.find(digest)
         release = release_of(registry, manifest) if manifest else None
         created = release.created if release else None
-        made = created or self._context.now
+        made = created or self._context.services.now()
         return (
             make_sbom(inventory, subject=subject, made=made),
             provenance(self._making(source, engine, made), subject=subject),
             validation_report(report, subject=subject),
-            test_result(
-                report, subject=subject, ran=Ran(host=signer.name, engine=engine, version=__version__)
-            ),
+            test_result(report, subject=subject, ran=Ran(host=signer.name, engine=engine, version=__version__)),
         )
 
     def _making(self, source: Source, engine: str, made: datetime) -> Making:
         labels = self.images[source.identifier].labels
-        lock = self._context.locked(self._specs[source.identifier])
+        lock = self._context.project.lock(self._specs[source.identifier])
         base = "org.opencontainers.image.base"
         return Making(
-            identifier=source.identifier, base=labels.get(f"{base}.name", "unknown"),
+            identifier=source.identifier,
+            base=labels.get(f"{base}.name", "unknown"),
             base_digest=labels.get(f"{base}.digest"),
             locks={layer: files_digest({layer: text.encode()}) for layer, text in lock.items()},
-            recipe=labels.get(RECIPE), revision=labels.get("org.opencontainers.image.revision"), engine=engine,
-            version=labels.get(f"{PREFIX}version", __version__), began=None, ended=made,
-        )  # fmt: skip
+            recipe=labels.get(RECIPE),
+            revision=labels.get("org.opencontainers.image.revision"),
+            engine=engine,
+            version=labels.get(f"{PREFIX}version", __version__),
+            began=None,
+            ended=made,
+        )
 
     def _moved(self, event: ProgressEvent) -> None:
         now = time.monotonic()
@@ -261,9 +277,7 @@ class Machine:
             self._progress.build(replace(event, step=self._stage[0]))
 
     def _searched(self, scanned: Scanned) -> None:
-        event = ProgressEvent(
-            step="", what=scanned.digest[:19], current=scanned.searched, total=scanned.searched
-        )
+        event = ProgressEvent(step="", what=scanned.digest[:19], current=scanned.searched, total=scanned.searched)
         self._moved(event)
 
     def _tell(self, identifier: str, stage: Stage | None, _: str) -> None:

@@ -16,6 +16,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.keys import verifying_keys
 from tfimg.cli.publisher import default_repository
 from tfimg.cli.show import plain_table, print_table
+from tfimg.core.text import plain
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.promotions import (
     Promotion,
@@ -31,7 +32,6 @@ from tfimg.evidence.statement import moment
 from tfimg.recipe.tags import SHORT, build_tag
 from tfimg.registry.protocol import Registry, require_manifest
 from tfimg.registry.reference import Reference, parse, parse_repository
-from tfimg.validation.text import plain
 
 Event = dict[str, Any]
 
@@ -100,9 +100,7 @@ def _tag_events(steps: Iterable[Step], tag: str) -> Iterator[Event]:
             yield {"event": "gap", "tag": tag, "digest": step.digest}
 
 
-def _repository_events(
-    registry: Registry, builds: Sequence[str], keys: Sequence[VerifyingKey]
-) -> list[Event]:
+def _repository_events(registry: Registry, builds: Sequence[str], keys: Sequence[VerifyingKey]) -> list[Event]:
     events: list[tuple[datetime, Event]] = []
     for tag in builds:
         found = registry.find(tag)
@@ -147,9 +145,11 @@ def _withdrawal(signed: Signed[Withdrawal], digest: str, *, in_force: bool) -> E
 def _document(signed: Signed[Promotion] | Signed[Withdrawal]) -> Event:
     said = signed.predicate
     return {
-        **said.model_dump(mode="json"), "time": moment(said.time), "statement": signed.statement,
+        **said.model_dump(mode="json"),
+        "time": moment(said.time),
+        "statement": signed.statement,
         "signer": signed.signer,
-    }  # fmt: skip
+    }
 
 
 def _show(context: Context, events: Sequence[Event], *, of_tag: bool) -> None:

@@ -14,10 +14,9 @@ from tfimg.cli.context import Context
 from tfimg.cli.images import says
 from tfimg.cli.parser import PASSED_ON
 from tfimg.cli.streams import print_styled
+from tfimg.core.errors import EngineTooOld, EngineUnavailable, TfimgError, UnfitHost, UsageError
 from tfimg.engine.connect import private_engine
-from tfimg.engine.network import host_network
 from tfimg.engine.protocol import Engine
-from tfimg.errors import EngineTooOld, EngineUnavailable, TfimgError, UnfitHost, UsageError
 from tfimg.host.doctor import Case, Finding, examine
 from tfimg.host.run import Order, Wishes, order
 from tfimg.matrix.spec import ImageSpec
@@ -32,7 +31,7 @@ T = TypeVar("T")
 
 def doctor(context: Context) -> int:
     """`tfimg doctor [IMAGE]`: look at the machine and the engine, say what was found."""
-    runner = _or_error(lambda: context.edge.runner(context.environ, context.state))
+    runner = _or_error(lambda: context.services.runner())
     spec, present = _asked(context, runner)
     case = _case(context, runner, spec, present=present)
     findings = examine(case)
@@ -49,7 +48,7 @@ def doctor(context: Context) -> int:
 def _asked(context: Context, runner: Engine | TfimgError) -> tuple[ImageSpec | None, bool]:
     """The image that was named, and whether the engine has it."""
     image, said = context.arguments.image, context.arguments.identifier
-    is_identifier = any(spec.identifier == image for spec in context.specs)
+    is_identifier = any(spec.identifier == image for spec in context.project.specs)
     if said is not None and (image is None or is_identifier):
         instead = f"{image} is an identifier" if image else "no image is named"
         raise UsageError(
@@ -59,11 +58,9 @@ def _asked(context: Context, runner: Engine | TfimgError) -> tuple[ImageSpec | N
     if image is None:
         return None, False
     if is_identifier:
-        return context.named(image), False
-    if isinstance(
-        runner, TfimgError
-    ):  # what the image is cannot be seen: the engine is the first thing to mend
-        return (context.named(said) if said else None), False
+        return context.project.spec(image), False
+    if isinstance(runner, TfimgError):  # what the image is cannot be seen: the engine is the first thing to mend
+        return (context.project.spec(said) if said else None), False
     if runner.labels(image) is None:
         raise UsageError(
             f"{image} is neither an identifier of the matrix nor an image in the engine.",
@@ -74,16 +71,22 @@ def _asked(context: Context, runner: Engine | TfimgError) -> tuple[ImageSpec | N
 
 def _case(context: Context, runner: Engine | TfimgError, spec: ImageSpec | None, *, present: bool) -> Case:
     toolkit = runner if isinstance(runner, TfimgError) else runner.toolkit()
-    asked = context.environ.get("DOCKER_HOST") or DEFAULT_HOST
+    asked = context.services.environ.get("DOCKER_HOST") or DEFAULT_HOST
     host = asked if isinstance(toolkit, TfimgError) else toolkit.host
     return Case(
-        matrix=context.matrix, specs=tuple(context.specs), spec=spec, present=present,
-        private=host == private_engine(context.state).host,
-        host=context.edge.survey(context.environ, host), toolkit=toolkit,
+        matrix=context.project.matrix,
+        specs=tuple(context.project.specs),
+        spec=spec,
+        present=present,
+        private=host == private_engine(context.services.state).host,
+        host=context.services.survey(host),
+        toolkit=toolkit,
         builder=_or_error(lambda: context.engine.capabilities()),
-        network=host_network(context.environ, context.edge.pip_settings()),
-        remedy=lambda told: known.remedy if (known := cause(told, suite=context.workspace.validation)) else None,
-    )  # fmt: skip
+        network=context.services.network,
+        remedy=lambda told: (
+            known.remedy if (known := cause(told, suite=context.project.workspace.validation)) else None
+        ),
+    )
 
 
 def _or_error(ask: Callable[[], T]) -> T | TfimgError:
@@ -130,10 +133,10 @@ def _unfit(spec: ImageSpec | None, findings: Sequence[Finding], problems: Sequen
 
 def run(context: Context) -> int:
     """`tfimg run IMAGE`: what is it, what does it need, is that here, then docker."""
-    engine = context.edge.runner(context.environ, context.state)
+    engine = context.services.runner()
     image = context.arguments.image
     spec = says(context, engine, image)
-    at = context.surroundings(engine)
+    at = context.project.target_host(engine)
     planned = order(image, spec, _wishes(context), at)
     if context.arguments.dry_run:
         return _show(context, spec, planned)
@@ -142,13 +145,13 @@ def run(context: Context) -> int:
     if planned.missing:
         raise planned.missing[0]
     # A context would win over DOCKER_HOST.
-    environ = {name: value for name, value in context.environ.items() if name != "DOCKER_CONTEXT"}
+    environ = {name: value for name, value in context.services.environ.items() if name != "DOCKER_CONTEXT"}
     return _start(context, planned.argv, {**environ, "DOCKER_HOST": at.toolkit.host})
 
 
 def _start(context: Context, argv: Sequence[str], environ: dict[str, str]) -> int:
     try:
-        return context.edge.hand_over(argv, environ)
+        return context.services.hand_over(argv, environ)
     except FileNotFoundError:
         raise EngineUnavailable(
             "The engine answers, and the `docker` command that would use it is not installed.",
@@ -161,10 +164,14 @@ def _wishes(context: Context) -> Wishes:
     names = [option for _, option, _, _ in PASSED_ON]
     options = [word for name in names for value in getattr(given, name[2:]) for word in (name, value)]
     return Wishes(
-        gpus=given.gpus, no_gpu=given.no_gpu, shm_size=given.shm_size, options=tuple(options),
+        gpus=given.gpus,
+        no_gpu=given.no_gpu,
+        shm_size=given.shm_size,
+        options=tuple(options),
         interactive=sys.stdin is not None and not sys.stdin.closed,
-        terminal=_is_terminal(), program=given.program,
-    )  # fmt: skip
+        terminal=_is_terminal(),
+        program=given.program,
+    )
 
 
 def _is_terminal() -> bool:

@@ -8,23 +8,24 @@ from functools import partial
 from pathlib import Path
 
 from tfimg import __version__
-from tfimg.batch.kept import Inventories, Kept, accelerator
-from tfimg.batch.pipeline import Means, Work, examine, make
-from tfimg.cancellation import ahead
+from tfimg.build import candidate as building
+from tfimg.build.pipeline import Means, Work, examine, make
+from tfimg.build.report_cache import Inventories, Kept, accelerator
 from tfimg.cli.context import Context
 from tfimg.cli.explain import explaining
 from tfimg.cli.keep import check_report, keep
 from tfimg.cli.progress import follow
 from tfimg.cli.verdict import tell, told_level
-from tfimg.engine import build as building
-from tfimg.engine.bases import Base, Bootstrap, choose_base
+from tfimg.core.cancellation import ahead
+from tfimg.core.errors import ForeignImage, UsageError
+from tfimg.engine.base_images.choose import Base, Bootstrap, choose_base
+from tfimg.engine.base_images.debian import find_mirrors, snapshot_mirrors
 from tfimg.engine.cache import read_cache, require_export
-from tfimg.engine.debian import find_mirrors, snapshot_mirrors
-from tfimg.engine.network import HostNetwork
+from tfimg.engine.disk_space import check_space
 from tfimg.engine.protocol import BuildEvent, Capabilities, Engine, StageEvent
-from tfimg.errors import ForeignImage, UsageError
 from tfimg.host.accelerators import Surroundings
 from tfimg.host.aim import Aim, aim
+from tfimg.index.network import HostNetwork
 from tfimg.layers.make import LayerState
 from tfimg.layers.pack import FORMAT
 from tfimg.matrix.spec import ImageSpec
@@ -77,13 +78,13 @@ def _build_one(context: Context) -> ImageSpec:
     """Resolve, plan, base, make: build, validate, tag."""
     check_report(context)
     mirrors = registries(context.arguments.mirror)
-    planned = context.planned(context.resolve().spec)
+    planned = context.project.plan(context.resolve().spec)
     engine = context.engine
     capabilities = engine.capabilities()
-    building.check_space(capabilities, planned.spec.device)
+    check_space(capabilities, planned.spec.device)
     means = means_of(context, reuse=False)
     require_export(capabilities, means.cache)
-    surroundings = context.surroundings(engine)
+    surroundings = context.project.target_host(engine)
     aimed = _aim(context, planned.spec, surroundings)
     with (
         explaining(context),
@@ -92,14 +93,22 @@ def _build_one(context: Context) -> ImageSpec:
     ):
         base = prepare_base(context, planned.spec, mirrors, fresh=context.arguments.renew_base)
         work = Work(
-            plan=planned, base=base, labels=labels_of(context, planned, base, capabilities), aim=aimed,
+            plan=planned,
+            base=base,
+            labels=labels_of(context, planned, base, capabilities),
+            aim=aimed,
             accelerator=accelerator(aimed, surroundings.host),
-        )  # fmt: skip
+        )
         make(
-            work, replace(means, hand_in=lambda *_: stages()), name=building.candidate(planned.spec.identifier),
-            engine=engine, capabilities=capabilities, progress=progress, keep=partial(keep, context),
+            work,
+            replace(means, hand_in=lambda *_: stages()),
+            name=building.candidate(planned.spec.identifier),
+            engine=engine,
+            capabilities=capabilities,
+            progress=progress,
+            keep=partial(keep, context),
             conclude=lambda made: tell(context, planned, made.built, made.report),
-        )  # fmt: skip
+        )
     return planned.spec
 
 
@@ -109,20 +118,27 @@ def means_of(context: Context, *, reuse: bool, network: HostNetwork | None = Non
     Without a `network` it is this machine's, and what a build cannot use of it is said.
     """
     arguments = context.arguments
-    suite = suite_files(context.workspace.validation)
+    suite = suite_files(context.project.workspace.validation)
     return Means(
-        network=network or context.network, context=context.workspace.images,
-        suite=suite, suite_digest=suite_digest(suite), asking=_asking(context),
-        kept=Kept(folder=context.state / "reports"), inventories=inventories(context),
-        fresh=arguments.no_cache, reuse=reuse, cache=read_cache(arguments.cache_from, arguments.cache_to),
-        compression=arguments.compression, hand_in=partial(hand_in, context, context.state / "layers"),
-    )  # fmt: skip
+        network=network or context.use_network(),
+        context=context.project.workspace.images,
+        suite=suite,
+        suite_digest=suite_digest(suite),
+        asking=_asking(context),
+        kept=Kept(folder=context.services.state / "reports"),
+        inventories=inventories(context),
+        fresh=arguments.no_cache,
+        reuse=reuse,
+        cache=read_cache(arguments.cache_from, arguments.cache_to),
+        compression=arguments.compression,
+        hand_in=partial(hand_in, context, context.services.state / "layers"),
+    )
 
 
 def inventories(context: Context) -> Inventories:
     """Return the inventories that builds have kept in the state folder."""
-    script = (context.workspace.images / "inventory.py").read_bytes()
-    return Inventories(folder=context.state / "inventories", script=script)
+    script = (context.project.workspace.images / "inventory.py").read_bytes()
+    return Inventories(folder=context.services.state / "inventories", script=script)
 
 
 def validate(context: Context) -> int:
@@ -130,20 +146,26 @@ def validate(context: Context) -> int:
     check_report(context)
     image = context.arguments.image
     spec, digest = claimed(context, image)
-    planned = context.planned(spec)
+    planned = context.project.plan(spec)
     labels = context.engine.labels(image) or {}
     ours = bool(labels.get(LOCK))
     if labels.get(IDENTIFIER) not in (None, "", spec.identifier):
         context.say(f"{image} is labelled {labels[IDENTIFIER]}; it is validated as {spec.identifier}.")
     if context.arguments.record:
         _require_lock(context, planned, image)
-    aimed = _aim(context, spec, context.surroundings(context.engine))
+    aimed = _aim(context, spec, context.project.target_host(context.engine))
     with explaining(context), follow(context) as progress:
         report = examine(
-            planned, image=image, digest=digest, engine=context.engine,
-            suite=suite_files(context.workspace.validation), asking=_asking(context), aim=aimed, progress=progress,
+            planned,
+            image=image,
+            digest=digest,
+            engine=context.engine,
+            suite=suite_files(context.project.workspace.validation),
+            asking=_asking(context),
+            aim=aimed,
+            progress=progress,
             ours=ours,
-        )  # fmt: skip
+        )
     keep(context, report)
     if context.arguments.json:
         context.emit({"event": "report", **report.to_json()})
@@ -168,11 +190,14 @@ def hand_in(
     def told(layer: str, state: LayerState, seconds: float) -> None:
         tell(StageEvent(step=f"layer {layer}", state=state, seconds=round(seconds, 3)))
 
-    return context.edge.stages(
-        planned.lock, folder, context.network,
-        supplied=planned.wheels, compression=context.arguments.compression,
-        fresh=context.arguments.no_cache, on_event=told,
-    )  # fmt: skip
+    return context.services.stages(
+        planned.lock,
+        folder,
+        supplied=planned.wheels,
+        compression=context.arguments.compression,
+        fresh=context.arguments.no_cache,
+        on_event=told,
+    )
 
 
 def _require_lock(context: Context, planned: Plan, image: str) -> None:
@@ -204,7 +229,7 @@ def says(context: Context, engine: Engine, image: str) -> ImageSpec:
             f"{image} does not say what it is: it has no label {IDENTIFIER}.",
             next_step="Say it with --as IDENTIFIER; `tfimg list` shows all identifiers.",
         )
-    return context.named(identifier)
+    return context.project.spec(identifier)
 
 
 def _absent(image: str) -> UsageError:
@@ -226,13 +251,19 @@ def prepare_base(
     snapshot = context.arguments.snapshot
     bootstrap = Bootstrap(
         mirrors=snapshot_mirrors(snapshot) if snapshot else find_mirrors(),
-        scratch=context.state / "scratch", environ=context.environ, fresh=fresh,
-        template=partial(render_base, context.templates),
-    )  # fmt: skip
+        scratch=context.services.state / "scratch",
+        environ=context.services.environ,
+        fresh=fresh,
+        template=partial(render_base, context.project.templates),
+    )
     base = choose_base(
-        spec, context.arguments.base, engine=engine or context.engine, registries=registries,
-        bootstrap=bootstrap, say=context.say,
-    )  # fmt: skip
+        spec,
+        context.arguments.base,
+        engine=engine or context.engine,
+        registries=registries,
+        bootstrap=bootstrap,
+        say=context.say,
+    )
     context.say(f"Base: {base.kind} {base.name}, because {base.why}")
     return base
 
@@ -253,11 +284,17 @@ def labels_of(context: Context, planned: Plan, base: Base, capabilities: Capabil
     """The labels that only a build knows."""
     output = building.choose_output(capabilities, "NAME", context.arguments.compression).option
     recipe = recipe_digest(
-        planned, base_digest=base.digest, ingredients=context.ingredients,
+        planned,
+        base_digest=base.digest,
+        ingredients=context.project.build_files_digest,
         output=f"{output} layers={FORMAT if capabilities.takes_layers else None}",
-    )  # fmt: skip
+    )
     return build_labels(
-        base=base.name, base_digest=base.digest, recipe=recipe, revision=context.revision, version=__version__
+        base=base.name,
+        base_digest=base.digest,
+        recipe=recipe,
+        revision=context.project.revision,
+        version=__version__,
     )
 
 

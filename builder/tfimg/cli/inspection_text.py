@@ -13,10 +13,10 @@ from rich.table import Table
 from tfimg.cli.fields import print_fields
 from tfimg.cli.proofs import KINDS
 from tfimg.cli.show import plain_table, print_table, size
-from tfimg.contents.inspection import Evidence, Inspection
+from tfimg.core.text import plain
 from tfimg.evidence.statement import TEST_RESULT
+from tfimg.inspect.inspection import Evidence, Inspection
 from tfimg.recipe.labels import PREFIX
-from tfimg.validation.text import plain
 
 SHORT = 19
 """Characters of a digest in a table: `sha256:` and twelve digits, as Docker shows them."""
@@ -34,10 +34,7 @@ class Facts:
 def print_inspection(found: Inspection, facts: Facts) -> None:
     """Print all of it."""
     print_fields(
-        {
-            name: plain(value) if isinstance(value, str) else value
-            for name, value in _fields(found, facts).items()
-        }
+        {name: plain(value) if isinstance(value, str) else value for name, value in _fields(found, facts).items()}
     )
     _print("Layers, lowest first", layer_table(found))
     if found.evidence or not found.evidence_problem:

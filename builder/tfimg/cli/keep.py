@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfimg.cli.context import Context
-from tfimg.errors import FileError, UsageError
+from tfimg.core.errors import FileError, UsageError
+from tfimg.core.paths import write_atomically
 from tfimg.validation.forms import SUFFIXES, json_text, written
 from tfimg.validation.report import Report
-from tfimg.workspace import write_atomically
 
 
 def check_report(context: Context, suffixes: Sequence[str] = SUFFIXES) -> None:
@@ -64,4 +64,4 @@ def write_reports(context: Context, report: Report) -> None:
 def keep_evidence(context: Context, report: Report) -> None:
     """Write the report into the workspace when it is to be evidence of more than that the image was built."""
     if context.arguments.record and report.level != "built":
-        write_atomically(context.workspace.evidence(report.identifier), json_text(report))
+        write_atomically(context.project.workspace.evidence(report.identifier), json_text(report))

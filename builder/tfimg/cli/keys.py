@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
-from tfimg.errors import FileError, KeyRefused, UsageError
+from tfimg.core.errors import FileError, KeyRefused, UsageError
+from tfimg.core.paths import write_once
 from tfimg.evidence.keys import (
     SigningKey,
     VerifyingKey,
@@ -19,7 +20,6 @@ from tfimg.evidence.keys import (
     read_signing_key,
     read_verifying_key,
 )
-from tfimg.workspace import write_once
 
 PRIVATE, PUBLIC = "tfimg.key", "tfimg.pub"
 
@@ -81,7 +81,7 @@ def trusted_keys(context: Context) -> tuple[VerifyingKey, ...]:
 
 
 def _environment_keys(context: Context) -> list[str]:
-    return [name for name in context.environ.get("TFIMG_KEY", "").split(":") if name]
+    return [name for name in context.services.environ.get("TFIMG_KEY", "").split(":") if name]
 
 
 def password(context: Context, *, new: bool = False) -> bytes:
@@ -89,8 +89,8 @@ def password(context: Context, *, new: bool = False) -> bytes:
     if file := context.arguments.password_file:
         text = sys.stdin.readline() if file == "-" else _read(file).decode().partition("\n")[0]
         return text.rstrip("\r\n").encode()
-    if VARIABLE in context.environ:
-        return context.environ[VARIABLE].encode()
+    if VARIABLE in context.services.environ:
+        return context.services.environ[VARIABLE].encode()
     if not sys.stdin.isatty():
         raise UsageError(
             "The private key needs a password, and there is no terminal to ask for it.",
@@ -105,15 +105,11 @@ def password(context: Context, *, new: bool = False) -> bytes:
 def _read(file: str) -> bytes:
     path = Path(file)
     if not path.is_file():
-        raise FileError(
-            f"{file} is not a file.", next_step="Name the file that holds the key or the password."
-        )
+        raise FileError(f"{file} is not a file.", next_step="Name the file that holds the key or the password.")
     if not os.access(path, os.R_OK):
         raise FileError(f"{file} may not be read.", next_step="Check whose file it is.")
     with path.open("rb") as opened:
         content = opened.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
-        raise FileError(
-            f"{file} has more than {MAX_BYTES >> 10} KiB.", next_step="Name the file of a key or password."
-        )
+        raise FileError(f"{file} has more than {MAX_BYTES >> 10} KiB.", next_step="Name the file of a key or password.")
     return content

@@ -6,25 +6,25 @@ from collections.abc import Callable
 
 from tfimg.cli.context import Context
 from tfimg.cli.transfers import transfer
+from tfimg.core.errors import UsageError
 from tfimg.engine.protocol import ProgressEvent
-from tfimg.errors import UsageError
-from tfimg.leaks.scan import Finding, Scanned, require_clean, scan, scan_archive
+from tfimg.inspect.secrets.scan import Finding, Scanned, require_clean, scan, scan_archive
 from tfimg.registry.reference import parse
 
 
 def scan_command(context: Context) -> int:
     """`tfimg scan IMAGE`: find what this machine would not tell, search for it, raise with what was found."""
     image = context.arguments.image
-    secrets = context.secrets
+    secrets = context.services.secrets()
     with transfer(context, f"searching {image}") as follow:
         if context.arguments.local:
-            engine = context.edge.runner(context.environ, context.state)
+            engine = context.services.runner()
             if engine.digest(image) is None:
                 raise UsageError(f"The engine has no image {image}.", next_step="Build or pull it first.")
             found = scan_archive(engine.export(image), secrets, told=_teller(context, follow))
         else:
             reference = parse(image)
-            kept = context.state / "registry" / "leaks"
+            kept = context.services.state / "registry" / "leaks"
             found = scan(
                 context.registry(reference),
                 reference.target,
@@ -40,11 +40,7 @@ def _teller(context: Context, follow: Callable[[ProgressEvent], None]) -> Callab
         # How much there is shows only at its end: a layer is compressed.
         follow(ProgressEvent(step="scan", what=scanned.digest, current=scanned.searched, total=0))
         if scanned.ended:
-            how = (
-                "was searched before"
-                if scanned.kept
-                else f"searched, {scanned.searched / 1e6:,.0f} MB unpacked"
-            )
+            how = "was searched before" if scanned.kept else f"searched, {scanned.searched / 1e6:,.0f} MB unpacked"
             context.say(f"{scanned.digest[:19]} {how}")
 
     return told
@@ -56,7 +52,5 @@ def _tell(context: Context, image: str, found: tuple[Finding, ...], secrets: int
     if context.arguments.json:
         context.emit({"event": "scanned", "image": image, "findings": [], "own": secrets})
     else:
-        print(
-            f"{image} was read completely. It holds none of {own}, and no key, token or password that a rule knows."
-        )
+        print(f"{image} was read completely. It holds none of {own}, and no key, token or password that a rule knows.")
     return 0

@@ -13,17 +13,15 @@ from rich.text import Text
 
 from tfimg.cli.results import WIDTH, count_words, result_table, row_grid
 from tfimg.cli.steps import dull, short
+from tfimg.core.text import plain
 from tfimg.engine.protocol import BuildEvent, LogEvent, StageEvent
 from tfimg.validation.report import CheckResult, Outcome
-from tfimg.validation.text import plain
 
 
 class Running:
     """What runs now, each with a clock, and how far the suite is; what has ended scrolls away above as rows."""
 
-    def __init__(
-        self, keep: Callable[[RenderableType], None], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, keep: Callable[[RenderableType], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._keep = keep
         self._clock = clock
         self._running: dict[str, tuple[float, str]] = {}
@@ -88,7 +86,5 @@ def step_row(event: StageEvent) -> Table:
     """A build step's end, in the columns of the checks that follow it."""
     row = row_grid()
     colour = {"done": "green", "cached": "cyan", "damaged": "yellow", "failed": "red"}[event.state]
-    row.add_row(
-        Text(event.state, style=colour), f"{event.seconds or 0.0:.1f} s", Text(plain(short(event.step)))
-    )
+    row.add_row(Text(event.state, style=colour), f"{event.seconds or 0.0:.1f} s", Text(plain(short(event.step))))
     return row

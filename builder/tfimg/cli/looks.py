@@ -9,12 +9,12 @@ from tfimg.cli.difference_text import difference_document, markdown, print_diffe
 from tfimg.cli.images import inventories
 from tfimg.cli.inspection_text import Facts, inspection_document, print_inspection
 from tfimg.cli.keys import verifying_keys
-from tfimg.contents.difference import difference
-from tfimg.contents.holdings import Contents, of_inventory
-from tfimg.contents.inspection import Inspection, inspect_image
-from tfimg.contents.local import inspect_local
-from tfimg.errors import EngineRefused, UsageError, ValidationBroken
+from tfimg.core.errors import EngineRefused, UsageError, ValidationBroken
 from tfimg.evidence.keys import VerifyingKey
+from tfimg.inspect.comparison import difference
+from tfimg.inspect.contents import Contents, of_inventory
+from tfimg.inspect.inspection import Inspection, inspect_image
+from tfimg.inspect.local import inspect_local
 from tfimg.registry.reference import parse
 
 
@@ -22,7 +22,7 @@ def inspect(context: Context) -> int:
     """`tfimg inspect IMAGE`: read it where it is, find its row, show both."""
     image = context.arguments.image
     found = _local(context, image) if context.arguments.local else _in_registry(context, image)
-    facts = Facts(now=context.now, row=_row(context, found.identifier), keys=bool(_keys(context)))
+    facts = Facts(now=context.services.now(), row=_row(context, found.identifier), keys=bool(_keys(context)))
     if context.arguments.json:
         context.emit(inspection_document(found, facts))
     else:
@@ -50,7 +50,7 @@ def _in_registry(context: Context, image: str) -> Inspection:
 
 
 def _local(context: Context, image: str) -> Inspection:
-    engine = context.edge.runner(context.environ, context.state)
+    engine = context.services.runner()
     if engine.digest(image) is None:
         raise UsageError(f"The engine has no image {image}.", next_step="Build or pull it first.")
     context.say(f"Reading {image}")
@@ -64,13 +64,13 @@ def _local(context: Context, image: str) -> Inspection:
 
 
 def _keys(context: Context) -> tuple[VerifyingKey, ...]:
-    named = context.arguments.key or context.environ.get("TFIMG_KEY")
+    named = context.arguments.key or context.services.environ.get("TFIMG_KEY")
     return verifying_keys(context) if named else ()
 
 
 def _row(context: Context, identifier: str | None) -> dict[str, Any] | None:
     """The row of the matrix that an image answers to, as `tfimg resolve` describes it; None where there is none."""
-    spec = next((spec for spec in context.specs if spec.identifier == identifier), None)
+    spec = next((spec for spec in context.project.specs if spec.identifier == identifier), None)
     if spec is None:
         return None
-    return {"path": f"rows[{spec.row}]", **context.described(spec)}
+    return {"path": f"rows[{spec.row}]", **context.project.describe(spec)}

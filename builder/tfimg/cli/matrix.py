@@ -11,10 +11,11 @@ from typing import Any
 
 from tfimg.cli.context import Context
 from tfimg.cli.keep import require_writable
-from tfimg.errors import UsageError
+from tfimg.core.errors import UsageError
+from tfimg.core.levels import LEVELS
+from tfimg.core.paths import write_atomically
 from tfimg.matrix.gpus import runs
 from tfimg.matrix.schema import Gpu, Matrix, minor
-from tfimg.recipe.describe import LEVELS
 from tfimg.recipe.support import Support, capability_text, document, image_document, request_text, supports
 from tfimg.recipe.support_text import (
     COLUMNS,
@@ -28,7 +29,6 @@ from tfimg.recipe.support_text import (
     range_text,
     span,
 )
-from tfimg.workspace import write_atomically
 
 CAPABILITIES = [f"sm_{major}{minor}" for major in range(1, 20) for minor in range(10)]
 """What may be typed into the page, with room for GPUs that are to come."""
@@ -54,7 +54,7 @@ def show(context: Context) -> int:
 
 def support_rows(context: Context) -> tuple[Support, ...]:
     """What each row of the matrix supports, with what the workspace's evidence proves."""
-    return supports(context.matrix, context.specs, context.statuses)
+    return supports(context.project.matrix, context.project.specs, context.project.statuses)
 
 
 FORMS = {".json": "json", ".html": "html", ".md": "markdown"}
@@ -91,12 +91,12 @@ def _plain(rows: Sequence[Support]) -> str:
 
 
 def _document(context: Context) -> dict[str, Any]:
-    matrix, statuses = context.matrix, context.statuses
+    matrix, statuses = context.project.matrix, context.project.statuses
     return {
         "rows": [document(row) for row in support_rows(context)],
         "images": [
-            image_document(spec, repository=context.repository, status=statuses[spec.identifier])
-            for spec in context.specs
+            image_document(spec, repository=context.project.repository, status=statuses[spec.identifier])
+            for spec in context.project.specs
         ],
         "gpus": {capability: list(names) for capability, names in matrix.gpus.items()},
         "gpu_drivers": {sm: known.model_dump() for sm, known in matrix.gpu_drivers.items()},
@@ -110,23 +110,25 @@ def page(context: Context) -> str:
     """The matrix as one HTML page, which loads nothing from anywhere."""
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"issue_url": issue_url, "capability": capability_text, "range": range_text}
     environment.globals |= {
-        "bounds": bounds_text, "pythons": pythons_text, "libtpu": libtpu_text, "proven": proven_of, "span": span,
-    }  # fmt: skip
+        "bounds": bounds_text,
+        "pythons": pythons_text,
+        "libtpu": libtpu_text,
+        "proven": proven_of,
+        "span": span,
+    }
     template = environment.from_string(files("tfimg.cli").joinpath("matrix.html.j2").read_text("utf-8"))
     told = _document(context)
-    requests = {spec.identifier: request_text(spec) for spec in context.specs}
+    requests = {spec.identifier: request_text(spec) for spec in context.project.specs}
     return template.render(
-        matrix=context.matrix,
+        matrix=context.project.matrix,
         rows=support_rows(context),
         images=told["images"],
         requests=requests,
         levels=LEVELS,
-        facts=_facts(context.matrix),
+        facts=_facts(context.project.matrix),
         choices=_choices(told["images"]),
     )
 
@@ -134,9 +136,7 @@ def page(context: Context) -> str:
 def _facts(matrix: Matrix) -> dict[str, Any]:
     """What the page's filters need to know and its table does not say."""
     return {
-        "gpus": {
-            sm: [name for name in names if name not in matrix.arm64_gpus] for sm, names in matrix.gpus.items()
-        },
+        "gpus": {sm: [name for name in names if name not in matrix.arm64_gpus] for sm, names in matrix.gpus.items()},
         "drivers": {sm: known.model_dump() for sm, known in matrix.gpu_drivers.items()},
         "ptx": matrix.ptx.model_dump(include={"reason", "note"}),
         "rows": [_gpu_facts(matrix, row.gpu) if row.gpu else None for row in matrix.rows],

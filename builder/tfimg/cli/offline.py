@@ -11,20 +11,20 @@ from tfimg.cli.fields import print_fields
 from tfimg.cli.keys import verifying_keys
 from tfimg.cli.proofs import origin, policy
 from tfimg.cli.transfers import transfer
+from tfimg.core.errors import FileError, KeyRefused, UsageError
+from tfimg.core.text import plain
 from tfimg.engine.protocol import ProgressEvent
-from tfimg.errors import FileError, KeyRefused, UsageError
 from tfimg.evidence.collect import Found
 from tfimg.evidence.keys import VerifyingKey, read_verifying_key
 from tfimg.evidence.promotions import read_withdrawals
 from tfimg.evidence.statement import moment
 from tfimg.evidence.verify import verify
-from tfimg.offline.archive import collect_image
-from tfimg.offline.layout import LayoutRegistry
-from tfimg.offline.load import load as load_image
-from tfimg.offline.load import signed_name
-from tfimg.offline.write import archive_bytes, write
+from tfimg.inspect.bundle.archive import collect_image
+from tfimg.inspect.bundle.layout import LayoutRegistry
+from tfimg.inspect.bundle.load import load as load_image
+from tfimg.inspect.bundle.load import signed_name
+from tfimg.inspect.bundle.write import archive_bytes, write
 from tfimg.registry.reference import Reference, parse
-from tfimg.validation.text import plain
 
 
 def bundle(context: Context) -> int:
@@ -34,12 +34,18 @@ def bundle(context: Context) -> int:
     arguments = context.arguments
     asked = arguments.key or arguments.require is not None or arguments.policy or arguments.refuse_key
     required = policy(context)
-    asked = asked or context.environ.get("TFIMG_KEY")
+    asked = asked or context.services.environ.get("TFIMG_KEY")
     keys = verifying_keys(context, required.trusted_keys) if asked else ()
     target = reference.target
     if keys:
         target = verify(
-            registry, target, keys, required, now=context.now, tag=reference.tag, origin=origin(context)
+            registry,
+            target,
+            keys,
+            required,
+            now=context.services.now(),
+            tag=reference.tag,
+            origin=origin(context),
         ).digest
     else:
         context.say("Not verified: no key is named. Whoever loads the file has to have one.")
@@ -49,19 +55,26 @@ def bundle(context: Context) -> int:
     with transfer(context, f"writing {file.name}") as follow:
         write(archive, file, told=partial(_tell, follow, file.name))
     told_of = {
-        "image": str(reference), "digest": archive.digest, "file": str(file), "bytes": archive_bytes(archive),
-        "evidence": archive.evidence, "keys": [key.identifier for key in keys], "verified": bool(keys),
-    }  # fmt: skip
+        "image": str(reference),
+        "digest": archive.digest,
+        "file": str(file),
+        "bytes": archive_bytes(archive),
+        "evidence": archive.evidence,
+        "keys": [key.identifier for key in keys],
+        "verified": bool(keys),
+    }
     if context.arguments.json:
         context.emit({"event": "bundled", **told_of})
         return 0
     print_fields(
         told_of
         | {
-            "bytes": f"{told_of['bytes']:,}", "verified": "yes" if keys else "no: no key was named",
-            "evidence": f"{archive.evidence} documents", "keys": told_of["keys"] or None,
+            "bytes": f"{told_of['bytes']:,}",
+            "verified": "yes" if keys else "no: no key was named",
+            "evidence": f"{archive.evidence} documents",
+            "keys": told_of["keys"] or None,
         }
-    )  # fmt: skip
+    )
     return 0
 
 
@@ -89,18 +102,29 @@ def load(context: Context) -> int:
     # A chosen tag is verified in the place of the claimed one: it must not state what the image is not.
     target, tag = (layout.digest, chosen.tag) if chosen else (layout.reference, None)
     proven = verify(
-        layout, target, keys, required, now=context.now, tag=tag, origin=origin(context),
-        later=_withdrawals(context, keys), needs_promotion=chosen is None,
-    )  # fmt: skip
+        layout,
+        target,
+        keys,
+        required,
+        now=context.services.now(),
+        tag=tag,
+        origin=origin(context),
+        later=_withdrawals(context, keys),
+        needs_promotion=chosen is None,
+    )
     name = chosen or signed_name(layout, proven)
-    engine = context.edge.runner(context.environ, context.state)
+    engine = context.services.runner()
     with transfer(context, f"reading {layout.path.name}") as follow:
         load_image(layout, proven.digest, name, engine, told=partial(_tell, follow, layout.path.name))
     outcome = proven.outcome
     shown = {
-        "image": str(name), "digest": proven.digest, "identifier": outcome.identifier, "level": outcome.shown,
-        "tested": moment(outcome.ended), "signer": proven.signer,
-    }  # fmt: skip
+        "image": str(name),
+        "digest": proven.digest,
+        "identifier": outcome.identifier,
+        "level": outcome.shown,
+        "tested": moment(outcome.ended),
+        "signer": proven.signer,
+    }
     if context.arguments.json:
         context.emit({"event": "loaded", **shown})
         return 0
@@ -129,9 +153,7 @@ def _source(name: str) -> Path:
     return Path(name)
 
 
-def _keys(
-    context: Context, layout: LayoutRegistry, of_policy: Sequence[VerifyingKey]
-) -> tuple[VerifyingKey, ...]:
+def _keys(context: Context, layout: LayoutRegistry, of_policy: Sequence[VerifyingKey]) -> tuple[VerifyingKey, ...]:
     """Return the keys that the user trusts. Those in the file count by their fingerprint alone: anyone can add a key.
 
     `of_policy` are those of a policy file.
@@ -147,7 +169,7 @@ def _keys(
         )
     if trusted and not context.arguments.key:
         return (*trusted, *of_policy)
-    if brought and not of_policy and not context.arguments.key and not context.environ.get("TFIMG_KEY"):
+    if brought and not of_policy and not context.arguments.key and not context.services.environ.get("TFIMG_KEY"):
         there = ", ".join(key.identifier for key in brought)
         raise UsageError(
             f"No key is named. {layout.path} brings {there}, and that proves nothing: whoever made or changed the file "

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from tfimg.build.candidate import choose_output
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.parser import REQUEST
 from tfimg.cli.show import plain_table, print_table, size
-from tfimg.engine.build import choose_output
-from tfimg.errors import UsageError
+from tfimg.core.errors import UsageError
 from tfimg.layers.pack import key
 from tfimg.layers.store import LayerStore
 from tfimg.recipe.ci import document
@@ -32,7 +32,7 @@ def plan(context: Context) -> int:
 
 
 def _plan_one(context: Context) -> int:
-    planned = context.planned(context.resolve().spec)
+    planned = context.project.plan(context.resolve().spec)
     capabilities = context.engine.capabilities()
     output = choose_output(capabilities, "NAME")
     fields = {
@@ -60,13 +60,13 @@ def _layers(context: Context) -> int:
         found = context.buildable(arguments.patterns)
     else:
         found = (context.resolve().spec,)
-    store = LayerStore(folder=context.state / "layers")
+    store = LayerStore(folder=context.services.state / "layers")
 
     def known(layer: WheelLayer) -> tuple[int, int] | None:
         blob = store.find(key(layer, "fast"))
         return (blob.size, blob.unpacked) if blob else None
 
-    shared = sharing([(spec, context.workspace.read_lock(spec.identifier)) for spec in found], known)
+    shared = sharing([(spec, context.project.workspace.read_lock(spec.identifier)) for spec in found], known)
     if arguments.json:
         layers = [asdict(layer) for layer in shared.layers]
         context.emit({"layers": layers, "together_bytes": shared.together, "apart_bytes": shared.apart})
@@ -74,13 +74,15 @@ def _layers(context: Context) -> int:
     table = plain_table("LAYER", "IMAGES", "COMPRESSED", "UNPACKED", "BYTES ARE", "WHICH")
     for layer in shared.layers:
         table.add_row(
-            layer.name, str(len(layer.images)), size(layer.compressed_bytes), size(layer.unpacked_bytes),
-            "known" if layer.exact else "predicted", _named(layer.images),
-        )  # fmt: skip
+            layer.name,
+            str(len(layer.images)),
+            size(layer.compressed_bytes),
+            size(layer.unpacked_bytes),
+            "known" if layer.exact else "predicted",
+            _named(layer.images),
+        )
     print_table(table)
-    print(
-        f"{len(found)} images: {size(shared.together)} together, {size(shared.apart)} if they shared nothing."
-    )
+    print(f"{len(found)} images: {size(shared.together)} together, {size(shared.apart)} if they shared nothing.")
     return 0
 
 
@@ -95,7 +97,7 @@ def _share_out(context: Context) -> int:
     _require_no_request(context)
     chosen = _shards(context)
     options = [f"--builder={name}" for name in arguments.builder]
-    options += [f"--repository={context.repository}"] if arguments.repository else []
+    options += [f"--repository={context.project.repository}"] if arguments.repository else []
     form = arguments.format or ("json" if arguments.json else None)
     if form:
         context.emit(document(form, chosen, options))
@@ -106,7 +108,7 @@ def _share_out(context: Context) -> int:
 
 def _shards(context: Context) -> tuple[Shard, ...]:
     found = context.buildable(context.arguments.patterns)
-    parts = [part(spec, context.workspace.read_lock(spec.identifier)) for spec in found]
+    parts = [part(spec, context.project.workspace.read_lock(spec.identifier)) for spec in found]
     return shards(parts, context.arguments.shards) if context.arguments.shards else singles(parts)
 
 

@@ -11,15 +11,15 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from tfimg.batch.pipeline import Progress
+from tfimg.build.pipeline import Progress
 from tfimg.cli.console import live, make_console
 from tfimg.cli.context import Context
 from tfimg.cli.live import Running
 from tfimg.cli.results import WIDTH, line
 from tfimg.cli.steps import dull, short
+from tfimg.core.text import strict
 from tfimg.engine.protocol import BuildEvent, LogEvent, StageEvent
 from tfimg.validation.report import CheckResult
-from tfimg.validation.text import strict
 
 
 def follow(context: Context, what: str = "build") -> AbstractContextManager[Progress]:
@@ -48,7 +48,7 @@ class Events:
     def __init__(self, emit: Callable[[dict[str, Any]], None]) -> None:
         self._emit = emit
 
-    # The methods of `tfimg.batch.pipeline.Progress`.
+    # The methods of `tfimg.build.pipeline.Progress`.
 
     def build(self, event: BuildEvent) -> None:  # noqa: D102
         kind = {StageEvent: "step", LogEvent: "log"}.get(type(event), "progress")

@@ -11,8 +11,8 @@ from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.keys import verifying_keys
 from tfimg.cli.transfers import transfer
+from tfimg.core.errors import FileError, TamperedError
 from tfimg.engine.protocol import Engine
-from tfimg.errors import FileError, TamperedError
 from tfimg.evidence.outcome import Outcome, Skipped, Without
 from tfimg.evidence.policy import Policy, parse_requirements
 from tfimg.evidence.policy_file import MAX_BYTES, parse_policy
@@ -23,9 +23,13 @@ from tfimg.evidence.verify import verify as prove
 from tfimg.registry.reference import Reference, parse, parse_repository
 
 KINDS = {
-    TEST_RESULT: "test result", REPORT: "validation report", PROVENANCE: "SLSA provenance",
-    CYCLONEDX: "CycloneDX bill of materials", PROMOTION: "promotion", WITHDRAWAL: "withdrawal",
-}  # fmt: skip
+    TEST_RESULT: "test result",
+    REPORT: "validation report",
+    PROVENANCE: "SLSA provenance",
+    CYCLONEDX: "CycloneDX bill of materials",
+    PROMOTION: "promotion",
+    WITHDRAWAL: "withdrawal",
+}
 """Statements, in words."""
 
 MAX_LISTED = 20
@@ -42,7 +46,7 @@ def pull(context: Context) -> int:
     """`tfimg pull IMAGE`: verify it, pull by the digest that was verified, give it the name that was asked for."""
     reference = parse(context.arguments.image)
     proven = _proven(context, reference)
-    engine = context.edge.runner(context.environ, context.state)
+    engine = context.services.runner()
     name = f"{reference.repository}@{proven.digest}"
     pull_verified(context, engine, name)
     if reference.tag:
@@ -68,7 +72,13 @@ def _proven(context: Context, reference: Reference) -> Verified:
     keys = verifying_keys(context, required.trusted_keys)
     registry = context.registry(reference)
     return prove(
-        registry, reference.target, keys, required, now=context.now, tag=reference.tag, origin=origin(context)
+        registry,
+        reference.target,
+        keys,
+        required,
+        now=context.services.now(),
+        tag=reference.tag,
+        origin=origin(context),
     )
 
 
@@ -93,9 +103,7 @@ def _policy_file(file: str) -> Policy:
     with Path(file).open("rb") as opened:
         content = opened.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
-        raise FileError(
-            f"--policy {file} has more than {MAX_BYTES >> 10} KiB.", next_step="Name the policy's file."
-        )
+        raise FileError(f"--policy {file} has more than {MAX_BYTES >> 10} KiB.", next_step="Name the policy's file.")
     return parse_policy(content.decode(), source=file)
 
 

@@ -15,15 +15,15 @@ from tfimg.cli.console import live, make_console
 from tfimg.cli.context import Context
 from tfimg.cli.images import claimed
 from tfimg.cli.show import plain_table, print_table
-from tfimg.errors import Disagreement, StaleError, UnknownTensorFlow, UsageError
-from tfimg.proof.check import Finding, compare, missing_releases
-from tfimg.proof.survey import Survey, Tell
-from tfimg.proof.survey import survey as take_survey
-from tfimg.proof.sync import propose
-from tfimg.resolution.request import version_matcher
+from tfimg.core.errors import Disagreement, StaleError, UnknownTensorFlow, UsageError
+from tfimg.core.paths import write_atomically
+from tfimg.matrix.resolve.request import version_matcher
+from tfimg.matrix.sync.check import Finding, compare, missing_releases
+from tfimg.matrix.sync.survey import Survey, Tell
+from tfimg.matrix.sync.survey import survey as take_survey
+from tfimg.matrix.sync.sync import propose
 from tfimg.validation.built import compare as compare_image
 from tfimg.validation.built import take_inventory
-from tfimg.workspace import write_atomically
 
 Findings = Sequence[tuple[int, Finding]]
 
@@ -38,9 +38,9 @@ def check(context: Context) -> int:
     rows = {number: versions for number, versions in _rows(context).items() if any(map(asked, versions))}
     whole = set().union(*rows.values())  # a row's releases share its facts: none can be compared alone
     found = _survey(context, whole.__contains__)
-    missing = [version for version in missing_releases(context.matrix, found) if asked(version)]
+    missing = [version for version in missing_releases(context.project.matrix, found) if asked(version)]
     _require_known(context, {*missing, *_known(context)})
-    findings = [(number, finding) for number, finding in compare(context.matrix, found) if number in rows]
+    findings = [(number, finding) for number, finding in compare(context.project.matrix, found) if number in rows]
     _tell(context, findings, found, missing)
     _demand_agreement([finding for _, finding in findings if finding.verdict == "disagrees"], missing)
     return 0
@@ -79,22 +79,18 @@ def sync(context: Context) -> int:
     """`tfimg matrix sync [--check]`."""
     known = _known(context)
     found = _survey(context, lambda version: version not in known and version > min(known))
-    missing = missing_releases(context.matrix, found)
-    path = context.workspace.matrix
+    missing = missing_releases(context.project.matrix, found)
+    path = context.project.workspace.matrix
     text = path.read_text(encoding="utf-8")
-    proposed = propose(text, found, missing, today=context.today) if missing else text
+    proposed = propose(text, found, missing, today=context.services.today) if missing else text
     names = [str(version) for version in missing]
     difference = "".join(
-        difflib.unified_diff(
-            text.splitlines(keepends=True), proposed.splitlines(keepends=True), path.name, path.name
-        )
+        difflib.unified_diff(text.splitlines(keepends=True), proposed.splitlines(keepends=True), path.name, path.name)
     )
     if context.arguments.json:
         context.emit({"missing": names, "difference": difference})
     else:
-        print(
-            difference or "The matrix has every release of the package index.", end="" if difference else "\n"
-        )
+        print(difference or "The matrix has every release of the package index.", end="" if difference else "\n")
     if missing and context.arguments.check:
         raise StaleError(
             f"The matrix lacks {', '.join(names)}.",
@@ -103,7 +99,7 @@ def sync(context: Context) -> int:
     if missing:
         write_atomically(path, proposed)
         context.say(f"{path.name} has {', '.join(names)} now: confirm what is marked, then `tfimg lock`.")
-        _ = replace(context).matrix  # read anew, so that what is still wrong with it is told now
+        _ = replace(context.project).matrix  # read anew, so that what is still wrong with it is told now
     return 0
 
 
@@ -112,7 +108,7 @@ def _known(context: Context) -> set[Version]:
 
 
 def _rows(context: Context) -> dict[int, set[Version]]:
-    rows = enumerate(context.matrix.rows)
+    rows = enumerate(context.project.matrix.rows)
     return {number: {Version(release.version) for release in row.tensorflow} for number, row in rows}
 
 
@@ -120,19 +116,15 @@ def _check_image(context: Context, image: str) -> int:
     if context.arguments.releases:
         raise UsageError("An image is of one release, which it names itself.", next_step="Leave RELEASE out.")
     spec, _ = claimed(context, image)
-    script = (context.workspace.images / "inventory.py").read_bytes()
+    script = (context.project.workspace.images / "inventory.py").read_bytes()
     inventory = take_inventory(image, script, engine=context.engine)
     findings = tuple(compare_image(spec, inventory))
     if context.arguments.json:
-        context.emit(
-            {"image": image, "identifier": spec.identifier, "findings": [asdict(one) for one in findings]}
-        )
+        context.emit({"image": image, "identifier": spec.identifier, "findings": [asdict(one) for one in findings]})
     else:
         _print_findings([(spec.row, finding) for finding in findings], {spec.row: spec.identifier})
     if wrong := [finding for finding in findings if finding.verdict == "disagrees"]:
-        raise Disagreement(
-            _sentence(wrong, image), next_step=f"Build {spec.identifier} anew, or correct matrix.yaml."
-        )
+        raise Disagreement(_sentence(wrong, image), next_step=f"Build {spec.identifier} anew, or correct matrix.yaml.")
     return 0
 
 
@@ -143,9 +135,9 @@ def _sentence(wrong: Sequence[Finding], other: str) -> str:
 
 
 def _survey(context: Context, wanted: Callable[[Version], bool]) -> Survey:
-    index = context.edge.index(context.network)
+    index = context.services.index()
     with _reading(context) as tell:
-        return take_survey(context.matrix, index, wanted=wanted, tell=tell)
+        return take_survey(context.project.matrix, index, wanted=wanted, tell=tell)
 
 
 @contextmanager
@@ -180,18 +172,18 @@ def _tell(context: Context, findings: Findings, found: Survey, missing: Sequence
     print(f"{len(found.wheels)} wheels read, {len(findings)} facts compared.")
     if count := _unconfirmed(context):
         print(
-            f"{count} lines of {context.workspace.matrix.name} still say “confirm”: no wheel speaks of those."
+            f"{count} lines of {context.project.workspace.matrix.name} still say “confirm”: no wheel speaks of those."
         )
 
 
 def _unconfirmed(context: Context) -> int:
     """Lines that `sync` marked and nobody has confirmed yet."""
-    lines = context.workspace.matrix.read_text(encoding="utf-8").splitlines()
+    lines = context.project.workspace.matrix.read_text(encoding="utf-8").splitlines()
     return sum("# confirm:" in line for line in lines)
 
 
 def _releases(context: Context, number: int) -> str:
-    return ", ".join(release.version for release in context.matrix.rows[number].tensorflow)
+    return ", ".join(release.version for release in context.project.matrix.rows[number].tensorflow)
 
 
 def _row_document(number: int, name: str, findings: Findings) -> dict[str, Any]:

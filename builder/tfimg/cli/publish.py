@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.markup import escape
 
-from tfimg.batch.stock import stock
+from tfimg.build.image_inventory import stock
 from tfimg.cli.context import Context
 from tfimg.cli.hands import Machine
 from tfimg.cli.keys import trusted_keys
@@ -14,26 +14,29 @@ from tfimg.cli.progress import follow
 from tfimg.cli.proofs import policy as policy_of
 from tfimg.cli.publisher import Signer, publisher_of, signer_of
 from tfimg.cli.show import plain_table, print_table
+from tfimg.core.errors import PublicationIncomplete, ResolutionError, TfimgError
 from tfimg.engine.protocol import LocalImage
-from tfimg.errors import PublicationIncomplete, ResolutionError, TfimgError
 from tfimg.evidence.policy import Policy
 from tfimg.host.aim import aim
+from tfimg.matrix.resolve.resolution import select
 from tfimg.matrix.spec import ImageSpec
-from tfimg.publishing.decide import Verdict
-from tfimg.publishing.promote import Table
-from tfimg.publishing.publish import Publication, Published, planned
-from tfimg.publishing.publish import publish as publish_all
-from tfimg.publishing.runs import folder_of, opened_run
-from tfimg.publishing.sending import Source, clear
+from tfimg.publish.decide import Verdict
+from tfimg.publish.promote import Table
+from tfimg.publish.publish import Publication, Published, planned
+from tfimg.publish.publish import publish as publish_all
+from tfimg.publish.runs import folder_of, opened_run
+from tfimg.publish.send import Source, clear
 from tfimg.recipe.buildable import buildable
 from tfimg.recipe.labels import IDENTIFIER
 from tfimg.recipe.tags import aliases
 from tfimg.registry.reference import Reference, parse_repository
-from tfimg.resolution.resolve import select
 
 VERDICTS: Mapping[Verdict, str] = {
-    "move": "[green]move[/]", "attest": "[green]attest[/]", "stay": "[cyan]stay[/]", "refuse": "[yellow]refuse[/]",
-}  # fmt: skip
+    "move": "[green]move[/]",
+    "attest": "[green]attest[/]",
+    "stay": "[cyan]stay[/]",
+    "refuse": "[yellow]refuse[/]",
+}
 
 MOST = 10
 """Images that a message names at most. Of those that failed, each has been told when it ended."""
@@ -41,7 +44,7 @@ MOST = 10
 
 def publish(context: Context) -> int:
     """`tfimg publish`: which images, whose signature, what tags promise; then everything, or the plan alone."""
-    specs = buildable(select(context.specs, context.arguments.patterns))
+    specs = buildable(select(context.project.specs, context.arguments.patterns))
     publish_images(context, specs, named=bool(context.arguments.patterns))
     return 0
 
@@ -65,7 +68,7 @@ def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool)
         context.note(f"Not built here, and so not published: {', '.join(missing[:MOST])}{more}")
     if not images:
         raise ResolutionError(
-            f"The engine has none of these images under {context.repository}.",
+            f"The engine has none of these images under {context.project.repository}.",
             next_step="Build them with `tfimg build`, or name the repository of their tags with --from.",
         )
     machine = Machine(context, {spec.identifier: spec for spec in specs}, images)
@@ -84,16 +87,20 @@ def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool)
 def _built(context: Context, specs: Sequence[ImageSpec]) -> dict[str, LocalImage]:
     """The engine's images by identifier: those that have their own tag, which they get once they are validated."""
     shelf = stock(context.engine.inventory())
-    found = {spec.identifier: shelf.get(f"{context.repository}:{spec.identifier}") for spec in specs}
+    found = {spec.identifier: shelf.get(f"{context.project.repository}:{spec.identifier}") for spec in specs}
     return {name: image for name, image in found.items() if image and image.labels.get(IDENTIFIER) == name}
 
 
 def _source(context: Context, machine: Machine, spec: ImageSpec) -> Source:
     aimed = aim(spec, machine.surroundings, context.arguments.level)
     return Source(
-        identifier=spec.identifier, tensorflow=spec.tensorflow, name=f"{context.repository}:{spec.identifier}",
-        digest=machine.images[spec.identifier].digest, aliases=aliases(spec), level=aimed.level,
-    )  # fmt: skip
+        identifier=spec.identifier,
+        tensorflow=spec.tensorflow,
+        name=f"{context.project.repository}:{spec.identifier}",
+        digest=machine.images[spec.identifier].digest,
+        aliases=aliases(spec),
+        level=aimed.level,
+    )
 
 
 def _published(
@@ -105,7 +112,7 @@ def _published(
     signer: Signer,
 ) -> Publication:
     """Remove the candidates of killed runs, and go on where one of them ended."""
-    folder = folder_of(context.state, target.repository)
+    folder = folder_of(context.services.state, target.repository)
     with opened_run(folder) as (run, journal, others), follow(context, "publish") as progress:
         publisher = publisher_of(context, target, signer, policy, run=run, journal=journal)
         hands = machine.hands(publisher.registry, signer, progress)
@@ -127,9 +134,11 @@ def _table(context: Context, target: Reference, policy: Policy) -> Table:
     if not trusted:
         context.note("No public key is named with --trust or TFIMG_KEY: the plan believes what labels say.")
     return Table(
-        registry=context.registry(target), trusted=trusted, policy=policy,
+        registry=context.registry(target),
+        trusted=trusted,
+        policy=policy,
         reinstates=getattr(context.arguments, "reinstate", False),
-    )  # fmt: skip
+    )
 
 
 def _show(context: Context, images: Sequence[Published], *, event: str) -> None:
@@ -141,9 +150,7 @@ def _show(context: Context, images: Sequence[Published], *, event: str) -> None:
     table = plain_table("IMAGE", "LEVEL", "TAG", "", "WHY")
     for image in images:
         if image.failure:
-            table.add_row(
-                image.identifier, "-", "-", "[red]failed[/]", escape(image.failure.what.splitlines()[0])
-            )
+            table.add_row(image.identifier, "-", "-", "[red]failed[/]", escape(image.failure.what.splitlines()[0]))
         for decision in image.decisions:
             table.add_row(
                 image.identifier,
@@ -157,9 +164,7 @@ def _show(context: Context, images: Sequence[Published], *, event: str) -> None:
 
 def conclude(images: Sequence[Published]) -> None:
     """Raises what a publication ends with: nothing where all images are there, else what stopped one, or several."""
-    failures: list[tuple[str, TfimgError]] = [
-        (image.identifier, image.failure) for image in images if image.failure
-    ]
+    failures: list[tuple[str, TfimgError]] = [(image.identifier, image.failure) for image in images if image.failure]
     if len(failures) == 1:
         raise failures[0][1]
     if failures:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from tfimg import __version__
 from tfimg.cli.context import Context
 from tfimg.cli.keys import signing_key, trusted_keys
-from tfimg.errors import UsageError
+from tfimg.core.errors import UsageError
+from tfimg.core.journal import Journal
+from tfimg.core.levels import Level
 from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.policy import REQUIRED, Policy, Required
 from tfimg.evidence.verify import verify
-from tfimg.journal import Journal
-from tfimg.publishing.publisher import Publisher
-from tfimg.publishing.runs import folder_of
-from tfimg.recipe.describe import Level
+from tfimg.publish.publisher import Publisher
+from tfimg.publish.runs import folder_of
 from tfimg.registry.reference import Reference
 
 
@@ -56,19 +56,27 @@ def publisher_of(
     def prove(digest: str, least: Level) -> Level:
         level: Required = next((one for one in REQUIRED if one == least), "built")
         asked = Policy(level=level, max_age=policy.max_age, refused_keys=policy.refused_keys)
-        found = verify(registry, digest, trusted, asked, now=context.now, allow_withdrawn=reinstates)
+        found = verify(registry, digest, trusted, asked, now=context.services.now(), allow_withdrawn=reinstates)
         return found.outcome.shown
 
     return Publisher(
-        registry=registry, journal=journal, run=run, key=signer.key, trusted=trusted, name=signer.name,
-        version=__version__, locks=folder_of(context.state, target.repository) / "locks", prove=prove,
-        now=lambda: context.now, reinstates=reinstates,
-    )  # fmt: skip
+        registry=registry,
+        journal=journal,
+        run=run,
+        key=signer.key,
+        trusted=trusted,
+        name=signer.name,
+        version=__version__,
+        locks=folder_of(context.services.state, target.repository) / "locks",
+        prove=prove,
+        now=lambda: context.services.now(),
+        reinstates=reinstates,
+    )
 
 
 def default_repository(context: Context, tag: str) -> str:
     """Return the repository of TFIMG_REPOSITORY, where only a tag is named. Raises `UsageError`."""
-    if named := context.environ.get("TFIMG_REPOSITORY"):
+    if named := context.services.environ.get("TFIMG_REPOSITORY"):
         return named
     raise UsageError(
         f"{tag} is a tag, and no repository is named.",

@@ -9,23 +9,24 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
+from tfimg.build import candidate as building
 from tfimg.cli.context import Context
 from tfimg.cli.images import hand_in, labels_of, means_of, prepare_base, registries
 from tfimg.cli.progress import follow
-from tfimg.engine import build as building
-from tfimg.engine.bases import Base
-from tfimg.engine.difference import LayerPair, layer_pairs
+from tfimg.core.errors import NotReproducible
+from tfimg.engine.base_images.choose import Base
+from tfimg.engine.disk_space import check_space
 from tfimg.engine.protocol import BuildEvent
-from tfimg.errors import NotReproducible
+from tfimg.inspect.layers import LayerPair, layer_pairs
 from tfimg.recipe.plan import Plan
 
 
 def rebuild_check(context: Context) -> int:
     """Plan, base, build twice without any cache, compare."""
     mirrors = registries(context.arguments.mirror)
-    planned = context.planned(context.resolve().spec)
+    planned = context.project.plan(context.resolve().spec)
     capabilities = context.engine.capabilities()
-    building.check_space(capabilities, planned.spec.device)
+    check_space(capabilities, planned.spec.device)
     with tempfile.TemporaryDirectory(prefix="tfimg-rebuild-") as scratch, follow(context) as progress:
         exports = []
         for name in ("first", "second"):
@@ -47,10 +48,19 @@ def _built(
     means = replace(means_of(context, reuse=False), fresh=True, hand_in=partial(hand_in, context, layers))
     name = building.candidate(planned.spec.identifier)
     built = building.build(
-        planned, name=name, base=base, engine=context.engine, capabilities=capabilities, network=context.network,
-        context=means.context, labels=labels_of(context, planned, base, capabilities), fresh=True,
-        compression=means.compression, stages=means.hand_in(planned, capabilities, tell), on_event=tell,
-    )  # fmt: skip
+        planned,
+        name=name,
+        base=base,
+        engine=context.engine,
+        capabilities=capabilities,
+        network=context.use_network(),
+        context=means.context,
+        labels=labels_of(context, planned, base, capabilities),
+        fresh=True,
+        compression=means.compression,
+        stages=means.hand_in(planned, capabilities, tell),
+        on_event=tell,
+    )
     try:
         yield built.name
     finally:

@@ -9,15 +9,15 @@ from pathlib import Path
 from tfimg.cli.context import Context
 from tfimg.cli.facts import report_schema_text, schema_text
 from tfimg.cli.matrix import support_rows
-from tfimg.errors import LockError, StaleError
+from tfimg.core.errors import LockError, StaleError
+from tfimg.core.paths import write_atomically
+from tfimg.matrix.resolve.resolution import select
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lock import lock as resolve_lock
 from tfimg.recipe.lock import lock_installer
 from tfimg.recipe.render import render as render_dockerfile
 from tfimg.recipe.support_text import with_table
-from tfimg.resolution.resolve import select
-from tfimg.workspace import write_atomically
 
 AT_ONCE = 4
 """Resolutions at once: each waits for the index most of its time."""
@@ -27,17 +27,17 @@ Files = dict[Path, str]
 
 def lock(context: Context) -> int:
     """`tfimg lock [PATTERNS] [--check]`."""
-    specs = select(context.specs, context.arguments.patterns)
-    env, uv = context.network.environment(context.environ), context.edge.uv()
+    specs = select(context.project.specs, context.arguments.patterns)
+    env, uv = context.use_network().environment(context.services.environ), context.services.uv()
     changes = Changes(context)
-    changes.add({context.workspace.installer_lock: lock_installer(context.matrix, uv=uv, env=env)})
+    changes.add({context.project.workspace.installer_lock: lock_installer(context.project.matrix, uv=uv, env=env)})
 
     def resolved(spec: ImageSpec) -> Files | LockError:
         try:
-            layers = resolve_lock(spec, context.matrix.newer, uv=uv, env=env)
+            layers = resolve_lock(spec, context.project.matrix.newer, uv=uv, env=env)
         except LockError as error:
             return error  # of this image; the others are resolved all the same
-        return {context.workspace.lock(spec.identifier, name): text for name, text in layers.items()}
+        return {context.project.workspace.lock(spec.identifier, name): text for name, text in layers.items()}
 
     failures: dict[str, LockError] = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -49,11 +49,11 @@ def lock(context: Context) -> int:
                 continue
             changes.add(found)
             # A layer that an image has no more.
-            changes.remove(_stray(context.workspace.locks(spec.identifier), found))
+            changes.remove(_stray(context.project.workspace.locks(spec.identifier), found))
     if failures:
         raise _unlocked(failures, of=len(specs))
     if not context.arguments.patterns:
-        changes.remove(_stray(context.workspace.images / "locks", changes.wanted))
+        changes.remove(_stray(context.project.workspace.images / "locks", changes.wanted))
     return changes.conclude("lock")
 
 
@@ -69,7 +69,7 @@ def _unlocked(failures: Mapping[str, LockError], *, of: int) -> LockError:
 def render(context: Context) -> int:
     """`tfimg render [--check]`, `tfimg render IDENTIFIER`."""
     if context.arguments.identifier:
-        text = _rendered(context, context.named(context.arguments.identifier))
+        text = _rendered(context, context.project.spec(context.arguments.identifier))
         if context.arguments.json:
             context.emit({"identifier": context.arguments.identifier, "dockerfile": text})
         else:
@@ -77,17 +77,20 @@ def render(context: Context) -> int:
         return 0
     changes = Changes(context)
     changes.add(
-        {context.workspace.schema: schema_text(), context.workspace.report_schema: report_schema_text()}
+        {
+            context.project.workspace.schema: schema_text(),
+            context.project.workspace.report_schema: report_schema_text(),
+        }
     )
-    for spec in default_specs(context.specs):
-        changes.add({context.workspace.rendered(spec.identifier): _rendered(context, spec)})
-    changes.remove(_stray(context.workspace.images / "rendered", changes.wanted))
+    for spec in default_specs(context.project.specs):
+        changes.add({context.project.workspace.rendered(spec.identifier): _rendered(context, spec)})
+    changes.remove(_stray(context.project.workspace.images / "rendered", changes.wanted))
     changes.add(_readme(context))
     return changes.conclude("render")
 
 
 def _readme(context: Context) -> Files:
-    file = context.workspace.readme
+    file = context.project.workspace.readme
     # An installed package has none, and a workspace of somebody else's has their own.
     text = with_table(file.read_text(), support_rows(context)) if file.is_file() else None
     return {file: text} if text else {}
@@ -99,7 +102,7 @@ def default_specs(specs: Iterable[ImageSpec]) -> Iterator[ImageSpec]:
 
 
 def _rendered(context: Context, spec: ImageSpec) -> str:
-    return render_dockerfile(spec, context.locked(spec), context.templates)
+    return render_dockerfile(spec, context.project.lock(spec), context.project.templates)
 
 
 def _stray(folder: Path, wanted: Files) -> list[Path]:
@@ -133,7 +136,7 @@ class Changes:
                 file.unlink()
 
     def _note(self, file: Path, problem: str) -> None:
-        self._changed[str(file.relative_to(self._context.workspace.root))] = problem
+        self._changed[str(file.relative_to(self._context.project.workspace.root))] = problem
 
     def conclude(self, command: str) -> int:
         """Say what was changed; raises `StaleError` under `--check` when something would be."""

@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tfimg import __version__
-from tfimg.batch.pipeline import examine
-from tfimg.cancellation import check
+from tfimg.build.candidate import candidate, discard
+from tfimg.build.pipeline import examine
 from tfimg.cli.context import Context
 from tfimg.cli.explain import explaining
 from tfimg.cli.keys import signing_key, trusted_keys
 from tfimg.cli.progress import follow
 from tfimg.cli.proofs import policy, pull_verified
-from tfimg.engine.build import candidate, discard
+from tfimg.core.cancellation import check
+from tfimg.core.errors import Interrupted, LockError, PublicationIncomplete, StaleEvidence, TfimgError
 from tfimg.engine.protocol import Engine
-from tfimg.errors import Interrupted, LockError, PublicationIncomplete, StaleEvidence, TfimgError
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.outcome import Outcome
@@ -84,8 +84,10 @@ def _read(context: Context, reference: Reference, key: SigningKey) -> _Image:
     evidence = read_evidence(registry, reference.target, keys, policy(context))
     require_not_withdrawn(
         read_statements(evidence.statements, image=evidence.image),
-        image=evidence.image, repository=registry.repository, tag=reference.tag,
-    )  # fmt: skip
+        image=evidence.image,
+        repository=registry.repository,
+        tag=reference.tag,
+    )
     outcomes = [outcome for outcome, _ in test_results(evidence)]
     newest = max(outcomes, key=lambda outcome: outcome.ended)
     if moved := other_image(newest, image=evidence.image, tag=reference.tag or "", digest=evidence.digest):
@@ -97,7 +99,7 @@ def _read(context: Context, reference: Reference, key: SigningKey) -> _Image:
 def _require_past(context: Context, outcomes: Sequence[Outcome], image: str) -> None:
     """Raise `StaleEvidence` where a result is from the future and no pass: it would block what is attached now."""
     for outcome in outcomes:
-        if outcome.ended > context.now and not outcome.is_pass:
+        if outcome.ended > context.services.now() and not outcome.is_pass:
             raise StaleEvidence(
                 f"{image} has a result of {moment(outcome.ended)} that is no pass, and that is in the future: nothing "
                 "that is attached now would be newer.",
@@ -107,7 +109,7 @@ def _require_past(context: Context, outcomes: Sequence[Outcome], image: str) -> 
 
 def _renew(context: Context, image: _Image, key: SigningKey) -> None:
     """Validate one image and attach the result, also one that is no pass: the newest result decides."""
-    spec = context.named(image.newest.identifier)
+    spec = context.project.spec(image.newest.identifier)
     engine = context.engine
     report = _validated(context, image, spec, engine)
     if report.fault == "host":  # says nothing about the image
@@ -115,8 +117,9 @@ def _renew(context: Context, image: _Image, key: SigningKey) -> None:
     subject = Subject(name=image.registry.repository, digest=image.evidence.digest)
     ran = Ran(
         host=context.arguments.publisher or os.uname().nodename,
-        engine=f"Docker {engine.capabilities().engine}", version=__version__,
-    )  # fmt: skip
+        engine=f"Docker {engine.capabilities().engine}",
+        version=__version__,
+    )
     taken_over = _signed_by_others(image.evidence, key) if context.arguments.re_sign else ()
     # The test result last: once it is there, all is.
     new = (validation_report(report, subject=subject), test_result(report, subject=subject, ran=ran))
@@ -126,16 +129,22 @@ def _renew(context: Context, image: _Image, key: SigningKey) -> None:
 
 
 def _validated(context: Context, image: _Image, spec: ImageSpec, engine: Engine) -> Report:
-    aimed = aim(spec, context.surroundings(engine), context.arguments.level)
+    aimed = aim(spec, context.project.target_host(engine), context.arguments.level)
     if aimed.why:
         context.say(f"Level {aimed.level} is the most that can be shown here. {aimed.why}")
-    planned = context.planned(spec)
+    planned = context.project.plan(spec)
     with _pulled(context, image, engine) as name, explaining(context), follow(context, "renew") as progress:
         _require_lock(engine, name, image, planned)
         report = examine(
-            planned, image=name, digest=image.evidence.digest, engine=engine,
-            suite=suite_files(context.workspace.validation), asking=EVERYTHING, aim=aimed, progress=progress,
-        )  # fmt: skip
+            planned,
+            image=name,
+            digest=image.evidence.digest,
+            engine=engine,
+            suite=suite_files(context.project.workspace.validation),
+            asking=EVERYTHING,
+            aim=aimed,
+            progress=progress,
+        )
         check()  # a container that was ended shows nothing
     return report
 
@@ -182,9 +191,13 @@ def _tell(context: Context, image: _Image, report: Report) -> None:
     passed = sum(result.outcome == "passed" for result in report.results)
     if context.arguments.json:
         document = {
-            "image": image.evidence.image, "digest": image.evidence.digest, "identifier": report.identifier,
-            "passed": report.passed, "level": report.level, "checks": passed,
-        }  # fmt: skip
+            "image": image.evidence.image,
+            "digest": image.evidence.digest,
+            "identifier": report.identifier,
+            "passed": report.passed,
+            "level": report.level,
+            "checks": passed,
+        }
         context.emit({"event": "renewed", **document})
     elif report.passed:
         print(f"{image.evidence.image} {report.level}: {passed} check{'' if passed == 1 else 's'} passed")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.cli.keep import check_report, write_reports
-from tfimg.errors import FileError
+from tfimg.core.errors import FileError
 from tfimg.validation.report import Report
 
 

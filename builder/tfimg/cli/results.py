@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tfimg.cli.show import COLOURS
+from tfimg.core.text import plain
 from tfimg.validation.report import CheckResult, Outcome, Report
-from tfimg.validation.text import plain
 
 WIDTH = max(map(len, get_args(Outcome)))
 """Of the column of outcomes."""
@@ -21,9 +21,7 @@ def line(result: CheckResult) -> str:
     """A check's end on one line, which `grep` finds and a log keeps."""
     reason = f"  {_flat(result.reason)}" if result.reason else ""
     warnings = "".join(f"  warning: {_flat(warning)}" for warning in result.warnings)
-    return (
-        f"check  {result.seconds:6.1f} s  {result.outcome:{WIDTH}}  {_flat(result.check)}{reason}{warnings}"
-    )
+    return f"check  {result.seconds:6.1f} s  {result.outcome:{WIDTH}}  {_flat(result.check)}{reason}{warnings}"
 
 
 def _flat(text: str) -> str:
@@ -65,9 +63,7 @@ def count_words(outcomes: Iterable[Outcome]) -> Text:
     """`53 passed, 2 failed`, each in its colour."""
     counts = Counter(outcomes)
     words = [
-        Text(f"{counts[outcome]} {outcome}", style=COLOURS[outcome])
-        for outcome in get_args(Outcome)
-        if counts[outcome]
+        Text(f"{counts[outcome]} {outcome}", style=COLOURS[outcome]) for outcome in get_args(Outcome) if counts[outcome]
     ]
     return Text(", ").join(words)
 

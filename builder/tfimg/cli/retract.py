@@ -10,21 +10,21 @@ from tfimg.cli.context import Context
 from tfimg.cli.keep import require_writable
 from tfimg.cli.proofs import policy as policy_of
 from tfimg.cli.publisher import Signer, default_repository, publisher_of, signer_of
-from tfimg.errors import UsageError
+from tfimg.core.errors import UsageError
 from tfimg.evidence.bundle import seal
 from tfimg.evidence.promotions import predicate_statement
 from tfimg.evidence.statement import Subject
-from tfimg.publishing.publisher import Publisher
-from tfimg.publishing.retract import (
+from tfimg.publish.publisher import Publisher
+from tfimg.publish.retract import (
     Retraction,
     resume,
     rollback_request,
     unfinished,
     withdraw_request,
 )
-from tfimg.publishing.retract import rollback as roll_back
-from tfimg.publishing.retract import withdraw as withdraw_image
-from tfimg.publishing.runs import folder_of, opened_run
+from tfimg.publish.retract import rollback as roll_back
+from tfimg.publish.retract import withdraw as withdraw_image
+from tfimg.publish.runs import folder_of, opened_run
 from tfimg.registry.reference import Reference, parse
 
 
@@ -34,16 +34,17 @@ def rollback(context: Context) -> int:
     image = arguments.image
     reference = parse(image if set("/:") & set(image) else f"{default_repository(context, image)}:{image}")
     if not reference.tag or reference.digest:
-        raise UsageError(
-            f"{reference} has to be a tag without a digest.", next_step="Write REGISTRY/NAME:TAG."
-        )
+        raise UsageError(f"{reference} has to be a tag without a digest.", next_step="Write REGISTRY/NAME:TAG.")
     if arguments.reinstate and not arguments.to:
         raise UsageError("--reinstate needs --to.", next_step="Name the withdrawn image with --to DIGEST.")
     tag, policy = reference.tag, policy_of(context)
     done = _retract(
-        context, reference, signer_of(context), rollback_request(tag, arguments.to),
+        context,
+        reference,
+        signer_of(context),
+        rollback_request(tag, arguments.to),
         lambda publisher: roll_back(publisher, tag, policy, to=arguments.to, reason=arguments.reason),
-    )  # fmt: skip
+    )
     (move,) = done.moves
     if arguments.json:
         context.emit({"event": "rollback", "repository": reference.repository, **_document(done)})
@@ -62,9 +63,12 @@ def withdraw(context: Context) -> int:
         require_writable("--output", arguments.output)
     digest, policy, signer = reference.digest, policy_of(context), signer_of(context)
     done = _retract(
-        context, reference, signer, withdraw_request(digest, arguments.tag),
+        context,
+        reference,
+        signer,
+        withdraw_request(digest, arguments.tag),
         lambda publisher: withdraw_image(publisher, digest, policy, tags=arguments.tag, reason=arguments.reason),
-    )  # fmt: skip
+    )
     if arguments.output and done.withdrawal:
         subject = Subject(name=reference.repository, digest=digest)
         envelope = seal(predicate_statement(subject, done.withdrawal), signer.key)
@@ -91,7 +95,7 @@ def _retract(
 ) -> Retraction:
     """Finish the same request of a killed run, or act; what other requests of killed runs left is named."""
     policy = policy_of(context)
-    folder = folder_of(context.state, reference.repository) / "retract"
+    folder = folder_of(context.services.state, reference.repository) / "retract"
     with opened_run(folder, new=True) as (run, journal, killed):
         for other in killed:
             begun = unfinished(other.records)

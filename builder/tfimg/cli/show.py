@@ -12,14 +12,21 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from tfimg.cli.console import make_console
-from tfimg.recipe.describe import LEVELS
+from tfimg.core.levels import LEVELS
 from tfimg.recipe.support import Support
 from tfimg.recipe.support_text import COLUMNS, FEW, LEAST, NARROW, SHORT, Columns
 
 COLOURS = {
-    "passed": "green", "failed": "red", "crashed": "red", "timed-out": "red", "skipped": "yellow",
-    "validated": "green", "linked": "cyan", "built": "yellow", "declared": "dim",
-}  # fmt: skip
+    "passed": "green",
+    "failed": "red",
+    "crashed": "red",
+    "timed-out": "red",
+    "skipped": "yellow",
+    "validated": "green",
+    "linked": "cyan",
+    "built": "yellow",
+    "declared": "dim",
+}
 
 UNCUT = 1000
 """Columns that every table fits into."""

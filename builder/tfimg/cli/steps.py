@@ -26,7 +26,5 @@ def short(step: str) -> str:
 
 def dull(event: StageEvent) -> bool:
     """Whether a step that has ended is BuildKit's own housekeeping, in which nobody waited."""
-    housekeeping = event.step.startswith("[internal]") or short(event.step).endswith(
-        (": link", ": pull", ": settings")
-    )
+    housekeeping = event.step.startswith("[internal]") or short(event.step).endswith((": link", ": pull", ": settings"))
     return event.state != "failed" and (event.seconds or 0) < 0.1 and housekeeping

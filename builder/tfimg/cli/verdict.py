@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from tfimg.build.candidate import BuiltImage
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.show import size
-from tfimg.engine.build import BuiltImage
 from tfimg.recipe.plan import Plan
 from tfimg.validation.report import Report
 
@@ -20,9 +20,7 @@ def tell(context: Context, planned: Plan, built: BuiltImage, report: Report) -> 
         context.emit({"event": "built", **_document(planned, built, report)})
         return
     asked = built.output.compression
-    found = (
-        stored.compression if stored.compression == asked else f"{stored.compression}, not {asked} as asked"
-    )
+    found = stored.compression if stored.compression == asked else f"{stored.compression}, not {asked} as asked"
     print_fields(
         {
             "image": stored.digest,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfimg.cli.context import Context
-from tfimg.errors import NoAccelerator, UsageError
+from tfimg.core.errors import NoAccelerator, UsageError
 from tfimg.host.nvidia_smi import NvidiaSmi, parse
 from tfimg.host.smi_forms import FORMS
 from tfimg.host.which import UNPROVEN, Answer, Minor, told
@@ -28,8 +28,10 @@ MOST = 1 << 20
 def which(context: Context) -> int:
     """`tfimg which [--nvidia-smi FILE]`: read or ask nvidia-smi, find the image, say why."""
     smi = _smi(context)
-    answer = find(context.matrix, context.specs, context.request, smi)
-    image = image_document(answer.spec, repository=context.repository, status=context.status(answer.spec))
+    answer = find(context.project.matrix, context.project.specs, context.request, smi)
+    image = image_document(
+        answer.spec, repository=context.project.repository, status=context.project.status(answer.spec)
+    )
     if context.arguments.json:
         context.emit({"host": _host(answer, smi), **image, **_reasons(answer), "run": _run(image)})
     else:
@@ -49,9 +51,7 @@ def _smi(context: Context) -> NvidiaSmi:
 def _given(file: str) -> bytes:
     """What is in the file, or comes on standard input for `-`. Raises `UsageError` for no name, and for too much."""
     if not file:
-        raise UsageError(
-            "--nvidia-smi is empty.", next_step="Name a file, - for standard input, or leave it out."
-        )
+        raise UsageError("--nvidia-smi is empty.", next_step="Name a file, - for standard input, or leave it out.")
     if file != "-":
         with Path(file).open("rb") as opened:
             given = opened.read(MOST + 1)
@@ -72,12 +72,10 @@ def _text(told: bytes) -> str:
 
 
 def _asked(context: Context) -> NvidiaSmi:
-    smi = context.edge.survey(context.environ, "").smi
+    smi = context.services.survey("").smi
     if isinstance(smi, NvidiaSmi):
         return smi
-    raise NoAccelerator(
-        f"No GPU of this machine answers: {smi.what}", next_step=f"{smi.next_step} {ELSEWHERE}"
-    )
+    raise NoAccelerator(f"No GPU of this machine answers: {smi.what}", next_step=f"{smi.next_step} {ELSEWHERE}")
 
 
 def _host(answer: Answer, smi: NvidiaSmi) -> dict[str, Any]:

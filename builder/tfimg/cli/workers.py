@@ -6,20 +6,20 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from tfimg.batch.journal import unfinished
-from tfimg.batch.kept import accelerator
-from tfimg.batch.pipeline import Work
-from tfimg.batch.schedule import Worker
-from tfimg.batch.stock import FILE, read_known, sweep, write_known
+from tfimg.build.image_inventory import FILE, read_known, sweep, write_known
+from tfimg.build.journal import unfinished
+from tfimg.build.pipeline import Work
+from tfimg.build.report_cache import accelerator
+from tfimg.build.schedule import Worker
 from tfimg.cli.context import Context
 from tfimg.cli.images import labels_of, prepare_base, registries
-from tfimg.engine.bases import Base
+from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError
+from tfimg.core.journal import Journal
+from tfimg.engine.base_images.choose import Base
 from tfimg.engine.cache import read_cache, require_export
 from tfimg.engine.connect import private_engine
 from tfimg.engine.protocol import Engine, LocalImage
-from tfimg.errors import EngineUnavailable, Interrupted, TfimgError
 from tfimg.host.aim import aim
-from tfimg.journal import Journal
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.plan import Plan
 
@@ -44,18 +44,21 @@ def workers_of(context: Context, engines: Sequence[Engine]) -> list[Worker]:
 def _worker(context: Context, engine: Engine) -> Worker:
     capabilities = engine.capabilities()
     require_export(capabilities, read_cache(context.arguments.cache_from, context.arguments.cache_to))
-    surroundings = context.surroundings(engine)
+    surroundings = context.project.target_host(engine)
     base_of = _Bases(context, engine)
 
     def prepare(plan: Plan) -> Work:
         aimed = aim(plan.spec, surroundings, context.arguments.level)
         base = base_of(plan.spec)
         return Work(
-            plan=plan, base=base, labels=labels_of(context, plan, base, capabilities), aim=aimed,
+            plan=plan,
+            base=base,
+            labels=labels_of(context, plan, base, capabilities),
+            aim=aimed,
             accelerator=accelerator(aimed, surroundings.host),
-        )  # fmt: skip
+        )
 
-    own = capabilities.host == private_engine(context.state).host
+    own = capabilities.host == private_engine(context.services.state).host
     name = capabilities.builder or capabilities.host
     return Worker(name=name, engine=engine, capabilities=capabilities, prepare=prepare, own=own)
 
@@ -65,9 +68,12 @@ class _Bases:
 
     def __init__(self, context: Context, engine: Engine) -> None:
         self._get = partial(
-            prepare_base, context, registries=registries(context.arguments.mirror), engine=engine,
+            prepare_base,
+            context,
+            registries=registries(context.arguments.mirror),
+            engine=engine,
             fresh=context.arguments.renew_base,
-        )  # fmt: skip
+        )
         self._locks: dict[str, threading.Lock] = {}
         self._found: dict[str, Base | TfimgError] = {}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tfimg.core.errors import EngineRefused
 from tfimg.engine.protocol import Capabilities
-from tfimg.errors import EngineRefused
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tfimg.engine.builders import Builder, context_environment, find_builder
-from tfimg.engine.docker import DockerEngine
-from tfimg.engine.private import PrivateEngine
-from tfimg.errors import EngineTooOld, EngineUnavailable
-from tfimg.process import CommandFailed, run
+from tfimg.core.errors import EngineTooOld, EngineUnavailable
+from tfimg.core.process import CommandFailed, run
+from tfimg.engine.docker.builders import Builder, context_environment, find_builder
+from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.private.daemon import PrivateEngine
 
 
 def private_engine(state: Path) -> PrivateEngine:

@@ -162,10 +162,7 @@ class StoredImage:
     @property
     def compression(self) -> str:
         """`zstd`, `gzip`, `none`, or a mixture such as `gzip+zstd`, as read from the media types."""
-        found = {
-            next((kind for kind in ("zstd", "gzip") if kind in layer.media_type), "none")
-            for layer in self.layers
-        }
+        found = {next((kind for kind in ("zstd", "gzip") if kind in layer.media_type), "none") for layer in self.layers}
         return "+".join(sorted(found))
 
 

@@ -101,9 +101,7 @@ def referrer(statement: Statement, content: bytes, *, subject: Descriptor) -> Ma
         "mediaType": OCI_MANIFEST,
         "artifactType": BUNDLE,
         "config": Descriptor(media_type=EMPTY, digest=digest_of(NOTHING), size=len(NOTHING)).document(),
-        "layers": [
-            Descriptor(media_type=BUNDLE, digest=digest, size=len(content), annotations=title).document()
-        ],
+        "layers": [Descriptor(media_type=BUNDLE, digest=digest, size=len(content), annotations=title).document()],
         "subject": subject.document(),
         "annotations": {
             "dev.sigstore.bundle.content": "dsse-envelope",

@@ -6,7 +6,7 @@ import json
 
 from pydantic import Field
 
-from tfimg.documents import Document
+from tfimg.core.documents import Document
 from tfimg.evidence.dsse import EnvelopeDocument, sealed
 from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.statement import IN_TOTO, Statement, compact
@@ -43,6 +43,4 @@ def seal(statement: Statement, key: SigningKey) -> bytes:
 def bundle(envelope: bytes, key: VerifyingKey) -> bytes:
     """Return a sigstore bundle 0.3 around an envelope: signed with a key, and in no transparency log."""
     material = {"publicKey": {"hint": key.hint}}
-    return compact(
-        {"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": json.loads(envelope)}
-    )
+    return compact({"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": json.loads(envelope)})

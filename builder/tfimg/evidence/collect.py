@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tfimg.documents import MAX_BYTES, InvalidDocument, parse_document, validate
-from tfimg.errors import NotInRegistry, TamperedError
+from tfimg.core.documents import MAX_BYTES, InvalidDocument, parse_document, validate
+from tfimg.core.errors import NotInRegistry, TamperedError
 from tfimg.evidence.bundle import BUNDLE, BundleDocument
 from tfimg.evidence.cosign_tags import ATTESTATIONS, layers_under, tag_of
 from tfimg.evidence.dsse import ENVELOPE, Envelope, opened

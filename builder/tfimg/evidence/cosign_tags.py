@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import Field
 
-from tfimg.documents import Document, InvalidDocument, validate
-from tfimg.errors import TagMoved, TamperedError
+from tfimg.core.documents import Document, InvalidDocument, validate
+from tfimg.core.errors import TagMoved, TamperedError
 from tfimg.evidence.dsse import ENVELOPE
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.statement import compact
@@ -139,7 +139,5 @@ def _put(registry: Registry, tag: str, layers: list[dict[str, Any]]) -> None:
 
 
 def _layer(content: bytes, media_type: str, annotations: dict[str, str]) -> Layer:
-    described = Descriptor(
-        media_type=media_type, digest=digest_of(content), size=len(content), annotations=annotations
-    )
+    described = Descriptor(media_type=media_type, digest=digest_of(content), size=len(content), annotations=annotations)
     return Layer(descriptor=described, content=content)

@@ -23,9 +23,7 @@ from tfimg.evidence.statement import Subject
 KINDS = {"python": ComponentType.LIBRARY, "debian": ComponentType.LIBRARY, "library": ComponentType.FILE}
 
 
-def cyclonedx(
-    parts: Sequence[Part], *, subject: Subject, image: str, made: datetime, serial: UUID
-) -> dict[str, Any]:
+def cyclonedx(parts: Sequence[Part], *, subject: Subject, image: str, made: datetime, serial: UUID) -> dict[str, Any]:
     """The document, held against the schema. `image` is the subject's purl. Raises `ValueError` where it is wrong."""
     # Importing the validator takes seconds, as its grammar of addresses is compiled then.
     from cyclonedx.validation.json import JsonStrictValidator
@@ -45,9 +43,11 @@ def cyclonedx(
     dependencies = [Dependency(root.bom_ref, inside.get(image, ()))]
     dependencies += [Dependency(one.bom_ref, inside.get(purl, ())) for purl, one in components.items()]
     bom = Bom(
-        components=components.values(), serial_number=serial, dependencies=dependencies,
+        components=components.values(),
+        serial_number=serial,
+        dependencies=dependencies,
         metadata=BomMetaData(component=root, timestamp=made),
-    )  # fmt: skip
+    )
     text = JsonV1Dot6(bom).output_as_string()
     if problem := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
         raise ValueError(f"the bill of materials is no CycloneDX: {problem}")
@@ -56,14 +56,14 @@ def cyclonedx(
 
 
 def _component(part: Part) -> Component:
-    web = (
-        [ExternalReference(type=ExternalReferenceType.WEBSITE, url=XsUri(part.homepage))]
-        if part.homepage
-        else []
-    )
+    web = [ExternalReference(type=ExternalReferenceType.WEBSITE, url=XsUri(part.homepage))] if part.homepage else []
     return Component(
-        name=part.name, version=part.version, type=KINDS[part.kind], bom_ref=part.purl,
-        purl=PackageURL.from_string(part.purl), external_references=web,
+        name=part.name,
+        version=part.version,
+        type=KINDS[part.kind],
+        bom_ref=part.purl,
+        purl=PackageURL.from_string(part.purl),
+        external_references=web,
         licenses=[LicenseFactory().make_from_string(part.licence)] if part.licence else [],
         properties=[Property(name="tfimg:path", value=path) for path in part.paths],
-    )  # fmt: skip
+    )

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tfimg.documents import Document, InvalidDocument, parse_document
-from tfimg.errors import TamperedError
+from tfimg.core.documents import Document, InvalidDocument, parse_document
+from tfimg.core.errors import TamperedError
 from tfimg.evidence.encoding import Base64
 from tfimg.evidence.keys import SigningKey, VerifyingKey
 
@@ -40,9 +40,10 @@ class EnvelopeDocument(Document):
     def envelope(self) -> Envelope:
         """Return the envelope as a value."""
         return Envelope(
-            payload=self.payload, payload_type=self.payload_type,
+            payload=self.payload,
+            payload_type=self.payload_type,
             signatures=tuple((one.keyid or "", one.sig) for one in self.signatures),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,9 +74,7 @@ class Envelope:
     def signed_by(self, keys: Sequence[VerifyingKey]) -> VerifyingKey | None:
         """Return the first of these keys that signed it."""
         content = authenticated(self.payload, self.payload_type)
-        return next(
-            (key for key in keys for _, signature in self.signatures if key.fits(signature, content)), None
-        )
+        return next((key for key in keys for _, signature in self.signatures if key.fits(signature, content)), None)
 
 
 def authenticated(payload: bytes, payload_type: str) -> bytes:
@@ -87,9 +86,7 @@ def authenticated(payload: bytes, payload_type: str) -> bytes:
 def sealed(payload: bytes, payload_type: str, key: SigningKey) -> bytes:
     """Sign bytes; return the envelope as JSON."""
     signature = key.sign(authenticated(payload, payload_type))
-    envelope = Envelope(
-        payload=payload, payload_type=payload_type, signatures=((key.verifying.identifier, signature),)
-    )
+    envelope = Envelope(payload=payload, payload_type=payload_type, signatures=((key.verifying.identifier, signature),))
     return envelope.to_json()
 
 

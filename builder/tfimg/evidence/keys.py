@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from tfimg.errors import KeyRefused
+from tfimg.core.errors import KeyRefused
 
 ALGORITHM = ec.ECDSA(SHA256(), deterministic_signing=True)
 """The same bytes get the same signature (RFC 6979), so attaching a statement twice leaves one."""
@@ -42,9 +42,7 @@ class VerifyingKey:
     @property
     def pem(self) -> bytes:
         """SubjectPublicKeyInfo in PEM, as `cosign verify --key` reads it."""
-        return self.public.public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
+        return self.public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
     @property
     def hint(self) -> str:
@@ -96,9 +94,7 @@ def read_signing_key(pem: bytes, *, password: bytes | None, source: str) -> Sign
     """
     _require_one_block(pem, source)
     if COSIGN.search(pem):
-        raise _refused(
-            source, "it is in cosign's own format for private keys", "`tfimg keys DIR` makes a pair."
-        )
+        raise _refused(source, "it is in cosign's own format for private keys", "`tfimg keys DIR` makes a pair.")
     try:
         key = serialization.load_pem_private_key(pem, password=password or None)
     except TypeError:  # a password is missing, or was given for a key without one
@@ -133,9 +129,7 @@ def _require_one_block(pem: bytes, source: str) -> None:
     if len(pem) > MAX_PEM:
         raise _refused(source, f"it has more than {MAX_PEM} bytes")
     if not BLOCK.fullmatch(pem) or pem.count(b"-----END ") > 1:
-        raise _refused(
-            source, "it is not exactly one PEM block", f"Give each key a file of its own. {NEEDED}"
-        )
+        raise _refused(source, "it is not exactly one PEM block", f"Give each key a file of its own. {NEEDED}")
 
 
 def verifying(public: ec.EllipticCurvePublicKey) -> VerifyingKey:

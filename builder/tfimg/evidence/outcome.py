@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StrictBool, StringConstraints
 
-from tfimg.documents import Document, InvalidDocument, validate
-from tfimg.errors import TamperedError
+from tfimg.core.documents import Document, InvalidDocument, validate
+from tfimg.core.errors import TamperedError
 from tfimg.evidence.policy import Required
 from tfimg.evidence.tested import Result
 from tfimg.matrix.schema import Device

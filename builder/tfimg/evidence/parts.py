@@ -11,7 +11,7 @@ from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tfimg.errors import ValidationBroken
+from tfimg.core.errors import ValidationBroken
 
 Kind = Literal["python", "debian", "library"]
 
@@ -86,9 +86,13 @@ def _python(told: _Inventory) -> Iterator[Part]:
     for name, version in sorted(told.packages.items()):
         about = told.about.get(name, _About())
         yield Part(
-            kind="python", name=name, version=version, purl=_pypi(name, version), licence=about.licence,
+            kind="python",
+            name=name,
+            version=version,
+            purl=_pypi(name, version),
+            licence=about.licence,
             homepage=about.homepage,
-        )  # fmt: skip
+        )
 
 
 def _pypi(name: str, version: str) -> str:

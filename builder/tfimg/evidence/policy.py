@@ -11,11 +11,11 @@ from typing import Literal
 
 from packaging.specifiers import SpecifierSet
 
-from tfimg.documents import InvalidDocument, validate
-from tfimg.errors import KeyRefused, UsageError
+from tfimg.core.documents import InvalidDocument, validate
+from tfimg.core.errors import KeyRefused, UsageError
+from tfimg.core.levels import Level
 from tfimg.evidence.keys import VerifyingKey, fingerprints
 from tfimg.matrix.schema import Device, RangeText
-from tfimg.recipe.describe import Level
 
 Required = Literal["built", "linked", "validated"]
 """Levels that evidence can show: `declared` is nothing but a line of the matrix."""

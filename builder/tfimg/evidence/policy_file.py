@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, Field, ValidationError
 
-from tfimg.errors import FileError, KeyRefused
+from tfimg.core.errors import FileError, KeyRefused
 from tfimg.evidence.keys import FINGERPRINT, read_verifying_key
 from tfimg.evidence.policy import DEFAULT_MAX_AGE, Policy, Promise, Required, age
 from tfimg.matrix.load import NotYaml, read_yaml, shape_problems

@@ -16,8 +16,9 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import AwareDatetime, Field, StringConstraints
 
-from tfimg.documents import Digest, Document, InvalidDocument, validate
-from tfimg.errors import PolicyUnmet, TamperedError, UnsignedError, WithdrawnError
+from tfimg.core.documents import Digest, Document, InvalidDocument, validate
+from tfimg.core.errors import PolicyUnmet, TamperedError, UnsignedError, WithdrawnError
+from tfimg.core.text import plain
 from tfimg.evidence.collect import Found, collect_attestations, collect_bundles
 from tfimg.evidence.dsse import opened
 from tfimg.evidence.keys import VerifyingKey
@@ -25,7 +26,6 @@ from tfimg.evidence.outcome import Outcome, read_outcome
 from tfimg.evidence.signatures import Genuine, genuine_among
 from tfimg.evidence.statement import TEST_RESULT, Statement, Subject, moment, statement
 from tfimg.registry.protocol import Registry
-from tfimg.validation.text import plain
 
 PROMOTION = "urn:tfimg:promotion"
 WITHDRAWAL = "urn:tfimg:withdrawal"
@@ -142,9 +142,7 @@ def predicate_statement(subject: Subject, predicate: Promotion | Withdrawal) -> 
 def read_statements(genuine: Iterable[Genuine], *, image: str) -> Statements:
     """Sort what trusted keys signed. Raises `TamperedError` for a predicate of an unknown form."""
     found = tuple(genuine)
-    outcomes = (
-        read_outcome(one.predicate, image=image) for one in found if one.predicate_type == TEST_RESULT
-    )
+    outcomes = (read_outcome(one.predicate, image=image) for one in found if one.predicate_type == TEST_RESULT)
     return Statements(
         promotions=_signed(Promotion, PROMOTION, found, image),
         withdrawals=_signed(Withdrawal, WITHDRAWAL, found, image),
@@ -152,9 +150,7 @@ def read_statements(genuine: Iterable[Genuine], *, image: str) -> Statements:
     )
 
 
-def read_from(
-    registry: Registry, digest: str, keys: Sequence[VerifyingKey], *, is_thorough: bool = True
-) -> Statements:
+def read_from(registry: Registry, digest: str, keys: Sequence[VerifyingKey], *, is_thorough: bool = True) -> Statements:
     """Read what trusted keys signed about the tags and tests of a digest; everything else is passed over.
 
     Only `verify` refuses an image for evidence that was changed: here, that would let anyone who can write to the
@@ -204,9 +200,7 @@ def read_withdrawals(content: bytes, keys: Sequence[VerifyingKey]) -> tuple[Foun
     return found
 
 
-def _signed(
-    model: type[Predicate], kind: str, genuine: Iterable[Genuine], image: str
-) -> tuple[Signed[Predicate], ...]:
+def _signed(model: type[Predicate], kind: str, genuine: Iterable[Genuine], image: str) -> tuple[Signed[Predicate], ...]:
     try:
         found = [
             Signed(statement=one.statement, signer=one.signer, predicate=validate(model, one.predicate))
@@ -247,9 +241,7 @@ def withdrawn_error(withdrawal: Withdrawal, *, image: str) -> WithdrawnError:
     return WithdrawnError(
         f"{image} was withdrawn{of} at {moment(withdrawal.time)} by {plain(withdrawal.publisher)}: "
         f"{plain(withdrawal.reason)}",
-        next_step=f"Use {withdrawal.repository}@{replacement} instead."
-        if replacement
-        else "Use another image.",
+        next_step=f"Use {withdrawal.repository}@{replacement} instead." if replacement else "Use another image.",
     )
 
 
@@ -266,9 +258,7 @@ class Step:
     in_force: tuple[Signed[Withdrawal], ...]
 
 
-def walk(
-    repository: str, tag: str, present: str, read: Callable[[str], Statements], *, limit: int
-) -> Iterator[Step]:
+def walk(repository: str, tag: str, present: str, read: Callable[[str], Statements], *, limit: int) -> Iterator[Step]:
     """Yield the history of a tag from its present digest back, at most `limit` steps.
 
     After rollbacks a digest occurs several times: of its promotions for the tag, the latest before the one that
@@ -297,6 +287,5 @@ def fitting(
 ) -> bool:
     """Return whether a promotion can be completed as it is: the tag still points to what it names as previous."""
     return any(
-        one.predicate.previous(tag) == previous and set(cancels) <= set(one.predicate.cancels)
-        for one in promotions
+        one.predicate.previous(tag) == previous and set(cancels) <= set(one.predicate.cancels) for one in promotions
     )

@@ -9,11 +9,11 @@ from uuid import NAMESPACE_URL, uuid5
 
 from packageurl import PackageURL
 
-from tfimg.errors import ValidationBroken
+from tfimg.core.errors import ValidationBroken
+from tfimg.core.text import plain
 from tfimg.evidence.cyclonedx import cyclonedx
 from tfimg.evidence.parts import parts
 from tfimg.evidence.statement import CYCLONEDX, Statement, Subject, statement
-from tfimg.validation.text import plain
 
 MAX_SHOWN = 500
 """Characters of a problem that are shown."""

@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tfimg.documents import InvalidDocument
-from tfimg.errors import TamperedError, UnsignedError
+from tfimg.core.documents import InvalidDocument
+from tfimg.core.errors import TamperedError, UnsignedError
+from tfimg.core.text import plain
 from tfimg.evidence.collect import Found
 from tfimg.evidence.keys import VerifyingKey, fingerprints
 from tfimg.evidence.statement import IN_TOTO, read_statement
 from tfimg.registry.protocol import digest_of
-from tfimg.validation.text import plain
 
 DO_NOT_USE = "Do not use the image until you know who changed its evidence."
 
@@ -63,9 +63,7 @@ def verify_signatures(
     return tuple(statements.values())
 
 
-def genuine_among(
-    evidence: Iterable[Found], keys: Sequence[VerifyingKey], *, digest: str
-) -> Iterator[Genuine]:
+def genuine_among(evidence: Iterable[Found], keys: Sequence[VerifyingKey], *, digest: str) -> Iterator[Genuine]:
     """Yield the statements that the keys signed about the manifest `digest`, and pass over everything else."""
     for one in evidence:
         if one.envelope.payload_type == IN_TOTO and (key := one.envelope.signed_by(keys)):
@@ -89,9 +87,12 @@ def _statement(one: Found, signer: VerifyingKey, digest: str) -> Genuine:
         )
     names = tuple(subject.name for subject in document.subject if subject.sha256 == digest)
     return Genuine(
-        predicate_type=document.predicate_type, predicate=document.predicate, signer=signer.identifier,
-        subjects=names, content=one.envelope.payload,
-    )  # fmt: skip
+        predicate_type=document.predicate_type,
+        predicate=document.predicate,
+        signer=signer.identifier,
+        subjects=names,
+        content=one.envelope.payload,
+    )
 
 
 def _tampered(one: Found, genuine: Sequence[Found], keys: Sequence[VerifyingKey]) -> TamperedError:
@@ -117,9 +118,7 @@ def _unsigned(evidence: Sequence[Found], keys: Sequence[VerifyingKey], image: st
             next_step="Publish it with `tfimg publish`, or ask its publisher for signed evidence.",
         )
     # Not verified: anyone who can write to the registry chooses these names.
-    others = sorted(
-        {" ".join(plain(key).split())[:100] for one in evidence for key in one.envelope.signers if key}
-    )
+    others = sorted({" ".join(plain(key).split())[:100] for one in evidence for key in one.envelope.signers if key})
     more = f" and {len(others) - MAX_LISTED} more" if len(others) > MAX_LISTED else ""
     by = f" ({', '.join(others[:MAX_LISTED])}{more})" if others else ""
     return UnsignedError(

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from tfimg.documents import Document, parse_document
-from tfimg.validation.text import strict
+from tfimg.core.documents import Document, parse_document
+from tfimg.core.text import strict
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 
@@ -58,13 +58,9 @@ class _SubjectDocument(Document):
 class StatementDocument(Document):
     """A statement from outside. cosign 2 writes version 0.1 of the form, which has the same fields."""
 
-    type: Literal["https://in-toto.io/Statement/v1", "https://in-toto.io/Statement/v0.1"] = Field(
-        alias="_type"
-    )
+    type: Literal["https://in-toto.io/Statement/v1", "https://in-toto.io/Statement/v0.1"] = Field(alias="_type")
     subject: tuple[_SubjectDocument, ...] = Field(max_length=MAX_SUBJECTS)
-    predicate_type: Annotated[str, StringConstraints(min_length=1, max_length=255)] = Field(
-        alias="predicateType"
-    )
+    predicate_type: Annotated[str, StringConstraints(min_length=1, max_length=255)] = Field(alias="predicateType")
     predicate: dict[str, Any]
 
     @property
@@ -97,9 +93,7 @@ def digests(digest: str) -> dict[str, str]:
 
 def compact(document: object) -> bytes:
     """Return JSON in one form only: sorted, without blanks."""
-    return json.dumps(
-        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    ).encode()
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def moment(time: datetime) -> str:

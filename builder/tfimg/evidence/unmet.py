@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from packaging.version import Version
 
-from tfimg.errors import PolicyUnmet, StaleEvidence, TfimgError
+from tfimg.core.errors import PolicyUnmet, StaleEvidence, TfimgError
 from tfimg.evidence.outcome import Outcome
 from tfimg.evidence.policy import REQUIRED, Policy, Required, named_device
 from tfimg.recipe.tags import contradiction
@@ -134,8 +134,15 @@ def _old(outcome: Outcome, demand: Demand, image: str) -> Iterator[TfimgError]:
 
 
 RULES: tuple[Callable[[Outcome, Demand, str], Iterator[TfimgError]], ...] = (
-    _other_image, _failed, _skips, _future, _level, _gpu, _driver, _old,
-)  # fmt: skip
+    _other_image,
+    _failed,
+    _skips,
+    _future,
+    _level,
+    _gpu,
+    _driver,
+    _old,
+)
 """The rules, the gravest first."""
 
 

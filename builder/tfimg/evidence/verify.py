@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tfimg.errors import PolicyUnmet, TamperedError, TfimgError
+from tfimg.core.errors import PolicyUnmet, TamperedError, TfimgError
 from tfimg.evidence.collect import Found, collect
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.outcome import Outcome, read_outcome
@@ -88,9 +88,7 @@ def verify(
     )
 
 
-def read_evidence(
-    registry: Registry, reference: str, keys: Sequence[VerifyingKey], policy: Policy
-) -> Evidence:
+def read_evidence(registry: Registry, reference: str, keys: Sequence[VerifyingKey], policy: Policy) -> Evidence:
     """Resolve a tag or digest and return what trusted keys signed about the image. Raises as `verify` does."""
     accepted = policy.accepted(keys)
     image = f"{registry.repository}{'@' if reference.startswith('sha256:') else ':'}{reference}"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
+from tfimg.core.errors import NoAccelerator, NoToolkit, UnavailableDriver, UnavailableGpu
 from tfimg.engine.protocol import Access, Toolkit
-from tfimg.errors import NoAccelerator, NoToolkit, UnavailableDriver, UnavailableGpu
 from tfimg.host.names import capability_of
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
 from tfimg.host.survey import Host
@@ -51,9 +51,7 @@ CDI_HELP = (
 def sibling(specs: Sequence[ImageSpec], spec: ImageSpec, device: Device) -> str | None:
     """The identifier of the same release's image for another device, on the same Python if there is one."""
     same = [
-        one
-        for one in specs
-        if (one.tensorflow, one.platform, one.device) == (spec.tensorflow, spec.platform, device)
+        one for one in specs if (one.tensorflow, one.platform, one.device) == (spec.tensorflow, spec.platform, device)
     ]
     same.sort(key=lambda one: (one.python != spec.python, not one.default_python))
     return same[0].identifier if same else None
@@ -201,7 +199,5 @@ def check_tpu(spec: ImageSpec, at: Surroundings) -> tuple[str, ...]:
             next_step="Use a Cloud TPU VM, made with `--version tpu-ubuntu2204-base`.",
         )
     if at.host.closed_tpus:
-        return (
-            f"Only some users may open {', '.join(at.host.closed_tpus)}: where it is refused, use --user 0.",
-        )
+        return (f"Only some users may open {', '.join(at.host.closed_tpus)}: where it is refused, use --user 0.",)
     return ()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tfimg.core.errors import NoAccelerator, NoToolkit, UnavailableDriver, UnavailableGpu
 from tfimg.engine.protocol import Access
-from tfimg.errors import NoAccelerator, NoToolkit, UnavailableDriver, UnavailableGpu
 from tfimg.host.accelerators import ALL, Surroundings, check_gpu, check_tpu, gpu_access
 from tfimg.matrix.spec import ImageSpec
 from tfimg.validation.report import Provable

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from tfimg.engine.bridge import bridge_remedy
-from tfimg.engine.build import needed_bytes
-from tfimg.engine.network import HostNetwork
+from tfimg.core.errors import NoAccelerator, NoToolkit, TfimgError
+from tfimg.engine.disk_space import needed_bytes
+from tfimg.engine.docker.bridge import bridge_remedy
 from tfimg.engine.protocol import Capabilities, Toolkit
-from tfimg.errors import NoAccelerator, NoToolkit, TfimgError
 from tfimg.host.accelerators import ALL, Surroundings, check_gpu, check_tpu, gpu_access, gpu_flags
 from tfimg.host.nvidia_smi import NvidiaSmi
 from tfimg.host.run import GPU_SHM
 from tfimg.host.survey import Host
+from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import PROCESSORS, Matrix
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import DEVICE_NAMES
@@ -160,9 +160,7 @@ def bridge(case: Case) -> Found:
     if isinstance(case.builder, TfimgError):
         return Found("absent", "not looked for: no engine that builds answers")
     if lost := case.builder.missing_bridge:
-        return Found(
-            "problem", f"the engine's bridge {lost} is gone", bridge_remedy(lost, private=case.private)
-        )
+        return Found("problem", f"the engine's bridge {lost} is gone", bridge_remedy(lost, private=case.private))
     return Found("ok", "nothing is missing")
 
 
@@ -172,9 +170,7 @@ def buildx(case: Case) -> Found:
         return NOT_LOOKED_FOR
     if isinstance(case.builder, TfimgError):
         return _refused(case.unless_present, case.builder)
-    return Found(
-        "ok", f"{case.builder.buildx}, with Docker {case.builder.engine} and its {case.builder.store} store"
-    )
+    return Found("ok", f"{case.builder.buildx}, with Docker {case.builder.engine} and its {case.builder.store} store")
 
 
 def disk(case: Case) -> Found:
@@ -275,18 +271,27 @@ NOT_LOOKED_FOR = Found("absent", "not looked for: no engine answers")
 
 CHECKS: tuple[tuple[str, str, Callable[[Case], Found]], ...] = (
     ("processor", "TensorFlow's wheels are compiled for AVX: without, they die of an illegal instruction.", processor),
-    ("memory", f"A container's shared memory, {GPU_SHM} with a GPU, is taken from it; `tfimg run --shm-size` changes "
-     "that.", memory),
+    (
+        "memory",
+        f"A container's shared memory, {GPU_SHM} with a GPU, is taken from it; `tfimg run --shm-size` changes that.",
+        memory,
+    ),
     ("engine", "Images are built and run by it.", engine),
     ("socket", "Who may write to the engine's socket may use it, and is as powerful as root.", socket),
-    ("bridge", "Builds and containers are attached to it. Another daemon on the machine may remove it when it ends.",
-     bridge),
+    (
+        "bridge",
+        "Builds and containers are attached to it. Another daemon on the machine may remove it when it ends.",
+        bridge,
+    ),
     ("buildx", "Builds go through it; images run without it.", buildx),
     ("disk", "A build that cannot end is not started.", disk),
-    ("network", "Builds reach package indexes as this machine does; credentials reach them as secrets and are not "
-     "shown.", network),
+    (
+        "network",
+        "Builds reach package indexes as this machine does; credentials reach them as secrets and are not shown.",
+        network,
+    ),
     ("gpu", "An image for GPUs needs a driver that knows its CUDA, and code for the GPU; others need none.", gpu),
     ("toolkit", "A container sees no GPU that the engine does not hand to it.", toolkit),
     ("tpu", "Images for TPUs compute on nothing else.", tpu),
-)  # fmt: skip
+)
 """What is looked at: its name, why it matters, and how."""

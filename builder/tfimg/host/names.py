@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfimg.errors import UsageError
+from tfimg.core.errors import UsageError
 from tfimg.host.nvidia_smi import Gpu
 from tfimg.matrix.gpus import find_gpu, known_name
 from tfimg.matrix.schema import Matrix

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tfimg.errors import NoAccelerator, TfimgError, UsageError
+from tfimg.core.errors import NoAccelerator, TfimgError, UsageError
+from tfimg.core.process import CommandFailed
 from tfimg.host.smi_forms import FORMS, LONG, VERSION, GpuWords, Words, read
-from tfimg.process import CommandFailed
 
 QUERY = "--query-gpu=name,driver_version,{}memory.total"
 
@@ -17,20 +17,20 @@ UNKNOWN_FIELD = 'Field "compute_cap" is not a valid field to query'
 
 DRIVER_HELP = "Install NVIDIA's driver, or mend it: `nvidia-smi` by itself must list the GPUs."
 
-HANGING_HELP = (
-    "Look what `dmesg` says of the driver (NVRM, Xid), and reboot: a GPU that fell off the bus hangs it."
-)
+HANGING_HELP = "Look what `dmesg` says of the driver (NVRM, Xid), and reboot: a GPU that fell off the bus hangs it."
 
 FAILURES = (
-    (r"(?:Failed to initialize NVML: )?Driver/library version mismatch",
-     "Reboot: the driver was updated, and the module that is loaded is still the old one."),
+    (
+        r"(?:Failed to initialize NVML: )?Driver/library version mismatch",
+        "Reboot: the driver was updated, and the module that is loaded is still the old one.",
+    ),
     (r"Failed to initialize NVML: .*", DRIVER_HELP),
     (r"NVIDIA-SMI has failed .*", DRIVER_HELP),
     (r"NVIDIA-SMI couldn't find .*", DRIVER_HELP),
     (r"Unable to determine the device handle for GPU.*", HANGING_HELP),
     (r"No devices were found", "Look whether the GPU is on the bus (`lspci -d 10de:`) and what `dmesg` says of it."),
     (r".*\bnvidia-smi\b.*(?:not found|No such file).*", DRIVER_HELP),
-)  # fmt: skip
+)
 """What nvidia-smi, or the shell in its place, says when it has nothing to tell, and what to do then."""
 
 
@@ -77,9 +77,11 @@ def parse(text: str) -> NvidiaSmi:
         raise UsageError("nvidia-smi's output has a GPU without a readable name.", next_step=FORMS)
     cuda = words.cuda if words.cuda and re.fullmatch(VERSION, words.cuda) else None
     return NvidiaSmi(
-        driver=words.driver, cuda=cuda, gpus=tuple(map(_gpu, readable)),
+        driver=words.driver,
+        cuda=cuda,
+        gpus=tuple(map(_gpu, readable)),
         problems=tuple(_problems(words, len(words.gpus) - len(readable))),
-    )  # fmt: skip
+    )
 
 
 def _problems(words: Words, unreadable: int) -> Iterator[str]:
@@ -94,9 +96,7 @@ def _is_readable(words: GpuWords) -> bool:
     """Whether a GPU has a name; in the place of one, nvidia-smi writes `[Unknown Error]`, `[GPU is lost]`, `ERR!`."""
     name = (words.name or "").strip()
     return (
-        0 < len(name) <= 100
-        and name.isprintable()
-        and not re.fullmatch(r"\[.*\]|ERR!|Unknown Error|GPU is lost", name)
+        0 < len(name) <= 100 and name.isprintable() and not re.fullmatch(r"\[.*\]|ERR!|Unknown Error|GPU is lost", name)
     )
 
 

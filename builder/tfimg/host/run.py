@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tfimg.core.errors import NoToolkit, TfimgError, UsageError, WrongDevice
 from tfimg.engine.protocol import Access
-from tfimg.errors import NoToolkit, TfimgError, UsageError, WrongDevice
 from tfimg.host.accelerators import (
     ALL,
     Surroundings,
@@ -84,9 +84,11 @@ def order(image: str, spec: ImageSpec, wishes: Wishes, at: Surroundings) -> Orde
     else:
         access = _without_gpu(spec, at.specs) if wishes.no_gpu else _Access()
     return Order(
-        argv=_argv(image, access, wishes), device=device,
-        notes=(*_emulation(image, spec, at), *access.notes), missing=access.missing,
-    )  # fmt: skip
+        argv=_argv(image, access, wishes),
+        device=device,
+        notes=(*_emulation(image, spec, at), *access.notes),
+        missing=access.missing,
+    )
 
 
 def _asked(gpus: str | None) -> tuple[str, ...]:
@@ -145,9 +147,7 @@ def _gpu(spec: ImageSpec, asked: tuple[str, ...], at: Surroundings) -> _Access:
     except NoToolkit as lack:
         missing.append(lack)
         access = "nvidia"
-    return _Access(
-        flags=(*gpu_flags(access, asked), *GPU_LIMITS), shm=GPU_SHM, notes=notes, missing=tuple(missing)
-    )
+    return _Access(flags=(*gpu_flags(access, asked), *GPU_LIMITS), shm=GPU_SHM, notes=notes, missing=tuple(missing))
 
 
 def _tpu(spec: ImageSpec, wishes: Wishes, at: Surroundings) -> _Access:
@@ -165,10 +165,14 @@ def _tpu(spec: ImageSpec, wishes: Wishes, at: Surroundings) -> _Access:
 def _argv(image: str, access: _Access, wishes: Wishes) -> tuple[str, ...]:
     shm = wishes.shm_size or access.shm
     return (
-        "docker", "run", "--rm",
+        "docker",
+        "run",
+        "--rm",
         *(["--interactive"] if wishes.interactive else []),
         *(["--tty"] if wishes.terminal else []),
         *access.flags,
         *(["--shm-size", shm] if shm else []),
-        *wishes.options, image, *wishes.program,
-    )  # fmt: skip
+        *wishes.options,
+        image,
+        *wishes.program,
+    )

@@ -79,8 +79,7 @@ def _csv(text: str) -> Words | None:
     if not rows:
         return None
     gpus = [
-        GpuWords(name=row["name"], capability=row.get("compute_cap"), memory=row.get("memory.total"))
-        for row in rows
+        GpuWords(name=row["name"], capability=row.get("compute_cap"), memory=row.get("memory.total")) for row in rows
     ]
     drivers = [row["driver_version"] for row in rows]
     # A GPU that is lost does not tell the driver either.

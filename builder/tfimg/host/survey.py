@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tfimg.errors import NoAccelerator
+from tfimg.core.errors import NoAccelerator
 from tfimg.host.nvidia_smi import NvidiaSmi
 from tfimg.matrix.schema import PROCESSORS
 

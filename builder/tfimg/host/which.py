@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from tfimg.errors import ResolutionError, UnavailableGpu, UsageError
+from tfimg.core.errors import ResolutionError, UnavailableGpu, UsageError
 from tfimg.host.names import CUT, known_as
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
 from tfimg.matrix.gpus import find_gpu, runs
+from tfimg.matrix.resolve.refusal import preference
+from tfimg.matrix.resolve.request import Condition, Request, conditions, quoted
+from tfimg.matrix.resolve.resolution import Resolution, resolve
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
-from tfimg.resolution.refuse import preference
-from tfimg.resolution.request import Condition, Request, conditions, quoted
-from tfimg.resolution.resolve import Resolution, resolve
 
 UNPROVEN = "unproven"
 """How it begins why a minor may run on the host, or may not."""
@@ -80,9 +80,10 @@ def which(matrix: Matrix, specs: Sequence[ImageSpec], request: Request, smi: Nvi
     driver = request.driver or smi.driver
     kinds = (_kind(matrix, request.gpu, request.gpu),) if request.gpu else _kinds(matrix, smi.gpus)
     fit = _Fit(
-        matrix=matrix, specs=specs,
+        matrix=matrix,
+        specs=specs,
         wanted={kind: replace(request, driver=driver, gpu=kind.asked) for kind in kinds},
-    )  # fmt: skip
+    )
     minors = fits(matrix, specs, replace(request, driver=driver), kinds)
     try:
         found = fit.of(kinds[0]) if len(kinds) == 1 else _for_all(fit, kinds)
@@ -90,9 +91,13 @@ def which(matrix: Matrix, specs: Sequence[ImageSpec], request: Request, smi: Nvi
         error.details = {**error.details, "minors": [asdict(minor) for minor in minors]}
         raise
     return Answer(
-        driver=driver, kinds=kinds, spec=found.spec, explanation=found.explanation, notes=(*found.notes, *smi.problems),
+        driver=driver,
+        kinds=kinds,
+        spec=found.spec,
+        explanation=found.explanation,
+        notes=(*found.notes, *smi.problems),
         minors=minors,
-    )  # fmt: skip
+    )
 
 
 # Which GPUs
@@ -133,10 +138,7 @@ def _for_all(fit: _Fit, kinds: Sequence[Kind]) -> Resolution:
         spec=best,
         explanation=(
             f"The matrix has {len(fit.specs)} images.",
-            *(
-                f"{told(kind)} with this driver: {len(fit.common([kind]))} meet the request."
-                for kind in kinds
-            ),
+            *(f"{told(kind)} with this driver: {len(fit.common([kind]))} meet the request." for kind in kinds),
             f"All of them together: {len(common)} left.",
             *choice[1 + len(conditions(fit.matrix, fit.wanted[kinds[0]])) :],
         ),
@@ -184,18 +186,14 @@ def told(kind: Kind) -> str:
 # Every minor
 
 
-def fits(
-    matrix: Matrix, specs: Sequence[ImageSpec], request: Request, kinds: Sequence[Kind]
-) -> tuple[Minor, ...]:
+def fits(matrix: Matrix, specs: Sequence[ImageSpec], request: Request, kinds: Sequence[Kind]) -> tuple[Minor, ...]:
     """How each TensorFlow minor fits driver and GPUs, newest first. All else that was asked does not count."""
     host = Request(driver=request.driver, platform=request.platform)
     wanted = [one for kind in kinds for one in conditions(matrix, replace(host, gpu=kind.asked))]
     by_minor: dict[str, list[ImageSpec]] = {}
     for spec in specs:
         by_minor.setdefault(spec.minor, []).append(spec)
-    return tuple(
-        _minor(matrix, minor, of_minor, wanted, kinds) for minor, of_minor in reversed(by_minor.items())
-    )
+    return tuple(_minor(matrix, minor, of_minor, wanted, kinds) for minor, of_minor in reversed(by_minor.items()))
 
 
 def _minor(

@@ -73,9 +73,7 @@ class Archive:
                 digest.update(piece)
             yield piece
         if size != item.file_size or check != item.CRC:
-            raise ValueError(
-                f"{item.filename!r} is damaged: size or checksum differs from the archive's directory"
-            )
+            raise ValueError(f"{item.filename!r} is damaged: size or checksum differs from the archive's directory")
         if record and record.hash_ and digest and encode_hash(digest.digest()) != record.hash_.value:
             raise ValueError(f"{item.filename!r} does not have the hash that RECORD states")
 
@@ -133,9 +131,7 @@ class _Bounded(io.RawIOBase):
 
     def read(self, size: int = -1, /) -> bytes:
         if size > MAX_DIRECTORY:
-            raise zipfile.BadZipFile(
-                f"its directory has {size} bytes, and at most {MAX_DIRECTORY} are allowed"
-            )
+            raise zipfile.BadZipFile(f"its directory has {size} bytes, and at most {MAX_DIRECTORY} are allowed")
         return self._raw.read(size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import zstandard
 from isal import isal_zlib
 
-from tfimg.documents import Digest
+from tfimg.core.documents import Digest
 from tfimg.recipe.layout import ZSTD_LEVELS, Compression
 from tfimg.recipe.render import EPOCH
 
@@ -48,9 +48,7 @@ class BlobWriter:
     `go_on` is called for each piece, and raises where the layer is not wanted any more.
     """
 
-    def __init__(
-        self, sink: BinaryIO, compression: Compression, go_on: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, sink: BinaryIO, compression: Compression, go_on: Callable[[], None] = lambda: None) -> None:
         self._go_on = go_on
         self._kind = "gzip" if compression == "gzip" else "zstd"
         self._compressor = _compressor(compression)
@@ -90,9 +88,12 @@ class BlobWriter:
         self._out(self._compressor.flush())
         return Blob(
             media_type=f"application/vnd.oci.image.layer.v1.tar+{self._kind}",
-            digest=f"sha256:{self._outer.hexdigest()}", diff_id=f"sha256:{self._inner.hexdigest()}",
-            size=self._size, unpacked=self._unpacked, files=self._files,
-        )  # fmt: skip
+            digest=f"sha256:{self._outer.hexdigest()}",
+            diff_id=f"sha256:{self._inner.hexdigest()}",
+            size=self._size,
+            unpacked=self._unpacked,
+            files=self._files,
+        )
 
     def _header(self, path: str, *, mode: int, size: int = 0, kind: bytes = tarfile.REGTYPE) -> None:
         info = tarfile.TarInfo(path)

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 
-from tfimg.errors import CHANGED_FILE, HashMismatchError, LockError
-from tfimg.proof.index import Index
+from tfimg.core.errors import CHANGED_FILE, HashMismatchError, LockError
+from tfimg.index.client import Index
 from tfimg.recipe.lockfile import LockedPackage
 
 PIECE = 1 << 20

@@ -14,13 +14,13 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Literal
 
-from tfimg.cancellation import check, on_cancel
-from tfimg.errors import InvalidWheel
+from tfimg.core.cancellation import check, on_cancel
+from tfimg.core.errors import InvalidWheel
+from tfimg.index.client import Index
 from tfimg.layers.blob import Blob
 from tfimg.layers.fetch import fetch, remove_download
 from tfimg.layers.pack import Packer, key, layers_of
 from tfimg.layers.store import LayerStore
-from tfimg.proof.index import Index
 from tfimg.recipe.layout import Compression, Part, WheelLayer, parts, wheel_layers
 from tfimg.recipe.lockfile import Layers, LockedPackage, read_packages
 
@@ -73,9 +73,12 @@ def make(
             raise _Stopped
 
     packer = Packer(
-        store=store, compression=compression, fresh=fresh, go_on=go_on,
+        store=store,
+        compression=compression,
+        fresh=fresh,
+        go_on=go_on,
         on_damaged=lambda layer: told(layer, "damaged", 0.0),
-    )  # fmt: skip
+    )
     made: dict[WheelLayer, MadeLayer] = {}
     missing = []
     for part, found in _verified(lock, packer, stopped):
@@ -102,9 +105,7 @@ def stages(made: Sequence[MadeLayer], store: LayerStore) -> dict[str, str]:
     }
 
 
-def _verified(
-    lock: Layers, packer: Packer, stopped: threading.Event
-) -> Iterator[tuple[Part, dict[WheelLayer, Blob]]]:
+def _verified(lock: Layers, packer: Packer, stopped: threading.Event) -> Iterator[tuple[Part, dict[WheelLayer, Blob]]]:
     """Yield the parts of a lock with the layers that the store has of them; their files are read at once."""
     wanted = parts(lock)
     with ThreadPoolExecutor(os.cpu_count()) as readers, on_cancel(stopped.set):
@@ -136,10 +137,14 @@ def _packed(
             if unless_found and packer.found(part):  # another build has just made the layers
                 return None
             return fetch(
-                package, folder / f"{run}-{part.name}", downloads=folder, indexes=source.indexes,
-                supplied=source.supplied, go_on=go_on,
+                package,
+                folder / f"{run}-{part.name}",
+                downloads=folder,
+                indexes=source.indexes,
+                supplied=source.supplied,
+                go_on=go_on,
                 on_damaged=lambda: packer.on_damaged(layers_of(part)[0].name),
-            )  # fmt: skip
+            )
 
     def packed(
         part: Part, packages: Sequence[LockedPackage], wheels: Sequence[Future[Path | None]]

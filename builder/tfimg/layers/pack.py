@@ -56,9 +56,7 @@ class Packer:
         """Make the layers of a part, and keep them. What another Python's wheels gave already is not packed again."""
         made = self._of_another_python(part, wheels)
         with ExitStack() as stack:
-            pending = {
-                layer: stack.enter_context(self._pending()) for layer in layers_of(part) if layer not in made
-            }
+            pending = {layer: stack.enter_context(self._pending()) for layer in layers_of(part) if layer not in made}
             into, rest = (
                 next((one.writer for layer, one in pending.items() if layer.shared is shared), None)
                 for shared in (True, False)

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfimg.documents import Digest, Document, InvalidDocument, parse_document
+from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document
+from tfimg.core.paths import exclusive, write_atomically
 from tfimg.layers.blob import Blob
-from tfimg.workspace import exclusive, write_atomically
 
 KEPT_BYTES = 20_000_000_000
 """What the store may hold: the layers of nine sets of NVIDIA's libraries, 1.4 GB each for CUDA 12.2, and those of the

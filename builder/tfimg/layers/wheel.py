@@ -30,19 +30,22 @@ from isal.igzip_lib import IsalError
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from tfimg.errors import InvalidWheel
+from tfimg.core.errors import InvalidWheel
+from tfimg.core.printable import escape_unprintable
 from tfimg.layers.archive import Archive, check_path, encode_hash, find_collision
 from tfimg.layers.blob import BlobWriter
-from tfimg.printable import escape_unprintable
 from tfimg.recipe.layout import SITE
 
 PREFIX = str(Path(SITE).parents[2])
 INTERPRETER = f"{PREFIX}/bin/python"
 
 FOLDERS = {
-    "purelib": SITE, "platlib": SITE, "scripts": f"{PREFIX}/bin", "data": PREFIX,
+    "purelib": SITE,
+    "platlib": SITE,
+    "scripts": f"{PREFIX}/bin",
+    "data": PREFIX,
     "headers": f"{PREFIX}/include/site/python3",
-}  # fmt: skip
+}
 """Where the parts of a wheel go (the specification of binary distributions calls them schemes)."""
 
 HASHES = ("sha256", "sha384", "sha512")
@@ -123,9 +126,14 @@ def _opened(wheel: Path) -> Iterator[Wheel]:
         with io.FileIO(wheel) as raw:
             yield _read(wheel.name, Archive(raw))
     except (
-        zipfile.BadZipFile, IsalError, InvalidRecordEntry, csv.Error, configparser.Error, NotImplementedError,
+        zipfile.BadZipFile,
+        IsalError,
+        InvalidRecordEntry,
+        csv.Error,
+        configparser.Error,
+        NotImplementedError,
         ValueError,
-    ) as error:  # type: ignore[misc]  # isal's stub  # fmt: skip
+    ) as error:  # type: ignore[misc]  # isal's stub
         reason = escape_unprintable(" ".join(str(error)[:MAX_REASON].split()))
         raise InvalidWheel(
             f"{wheel.name} is not a valid wheel: {reason.rstrip('.')}.",
@@ -135,10 +143,7 @@ def _opened(wheel: Path) -> Iterator[Wheel]:
 
 
 def _matches(path: str, shared: Sequence[str]) -> bool:
-    return any(
-        pattern == "." or path.startswith(f"{pattern}/") or fnmatch.fnmatch(path, pattern)
-        for pattern in shared
-    )
+    return any(pattern == "." or path.startswith(f"{pattern}/") or fnmatch.fnmatch(path, pattern) for pattern in shared)
 
 
 def _read(filename: str, archive: Archive) -> Wheel:
@@ -160,9 +165,7 @@ def _read(filename: str, archive: Archive) -> Wheel:
 def _find_info(archive: Archive, name: str, version: Version) -> str:
     """Return the one dist-info folder, which has to name the wheel's distribution."""
     found = sorted({path.split("/")[0] for path in archive.files if _names_distribution(path.split("/")[0])})
-    stem, dash, stated = (
-        found[0].removesuffix(".dist-info").partition("-") if len(found) == 1 else ("", "", "")
-    )
+    stem, dash, stated = found[0].removesuffix(".dist-info").partition("-") if len(found) == 1 else ("", "", "")
     if not dash or canonicalize_name(stem) != name or Version(stated) != version:
         raise ValueError(f"it has to have one folder {name}-{version}.dist-info, and has {found[:3]}")
     return found[0]
@@ -180,11 +183,7 @@ def _headers(archive: Archive, path: str, limit: int) -> Message:
 
 def _check_metadata(headers: Message, name: str, version: Version) -> None:
     names, versions = headers.get_all("Name", []), headers.get_all("Version", [])
-    if (
-        [canonicalize_name(one) for one in names] != [name]
-        or len(versions) != 1
-        or Version(versions[0]) != version
-    ):
+    if [canonicalize_name(one) for one in names] != [name] or len(versions) != 1 or Version(versions[0]) != version:
         raise ValueError(f"METADATA has to be of {name} {version}, and states {names[:2]} {versions[:2]}")
 
 
@@ -208,11 +207,7 @@ def _read_records(archive: Archive, info: str) -> dict[str, RecordEntry]:
         entry = found.setdefault(name, RecordEntry(name, None, None)) if name in unhashed else found.get(name)
         if entry is None:
             raise ValueError(f"{name!r} is not listed in RECORD")
-        if (
-            (entry.hash_ is None and entry.size is None)
-            if name in unhashed
-            else _states(entry, item.file_size)
-        ):
+        if (entry.hash_ is None and entry.size is None) if name in unhashed else _states(entry, item.file_size):
             continue
         raise ValueError(f"{name!r} has another size, a weak hash or none in RECORD")
     return found
@@ -270,9 +265,7 @@ def _script_place(name: str) -> str:
     return f"{FOLDERS['scripts']}/{name}".lstrip("/")
 
 
-def _install(
-    wheel: Wheel, *, shared: Sequence[str], into: BlobWriter | None, rest: BlobWriter | None
-) -> None:
+def _install(wheel: Wheel, *, shared: Sequence[str], into: BlobWriter | None, rest: BlobWriter | None) -> None:
     """Write scripts, files, INSTALLER and RECORD, in this order."""
     own = into if tuple(shared) == (".",) else rest
     ours = (f"{wheel.info}/RECORD", f"{wheel.info}/INSTALLER")

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 
-_FORM = re.compile(
-    r"(?P<release>\d[\w.]*)(?:-(?P<device>cpu|gpu|tpu|cuda)(?P<cuda>[\d.]*))?(?:-py(?P<python>[\d.]+))?"
-)
+_FORM = re.compile(r"(?P<release>\d[\w.]*)(?:-(?P<device>cpu|gpu|tpu|cuda)(?P<cuda>[\d.]*))?(?:-py(?P<python>[\d.]+))?")
 
 
 def find(specs: Sequence[ImageSpec], name: str) -> ImageSpec | None:

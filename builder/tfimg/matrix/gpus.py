@@ -8,7 +8,7 @@ from typing import Literal
 
 from packaging.version import Version
 
-from tfimg.errors import UsageError
+from tfimg.core.errors import UsageError
 from tfimg.matrix.schema import Gpu, Matrix
 from tfimg.matrix.spec import ImageSpec
 

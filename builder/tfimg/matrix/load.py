@@ -14,7 +14,7 @@ from ruamel.yaml.composer import Composer
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from tfimg.errors import MatrixError
+from tfimg.core.errors import MatrixError
 from tfimg.matrix.rules import RULES
 from tfimg.matrix.schema import Matrix
 
@@ -80,9 +80,7 @@ class _Constructor(SafeConstructor):
         """Refuses merge keys like anchors: YAML 1.2 has none."""
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
-                raise MarkedYAMLError(
-                    problem="'<<' is a merge key: write the values out", problem_mark=key.start_mark
-                )
+                raise MarkedYAMLError(problem="'<<' is a merge key: write the values out", problem_mark=key.start_mark)
 
 
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)

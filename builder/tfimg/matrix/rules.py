@@ -107,11 +107,7 @@ def ranges_hold_something(matrix: Matrix, _: date) -> Iterator[str]:
         for j, name in enumerate(row.constraints):
             constraint = matrix.constraints.get(name)
             required = Requirement(constraint.requirement) if constraint else None
-            bound = (
-                {"numpy": row.numpy, "keras": row.keras}.get(canonicalize_name(required.name))
-                if required
-                else None
-            )
+            bound = {"numpy": row.numpy, "keras": row.keras}.get(canonicalize_name(required.name)) if required else None
             if required and bound and required.specifier.is_disjoint(SpecifierSet(bound)):
                 yield f"rows[{i}].constraints[{j}]: {required} leaves nothing of {required.name} {bound}"
 
@@ -125,9 +121,7 @@ def libraries_fit(matrix: Matrix, _: date) -> Iterator[str]:
             yield f"{where}.cudnn: {gpu.cudnn!r} is not a range with a floor within cuDNN {major}"
         elif not accepted.contains(chosen.cudnn):
             yield f"{where}.libraries.cudnn: {chosen.cudnn} is not in {gpu.cudnn!r}"
-        if Version(chosen.toolkit).major != Version(gpu.cuda).major or Version(chosen.toolkit) < Version(
-            gpu.cuda
-        ):
+        if Version(chosen.toolkit).major != Version(gpu.cuda).major or Version(chosen.toolkit) < Version(gpu.cuda):
             yield f"{where}.libraries.toolkit: {chosen.toolkit} cannot stand for CUDA {gpu.cuda}"
     for cuda, toolkit in matrix.toolkits.items():
         suffix = f"-cu{cuda.partition('.')[0]}"

@@ -39,9 +39,7 @@ def _version(value: str) -> str:
     if version.local or version.epoch:
         raise ValueError(f"{_short(value)} cannot be part of a tag: leave the epoch and what follows + out")
     if not re.fullmatch(r"[0-9][0-9a-z.]{0,40}", value):
-        raise ValueError(
-            f"{_short(value)} cannot be part of a tag: at most 40 digits, small letters and dots"
-        )
+        raise ValueError(f"{_short(value)} cannot be part of a tag: at most 40 digits, small letters and dots")
     return value
 
 
@@ -220,9 +218,7 @@ class Ptx(Part):
 class GpuDriver(Part):
     """Linux drivers that know a GPU."""
 
-    since: VersionText | None = Field(
-        default=None, description="The first that does; none: the floor of any CUDA"
-    )
+    since: VersionText | None = Field(default=None, description="The first that does; none: the floor of any CUDA")
     below: VersionText | None = Field(default=None, description="The first that no longer does")
 
 
@@ -284,8 +280,6 @@ class Matrix(Part):
     gpu_drivers: dict[Capability, GpuDriver] = Field(
         default_factory=dict, description="GPUs that not every driver knows, by compute capability"
     )
-    arm64_gpus: tuple[Sentence, ...] = Field(
-        default=(), description="Names of GPUs that sit beside an Arm processor"
-    )
+    arm64_gpus: tuple[Sentence, ...] = Field(default=(), description="Names of GPUs that sit beside an Arm processor")
     ptx: Ptx
     rows: tuple[Row, ...] = Field(min_length=1)

@@ -153,9 +153,7 @@ def _order(spec: ImageSpec) -> tuple[Version, int, int, Version]:
     return Version(spec.tensorflow), *place, Version(spec.python)
 
 
-def _spec(
-    matrix: Matrix, number: int, release: Release, device: Device, platform: Platform, python: str
-) -> ImageSpec:
+def _spec(matrix: Matrix, number: int, release: Release, device: Device, platform: Platform, python: str) -> ImageSpec:
     row = matrix.rows[number]
     gpu = row.gpu if device == "gpu" else None
     return ImageSpec(

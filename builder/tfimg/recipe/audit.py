@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfimg.errors import NetworkError, TfimgError
-from tfimg.process import CommandFailed, run
+from tfimg.core.errors import NetworkError, TfimgError
+from tfimg.core.process import CommandFailed, run
 from tfimg.recipe.lockfile import LockedPackage
 
 Pins = Mapping[tuple[str, str], frozenset[str]]
@@ -93,9 +93,16 @@ def _run(
         source, answer = Path(folder, "requirements.txt"), Path(folder, "answer.json")
         source.write_text("\n".join(sheet) + "\n")
         argv = [
-            *program, *service, "--requirement", str(source), "--no-deps", "--disable-pip",
-            "--progress-spinner=off", "--format=json", f"--output={answer}",
-        ]  # fmt: skip
+            *program,
+            *service,
+            "--requirement",
+            str(source),
+            "--no-deps",
+            "--disable-pip",
+            "--progress-spinner=off",
+            "--format=json",
+            f"--output={answer}",
+        ]
         try:
             run(argv, env=env)
         except CommandFailed as failed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfimg.errors import UnsupportedPlatform
+from tfimg.core.errors import UnsupportedPlatform
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tfimg.errors import UsageError
+from tfimg.core.errors import UsageError
 from tfimg.recipe.shards import Shard
 
 GITHUB_JOBS = 256

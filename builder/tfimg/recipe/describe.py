@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
-from tfimg.errors import FileError
+from tfimg.core.errors import FileError
+from tfimg.core.levels import LEVELS, Level
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.tags import tags
-
-Level = Literal["declared", "built", "linked", "validated"]
-LEVELS: tuple[Level, ...] = get_args(Level)
-"""Lowest first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,9 +53,7 @@ def status(evidence: str, *, lock_digest: str, source: str) -> Status:
     except (ValueError, TypeError, KeyError):
         found = None
     if found not in LEVELS:
-        raise FileError(
-            f"{source} is no validation report.", next_step="Write it anew with `tfimg build --record`."
-        )
+        raise FileError(f"{source} is no validation report.", next_step="Write it anew with `tfimg build --record`.")
     if not passed or about != lock_digest:
         return DECLARED
     level: Level = found

@@ -20,10 +20,10 @@ from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
-from tfimg.errors import NETWORK_SIGNS, LockError, NetworkError
+from tfimg.core.errors import NETWORK_SIGNS, LockError, NetworkError
+from tfimg.core.process import CommandFailed, run
 from tfimg.matrix.schema import PROCESSORS, Matrix, Newer, Platform
 from tfimg.matrix.spec import ImageSpec
-from tfimg.process import CommandFailed, run
 from tfimg.recipe.lockfile import HEADER, Layers, read_packages
 
 GLIBC_MINOR = 31
@@ -104,9 +104,7 @@ def _end_of(day: date) -> str:
     return f"{day + timedelta(days=1)}T00:00:00Z"
 
 
-def lock(
-    spec: ImageSpec, newer: Newer, *, uv: str, env: Mapping[str, str], find_links: Path | None = None
-) -> Layers:
+def lock(spec: ImageSpec, newer: Newer, *, uv: str, env: Mapping[str, str], find_links: Path | None = None) -> Layers:
     """Resolve an image's lock with the program `uv`, which finds the package index through `env`.
 
     `find_links` is a folder of wheels that the index lacks. Raises `LockError` when there is no solution,
@@ -142,12 +140,21 @@ def resolve_packages(asked: Question, *, uv: str, env: Mapping[str, str]) -> Seq
 def _uv_argv(asked: Question, uv: str, source: Path, answer: Path) -> list[str]:
     newer = [f"--exclude-newer-package={name}={day}" for name, day in asked.newer]
     return [
-        uv, "pip", "compile", "--quiet", "--no-config", "--format=pylock.toml", f"--output-file={answer}",
-        f"--python-version={asked.python}", f"--python-platform={PROCESSORS[asked.platform]}-manylinux_2_{GLIBC_MINOR}",
+        uv,
+        "pip",
+        "compile",
+        "--quiet",
+        "--no-config",
+        "--format=pylock.toml",
+        f"--output-file={answer}",
+        f"--python-version={asked.python}",
+        f"--python-platform={PROCESSORS[asked.platform]}-manylinux_2_{GLIBC_MINOR}",
         "--only-binary=:all:",  # nothing is compiled while an image is built
-        f"--exclude-newer={asked.cutoff}", *newer, str(source),
+        f"--exclude-newer={asked.cutoff}",
+        *newer,
+        str(source),
         *([f"--find-links={asked.find_links}"] if asked.find_links else []),
-    ]  # fmt: skip
+    ]
 
 
 def _translated(asked: Question, stderr: str) -> Exception:
@@ -159,9 +166,7 @@ def _translated(asked: Question, stderr: str) -> Exception:
             next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",
         )
     if "No solution found" not in stderr:
-        return LockError(
-            f"uv could not resolve {root}: {_last_line(stderr)}", next_step="Correct that and try again."
-        )
+        return LockError(f"uv could not resolve {root}: {_last_line(stderr)}", next_step="Correct that and try again.")
     return LockError(
         f"{root} has no solution on Python {asked.python}, {asked.platform}, as of {asked.cutoff[:10]}: "
         f"{stderr.strip()}",

@@ -7,11 +7,9 @@ import re
 from dataclasses import dataclass
 from datetime import date
 
-from tfimg.errors import LockError
+from tfimg.core.errors import LockError
 
-HEADER = (
-    "# Written by `tfimg lock`; do not edit. Each line: the one wheel to install, and the day it appeared.\n"
-)
+HEADER = "# Written by `tfimg lock`; do not edit. Each line: the one wheel to install, and the day it appeared.\n"
 
 MAX_CHARACTERS = 1 << 20
 """Of a whole lock. Those of images have 7,000."""
@@ -57,12 +55,8 @@ def _read_line(line: str) -> LockedPackage:
     except ValueError:
         match = None
     if match is None:
-        raise LockError(
-            f"A lock has the line {line[:MAX_LINE]!r}.", next_step="Write it anew with `tfimg lock`."
-        )
-    return LockedPackage(
-        name=match["name"], version=match["version"], sha256=match["sha256"], appeared=appeared
-    )
+        raise LockError(f"A lock has the line {line[:MAX_LINE]!r}.", next_step="Write it anew with `tfimg lock`.")
+    return LockedPackage(name=match["name"], version=match["version"], sha256=match["sha256"], appeared=appeared)
 
 
 def digest(layers: Layers) -> str:

@@ -14,7 +14,7 @@ from jinja2 import (
     TemplateSyntaxError,
 )
 
-from tfimg.errors import RenderError
+from tfimg.core.errors import RenderError
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import facts
 from tfimg.recipe.labels import recipe_labels, title

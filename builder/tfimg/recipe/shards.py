@@ -77,8 +77,7 @@ def shards(parts: Sequence[Part], count: int) -> tuple[Shard, ...]:
 def singles(parts: Sequence[Part]) -> tuple[Shard, ...]:
     """A shard for each image, by its identifier."""
     return tuple(
-        Shard(name=one.identifier, identifiers=(one.identifier,), bytes=predicted_bytes([one]))
-        for one in parts
+        Shard(name=one.identifier, identifiers=(one.identifier,), bytes=predicted_bytes([one])) for one in parts
     )
 
 
@@ -97,9 +96,7 @@ def _divided(parts: Sequence[Part], count: int) -> list[list[Part]]:
         # Of what there is once groups are apart: a layer that two of them have is made twice.
         fair = sum(map(predicted_bytes, groups)) / count
         groups = [
-            piece
-            for group in groups
-            for piece in (_grouped(group, key) if predicted_bytes(group) > fair else [group])
+            piece for group in groups for piece in (_grouped(group, key) if predicted_bytes(group) > fair else [group])
         ]
     return groups
 

@@ -10,17 +10,19 @@ from tfimg.recipe.layout import WheelLayer, wheel_layers
 from tfimg.recipe.lockfile import Layers
 
 PREDICTED: dict[str, tuple[int, int]] = {
-    "cudnn": (562_000_000, 1_164_000_000), "cublas": (299_000_000, 634_000_000),
-    "solvers": (300_000_000, 643_000_000), "cuda": (226_000_000, 571_000_000),
-    "libtpu": (120_000_000, 400_000_000), "tensorflow": (282_000_000, 979_000_000),
-    "tensorflow-python": (72_000_000, 404_000_000), "packages": (71_000_000, 248_000_000),
-}  # fmt: skip
+    "cudnn": (562_000_000, 1_164_000_000),
+    "cublas": (299_000_000, 634_000_000),
+    "solvers": (300_000_000, 643_000_000),
+    "cuda": (226_000_000, 571_000_000),
+    "libtpu": (120_000_000, 400_000_000),
+    "tensorflow": (282_000_000, 979_000_000),
+    "tensorflow-python": (72_000_000, 404_000_000),
+    "packages": (71_000_000, 248_000_000),
+}
 """Bytes of a layer that was not made yet, compressed and unpacked: those of 2.15.1 with CUDA 12.2, made as `fast`; of
 libtpu those of 0.0.14."""
 
-PREDICTED_CPU = PREDICTED | {
-    "tensorflow": (107_000_000, 565_000_000), "tensorflow-python": (60_000_000, 345_000_000)
-}  # fmt: skip
+PREDICTED_CPU = PREDICTED | {"tensorflow": (107_000_000, 565_000_000), "tensorflow-python": (60_000_000, 345_000_000)}
 """The same of images without CUDA: those of 2.15.1 for CPU."""
 
 Identity = tuple[str, str]
@@ -74,11 +76,14 @@ def sharing(images: Sequence[tuple[ImageSpec, Layers]], known: Known) -> Sharing
                 sizes[identity] = (*(found or predicted(spec, layer)), found is not None)
     layers = [
         SharedLayer(
-            name=identity[0], images=tuple(names), compressed_bytes=sizes[identity][0],
-            unpacked_bytes=sizes[identity][1], exact=sizes[identity][2],
+            name=identity[0],
+            images=tuple(names),
+            compressed_bytes=sizes[identity][0],
+            unpacked_bytes=sizes[identity][1],
+            exact=sizes[identity][2],
         )
         for identity, names in users.items()
-    ]  # fmt: skip
+    ]
     return Sharing(layers=tuple(sorted(layers, key=lambda one: (-len(one.images), -one.compressed_bytes))))
 
 

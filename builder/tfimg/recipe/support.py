@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any
 
-from tfimg.errors import UnsupportedPlatform
+from tfimg.core.errors import UnsupportedPlatform
+from tfimg.core.levels import LEVELS, Level
 from tfimg.matrix.gpus import Means, capability, runs
 from tfimg.matrix.schema import DEVICES, PLATFORMS, Constraint, Device, Gpu, Matrix, Platform, Row
 from tfimg.matrix.spec import ImageSpec, libraries
 from tfimg.recipe.buildable import require_buildable
-from tfimg.recipe.describe import DECLARED, LEVELS, Level, Status, describe
+from tfimg.recipe.describe import DECLARED, Status, describe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,16 +96,12 @@ class Support:
     proven: tuple[Proven, ...]
 
 
-def supports(
-    matrix: Matrix, specs: Iterable[ImageSpec], statuses: Mapping[str, Status]
-) -> tuple[Support, ...]:
+def supports(matrix: Matrix, specs: Iterable[ImageSpec], statuses: Mapping[str, Status]) -> tuple[Support, ...]:
     """What each row supports, in the matrix's order; `statuses` are by identifier, and one without is declared."""
     of_row: dict[int, list[ImageSpec]] = {number: [] for number in range(len(matrix.rows))}
     for spec in specs:
         of_row[spec.row].append(spec)
-    return tuple(
-        _support(matrix, number, row, of_row[number], statuses) for number, row in enumerate(matrix.rows)
-    )
+    return tuple(_support(matrix, number, row, of_row[number], statuses) for number, row in enumerate(matrix.rows))
 
 
 def _support(
@@ -123,9 +120,7 @@ def _support(
         keras=row.keras,
         gpu=_gpu(matrix, row.gpu) if row.gpu else None,
         tpu=tuple(
-            TpuSupport(
-                tensorflow=release.version, libtpu=release.tpu.libtpu, unavailable=release.tpu.unavailable
-            )
+            TpuSupport(tensorflow=release.version, libtpu=release.tpu.libtpu, unavailable=release.tpu.unavailable)
             for release in row.tensorflow
             if release.tpu
         ),
@@ -142,9 +137,7 @@ def _platform(row: Row, platform: Platform) -> PlatformSupport:
         pythons=tuple(python for python in wheels.pythons if python not in row.blocked) if wheels else (),
         packages=tuple(wheels.packages.items()) if wheels else (),
         missing=tuple(
-            (release.version, release.missing[platform])
-            for release in row.tensorflow
-            if platform in release.missing
+            (release.version, release.missing[platform]) for release in row.tensorflow if platform in release.missing
         ),
     )
 
@@ -185,9 +178,7 @@ def _proven(specs: Sequence[ImageSpec], statuses: Mapping[str, Status]) -> Itera
 
 def _summary(device: Device, platform: Platform, found: Sequence[Status]) -> Proven:
     counts = ((level, sum(one.level == level for one in found)) for level in reversed(LEVELS))
-    newest = max(
-        (one for one in found if one.level != "declared"), key=lambda one: one.date or "", default=DECLARED
-    )
+    newest = max((one for one in found if one.level != "declared"), key=lambda one: one.date or "", default=DECLARED)
     return Proven(
         device=device,
         platform=platform,

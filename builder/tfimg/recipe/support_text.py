@@ -54,9 +54,7 @@ def capabilities_text(support: Support) -> str:
     if not support.gpu:
         return NOTHING
     with_ptx = {capability_text(one) for one in support.gpu.ptx}
-    return " ".join(
-        f"{text}+PTX" if text in with_ptx else text for text in map(capability_text, support.gpu.code)
-    )
+    return " ".join(f"{text}+PTX" if text in with_ptx else text for text in map(capability_text, support.gpu.code))
 
 
 def libtpu_text(support: Support) -> str:
@@ -73,14 +71,8 @@ def proven_text(support: Support) -> str:
 
 def proven_of(proven: Proven) -> str:
     """The same of one device and platform; empty where nothing is proven."""
-    where = (
-        proven.device
-        if proven.platform == PLATFORMS[0]
-        else f"{proven.device} {short_platform(proven.platform)}"
-    )
-    shown = [
-        f"{where} {count}/{proven.images} {level}" for level, count in proven.levels if level != "declared"
-    ]
+    where = proven.device if proven.platform == PLATFORMS[0] else f"{proven.device} {short_platform(proven.platform)}"
+    shown = [f"{where} {count}/{proven.images} {level}" for level, count in proven.levels if level != "declared"]
     if proven.bare:
         shown.append(f"{where} {proven.bare}/{proven.images} on a bare machine")
     return ", ".join(shown)
@@ -150,9 +142,7 @@ SHORT: Columns = (
 NARROW: Columns = tuple((name, partial(_stacked, text)) for name, text in SHORT)
 """The same with the parts of a cell below each other."""
 
-FEW: Columns = tuple(
-    column for column in SHORT if column[0] in ("TensorFlow", "Python", "CUDA", "driver", "proven")
-)
+FEW: Columns = tuple(column for column in SHORT if column[0] in ("TensorFlow", "Python", "CUDA", "driver", "proven"))
 """What a terminal of eighty columns has room for."""
 
 LEAST: Columns = FEW[:3]

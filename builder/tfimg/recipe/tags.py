@@ -69,15 +69,11 @@ def contradiction(tag: str, *, identifier: str, digest: str) -> str | None:
     return next((words for words, fits in _statements(stated, parts, digest) if not fits), None)
 
 
-def _statements(
-    tag: re.Match[str], image: Mapping[str, str | None], digest: str
-) -> Iterator[tuple[str, bool]]:
+def _statements(tag: re.Match[str], image: Mapping[str, str | None], digest: str) -> Iterator[tuple[str, bool]]:
     """Each part that a tag states, in words, and whether the image has it."""
     release, device, cuda, python, processor, build = tag.groups()
     if release:
-        fits = (
-            _begins(image.get("release"), release) if _is_minor(release) else image.get("release") == release
-        )
+        fits = _begins(image.get("release"), release) if _is_minor(release) else image.get("release") == release
         yield f"TensorFlow {release}", fits
     if cuda:
         yield f"CUDA {cuda}", _begins(image.get("cuda"), cuda)

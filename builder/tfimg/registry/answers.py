@@ -29,6 +29,4 @@ def read_answer(response: requests.Response, host: str, seconds: float) -> Answe
             raise endless(host, f"more than {ANSWER_BYTES >> 20} MiB where a document was asked for")
         if time.monotonic() > deadline:
             raise too_slow(host, seconds)
-    return Answer(
-        status=response.status_code, headers=response.headers, content=bytes(content), url=response.url or ""
-    )
+    return Answer(status=response.status_code, headers=response.headers, content=bytes(content), url=response.url or "")

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import requests
 from requests.utils import parse_dict_header
 
-from tfimg.documents import Document, InvalidDocument, parse_document
-from tfimg.errors import RegistryRefused, TfimgError
+from tfimg.core.documents import Document, InvalidDocument, parse_document
+from tfimg.core.errors import RegistryRefused, TfimgError
 from tfimg.registry.address import InvalidAddress, Origin, check_realm, origin_of
 from tfimg.registry.answers import read_answer
 from tfimg.registry.credentials import Credentials
@@ -49,9 +49,16 @@ class Authorization:
     """Headers by what they allow. One for each repository: a token is for a repository, and for its origin alone."""
 
     def __init__(
-        self, *, host: str, path: str, credentials: Credentials | None, session: requests.Session,
-        timeout: tuple[float, float], answer_seconds: float, patience: Patience,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        host: str,
+        path: str,
+        credentials: Credentials | None,
+        session: requests.Session,
+        timeout: tuple[float, float],
+        answer_seconds: float,
+        patience: Patience,
+    ) -> None:
         self._host = host
         self._path = path
         self._credentials = credentials
@@ -115,14 +122,15 @@ class Authorization:
         try:
             if us and us.identity_token:
                 form = {
-                    **asked, "grant_type": "refresh_token", "client_id": CLIENT, "refresh_token": us.identity_token,
-                }  # fmt: skip
+                    **asked,
+                    "grant_type": "refresh_token",
+                    "client_id": CLIENT,
+                    "refresh_token": us.identity_token,
+                }
                 response = self._session.post(realm, data=form, timeout=self._timeout, stream=True)
             else:
                 headers = {"Authorization": _basic(us)} if us else {}
-                response = self._session.get(
-                    realm, params=asked, headers=headers, timeout=self._timeout, stream=True
-                )
+                response = self._session.get(realm, params=asked, headers=headers, timeout=self._timeout, stream=True)
             with closing(response):
                 answer = read_answer(response, server, self._answer_seconds)
         except TRANSPORT as error:
@@ -136,9 +144,11 @@ class Authorization:
         if no_entry and self.known:
             return wrong_credentials(self._host, f"{answer.status} {answer.words}")
         asked = Asked(
-            host=self._host if no_entry else server, repository=f"{self._host}/{self._path}", writing=False,
+            host=self._host if no_entry else server,
+            repository=f"{self._host}/{self._path}",
+            writing=False,
             known=self.known,
-        )  # fmt: skip
+        )
         return of_answer(answer, asked, self._patience)
 
 

@@ -15,8 +15,8 @@ from typing import Annotated, TypeVar
 from pydantic import BeforeValidator, StringConstraints
 from requests.utils import parse_header_links
 
-from tfimg.documents import Document, InvalidDocument, parse_document
-from tfimg.errors import RegistryRefused, TagMoved, TamperedError
+from tfimg.core.documents import Document, InvalidDocument, parse_document
+from tfimg.core.errors import RegistryRefused, TagMoved, TamperedError
 from tfimg.registry import referrers
 from tfimg.registry.connection import Connection
 from tfimg.registry.download import MAX_BYTES, download
@@ -128,9 +128,12 @@ class HttpRegistry:
     def _put(self, reference: str, manifest: Manifest) -> Answer:
         """Put a manifest and read it back; returns what the registry said."""
         answer = self._connection.ask(
-            "PUT", f"manifests/{self._checked(reference)}", expected=(201, 202), content=manifest.content,
+            "PUT",
+            f"manifests/{self._checked(reference)}",
+            expected=(201, 202),
+            content=manifest.content,
             headers={"Content-Type": manifest.media_type},
-        )  # fmt: skip
+        )
         there = self._find(reference)
         if there is None:
             raise RegistryRefused(
@@ -235,9 +238,7 @@ class HttpRegistry:
             )
         return reference
 
-    def _entries(
-        self, answer: Answer, name: str, parse: Callable[[bytes], Mapping[str, Entry]]
-    ) -> tuple[Entry, ...]:
+    def _entries(self, answer: Answer, name: str, parse: Callable[[bytes], Mapping[str, Entry]]) -> tuple[Entry, ...]:
         """Return the entries of all pages of a list. A page without a new entry is the last."""
         found: dict[str, Entry] = {}
         for content in self._pages(answer, name):

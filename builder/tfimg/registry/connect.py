@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tfimg.process import Completed, run
+from tfimg.core.process import Completed, run
 from tfimg.registry.client import HttpRegistry, Moved, silent
 from tfimg.registry.connection import Connection, Way
 from tfimg.registry.credentials import HELPER_SECONDS, config_file, find_credentials
@@ -18,9 +18,15 @@ CERTIFICATES = Path("/etc/docker/certs.d")
 
 
 def connect(
-    reference: Reference, environ: Mapping[str, str], state: Path, *, way: Way, moved: Moved = silent,
-    certificates: Path = CERTIFICATES, patience: Patience | None = None,
-) -> HttpRegistry:  # fmt: skip
+    reference: Reference,
+    environ: Mapping[str, str],
+    state: Path,
+    *,
+    way: Way,
+    moved: Moved = silent,
+    certificates: Path = CERTIFICATES,
+    patience: Patience | None = None,
+) -> HttpRegistry:
     """The repository of a reference. `moved` is told of the bytes of blobs that come and go.
 
     Nothing is asked of the registry yet. Raises as `find_credentials` does.
@@ -32,7 +38,9 @@ def connect(
     credentials = find_credentials(reference.host, config_file(environ), helper)
     own = certificates / reference.host / "ca.crt"
     connection = Connection(
-        reference, credentials=credentials, way=replace(way, ca=str(own)) if own.is_file() else way,
+        reference,
+        credentials=credentials,
+        way=replace(way, ca=str(own)) if own.is_file() else way,
         patience=patience or Patience(),
-    )  # fmt: skip
+    )
     return HttpRegistry(connection, locks=state / "registry" / "locks", moved=moved)

@@ -11,6 +11,7 @@ from urllib.parse import urljoin
 
 import requests
 
+from tfimg.index.transport import DirectSession
 from tfimg.registry.address import InvalidAddress, Origin, check_next, is_loopback, origin_of, resolve
 from tfimg.registry.answers import read_answer
 from tfimg.registry.authorization import Authorization
@@ -18,7 +19,6 @@ from tfimg.registry.credentials import Credentials
 from tfimg.registry.reference import HUB, Reference
 from tfimg.registry.refusals import TRANSPORT, Answer, Asked, bad_address, endless, of_answer, of_transport
 from tfimg.registry.retry import Patience
-from tfimg.transport import DirectSession
 
 CONNECT_SECONDS = 10.0
 """Also of one piece of what is sent. A connection around the world takes under 1 s; the rest is for busy machines."""
@@ -66,9 +66,7 @@ class Connection:
     Every method raises `NetworkError` where the registry does not answer and `RegistryRefused` where it says no.
     """
 
-    def __init__(
-        self, reference: Reference, *, credentials: Credentials | None, way: Way, patience: Patience
-    ) -> None:
+    def __init__(self, reference: Reference, *, credentials: Credentials | None, way: Way, patience: Patience) -> None:
         self.host = reference.host
         self.path = reference.path
         self.repository = reference.repository
@@ -82,9 +80,14 @@ class Connection:
         if not self._loopback:
             self._session.proxies.update(way.proxies)
         self._authorization = Authorization(
-            host=self.host, path=self.path, credentials=credentials, session=self._session, timeout=way.timeout,
-            answer_seconds=way.answer_seconds, patience=patience,
-        )  # fmt: skip
+            host=self.host,
+            path=self.path,
+            credentials=credentials,
+            session=self._session,
+            timeout=way.timeout,
+            answer_seconds=way.answer_seconds,
+            patience=patience,
+        )
 
     @property
     def answer_seconds(self) -> float:
@@ -95,9 +98,7 @@ class Connection:
     def base(self) -> str:
         """The address of the repository. A registry on loopback may have TLS or not, and is asked."""
         netloc = HOSTS.get(self.host, self.host)
-        plain = self._way.plain or (
-            self._loopback and self.patience.keep_trying(partial(self._is_plain, netloc))
-        )
+        plain = self._way.plain or (self._loopback and self.patience.keep_trying(partial(self._is_plain, netloc)))
         return f"{'http' if plain else 'https'}://{netloc}/v2/{self.path}/"
 
     @cached_property
@@ -117,18 +118,28 @@ class Connection:
         return False
 
     def ask(
-        self, method: str, place: str, *, expected: Collection[int] = (200,),
-        headers: Mapping[str, str] | None = None, content: bytes = b"",
-    ) -> Answer:  # fmt: skip
+        self,
+        method: str,
+        place: str,
+        *,
+        expected: Collection[int] = (200,),
+        headers: Mapping[str, str] | None = None,
+        content: bytes = b"",
+    ) -> Answer:
         """A whole answer with an expected status; `place` is an address, or a path below the repository."""
         return self.patience.keep_trying(
             partial(self.once, method, place, expected=expected, headers=headers, content=content)
         )
 
     def once(
-        self, method: str, place: str, *, expected: Collection[int] = (200,),
-        headers: Mapping[str, str] | None = None, content: bytes = b"",
-    ) -> Answer:  # fmt: skip
+        self,
+        method: str,
+        place: str,
+        *,
+        expected: Collection[int] = (200,),
+        headers: Mapping[str, str] | None = None,
+        content: bytes = b"",
+    ) -> Answer:
         """As `ask`, in one try. Raises `Passing` where another one is worth it."""
         with self.opened(method, place, headers=headers, content=content) as response:
             answer = self.read(response)
@@ -160,9 +171,11 @@ class Connection:
     def refused(self, answer: Answer, method: str) -> Exception:
         """What to raise for an answer that was not expected."""
         asked = Asked(
-            host=self.host, repository=self.repository, writing=method not in ("GET", "HEAD"),
+            host=self.host,
+            repository=self.repository,
+            writing=method not in ("GET", "HEAD"),
             known=self._authorization.known,
-        )  # fmt: skip
+        )
         return of_answer(answer, asked, self.patience)
 
     def follow(self, base: str, address: str, name: str, *, own: bool = False) -> str:
@@ -190,10 +203,14 @@ class Connection:
         for _ in range(MAX_REDIRECTS + 1):
             own = own and origin_of(url) == self.origin
             response = self._session.request(
-                method, url, headers={**headers, **(self._authorization.header(method) if own else {})},
+                method,
+                url,
+                headers={**headers, **(self._authorization.header(method) if own else {})},
                 # As a file it goes out in small pieces, each of which may take as long as a connection.
-                data=BytesIO(content) if content else None, stream=True, timeout=self._way.timeout,
-            )  # fmt: skip
+                data=BytesIO(content) if content else None,
+                stream=True,
+                timeout=self._way.timeout,
+            )
             location = response.headers.get("Location") if response.status_code in REDIRECTS else None
             if location is None or method not in ("GET", "HEAD"):
                 return response, own

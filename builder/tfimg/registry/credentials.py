@@ -11,9 +11,9 @@ from docker import auth
 from docker.errors import DockerException
 from pydantic import Field, StringConstraints
 
-from tfimg.documents import Document, InvalidDocument, parse_document, parse_object, validate
-from tfimg.errors import FileError, RegistryRefused
-from tfimg.process import CommandFailed, Completed
+from tfimg.core.documents import Document, InvalidDocument, parse_document, parse_object, validate
+from tfimg.core.errors import FileError, RegistryRefused
+from tfimg.core.process import CommandFailed, Completed
 from tfimg.registry.reference import HUB
 
 HELPER_SECONDS = 60.0
@@ -59,7 +59,7 @@ class Credentials:
 
 
 RunHelper = Callable[[list[str], bytes], Completed]
-"""Starts a program with what it reads; raises as `tfimg.process.run` does."""
+"""Starts a program with what it reads; raises as `tfimg.core.process.run` does."""
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
@@ -84,9 +84,10 @@ def find_credentials(host: str, config: Path, run: RunHelper) -> Credentials | N
     if not entry:
         return None
     return Credentials(
-        username=entry.get("username", ""), password=entry.get("password", ""),
+        username=entry.get("username", ""),
+        password=entry.get("password", ""),
         identity_token=entry.get("IdentityToken", ""),
-    )  # fmt: skip
+    )
 
 
 def _read(config: Path) -> auth.AuthConfig:
@@ -94,9 +95,7 @@ def _read(config: Path) -> auth.AuthConfig:
         found = validate(DockerConfig, parse_object(config.read_bytes()))
         entries = {host: entry.model_dump(exclude_none=True) for host, entry in (found.auths or {}).items()}
         auths = auth.AuthConfig.parse_auth(entries, raise_on_error=True)
-        return auth.AuthConfig(
-            {"auths": auths, "credsStore": found.store, "credHelpers": found.helpers or {}}
-        )
+        return auth.AuthConfig({"auths": auths, "credsStore": found.store, "credHelpers": found.helpers or {}})
     except FileNotFoundError:
         return auth.AuthConfig({})
     except (ValueError, DockerException) as error:

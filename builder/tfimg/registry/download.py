@@ -9,8 +9,8 @@ from functools import partial
 
 import requests
 
-from tfimg.cancellation import check
-from tfimg.errors import NetworkError, TamperedError
+from tfimg.core.cancellation import check
+from tfimg.core.errors import NetworkError, TamperedError
 from tfimg.registry.connection import Connection
 from tfimg.registry.refusals import number, too_slow
 from tfimg.registry.retry import Passing

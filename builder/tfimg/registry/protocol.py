@@ -10,8 +10,8 @@ from typing import Annotated, Any, Protocol
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass as validated_dataclass
 
-from tfimg.documents import Digest, Document, parse_document, parse_object
-from tfimg.errors import NotInRegistry
+from tfimg.core.documents import Digest, Document, parse_document, parse_object
+from tfimg.core.errors import NotInRegistry
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -68,8 +68,9 @@ class ImageIndex(Document):
 
     manifests: Annotated[
         tuple[Descriptor, ...],
-        BeforeValidator(lambda value: () if value is None else value), Field(max_length=MAX_LAYERS),
-    ]  # fmt: skip
+        BeforeValidator(lambda value: () if value is None else value),
+        Field(max_length=MAX_LAYERS),
+    ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,16 +148,12 @@ class Registry(Protocol):
         """Put a manifest whose `subject` is another, and enter it in the fallback tag where there is no list."""
 
 
-def require_manifest(
-    registry: Registry, reference: str, *, next_step: str = "Check the name and the tag."
-) -> Manifest:
+def require_manifest(registry: Registry, reference: str, *, next_step: str = "Check the name and the tag.") -> Manifest:
     """Return the manifest under a tag or digest. Raises `NotInRegistry` where there is none."""
     manifest = registry.find(reference)
     if manifest is None:
         mark = "@" if reference.startswith("sha256:") else ":"
-        raise NotInRegistry(
-            f"The registry has no {registry.repository}{mark}{reference}.", next_step=next_step
-        )
+        raise NotInRegistry(f"The registry has no {registry.repository}{mark}{reference}.", next_step=next_step)
     return manifest
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tfimg.errors import UsageError
+from tfimg.core.errors import UsageError
 
 HUB = "docker.io"
 """The registry of a name that names none, and the folder of its images that name none either, as Docker has them."""
@@ -59,17 +59,16 @@ def parse(text: str) -> Reference:
     """An image reference. Without tag and digest, it is Docker's `latest`. Raises `UsageError`."""
     name, at, digest = text.partition("@")
     if at and not DIGEST.fullmatch(digest):
-        raise _wrong(
-            text, f"{digest or 'nothing'} is no digest", "A digest is sha256: and 64 digits of 0-9 and a-f."
-        )
+        raise _wrong(text, f"{digest or 'nothing'} is no digest", "A digest is sha256: and 64 digits of 0-9 and a-f.")
     # A colon before the last slash is that of the port.
     if ":" in name.rpartition("/")[2]:
         name, _, tag = name.rpartition(":")
         if not TAG.fullmatch(tag):
             raise _wrong(
-                text, f"{tag or 'nothing'} is no tag",
+                text,
+                f"{tag or 'nothing'} is no tag",
                 "A tag is up to 128 letters, digits, dots, dashes and underscores, and begins with none of . and -.",
-            )  # fmt: skip
+            )
     else:
         tag = "" if digest else DEFAULT_TAG
     host, path = _split(text, name)
@@ -93,9 +92,7 @@ def _split(text: str, name: str) -> tuple[str, str]:
         first, rest = HUB, name
     host, path = _hub(first, rest)
     if not HOST.fullmatch(host) or not 0 < _port(host) < 1 << 16:
-        raise _wrong(
-            text, f"{host} is no registry", "A registry is a host name or address, with or without :PORT."
-        )
+        raise _wrong(text, f"{host} is no registry", "A registry is a host name or address, with or without :PORT.")
     if not PATH.fullmatch(path):
         advice = "Write it in lower case." if PATH.fullmatch(path.lower()) else _PATH_ADVICE
         raise _wrong(text, f"{rest or 'nothing'} is no name of a repository", advice)

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
-from tfimg.documents import Digest, Document, InvalidDocument, parse_document, validate
-from tfimg.errors import NetworkError, RegistryRefused, TagMoved, TamperedError
+from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, validate
+from tfimg.core.errors import NetworkError, RegistryRefused, TagMoved, TamperedError
+from tfimg.core.paths import exclusive
 from tfimg.registry.protocol import OCI_INDEX, Annotations, Descriptor, ImageIndex, Manifest
 from tfimg.registry.retry import Passing, Patience
-from tfimg.workspace import exclusive
 
 SETTLE_SECONDS = 0.5
 """How long after an entry was written it is looked at again. A publisher on another machine does not know our lock: one
@@ -81,9 +81,12 @@ def entry(manifest: Manifest, subject: str, artifact_type: str = "") -> Descript
             raise InvalidDocument(f"it refers to {read.subject.digest}")
         kind = artifact_type or read.artifact_type or (read.config.media_type if read.config else None)
         described = {
-            "mediaType": manifest.media_type, "digest": manifest.digest, "size": len(manifest.content),
-            "annotations": read.annotations, "artifactType": kind,
-        }  # fmt: skip
+            "mediaType": manifest.media_type,
+            "digest": manifest.digest,
+            "size": len(manifest.content),
+            "annotations": read.annotations,
+            "artifactType": kind,
+        }
         return validate(Descriptor, described)
     except InvalidDocument as error:
         raise TamperedError(
@@ -98,9 +101,14 @@ def read_fallback(registry: Tagged, subject: str) -> tuple[Descriptor, ...]:
 
 
 def enter(
-    registry: Tagged, new: Descriptor, subject: str, *, locks: Path, patience: Patience,
+    registry: Tagged,
+    new: Descriptor,
+    subject: str,
+    *,
+    locks: Path,
+    patience: Patience,
     clock: Callable[[], float] = time.monotonic,
-) -> None:  # fmt: skip
+) -> None:
     """Enter a referrer under the tag, and look until it stays there. Raises `NetworkError` where it does not."""
     deadline = clock() + TURN_SECONDS
     name = hashlib.sha256(f"{registry.repository}@{subject}".encode()).hexdigest()

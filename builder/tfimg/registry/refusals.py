@@ -12,10 +12,10 @@ import requests
 from pydantic import ConfigDict, Field
 from urllib3.exceptions import HTTPError, IncompleteRead, ProtocolError
 
-from tfimg.documents import Document, InvalidDocument, parse_document
-from tfimg.errors import NetworkError, NotInRegistry, RegistryRefused, TfimgError
+from tfimg.core.documents import Document, InvalidDocument, parse_document
+from tfimg.core.errors import NetworkError, NotInRegistry, RegistryRefused, TfimgError
+from tfimg.index.transport import LimitExceeded
 from tfimg.registry.retry import Passing, Patience
-from tfimg.transport import LimitExceeded
 
 PASSING_STATUSES = frozenset({408, 425, 429, *range(500, 600)}) - {501, 505, 507, 511}
 """What another try may mend (RFC 9110, 6585, 8470). The four taken out say what no wait changes."""
@@ -113,9 +113,7 @@ def of_answer(answer: Answer, asked: Asked, patience: Patience) -> Passing | Tfi
             next_step="Let its owner make room or raise the quota, and run it again: what it has is not sent twice.",
         )
     if answer.status in PASSING_STATUSES:
-        return Passing(
-            _failing(answer, asked, told), after=patience.retry_after(answer.headers.get("Retry-After"))
-        )
+        return Passing(_failing(answer, asked, told), after=patience.retry_after(answer.headers.get("Retry-After")))
     if answer.status == 400 and UNREADY in (code for code, _ in answer.errors):
         return Passing(_refused(answer, asked, told))
     if answer.status in (401, 403):
@@ -269,10 +267,7 @@ def _cut(error: Exception) -> bool:
     """Whether there was a connection, and it ended before its time."""
     if isinstance(error, requests.exceptions.ChunkedEncodingError | IncompleteRead | ProtocolError):
         return True
-    return (
-        re.search(r"RemoteDisconnected|Connection aborted|Connection reset|Broken pipe|EOF", str(error))
-        is not None
-    )
+    return re.search(r"RemoteDisconnected|Connection aborted|Connection reset|Broken pipe|EOF", str(error)) is not None
 
 
 def _reason(error: Exception) -> str:

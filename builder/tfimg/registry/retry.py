@@ -21,8 +21,8 @@ from tenacity import (
 from tenacity.retry import retry_base
 from tenacity.wait import wait_base
 
-from tfimg.cancellation import check, on_cancel
-from tfimg.errors import NetworkError, TfimgError
+from tfimg.core.cancellation import check, on_cancel
+from tfimg.core.errors import NetworkError, TfimgError
 
 ATTEMPTS = 5
 """As many as Docker's own engine makes of a push (moby, `distribution/xfer`)."""
@@ -88,9 +88,12 @@ class Patience:
 
     def _retrying(self, retry: retry_base) -> Retrying:
         return Retrying(
-            retry=retry, stop=stop_after_attempt(self.attempts), wait=wait_exception(_asked_wait) + self.backoff,
-            sleep=self.sleep, reraise=True,
-        )  # fmt: skip
+            retry=retry,
+            stop=stop_after_attempt(self.attempts),
+            wait=wait_exception(_asked_wait) + self.backoff,
+            sleep=self.sleep,
+            reraise=True,
+        )
 
     def retry_after(self, header: str | None) -> float:
         """Return the seconds that a Retry-After asks for, as a number or a date (RFC 9110, section 10.2.3); else 0."""

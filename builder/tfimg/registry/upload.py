@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from tfimg.cancellation import check
-from tfimg.errors import NetworkError, RegistryRefused, TamperedError
+from tfimg.core.cancellation import check
+from tfimg.core.errors import NetworkError, RegistryRefused, TamperedError
 from tfimg.registry.connection import Connection
 from tfimg.registry.refusals import Answer, number
 from tfimg.registry.retry import Passing
@@ -30,9 +30,7 @@ class _Lost(Exception):
     """The registry has less of the upload than before."""
 
 
-def upload(
-    connection: Connection, digest: str, pieces: Iterable[bytes], *, sent: Sent, chunk: int = CHUNK
-) -> None:
+def upload(connection: Connection, digest: str, pieces: Iterable[bytes], *, sent: Sent, chunk: int = CHUNK) -> None:
     """Send a blob, unless it is there already.
 
     Raises `NetworkError` also where it was lost and cannot be read again, `TamperedError` where its digest is another.
@@ -114,9 +112,12 @@ def _finish(connection: Connection, place: str, digest: str, content: bytes) -> 
         uncertain = True
         check()
         answer = connection.once(
-            "PUT", _with_digest(place, digest), expected=(201, *ANSWERS), content=content,
+            "PUT",
+            _with_digest(place, digest),
+            expected=(201, *ANSWERS),
+            content=content,
             headers={"Content-Type": "application/octet-stream"},
-        )  # fmt: skip
+        )
         if "DIGEST_INVALID" in answer.words:
             raise TamperedError(
                 f"What was sent to {connection.host} is not {digest}: it changed on the way, or before.",
@@ -153,11 +154,15 @@ def _patch(connection: Connection, place: str, offset: int, content: bytes) -> s
         rest = content[there:]
         start = offset + there
         answer = connection.once(
-            "PATCH", place, expected=(202, *ANSWERS), content=rest,
+            "PATCH",
+            place,
+            expected=(202, *ANSWERS),
+            content=rest,
             headers={
-                "Content-Type": "application/octet-stream", "Content-Range": f"{start}-{start + len(rest) - 1}",
+                "Content-Type": "application/octet-stream",
+                "Content-Range": f"{start}-{start + len(rest) - 1}",
             },
-        )  # fmt: skip
+        )
         _require(connection, answer, "PATCH", 202)
         return _place(connection, answer)
 

@@ -20,9 +20,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from tfimg.documents import Digest, Document, InvalidDocument, parse_document
+from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document
+from tfimg.core.errors import FileError
+from tfimg.core.text import plain, strict
 from tfimg.engine.protocol import Exit, Line
-from tfimg.errors import FileError
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.describe import BareMachine
@@ -30,7 +31,6 @@ from tfimg.recipe.facts import bare_facts
 from tfimg.recipe.lockfile import Layers, digest, read_packages
 from tfimg.validation.report import SEEN, Report
 from tfimg.validation.story import MAX_CHECKS, Story
-from tfimg.validation.text import plain, strict
 
 KIND = "tfimg bare machine"
 SCHEMA = 1
@@ -133,9 +133,7 @@ class BareRecord(_Strict):
         if self.gpus:
             name = self.gpus[0].name
             return name if len(self.gpus) == 1 else f"{len(self.gpus)} x {name}"
-        return str(
-            self.environment.get("processor") or self.environment.get("machine") or "an unknown processor"
-        )
+        return str(self.environment.get("processor") or self.environment.get("machine") or "an unknown processor")
 
     @property
     def file_name(self) -> str:
@@ -175,20 +173,34 @@ def judge(run: BareRun, suite: str, version: str, basis: Basis) -> BareRecord | 
     if reasons:
         return tuple(reasons)
     return BareRecord(
-        identifier=run.identifier, tensorflow=run.tensorflow, python=run.python, device=basis.spec.device,
-        level="validated", lock=run.lock, suite=suite, tfimg=_short(version), date=run.date, seconds=run.seconds,
+        identifier=run.identifier,
+        tensorflow=run.tensorflow,
+        python=run.python,
+        device=basis.spec.device,
+        level="validated",
+        lock=run.lock,
+        suite=suite,
+        tfimg=_short(version),
+        date=run.date,
+        seconds=run.seconds,
         gpus=tuple(_Gpu(name=_short(name), capability=_short(capability)) for name, capability in report.gpus),
         driver=_short(report.driver) if report.driver else None,
-        environment=dict(strict(report.environment)), variables=run.variables, wheels=run.wheels,
-        required=report.required, waived=bare_facts(basis.spec, basis.lock)["waived"],
+        environment=dict(strict(report.environment)),
+        variables=run.variables,
+        wheels=run.wheels,
+        required=report.required,
+        waived=bare_facts(basis.spec, basis.lock)["waived"],
         results=tuple(
             _Result(
-                check=one.check, outcome=one.outcome, reason=one.reason, seconds=one.seconds,
+                check=one.check,
+                outcome=one.outcome,
+                reason=one.reason,
+                seconds=one.seconds,
                 evidence=dict(strict(one.evidence)),
             )
             for one in report.results
         ),
-    )  # fmt: skip
+    )
 
 
 def record_text(record: BareRecord) -> str:
@@ -230,8 +242,9 @@ def _differences(run: BareRun, suite: str, basis: Basis) -> Iterator[str]:
     if set(run.wheels.values()) != locked or len(run.wheels) != len(locked):
         yield f"its {len(run.wheels)} wheels are not the {len(locked)} that {spec.identifier} locks"
     for what, found, expected in (
-        ("TensorFlow", run.tensorflow, spec.tensorflow), ("Python", run.python, spec.python),
-    ):  # fmt: skip
+        ("TensorFlow", run.tensorflow, spec.tensorflow),
+        ("Python", run.python, spec.python),
+    ):
         if found != expected:
             yield f"it is of {what} {plain(found)[:MAX_NAME]}, and {spec.identifier} has {expected}"
 
@@ -247,10 +260,18 @@ def _report(run: BareRun, basis: Basis) -> Report:
     for _ in story.unfinished():
         pass
     report = Report(
-        identifier=run.identifier, device=basis.spec.device, digest="", lock=run.lock, suite=basis.suite_digest,
-        date=run.date, seconds=run.seconds, results=tuple(story.results), problem=story.problem, aim="validated",
+        identifier=run.identifier,
+        device=basis.spec.device,
+        digest="",
+        lock=run.lock,
+        suite=basis.suite_digest,
+        date=run.date,
+        seconds=run.seconds,
+        results=tuple(story.results),
+        problem=story.problem,
+        aim="validated",
         environment=story.environment,
-    )  # fmt: skip
+    )
     return replace(report, required=required_checks(basis, max(1, len(report.gpus))))
 
 

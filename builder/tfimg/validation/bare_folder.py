@@ -13,14 +13,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from tfimg.documents import Document, InvalidDocument, parse_document
-from tfimg.errors import UsageError
+from tfimg.core.documents import Document, InvalidDocument, parse_document
+from tfimg.core.errors import UsageError
+from tfimg.core.paths import write_atomically
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import bare_facts
 from tfimg.recipe.lockfile import Layers, LockedPackage, digest, read_packages
 from tfimg.validation.bare import KIND, SCHEMA
 from tfimg.validation.run import suite_digest
-from tfimg.workspace import write_atomically
 
 MANIFEST = "manifest.json"
 
@@ -100,17 +100,23 @@ def write_folder(
 
 def _manifest(releases: Sequence[Release], suite: Mapping[str, bytes], version: str) -> dict[str, Any]:
     return {
-        "schema": SCHEMA, "kind": KIND, "suite": suite_digest(suite), "tfimg": version,
+        "schema": SCHEMA,
+        "kind": KIND,
+        "suite": suite_digest(suite),
+        "tfimg": version,
         "releases": [
             {
-                "identifier": one.spec.identifier, "tensorflow": one.spec.tensorflow, "python": one.spec.python,
-                "lock": digest(one.lock), "facts": bare_facts(one.spec, one.lock),
+                "identifier": one.spec.identifier,
+                "tensorflow": one.spec.tensorflow,
+                "python": one.spec.python,
+                "lock": digest(one.lock),
+                "facts": bare_facts(one.spec, one.lock),
                 "wheels": [package.sha256 for package in read_packages(one.lock)],
                 "requirements": "".join(one.lock[name] for name in sorted(one.lock)),
             }
             for one in releases
         ],
-    }  # fmt: skip
+    }
 
 
 def _require_ours(folder: Path) -> None:

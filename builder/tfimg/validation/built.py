@@ -13,12 +13,12 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from pydantic import BeforeValidator, Field
 
-from tfimg.documents import Document, InvalidDocument, parse_object, validate
+from tfimg.core.documents import Document, InvalidDocument, parse_object, validate
+from tfimg.core.errors import ValidationBroken
 from tfimg.engine.protocol import Engine, Exit, Line, RunOrder
-from tfimg.errors import ValidationBroken
 from tfimg.matrix.schema import PROCESSORS, minor
 from tfimg.matrix.spec import ImageSpec
-from tfimg.proof.check import Finding, finding
+from tfimg.matrix.sync.check import Finding, finding
 
 SECONDS = 300
 """Importing TensorFlow from a cold disk takes tens of seconds."""
@@ -74,9 +74,7 @@ def parse_inventory(content: bytes) -> dict[str, Any]:
     return validate(_Inventory, parse_object(content)).model_dump()
 
 
-def take_inventory(
-    image: str, script: bytes, *, engine: Engine, contents_only: bool = False
-) -> dict[str, Any]:
+def take_inventory(image: str, script: bytes, *, engine: Engine, contents_only: bool = False) -> dict[str, Any]:
     """Return what an image contains, as images/inventory.py prints it. Raises `ValidationBroken` when it cannot say.
 
     `contents_only` leaves out what TensorFlow and the libraries say of their versions: it is not imported.
@@ -114,9 +112,7 @@ def compare(spec: ImageSpec, inventory: Mapping[str, Any]) -> Iterator[Finding]:
     row = f"rows[{spec.row}]"
     packages, build = inventory["packages"], inventory["build"]
     yield _equal(f"{row}.tensorflow", "release", spec.tensorflow, packages.get(spec.package))
-    yield _equal(
-        f"{row}.tensorflow", "release", Version(spec.tensorflow).base_version, inventory["tensorflow"]
-    )
+    yield _equal(f"{row}.tensorflow", "release", Version(spec.tensorflow).base_version, inventory["tensorflow"])
     yield _equal(f"{row}.wheels.{spec.platform}.pythons", "pythons", spec.python, inventory["python"])
     yield _equal(f"{row}.wheels", "platform", PROCESSORS[spec.platform], inventory["machine"])
     yield _within(f"{row}.numpy", "numpy", spec.numpy, packages.get("numpy"))
@@ -143,13 +139,9 @@ def _accelerator(
     beside = sorted(
         path for path, owner in inventory["libraries"].items() if canonicalize_name(owner or "") not in wanted
     )
-    yield _equal(
-        f"{row}.gpu.libraries", "libraries", "none beside them", ", ".join(beside) or "none beside them"
-    )
+    yield _equal(f"{row}.gpu.libraries", "libraries", "none beside them", ", ".join(beside) or "none beside them")
     made = "a build for CUDA"
-    yield _equal(
-        f"{row}.gpu", "cuda", made if spec.gpu else None, made if build.get("is_cuda_build") else None
-    )
+    yield _equal(f"{row}.gpu", "cuda", made if spec.gpu else None, made if build.get("is_cuda_build") else None)
     if spec.gpu is None:
         return
     gpu = spec.gpu

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tfimg.errors import (
+from tfimg.core.errors import (
     TfimgError,
     UnfitHost,
     ValidationBroken,
@@ -33,18 +33,14 @@ def _short(reason: str) -> str:
     return reason if len(reason) <= 300 else f"{reason[:299]}…"
 
 
-def demand(
-    report: Report, *, of: str, end: str, evidence: str = "--report FILE keeps the whole evidence."
-) -> None:
+def demand(report: Report, *, of: str, end: str, evidence: str = "--report FILE keeps the whole evidence.") -> None:
     """Raises the verdict's error when an image is not green; `UnfitHost` where the machine is known to be at fault.
 
     `of` begins the message, `end` says what that means for the image's tags, `evidence` where more can be read.
     """
     if report.passed:
         return
-    told = "; ".join(
-        f"{one.check} {one.outcome}: {_short(one.reason or '')}" for one in report.culprits[:MOST]
-    )
+    told = "; ".join(f"{one.check} {one.outcome}: {_short(one.reason or '')}" for one in report.culprits[:MOST])
     if len(report.culprits) > MOST:
         told += f"; and {len(report.culprits) - MOST} more, told above"
     known = {one.signature: one for result in report.culprits for one in result.explained}

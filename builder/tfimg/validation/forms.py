@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tfimg.core.text import strict
 from tfimg.validation.report import Report
-from tfimg.validation.text import strict
 
 SUFFIXES = (".json", ".xml", ".html")
 """Of the files that a report can be written to."""

@@ -8,8 +8,8 @@ from io import BytesIO
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
+from tfimg.core.text import duration, plain, strict
 from tfimg.validation.report import CheckResult, Report
-from tfimg.validation.text import duration, plain, strict
 
 Ending = Error | Failure | Skipped
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal, get_args
 
+from tfimg.core.text import duration, plain, pretty
 from tfimg.validation.report import CheckResult, Outcome, Report
-from tfimg.validation.text import duration, plain, pretty
 
 Light = Literal["green", "amber", "red"]
 
@@ -52,19 +52,23 @@ def page(report: Report) -> str:
         finalize=_harmless,
     )
     environment.filters |= {"pretty": pretty}
-    template = environment.from_string(
-        files("tfimg.validation").joinpath("report.html.j2").read_text("utf-8")
-    )
+    template = environment.from_string(files("tfimg.validation").joinpath("report.html.j2").read_text("utf-8"))
     shown = rows(report)
     anchors = {row.result.check: row.anchor for row in shown}
     counts = Counter(result.outcome for result in report.results)
     return template.render(
-        report=report, rows=shown, groups=_groups(shown), signs=SIGNS,
-        anchors=anchors, bad=[row.result.check for row in shown if row.result in report.culprits],
+        report=report,
+        rows=shown,
+        groups=_groups(shown),
+        signs=SIGNS,
+        anchors=anchors,
+        bad=[row.result.check for row in shown if row.result in report.culprits],
         absent=[check for check in report.missing if check not in anchors],
         counts=[(outcome, counts[outcome]) for outcome in get_args(Outcome) if counts[outcome]],
-        light=light(report), sign=LIGHTS[light(report)], summary=summary(report),
-    )  # fmt: skip
+        light=light(report),
+        sign=LIGHTS[light(report)],
+        summary=summary(report),
+    )
 
 
 def _harmless(value: Any) -> Any:
@@ -106,11 +110,15 @@ def rows(report: Report) -> list[Row]:
         seconds = duration(result.seconds)
         shown.append(
             Row(
-                result=result, group=group or "other", name=name, part=round(100 * seconds / longest, 1),
+                result=result,
+                group=group or "other",
+                name=name,
+                part=round(100 * seconds / longest, 1),
                 anchor=anchor if taken[anchor] == 1 else f"{anchor}--{taken[anchor]}",
-                seconds=f"{seconds:.2f} s", required=result.check in report.required,
+                seconds=f"{seconds:.2f} s",
+                required=result.check in report.required,
             )
-        )  # fmt: skip
+        )
     return shown
 
 

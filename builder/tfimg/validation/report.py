@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from tfimg.core.levels import Level
 from tfimg.matrix.schema import Device
-from tfimg.recipe.describe import Level
 
 SCHEMA = 2
 """Version of the report's JSON: 2 has profiles, required and waived checks, outputs and explanations."""

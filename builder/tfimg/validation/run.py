@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tfimg.core.errors import EngineRefused, ValidationBroken
 from tfimg.engine.protocol import Access, Engine, Exit, Line, RunOrder
-from tfimg.errors import EngineRefused, ValidationBroken
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import facts
 from tfimg.recipe.lockfile import Layers, digest
@@ -126,9 +126,19 @@ def validate(
     for result in story.unfinished():
         on_result(result)
     return Report(
-        identifier=spec.identifier, device=spec.device, digest=image_digest, lock=digest(lock),
-        suite=suite_digest(suite), date=now().isoformat(timespec="seconds"),
-        seconds=round(time.monotonic() - start, 2), results=tuple(story.results), problem=story.problem,
-        aim=level, profile=asking.profile, required=tuple(story.required), waived=story.waived,
-        unproven=tuple(story.unproven), environment=story.environment,
-    )  # fmt: skip
+        identifier=spec.identifier,
+        device=spec.device,
+        digest=image_digest,
+        lock=digest(lock),
+        suite=suite_digest(suite),
+        date=now().isoformat(timespec="seconds"),
+        seconds=round(time.monotonic() - start, 2),
+        results=tuple(story.results),
+        problem=story.problem,
+        aim=level,
+        profile=asking.profile,
+        required=tuple(story.required),
+        waived=story.waived,
+        unproven=tuple(story.unproven),
+        environment=story.environment,
+    )

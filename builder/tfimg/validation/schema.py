@@ -8,8 +8,8 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from tfimg.documents import InvalidDocument, parse_json
-from tfimg.errors import FileError
+from tfimg.core.documents import InvalidDocument, parse_json
+from tfimg.core.errors import FileError
 from tfimg.validation.forms import json_text
 from tfimg.validation.report import SCHEMA, Report
 
@@ -54,9 +54,7 @@ def schema_text() -> str:
     told = {name: _shape_of(name) for name in TOLD}
     fields = {"schema": {"const": SCHEMA}, **told, **schema["properties"]}
     optional = {name: {"type": "string", "description": text} for name, text in OPTIONAL.items()}
-    named = {
-        name: {**shape, "description": MEANINGS[name]} for name, shape in fields.items() if name in MEANINGS
-    }
+    named = {name: {**shape, "description": MEANINGS[name]} for name, shape in fields.items() if name in MEANINGS}
     schema |= {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"tfimg validation report, schema {SCHEMA}",

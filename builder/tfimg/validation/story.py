@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from tfimg.documents import Document, parse_json
+from tfimg.core.documents import Document, parse_json
 from tfimg.engine.protocol import Exit, Line
 from tfimg.validation.report import CheckResult, Explanation, Outcome
 
@@ -121,9 +121,7 @@ class Story:
         """Take in one line, or the end; yields the result that it completes."""
         if isinstance(said, Exit):
             self.exit = said
-        elif said.stream == "stderr" or (
-            (event := self._read(said.text)) is None or not self._in_turn(event)
-        ):
+        elif said.stream == "stderr" or ((event := self._read(said.text)) is None or not self._in_turn(event)):
             self.errors = [*self.errors, said.text[-KEPT_CHARACTERS:]][-KEPT_LINES:]
         else:
             yield from self._event(event, on_start, on_plan)
@@ -151,10 +149,14 @@ class Story:
             case _End():
                 self.running = None
                 result = CheckResult(
-                    check=event.check, outcome=event.outcome, reason=event.reason, seconds=event.seconds,
-                    evidence=event.evidence, output=event.output,
+                    check=event.check,
+                    outcome=event.outcome,
+                    reason=event.reason,
+                    seconds=event.seconds,
+                    evidence=event.evidence,
+                    output=event.output,
                     explained=tuple(Explanation(**one.model_dump()) for one in event.explained),
-                )  # fmt: skip
+                )
                 self.results.append(result)
                 yield result
             case _Done():

@@ -95,21 +95,15 @@ CHECKS: dict[str, Check] = {
     "tpu.library": Check(tpu.library, devices=TPU, seconds=150),
     "gpu.visible": Check(gpu.visible, devices=GPU, level="validated", profile="smoke", isolated=True),
     # The first to use the GPU: what it compiles from PTX, no later check has to.
-    "gpu.first_kernel": Check(
-        gpu_start.first_kernel, devices=GPU, level="validated", isolated=True, seconds=600
-    ),
+    "gpu.first_kernel": Check(gpu_start.first_kernel, devices=GPU, level="validated", isolated=True, seconds=600),
     "devices.listing": Check(devices.listing, profile="smoke", isolated=True, seconds=120, sees_tpu=True),
     "devices.logical": Check(placement.two_cpus, isolated=True),
     "devices.soft_placement": Check(placement.soft, isolated=True),
     "devices.placement_log": Check(placement.log, isolated=True),
     "devices.threads": Check(threads.settings, isolated=True, seconds=90),
-    "devices.memory_limit": Check(
-        devices.memory_limit, devices=GPU, level="validated", isolated=True, seconds=120
-    ),
+    "devices.memory_limit": Check(devices.memory_limit, devices=GPU, level="validated", isolated=True, seconds=120),
     "gpu.memory_growth": Check(gpu_start.memory_growth, devices=GPU, level="validated", isolated=True),
-    "gpu.nccl": Check(
-        gpu_start.nccl, devices=GPU, level="validated", accelerators=2, isolated=True, seconds=120
-    ),
+    "gpu.nccl": Check(gpu_start.nccl, devices=GPU, level="validated", accelerators=2, isolated=True, seconds=120),
     "distribution.mirrored": Check(distribution.mirrored, isolated=True),
     "distribution.multi_worker": Check(cluster.multi_worker, isolated=True),
     "distribution.parameter_server": Check(cluster.parameter_server, isolated=True),

@@ -64,9 +64,7 @@ def judge(losses: dict[str, list[float]], norms: dict[str, float]) -> list[str]:
     ]
     first, last = losses["discriminator"][0], losses["discriminator"][-1]
     if not all(math.isfinite(loss) for side in losses.values() for loss in side) or not last < first:
-        problems.append(
-            f"expected finite losses and the discriminator's to fall, found {first:.4g} to {last:.4g}"
-        )
+        problems.append(f"expected finite losses and the discriminator's to fall, found {first:.4g} to {last:.4g}")
     return problems
 
 
@@ -101,9 +99,7 @@ def _step(tf: Any, np: Any, models: Any, optimizers: Any, noise: Any, real: Any)
         gradients = tape.gradient(losses[side], model.trainable_variables)
         before = model.get_weights()
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
-        errors[f"{side} step"] = _step_error(
-            before, [slope.numpy() for slope in gradients], model.get_weights()
-        )
+        errors[f"{side} step"] = _step_error(before, [slope.numpy() for slope in gradients], model.get_weights())
         norms[side] = float(tf.linalg.global_norm(gradients))
     return {
         "scores": fake,
@@ -125,10 +121,7 @@ def _loss_errors(np: Any, losses: Any, fake: Any, true: Any) -> dict[str, float]
         return np.logaddexp(0, scores.astype("float64")).mean()
 
     exact = {"generator": mean(-fake), "discriminator": mean(-true) + mean(fake)}
-    return {
-        side: over(losses[side].numpy(), exact[side], (BATCH + 16) * SINGLE * (1 + exact[side]))
-        for side in SIDES
-    }
+    return {side: over(losses[side].numpy(), exact[side], (BATCH + 16) * SINGLE * (1 + exact[side])) for side in SIDES}
 
 
 def _step_error(before: list[Any], slopes: list[Any], after: list[Any]) -> float:

@@ -33,9 +33,7 @@ def _seconds(name: str, option: str) -> float:
     try:
         done = subprocess.run([path, option], capture_output=True, text=True, timeout=SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise CheckFailed(
-            f"expected `{name} {option}` to run, found {error}: reinstall it", path=path
-        ) from None
+        raise CheckFailed(f"expected `{name} {option}` to run, found {error}: reinstall it", path=path) from None
     if done.returncode or not done.stdout.strip():
         last = done.stderr.splitlines()[-KEPT_LINES:]
         raise CheckFailed(

@@ -53,9 +53,7 @@ def xla(facts: Facts) -> Evidence:
             "difference": over(compiled.numpy(), plain.numpy(), 2 * bound),
         },
     }
-    return require_within(
-        evidence, "XLA compiles something else; try another machine, then another TensorFlow"
-    )
+    return require_within(evidence, "XLA compiles something else; try another machine, then another TensorFlow")
 
 
 def xla_inputs(np: Any) -> tuple[Any, Any]:
@@ -99,9 +97,7 @@ def training_step(facts: Facts) -> Evidence:
             "difference": over(moved["compiled"].numpy(), moved["plain"].numpy(), 2 * bound),
         },
     }
-    return require_within(
-        evidence, "XLA compiles something else; see compilation.xla, then try another TensorFlow"
-    )
+    return require_within(evidence, "XLA compiles something else; see compilation.xla, then try another TensorFlow")
 
 
 def step_inputs(np: Any) -> tuple[Any, Any]:

@@ -135,9 +135,7 @@ def _search(answer: dict[str, Any], what: str, place: str) -> tuple[str | None, 
         return shutil.which(path), "PATH, XLA's last resort"
     if path is None and answer["roots"] is not None:
         files = (f"{root}/{place}" for root in answer["roots"])
-        return next(
-            (file for file in files if Path(file).is_file()), None
-        ), "the folders that XLA searches, in order"
+        return next((file for file in files if Path(file).is_file()), None), "the folders that XLA searches, in order"
     return path, "the function that XLA calls"
 
 

@@ -32,8 +32,7 @@ NOISE = 0.2
 def glyphs() -> list[list[list[int]]]:
     """The font as rows of zeros and ones."""
     return [
-        [[int(row, 16) >> WIDTH - 1 - column & 1 for column in range(WIDTH)] for row in line.split()]
-        for line in FONT
+        [[int(row, 16) >> WIDTH - 1 - column & 1 for column in range(WIDTH)] for row in line.split()] for line in FONT
     ]
 
 
@@ -43,9 +42,7 @@ def draw(np: Any, count: int, seed: int) -> tuple[Any, Any]:
     font, digits = np.array(glyphs(), "float32"), random.integers(0, len(FONT), count)
     rows, columns = (_places(np, random, count, length) for length in (HEIGHT, WIDTH))
     inside = ((rows >= 0) & (rows < HEIGHT))[:, :, None] & ((columns >= 0) & (columns < WIDTH))[:, None, :]
-    pixels = font[
-        digits[:, None, None], rows.clip(0, HEIGHT - 1)[:, :, None], columns.clip(0, WIDTH - 1)[:, None, :]
-    ]
+    pixels = font[digits[:, None, None], rows.clip(0, HEIGHT - 1)[:, :, None], columns.clip(0, WIDTH - 1)[:, None, :]]
     images = pixels * inside + NOISE * random.standard_normal(inside.shape, "float32")
     return images[..., None], digits
 

@@ -65,9 +65,7 @@ def train_on(tf: Any, names: list[str]) -> Evidence:
 
 def batch() -> tuple[list[list[float]], list[float]]:
     """Inputs from -2 to 2 and targets from -3 to 3, without a pattern that a part of the rows would have too."""
-    inputs = [
-        [float(row * (3 * column + 7) % 5 - 2) for column in range(FEATURES)] for row in range(1, ROWS + 1)
-    ]
+    inputs = [[float(row * (3 * column + 7) % 5 - 2) for column in range(FEATURES)] for row in range(1, ROWS + 1)]
     return inputs, [float(row * 5 % 7 - 3) for row in range(ROWS)]
 
 

@@ -28,8 +28,7 @@ def python(facts: Facts) -> Evidence:
     found = f"{sys.version_info.major}.{sys.version_info.minor}"
     if found != expected:
         raise CheckFailed(
-            f"expected Python {expected}, found {found}: the base image is another one; rebuild on the "
-            "base of the row",
+            f"expected Python {expected}, found {found}: the base image is another one; rebuild on the base of the row",
             **evidence,
         )
     return {"version": sys.version.split()[0], **evidence}
@@ -88,8 +87,7 @@ def _output(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_SECONDS)
     if done.returncode:
         raise CheckFailed(
-            f"expected `{' '.join(command[:2])}` to run, found exit code {done.returncode}: it is broken; "
-            "reinstall it",
+            f"expected `{' '.join(command[:2])}` to run, found exit code {done.returncode}: it is broken; reinstall it",
             output=done.stderr.splitlines(),
         )
     return done.stdout.strip()

@@ -18,10 +18,7 @@ SIGNATURE, INPUT, OUTPUT = "serving_default", "rows", "sums"
 def expected() -> list[list[float]]:
     """What the module answers to ROWS: products with the weights, plus offsets, none below 0."""
     return [
-        [
-            max(0.0, sum(x * w for x, w in zip(row, column)) + offset)
-            for column, offset in zip(zip(*WEIGHTS), OFFSETS)
-        ]
+        [max(0.0, sum(x * w for x, w in zip(row, column)) + offset) for column, offset in zip(zip(*WEIGHTS), OFFSETS)]
         for row in ROWS
     ]
 

@@ -48,9 +48,7 @@ def visible(facts: Facts) -> Evidence:
     }
 
 
-def identify(
-    listed: Sequence[Any], driver: Driver, get_details: Callable[[Any], Mapping[str, Any]]
-) -> Evidence:
+def identify(listed: Sequence[Any], driver: Driver, get_details: Callable[[Any], Mapping[str, Any]]) -> Evidence:
     """Names and compute capabilities of the GPUs that TensorFlow lists: the driver's, else what TensorFlow tells.
 
     TensorFlow 2.21 tells the capability of Hopper and newer GPUs as 9.0a, and raises when it reads that itself.

@@ -129,7 +129,5 @@ def descent_bound(np: Any, inputs: Any, targets: Any, start: Any, exact: Any) ->
     # No weight is farther from its solution than all of them at the start.
     sizes = abs(exact) + away
     gradient = slope_bound(inputs, targets, sizes)
-    rounding = RATE * gradient + 2 * SINGLE * (
-        sizes + RATE * np.linalg.norm(curvature, 2) * away + RATE * gradient
-    )
+    rounding = RATE * gradient + 2 * SINGLE * (sizes + RATE * np.linalg.norm(curvature, 2) * away + RATE * gradient)
     return float(factor**STEPS * away + np.linalg.norm(rounding) / (1 - factor))

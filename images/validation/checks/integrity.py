@@ -120,9 +120,7 @@ def _removed(expected: Files, patterns: Iterable[str]) -> tuple[set[str], list[s
     useless = []
     for pattern in patterns:
         fitting = {
-            path
-            for path, entries in missing.items()
-            if any(fnmatchcase(entry.path, pattern) for entry in entries)
+            path for path, entries in missing.items() if any(fnmatchcase(entry.path, pattern) for entry in entries)
         }
         allowed |= fitting
         if not fitting:

@@ -82,10 +82,7 @@ def gate(facts: Facts) -> Evidence:
 def loadable(facts: Facts) -> Evidence:
     """Each shared library of the wheels loads by itself, so none lacks a library that it needs."""
     paths = [
-        path
-        for wheel in _installed(facts)
-        for path in wheel.files
-        if re.search(r"/lib(64)?/lib[^/]+\.so[.\d]*$", path)
+        path for wheel in _installed(facts) for path in wheel.files if re.search(r"/lib(64)?/lib[^/]+\.so[.\d]*$", path)
     ]
     refused = {path: reason for path, reason in ask("load", *sorted(paths)).items() if reason}
     if refused or not paths:
@@ -132,9 +129,7 @@ def versions(facts: Facts) -> Evidence:
         if not version.startswith(NOT_CHECKED) and not _same(version, locked.get(name.partition(" ")[0]))
     }
     if wrong or not told:
-        listed = ", ".join(
-            f"{name} {one['wheel']} whose library says {one['library']}" for name, one in wrong.items()
-        )
+        listed = ", ".join(f"{name} {one['wheel']} whose library says {one['library']}" for name, one in wrong.items())
         raise CheckFailed(
             f"expected libraries of their wheels' versions, found {listed or 'no library that can be asked'}: another "
             "copy is loaded in its place, or the wheel is not what it says; install the locked wheels",
@@ -174,9 +169,7 @@ def driver_stub(facts: Facts) -> Evidence:
     answers = ask("driver", *paths) if paths else {}
     # Without a driver in the kernel, whatever calls itself libcuda was not handed in by the machine.
     machine = any(Path(sign).exists() for sign in DRIVERS)
-    stubs = [
-        path for path, answer in answers.items() if not machine or answer == STUB or isinstance(answer, str)
-    ]
+    stubs = [path for path, answer in answers.items() if not machine or answer == STUB or isinstance(answer, str)]
     if stubs:
         raise CheckFailed(
             f"expected no libcuda in the image, found {_some(stubs)}: it takes the driver's place and hides every GPU; "

@@ -127,9 +127,7 @@ def sparse(facts: Facts) -> Evidence:
     bound = gamma(INNER) * (abs(left) @ abs(right)) + np.finfo("float32").tiny
     evidence = {
         "device": [require_placement(product, device) for product in products.values()],
-        "error_over_bound": {
-            name: over(product.numpy(), left @ right, bound) for name, product in products.items()
-        },
+        "error_over_bound": {name: over(product.numpy(), left @ right, bound) for name, product in products.items()},
     }
     return require_within(evidence, CAUSE)
 

@@ -73,9 +73,7 @@ class _Model:
 
     def weights(self) -> Any:
         """What is known of the tensor of weights, which the converter has transposed."""
-        (found,) = (
-            one for one in self.interpreter.get_tensor_details() if list(one["shape"]) == [SUMS, FEATURES]
-        )
+        (found,) = (one for one in self.interpreter.get_tensor_details() if list(one["shape"]) == [SUMS, FEATURES])
         return found
 
 

@@ -92,9 +92,7 @@ def _survives(name: str) -> bool:
             file = Path(folder) / name
             # Without an encoding on purpose: it is the default that is asked for.
             file.write_text(name)
-            return [one.name for one in Path(folder).iterdir()] == [
-                name
-            ] and file.read_bytes() == name.encode()
+            return [one.name for one in Path(folder).iterdir()] == [name] and file.read_bytes() == name.encode()
     except FileNotFoundError:
         return True  # there is no folder to try it in, which environment.temporary tells
     except (UnicodeError, OSError):

@@ -43,9 +43,7 @@ def versions(facts: Facts) -> Evidence:
         for package, (version, _) in seen.items()
         if version != lock.get(package, version)
     ]
-    wrong += [
-        f"{package} in {file}" for package, (_, file) in seen.items() if not within(file, site_folders())
-    ]
+    wrong += [f"{package} in {file}" for package, (_, file) in seen.items() if not within(file, site_folders())]
     evidence = {package: {"version": version, "file": file} for package, (version, file) in seen.items()}
     if wrong:
         raise CheckFailed(

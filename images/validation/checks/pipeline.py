@@ -60,9 +60,7 @@ def _jpeg_error(tf: Any, np: Any) -> float:
     pictures = np.stack(channels, axis=-1).astype("uint8").transpose(2, 0, 1, 3)
 
     def there_and_back(picture: Any) -> Any:
-        return tf.io.decode_jpeg(
-            tf.io.encode_jpeg(picture, quality=100, chroma_downsampling=False), channels=3
-        )
+        return tf.io.decode_jpeg(tf.io.encode_jpeg(picture, quality=100, chroma_downsampling=False), channels=3)
 
     data = tf.data.Dataset.from_tensor_slices(pictures).map(there_and_back, tf.data.AUTOTUNE).batch(BATCH)
     decoded = next(iter(data)).numpy().astype("float64")

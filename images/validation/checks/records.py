@@ -67,9 +67,7 @@ def _read(tf: Any, file: Path, kind: str) -> list[dict[str, Any]]:
         "numbers": tf.io.FixedLenFeature([2], tf.float32),
         "count": tf.io.FixedLenFeature([], tf.int64),
     }
-    data = tf.data.TFRecordDataset(str(file), kind).map(
-        lambda record: tf.io.parse_single_example(record, features)
-    )
+    data = tf.data.TFRecordDataset(str(file), kind).map(lambda record: tf.io.parse_single_example(record, features))
     return [
         {"text": one["text"].decode(), "numbers": one["numbers"].tolist(), "count": one["count"].item()}
         for one in data.as_numpy_iterator()

@@ -48,9 +48,7 @@ def reductions(facts: Facts) -> Evidence:
         "inexact": inexact(tf, np, device, values),
     }
     if evidence["inexact"]:
-        raise CheckFailed(
-            f"expected exact answers, found others for {evidence['inexact']}: {CAUSE}", **evidence
-        )
+        raise CheckFailed(f"expected exact answers, found others for {evidence['inexact']}: {CAUSE}", **evidence)
     return require_within(evidence, CAUSE)
 
 
@@ -77,9 +75,7 @@ def _log_sum_exp(np: Any, values: Any, axis: tuple[int, ...], count: int) -> tup
     """The largest value is taken out first; rounding what is left, at most `spread`, is a relative error after exp."""
     exact = np.log(np.exp(values).sum(axis))
     spread = values.max() - values.min()
-    return exact, gamma(count) + (spread + ULPS) * SINGLE + ULPS * SINGLE * (
-        abs(exact) + abs(values).max() + 1
-    )
+    return exact, gamma(count) + (spread + ULPS) * SINGLE + ULPS * SINGLE * (abs(exact) + abs(values).max() + 1)
 
 
 def _along(tf: Any, values: Any, owners: Any) -> dict[str, Any]:
@@ -125,10 +121,7 @@ def inexact(tf: Any, np: Any, device: str, values: Any) -> list[str]:
         running = tf.cumsum(tf.constant(whole), axis=2)
     equal = {
         **{f"max {axis}": np.array_equal(found.numpy(), values.max(axis)) for axis, found in largest.items()},
-        **{
-            f"integer sum {axis}": np.array_equal(found.numpy(), whole.sum(axis))
-            for axis, found in sums.items()
-        },
+        **{f"integer sum {axis}": np.array_equal(found.numpy(), whole.sum(axis)) for axis, found in sums.items()},
         "argmax": np.array_equal(places.numpy(), values.argmax(1)),
         "integer cumsum": np.array_equal(running.numpy(), whole.cumsum(2)),
     }

@@ -125,9 +125,7 @@ def _state(model: Any) -> Evidence:
     found = {
         "configuration": model.get_config(),
         "predictions": model(_rows()[0], training=False).numpy().tolist(),
-        "optimizer": [
-            variable.numpy().tolist() for variable in (variables() if callable(variables) else variables)
-        ],
+        "optimizer": [variable.numpy().tolist() for variable in (variables() if callable(variables) else variables)],
     }
     model.train_on_batch(*_rows())
     found["next weights"] = [weight.tolist() for weight in model.get_weights()]
@@ -135,7 +133,5 @@ def _state(model: Any) -> Evidence:
 
 
 def _rows() -> tuple[Any, Any]:
-    inputs = (
-        importlib.import_module("numpy").random.default_rng(SEED).standard_normal((ROWS, FEATURES), "float32")
-    )
+    inputs = importlib.import_module("numpy").random.default_rng(SEED).standard_normal((ROWS, FEATURES), "float32")
     return inputs, inputs[:, :1]

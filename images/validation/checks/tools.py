@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 # Two seconds on two busy cores.
 SECONDS = 60
 TENSORBOARD = "it is not installed (TensorFlow 2.21 no longer depends on it)"
-SERVING = (
-    "the server broke, or serves nothing; read its output, and if it lacks pkg_resources lock setuptools<82"
-)
+SERVING = "the server broke, or serves nothing; read its output, and if it lacks pkg_resources lock setuptools<82"
 SHOWING = "the program broke; read its output"
 # What the callback of Keras calls the metrics of training, and the loss of an epoch.
 RUN, TAG = "train", "epoch_loss"

@@ -69,9 +69,7 @@ def library(facts: Facts) -> Evidence:
 def require_tag(tags: Sequence[str], python: str) -> None:
     """Raise CheckFailed unless one of a wheel's tags is for this Python, such as cp311, or for any Python 3."""
     if not any(tag.split("-")[0] in ("py3", python) for tag in tags):
-        raise CheckFailed(
-            f"expected a libtpu for {python}, found {tags}: install the locked wheel", tags=tags
-        )
+        raise CheckFailed(f"expected a libtpu for {python}, found {tags}: install the locked wheel", tags=tags)
 
 
 def cores(_facts: Facts) -> Evidence:
@@ -83,9 +81,7 @@ def cores(_facts: Facts) -> Evidence:
 def judge_cores(listed: Sequence[str]) -> Evidence:
     """The evidence. Raises CheckFailed where no core is listed."""
     if not listed:
-        raise CheckFailed(
-            "expected TPU cores, found none: the container was started without the machine's TPU"
-        )
+        raise CheckFailed("expected TPU cores, found none: the container was started without the machine's TPU")
     return {"cores": list(listed)}
 
 
@@ -101,9 +97,7 @@ def product_on(tf: Any, device: str) -> Evidence:
     random = np.random.default_rng(20)
     # The product alone is the TPU's: what it does not know, such as float64, stays out of the way.
     with tf.device("/device:CPU:0"):
-        left, right = (
-            tf.cast(random.uniform(-1, 1, (SIZE, SIZE)).astype("float32"), tf.bfloat16) for _ in range(2)
-        )
+        left, right = (tf.cast(random.uniform(-1, 1, (SIZE, SIZE)).astype("float32"), tf.bfloat16) for _ in range(2))
     with tf.device(device):
         product = tf.matmul(left, right)
     a, b, found = (tensor.numpy().astype("float64") for tensor in (left, right, product))
@@ -135,12 +129,10 @@ def train_under(tf: Any, strategy: Any) -> Evidence:
         model = tf.keras.Sequential([tf.keras.Input((8,)), tf.keras.layers.Dense(1)])
         # Keras 3 would ask XLA to compile what TPUStrategy compiles already (keras-team/keras#19448).
         model.compile(optimizer=tf.keras.optimizers.SGD(0.1), loss="mse", jit_compile=False)
-    inputs = (
-        importlib.import_module("numpy").random.default_rng(20).standard_normal((64, 8)).astype("float32")
-    )
-    losses = model.fit(
-        inputs, inputs.sum(axis=1, keepdims=True), batch_size=64, epochs=STEPS, verbose=0
-    ).history["loss"]
+    inputs = importlib.import_module("numpy").random.default_rng(20).standard_normal((64, 8)).astype("float32")
+    losses = model.fit(inputs, inputs.sum(axis=1, keepdims=True), batch_size=64, epochs=STEPS, verbose=0).history[
+        "loss"
+    ]
     return judge_losses({"replicas": strategy.num_replicas_in_sync, "losses": losses})
 
 

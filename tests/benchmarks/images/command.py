@@ -26,7 +26,7 @@ from benchmarks.images.figures import FIGURES, Measurement, Result, ratio, resul
 from benchmarks.images.plot import plot
 from benchmarks.images.scenarios import SCENARIOS
 from benchmarks.images.session import STORES, Order, measured
-from tfimg.workspace import state_folder, write_atomically
+from tfimg.core.paths import state_folder, write_atomically
 
 NAMES = [*LAYOUTS, "tfimg"]
 
@@ -58,13 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--python", default="3.11", help="Python of the one image (default: %(default)s)")
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu", help="default: %(default)s")
     parser.add_argument("--runs", type=int, default=3, help="default: %(default)s")
-    parser.add_argument(
-        "--scenario", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), help="default: all"
-    )
+    parser.add_argument("--scenario", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), help="default: all")
     parser.add_argument("--contestant", nargs="+", choices=NAMES, default=NAMES, help="default: all")
-    parser.add_argument(
-        "--store", choices=[*STORES, "both"], default="containerd", help="default: %(default)s"
-    )
+    parser.add_argument("--store", choices=[*STORES, "both"], default="containerd", help="default: %(default)s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="written after every contestant's run")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="the plot")
     parser.add_argument(
@@ -106,9 +102,7 @@ def joined(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for one in documents:
         for what in ("identifier", "machine", "engine"):
             if one[what] != documents[-1][what]:
-                raise CannotMeasure(
-                    f"{what} differs: {one[what]} and {documents[-1][what]} are not one measurement."
-                )
+                raise CannotMeasure(f"{what} differs: {one[what]} and {documents[-1][what]} are not one measurement.")
     measurements = [
         Measurement(**{**one, "run": f"{number}.{one['run']}"})
         for number, document in enumerate(documents)
@@ -151,9 +145,7 @@ def show(found: Sequence[Result], document: Mapping[str, Any]) -> None:
         for column in ("", *names):
             table.add_column(column, justify="right" if column else "left")
         for figure, (words, _) in FIGURES.items():
-            cells = {
-                one.contestant: _cell(one) for one in found if (one.store, one.figure) == (store, figure)
-            }
+            cells = {one.contestant: _cell(one) for one in found if (one.store, one.figure) == (store, figure)}
             if cells:
                 table.add_row(words, *(cells.get(name, "") for name in names))
         console.print(table)

@@ -16,8 +16,8 @@ from benchmarks.images.dockerfiles import Layout
 from benchmarks.images.engines import BASES, Docker, timed
 from benchmarks.images.failure import CannotMeasure
 from benchmarks.images.targets import PROGRAM, ROOT, Knob, Target, turned_workspace
-from tfimg.engine.network import HostNetwork
-from tfimg.process import CommandFailed, run
+from tfimg.core.process import CommandFailed, run
+from tfimg.index.network import HostNetwork
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +60,7 @@ class Plainly:
         name = f"bench/{self.name}:{target.identifier}"
         secrets, env = self.network.secrets()
         with tempfile.TemporaryDirectory() as context:
-            Path(context, "Dockerfile").write_text(
-                self.layout.text(base(docker, target.python), target, knob)
-            )
+            Path(context, "Dockerfile").write_text(self.layout.text(base(docker, target.python), target, knob))
             shutil.copy(ROOT / "images/build/with-network", context)
             options = [f"--tag={name}", *(f"--secret={secret}" for secret in secrets)]
             return Built(name=name, seconds=timed(lambda: docker("build", *options, context, env=env)))
@@ -148,6 +146,4 @@ def _run(argv: Sequence[str], env: dict[str, str]) -> str:
     try:
         return run(argv, env=env).stdout
     except CommandFailed as failed:
-        raise CannotMeasure(
-            f"`tfimg {' '.join(argv[3:])}` failed: {failed.completed.stderr.strip()}"
-        ) from None
+        raise CannotMeasure(f"`tfimg {' '.join(argv[3:])}` failed: {failed.completed.stderr.strip()}") from None

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.images.failure import CannotMeasure
 from benchmarks.images.namespace import ENTER
-from tfimg.process import CommandFailed, run, start_daemon
+from tfimg.core.process import CommandFailed, run, start_daemon
 
 BASES = "tfimg/base"
 REGISTRY = "tfimg-bench/registry"

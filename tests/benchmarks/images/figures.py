@@ -70,9 +70,7 @@ def _results(
         # Nobody but tfimg validates: what that takes in all is compared with what plain takes without.
         compared = "warm" if figure == "asked" else figure.removesuffix("-validated")
         plain = {
-            key[0]: value
-            for key, value in medians.items()
-            if key[1] == PLAIN and key[2] == compared and value > 0
+            key[0]: value for key, value in medians.items() if key[1] == PLAIN and key[2] == compared and value > 0
         }
         yield Result(
             store=store, contestant=contestant, figure=figure, median=median, runs=counts[store, contestant, figure],

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from benchmarks.images.failure import CannotMeasure
-from tfimg.process import CommandFailed, run
+from tfimg.core.process import CommandFailed, run
 
 NAME = "tfimg-bench"
 OUTSIDE, INSIDE = "tfbench0", "tfbench1"
@@ -63,12 +63,8 @@ def alone(lock: Path = Path("/run/tfimg-bench.lock")) -> Iterator[None]:
 @contextmanager
 def namespace() -> Iterator[None]:
     """The network, for as long as the block lasts. Raises `CannotMeasure` where it cannot be made."""
-    if missing := [
-        program for program in ("ip", "iptables", "nsenter", "dockerd") if not shutil.which(program)
-    ]:
-        raise CannotMeasure(
-            f"{', '.join(missing)} cannot be found; the benchmark starts engines of its own, as root."
-        )
+    if missing := [program for program in ("ip", "iptables", "nsenter", "dockerd") if not shutil.which(program)]:
+        raise CannotMeasure(f"{', '.join(missing)} cannot be found; the benchmark starts engines of its own, as root.")
     remove()
     try:
         for line in UP:

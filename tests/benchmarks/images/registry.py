@@ -92,9 +92,7 @@ class Registry:
 
 def of_machine(index: Mapping[str, Any]) -> str:
     """The digest of an index's one image; attestations beside it are for no platform."""
-    return next(
-        str(one["digest"]) for one in index["manifests"] if one["platform"]["architecture"] != "unknown"
-    )
+    return next(str(one["digest"]) for one in index["manifests"] if one["platform"]["architecture"] != "unknown")
 
 
 def compressed_bytes(manifest: Mapping[str, Any]) -> int:

@@ -20,7 +20,7 @@ from benchmarks.images.namespace import alone, namespace
 from benchmarks.images.registry import Registry
 from benchmarks.images.scenarios import Course, run_course
 from benchmarks.images.targets import Knob, Target, find_knob, target
-from tfimg.engine.network import host_network, pip_settings
+from tfimg.index.network import host_network, pip_settings
 
 STORES = ("containerd", "classic")
 PYTHONS = ("3.9", "3.11", "3.13")
@@ -72,9 +72,7 @@ def measured(order: Order, keep: Callable[[dict[str, Any]], None]) -> dict[str, 
             say(f"run {run + 1} of {order.runs}, {store} store: {contestant.name}")
             with engine(folder / store, store):
                 figures = run_course(courses[store], contestant)
-            measurements.append(
-                Measurement(store=store, run=str(run), contestant=contestant.name, figures=figures)
-            )
+            measurements.append(Measurement(store=store, run=str(run), contestant=contestant.name, figures=figures))
             document["measurements"] = [asdict(measurement) for measurement in measurements]
             document["results"] = [asdict(result) for result in results(measurements)]
             keep(document)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.images.failure import CannotMeasure
-from tfimg.process import CommandFailed, run
+from tfimg.core.process import CommandFailed, run
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = (sys.executable, "-m", "tfimg")
@@ -61,9 +61,7 @@ def target(tensorflow: str, python: str, device: str) -> Target:
 def ask(argv: Sequence[str]) -> str:
     """What a program of this checkout says. Raises `CannotMeasure` when it refuses."""
     try:
-        return run(
-            argv, env={**os.environ, "PYTHONPATH": str(ROOT / "builder"), "TFIMG_WORKSPACE": str(ROOT)}
-        ).stdout
+        return run(argv, env={**os.environ, "PYTHONPATH": str(ROOT / "builder"), "TFIMG_WORKSPACE": str(ROOT)}).stdout
     except CommandFailed as failed:
         raise CannotMeasure(f"`{' '.join(argv[1:])}` failed: {failed.completed.stderr.strip()}") from None
 

@@ -22,7 +22,7 @@ from tfimg.cli.parser.planning import add_planning
 from tfimg.cli.parser.proofs import add_proofs
 from tfimg.cli.parser.publishing import add_publishing
 from tfimg.cli.parser.recipes import add_recipes
-from tfimg.errors import UsageError
+from tfimg.core.errors import UsageError
 
 __all__ = ["PASSED_ON", "REQUEST", "build_parser"]
 
@@ -84,9 +84,7 @@ class _Parser(argparse.ArgumentParser):
     def _unknown(self, words: Sequence[str]) -> UsageError:
         option = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
         if option is None:
-            return UsageError(
-                f"`{self.prog}` takes no argument {words[0]!r}.", next_step=self._how_to_go_on()
-            )
+            return UsageError(f"`{self.prog}` takes no argument {words[0]!r}.", next_step=self._how_to_go_on())
         near = get_close_matches(option, self._option_string_actions, n=1)
         meant = f"Did you mean {near[0]}? " if near else ""
         return UsageError(
@@ -149,15 +147,19 @@ def build_parser() -> argparse.ArgumentParser:
     add_cloud(commands)
     add_bare(commands)
     explain = command(
-        commands, "explain", "explain:explain", "say what is known about the failure in a log",
+        commands,
+        "explain",
+        "explain:explain",
+        "say what is known about the failure in a log",
         "tfimg explain build.log\n  docker logs NAME 2>&1 | tfimg explain",
-    )  # fmt: skip
-    explain.add_argument(
-        "file", nargs="?", default="-", metavar="FILE", help="the log; -: standard input (default)"
     )
+    explain.add_argument("file", nargs="?", default="-", metavar="FILE", help="the log; -: standard input (default)")
     completion = command(
-        commands, "completion", "shell:completion", "print a completion script for your shell",
+        commands,
+        "completion",
+        "shell:completion",
+        "print a completion script for your shell",
         'eval "$(tfimg completion bash)"',
-    )  # fmt: skip
+    )
     completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
     return parser

@@ -26,12 +26,13 @@ tfimg cloud-init --cloud gcp --image HOST/team/tensorflow:2.15-gpu --key tfimg.p
 def add_cloud(commands: Any) -> None:
     """Declare it."""
     parser = command(
-        commands, "cloud-init", "cloud:cloud_init",
-        "print user data for a cloud's virtual machine that verifies an image, pulls it by digest and runs it", EXAMPLE,
-    )  # fmt: skip
-    parser.add_argument(
-        "--cloud", choices=NAMES, required=True, help="whose machine; generic: a NoCloud seed"
+        commands,
+        "cloud-init",
+        "cloud:cloud_init",
+        "print user data for a cloud's virtual machine that verifies an image, pulls it by digest and runs it",
+        EXAMPLE,
     )
+    parser.add_argument("--cloud", choices=NAMES, required=True, help="whose machine; generic: a NoCloud seed")
     parser.add_argument(
         "--image",
         metavar="REFERENCE",
@@ -43,25 +44,30 @@ def add_cloud(commands: Any) -> None:
         "--as", dest="identifier", metavar="IDENTIFIER", help="what the image is (default: what its tag says)"
     )
     parser.add_argument(
-        "--device", type=str.lower, choices=("cpu", "gpu", "tpu"),
+        "--device",
+        type=str.lower,
+        choices=("cpu", "gpu", "tpu"),
         help="what the machine computes on (default: what --as or a tag of the matrix says; needed for other tags)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--install-driver", action="store_true", help="let the machine install NVIDIA's driver, on Ubuntu"
     )
     _evidence(parser)
     what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--jupyter", action="store_true", help="run JupyterLab, to be reached through SSH alone")
     what.add_argument(
-        "--jupyter", action="store_true", help="run JupyterLab, to be reached through SSH alone"
-    )
-    what.add_argument(
-        "--command", dest="program_line", metavar="LINE", type=_printable,
+        "--command",
+        dest="program_line",
+        metavar="LINE",
+        type=_printable,
         help="run this until it ends well: words as in a shell, without a shell ('sh -c …' is one)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--idle-shutdown", metavar="TIME", type=_seconds,
+        "--idle-shutdown",
+        metavar="TIME",
+        type=_seconds,
         help="shut down when neither container nor GPU computes and no user is logged in for so long: 30m",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--max-time",
         metavar="TIME",
@@ -76,9 +82,11 @@ def _evidence(parser: argparse.ArgumentParser) -> None:
         "--key", metavar="FILE", required=True, help="public key of the evidence, which the machine verifies"
     )
     parser.add_argument(
-        "--origin", metavar="REPOSITORY", type=_printable,
+        "--origin",
+        metavar="REPOSITORY",
+        type=_printable,
         help="the publisher's repository, if --image is in a mirror",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--require",
         metavar="CONDITIONS",
@@ -86,9 +94,11 @@ def _evidence(parser: argparse.ArgumentParser) -> None:
         help="what the evidence has to show: validated,max-age=30d",
     )
     parser.add_argument(
-        "--tfimg", metavar="URL#sha256=HASH", type=_printable,
+        "--tfimg",
+        metavar="URL#sha256=HASH",
+        type=_printable,
         help="the wheel of tfimg that the machine installs to verify with; `sha256sum` prints its hash",
-    )  # fmt: skip
+    )
 
 
 def _printable(text: str) -> str:

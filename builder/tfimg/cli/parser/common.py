@@ -20,13 +20,14 @@ REQUEST = (
 def command(commands: Any, name: str, function: str, summary: str, example: str) -> argparse.ArgumentParser:
     """Declare one: its function as `module:function` below `tfimg.cli`, a line on what it does, an example."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=f"example:\n  {example}", formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    # Without a default of its own: a command below a command would overwrite what was said to the one above.
-    parser.add_argument(
-        "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON on standard output"
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    # Without a default of its own: a command below a command would overwrite what was said to the one above.
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON on standard output")
     parser.set_defaults(command=function)
     return parser
 
@@ -69,23 +70,32 @@ def pattern_arguments(parser: argparse._ActionsContainer, default: str) -> None:
 def base_options(parser: argparse.ArgumentParser) -> None:
     """Where base images come from."""
     parser.add_argument(
-        "--base", choices=("auto", "registry", "bootstrap"), default="auto",
+        "--base",
+        choices=("auto", "registry", "bootstrap"),
+        default="auto",
         help="official Python image, or Debian from signed packages; auto tries the first (default)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--mirror", action="append", default=[], metavar="REGISTRY=HOST",
+        "--mirror",
+        action="append",
+        default=[],
+        metavar="REGISTRY=HOST",
         help="take a registry's images from a mirror, e.g. docker.io=mirror.example:5000",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--snapshot", metavar="URL",
+        "--snapshot",
+        metavar="URL",
         help="bootstrap from a mirror that keeps Debian's archive as it was, its moment in the address: "
         "https://HOST/debian/20261101T000000Z",
-    )  # fmt: skip
+    )
 
 
 def builder_option(parser: argparse.ArgumentParser) -> None:
     """Where images are built, if not on the engine at hand."""
     parser.add_argument(
-        "--builder", action="append", default=[], metavar="NAME",
+        "--builder",
+        action="append",
+        default=[],
+        metavar="NAME",
         help="build on this builder of buildx, or on this docker context; may be given several times",
-    )  # fmt: skip
+    )

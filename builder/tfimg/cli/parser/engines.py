@@ -18,9 +18,7 @@ def add_engines(commands: Any) -> None:
         "use the engine that runs, else start a private one",
         "tfimg engine up --install",
     )
-    up.add_argument(
-        "--install", action="store_true", help="install what is missing from the distribution's packages"
-    )
+    up.add_argument("--install", action="store_true", help="install what is missing from the distribution's packages")
     command(
         actions,
         "down",

@@ -21,22 +21,29 @@ def add_hosts(commands: Any) -> None:
     """Declare them."""
     _add_which(commands)
     doctor = command(
-        commands, "doctor", "hosts:doctor", "say whether this machine can build and run images, and what to do if not",
+        commands,
+        "doctor",
+        "hosts:doctor",
+        "say whether this machine can build and run images, and what to do if not",
         "tfimg doctor 2.15.1-cuda12.2-py3.11",
-    )  # fmt: skip
+    )
     doctor.add_argument(
-        "image", nargs="?", metavar="IMAGE", type=image_name,
+        "image",
+        nargs="?",
+        metavar="IMAGE",
+        type=image_name,
         help="identifier, or name of an image in the engine (default: none; the newest GPU image measures a GPU)",
-    )  # fmt: skip
+    )
     run = command(
-        commands, "run", "hosts:run", "start a container with the flags that the image's device needs",
+        commands,
+        "run",
+        "hosts:run",
+        "start a container with the flags that the image's device needs",
         "tfimg run tfimg/tensorflow:2.15 -v $PWD:/work -w /work -- python train.py",
-    )  # fmt: skip
+    )
     run.usage = "tfimg run IMAGE [options] [-- PROGRAM ...]"
     run.set_defaults(program=())
-    run.add_argument(
-        "image", metavar="IMAGE", type=image_name, help="name or digest of an image in the engine"
-    )
+    run.add_argument("image", metavar="IMAGE", type=image_name, help="name or digest of an image in the engine")
     for parser in (doctor, run):
         parser.add_argument(
             "--as", dest="identifier", metavar="IDENTIFIER", help="what the image is (default: its label)"
@@ -48,24 +55,27 @@ def add_hosts(commands: Any) -> None:
     which.add_argument("--no-gpu", action="store_true", help="run a GPU image on the processor")
     run.add_argument("--shm-size", metavar="SIZE", help="shared memory (default: 1g for GPUs, 16g for TPUs)")
     for short, option, metavar, text in PASSED_ON:
-        run.add_argument(
-            *filter(None, (short, option)), action="append", default=[], metavar=metavar, help=text
-        )
+        run.add_argument(*filter(None, (short, option)), action="append", default=[], metavar=metavar, help=text)
     run.add_argument(
-        "--dry-run", action="store_true",
+        "--dry-run",
+        action="store_true",
         help="print the docker command, to be changed where it must be, and what is missing; start nothing",
-    )  # fmt: skip
+    )
 
 
 def _add_which(commands: Any) -> None:
     which = command(
-        commands, "which", "which:which", "say which image fits this machine's GPU and driver, and which do not",
+        commands,
+        "which",
+        "which:which",
+        "say which image fits this machine's GPU and driver, and which do not",
         "tfimg which --tf 2.15\n  ssh NAME nvidia-smi | tfimg which --nvidia-smi -",
-    )  # fmt: skip
+    )
     which.add_argument(
-        "--nvidia-smi", metavar="FILE",
+        "--nvidia-smi",
+        metavar="FILE",
         help="output of nvidia-smi on the machine in question: its table, or a CSV query; -: standard input",
-    )  # fmt: skip
+    )
     which.set_defaults(device=None)
     request = which.add_argument_group("request; --driver and --gpu stand for what the machine has")
     for option, name, placeholder, text in REQUEST:

@@ -29,37 +29,38 @@ def _count(text: str) -> int:
 def add_images(commands: Any) -> None:
     """Declare them."""
     build = command(
-        commands, "build", "images:build", "build images, validate them from the inside, and tag them",
+        commands,
+        "build",
+        "images:build",
+        "build images, validate them from the inside, and tag them",
         "tfimg build --tf 2.15 --python 3.11\n  tfimg build '2.1[5-8]*-cpu-*' --report summary.xml",
-    )  # fmt: skip
+    )
     request_options(build)
     many = build.add_argument_group("many images, instead of a request")
     pattern_arguments(many, "none, and the request means one image")
     many.add_argument("--all", action="store_true", help="every image of the matrix")
     many.add_argument(
-        "--jobs", type=_count, metavar="N",
+        "--jobs",
+        type=_count,
+        metavar="N",
         help="images at once (default: what processors, memory and disk have room for)",
-    )  # fmt: skip
-    many.add_argument(
-        "--revalidate", action="store_true", help="run the suite again in images that have not changed"
     )
+    many.add_argument("--revalidate", action="store_true", help="run the suite again in images that have not changed")
     push = build.add_argument_group("publishing what was built; see `tfimg publish`")
-    push.add_argument(
-        "--push", dest="target", metavar="REPOSITORY", help="publish the images to REGISTRY/NAME"
-    )
+    push.add_argument("--push", dest="target", metavar="REPOSITORY", help="publish the images to REGISTRY/NAME")
     signing_options(push)
     repository_option(build)
     base_options(build)
     builder_option(build)
     _cache(build)
     build.add_argument(
-        "--compression", choices=COMPRESSIONS, default="fast",
+        "--compression",
+        choices=COMPRESSIONS,
+        default="fast",
         help="of the layers: fast (zstd, default), small (zstd that takes longer) or gzip, for Docker before 23",
-    )  # fmt: skip
-    build.add_argument("--no-cache", action="store_true", help="run every build step again")
-    build.add_argument(
-        "--renew-base", action="store_true", help="bootstrap the base anew, with its security fixes"
     )
+    build.add_argument("--no-cache", action="store_true", help="run every build step again")
+    build.add_argument("--renew-base", action="store_true", help="bootstrap the base anew, with its security fixes")
     _report(build)
     _record(build)
     _level(build)
@@ -68,9 +69,12 @@ def add_images(commands: Any) -> None:
     build.set_defaults(only=[], skip=[], plan=False)
     _find_links(build)
     rebuild = command(
-        commands, "rebuild-check", "rebuild:rebuild_check",
-        "build an image twice from nothing, and name the files that differ", "tfimg rebuild-check --tf 2.15",
-    )  # fmt: skip
+        commands,
+        "rebuild-check",
+        "rebuild:rebuild_check",
+        "build an image twice from nothing, and name the files that differ",
+        "tfimg rebuild-check --tf 2.15",
+    )
     request_options(rebuild)
     base_options(rebuild)
     rebuild.add_argument("--renew-base", action="store_true", help="bootstrap the base anew as well, twice")
@@ -79,9 +83,12 @@ def add_images(commands: Any) -> None:
     )
     _find_links(rebuild)
     validate = command(
-        commands, "validate", "images:validate", "run the suite in an image that is in the engine",
+        commands,
+        "validate",
+        "images:validate",
+        "run the suite in an image that is in the engine",
         "tfimg validate tfimg/tensorflow:2.15 --as 2.15.1-cpu-py3.11",
-    )  # fmt: skip
+    )
     validate.add_argument("image", metavar="IMAGE", type=image_name, help="name or digest")
     validate.add_argument(
         "--as",
@@ -97,30 +104,42 @@ def add_images(commands: Any) -> None:
         validate.add_argument(option, action="append", default=[], metavar="PATTERN", help=f"{text}: 'gpu.*'")
     _find_links(validate)
     report = command(
-        commands, "report", "report:report", "show a kept report, or write it in another form",
+        commands,
+        "report",
+        "report:report",
+        "show a kept report, or write it in another form",
         "tfimg report report.json --report report.html --report junit.xml",
-    )  # fmt: skip
+    )
     report.add_argument("file", metavar="FILE.json", help="what build or validate wrote with --report")
     _report(report)
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--report", action="append", default=[], metavar="FILE",
+        "--report",
+        action="append",
+        default=[],
+        metavar="FILE",
         help="write the report to FILE.json, FILE.xml (JUnit) or FILE.html (a page; not of many "
         "images); may be given several times",
-    )  # fmt: skip
+    )
 
 
 def _cache(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--cache-from", action="append", default=[], metavar="REF",
+        "--cache-from",
+        action="append",
+        default=[],
+        metavar="REF",
         help="take finished steps from a registry: a reference, or buildx's type=…,ref=…; may be given several times",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--cache-to", action="append", default=[], metavar="REF",
+        "--cache-to",
+        action="append",
+        default=[],
+        metavar="REF",
         help="keep the steps of all stages in a registry, for other machines; may be given several times",
-    )  # fmt: skip
+    )
 
 
 def _record(parser: argparse.ArgumentParser) -> None:
@@ -133,9 +152,10 @@ def _record(parser: argparse.ArgumentParser) -> None:
 
 def _level(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--level", choices=("linked", "validated"),
+        "--level",
+        choices=("linked", "validated"),
         help="what to prove: without the image's accelerator, or on it (default: the most that this machine can)",
-    )  # fmt: skip
+    )
 
 
 def _profile(parser: argparse.ArgumentParser, *choices: str) -> None:
@@ -149,6 +169,7 @@ def _profile(parser: argparse.ArgumentParser, *choices: str) -> None:
 
 def _find_links(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--find-links", metavar="DIR",
+        "--find-links",
+        metavar="DIR",
         help="folder with the libtpu wheel of a TPU image whose pair the package index lacks",
-    )  # fmt: skip
+    )

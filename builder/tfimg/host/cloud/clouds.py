@@ -10,9 +10,7 @@ from tfimg.matrix.schema import Device
 
 Name = Literal["gcp", "aws", "azure", "aliyun", "generic"]
 
-FITTING_IMAGES = (
-    "Ubuntu 24.04, Debian 13 with cloud-init, Amazon Linux 2023, AWS's Deep Learning AMI with Ubuntu"
-)
+FITTING_IMAGES = "Ubuntu 24.04, Debian 13 with cloud-init, Amazon Linux 2023, AWS's Deep Learning AMI with Ubuntu"
 
 UNFITTING_IMAGE = (
     "Container-Optimized OS: its root file system is read-only, and it has no package manager and no Python, so that "
@@ -62,9 +60,7 @@ def _for(command: str, *, cpu: str, gpu: str) -> dict[Device, str]:
 
 UBUNTU = "Ubuntu 24.04"
 OWN_IMAGE = MachineImage(options="", title="the image of your machine")
-OWN_IMAGE_WITH_DRIVER = MachineImage(
-    options="", title="the image of your machine, which needs NVIDIA's driver"
-)
+OWN_IMAGE_WITH_DRIVER = MachineImage(options="", title="the image of your machine, which needs NVIDIA's driver")
 
 GCLOUD = (
     "gcloud compute instances create NAME --zone ZONE {image} --boot-disk-size 100GB "
@@ -76,7 +72,9 @@ CLOUDS: Mapping[Name, Cloud] = {
     # Key: cloud-init, Google Compute Engine datasource. Limit: docs.cloud.google.com/compute/docs/metadata/
     # setting-custom-metadata. Both images are Canonical's and have cloud-init; Google's own Debian images have none.
     "gcp": Cloud(
-        name="gcp", title="Google Cloud", limit=262144,
+        name="gcp",
+        title="Google Cloud",
+        limit=262144,
         make={
             "cpu": f"{GCLOUD} --machine-type e2-standard-4",
             "gpu": f"{GCLOUD} --machine-type g2-standard-4 --maintenance-policy TERMINATE",
@@ -96,13 +94,16 @@ CLOUDS: Mapping[Name, Cloud] = {
     # Images: public SSM parameters of Canonical and of AWS's Deep Learning Base AMI; the root device of both is
     # /dev/sda1. Spot: EC2 user guide, "Behavior of Spot Instance interruptions": only a persistent request stops.
     "aws": Cloud(
-        name="aws", title="AWS", limit=16384,
+        name="aws",
+        title="AWS",
+        limit=16384,
         make=_for(
             "aws ec2 run-instances --image-id {image} --instance-type {machine} --key-name KEY "
             "--block-device-mappings 'DeviceName=/dev/sda1,Ebs={{VolumeSize=100,VolumeType=gp3}}' "
             "--instance-market-options 'MarketType=spot,SpotOptions={{SpotInstanceType=persistent,"
             "InstanceInterruptionBehavior=stop}}' --user-data file://{file}",
-            cpu="m7i.xlarge", gpu="g6.xlarge",
+            cpu="m7i.xlarge",
+            gpu="g6.xlarge",
         ),
         plain=MachineImage(
             options="resolve:ssm:/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id",
@@ -119,11 +120,14 @@ CLOUDS: Mapping[Name, Cloud] = {
     # Limit: Compute API, OSProfile.customData: 65535 bytes after decoding; the command encodes. The image with a driver
     # fills most of its 64 GB, and its modules are not signed for Secure Boot. Note: Azure, "States and billing status".
     "azure": Cloud(
-        name="azure", title="Azure", limit=65535,
+        name="azure",
+        title="Azure",
+        limit=65535,
         make=_for(
             "az vm create --resource-group GROUP --name NAME {image} --size {machine} --os-disk-size-gb 128 "
             "--assign-identity --generate-ssh-keys --custom-data {file}",
-            cpu="Standard_D4s_v5", gpu="Standard_NC4as_T4_v3",
+            cpu="Standard_D4s_v5",
+            gpu="Standard_NC4as_T4_v3",
         ),
         plain=MachineImage(options="--image Ubuntu2404", title=UBUNTU),
         with_driver=MachineImage(
@@ -135,11 +139,14 @@ CLOUDS: Mapping[Name, Cloud] = {
     ),
     # Limit: ECS, "Overview of ECS instance user data": 32 KB before it is base64-encoded. Note: ECS, StopInstance.
     "aliyun": Cloud(
-        name="aliyun", title="Alibaba Cloud", limit=32768,
+        name="aliyun",
+        title="Alibaba Cloud",
+        limit=32768,
         make=_for(
             "aliyun ecs RunInstances --RegionId REGION --ImageId {image} --VSwitchId VSWITCH --SecurityGroupId GROUP "
             '--InstanceType {machine} --UserData "$(base64 --wrap=0 {file})"',
-            cpu="ecs.g7.xlarge", gpu="ecs.gn7i-c8g1.2xlarge",
+            cpu="ecs.g7.xlarge",
+            gpu="ecs.gn7i-c8g1.2xlarge",
         ),
         plain=MachineImage(options="UBUNTU_IMAGE", title=UBUNTU),
         with_driver=MachineImage(options="GPU_IMAGE", title=f"{UBUNTU} with NVIDIA's driver"),
@@ -147,9 +154,12 @@ CLOUDS: Mapping[Name, Cloud] = {
     ),
     # Whatever reads NoCloud seeds, such as a virtual machine of one's own; the smallest limit of all.
     "generic": Cloud(
-        name="generic", title="a machine of your own", limit=16384,
+        name="generic",
+        title="a machine of your own",
+        limit=16384,
         make=dict.fromkeys(("cpu", "gpu", "tpu"), "cloud-localds seed.img {file}  # and attach seed.img as a disk"),
-        plain=OWN_IMAGE, with_driver=OWN_IMAGE_WITH_DRIVER,
+        plain=OWN_IMAGE,
+        with_driver=OWN_IMAGE_WITH_DRIVER,
     ),
-}  # fmt: skip
+}
 """By the name that the command line takes. The commands are what the clouds' documentation shows; none was run here."""

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tfimg.errors import UsageError
+from tfimg.core.errors import UsageError
 from tfimg.host.cloud.clouds import Cloud
 from tfimg.matrix.schema import Device
 from tfimg.registry.reference import parse, parse_repository

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 
-from tfimg.errors import UsageError
+from tfimg.core.errors import UsageError
 from tfimg.host.cloud.clouds import FITTING_IMAGES, UNFITTING_IMAGE
 from tfimg.host.cloud.files import MachineFile, machine_files, template, timers
 from tfimg.host.cloud.order import JUPYTERLAB, MachineOrder
 from tfimg.recipe.labels import DEVICE_NAMES
 
-ARCHIVE = "/var/lib/cloud/tfimg.tar.gz"
+ARCHIVE = "/var/lib/cloud/tfimg.core.tar.gz"
 """Path of the packed steps until they are unpacked."""
 
 READABLE = "/etc/"
@@ -77,14 +77,26 @@ def _render(
     cloud, facts = order.cloud, (tuple(_unproven(order)), tuple(_unpinned(order)))
     image = cloud.machine_image(order.device, install_driver=order.install_driver).title
     made = UserData(
-        text="", packed=archive is not None, machine_image=image, unproven=facts[0], unpinned=facts[1],
+        text="",
+        packed=archive is not None,
+        machine_image=image,
+        unproven=facts[0],
+        unpinned=facts[1],
         make=cloud.command(order.device, install_driver=order.install_driver, file="FILE"),
-    )  # fmt: skip
+    )
     text = template(files("tfimg.host.cloud").joinpath("user-data.j2").read_text("utf-8")).render(
-        order=order, cloud=cloud, device=DEVICE_NAMES[order.device], made=made, files=written, archive=archive,
-        archive_path=ARCHIVE, plain_bytes=plain_bytes, timers=timers(order), fitting=FITTING_IMAGES,
+        order=order,
+        cloud=cloud,
+        device=DEVICE_NAMES[order.device],
+        made=made,
+        files=written,
+        archive=archive,
+        archive_path=ARCHIVE,
+        plain_bytes=plain_bytes,
+        timers=timers(order),
+        fitting=FITTING_IMAGES,
         unfitting=UNFITTING_IMAGE,
-    )  # fmt: skip
+    )
     return replace(made, text=text)
 
 

@@ -1,0 +1,232 @@
+"""The way of one image: build, validate, tag. For one image and for many; who listens prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from tfimg.build import candidate as building
+from tfimg.build.candidate import BuiltImage
+from tfimg.build.report_cache import Inventories, Kept, Subject
+from tfimg.core.cancellation import check
+from tfimg.core.process import uninterrupted
+from tfimg.engine.base_images.choose import Base
+from tfimg.engine.cache import Cache
+from tfimg.engine.protocol import BuildEvent, Capabilities, Engine
+from tfimg.host.aim import Aim
+from tfimg.index.network import HostNetwork
+from tfimg.recipe.layout import Compression
+from tfimg.recipe.plan import Plan
+from tfimg.validation.demand import demand
+from tfimg.validation.report import CheckResult, Report
+from tfimg.validation.run import Asking
+from tfimg.validation.run import validate as run_suite
+
+
+class Progress(Protocol):
+    """Who is told what happens."""
+
+    def build(self, event: BuildEvent) -> None:
+        """Something happened in the build."""
+
+    def planned(self, checks: Sequence[str]) -> None:
+        """The suite has said which checks it will run."""
+
+    def check_started(self, check: str) -> None:
+        """A check begins."""
+
+    def check_ended(self, result: CheckResult) -> None:
+        """A check has ended."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """One image on one engine: what it was planned to be, and what to show of it where."""
+
+    plan: Plan
+    aim: Aim
+    accelerator: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """One image on one engine: what to build, on which base, with which labels, and what to show of it where."""
+
+    plan: Plan
+    base: Base
+    labels: Mapping[str, str]
+    aim: Aim
+    accelerator: str
+
+    @property
+    def trial(self) -> Trial:
+        """What to show once it is built."""
+        return Trial(plan=self.plan, aim=self.aim, accelerator=self.accelerator)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Means:
+    """What every image of a run is made with. `fresh` forgets cached steps; `reuse` believes kept reports.
+
+    `hand_in` makes the stages of a plan that an engine of such capabilities need not build.
+    """
+
+    network: HostNetwork
+    context: Path
+    suite: Mapping[str, bytes]
+    suite_digest: str
+    asking: Asking
+    kept: Kept
+    inventories: Inventories
+    fresh: bool
+    reuse: bool
+    cache: Cache
+    compression: Compression
+    hand_in: Callable[[Plan, Capabilities, Callable[[BuildEvent], None]], Mapping[str, str]]
+
+    def subject(self, trial: Trial, content: str) -> Subject:
+        """What a report on an image's content would be about."""
+        return Subject(
+            identifier=trial.plan.spec.identifier,
+            content=content,
+            suite=self.suite_digest,
+            level=trial.aim.level,
+            profile=self.asking.profile,
+            accelerator=trial.accelerator,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Made:
+    """An image that has its tags. `reused` says that its report is of an earlier run."""
+
+    built: BuiltImage
+    report: Report
+    reused: bool
+
+
+def make(
+    work: Work,
+    means: Means,
+    *,
+    name: str,
+    engine: Engine,
+    capabilities: Capabilities,
+    progress: Progress,
+    keep: Callable[[Report], None],
+    evidence: str = "--report FILE keeps the whole evidence.",
+    conclude: Callable[[Made], None] = lambda _: None,
+) -> Made:
+    """Build an image under the candidate's `name`, validate it, keep its inventory and tag it; then remove the name.
+
+    `keep` gets the report, green or not, and `evidence` says where people find it; `conclude` gets what was made, in
+    one move with the tags. Raises what the build raises, the verdict's error for an image that is not green,
+    `Interrupted` where the work was cancelled.
+    """
+    built = building.build(
+        work.plan,
+        name=name,
+        base=work.base,
+        engine=engine,
+        capabilities=capabilities,
+        network=means.network,
+        context=means.context,
+        labels=work.labels,
+        fresh=means.fresh,
+        cache=means.cache,
+        compression=means.compression,
+        stages=means.hand_in(work.plan, capabilities, progress.build),
+        on_event=progress.build,
+    )
+    try:
+        check()
+        stored = built.stored
+        report, reused = shown(
+            work.trial,
+            means,
+            image=built.name,
+            digest=stored.digest,
+            content=stored.content,
+            engine=engine,
+            progress=progress,
+        )
+        check()
+        keep(report)
+        demand(report, of=f"{built.identifier} was built", end="No tag was given.", evidence=evidence)
+        means.inventories.take(built.name, stored.content, engine)
+        check()
+        made = Made(built=built, report=report, reused=reused)
+        with uninterrupted():
+            engine.tag(built.name, work.plan.tags)
+            conclude(made)
+        return made
+    finally:
+        building.discard(engine, built.name)
+
+
+def shown(
+    trial: Trial,
+    means: Means,
+    *,
+    image: str,
+    digest: str,
+    content: str | None,
+    engine: Engine,
+    progress: Progress,
+    of: Collection[str] = (),
+) -> tuple[Report, bool]:
+    """The report on an image in an engine, and whether it is an earlier run's; `content` is as in `LocalImage`.
+
+    `of`: digests, one of which an earlier report must be about; without any, one on the same content counts too.
+    Green or not. Raises `Interrupted` where the work was cancelled.
+    """
+    subject = means.subject(trial, content) if content else None
+    if subject and means.reuse and (earlier := means.kept.read(subject)) and (not of or earlier.digest in of):
+        return replace(earlier, digest=digest), True
+    report = examine(
+        trial.plan,
+        image=image,
+        digest=digest,
+        engine=engine,
+        suite=means.suite,
+        asking=means.asking,
+        aim=trial.aim,
+        progress=progress,
+    )
+    check()  # a container that was ended shows nothing
+    if subject:
+        means.kept.forget(subject)
+        means.kept.keep(subject, report)
+    return report, False
+
+
+def examine(
+    plan: Plan,
+    *,
+    image: str,
+    digest: str,
+    engine: Engine,
+    suite: Mapping[str, bytes],
+    asking: Asking,
+    aim: Aim,
+    progress: Progress,
+    ours: bool = True,
+) -> Report:
+    """Run the suite in an image and tell how it goes. `ours` says that it was built from the plan's lock."""
+    return run_suite(
+        plan.spec,
+        plan.lock,
+        image=image,
+        image_digest=digest,
+        engine=engine,
+        suite=suite,
+        level=aim.level,
+        access=aim.access,
+        ours=ours,
+        asking=asking,
+        on_plan=progress.planned,
+        on_start=progress.check_started,
+        on_result=progress.check_ended,
+    )

@@ -1,0 +1,1 @@
+"""What every other package uses: errors, processes, cancellation, paths, files, text."""

@@ -1,0 +1,77 @@
+"""What a run does, line by line, on the disk before it happens: what a kill leaves behind is found by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+Record = Mapping[str, Any]
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(kw_only=True, slots=True)
+class Journal:
+    """A file of JSON objects, one a line, each on the disk before anything that it announces happens.
+
+    `records` are those of earlier runs.
+    """
+
+    path: Path
+    records: Sequence[Record]
+    descriptor: int
+    now: Callable[[], datetime] = _now
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def everything(self) -> Sequence[Record]:
+        """The records of earlier runs and of this one."""
+        return read(self.path.read_bytes())
+
+    def note(self, event: str, **fields: object) -> None:
+        """Append a record. Returns when it is on the disk; else raises `OSError`, and leaves none of it there."""
+        record = {"time": self.now().isoformat(timespec="milliseconds"), "event": event, **fields}
+        line = f"{json.dumps(record)}\n".encode()
+        with self._lock:
+            there = os.fstat(self.descriptor).st_size
+            try:
+                while line:  # a disk that becomes full takes a part, and says so at the next one alone
+                    line = line[os.write(self.descriptor, line) :]
+            except OSError:
+                os.ftruncate(self.descriptor, there)
+                raise
+            os.fsync(self.descriptor)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Journal]:
+    """The journal in a file, which is made where it is not. For one run at a time; see `tfimg.core.file_locks`."""
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        text = path.read_bytes()
+        if text and not text.endswith(b"\n"):  # a kill tore the last line
+            os.write(descriptor, b"\n")
+        yield Journal(path=path, records=read(text), descriptor=descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read(text: bytes) -> tuple[Record, ...]:
+    """A journal's records. A line that is none was torn, and told nothing that had happened yet."""
+    return tuple(record for line in text.split(b"\n") if (record := _record(line)) is not None)
+
+
+def _record(line: bytes) -> Record | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None

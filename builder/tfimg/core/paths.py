@@ -1,0 +1,206 @@
+"""The one place that knows paths: the checkout or the installed package, and where state lives."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfimg.core.errors import LockError, TfimgError, UsageError
+from tfimg.core.process import CommandFailed, run
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workspace:
+    """A folder that holds `matrix.yaml` and `images/`."""
+
+    root: Path
+
+    @property
+    def matrix(self) -> Path:
+        """The facts."""
+        return self.root / "matrix.yaml"
+
+    @property
+    def readme(self) -> Path:
+        """What people read first; a checkout has one."""
+        return self.root / "README.md"
+
+    @property
+    def images(self) -> Path:
+        """The build context: all that ends up in an image or runs in one."""
+        return self.root / "images"
+
+    @property
+    def templates(self) -> Path:
+        """Dockerfile templates."""
+        return self.images / "templates"
+
+    @property
+    def validation(self) -> Path:
+        """The suite that runs inside an image."""
+        return self.images / "validation"
+
+    @property
+    def schema(self) -> Path:
+        """The matrix's JSON Schema, for editors."""
+        return self.images / "matrix.schema.json"
+
+    @property
+    def report_schema(self) -> Path:
+        """The JSON Schema of validation reports, for whoever reads them."""
+        return self.images / "report.schema.json"
+
+    def locks(self, identifier: str) -> Path:
+        """Folder of an image's lock, one file per layer."""
+        return self.images / "locks" / identifier
+
+    def lock(self, identifier: str, layer: str) -> Path:
+        """Lock of one layer of an image."""
+        return self.locks(identifier) / f"{layer}.txt"
+
+    @property
+    def installer_lock(self) -> Path:
+        """Lock of the installer that builds use."""
+        return self.images / "locks" / "installer.txt"
+
+    def rendered(self, identifier: str) -> Path:
+        """The committed Dockerfile of an image."""
+        return self.images / "rendered" / identifier / "Dockerfile"
+
+    def evidence(self, identifier: str) -> Path:
+        """The committed report of an image's last validation."""
+        return self.images / "evidence" / f"{identifier}.json"
+
+    def bare_evidence(self, identifier: str) -> Path:
+        """Folder of the committed evidence of bare machines, one file per kind of machine."""
+        return self.images / "evidence" / "bare" / identifier
+
+    @property
+    def bare_script(self) -> Path:
+        """The script that proves releases on a machine without an image."""
+        return self.images / "bare" / "run.py"
+
+    def read_templates(self) -> dict[str, str]:
+        """Texts of all templates by name."""
+        return {file.name: file.read_text() for file in sorted(self.templates.glob("*.j2"))}
+
+    def read_lock(self, identifier: str) -> dict[str, str]:
+        """Layer name → text of its lock file. Raises `LockError` when the image has no lock."""
+        files = sorted(self.locks(identifier).glob("*.txt"))
+        if not files:
+            raise LockError(
+                f"{identifier} has no lock under {self.images / 'locks'}.",
+                next_step=f"Write it with `tfimg lock {identifier}`.",
+            )
+        return {file.stem: file.read_text() for file in files}
+
+    def read_ingredients(self) -> dict[str, bytes]:
+        """What every build gets of `images/`, whichever image it is for: steps' scripts, suite, installer's lock."""
+        folders = (self.images / "build", self.validation)
+        found = [file for folder in folders for file in folder.rglob("*") if "__pycache__" not in file.parts]
+        files = [*(file for file in found if file.is_file()), self.installer_lock]
+        return {str(file.relative_to(self.images)): file.read_bytes() for file in files}
+
+    def revision(self) -> str | None:
+        """Git commit of the checkout, with `-dirty` for uncommitted changes; None outside one."""
+        git = ["git", "-C", str(self.root)]
+        try:
+            # An installed package may lie inside somebody else's checkout.
+            run([*git, "ls-files", "--error-unmatch", "matrix.yaml"])
+            described = run([*git, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"])
+        except (CommandFailed, FileNotFoundError):
+            return None
+        return described.stdout.strip()
+
+
+def find_workspace(environ: Mapping[str, str]) -> Workspace:
+    """`TFIMG_WORKSPACE`, else the checkout that this package is installed from, else the data inside the package.
+
+    Raises `UsageError` when the folder that was named is no workspace.
+    """
+    if named := environ.get("TFIMG_WORKSPACE"):
+        if not _is_workspace(Path(named)):
+            raise UsageError(
+                f"TFIMG_WORKSPACE is {named}, which does not hold matrix.yaml and images/.",
+                next_step="Name a folder that does, or unset it.",
+            )
+        return Workspace(root=Path(named))
+    for root in (_PACKAGE.parents[1], _PACKAGE / "data"):
+        if _is_workspace(root):
+            return Workspace(root=root)
+    raise TfimgError(
+        f"matrix.yaml and images/ are neither beside {_PACKAGE} nor inside it: the installation is incomplete.",
+        next_step="Install tfimg again.",
+    )
+
+
+def _is_workspace(root: Path) -> bool:
+    return (root / "matrix.yaml").is_file() and (root / "images").is_dir()
+
+
+def state_folder(environ: Mapping[str, str]) -> Path:
+    """Where the private engine and downloaded bases live: `TFIMG_STATE`, else a folder of the system's or user's."""
+    if chosen := environ.get("TFIMG_STATE"):
+        return Path(chosen)
+    if os.geteuid() == 0:
+        return Path("/var/lib/tfimg")
+    home = Path(environ.get("HOME", "/"))
+    return Path(environ.get("XDG_STATE_HOME", home / ".local/state")) / "tfimg"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file in one step: a kill or a full disk leaves the old one.
+
+    What a link points to is replaced, not the link; a device or pipe is written to.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        path.write_text(text)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Several threads may write the same file at once.
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        partial.write_text(text)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_once(path: Path, content: bytes, *, mode: int) -> None:
+    """Write a file that must not be there yet, whole or not at all. Raises `FileExistsError`."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        # Never readable for others, not even for a moment.
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+        partial.chmod(mode)  # whatever the umask is
+        path.hardlink_to(partial)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def exclusive(place: Path, go_on: Callable[[], None]) -> Iterator[None]:
+    """Let nobody else, in this program or another, into the block of that file; `go_on` may end the waiting.
+
+    The kernel lets go of it with the process, however that ends. The file stays: whoever removed it would let two in.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.open("a") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                go_on()
+                time.sleep(0.1)
+        yield

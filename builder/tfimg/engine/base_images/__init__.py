@@ -1,0 +1,1 @@
+"""Base images: from a registry, or bootstrapped from Debian packages."""

@@ -1,0 +1,166 @@
+"""Debian's packages without a container registry: where this machine gets them, and its engine from them."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tfimg.core.errors import EngineSetupError, UsageError
+from tfimg.core.process import CommandFailed, run
+
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+ENGINE_PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "containerd")
+ENGINE_NEEDS = ("iptables", "runc")
+"""What an engine needs besides; from the distribution's own suite."""
+
+BESIDE = ("mmdebstrap", "git")
+"""What makes bases, and what names the revision in an image's label."""
+
+INSTALL = ("install", "--yes", "--no-install-recommends", "--no-remove")
+
+ENGINE_SUITE = "trixie"
+"""Debian 13: Engine 26.1 and buildx 0.13. Its packages ask for libc6 >= 2.34 and so also install on Debian 12,
+whose own Engine is 20.10."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mirrors:
+    """Addresses of Debian's archive. `security` may be None; `moment` is set where they hold what it was then."""
+
+    archive: str
+    security: str | None
+    moment: datetime | None = None
+
+
+def os_release(text: str) -> dict[str, str]:
+    """Text of /etc/os-release → its fields."""
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {name: value.strip('"') for name, _, value in pairs}
+
+
+def find_mirrors(folder: Path = Path("/etc/apt")) -> Mirrors | None:
+    """The mirrors of this machine's own sources; None where it has none of Debian's."""
+    files = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]
+    texts = (file.read_text() for file in files if file.suffix in {".list", ".sources"} and file.is_file())
+    return read_mirrors(texts)
+
+
+def snapshot_mirrors(address: str) -> Mirrors:
+    """The mirrors of a snapshot: an address that has its moment in it, e.g. `https://…/debian/20261101T000000Z`.
+
+    Raises `UsageError` for an address that has none.
+    """
+    found = re.search(r"/(\d{8}T\d{6})Z(?:/|$)", address)
+    if found is None:
+        raise UsageError(
+            f"--snapshot {address} has no moment in it.",
+            next_step="Name a mirror that keeps Debian's archive as it was: https://HOST/…/debian/20261101T000000Z.",
+        )
+    security = address.replace("/debian/", "/debian-security/")
+    return Mirrors(
+        archive=address.rstrip("/"),
+        security=security.rstrip("/") if security != address else None,
+        moment=datetime.strptime(found[1], "%Y%m%dT%H%M%S").replace(tzinfo=UTC),
+    )
+
+
+def read_mirrors(texts: Iterable[str]) -> Mirrors | None:
+    """Texts of APT sources, both formats → mirrors."""
+    pairs = [pair for text in texts for pair in _sources(text)]
+    archive = next(
+        (uri for uri, suite in pairs if "main" in suite.split() and "/debian" in uri and "-security" not in suite),
+        None,
+    )
+    security = next((uri for uri, suite in pairs if "-security" in suite), None)
+    return Mirrors(archive=archive, security=security) if archive else None
+
+
+def _sources(text: str) -> Iterator[tuple[str, str]]:
+    """(address, suites and components) of each source."""
+    for line in text.splitlines():
+        if match := re.match(r"deb\s+(?:\[[^]]*\]\s+)?(\S+)\s+(.+)", line):
+            yield match[1].rstrip("/"), match[2]
+    for stanza in re.split(r"\n\s*\n", text):
+        fields = {
+            name.lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in stanza.splitlines() if not line.startswith("#"))
+        }
+        if "deb" in fields.get("types", "").split() and fields.get("enabled", "yes") != "no":
+            for uri in fields.get("uris", "").split():
+                yield uri.rstrip("/"), f"{fields.get('suites', '')} {fields.get('components', '')}"
+
+
+def install_packages(release: Mapping[str, str], *, engine: bool, environ: Mapping[str, str]) -> str:
+    """Install what bootstrapped bases need and, if asked to, an engine; returns what was installed.
+
+    Nothing is removed for it: where another Docker is in the way, APT refuses. Raises `EngineSetupError` where
+    packages cannot be installed, with the reason.
+    """
+    if os.geteuid() != 0:
+        raise EngineSetupError(
+            "Installing packages needs root.", next_step="Run `tfimg engine up --install` as root once."
+        )
+    name = release.get("PRETTY_NAME", "this distribution")
+    if release.get("ID") not in {"debian", "ubuntu"}:
+        raise EngineSetupError(
+            f"tfimg knows the packages of Debian and Ubuntu, not of {name}.",
+            next_step="Install Docker Engine 23 or newer with buildx, and mmdebstrap, by their own instructions.",
+        )
+    env = {**environ, "DEBIAN_FRONTEND": "noninteractive"}
+    _apt(["update"], env)
+    if not engine:
+        _apt([*INSTALL, *BESIDE], env)
+        return f"{', '.join(BESIDE)} of {name}"
+    if release["ID"] == "debian" and int(release.get("VERSION_ID", "99")) < 13:
+        _install_from_suite(ENGINE_SUITE, env)
+        return f"{', '.join(ENGINE_PACKAGES)} of Debian's {ENGINE_SUITE} beside {name}"
+    # Ubuntu's docker.io has the client in it.
+    own = [package for package in ENGINE_PACKAGES if package != "docker-cli" or release["ID"] == "debian"]
+    _apt([*INSTALL, *own, *ENGINE_NEEDS, *BESIDE], env)
+    return f"{', '.join(own)} of {name}"
+
+
+def _install_from_suite(suite: str, env: Mapping[str, str]) -> None:
+    """Install the engine's packages from another suite, whose sources stay in a folder that is thrown away."""
+    mirrors = find_mirrors()
+    if mirrors is None:
+        raise EngineSetupError(
+            "This machine's APT sources name no mirror of Debian.",
+            next_step="Add one to /etc/apt/sources.list.d, or install Docker Engine by its own instructions.",
+        )
+    with tempfile.TemporaryDirectory(prefix="tfimg-apt-") as scratch:
+        folder = Path(scratch)
+        # APT drops its rights while downloading.
+        folder.chmod(0o755)
+        sources = folder / "sources.list"
+        sources.write_text(f"deb [signed-by={KEYRING}] {mirrors.archive} {suite} main\n")
+        lists = folder / "lists"
+        (lists / "partial").mkdir(parents=True)
+        options = [
+            f"--option=Dir::Etc::SourceList={sources}",
+            "--option=Dir::Etc::SourceParts=-",
+            f"--option=Dir::State::Lists={lists}",
+            "--option=Dir::Cache::pkgcache=",
+            "--option=Dir::Cache::srcpkgcache=",
+        ]
+        _apt([*options, "update"], env)
+        _apt([*options, "download", *ENGINE_PACKAGES], env, cwd=folder)
+        # The rest of their dependencies comes from this machine's own suite.
+        files = [str(file) for file in sorted(folder.glob("*.deb"))]
+        _apt([*INSTALL, *files, *ENGINE_NEEDS, *BESIDE], env)
+
+
+def _apt(arguments: list[str], env: Mapping[str, str], cwd: Path | None = None) -> None:
+    try:
+        run(["apt-get", "--quiet", *arguments], env=env, cwd=cwd)
+    except (CommandFailed, FileNotFoundError) as error:
+        reason = error.completed.stderr.strip() if isinstance(error, CommandFailed) else str(error)
+        raise EngineSetupError(
+            f"`apt-get {' '.join(arguments[-6:])}` failed: {reason.splitlines()[-1] if reason else error}",
+            next_step="Check this machine's APT sources and network, then try again.",
+        ) from None

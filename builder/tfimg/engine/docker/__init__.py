@@ -1,0 +1,1 @@
+"""Docker Engine behind the engine protocols."""

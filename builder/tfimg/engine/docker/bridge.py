@@ -1,0 +1,76 @@
+"""Whether an engine still has the network interface of its default bridge, without which no build starts.
+
+A second daemon in the same network namespace removes docker0 when it ends. The first goes on to list its network
+`bridge`, and only notices when a container is to be attached to it.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from pathlib import Path
+
+DAEMON = "dockerd"
+
+SYSTEM_PID_FILE = Path("/run/docker.pid")
+"""Of the distribution's engine, whose socket systemd may have opened in its place."""
+
+
+def daemon_pid(host: str, pid_file: Path = SYSTEM_PID_FILE) -> int | None:
+    """Return the process of the daemon behind a socket on this machine; None where it cannot be told for sure.
+
+    Behind a socket may also be a forwarding program, as with Docker Desktop, whose interfaces are not the daemon's.
+    """
+    if not host.startswith("unix://"):
+        return None
+    pids = [_listener(host.removeprefix("unix://"))]
+    if host in ("unix:///var/run/docker.sock", "unix:///run/docker.sock"):
+        pids.append(_number(pid_file))
+    return next((pid for pid in pids if pid and _text(Path(f"/proc/{pid}/comm")) == DAEMON), None)
+
+
+def _listener(path: str) -> int | None:
+    """Return the process that opened a Unix socket (SO_PEERCRED, unix(7))."""
+    size = struct.calcsize("3i")
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(5)
+            connection.connect(path)
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    except OSError:
+        return None
+    pid: int = struct.unpack("3i", credentials)[0]
+    return pid
+
+
+def _number(file: Path) -> int | None:
+    text = _text(file)
+    return int(text) if text.isdecimal() else None
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
+
+
+def interfaces(pid: int) -> frozenset[str]:
+    """Return the network interfaces that a process sees; none where they cannot be read."""
+    return interface_names(_text(Path(f"/proc/{pid}/net/dev")))
+
+
+def interface_names(table: str) -> frozenset[str]:
+    """`/proc/PID/net/dev` → the names in it."""
+    return frozenset(line.partition(":")[0].strip() for line in table.splitlines() if ":" in line)
+
+
+def missing_bridge(bridge: str | None, present: frozenset[str]) -> str | None:
+    """Return the bridge that an engine names and its machine lacks; None where it is there or nothing is known."""
+    return bridge if bridge and present and bridge not in present else None
+
+
+def bridge_remedy(bridge: str, *, private: bool) -> str:
+    """Say how an engine gets its bridge back."""
+    restart = "`tfimg engine down`, then `tfimg engine up`" if private else "`systemctl restart docker`, as root"
+    return f"Restart the engine, which makes {bridge} again: {restart}. Running containers end."

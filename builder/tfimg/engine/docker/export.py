@@ -1,0 +1,193 @@
+"""Read the layers that an engine's store holds: where the store lies, else from what the engine exports.
+
+No call of the engine's tells media types before Docker 28, and an export of a GPU image takes half a minute.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, parse_json, validate
+from tfimg.core.errors import BaseError, EngineRefused
+from tfimg.core.streams import as_file
+from tfimg.core.tar import InvalidArchive, TarReader
+from tfimg.engine.protocol import StoredLayer
+
+CONTENT = "io.containerd.content.v1.content/blobs"
+"""Where containerd keeps content below its root, as `ALGORITHM/HEX` (containerd's docs/content-flow.md)."""
+
+SMALL = 1_000_000
+"""Bytes below which a file of an export may be a JSON document and is kept. Manifests and configurations of our
+images have less than 10 kB."""
+
+MAX_DOCUMENTS = 64 << 20
+"""Bytes of all files that are kept."""
+
+
+class _Entry(Document):
+    """A descriptor of a manifest or layer."""
+
+    media_type: str = Field(alias="mediaType", max_length=255)
+    digest: Digest
+
+
+class _Manifest(Document):
+    """What is read of a manifest, which has layers, or of an index, which has manifests."""
+
+    layers: tuple[_Entry, ...] | None = None
+    manifests: tuple[_Entry, ...] | None = None
+
+    @property
+    def first(self) -> _Entry:
+        """The first manifest of an index: ours have one. Raises `InvalidDocument`."""
+        if not self.manifests:
+            raise InvalidDocument("it lists no image")
+        return self.manifests[0]
+
+
+class Saved(Document):
+    """An image in the manifest.json of `docker save`."""
+
+    layers: tuple[str, ...] = Field(alias="Layers")
+
+
+def saved_image(content: bytes) -> Saved:
+    """Return the first image of a manifest.json. Raises `InvalidDocument`."""
+    images = validate(tuple[Saved, ...], parse_json(content))
+    if not images:
+        raise InvalidDocument("it lists no image")
+    return images[0]
+
+
+def stored_layers(digest: str, roots: Sequence[Path]) -> tuple[StoredLayer, ...] | None:
+    """The layers of a manifest in a containerd store below one of `roots`, base first.
+
+    None where this machine has no such store that it may read, or the store lacks something of the image.
+    """
+    for root in roots:
+        try:
+            return _stored(digest, root / CONTENT)
+        except (OSError, InvalidDocument):
+            continue
+    return None
+
+
+def _stored(digest: str, content: Path) -> tuple[StoredLayer, ...]:
+    def blob(digest: str) -> Path:
+        return content.joinpath(*digest.split(":"))
+
+    layers = _layers(lambda digest: blob(digest).read_bytes(), digest)
+    # The size is that of what lies there, not what the manifest says of it.
+    return tuple(
+        StoredLayer(digest=layer.digest, media_type=layer.media_type, size=blob(layer.digest).stat().st_size)
+        for layer in layers
+    )
+
+
+def _layers(read: Callable[[str], bytes], digest: str) -> tuple[_Entry, ...]:
+    """Return the layers of a manifest, or of the first one of an index. Raises `InvalidDocument`."""
+    manifest = parse_document(_Manifest, read(digest))
+    if manifest.layers is None:
+        manifest = parse_document(_Manifest, read(manifest.first.digest))
+    return manifest.layers or ()
+
+
+def unpacked_layers(diff_ids: Sequence[str], store: Path) -> tuple[StoredLayer, ...] | None:
+    """The layers of an image in a classic store that keeps its notes on layers in `store`; sizes are of their files.
+
+    None where this machine has no such store that it may read, or the store lacks one. A layer is found by the digest
+    of all that is below it and its own, its chain id (OCI image specification, config.md).
+    """
+    layers, chain = [], ""
+    try:
+        for diff_id in diff_ids:
+            chain = f"sha256:{hashlib.sha256(f'{chain} {diff_id}'.encode()).hexdigest()}" if chain else diff_id
+            size = int(store.joinpath(*chain.split(":"), "size").read_text())
+            layers.append(StoredLayer(digest=diff_id, media_type="tar", size=size))
+    except (OSError, ValueError):
+        return None
+    return tuple(layers)
+
+
+def read_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
+    """Return the layers of an exported image, base first. Raises `EngineRefused` for what is not an export."""
+    try:
+        documents, sizes = _read(pieces)
+        if "index.json" not in documents:
+            names = saved_image(documents["manifest.json"]).layers
+            return tuple(StoredLayer(digest=name, media_type="tar", size=sizes[name]) for name in names)
+        first = parse_document(_Manifest, documents["index.json"]).first
+        return tuple(
+            StoredLayer(digest=layer.digest, media_type=layer.media_type, size=sizes[_blob(layer.digest)])
+            for layer in _layers(lambda digest: documents[_blob(digest)], first.digest)
+        )
+    except KeyError as error:
+        raise _unreadable(f"it lacks {error}") from None
+    except (InvalidArchive, InvalidDocument) as error:
+        raise _unreadable(str(error)) from None
+
+
+def _unreadable(why: str) -> EngineRefused:
+    return EngineRefused(
+        f"The engine's export of the image cannot be read: {why}.",
+        next_step="Build or load the image again; if that does not help, upgrade the engine.",
+    )
+
+
+def lay_out(pieces: Iterator[bytes], folder: Path) -> str:
+    """Write an exported image as an OCI image layout, and return its digest.
+
+    Raises `BaseError` when the export is not an OCI image layout (engines before 25 with the classic store), and for a
+    file that would lie outside of `folder`.
+    """
+    index = folder / "index.json"
+    try:
+        _unpack(pieces, folder)
+        if index.exists():
+            return parse_document(_Manifest, index.read_bytes()).first.digest
+    except (InvalidArchive, InvalidDocument) as error:
+        raise BaseError(
+            f"The engine's export of its base cannot be read: {error}.",
+            next_step="Take the base from a registry that both reach (--base registry), or upgrade the engine.",
+        ) from None
+    raise BaseError(
+        "The engine cannot hand its base to a builder elsewhere: it exports no OCI image layout.",
+        next_step="Take the base from a registry that both reach (--base registry), or upgrade the engine.",
+    )
+
+
+def _unpack(pieces: Iterator[bytes], folder: Path) -> None:
+    """Write the plain files of an archive; a layout has no others."""
+    reader = TarReader(as_file(pieces))
+    for member in reader:
+        if not member.isfile():
+            continue
+        target = folder / member.name
+        if not target.resolve().is_relative_to(folder.resolve()):
+            raise BaseError(
+                f"The engine's export of its base has a file outside of the image: {member.name!r}.",
+                next_step="Take the base from a registry that both reach (--base registry).",
+            )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("wb") as out:
+            out.writelines(reader.content())
+
+
+def _blob(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
+
+
+def _read(pieces: Iterator[bytes]) -> tuple[dict[str, bytes], dict[str, int]]:
+    """Return an export's small files by name, and the size of every file in bytes."""
+    documents, sizes, left = {}, {}, MAX_DOCUMENTS
+    reader = TarReader(as_file(pieces))
+    for member in reader:
+        sizes[member.name] = member.size
+        if member.isfile() and member.size < SMALL:
+            documents[member.name] = reader.read(left)
+            left -= member.size
+    return documents, sizes

@@ -1,0 +1,1 @@
+"""tfimg's own Docker Engine, where none runs."""

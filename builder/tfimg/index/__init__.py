@@ -1,0 +1,1 @@
+"""Package indexes: projects, wheels and their metadata over HTTP."""

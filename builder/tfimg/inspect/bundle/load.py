@@ -1,0 +1,70 @@
+"""Load the verified image of a bundle into an engine, by the digest that was verified."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from tfimg.core.errors import PolicyUnmet, TamperedError, TfimgError
+from tfimg.engine.protocol import Engine
+from tfimg.evidence.verify import Verified
+from tfimg.inspect.bundle.archive import Archive, image_alone
+from tfimg.inspect.bundle.layout import LayoutRegistry
+from tfimg.inspect.bundle.write import Told, content, stream
+from tfimg.registry.images import open_image
+from tfimg.registry.reference import TAG, Reference, parse_repository
+
+
+def signed_name(layout: LayoutRegistry, proven: Verified) -> Reference:
+    """Return the name that the file claims for its image, if its repository is one that the signed statements name.
+
+    Without a claim, it is the one signed repository; without a tag, the signed identifier. Raises `PolicyUnmet`.
+    """
+    repositories = dict.fromkeys(name for one in proven.statements for name in one.subjects if name)
+    claimed = layout.claimed
+    repository = claimed.repository if claimed else next(iter(repositories)) if len(repositories) == 1 else ""
+    if repository not in repositories:
+        signed = " or ".join(repositories) or "nothing"
+        raise PolicyUnmet(
+            f"{layout.path} calls its image {claimed or 'nothing'}, and the signed statements call it {signed}.",
+            next_step="Give it a name of your choice with --as NAME:TAG.",
+        )
+    identifier = proven.outcome.identifier
+    tag = identifier if TAG.fullmatch(identifier) else proven.digest.removeprefix("sha256:")[:12]
+    named = parse_repository(repository)
+    return Reference(host=named.host, path=named.path, tag=(claimed and claimed.tag) or tag)
+
+
+def load(layout: LayoutRegistry, digest: str, name: Reference, engine: Engine, *, told: Told = lambda *_: None) -> None:
+    """Load the image `digest` of a bundle as `name`, once every byte of it has been compared with its digest.
+
+    Raises `TamperedError`, and what engines raise.
+    """
+    image = open_image(layout, digest)
+    archive = image_alone(layout, digest, repository=name.repository, tag=str(name.tag))
+    # Nothing that was changed reaches the engine, not even a part of it.
+    _check(archive, told)
+    before = engine.digest(str(name))
+    try:
+        engine.load(stream(archive))
+    except BaseException:
+        # The containerd store tags an image before it unpacks its layers, and keeps the tag when the disk is full.
+        if before is None:
+            with suppress(TfimgError):  # the first error says more
+                engine.remove(str(name))
+        raise
+    there = engine.digest(str(name))
+    configured = {one.configured.digest for one in image.images if one.configured}
+    # The containerd store calls an image by its manifest or index, the classic one by its configuration.
+    if there != digest and there not in configured:
+        raise TamperedError(
+            f"{digest} was loaded as {name}, and the engine has {there} there.",
+            next_step="Do not run it; remove it, and load it into an engine that no other program uses.",
+        )
+
+
+def _check(archive: Archive, told: Told) -> None:
+    done = 0
+    for entry in archive.entries:
+        for piece in content(entry):
+            done += len(piece)
+            told(done, archive.size)

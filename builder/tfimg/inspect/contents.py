@@ -1,0 +1,102 @@
+"""What an image contains: from its bill of materials or its inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from packageurl import PackageURL
+from packaging.utils import canonicalize_name
+from pydantic import BeforeValidator
+
+from tfimg.core.documents import Document, validate
+
+Source = Literal["bill of materials", "inventory", "unknown"]
+
+
+class _Component(Document):
+    purl: str | None = None
+
+
+class _Bill(Document):
+    """The fields of a CycloneDX bill of materials that are read."""
+
+    components: Annotated[tuple[_Component, ...], BeforeValidator(lambda value: value or ())] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contents:
+    """Versions by name. `libraries` are files of accelerators' libraries.
+
+    `source` says where this comes from; it is `unknown` for an image without a bill of materials. `signer` is the
+    trusted key that signed a bill of materials.
+    """
+
+    source: Source
+    signer: str | None = None
+    python: Mapping[str, str] = field(default_factory=dict)
+    debian: Mapping[str, str] = field(default_factory=dict)
+    libraries: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def known(self) -> bool:
+        """Whether an empty list means that the image has no such packages."""
+        return self.source != "unknown"
+
+    @property
+    def nvidia(self) -> Mapping[str, str]:
+        """The Python packages that carry an accelerator's libraries."""
+        return {name: version for name, version in self.python.items() if is_library(name)}
+
+    @property
+    def packages(self) -> Mapping[str, str]:
+        """The other Python packages."""
+        return {name: version for name, version in self.python.items() if not is_library(name)}
+
+    def version(self, beginning: str) -> str | None:
+        """Version of the first package whose name begins so: `nvidia-cudnn-` has CUDA's major behind it."""
+        return next((version for name, version in self.python.items() if name.startswith(beginning)), None)
+
+
+def is_library(package: str) -> bool:
+    """Does a Python package carry libraries of an accelerator?"""
+    return package.startswith("nvidia-") or package == "libtpu"
+
+
+def of_bill(bill: Mapping[str, Any], signer: str | None = None) -> Contents:
+    """Return the contents that a CycloneDX bill of materials lists; other kinds of components are left out.
+
+    Raises `InvalidDocument`.
+    """
+    found: dict[str, dict[str, str]] = {"pypi": {}, "deb": {}, "generic": {}}
+    for component in validate(_Bill, bill).components:
+        try:
+            purl = PackageURL.from_string(component.purl or "")
+        except ValueError:
+            continue
+        if purl.type in found and purl.name:
+            found[purl.type][purl.name] = purl.version or ""
+    return Contents(
+        source="bill of materials",
+        signer=signer,
+        python=_sorted(found["pypi"]),
+        debian=_sorted(found["deb"]),
+        libraries=_sorted(found["generic"]),
+    )
+
+
+def of_inventory(inventory: Mapping[str, Any]) -> Contents:
+    """What images/inventory.py printed in a container → contents."""
+    packages: dict[str, str] = dict(inventory.get("packages") or {})
+    owners: Mapping[str, str | None] = inventory.get("libraries") or {}
+    libraries = {
+        path.rpartition("/")[2]: packages.get(canonicalize_name(owner), "") if owner else ""
+        for path, owner in owners.items()
+    }
+    debian = {one["package"]: one["version"] for one in inventory.get("debian") or ()}
+    return Contents(source="inventory", python=_sorted(packages), debian=_sorted(debian), libraries=_sorted(libraries))
+
+
+def _sorted(found: Mapping[str, str]) -> dict[str, str]:
+    return dict(sorted(found.items()))

@@ -1,0 +1,181 @@
+"""The matrix, the images that it makes, their locks and what is proven of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfimg.core.errors import MatrixError, ResolutionError, UsageError
+from tfimg.core.paths import Workspace, find_workspace
+from tfimg.matrix.abbreviation import find
+from tfimg.matrix.load import parse_matrix
+from tfimg.matrix.resolve.request import Request
+from tfimg.matrix.resolve.resolution import Resolution, resolve
+from tfimg.matrix.schema import Matrix, repository_name
+from tfimg.matrix.spec import ImageSpec, expand
+from tfimg.project.services import Services
+from tfimg.recipe.describe import DECLARED, BareMachine, Status, describe, status
+from tfimg.recipe.lockfile import Layers, digest
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from tfimg.engine.protocol import Engine
+    from tfimg.host.accelerators import Surroundings
+    from tfimg.recipe.plan import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """A checkout or the installed data: its matrix, the images of it, and how each is built.
+
+    `repository_override` replaces the matrix's repository of tags. `find_links` is a folder of wheels that no package
+    index has, such as libtpu's.
+    """
+
+    services: Services = field(default_factory=Services)
+    repository_override: str | None = None
+    find_links: Path | None = None
+
+    @cached_property
+    def workspace(self) -> Workspace:
+        """The folder with the matrix and the files of images."""
+        return find_workspace(self.services.environ)
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """The compatibility matrix. Raises `MatrixError`."""
+        path = self.workspace.matrix
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise MatrixError([f"byte {error.start}: not UTF-8"], source=path.name) from None
+        return parse_matrix(text, source=path.name, today=self.services.today)
+
+    @cached_property
+    def specs(self) -> Sequence[ImageSpec]:
+        """Every image of the matrix; with `find_links` also those whose libtpu has to be supplied."""
+        return expand(self.matrix, supplied=self.find_links is not None)
+
+    def spec(self, identifier: str) -> ImageSpec:
+        """Return the image of an identifier, which may be abbreviated. Raises `ResolutionError` if there is none."""
+        found = find(self.specs, identifier)
+        if found is None:
+            raise ResolutionError(
+                f"The matrix has no image {identifier!r}.", next_step="`tfimg list` shows all identifiers."
+            )
+        return found
+
+    def resolve(self, request: Request) -> Resolution:
+        """Return the image that meets a request. Raises `ResolutionError`."""
+        return resolve(self.matrix, self.specs, request)
+
+    def supplied_wheels(self, spec: ImageSpec) -> tuple[Path, ...]:
+        """Return the wheels in `find_links` for an image; none if its committed lock needs the package index alone."""
+        from tfimg.recipe.lock import supplied_wheels
+
+        if self.find_links is None or self.workspace.locks(spec.identifier).exists():
+            return ()
+        return supplied_wheels(spec, self.find_links)
+
+    def lock(self, spec: ImageSpec) -> Layers:
+        """Return the lock of an image to build: the committed one, or one resolved now with supplied wheels.
+
+        Raises `UnsupportedPlatform`, or `LockError` when there is none.
+        """
+        from tfimg.recipe.buildable import require_buildable
+        from tfimg.recipe.lock import lock
+
+        require_buildable(spec)
+        if self.supplied_wheels(spec):
+            env = self.services.network.environment(self.services.environ)
+            return lock(spec, self.matrix.newer, uv=self.services.uv(), env=env, find_links=self.find_links)
+        return self.workspace.read_lock(spec.identifier)
+
+    def plan(self, spec: ImageSpec) -> Plan:
+        """Return what to build of an image. Raises as `lock` does, and `RenderError`."""
+        from tfimg.recipe.plan import plan
+
+        return plan(
+            spec,
+            self.lock(spec),
+            templates=self.templates,
+            repository=self.repository,
+            wheels=self.supplied_wheels(spec),
+        )
+
+    @cached_property
+    def templates(self) -> Environment:
+        """The Dockerfile templates."""
+        from tfimg.recipe.render import environment
+
+        return environment(self.workspace.read_templates())
+
+    @cached_property
+    def build_files_digest(self) -> str:
+        """Digest of the files of `images/` that every build uses."""
+        from tfimg.recipe.fingerprint import files_digest
+
+        return files_digest(self.workspace.read_ingredients())
+
+    @cached_property
+    def revision(self) -> str | None:
+        """Git commit of the checkout; see `Workspace.revision`."""
+        return self.workspace.revision()
+
+    @cached_property
+    def repository(self) -> str:
+        """Repository of the tags. Raises `UsageError` for a name that is not a repository."""
+        if self.repository_override is None:
+            return self.matrix.repository
+        try:
+            return repository_name(self.repository_override)
+        except ValueError as error:
+            raise UsageError(
+                f"--repository {error}.",
+                next_step="Write for example tfimg/tensorflow or registry.example:5000/team/tensorflow, without a tag.",
+            ) from None
+
+    def describe(self, spec: ImageSpec) -> dict[str, Any]:
+        """Return an image as the JSON object that `resolve` prints."""
+        return describe(spec, repository=self.repository, status=self.status(spec))
+
+    @cached_property
+    def statuses(self) -> Mapping[str, Status]:
+        """What committed evidence proves of every image, by identifier."""
+        return {spec.identifier: self.status(spec) for spec in self.specs}
+
+    def status(self, spec: ImageSpec) -> Status:
+        """Return what committed evidence proves of an image."""
+        evidence = self.workspace.evidence(spec.identifier)
+        records = sorted(self.workspace.bare_evidence(spec.identifier).glob("*.json"))
+        if not evidence.exists() and not records:
+            return DECLARED
+        lock_digest = digest(self.workspace.read_lock(spec.identifier))
+        found = DECLARED
+        if evidence.exists():
+            found = status(evidence.read_text(), lock_digest=lock_digest, source=str(evidence))
+        return replace(found, bare_machines=_bare_machines(spec, records, lock_digest))
+
+    def target_host(self, engine: Engine) -> Surroundings:
+        """Return where images run: this machine, and an engine."""
+        from tfimg.host.accelerators import Surroundings
+
+        toolkit = engine.toolkit()
+        host = self.services.survey(toolkit.host)
+        return Surroundings(matrix=self.matrix, specs=self.specs, host=host, toolkit=toolkit)
+
+
+def _bare_machines(spec: ImageSpec, records: Sequence[Path], lock_digest: str) -> tuple[BareMachine, ...]:
+    if not records:
+        return ()
+    from tfimg.validation.bare import read_record
+
+    found = (
+        read_record(file.read_bytes(), identifier=spec.identifier, lock_digest=lock_digest, source=str(file))
+        for file in records
+    )
+    return tuple(machine for machine in found if machine)

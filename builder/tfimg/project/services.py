@@ -1,0 +1,212 @@
+"""This machine's connections: engines, registries, package indexes, clock. Tests pass their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from functools import cache, cached_property, partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfimg.core.errors import UsageError
+from tfimg.core.paths import state_folder
+
+if TYPE_CHECKING:
+    from tfimg.engine.protocol import Engine
+    from tfimg.host.survey import Host
+    from tfimg.index.client import Index
+    from tfimg.index.network import HostNetwork
+    from tfimg.inspect.secrets.rules import Rule
+    from tfimg.layers.make import Told
+    from tfimg.layers.store import LayerStore
+    from tfimg.recipe.layout import Compression
+    from tfimg.recipe.lockfile import Layers, LockedPackage
+    from tfimg.registry.client import Moved
+    from tfimg.registry.protocol import Registry
+    from tfimg.registry.reference import Reference
+
+
+@dataclass(kw_only=True)
+class Services:
+    """Connect to what lies outside this program, as the variables of `environ` say.
+
+    Each method imports what it needs when it is called: most commands need little of it.
+    """
+
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def state(self) -> Path:
+        """The folder for caches, journals and the private engine."""
+        return state_folder(self.environ)
+
+    def now(self) -> datetime:
+        """Return the time in UTC."""
+        return datetime.now(UTC)
+
+    @property
+    def today(self) -> date:
+        """The day in UTC, as package indexes count it."""
+        return datetime.now(UTC).date()
+
+    def engine(self) -> Engine:
+        """Return the engine to build with; see `tfimg.engine.connect`."""
+        from tfimg.engine.connect import connect
+
+        return connect(self.environ, self.state)
+
+    def engines(self, builders: Sequence[str]) -> Sequence[Engine]:
+        """Return the engines behind buildx builders of these names; see `tfimg.engine.connect`."""
+        from tfimg.engine.connect import engines
+
+        return engines(self.environ, self.state, builders)
+
+    def runner(self) -> Engine:
+        """Return the engine to run images with, which need not be able to build."""
+        from tfimg.engine.connect import connect
+        from tfimg.engine.docker.engine import DockerEngine
+
+        return connect(self.environ, self.state, ask=DockerEngine.toolkit)
+
+    def survey(self, docker_host: str) -> Host:
+        """Return what this machine has; see `tfimg.host.survey`."""
+        from tfimg.core.process import run
+        from tfimg.host.nvidia_smi import ask
+        from tfimg.host.survey import survey
+
+        def output(argv: Sequence[str]) -> str:
+            return run(argv, env=self.environ, timeout=60).stdout
+
+        return survey(
+            root=Path("/"),
+            machine=os.uname().machine,
+            ask_smi=partial(ask, output),
+            may_use=lambda path: os.access(path, os.R_OK | os.W_OK),
+            docker_host=docker_host,
+        )
+
+    def hand_over(self, argv: Sequence[str], environ: Mapping[str, str]) -> int:
+        """Become another program; only tests return, with its exit status. See `tfimg.core.process`."""
+        from tfimg.core.process import hand_over
+
+        hand_over(argv, env=environ)
+
+    def pip_settings(self) -> Mapping[str, str]:
+        """Return pip's own configuration; see `tfimg.index.network`."""
+        from tfimg.index.network import pip_settings
+
+        return pip_settings()
+
+    @cached_property
+    def network(self) -> HostNetwork:
+        """How this machine reaches package indexes: proxies, certificates, index URLs."""
+        from tfimg.index.network import host_network
+
+        return host_network(self.environ, self.pip_settings())
+
+    def stages(
+        self,
+        lock: Layers,
+        folder: Path,
+        *,
+        supplied: Sequence[Path],
+        compression: Compression,
+        fresh: bool,
+        on_event: Told,
+    ) -> dict[str, str]:
+        """Make layers from a lock's wheels in `folder` and return them as build stages; see `tfimg.layers.make`."""
+        from tfimg.layers.make import Source, make, stages
+
+        store = _layer_store(folder)
+        source = Source(indexes=self._indexes(), supplied=supplied)
+        made = make(lock, store, source=source, compression=compression, fresh=fresh, on_event=on_event)
+        return stages(made, store)
+
+    def registry(self, reference: Reference, *, plain: bool = False, moved: Moved | None = None) -> Registry:
+        """Return the repository of a reference; see `tfimg.registry.connect`. `plain`: without TLS."""
+        from tfimg.registry.client import silent
+        from tfimg.registry.connect import connect
+        from tfimg.registry.connection import Way
+
+        ca = str(self.network.ca) if self.network.ca else None
+        way = Way(ca=ca, proxies=_proxies(self.network), plain=plain)
+        return connect(reference, self.environ, self.state, way=way, moved=moved or silent)
+
+    def secrets(self) -> tuple[Rule, ...]:
+        """Return what this machine knows and an image must not hold; see `tfimg.inspect.secrets.host_secrets`."""
+        from urllib.parse import urlsplit
+
+        import certifi
+        from pypi_simple import PYPI_SIMPLE_ENDPOINT
+
+        from tfimg.engine.base_images.debian import find_mirrors
+        from tfimg.inspect.secrets.host_secrets import machine_secrets, read_surroundings
+
+        public_index = ".".join((urlsplit(PYPI_SIMPLE_ENDPOINT).hostname or "").split(".")[-2:])
+        around = read_surroundings(
+            self.network,
+            find_mirrors(),
+            self.environ,
+            public={public_index},
+            public_certificates=[Path(certifi.where()).read_text(encoding="utf-8")],
+        )
+        return machine_secrets(self.network, around, self.environ)
+
+    def index(self) -> Index:
+        """Return the package index that this machine's settings name, else the public one."""
+        return self._indexes()[0]
+
+    def fetch_wheel(self, package: LockedPackage, folder: Path) -> Path:
+        """Download a locked wheel into a folder and verify its hash; see `tfimg.layers.fetch`."""
+        from tfimg.layers.fetch import fetch
+
+        shared = folder / "downloads"
+        shared.mkdir(parents=True, exist_ok=True)
+        return fetch(package, folder, downloads=shared, indexes=self._indexes(), supplied=(), go_on=lambda: None)
+
+    def _indexes(self) -> tuple[Index, ...]:
+        from pypi_simple import PYPI_SIMPLE_ENDPOINT
+
+        from tfimg.index.client import Index
+
+        first = self.network.variables.get("UV_DEFAULT_INDEX", PYPI_SIMPLE_ENDPOINT)
+        # As pip has them, without the names that uv lets an index have.
+        others = self.network.variables.get("PIP_EXTRA_INDEX_URL", "").split()
+        proxies = _proxies(self.network)
+        ca = str(self.network.ca) if self.network.ca else None
+        return tuple(Index(url, ca=ca, proxies=proxies) for url in (first, *others))
+
+    def pip_audit(self) -> Sequence[str]:
+        """Return the command that asks an advisory service. Raises `UsageError` if it is not installed."""
+        if find_spec("pip_audit") is None:
+            raise UsageError(
+                "pip-audit is not installed.",
+                next_step="Install it beside tfimg: pip install 'tfimg[audit]'.",
+            )
+        from tfimg.core.process import python_module
+
+        return python_module("pip_audit")
+
+    def uv(self) -> str:
+        """Return the path of the uv that was installed with tfimg; it resolves locks."""
+        from uv import find_uv_bin
+
+        return find_uv_bin()
+
+
+@cache
+def _layer_store(folder: Path) -> LayerStore:
+    """Return the one store of a folder, which reads each layer once."""
+    from tfimg.layers.store import LayerStore
+
+    return LayerStore(folder=folder)
+
+
+def _proxies(network: HostNetwork) -> dict[str, str]:
+    """Return the proxies of this machine, as requests names them."""
+    variables = {"http": "http_proxy", "https": "https_proxy", "no_proxy": "no_proxy"}
+    proxies = {name: network.variables.get(variable, "") for name, variable in variables.items()}
+    return {name: value for name, value in proxies.items() if value}

@@ -1,0 +1,167 @@
+"""The architecture: packages import only lower ones, modules import without circles, the command line is on top."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import tfimg
+
+ROOT = Path(tfimg.__file__).parent
+ORDER = (
+    ("core",), ("index",), ("matrix",), ("recipe",), ("layers", "engine", "registry"), ("validation",), ("evidence",),
+    ("inspect",), ("host",), ("project",), ("build", "publish"), ("cli",),
+)  # fmt: skip
+"""Packages, lowest first. Those of one group do not import each other."""
+
+RANKS = {package: rank for rank, packages in enumerate(ORDER) for package in packages}
+MODULES = {
+    ".".join(file.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): file
+    for file in sorted(ROOT.rglob("*.py"))
+    if "data" not in file.relative_to(ROOT).parts
+}
+MAX_LINES = 300
+TOO_LONG = {
+    "core/errors.py", "index/client.py", "matrix/resolve/request.py", "matrix/resolve/refusal.py", "cli/images.py",
+    "engine/docker/engine.py", "engine/protocol.py", "layers/wheel.py", "registry/client.py",
+    "inspect/secrets/places.py", "validation/bare.py",
+}  # fmt: skip
+"""Modules that are still longer than `MAX_LINES`."""
+
+
+def name(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+@cache
+def nodes(file: Path) -> tuple[ast.AST, ...]:
+    """Return the syntax tree of a module, flat."""
+    return tuple(ast.walk(ast.parse(file.read_text())))
+
+
+@cache
+def imported(file: Path) -> tuple[str, ...]:
+    """Return the modules that a module imports, also inside functions, but not for type checkers alone."""
+    typing_only = {
+        id(inner)
+        for node in nodes(file)
+        if isinstance(node, ast.If) and dotted(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    found: list[str] = []
+    for node in nodes(file):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name(file)} imports relatively"
+            found += [_module(str(node.module), alias.name) for alias in node.names]
+    return tuple(found)
+
+
+def _module(package: str, member: str) -> str:
+    return inner if (inner := f"{package}.{member}") in MODULES else package
+
+
+def users_of(package: str) -> set[str]:
+    return {name(file) for file in MODULES.values() if any(word.split(".")[0] == package for word in imported(file))}
+
+
+def dotted(node: ast.AST) -> str:
+    """Return `os.execvp` for the node of that expression; an empty text for what is no dotted name."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (before := dotted(node.value)):
+        return f"{before}.{node.attr}"
+    return ""
+
+
+def attributes(file: Path) -> set[str]:
+    return {dotted(node) for node in nodes(file) if isinstance(node, ast.Attribute)}
+
+
+def calls(file: Path) -> set[str]:
+    return {dotted(node.func) for node in nodes(file) if isinstance(node, ast.Call)}
+
+
+def outside_cli() -> list[Path]:
+    return [file for file in MODULES.values() if file.relative_to(ROOT).parts[0] != "cli"]
+
+
+def test_packages_import_only_lower_ones() -> None:
+    upwards = [
+        f"{importer} imports {module}"
+        for importer, file in MODULES.items()
+        for module in imported(file)
+        if module in MODULES and _package(module) != _package(importer) and _rank(module) >= _rank(importer)
+    ]
+    assert upwards == []
+
+
+def _package(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def _rank(module: str) -> int:
+    """Return the rank of a module's package; `tfimg` itself is below all, `tfimg.__main__` above."""
+    return {"": -1, "__main__": len(ORDER)}.get(_package(module)) or RANKS.get(_package(module), -1)
+
+
+def test_every_package_has_its_place() -> None:
+    assert {_package(module) for module in MODULES} - {"", "__main__"} == set(RANKS)
+
+
+@pytest.mark.xfail(strict=True, reason="the commands build, batch and publish import each other")
+def test_no_modules_import_each_other() -> None:
+    graph = {
+        module: {other for other in imported(file) if other in MODULES and other != module}
+        for module, file in MODULES.items()
+    }
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_modules_are_short() -> None:
+    long = {name(file) for file in MODULES.values() if len(file.read_text().splitlines()) > MAX_LINES}
+    assert long <= TOO_LONG
+
+
+def test_the_walk_sees_the_program() -> None:
+    assert {"tfimg.core.process", "tfimg.matrix.resolve.resolution", "tfimg.cli.parser"} <= set(MODULES)
+    assert "tfimg.core.errors" in imported(ROOT / "cli" / "__init__.py")
+    assert "tfimg.project.services" in imported(ROOT / "cli" / "__init__.py"), "imports in functions count"
+
+
+def test_programs_are_started_in_one_place() -> None:
+    assert users_of("subprocess") == {"core/process.py"}
+    starters = {"os.system", "os.popen", "os.execvp", "os.execv", "os.fork", "os.posix_spawn", "os.spawnv"}
+    assert [name(file) for file in MODULES.values() if calls(file) & starters] == []
+    assert [name(file) for file in MODULES.values() if "os.execvpe" in calls(file)] == ["core/process.py"]
+
+
+def test_docker_is_known_in_one_place() -> None:
+    """And who we are to registries is written in a file of Docker's, which its package understands."""
+    assert users_of("docker") == {"engine/docker/engine.py", "registry/credentials.py"}
+
+
+def test_only_the_command_line_reads_the_environment() -> None:
+    readers = {"os.environ", "os.getenv", "os.environb"}
+    assert [name(file) for file in outside_cli() if attributes(file) & readers] == []
+
+
+def test_only_the_command_line_prints_and_exits() -> None:
+    speakers = {"print", "sys.exit", "exit", "quit", "sys.stdout.write", "sys.stderr.write", "input"}
+    assert [name(file) for file in outside_cli() if calls(file) & speakers] == []
+
+
+def test_the_parser_starts_fast() -> None:
+    heavy = ["pydantic", "docker", "rich", "jinja2", "ruamel", "packaging", "requests", "shtab"]
+    script = f"import tfimg.cli.parser, sys; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
