@@ -352,5 +352,5 @@ def test_verify_and_pull_as_a_person_runs_them(engine: DockerEngine, tools: Tool
     finally:
         engine.remove(name)
     other = run_tfimg("pull", name, "--key", str(tools.folder / "theirs.pub"), "--json")
-    assert (other.code, other.json["error"]) == (65, "UnsignedError")
+    assert (other.code, other.json["error"]) == (16, "UnsignedError")
     assert engine.digest(name) is None

@@ -244,7 +244,7 @@ def foreign(engine: DockerEngine, built: Built, tmp_path: Path) -> Iterator[str]
 
 def test_an_image_of_somebody_else_is_validated_as_what_it_is_said_to_be(foreign: str, tmp_path: Path) -> None:
     refused = run_tfimg("validate", foreign)
-    assert (refused.code, "has no label" in refused.stderr) == (53, True)
+    assert (refused.code, "has no label" in refused.stderr) == (3, True)
     report = tmp_path / "report.json"
     ended = run_tfimg("validate", foreign, "--as", "2.15-cpu", "--profile", "standard", "--report", str(report))
     assert ended.code == 0, ended.stderr
@@ -252,4 +252,4 @@ def test_an_image_of_somebody_else_is_validated_as_what_it_is_said_to_be(foreign
     assert (found["identifier"], found["level"]) == (IDENTIFIER, "validated")
     assert {"environment.packages", "environment.user", "environment.setuid"} <= set(found["waived"])
     wrong = run_tfimg("validate", foreign, "--as", "2.18-cpu", "--only", "environment.tensorflow_version")
-    assert (wrong.code, "environment.tensorflow_version failed" in wrong.stderr) == (20, True), wrong.stderr
+    assert (wrong.code, "environment.tensorflow_version failed" in wrong.stderr) == (13, True), wrong.stderr

@@ -184,7 +184,7 @@ def test_the_real_image_is_published_verified_and_pulled(
     assert (verified.json["digest"], verified.json["level"]) == (image["digest"], "validated")
     for command in ("verify", "pull"):
         refused = tfimg(command, name, "--key", f"{other}/tfimg.pub", "--json")
-        assert (refused.code, refused.json["error"]) == (65, "UnsignedError"), command
+        assert (refused.code, refused.json["error"]) == (16, "UnsignedError"), command
     assert engine.digest(name) is None
 
     pulled = tfimg("pull", name, "--key", f"{key}/tfimg.pub")

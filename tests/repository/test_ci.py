@@ -101,7 +101,7 @@ def test_gitlab_s_job_gives_nothing_when_it_cannot_verify(tmp_path: Path, instal
     (tmp_path / "tfimg.pub").write_text(KEY)
     image = {"TFIMG": WHEEL, "TFIMG_IMAGE": f"{here.address}/team/tf:2.15"}
     ended = run_job(tmp_path, image, environment=installed.environment)
-    assert ended.code == 61, ended.stderr
+    assert ended.code == 3, ended.stderr
     assert not (tmp_path / "verified.yml").exists()
 
 
@@ -150,14 +150,14 @@ def test_the_action_executes_nothing_of_the_caller_s_checkout(
 ) -> None:
     inputs = {"image": f"{here.address}/team/tf:2.15", "key": "tfimg.pub"}
     ran = run_action(hostile.folder, inputs, hostile.environ, environment=installed.environment)
-    assert ran.ended.code == 61, ran.ended.stderr
+    assert ran.ended.code == 3, ran.ended.stderr
     assert not hostile.executed.exists(), hostile.executed.read_text()
 
 
 def test_gitlab_s_job_executes_nothing_of_the_checkout(hostile: Checkout, installed: Installed, here: Loopback) -> None:
     variables = {"TFIMG": WHEEL, "TFIMG_IMAGE": f"{here.address}/team/tf:2.15", **hostile.environ}
     ended = run_job(hostile.folder, variables, environment=installed.environment)
-    assert ended.code == 61, ended.stderr
+    assert ended.code == 3, ended.stderr
     assert not hostile.executed.exists(), hostile.executed.read_text()
 
 
@@ -215,7 +215,7 @@ def test_gitlab_s_job_refuses_another_wheel(tmp_path: Path, installed: Installed
 @pytest.mark.full
 def test_the_action_installs_tfimg_first(hostile: Checkout) -> None:
     ran = run_action(hostile.folder, {"image": OUT_OF_REACH, "key": KEY}, hostile.environ)
-    assert ran.ended.code == 14, ran.ended.stderr
+    assert ran.ended.code == 11, ran.ended.stderr
     assert not hostile.executed.exists(), hostile.executed.read_text()
 
 
@@ -223,5 +223,5 @@ def test_the_action_installs_tfimg_first(hostile: Checkout) -> None:
 def test_gitlab_s_job_installs_tfimg_first(hostile: Checkout, installed: Installed) -> None:
     variables = {"TFIMG": address(installed.wheel), "TFIMG_IMAGE": OUT_OF_REACH, **hostile.environ}
     ended = run_job(hostile.folder, variables)
-    assert ended.code == 14, ended.stderr
+    assert ended.code == 11, ended.stderr
     assert not hostile.executed.exists(), hostile.executed.read_text()

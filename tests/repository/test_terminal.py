@@ -90,7 +90,7 @@ def arguments(command: str, address: str, tmp_path: Path) -> list[str]:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_refusal_is_one_escaped_line(command: str, refusal: Refusing, tmp_path: Path, tfimg: CliRunner) -> None:
     ended = tfimg(*arguments(command, refusal.address, tmp_path))
-    assert ended.code == 60, ended.stderr
+    assert ended.code == 15, ended.stderr
     assert r"\x1b]0;title\x07" in ended.stderr
     assert unprintable(ended.stdout + ended.stderr) == set()
     lines = ended.stderr.splitlines()

@@ -152,7 +152,7 @@ def test_a_suite_that_fails_is_told_and_nothing_is_called_green(folder: Folder) 
     assert "a line for the log" in (folder.work / f"{GPU}.log").read_text()
     assert folder.evidence["status"] == 6
     ended = folder.tfimg("record", str(folder.path.parent / "evidence.json"))
-    assert "environment.python is required, and was not run" in ended.refusal(34)
+    assert "environment.python is required, and was not run" in ended.refusal(13)
 
 
 @makes_environment
@@ -232,7 +232,7 @@ def test_a_work_folder_that_variables_cannot_carry_is_refused(folder: Folder) ->
 
 
 def test_an_image_for_tpus_is_refused(tfimg: CliRunner, tmp_path: Path) -> None:
-    message = tfimg("bare", str(tmp_path / "x"), "2.20.0-tpu-py3.11").refusal(41)
+    message = tfimg("bare", str(tmp_path / "x"), "2.20.0-tpu-py3.11").refusal(4)
     assert "is for TPUs" in message
 
 

@@ -189,7 +189,7 @@ def test_what_does_not_prove_its_release_is_refused_with_the_reason(
     record: Record, green: Green, copy: Workspace, case: str
 ) -> None:
     changes, change, says = REFUSED[case]
-    message = record(bare_file(copy, change(green(**changes)))).refusal(34)
+    message = record(bare_file(copy, change(green(**changes)))).refusal(13)
     assert says in message
     assert "`tfimg bare`" in message
     assert files(copy) == []
@@ -197,11 +197,11 @@ def test_what_does_not_prove_its_release_is_refused_with_the_reason(
 
 def test_another_suite_is_refused(record: Record, green: Green, copy: Workspace) -> None:
     """Also one that has changed in the checkout since the folder was made."""
-    message = record(bare_file(copy, green(), suite=f"sha256:{'1' * 64}")).refusal(34)
+    message = record(bare_file(copy, green(), suite=f"sha256:{'1' * 64}")).refusal(13)
     assert f"it ran the suite sha256:{'1' * 64}" in message
     content = bare_file(copy, green())
     (copy.validation / "bounds.py").write_text("# changed\n")
-    assert "and that of this checkout is" in record(content).refusal(34)
+    assert "and that of this checkout is" in record(content).refusal(13)
     assert files(copy) == []
 
 
@@ -210,7 +210,7 @@ def test_of_several_releases_those_that_pass_are_kept_and_the_others_named(
 ) -> None:
     red = green(CPU, gpus=(), ends={"numerics.svd": "failed"})
     ended = record(bare_file(copy, green(), red, green()))
-    assert ended.code == 34
+    assert ended.code == 13
     assert "does not prove 2 of its 3 releases" in ended.stderr
     assert f"{CPU}: numerics.svd failed" in ended.stderr
     assert f"{GPU}: it is there twice" in ended.stderr
@@ -234,7 +234,7 @@ def test_a_record_in_the_place_of_other_evidence_is_an_error(
     target.parent.mkdir(exist_ok=True)
     shutil.copy(copy.bare_evidence(GPU) / "nvidia-h200.json", target)
     device = "gpu" if target.stem == GPU else "cpu"
-    assert "is no" in tfimg("resolve", *ASKED, device).refusal(9)
+    assert "is no" in tfimg("resolve", *ASKED, device).refusal(2)
 
 
 MALFORMED: Mapping[str, Callable[[bytes], bytes]] = {
@@ -259,7 +259,7 @@ def test_a_malformed_file_is_refused(record: Record, green: Green, copy: Workspa
     content = bare_file(copy, green())
     changed = MALFORMED[case](content)
     assert changed != content
-    assert "is not evidence of a bare machine" in record(changed).refusal(9)
+    assert "is not evidence of a bare machine" in record(changed).refusal(2)
     assert files(copy) == []
 
 
@@ -275,10 +275,10 @@ def test_names_from_outside_are_escaped_and_become_no_path(
         assert not {"\x1b", "\u202e"} & set(output.succeeded().stdout)
     assert "&lt;script&gt;" in tfimg("matrix", "--html").stdout
     assert (copy.images / "evidence" / file).read_text().isascii()
-    message = record(bare_file(copy, {**green(), "identifier": attack})).refusal(34)
+    message = record(bare_file(copy, {**green(), "identifier": attack})).refusal(13)
     assert not {"\x1b", "\u202e"} & set(message)
 
 
 def test_what_is_no_file_is_refused(tfimg: CliRunner, tmp_path: Path) -> None:
-    assert "is not a file" in tfimg("record", str(tmp_path)).refusal(9)
-    assert "is not a file" in tfimg("record", "/dev/zero").refusal(9)
+    assert "is not a file" in tfimg("record", str(tmp_path)).refusal(2)
+    assert "is not a file" in tfimg("record", "/dev/zero").refusal(2)

@@ -166,13 +166,13 @@ def test_one_failure_leaves_the_others_alone_and_ends_the_command_with_its_code(
 def test_several_failures_are_told_together(tfimg: CliRunner, environment: TestEnvironment) -> None:
     spoil(environment, *THREE[:2])
     ended = tfimg(*MANY, "--json")
-    assert (ended.code, ended.documents[-1]["error"]) == (26, "BatchFailed")
+    assert (ended.code, ended.documents[-1]["error"]) == (12, "BatchFailed")
     assert ended.stderr == (
         f"tfimg: 2 of 3 images are not there:\n  {THREE[0]}: No {THREE[0]}.\n  {THREE[1]}: No {THREE[1]}.\n"
         "The same command again makes only these; --report FILE.json keeps every reason.\n"
     )
     failed = next(one for one in ended.events("result") if one["identifier"] == THREE[0])
-    assert (failed["status"], failed["error"], failed["exit_code"]) == ("failed", "BuildError", 16)
+    assert (failed["status"], failed["error"], failed["exit_code"]) == ("failed", "BuildError", 12)
     assert failed["reason"] == f"No {THREE[0]}. Try."
 
 
@@ -188,7 +188,7 @@ def test_an_image_whose_checks_fail_gets_no_tag_and_its_report_is_kept(
 ) -> None:
     engine.story = said(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done(1), status=1)
     ended = tfimg("build", THREE[0])
-    assert (ended.code, engine.names) == (20, {})
+    assert (ended.code, engine.names) == (13, {})
     report = journal_folder / f"reports/{THREE[0]}.json"
     assert "a failed: 1 is not 2. No tag was given. " in ended.stderr
     assert ended.stderr.endswith(f"`tfimg report {report}` shows the whole evidence.\n")
@@ -202,7 +202,7 @@ def test_what_cannot_be_built_is_told_and_stops_nothing(
 ) -> None:
     shutil.rmtree(workspace_copy.locks(THREE[1]))
     ended = tfimg("build", "2.15.1-cpu-*", "--json", TFIMG_WORKSPACE=str(workspace_copy.root))
-    assert ended.code == 5, "its own code: it is the only one"
+    assert ended.code == 12, "its own code: it is the only one"
     (failed,) = (one for one in ended.events("result") if one["status"] == "unbuildable")
     assert (failed["identifier"], failed["error"]) == (THREE[1], "LockError")
     assert len(engine.built) == 2
@@ -270,7 +270,7 @@ def test_images_for_another_platform_are_left_out_and_lines_tell_the_turns(
     assert base.startswith("Base: registry docker.io/library/python:3.11-slim-bookworm")
     assert last.split()[1:] == ["s", "built", THREE[2], "validated,", "2", "checks", "passed"]
     assert len(engine.built) == 1
-    assert tfimg("build", "2.15.1-cpu-py3.11-arm64").code == 8, "its own code where it is alone"
+    assert tfimg("build", "2.15.1-cpu-py3.11-arm64").code == 4, "its own code where it is alone"
 
 
 # What a run leaves behind, and what another finds
@@ -296,7 +296,7 @@ def test_what_a_killed_run_left_is_removed_and_what_others_make_is_not(
 
 def test_a_second_run_says_that_there_is_a_first(tfimg: CliRunner, engine: FakeEngine, journal_folder: Path) -> None:
     with open_journal(journal_folder):
-        message = tfimg(*MANY).refusal(27)
+        message = tfimg(*MANY).refusal(12)
     assert message.startswith(f"Another run over many images is at work: process {os.getpid()} holds ")
     assert engine.built == []
     assert tfimg(*MANY).code == 0
@@ -364,12 +364,12 @@ def test_a_disk_without_room_is_cleared_of_what_is_ours_and_then_told(tfimg: Cli
     engine.names = {image.digest: image for image in (nameless, foreign)}
     engine.left = Resources(cpus=4, memory_bytes=10**11, disk_bytes=10**9)
     ended = tfimg("build", THREE[0])
-    assert (ended.code, engine.built) == (13, [])
+    assert (ended.code, engine.built) == (10, [])
     assert f"has 1.0 GB free below /var/lib/fake, and {THREE[0]} needs about 5.0 GB." in ended.stderr
     assert list(engine.names) == ["sha256:theirs"]
     assert "prune_cache" not in engine.asked, "the cache is everybody's"
     engine.found = replace(engine.found, host=f"unix://{tfimg.state}/engine/docker.sock")
-    assert tfimg("build", THREE[0]).code == 13
+    assert tfimg("build", THREE[0]).code == 10
     assert "prune_cache" in engine.asked, "that of tfimg's own engine is cleared too"
 
 
@@ -392,5 +392,5 @@ def test_a_run_over_many_images_that_changes_nothing_is_over_at_once(
 def test_all_are_all(tfimg: CliRunner, engine: FakeEngine, specs: Sequence[ImageSpec]) -> None:
     engine.remote = {}  # no base can be had, and so nothing is built
     ended = tfimg("build", "--all", "--base", "registry", "--json")
-    assert (ended.code, engine.built) == (26, [])
+    assert (ended.code, engine.built) == (12, [])
     assert set(ended.statuses) == {spec.identifier for spec in specs if spec.platform == "linux/amd64"}

@@ -99,11 +99,11 @@ def test_a_digest_says_nothing_and_the_options_do(cloud_init: Run) -> None:
 
 def test_a_machine_for_another_device_than_the_image_is_refused(cloud_init: Run) -> None:
     told = "2.15.1-cpu-py3.11 is for a CPU, and --device gpu asks for another machine."
-    assert told in cloud_init("--device", "gpu", image="host.example/tf:2.15-cpu").refusal(52)
+    assert told in cloud_init("--device", "gpu", image="host.example/tf:2.15-cpu").refusal(14)
 
 
 def test_a_key_that_is_not_there_is_told(cloud_init: Run) -> None:
-    assert "/nowhere/tfimg.pub: no such file" in cloud_init("--key", "/nowhere/tfimg.pub").refusal(9)
+    assert "/nowhere/tfimg.pub: no such file" in cloud_init("--key", "/nowhere/tfimg.pub").refusal(2)
 
 
 def test_a_private_key_never_leaves_this_machine(cloud_init: Run, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_private_key_never_leaves_this_machine(cloud_init: Run, tmp_path: Path
     (tmp_path / "both").write_text(KEY + private)
     for name in ("cosign.key", "both"):
         ended = cloud_init("--key", str(tmp_path / name))
-        assert (ended.code, ended.stdout) == (69, "")
+        assert (ended.code, ended.stdout) == (16, "")
 
 
 def test_no_key_means_no_user_data(tfimg: CliRunner) -> None:

@@ -90,7 +90,7 @@ def test_what_is_not_known_is_said(
 ) -> None:
     piped(given)
     ended = explain()
-    assert ended.code == 22
+    assert ended.code == 1
     assert words in ended.stderr
     assert ("harmless" in ended.stdout) == ("harmless" in ended.stderr)
 
@@ -99,7 +99,7 @@ def test_a_program_is_told_too(explain: CliRunner, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("sys.stdin", None)  # closed: an empty log
     ended = explain("--json")
     found, error = ended.documents
-    assert (ended.code, found, error["error"]) == (22, {"explanations": []}, "Unexplained")
+    assert (ended.code, found, error["error"]) == (1, {"explanations": []}, "Unexplained")
 
 
 def test_a_terminal_is_not_waited_for(explain: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def failing(error: TfimgError) -> TfimgError:
 def test_a_build_or_an_engine_that_fails_of_something_known_says_what_helps() -> None:
     what = "The build failed during RUN sh /build/install: exit code: 137 The step's last words: nothing"
     error = failing(BuildError(what, next_step="Correct the cause."))
-    assert (type(error), error.exit_code, error.what) == (BuildError, 16, f"{what}.")
+    assert (type(error), error.exit_code, error.what) == (BuildError, 12, f"{what}.")
     assert "killed from outside" in error.next_step
     assert "more memory" in error.next_step
     words = 'The engine refused: could not select device driver "" with capabilities: [[gpu]]'

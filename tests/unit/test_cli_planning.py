@@ -65,7 +65,7 @@ def test_a_bake_file_bootstraps_no_base_unasked(
 ) -> None:
     engine = FakeEngine()
     environment.docker = engine
-    message = tfimg("bake", "2.15.1-cpu-py3.11", *options).refusal(15)
+    message = tfimg("bake", "2.15.1-cpu-py3.11", *options).refusal(12)
     assert f"{OFFICIAL} cannot be had: " in message
     assert message.endswith(
         "`tfimg bake --base bootstrap` makes a base from Debian's packages in the engine, `--base registry` names the "
@@ -77,7 +77,7 @@ def test_a_bake_file_bootstraps_no_base_unasked(
 def test_a_bake_file_bootstraps_a_base_on_demand(tfimg: CliRunner, environment: TestEnvironment) -> None:
     environment.docker = FakeEngine()
     ended = tfimg("bake", "2.15.1-cpu-py3.11", "--base", "bootstrap", PATH="")
-    assert ended.code == 15
+    assert ended.code == 12
     assert "mmdebstrap, which makes bases of Debian's packages, is not installed." in ended.stderr
 
 
@@ -115,7 +115,7 @@ def test_a_bake_file_is_written_where_it_is_wanted(tfimg: CliRunner, tmp_path: P
 def test_images_that_cannot_be_built_are_refused_where_there_is_no_other(tfimg: CliRunner, command: str) -> None:
     assert "for linux/arm64, and this version of tfimg builds for linux/amd64 only" in tfimg(
         command, "2.15.1-*-arm64"
-    ).refusal(8)
+    ).refusal(4)
 
 
 def test_a_ci_gets_its_jobs_and_no_engine_is_asked(tfimg: CliRunner, environment: TestEnvironment) -> None:

@@ -49,7 +49,7 @@ def test_keys_writes_a_pair_that_only_its_owner_may_read(tfimg: CliRunner, tmp_p
 @pytest.mark.parametrize("name", ["tfimg.key", "tfimg.pub"])
 def test_keys_never_writes_over_a_key(tfimg: CliRunner, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("somebody's")
-    assert "is there already" in tfimg("keys", str(tmp_path), TFIMG_KEY_PASSWORD="x").refusal(9)
+    assert "is there already" in tfimg("keys", str(tmp_path), TFIMG_KEY_PASSWORD="x").refusal(2)
     assert (tmp_path / name).read_text() == "somebody's"
 
 
@@ -67,7 +67,7 @@ def test_without_a_password_and_a_terminal_there_is_no_key(
         monkeypatch.setattr("sys.stdin", nothing)
         assert "TFIMG_KEY_PASSWORD" in tfimg("keys", str(tmp_path / "keys")).refusal(2)
     assert not (tmp_path / "keys").exists()
-    assert tfimg("keys", str(tmp_path / "keys"), TFIMG_KEY_PASSWORD="").code == 69
+    assert tfimg("keys", str(tmp_path / "keys"), TFIMG_KEY_PASSWORD="").code == 16
 
 
 def test_verify_tells_what_is_proven(tfimg: CliRunner, environment: TestEnvironment, key: str) -> None:
@@ -125,7 +125,7 @@ def test_a_policy_file_counts_and_words_go_over_it(tfimg: CliRunner, key: str, t
     file = tmp_path / "policy.yaml"
     file.write_text("version: 1\nrequire: {gpu: sm_80, level: built}\n")
     verify = ("verify", f"{IMAGE_NAME}:2.15", "--key", key, "--policy", str(file))
-    assert tfimg(*verify).code == 67
+    assert tfimg(*verify).code == 16
     assert tfimg(*verify, "--require", "gpu=sm_90").code == 0
 
 
@@ -136,7 +136,7 @@ def test_evidence_is_refused_after_90_days(
     offered(engine)
     environment.time = datetime(2026, 4, 3, tzinfo=UTC)
     name = f"{IMAGE_NAME}:2.15"
-    assert "90 days ago, and at most 90 days" in tfimg(command, name, "--key", key).refusal(68)
+    assert "90 days ago, and at most 90 days" in tfimg(command, name, "--key", key).refusal(16)
     tfimg(command, name, "--key", key, "--require", "max-age=91d").succeeded()
 
 
@@ -147,8 +147,8 @@ def test_several_keys_are_trusted_and_one_is_refused(tfimg: CliRunner, key: str,
     tfimg(*verify, "--key", key).succeeded()
     tfimg("verify", f"{IMAGE_NAME}:2.15", TFIMG_KEY=f"{their}:{key}").succeeded()
     ours = ("--refuse-key", OURS.verifying.identifier)
-    assert tfimg(*verify, "--key", key, *ours).code == 65
-    assert "the policy refuses" in tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", key, *ours).refusal(69)
+    assert tfimg(*verify, "--key", key, *ours).code == 16
+    assert "the policy refuses" in tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", key, *ours).refusal(16)
     assert tfimg(*verify, "--key", key, "--refuse-key", "SHA256:short").code == 2
 
 
@@ -158,24 +158,24 @@ def test_a_policy_file_may_bring_the_keys(tfimg: CliRunner, tmp_path: Path) -> N
     file.write_text(f"version: 1\ntrusted-keys:\n  - |\n{block}")
     verify = ("verify", f"{IMAGE_NAME}:2.15", "--policy", str(file))
     tfimg(*verify).succeeded()
-    assert tfimg(*verify, "--refuse-key", OURS.verifying.identifier).code == 69
+    assert tfimg(*verify, "--refuse-key", OURS.verifying.identifier).code == 16
     file.write_text(f"{file.read_text()}refused-keys: ['{OURS.verifying.identifier}']\n")
-    assert tfimg(*verify).code == 69
+    assert tfimg(*verify).code == 16
 
 
 def test_a_large_file_is_not_a_key_or_policy(tfimg: CliRunner, tmp_path: Path, key: str) -> None:
     large = tmp_path / "large"
     with large.open("wb") as file:
         file.truncate(2**40)
-    assert tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", str(large)).refusal(9).count("more than")
+    assert tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", str(large)).refusal(2).count("more than")
     options = ("--key", key, "--policy", str(large))
-    assert tfimg("verify", f"{IMAGE_NAME}:2.15", *options).refusal(9).count("more than")
+    assert tfimg("verify", f"{IMAGE_NAME}:2.15", *options).refusal(2).count("more than")
 
 
 def test_another_key_is_told_in_json_too(tfimg: CliRunner, tmp_path: Path) -> None:
     (tmp_path / "their.pub").write_bytes(THEIRS.verifying.pem)
     ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", str(tmp_path / "their.pub"), "--json")
-    assert (ended.code, ended.json["error"]) == (65, "UnsignedError")
+    assert (ended.code, ended.json["error"]) == (16, "UnsignedError")
 
 
 NAME = f"{IMAGE_NAME}@{IMAGE.digest}"
@@ -202,7 +202,7 @@ def test_a_digest_does_not_give_a_name_what_it_promises_and_is_not_shown(
     name = f"{IMAGE_NAME}:2.15-gpu@{IMAGE.digest}"
     for command in ("verify", "pull"):
         ended = tfimg(command, name, "--key", key)
-        assert (ended.code, engine.names) == (67, {})
+        assert (ended.code, engine.names) == (16, {})
         assert "its tag promises it" in ended.stderr
 
 
@@ -224,4 +224,4 @@ def test_pull_takes_nothing_that_is_not_proven(
     offered(engine)
     engine.names.clear()
     environment.registries = published()
-    assert (tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key).code, engine.names) == (65, {})
+    assert (tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key).code, engine.names) == (16, {})

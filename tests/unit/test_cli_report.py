@@ -121,7 +121,7 @@ def test_what_is_no_report_is_told_by_its_name(
     if content is not None:
         file.write_bytes(content)
     ended = tfimg("report", str(file), "--report", str(tmp_path / "page.html"))
-    assert f"{file}{message}" in ended.refusal(9)
+    assert f"{file}{message}" in ended.refusal(2)
     assert not (tmp_path / "page.html").exists()
 
 

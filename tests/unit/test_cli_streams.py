@@ -121,7 +121,7 @@ def test_an_error_s_message_is_escaped(
 ) -> None:
     environment.docker = RegistryRefused(f"It says: {HOSTILE}", next_step="Stop.")
     ended = tfimg("plan", "--tf", "2.15", *options)
-    assert ended.code == 60
+    assert ended.code == 15
     assert ended.stderr == f"tfimg: It says: {ESCAPED}. Stop.\n"
     assert unprintable(ended.stdout) == set()
 
@@ -191,7 +191,7 @@ def test_rich_s_markup_from_an_advisory_service_is_text(
     program = [sys.executable, "-c", ADVISORIES, MARKUP]
     monkeypatch.setattr(environment, "pip_audit", lambda: program)
     ended = tfimg("audit", "2.15.1-cpu-py3.11")
-    assert ended.code == 31
+    assert ended.code == 1
     assert MARKUP in ended.stdout
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tfimg.core.errors import TfimgError, UsageError, family
+from tfimg.core.errors import MEANINGS, ExitCode, TfimgError, UsageError, family
 
 README = Path(__file__).parents[2] / "README.md"
+ERRORS = README.parent / "docs" / "errors.md"
 
 
 def first_line(member: type[TfimgError]) -> str:
@@ -20,10 +21,13 @@ def descendants(member: type[TfimgError]) -> set[type[TfimgError]]:
     return {member}.union(*(descendants(child) for child in member.__subclasses__()))
 
 
-def test_the_family_is_everybody_by_code() -> None:
+def test_the_family_is_complete() -> None:
     assert set(family()) == descendants(TfimgError)
-    codes = [member.exit_code for member in family()]
-    assert codes == sorted(set(codes))
+    assert len(family()) == len(set(family()))
+
+
+def test_every_exit_code_has_a_meaning_and_an_error() -> None:
+    assert set(MEANINGS) == set(ExitCode) == {member.exit_code for member in family()}
 
 
 def test_a_code_is_one_that_a_shell_can_see_and_that_means_a_failure() -> None:
@@ -35,10 +39,17 @@ def test_each_member_says_what_it_is_about() -> None:
     assert silent == []
 
 
-def test_the_readme_lists_every_code_in_the_words_of_the_program() -> None:
-    told = re.findall(r"^\|\s*(\d+)\s*\|\s*(.+?)\s*\|$", README.read_text(), re.MULTILINE)
-    table = {int(code): words for code, words in told if int(code) != 0}
-    assert table == {member.exit_code: first_line(member).removesuffix(".") for member in family()}
+def test_the_readme_lists_every_exit_code() -> None:
+    rows = re.findall(r"^\|\s*(\d+)\s*\|\s*(.+?)\s*\|$", README.read_text(), re.MULTILINE)
+    assert {int(code): meaning for code, meaning in rows if int(code) != 0} == dict(MEANINGS)
+
+
+def test_the_documentation_lists_every_error() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) \| (.+?) \|$", ERRORS.read_text(), re.MULTILINE)
+    expected = {
+        (member.__name__, str(int(member.exit_code)), first_line(member).removesuffix(".")) for member in family()
+    }
+    assert set(rows) == expected
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def test_a_withdrawn_image_is_refused_with_the_reason_and_the_replacement(
     attach(registry, IMAGE.digest, [withdrawn(*tags, replacement=A)], key=OURS)
     with pytest.raises(WithdrawnError, match=r"was withdrawn .*by gpu-runner-3: wrong cuDNN") as caught:
         verified(registry)
-    assert caught.value.exit_code == 71
+    assert caught.value.exit_code == 17
     assert f"{REPOSITORY}@{A}" in caught.value.next_step
     if by_digest:
         with pytest.raises(WithdrawnError):

@@ -150,7 +150,7 @@ def test_doctor_shows_a_line_for_what_is_well_and_the_next_step_for_what_is_not(
     assert "ok       processor  linux/amd64 with AVX\n" in doctor().succeeded().stdout
     ended = doctor(GPU)
     told = f"problem  gpu        {GPU} computes on NVIDIA GPUs, and this machine has none"
-    assert (ended.code, told in ended.stdout) == (54, True)
+    assert (ended.code, told in ended.stdout) == (14, True)
     assert "next: Use a machine with one." in ended.stdout
     assert ended.stderr.startswith(f"tfimg: This machine cannot run {GPU} yet; in the way: gpu, toolkit.")
 
@@ -159,14 +159,14 @@ def test_doctor_as_json(doctor: CliRunner) -> None:
     ended = doctor("--json")
     assert (ended.code, ended.json["image"], len(ended.json["findings"])) == (0, None, 11)
     ended = doctor(GPU, "--json")
-    assert (ended.code, ended.json["error"], ended.json["image"]) == (54, "UnfitHost", GPU)
+    assert (ended.code, ended.json["error"], ended.json["image"]) == (14, "UnfitHost", GPU)
     assert set(ended.json["findings"][0]) == {"name", "state", "found", "why", "next_step"}
 
 
 def test_doctor_reads_an_image_in_the_engine(doctor: CliRunner, engine: FakeEngine) -> None:
     engine.names = {"mine": stored_image(identifier=CPU), "foreign": stored_image()}
     assert doctor("mine").code == 0
-    assert doctor("foreign").code == 53
+    assert doctor("foreign").code == 3
     assert doctor("nothing").refusal(2) == (
         "nothing is neither an identifier of the matrix nor an image in the engine. `tfimg list` shows all identifiers."
     )
@@ -175,7 +175,7 @@ def test_doctor_reads_an_image_in_the_engine(doctor: CliRunner, engine: FakeEngi
 def test_doctor_without_an_engine(doctor: CliRunner, environment: TestEnvironment) -> None:
     environment.docker = EngineUnavailable("No container engine answers.", next_step="Start Docker.")
     ended = doctor()
-    assert (ended.code, "next: Start Docker." in ended.stdout) == (54, True)
+    assert (ended.code, "next: Start Docker." in ended.stdout) == (14, True)
     assert_refused(doctor("name/of:image"), code=54, says=r"in the way: engine\.")
     claimed = doctor("name/of:image", "--as", GPU)
     assert_refused(claimed, code=54, says=f"cannot run {GPU} yet; in the way: engine, gpu")

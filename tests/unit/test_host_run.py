@@ -273,7 +273,7 @@ def test_run_becomes_docker_on_the_engine_that_was_chosen(run: CliRunner, enviro
 def test_run_says_what_is_missing_before_docker_is_asked(run: CliRunner, environment: TestEnvironment) -> None:
     assert_refused(run("gpu"), code=50, says="this machine has none")
     environment.host = with_gpus()
-    assert (run("gpu").code, environment.handed_over) == (51, [])
+    assert (run("gpu").code, environment.handed_over) == (14, [])
 
 
 def test_run_of_a_foreign_image_asks_what_it_is(run: CliRunner, environment: TestEnvironment) -> None:

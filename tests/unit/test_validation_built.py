@@ -268,7 +268,7 @@ def test_the_command_names_what_an_image_disagrees_on(gpu: ImageSpec, tfimg: Cli
     found, error = ended.documents
     assert (found["image"], found["identifier"]) == ("some:image", "2.15.1-cuda12.2-py3.11")
     assert [one for one in found["findings"] if one["verdict"] != "agrees"] == [asdict(finding)]
-    assert (ended.code, error["error"], error["exit_code"]) == (30, "Disagreement", 30)
+    assert (ended.code, error["error"], error["exit_code"]) == (1, "Disagreement", 1)
 
 
 @pytest.mark.parametrize(
