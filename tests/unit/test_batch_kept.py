@@ -10,8 +10,8 @@ import pytest
 from support.hosts import PLAIN
 from support.reports import BROKEN, GREEN, PARTIAL, RED
 from tfimg.build.report_cache import Kept, Subject, accelerator
-from tfimg.host.aim import Aim
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
+from tfimg.host.target_level import TargetLevel
 
 SUBJECT = Subject(
     identifier=GREEN.identifier, content="sha256:c", suite=GREEN.suite, level="validated", profile="standard",
@@ -66,10 +66,11 @@ def test_an_accelerator_is_told_with_its_driver() -> None:
     )
     host = replace(PLAIN, smi=NvidiaSmi(driver="550.54", cuda="12.4", gpus=gpus), tpus=("/dev/accel0", "/dev/accel1"))
     told = {
-        access: accelerator(Aim(level="validated", access=access), host) for access in ("none", "nvidia", "cdi", "tpu")
+        access: accelerator(TargetLevel(level="validated", access=access), host)
+        for access in ("none", "nvidia", "cdi", "tpu")
     }  # type: ignore[arg-type]
     assert told == {
         "none": "none", "nvidia": "NVIDIA H100, T4; driver 550.54", "cdi": "NVIDIA H100, T4; driver 550.54",
         "tpu": "/dev/accel0 /dev/accel1",
     }  # fmt: skip
-    assert accelerator(Aim(level="validated", access="nvidia"), PLAIN) == "not known"
+    assert accelerator(TargetLevel(level="validated", access="nvidia"), PLAIN) == "not known"

@@ -13,7 +13,7 @@ from tfimg.build.pipeline import Means, Trial, shown
 from tfimg.build.report_cache import Inventories, Kept
 from tfimg.cli.batch_progress import Silent
 from tfimg.engine.cache import Cache
-from tfimg.host.aim import Aim
+from tfimg.host.target_level import TargetLevel
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.plan import Plan
@@ -48,7 +48,8 @@ def validate(tmp_path: Path, named: Callable[[str], ImageSpec]) -> Validate:
         )  # fmt: skip
         plan = Plan(spec=named("2.15.1-cpu-py3.11"), lock={"tensorflow": "", "packages": ""}, dockerfile="", tags=())
         return shown(
-            Trial(plan=plan, aim=Aim(level="validated"), accelerator="none"), means, image="tf:x", digest=digest,
+            Trial(plan=plan, aim=TargetLevel(level="validated"), accelerator="none"), means,
+            image="tf:x", digest=digest,
             content=content, engine=FakeEngine(story=story), progress=Silent(), of=of,  # type: ignore[arg-type]
         )  # fmt: skip
 

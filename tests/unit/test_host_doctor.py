@@ -176,9 +176,9 @@ def test_doctor_without_an_engine(doctor: CliRunner, environment: TestEnvironmen
     environment.docker = EngineUnavailable("No container engine answers.", next_step="Start Docker.")
     ended = doctor()
     assert (ended.code, "next: Start Docker." in ended.stdout) == (14, True)
-    assert_refused(doctor("name/of:image"), code=54, says=r"in the way: engine\.")
+    assert_refused(doctor("name/of:image"), code=14, says=r"in the way: engine\.")
     claimed = doctor("name/of:image", "--as", GPU)
-    assert_refused(claimed, code=54, says=f"cannot run {GPU} yet; in the way: engine, gpu")
+    assert_refused(claimed, code=14, says=f"cannot run {GPU} yet; in the way: engine, gpu")
     assert doctor("name/of:image", "--as", "bogus").code == 4
 
 

@@ -21,9 +21,8 @@ from tfimg.core.errors import (
     WrongDevice,
 )
 from tfimg.engine.protocol import Toolkit
-from tfimg.host.accelerators import Surroundings
 from tfimg.host.run import Order, Wishes, order
-from tfimg.host.survey import Host
+from tfimg.host.survey import Host, TargetHost
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 
@@ -38,8 +37,8 @@ def plan(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], Imag
     """Plans the run of an identifier's image, called `image`."""
 
     def planned(identifier: str, host: Host | None = None, hands: Toolkit | None = None, **wishes: Any) -> Order:
-        at = Surroundings(matrix=matrix, specs=specs, host=host or plain(), toolkit=hands or toolkit())
-        return order("image", named(identifier), Wishes(**wishes), at)
+        target_host = TargetHost(matrix=matrix, specs=specs, host=host or plain(), toolkit=hands or toolkit())
+        return order("image", named(identifier), Wishes(**wishes), target_host)
 
     return planned
 
@@ -271,13 +270,13 @@ def test_run_becomes_docker_on_the_engine_that_was_chosen(run: CliRunner, enviro
 
 
 def test_run_says_what_is_missing_before_docker_is_asked(run: CliRunner, environment: TestEnvironment) -> None:
-    assert_refused(run("gpu"), code=50, says="this machine has none")
+    assert_refused(run("gpu"), code=14, says="this machine has none")
     environment.host = with_gpus()
     assert (run("gpu").code, environment.handed_over) == (14, [])
 
 
 def test_run_of_a_foreign_image_asks_what_it_is(run: CliRunner, environment: TestEnvironment) -> None:
-    assert_refused(run("foreign"), code=53, says="no label tfimg.identifier")
+    assert_refused(run("foreign"), code=3, says="no label tfimg.identifier")
     assert (run("nothing").code, environment.handed_over) == (2, [])
     assert run("foreign", "--as", CPU).code == environment.docker_status
 

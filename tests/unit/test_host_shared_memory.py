@@ -11,8 +11,8 @@ from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.hosts import plain, with_gpus
 from support.memory_engine import FakeEngine, stored_image, toolkit
-from tfimg.host.accelerators import Surroundings
 from tfimg.host.run import Wishes, order
+from tfimg.host.survey import TargetHost
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 
@@ -28,10 +28,10 @@ def sizes(argv: Sequence[str]) -> list[str]:
 @pytest.fixture
 def shm(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], ImageSpec]) -> Callable[..., list[str]]:
     def found(identifier: str, **wishes: object) -> list[str]:
-        at = Surroundings(
+        target_host = TargetHost(
             matrix=matrix, specs=specs, host=HOSTS[identifier], toolkit=toolkit(runtimes=("nvidia", "runc"))
         )
-        return sizes(order("image", named(identifier), Wishes(**wishes), at).argv)  # type: ignore[arg-type]
+        return sizes(order("image", named(identifier), Wishes(**wishes), target_host).argv)  # type: ignore[arg-type]
 
     return found
 

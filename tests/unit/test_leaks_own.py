@@ -16,7 +16,7 @@ from support.cases import cases
 from support.tls import CORP, PUBLIC
 from tfimg.engine.base_images.debian import Mirrors
 from tfimg.index.network import HostNetwork, host_network
-from tfimg.inspect.secrets.host_secrets import machine_secrets, read_surroundings
+from tfimg.inspect.secrets.host_secrets import host_secret_rules, read_host_files
 from tfimg.inspect.secrets.search import Search
 
 NOWHERE = HostNetwork(ca=None, netrc=None, variables={}, left_out=())
@@ -29,8 +29,8 @@ def kinds(
     """(kind, what) of all that is found in a text on a machine whose files are below `root`."""
     environ = {"HOME": str(root / "root"), **(environ or {})}
     network = network or host_network({"SSL_CERT_FILE": "/none", "NETRC": str(root / "netrc"), **environ}, {})
-    around = read_surroundings(network, mirrors, environ, public={"index.example"}, root=root)
-    rules = machine_secrets(network, around, environ)
+    around = read_host_files(network, mirrors, environ, public={"index.example"}, root=root)
+    rules = host_secret_rules(network, around, environ)
     window = text if isinstance(text, bytes) else text.encode()
     return {(match.kind, match.what) for match in Search(rules).matches(window)} if rules else set()
 
@@ -172,14 +172,14 @@ def test_a_certificate_that_came_with_the_machine_is_one_too(tmp_path: Path) -> 
 
 
 def test_a_machine_without_secrets_has_none(tmp_path: Path) -> None:
-    around = read_surroundings(NOWHERE, None, {}, public=(), root=tmp_path)
-    assert machine_secrets(NOWHERE, around, {}) == ()
+    around = read_host_files(NOWHERE, None, {}, public=(), root=tmp_path)
+    assert host_secret_rules(NOWHERE, around, {}) == ()
 
 
 def test_no_secret_is_told_by_its_rule(tmp_path: Path) -> None:
     environ = {"https_proxy": "http://ann:pw-7c1e-long@proxy.corp.test:3128"}
     network = host_network(environ, {})
-    around = read_surroundings(network, None, environ, public=(), root=tmp_path)
-    told = " ".join(rule.what for rule in machine_secrets(network, around, environ))
+    around = read_host_files(network, None, environ, public=(), root=tmp_path)
+    told = " ".join(rule.what for rule in host_secret_rules(network, around, environ))
     assert "pw-7c1e" not in told
     assert "corp" not in told

@@ -15,7 +15,7 @@ from tfimg.core.process import uninterrupted
 from tfimg.engine.base_images.choose import Base
 from tfimg.engine.cache import Cache
 from tfimg.engine.protocol import BuildEvent, Capabilities, Engine
-from tfimg.host.aim import Aim
+from tfimg.host.target_level import TargetLevel
 from tfimg.index.network import HostNetwork
 from tfimg.recipe.layout import Compression
 from tfimg.recipe.plan import Plan
@@ -46,7 +46,7 @@ class Trial:
     """One image on one engine: what it was planned to be, and what to show of it where."""
 
     plan: Plan
-    aim: Aim
+    aim: TargetLevel
     accelerator: str
 
 
@@ -57,7 +57,7 @@ class Work:
     plan: Plan
     base: Base
     labels: Mapping[str, str]
-    aim: Aim
+    aim: TargetLevel
     accelerator: str
 
     @property
@@ -210,7 +210,7 @@ def examine(
     engine: Engine,
     suite: Mapping[str, bytes],
     asking: Asking,
-    aim: Aim,
+    aim: TargetLevel,
     progress: Progress,
     ours: bool = True,
 ) -> Report:

@@ -13,8 +13,8 @@ from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import FileError
 from tfimg.core.paths import write_atomically
 from tfimg.engine.protocol import Engine
-from tfimg.host.aim import Aim
 from tfimg.host.survey import Host
+from tfimg.host.target_level import TargetLevel
 from tfimg.validation.built import parse_inventory, take_inventory
 from tfimg.validation.forms import json_text
 from tfimg.validation.report import Profile, Report
@@ -91,7 +91,7 @@ class Inventories:
         return inventory
 
 
-def accelerator(aim: Aim, host: Host) -> str:
+def accelerator(aim: TargetLevel, host: Host) -> str:
     """The accelerator that a validation runs on, with its driver, in words; `none` where it needs none."""
     if aim.access == "none":
         return "none"

@@ -26,8 +26,8 @@ from tfimg.evidence.provenance import Making, provenance
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import Statement, Subject
 from tfimg.evidence.tested import Ran, test_result, validation_report
-from tfimg.host.accelerators import Surroundings
-from tfimg.host.aim import aim
+from tfimg.host.survey import TargetHost
+from tfimg.host.target_level import choose_target_level
 from tfimg.inspect.secrets.scan import Scanned, require_clean, scan, scan_archive
 from tfimg.matrix.spec import ImageSpec
 from tfimg.publish.release import release_of
@@ -78,7 +78,7 @@ class Machine:
         self._patience = patience
 
     @cached_property
-    def surroundings(self) -> Surroundings:
+    def target_host(self) -> TargetHost:
         """This machine, and the engine."""
         return self._context.project.target_host(self._engine)
 
@@ -173,11 +173,11 @@ class Machine:
         try:
             self._pull(source, image, name)
             spec = self._specs[source.identifier]
-            aimed = aim(spec, self.surroundings, self._context.arguments.level)
+            target = choose_target_level(spec, self.target_host, self._context.arguments.level)
             trial = Trial(
                 plan=self._context.project.plan(spec),
-                aim=aimed,
-                accelerator=accelerator(aimed, self.surroundings.host),
+                aim=target,
+                accelerator=accelerator(target, self.target_host.host),
             )
             means = means_of(
                 self._context,

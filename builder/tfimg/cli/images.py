@@ -23,8 +23,8 @@ from tfimg.engine.base_images.debian import find_mirrors, snapshot_mirrors
 from tfimg.engine.cache import read_cache, require_export
 from tfimg.engine.disk_space import check_space
 from tfimg.engine.protocol import BuildEvent, Capabilities, Engine, StageEvent
-from tfimg.host.accelerators import Surroundings
-from tfimg.host.aim import Aim, aim
+from tfimg.host.survey import TargetHost
+from tfimg.host.target_level import TargetLevel, choose_target_level
 from tfimg.index.network import HostNetwork
 from tfimg.layers.make import LayerState
 from tfimg.layers.pack import FORMAT
@@ -84,8 +84,8 @@ def _build_one(context: Context) -> ImageSpec:
     check_space(capabilities, planned.spec.device)
     means = means_of(context, reuse=False)
     require_export(capabilities, means.cache)
-    surroundings = context.project.target_host(engine)
-    aimed = _aim(context, planned.spec, surroundings)
+    target_host = context.project.target_host(engine)
+    target = _choose_target(context, planned.spec, target_host)
     with (
         explaining(context),
         follow(context) as progress,
@@ -96,8 +96,8 @@ def _build_one(context: Context) -> ImageSpec:
             plan=planned,
             base=base,
             labels=labels_of(context, planned, base, capabilities),
-            aim=aimed,
-            accelerator=accelerator(aimed, surroundings.host),
+            aim=target,
+            accelerator=accelerator(target, target_host.host),
         )
         make(
             work,
@@ -153,7 +153,7 @@ def validate(context: Context) -> int:
         context.say(f"{image} is labelled {labels[IDENTIFIER]}; it is validated as {spec.identifier}.")
     if context.arguments.record:
         _require_lock(context, planned, image)
-    aimed = _aim(context, spec, context.project.target_host(context.engine))
+    target = _choose_target(context, spec, context.project.target_host(context.engine))
     with explaining(context), follow(context) as progress:
         report = examine(
             planned,
@@ -162,7 +162,7 @@ def validate(context: Context) -> int:
             engine=context.engine,
             suite=suite_files(context.project.workspace.validation),
             asking=_asking(context),
-            aim=aimed,
+            aim=target,
             progress=progress,
             ours=ours,
         )
@@ -298,12 +298,12 @@ def labels_of(context: Context, planned: Plan, base: Base, capabilities: Capabil
     )
 
 
-def _aim(context: Context, spec: ImageSpec, surroundings: Surroundings) -> Aim:
+def _choose_target(context: Context, spec: ImageSpec, target_host: TargetHost) -> TargetLevel:
     """What the validation is to show; says so where that is less than everything."""
-    aimed = aim(spec, surroundings, context.arguments.level)
-    if aimed.why:
-        context.say(f"Level {aimed.level} is the most that can be shown here. {aimed.why}")
-    return aimed
+    target = choose_target_level(spec, target_host, context.arguments.level)
+    if target.reason:
+        context.say(f"Level {target.level} is the most that can be shown here. {target.reason}")
+    return target
 
 
 def _asking(context: Context) -> Asking:

@@ -17,7 +17,7 @@ from tfimg.cli.show import plain_table, print_table
 from tfimg.core.errors import PublicationIncomplete, ResolutionError, TfimgError
 from tfimg.engine.protocol import LocalImage
 from tfimg.evidence.policy import Policy
-from tfimg.host.aim import aim
+from tfimg.host.target_level import choose_target_level
 from tfimg.matrix.resolve.resolution import select
 from tfimg.matrix.spec import ImageSpec
 from tfimg.publish.decide import Verdict
@@ -92,14 +92,14 @@ def _built(context: Context, specs: Sequence[ImageSpec]) -> dict[str, LocalImage
 
 
 def _source(context: Context, machine: Machine, spec: ImageSpec) -> Source:
-    aimed = aim(spec, machine.surroundings, context.arguments.level)
+    target = choose_target_level(spec, machine.target_host, context.arguments.level)
     return Source(
         identifier=spec.identifier,
         tensorflow=spec.tensorflow,
         name=f"{context.project.repository}:{spec.identifier}",
         digest=machine.images[spec.identifier].digest,
         aliases=aliases(spec),
-        level=aimed.level,
+        level=target.level,
     )
 
 

@@ -26,7 +26,7 @@ from tfimg.evidence.statement import Statement, Subject, moment
 from tfimg.evidence.tested import Ran, test_result, validation_report
 from tfimg.evidence.unmet import other_image
 from tfimg.evidence.verify import Evidence, read_evidence, test_results
-from tfimg.host.aim import aim
+from tfimg.host.target_level import choose_target_level
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import LOCK
 from tfimg.recipe.lockfile import digest as lock_digest
@@ -129,9 +129,9 @@ def _renew(context: Context, image: _Image, key: SigningKey) -> None:
 
 
 def _validated(context: Context, image: _Image, spec: ImageSpec, engine: Engine) -> Report:
-    aimed = aim(spec, context.project.target_host(engine), context.arguments.level)
-    if aimed.why:
-        context.say(f"Level {aimed.level} is the most that can be shown here. {aimed.why}")
+    target = choose_target_level(spec, context.project.target_host(engine), context.arguments.level)
+    if target.reason:
+        context.say(f"Level {target.level} is the most that can be shown here. {target.reason}")
     planned = context.project.plan(spec)
     with _pulled(context, image, engine) as name, explaining(context), follow(context, "renew") as progress:
         _require_lock(engine, name, image, planned)
@@ -142,7 +142,7 @@ def _validated(context: Context, image: _Image, spec: ImageSpec, engine: Engine)
             engine=engine,
             suite=suite_files(context.project.workspace.validation),
             asking=EVERYTHING,
-            aim=aimed,
+            aim=target,
             progress=progress,
         )
         check()  # a container that was ended shows nothing

@@ -19,7 +19,7 @@ from tfimg.engine.base_images.choose import Base
 from tfimg.engine.cache import read_cache, require_export
 from tfimg.engine.connect import private_engine
 from tfimg.engine.protocol import Engine, LocalImage
-from tfimg.host.aim import aim
+from tfimg.host.target_level import choose_target_level
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.plan import Plan
 
@@ -44,18 +44,18 @@ def workers_of(context: Context, engines: Sequence[Engine]) -> list[Worker]:
 def _worker(context: Context, engine: Engine) -> Worker:
     capabilities = engine.capabilities()
     require_export(capabilities, read_cache(context.arguments.cache_from, context.arguments.cache_to))
-    surroundings = context.project.target_host(engine)
+    target_host = context.project.target_host(engine)
     base_of = _Bases(context, engine)
 
     def prepare(plan: Plan) -> Work:
-        aimed = aim(plan.spec, surroundings, context.arguments.level)
+        target = choose_target_level(plan.spec, target_host, context.arguments.level)
         base = base_of(plan.spec)
         return Work(
             plan=plan,
             base=base,
             labels=labels_of(context, plan, base, capabilities),
-            aim=aimed,
-            accelerator=accelerator(aimed, surroundings.host),
+            aim=target,
+            accelerator=accelerator(target, target_host.host),
         )
 
     own = capabilities.host == private_engine(context.services.state).host

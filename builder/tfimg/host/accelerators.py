@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from packaging.version import Version
 
@@ -12,23 +11,12 @@ from tfimg.core.errors import NoAccelerator, NoToolkit, UnavailableDriver, Unava
 from tfimg.engine.protocol import Access, Toolkit
 from tfimg.host.names import capability_of
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
-from tfimg.host.survey import Host
+from tfimg.host.survey import Host, TargetHost
 from tfimg.matrix.gpus import driver_floor, ptx_note, runs, why_not
 from tfimg.matrix.schema import Device, Matrix
 from tfimg.matrix.spec import ImageSpec
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
-    """Where an image is to run: the facts, this machine, and the engine."""
-
-    matrix: Matrix
-    specs: Sequence[ImageSpec]
-    host: Host
-    toolkit: Toolkit
-
-
-ALL = ("all",)
+ALL_GPUS = ("all",)
 """The choice of every GPU of the machine."""
 
 CDI_NAME = "nvidia.com/gpu"
@@ -48,7 +36,7 @@ CDI_HELP = (
 )
 
 
-def sibling(specs: Sequence[ImageSpec], spec: ImageSpec, device: Device) -> str | None:
+def find_sibling(specs: Sequence[ImageSpec], spec: ImageSpec, device: Device) -> str | None:
     """The identifier of the same release's image for another device, on the same Python if there is one."""
     same = [
         one for one in specs if (one.tensorflow, one.platform, one.device) == (spec.tensorflow, spec.platform, device)
@@ -57,17 +45,17 @@ def sibling(specs: Sequence[ImageSpec], spec: ImageSpec, device: Device) -> str 
     return same[0].identifier if same else None
 
 
-def check_gpu(spec: ImageSpec, asked: tuple[str, ...], at: Surroundings) -> tuple[str, ...]:
+def check_gpu(spec: ImageSpec, asked: tuple[str, ...], target_host: TargetHost) -> tuple[str, ...]:
     """What to know of a GPU image on this machine. Raises what it lacks: a GPU, its driver, a newer one."""
-    if not at.toolkit.local:
-        return (f"GPU and driver were not checked: the engine at {at.toolkit.host} is on another machine.",)
-    smi = _find_driver(spec, at.host, instead=_instead(spec, at.specs))
-    return (*_judge(at.matrix, spec, smi.driver, _choose(smi, asked)), *smi.problems)
+    if not target_host.toolkit.local:
+        return (f"GPU and driver were not checked: the engine at {target_host.toolkit.host} is on another machine.",)
+    smi = _find_driver(spec, target_host.host, instead=_instead(spec, target_host.specs))
+    return (*_judge(target_host.matrix, spec, smi.driver, _choose(smi, asked)), *smi.problems)
 
 
 def _instead(spec: ImageSpec, specs: Sequence[ImageSpec]) -> str:
     """What can be done with a GPU image's release where there is no GPU."""
-    other = sibling(specs, spec, "cpu")
+    other = find_sibling(specs, spec, "cpu")
     smaller = f"; {other} is the same release without what GPUs need" if other else ""
     return f"`tfimg run --no-gpu` runs the image on the processor{smaller}."
 
@@ -157,15 +145,15 @@ def _judge_one(matrix: Matrix, spec: ImageSpec, driver: str, gpu: Gpu) -> Iterat
         )
 
 
-def gpu_flags(access: Access, asked: Sequence[str]) -> list[str]:
+def gpu_options(access: Access, asked: Sequence[str]) -> list[str]:
     """How `docker run` is asked for GPUs."""
     if access == "cdi":
         return [word for one in asked for word in ("--device", f"{CDI_NAME}={one}")]
     # Docker reads the value as CSV: without the quotes, a second GPU would be another option.
-    return ["--gpus", "all" if asked == ALL else f'"device={",".join(asked)}"']
+    return ["--gpus", "all" if asked == ALL_GPUS else f'"device={",".join(asked)}"']
 
 
-def gpu_access(toolkit: Toolkit, host: Host) -> Access:
+def choose_gpu_access(toolkit: Toolkit, host: Host) -> Access:
     """How the engine hands GPUs to containers. Raises `NoToolkit` when it has no way.
 
     `--gpus` needs NVIDIA's hook where the engine runs, which comes with the runtime `nvidia`; CDI needs a
@@ -188,16 +176,18 @@ def gpu_access(toolkit: Toolkit, host: Host) -> Access:
     )
 
 
-def check_tpu(spec: ImageSpec, at: Surroundings) -> tuple[str, ...]:
+def check_tpu(spec: ImageSpec, target_host: TargetHost) -> tuple[str, ...]:
     """What to know of a TPU image on this machine. Raises `NoAccelerator` where there is no TPU."""
-    if not at.toolkit.local:
-        return (f"The TPU was not checked: the engine at {at.toolkit.host} is on another machine.",)
-    if not at.host.tpus:
+    if not target_host.toolkit.local:
+        return (f"The TPU was not checked: the engine at {target_host.toolkit.host} is on another machine.",)
+    if not target_host.host.tpus:
         raise NoAccelerator(
             f"{spec.identifier} computes on a Google TPU, and this machine has none: there is neither /dev/accel0 nor "
             "/dev/vfio/0.",
             next_step="Use a Cloud TPU VM, made with `--version tpu-ubuntu2204-base`.",
         )
-    if at.host.closed_tpus:
-        return (f"Only some users may open {', '.join(at.host.closed_tpus)}: where it is refused, use --user 0.",)
+    if target_host.host.closed_tpus:
+        return (
+            f"Only some users may open {', '.join(target_host.host.closed_tpus)}: where it is refused, use --user 0.",
+        )
     return ()

@@ -11,10 +11,10 @@ from tfimg.core.errors import NoAccelerator, NoToolkit, TfimgError
 from tfimg.engine.disk_space import needed_bytes
 from tfimg.engine.docker.bridge import bridge_remedy
 from tfimg.engine.protocol import Capabilities, Toolkit
-from tfimg.host.accelerators import ALL, Surroundings, check_gpu, check_tpu, gpu_access, gpu_flags
+from tfimg.host.accelerators import ALL_GPUS, check_gpu, check_tpu, choose_gpu_access, gpu_options
 from tfimg.host.nvidia_smi import NvidiaSmi
 from tfimg.host.run import GPU_SHM
-from tfimg.host.survey import Host
+from tfimg.host.survey import Host, TargetHost
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import PROCESSORS, Matrix
 from tfimg.matrix.spec import ImageSpec
@@ -75,11 +75,11 @@ class Case:
         return here[-1] if here else None
 
     @property
-    def surroundings(self) -> Surroundings:
+    def target_host(self) -> TargetHost:
         """Where an image would run. Without an engine, one on this machine that can do nothing is supposed."""
         silent = Toolkit(host="unix://", runtimes=(), cdi_folders=(), cdi_devices=())
         toolkit = silent if isinstance(self.toolkit, TfimgError) else self.toolkit
-        return Surroundings(matrix=self.matrix, specs=self.specs, host=self.host, toolkit=toolkit)
+        return TargetHost(matrix=self.matrix, specs=self.specs, host=self.host, toolkit=toolkit)
 
     @property
     def unless_present(self) -> State:
@@ -218,7 +218,7 @@ def gpu(case: Case) -> Found:
     if spec is None or not (needed or _has_gpu(case.host)):
         return Found("absent", "an NVIDIA GPU" if _has_gpu(case.host) else "no NVIDIA GPU in this machine")
     try:
-        notes = check_gpu(spec, ALL, case.surroundings)
+        notes = check_gpu(spec, ALL_GPUS, case.target_host)
     except TfimgError as error:
         return _refused("problem" if needed else "warning", error)
     found = _gpus(case.host.smi)
@@ -245,7 +245,7 @@ def toolkit(case: Case) -> Found:
     if isinstance(case.toolkit, TfimgError):
         return NOT_LOOKED_FOR
     try:
-        flags = gpu_flags(gpu_access(case.toolkit, case.host), ALL)
+        flags = gpu_options(choose_gpu_access(case.toolkit, case.host), ALL_GPUS)
     except NoToolkit as error:
         if case.needs_gpu:
             return _refused("problem", error)
@@ -261,7 +261,7 @@ def tpu(case: Case) -> Found:
     if case.spec is None or case.spec.device != "tpu":
         return Found("ok" if case.host.tpus else "absent", found)
     try:
-        notes = check_tpu(case.spec, case.surroundings)
+        notes = check_tpu(case.spec, case.target_host)
     except TfimgError as error:
         return _refused("problem", error)
     return Found("warning", found, " ".join(notes)) if notes else Found("ok", found)

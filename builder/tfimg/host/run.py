@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from tfimg.core.errors import NoToolkit, TfimgError, UsageError, WrongDevice
 from tfimg.engine.protocol import Access
 from tfimg.host.accelerators import (
-    ALL,
-    Surroundings,
+    ALL_GPUS,
     check_gpu,
     check_tpu,
-    gpu_access,
-    gpu_flags,
-    sibling,
+    choose_gpu_access,
+    find_sibling,
+    gpu_options,
 )
+from tfimg.host.survey import TargetHost
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import DEVICE_NAMES
@@ -71,29 +71,29 @@ class _Access:
     missing: tuple[TfimgError, ...] = ()
 
 
-def order(image: str, spec: ImageSpec, wishes: Wishes, at: Surroundings) -> Order:
+def order(image: str, spec: ImageSpec, wishes: Wishes, target_host: TargetHost) -> Order:
     """The run of an image. Raises `WrongDevice` when GPUs are asked of an image that has no use for them."""
     asked = _asked(wishes.gpus)
     if wishes.gpus is not None and spec.device != "gpu":
-        raise _wrong(spec, at.specs)
+        raise _wrong(spec, target_host.specs)
     device: Device = "cpu" if wishes.no_gpu and spec.device == "gpu" else spec.device
     if device == "gpu":
-        access = _gpu(spec, asked, at)
+        access = _gpu(spec, asked, target_host)
     elif device == "tpu":
-        access = _tpu(spec, wishes, at)
+        access = _tpu(spec, wishes, target_host)
     else:
-        access = _without_gpu(spec, at.specs) if wishes.no_gpu else _Access()
+        access = _without_gpu(spec, target_host.specs) if wishes.no_gpu else _Access()
     return Order(
         argv=_argv(image, access, wishes),
         device=device,
-        notes=(*_emulation(image, spec, at), *access.notes),
+        notes=(*_emulation(image, spec, target_host), *access.notes),
         missing=access.missing,
     )
 
 
 def _asked(gpus: str | None) -> tuple[str, ...]:
     if gpus is None or gpus == "all":
-        return ALL
+        return ALL_GPUS
     asked = tuple(gpus.split(","))
     if not all(re.fullmatch(r"[0-9]+(:[0-9]+)?|(GPU|MIG)-[\w/-]+", one) for one in asked):
         raise UsageError(
@@ -105,7 +105,7 @@ def _asked(gpus: str | None) -> tuple[str, ...]:
 
 
 def _wrong(spec: ImageSpec, specs: Sequence[ImageSpec]) -> WrongDevice:
-    other = sibling(specs, spec, "gpu")
+    other = find_sibling(specs, spec, "gpu")
     return WrongDevice(
         f"{spec.identifier} is for a {DEVICE_NAMES[spec.device]} and holds nothing that uses an NVIDIA GPU, which "
         "--gpus asks for.",
@@ -117,46 +117,45 @@ def _wrong(spec: ImageSpec, specs: Sequence[ImageSpec]) -> WrongDevice:
     )
 
 
-def _emulation(image: str, spec: ImageSpec, at: Surroundings) -> tuple[str, ...]:
-    if not at.toolkit.local or at.host.platform == spec.platform:
+def _emulation(image: str, spec: ImageSpec, target_host: TargetHost) -> tuple[str, ...]:
+    if not target_host.toolkit.local or target_host.host.platform == spec.platform:
         return ()
-    return (
-        f"{image} is for {spec.platform} and this machine is {at.host.platform}: it needs an emulator, and is slow.",
-    )
+    machine = target_host.host.platform
+    return (f"{image} is for {spec.platform} and this machine is {machine}: it needs an emulator, and is slow.",)
 
 
 def _without_gpu(spec: ImageSpec, specs: Sequence[ImageSpec]) -> _Access:
     if spec.device != "gpu":
         return _Access(notes=(f"--no-gpu changes nothing: {spec.identifier} uses no GPU.",))
-    other = sibling(specs, spec, "cpu")
+    other = find_sibling(specs, spec, "cpu")
     smaller = f", as {other} does in less space" if other else ""
     note = f"No GPU is used, as asked: everything is computed on the processor{smaller}."
     return _Access(flags=NO_GPU, notes=(note,))
 
 
-def _gpu(spec: ImageSpec, asked: tuple[str, ...], at: Surroundings) -> _Access:
+def _gpu(spec: ImageSpec, asked: tuple[str, ...], target_host: TargetHost) -> _Access:
     missing: list[TfimgError] = []
     notes: tuple[str, ...] = ()
     access: Access
     try:
-        notes = check_gpu(spec, asked, at)
+        notes = check_gpu(spec, asked, target_host)
     except TfimgError as lack:
         missing.append(lack)
     try:
-        access = gpu_access(at.toolkit, at.host)
+        access = choose_gpu_access(target_host.toolkit, target_host.host)
     except NoToolkit as lack:
         missing.append(lack)
         access = "nvidia"
-    return _Access(flags=(*gpu_flags(access, asked), *GPU_LIMITS), shm=GPU_SHM, notes=notes, missing=tuple(missing))
+    return _Access(flags=(*gpu_options(access, asked), *GPU_LIMITS), shm=GPU_SHM, notes=notes, missing=tuple(missing))
 
 
-def _tpu(spec: ImageSpec, wishes: Wishes, at: Surroundings) -> _Access:
+def _tpu(spec: ImageSpec, wishes: Wishes, target_host: TargetHost) -> _Access:
     notes: list[str] = []
     missing: list[TfimgError] = []
     if "--publish" in wishes.options:
         notes.append("--publish does nothing here: a TPU's container is on the machine's own network.")
     try:
-        notes.extend(check_tpu(spec, at))
+        notes.extend(check_tpu(spec, target_host))
     except TfimgError as lack:
         missing.append(lack)
     return _Access(flags=TPU_ACCESS, shm=TPU_SHM, notes=tuple(notes), missing=tuple(missing))

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Literal
 
 from tfimg.core.errors import NoAccelerator
+from tfimg.engine.protocol import Toolkit
 from tfimg.host.nvidia_smi import NvidiaSmi
-from tfimg.matrix.schema import PROCESSORS
+from tfimg.matrix.schema import PROCESSORS, Matrix
+from tfimg.matrix.spec import ImageSpec
 
 NVIDIA = "0x10de"
 """NVIDIA's vendor number on the PCI bus."""
@@ -52,6 +54,16 @@ class Host:
     hook: bool
     cdi: tuple[str, ...]
     socket: Socket
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TargetHost:
+    """Where an image is to run: the matrix with its images, this machine, and the engine."""
+
+    matrix: Matrix
+    specs: Sequence[ImageSpec]
+    host: Host
+    toolkit: Toolkit
 
 
 def survey(

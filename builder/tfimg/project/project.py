@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from tfimg.engine.protocol import Engine
-    from tfimg.host.accelerators import Surroundings
+    from tfimg.host.survey import TargetHost
     from tfimg.recipe.plan import Plan
 
 
@@ -160,13 +160,13 @@ class Project:
             found = status(evidence.read_text(), lock_digest=lock_digest, source=str(evidence))
         return replace(found, bare_machines=_bare_machines(spec, records, lock_digest))
 
-    def target_host(self, engine: Engine) -> Surroundings:
+    def target_host(self, engine: Engine) -> TargetHost:
         """Return where images run: this machine, and an engine."""
-        from tfimg.host.accelerators import Surroundings
+        from tfimg.host.survey import TargetHost
 
         toolkit = engine.toolkit()
         host = self.services.survey(toolkit.host)
-        return Surroundings(matrix=self.matrix, specs=self.specs, host=host, toolkit=toolkit)
+        return TargetHost(matrix=self.matrix, specs=self.specs, host=host, toolkit=toolkit)
 
 
 def _bare_machines(spec: ImageSpec, records: Sequence[Path], lock_digest: str) -> tuple[BareMachine, ...]:

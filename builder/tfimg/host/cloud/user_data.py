@@ -17,7 +17,7 @@ from tfimg.host.cloud.files import MachineFile, machine_files, template, timers
 from tfimg.host.cloud.order import JUPYTERLAB, MachineOrder
 from tfimg.recipe.labels import DEVICE_NAMES
 
-ARCHIVE = "/var/lib/cloud/tfimg.core.tar.gz"
+ARCHIVE = "/var/lib/cloud/tfimg.tar.gz"
 """Path of the packed steps until they are unpacked."""
 
 READABLE = "/etc/"

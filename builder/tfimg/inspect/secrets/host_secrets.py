@@ -34,7 +34,7 @@ NAMES_OF_EVERYBODY = frozenset({"localhost", "metadata.google.internal", "host.d
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
+class HostFiles:
     """What a machine has besides its network settings, read from files.
 
     `apt` are texts of its APT settings and `netrc` of files like APT's auth.conf, `docker` is docker's config.json;
@@ -51,7 +51,7 @@ class Surroundings:
     public: Collection[str]
 
 
-def machine_secrets(network: HostNetwork, around: Surroundings, environ: Mapping[str, str]) -> tuple[Rule, ...]:
+def host_secret_rules(network: HostNetwork, around: HostFiles, environ: Mapping[str, str]) -> tuple[Rule, ...]:
     """What to search an image for, each once. Addresses of `public` hosts and of this machine's loopback are none."""
     found = [
         *_network(network, around.public),
@@ -72,7 +72,7 @@ def _network(network: HostNetwork, public: Collection[str]) -> Iterator[Rule]:
             yield from _address(re.sub(r"^[\w-]+=", "", word), kind, name, public)
 
 
-def _apt(around: Surroundings) -> Iterator[Rule]:
+def _apt(around: HostFiles) -> Iterator[Rule]:
     for address in (around.mirrors.archive, around.mirrors.security) if around.mirrors else ():
         if address:
             yield from _address(address, "mirror", "APT's sources", around.public)
@@ -207,7 +207,7 @@ def _exactly(value: bytes) -> bytes:
     return b"".join(b"\\x%02x" % byte for byte in value)
 
 
-def read_surroundings(
+def read_host_files(
     network: HostNetwork,
     mirrors: Mirrors | None,
     environ: Mapping[str, str],
@@ -215,7 +215,7 @@ def read_surroundings(
     public: Collection[str],
     root: Path = Path("/"),
     public_certificates: Sequence[str] = (),
-) -> Surroundings:
+) -> HostFiles:
     """What this machine has, from its files; those that are not there, or may not be read, have nothing to tell.
 
     `public_certificates` are those that come with a program, beside those of the distribution's `ca-certificates`.
@@ -227,7 +227,7 @@ def read_surroundings(
     local = (root / "usr/local/share/ca-certificates").rglob("*.crt")
     bundles = [network.ca, root / "etc/ssl/certs/ca-certificates.crt", *local]
     shipped = (root / "usr/share/ca-certificates").rglob("*.crt")
-    return Surroundings(
+    return HostFiles(
         mirrors=mirrors,
         apt=_texts([file for form in forms for file in apt.glob(form)]),
         netrc=_texts(netrcs),
