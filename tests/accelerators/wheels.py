@@ -19,7 +19,7 @@ from support.paths import ROOT
 from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.spec import expand
-from tfimg.recipe.facts import bare_facts
+from tfimg.recipe.facts import collect_bare_facts
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -34,7 +34,7 @@ def claims(identifier: str) -> dict[str, Any]:
     workspace, today = Workspace(root=ROOT), datetime.now(UTC).date()
     matrix = parse_matrix(workspace.matrix.read_text(), source="matrix.yaml", today=today)
     (spec,) = [spec for spec in expand(matrix) if spec.identifier == identifier]
-    return bare_facts(spec, workspace.read_lock(identifier))
+    return collect_bare_facts(spec, workspace.read_lock(identifier))
 
 
 def variables(folder: Path) -> dict[str, str]:

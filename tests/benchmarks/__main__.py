@@ -19,7 +19,7 @@ from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.resolve.request import Request
 from tfimg.matrix.resolve.resolution import resolve
 from tfimg.matrix.spec import expand
-from tfimg.recipe.render import environment, render
+from tfimg.recipe.render import make_template_environment, render_dockerfile
 
 RUNS = 9
 
@@ -50,7 +50,7 @@ def stages() -> dict[str, Callable[[], object]]:
     text, today = workspace.matrix.read_text(), datetime.now(UTC).date()
     matrix = parse_matrix(text, source="matrix.yaml", today=today)
     specs = expand(matrix)
-    templates = environment(workspace.read_templates())
+    templates = make_template_environment(workspace.read_templates())
     requests = [Request(tensorflow=spec.tensorflow, python=spec.python, device=spec.device) for spec in specs]
     locks = {spec.identifier: workspace.read_lock(spec.identifier) for spec in specs}
     count = len(specs)
@@ -62,7 +62,9 @@ def stages() -> dict[str, Callable[[], object]]:
         f"expand to {count} images": lambda: expand(matrix),
         f"resolve {count} requests": lambda: [resolve(matrix, specs, request) for request in requests],
         f"read {count} locks": lambda: [workspace.read_lock(spec.identifier) for spec in specs],
-        f"render {count} Dockerfiles": lambda: [render(spec, locks[spec.identifier], templates) for spec in specs],
+        f"render {count} Dockerfiles": lambda: [
+            render_dockerfile(spec, locks[spec.identifier], templates) for spec in specs
+        ],
     }
 
 

@@ -23,10 +23,10 @@ from pathlib import Path
 from tfimg.cli.context import Context
 from tfimg.cli.parser import build_parser
 from tfimg.layers.blob import BlobWriter
-from tfimg.layers.fetch import fetch
-from tfimg.layers.make import DOWNLOADS, Source, make
+from tfimg.layers.fetch import fetch_wheel
+from tfimg.layers.make import DOWNLOADS, WheelSource, make_layers
 from tfimg.layers.store import LayerStore
-from tfimg.layers.wheel import unpack
+from tfimg.layers.wheel import unpack_wheel
 from tfimg.project.services import Services
 from tfimg.recipe.lockfile import read_packages
 
@@ -85,7 +85,7 @@ def measure(context: Context, identifier: str, folder: Path) -> tuple[Floor, flo
         fetching = timed(
             lambda: wheels.extend(
                 pool.map(
-                    lambda one: fetch(one, folder / "wheels", indexes=[index], supplied=(), go_on=lambda: None),
+                    lambda one: fetch_wheel(one, folder / "wheels", indexes=[index], supplied=(), go_on=lambda: None),
                     packages,
                 )
             )
@@ -94,7 +94,7 @@ def measure(context: Context, identifier: str, folder: Path) -> tuple[Floor, flo
 
     def inflate() -> None:
         for wheel in wheels:
-            unpack(wheel, shared=(), into=None, rest=read)  # type: ignore[arg-type]
+            unpack_wheel(wheel, shared=(), into=None, rest=read)  # type: ignore[arg-type]
 
     inflating = timed(inflate)
     sample = b"".join(read.content)
@@ -110,8 +110,8 @@ def measure(context: Context, identifier: str, folder: Path) -> tuple[Floor, flo
         write_seconds=writing * (read.bytes + total),
     )  # fmt: skip
     making = timed(
-        lambda: make(
-            lock, LayerStore(folder=folder / "store"), source=Source(indexes=[index]), compression="fast",
+        lambda: make_layers(
+            lock, LayerStore(folder=folder / "store"), source=WheelSource(indexes=[index]), compression="fast",
             on_event=lambda *_: None,
         )
     )  # fmt: skip

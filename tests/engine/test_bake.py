@@ -17,7 +17,7 @@ from support.paths import ROOT
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.spec import ImageSpec, expand
-from tfimg.recipe.bake import Target, bake
+from tfimg.recipe.bake import BakeTarget, make_bake_file
 from tfimg.recipe.plan import Plan
 
 pytestmark = pytest.mark.full
@@ -73,7 +73,7 @@ def test_a_stage_that_two_images_have_is_built_once(engine: DockerEngine, base: 
     (tmp_path / "images" / "locks").mkdir(parents=True)
     for name in names:
         (tmp_path / "images" / "locks" / f"{name}.txt").write_text("the same\n")
-    document = bake([target(specs[name], base) for name in names])
+    document = make_bake_file([target(specs[name], base) for name in names])
     (tmp_path / "docker-bake.json").write_text(json.dumps(document))
     buildx_bake("--no-cache", engine=engine, folder=tmp_path)
     try:
@@ -89,7 +89,7 @@ def test_a_stage_that_two_images_have_is_built_once(engine: DockerEngine, base: 
     assert made[0][2] == "100% of ${x} and %{y}"
 
 
-def target(spec: ImageSpec, base: str) -> Target:
+def target(spec: ImageSpec, base: str) -> BakeTarget:
     name = f"{REPOSITORY}:{spec.identifier}"
     plan = Plan(spec=spec, lock={}, dockerfile=ONCE.format(identifier=spec.identifier), tags=(name,))
-    return Target(plan=plan, base=base, labels={})
+    return BakeTarget(plan=plan, base=base, labels={})

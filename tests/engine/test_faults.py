@@ -20,8 +20,8 @@ from tfimg.build.candidate import choose_output
 from tfimg.core.paths import Workspace
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import BuildOrder
-from tfimg.recipe.labels import LOCK
-from tfimg.recipe.lockfile import digest
+from tfimg.recipe.labels import LOCK_LABEL
+from tfimg.recipe.lockfile import hash_lock
 
 from .conftest import IDENTIFIER, Built
 
@@ -40,11 +40,11 @@ def workspace(own_workspace: Path, engine: DockerEngine) -> Iterator[Path]:
 
 def made_of(engine: DockerEngine, workspace: Path) -> list[str]:
     """Return the images that were made of the copied lock, and their containers, which inherit the label."""
-    lock = digest(Workspace(root=workspace).read_lock(IDENTIFIER))
+    lock = hash_lock(Workspace(root=workspace).read_lock(IDENTIFIER))
     return [
         line
         for command in (["image", "ls", "--all"], ["ps", "--all"])
-        for line in docker(*command, "--quiet", f"--filter=label={LOCK}={lock}", host=engine.host).splitlines()
+        for line in docker(*command, "--quiet", f"--filter=label={LOCK_LABEL}={lock}", host=engine.host).splitlines()
     ]
 
 

@@ -21,7 +21,7 @@ from support.registry_container import registry
 from tfimg.core.paths import find_workspace, state_folder
 from tfimg.engine.connect import connect
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.recipe.lockfile import digest
+from tfimg.recipe.lockfile import hash_lock
 
 from .conftest import IDENTIFIER, REPOSITORY, Built
 
@@ -76,7 +76,7 @@ def test_labels_say_what_it_is_made_of(built: Built, engine: DockerEngine) -> No
         "tfimg.tensorflow": "2.15.1",
         "tfimg.python": "3.11",
         "tfimg.device": "cpu",
-        "tfimg.lock": digest(workspace.read_lock(IDENTIFIER)),
+        "tfimg.lock": hash_lock(workspace.read_lock(IDENTIFIER)),
         "tfimg.version": "0.1.0",
         # A bootstrapped base carries its own label on.
     }

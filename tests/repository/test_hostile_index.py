@@ -38,7 +38,7 @@ from support.mutated_documents import cases
 from support.wheels import lock_line
 from tfimg.core.errors import InternalError, InvalidWheel, NetworkError, TfimgError
 from tfimg.index.client import Index
-from tfimg.layers.make import Source, make
+from tfimg.layers.make import WheelSource, make_layers
 from tfimg.layers.store import LayerStore
 
 MAX_KILOBYTES = 300_000
@@ -67,8 +67,8 @@ def wheel(tmp_path: Path) -> Path:
 def build(url: str, wheel: Path) -> None:
     """Make the layer of a lock that pins a wheel."""
     store = LayerStore(folder=wheel.parent / "store")
-    source = Source(indexes=[Index(url, attempts=1)])
-    make({"packages": lock_line(wheel)}, store, source=source, compression="fast", on_event=lambda *_: None)
+    source = WheelSource(indexes=[Index(url, attempts=1)])
+    make_layers({"packages": lock_line(wheel)}, store, source=source, compression="fast", on_event=lambda *_: None)
 
 
 def assert_refused(error: str, act: Callable[[], object]) -> None:

@@ -12,7 +12,7 @@ from uv import find_uv_bin
 from conftest import ROOT
 from tfimg.cli import main
 from tfimg.index.network import host_network, pip_settings
-from tfimg.recipe.lock import Question, resolve_packages
+from tfimg.recipe.lock import LockQuery, resolve_packages
 
 
 @pytest.mark.facts
@@ -48,7 +48,7 @@ def test_an_index_out_of_reach_is_told_from_one_without_the_package(capsys, tmp_
 @pytest.mark.facts
 def test_without_a_cutoff_tensorboard_would_not_import() -> None:
     """Why locks are resolved as of the release's time: what the index gives today for the same requirements."""
-    asked = Question(
+    asked = LockQuery(
         requirements=("tensorflow-cpu==2.15.1", "tensorboard"),
         python="3.11",
         platform="linux/amd64",

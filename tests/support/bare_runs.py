@@ -9,8 +9,8 @@ from typing import Any
 from support.gpu_run import ENVIRONMENT, Events, gpu_run
 from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.facts import bare_facts
-from tfimg.recipe.lockfile import digest, read_packages
+from tfimg.recipe.facts import collect_bare_facts
+from tfimg.recipe.lockfile import hash_lock, read_packages
 from tfimg.validation.run import suite_digest, suite_files
 
 NONCE = "0123456789abcdef"
@@ -18,7 +18,7 @@ NONCE = "0123456789abcdef"
 
 def bare_events(spec: ImageSpec, workspace: Workspace, **changes: Any) -> Events:
     """Return the events of a run; `changes` are those of `gpu_run`."""
-    events = gpu_run(bare_facts(spec, workspace.read_lock(spec.identifier)), **changes)
+    events = gpu_run(collect_bare_facts(spec, workspace.read_lock(spec.identifier)), **changes)
     return [{**events[0], "nonce": NONCE, "environment": ENVIRONMENT}, *events[1:]]
 
 
@@ -26,7 +26,7 @@ def bare_run(spec: ImageSpec, workspace: Workspace, events: Sequence[Mapping[str
     """Return a run of a release, which ended as its last event says."""
     lock = workspace.read_lock(spec.identifier)
     return {
-        "identifier": spec.identifier, "tensorflow": spec.tensorflow, "python": spec.python, "lock": digest(lock),
+        "identifier": spec.identifier, "tensorflow": spec.tensorflow, "python": spec.python, "lock": hash_lock(lock),
         "wheels": {f"{one.name}-{one.version}.whl": one.sha256 for one in read_packages(lock)},
         "variables": {"LD_LIBRARY_PATH": "{folder}/links", "XLA_FLAGS": "--xla_gpu_cuda_data_dir={folder}/cuda_nvcc"},
         "nonce": NONCE, "date": "2026-11-22T10:11:12+00:00", "seconds": 123.4,

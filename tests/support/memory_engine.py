@@ -29,7 +29,7 @@ from tfimg.engine.protocol import (
     StoredLayer,
     Toolkit,
 )
-from tfimg.recipe.labels import IDENTIFIER
+from tfimg.recipe.labels import IDENTIFIER_LABEL
 
 HOST = "unix:///run/fake.sock"
 
@@ -51,7 +51,7 @@ def toolkit(*, host: str = HOST, runtimes: Sequence[str] = ("runc",), **cdi: Seq
 
 def stored_image(digest: str = "sha256:1", *, identifier: str | None = None, **fields: Any) -> StoredImage:
     """Return an image without layers, with a label for its identifier if one is given."""
-    labels = {IDENTIFIER: identifier} if identifier else {}
+    labels = {IDENTIFIER_LABEL: identifier} if identifier else {}
     return StoredImage(**{"digest": digest, "layers": (), "unpacked_bytes": 1, "labels": labels, **fields})
 
 

@@ -17,7 +17,7 @@ from tfimg.engine.docker.engine import DockerEngine
 from tfimg.index.network import host_network, pip_settings
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.spec import ImageSpec, expand
-from tfimg.recipe.facts import facts
+from tfimg.recipe.facts import collect_facts
 from tfimg.validation.report import Provable
 
 Results = dict[str, dict[str, Any]]
@@ -36,7 +36,7 @@ def spec_of(identifier: str) -> ImageSpec:
 
 
 def facts_text(spec: ImageSpec, level: Provable) -> str:
-    return json.dumps(facts(spec, find_workspace({}).read_lock(spec.identifier), level=level))
+    return json.dumps(collect_facts(spec, find_workspace({}).read_lock(spec.identifier), level=level))
 
 
 def with_fault(

@@ -11,7 +11,7 @@ from support.published_images import put_image
 from support.suite_events import done, end, said, start, suite
 from tfimg.core.paths import Workspace
 from tfimg.engine.protocol import Exit, Line, ProgressEvent, RunOrder, StoredImage, StoredLayer
-from tfimg.recipe.lockfile import digest as lock_digest
+from tfimg.recipe.lockfile import hash_lock
 
 STORY = said(suite("a"), start("a"), end("a"), done())
 
@@ -32,7 +32,7 @@ class PushingEngine(FakeEngine):
         manifest = put_image(MemoryRegistry(), identifier, age=age)
         config: str = manifest.document["config"]["digest"]
         labels = {
-            "tfimg.identifier": identifier, "tfimg.lock": lock_digest(self.workspace.read_lock(identifier)),
+            "tfimg.identifier": identifier, "tfimg.lock": hash_lock(self.workspace.read_lock(identifier)),
             "org.opencontainers.image.base.name": "docker.io/library/python:3.11-slim-bookworm",
         }  # fmt: skip
         layer = StoredLayer(digest=f"sha256:{'1' * 64}", media_type="tar", size=1)

@@ -25,8 +25,8 @@ from tfimg.core.errors import BuildError
 from tfimg.core.paths import Workspace
 from tfimg.engine.protocol import Exit, Line, StageEvent
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.describe import describe, status
-from tfimg.recipe.lockfile import digest
+from tfimg.recipe.describe import describe_image, read_status
+from tfimg.recipe.lockfile import hash_lock
 
 Named = Callable[[str], ImageSpec]
 
@@ -37,14 +37,14 @@ def test_the_version(tfimg: CliRunner) -> None:
 
 def test_resolve_says_everything_about_an_image(tfimg: CliRunner, workspace: Workspace, named: Named) -> None:
     identifier = "2.15.1-cuda12.2-py3.11"
-    proven = status(
+    proven = read_status(
         workspace.evidence(identifier).read_text(),
-        lock_digest=digest(workspace.read_lock(identifier)),
+        lock_digest=hash_lock(workspace.read_lock(identifier)),
         source="",
     )
     assert proven.level == "linked"
     assert tfimg("resolve", "--tf", "2.15", "--cuda", "12", "--json").json == {
-        **describe(named(identifier), repository="tfimg/tensorflow", status=proven),
+        **describe_image(named(identifier), repository="tfimg/tensorflow", status=proven),
         "notes": ["Driver 525.60.13 or newer is needed."],
     }
 
@@ -668,7 +668,7 @@ def test_a_validation_is_recorded_for_an_image_of_the_lock_alone(
         "or leave --record out."
     )
     assert (engine.ran, evidence.exists()) == ([], False)
-    lock = digest(workspace_copy.read_lock(CPU))
+    lock = hash_lock(workspace_copy.read_lock(CPU))
     engine.names = {"tf:x": stored_image(labels={**claim, "tfimg.lock": lock})}
     assert here("validate", "tf:x", "--record").code == 0
     assert json.loads(evidence.read_text())["lock"] == lock

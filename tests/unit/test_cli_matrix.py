@@ -21,8 +21,8 @@ from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand
-from tfimg.recipe.lockfile import digest
-from tfimg.recipe.support import supports
+from tfimg.recipe.lockfile import hash_lock
+from tfimg.recipe.support import summarize_support
 from tfimg.recipe.support_text import BEGIN, END
 
 BASE = Path(__file__).parents[1] / "data" / "matrix" / "base.yaml"
@@ -48,7 +48,7 @@ def small(tmp_path: Path) -> Workspace:
     workspace.locks(identifier).mkdir(parents=True)
     workspace.lock(identifier, "packages").write_text(SIX)
     report = {
-        "lock": digest({"packages": SIX}), "passed": True, "level": "validated", "device": "cpu",
+        "lock": hash_lock({"packages": SIX}), "passed": True, "level": "validated", "device": "cpu",
         "date": "2024-05-02T10:00:00+00:00",
     }  # fmt: skip
     workspace.evidence(identifier).parent.mkdir()
@@ -89,7 +89,7 @@ def test_a_terminal_is_given_as_much_as_it_has_room_for(
 ) -> None:
     told = Console(force_terminal=True, width=width, color_system=None, record=True)
     monkeypatch.setattr("tfimg.cli.show.make_console", lambda: told)
-    print_support(supports(matrix, expand(matrix), {}))
+    print_support(summarize_support(matrix, expand(matrix), {}))
     text = told.export_text().splitlines()
     assert heads in text[0]
     assert len(text) == 1 + lines * len(matrix.rows)

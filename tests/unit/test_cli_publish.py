@@ -20,7 +20,7 @@ from support.signing import OURS, PASSWORD, THEIRS
 from support.suite_events import done, end, said, start, suite
 from tfimg.core.paths import Workspace
 from tfimg.inspect.secrets.rules import Rule
-from tfimg.recipe.tags import build_tag
+from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Manifest
 
 REPOSITORY = "registry.test:5000/team/tensorflow"
@@ -113,7 +113,7 @@ def test_an_image_is_published_step_by_step(
         f"{CPU}: attach evidence", f"{CPU}: exact tags", "aliases", "compare with the plan",
     ]  # fmt: skip
     told = [line.split()[:4] for line in ended.stdout.splitlines()[1:]]
-    names = [build_tag(CPU, digest), CPU, "2.15.1", "2.15", "2.15-py3.11"]
+    names = [make_build_tag(CPU, digest), CPU, "2.15.1", "2.15", "2.15-py3.11"]
     assert told == [[CPU, "validated", name, "move"] for name in names]
     assert {tag for tag in registry.named if not tag.startswith(("sha256-", "tfimg-"))} == set(names)
     assert list(engine.names) == [f"tfimg/tensorflow:{CPU}"], "no name is left behind"
@@ -295,7 +295,7 @@ def test_the_history_of_a_repository_is_of_the_images_that_builds_own_tags_name(
     ended = history(REPOSITORY, "--limit", "1")
     assert "Only the 1 newest of 2 builds are read" in ended.stderr
     assert len(ended.lines) == 2
-    registry.named[build_tag(CPU, old)] = new
+    registry.named[make_build_tag(CPU, old)] = new
     assert history_of(history(REPOSITORY, "--json")) == [("promotion", new)], "a build's own tag is never moved"
     registry.named.clear()
     ended = history(REPOSITORY)
@@ -375,7 +375,7 @@ def test_withdraw_moves_tags_back_and_verify_and_pull_name_the_reason(
     old, new = twice
     ended = withdraw("--output", str(tmp_path / "out.jsonl")).succeeded()
     assert f"2.15 points to {old} now." in ended.lines
-    assert f"{build_tag(CPU, new)} still points to the image, and is refused: the tag of one build" in ended.stdout
+    assert f"{make_build_tag(CPU, new)} still points to the image, and is refused: the tag of one build" in ended.stdout
     assert ended.lines[-1] == f"{REPOSITORY}@{new} is withdrawn for every tag."
     for command in ("verify", "pull"):
         refused = tfimg(command, f"{REPOSITORY}@{new}", "--key", keys["ours.pub"])

@@ -22,8 +22,8 @@ from tfimg.evidence.attach import attach
 from tfimg.evidence.collect import collect
 from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import CYCLONEDX, TEST_RESULT, statement
-from tfimg.recipe.labels import IDENTIFIER, LOCK
-from tfimg.recipe.lockfile import digest as lock_digest
+from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL
+from tfimg.recipe.lockfile import hash_lock
 
 NAME = "registry.test:5000/team/tensorflow"
 PINNED = f"{NAME}@{IMAGE.digest}"
@@ -38,7 +38,7 @@ TODAY = datetime.now(UTC)
 @pytest.fixture
 def engine(workspace: Workspace) -> FakeEngine:
     """It can pull the image, which was built from the present lock."""
-    labels = {IDENTIFIER: GREEN.identifier, LOCK: lock_digest(workspace.read_lock(GREEN.identifier))}
+    labels = {IDENTIFIER_LABEL: GREEN.identifier, LOCK_LABEL: hash_lock(workspace.read_lock(GREEN.identifier))}
     return FakeEngine(story=GREEN_RUN, pushed={PINNED: replace(stored_image(IMAGE.digest), labels=labels)})
 
 
@@ -154,7 +154,7 @@ def test_other_bytes_than_those_that_were_attested_are_not_renewed(renew: CliRun
 
 
 def test_an_image_of_another_lock_is_not_renewed(renew: CliRunner, engine: FakeEngine) -> None:
-    engine.pushed[PINNED] = replace(engine.pushed[PINNED], labels={LOCK: f"sha256:{'0' * 64}"})
+    engine.pushed[PINNED] = replace(engine.pushed[PINNED], labels={LOCK_LABEL: f"sha256:{'0' * 64}"})
     assert_refused(renew(f"{NAME}:2.15"), code=5, says="was built from another lock")
     assert engine.ran == []
 

@@ -36,7 +36,7 @@ from tfimg.core.errors import BuildError, RegistryRefused
 from tfimg.core.printable import escape_unprintable
 from tfimg.engine.protocol import StageEvent
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.describe import DECLARED, describe
+from tfimg.recipe.describe import DECLARED, describe_image
 
 CLI = Path(tfimg.cli.__file__).parent
 PERMITTED = "\n\t"
@@ -77,7 +77,7 @@ def test_list_splits_no_name(
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setattr("sys.stdout", terminal)
     rows = [
-        {**describe(spec, repository="a/b", status=DECLARED), "bare_machines": [1], "level": "validated"}
+        {**describe_image(spec, repository="a/b", status=DECLARED), "bare_machines": [1], "level": "validated"}
         for spec in specs
     ]
     print_images(rows)

@@ -23,7 +23,7 @@ from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT, Subject, st
 from tfimg.inspect.contents import of_bill, of_inventory
 from tfimg.inspect.inspection import inspect_image
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.layout import DEVICE_PARTS, HOLDS, image_layers, wheel_layers
+from tfimg.recipe.layout import DEVICE_PARTS, LAYER_CONTENTS, list_layer_names, list_wheel_layers
 from tfimg.registry.protocol import Manifest
 
 LABELS = {
@@ -99,15 +99,15 @@ def test_every_lock_has_the_parts_of_its_device(specs: Sequence[ImageSpec], work
     for spec in specs:
         if workspace.locks(spec.identifier).exists():
             lock = workspace.read_lock(spec.identifier)
-            names = tuple(layer.name for layer in wheel_layers(lock))
-            assert image_layers(spec.device)[: len(names)] == names, spec.identifier
+            names = tuple(layer.name for layer in list_wheel_layers(lock))
+            assert list_layer_names(spec.device)[: len(names)] == names, spec.identifier
             assert set(lock) == set(DEVICE_PARTS[spec.device])
             seen += 1
     assert seen > 100
 
 
 def test_every_layer_says_what_it_holds() -> None:
-    assert {name for device in DEVICE_PARTS for name in image_layers(device)} == set(HOLDS)
+    assert {name for device in DEVICE_PARTS for name in list_layer_names(device)} == set(LAYER_CONTENTS)
 
 
 def said_of(registry: MemoryRegistry, digest: str) -> None:

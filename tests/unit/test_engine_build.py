@@ -19,8 +19,8 @@ from tfimg.engine.protocol import BuildEvent, LogEvent, StageEvent, Store, Store
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.plan import Plan, plan
-from tfimg.recipe.render import environment
+from tfimg.recipe.plan import Plan, make_plan
+from tfimg.recipe.render import make_template_environment
 
 BASE = Base(kind="registry", name="python", reference="python@sha256:b", digest="sha256:b", why="it is there")
 NETWORK = HostNetwork(
@@ -34,9 +34,9 @@ OTHER = StoredImage(digest="sha256:old", layers=(), unpacked_bytes=0, labels={})
 
 @pytest.fixture
 def planned(named: Callable[[str], ImageSpec]) -> Plan:
-    template = environment({"Dockerfile.j2": "FROM {{ spec.base.image }}\n"})
+    template = make_template_environment({"Dockerfile.j2": "FROM {{ spec.base.image }}\n"})
     lock = {"tensorflow": "", "packages": ""}
-    return plan(named("2.15.1-cpu-py3.11"), lock, templates=template, repository="tf")
+    return make_plan(named("2.15.1-cpu-py3.11"), lock, templates=template, repository="tf")
 
 
 STAGES = {"wheels": "oci-layout:///layers@sha256:0"}

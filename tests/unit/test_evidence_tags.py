@@ -17,7 +17,7 @@ from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import verify
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.tags import aliases, build_tag, contradiction
+from tfimg.recipe.tags import find_contradiction, list_aliases, make_build_tag
 
 ANYTHING = Policy(level="built")
 
@@ -56,19 +56,19 @@ def test_a_tag_that_agrees_or_leaves_it_open_is_accepted(tag: str, identifier: s
 
 def test_a_build_s_tag_begins_like_its_digest() -> None:
     identifier = "2.15.1-cpu-py3.11"
-    verify_tag(build_tag(identifier, IMAGE.digest), identifier)
+    verify_tag(make_build_tag(identifier, IMAGE.digest), identifier)
     with pytest.raises(PolicyUnmet, match="states build 000000000000"):
         verify_tag(f"{identifier}-000000000000", identifier)
 
 
 def test_no_tag_of_an_image_contradicts_it(specs: Sequence[ImageSpec]) -> None:
     for spec in specs:
-        for tag in (spec.identifier, build_tag(spec.identifier, IMAGE.digest), *aliases(spec)):
-            assert contradiction(tag, identifier=spec.identifier, digest=IMAGE.digest) is None
+        for tag in (spec.identifier, make_build_tag(spec.identifier, IMAGE.digest), *list_aliases(spec)):
+            assert find_contradiction(tag, identifier=spec.identifier, digest=IMAGE.digest) is None
 
 
 def test_every_exact_tag_contradicts_every_other_image(specs: Sequence[ImageSpec]) -> None:
     for spec in specs:
         for other in specs:
-            found = contradiction(spec.identifier, identifier=other.identifier, digest=IMAGE.digest)
+            found = find_contradiction(spec.identifier, identifier=other.identifier, digest=IMAGE.digest)
             assert (found is None) == (spec is other)

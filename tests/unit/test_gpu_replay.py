@@ -26,7 +26,7 @@ from support.suite_events import said
 from tfimg.core.paths import Workspace
 from tfimg.host.nvidia_smi import Gpu
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.facts import facts
+from tfimg.recipe.facts import collect_facts
 
 IDENTIFIER = "2.21.0-cuda12.5-py3.11"
 ALIASES = {"2.21.0-gpu", "2.21-gpu", "2.21-gpu-py3.11", "latest-gpu"}
@@ -77,7 +77,7 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def replay(named: Callable[[str], ImageSpec], workspace: Workspace) -> Replay:
     """Events of a run in the image, as `gpu_run` writes them."""
-    return partial(gpu_run, facts(named(IDENTIFIER), workspace.read_lock(IDENTIFIER)))
+    return partial(gpu_run, collect_facts(named(IDENTIFIER), workspace.read_lock(IDENTIFIER)))
 
 
 def machine(home: Path, workspace: Workspace, key: str, gpus: int = 1) -> Publisher:

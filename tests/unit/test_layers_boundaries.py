@@ -19,10 +19,10 @@ import zstandard
 from support.wheels import record_hash, write_wheel
 from tfimg.core.errors import LockError
 from tfimg.layers.blob import Blob, BlobWriter
-from tfimg.layers.make import MadeLayer, Source, make, stages
+from tfimg.layers.make import LayerResult, WheelSource, make_layers, write_stages
 from tfimg.layers.store import LayerStore
-from tfimg.layers.wheel import unpack
-from tfimg.recipe.layout import SITE
+from tfimg.layers.wheel import unpack_wheel
+from tfimg.recipe.layout import SITE_PACKAGES
 
 LIBRARY = "tensorflow/libtensorflow_cc.so.2"
 
@@ -40,7 +40,7 @@ def files_of(layer: Path) -> dict[str, bytes]:
 def unpacked(wheel: Path, folder: Path, *shared: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
     with (folder / "into").open("wb") as first, (folder / "rest").open("wb") as second:
         into, rest = BlobWriter(first, "fast"), BlobWriter(second, "fast")
-        unpack(wheel, shared=shared, into=into, rest=rest)
+        unpack_wheel(wheel, shared=shared, into=into, rest=rest)
         into.close(), rest.close()
     return files_of(folder / "into"), files_of(folder / "rest")
 
@@ -64,15 +64,15 @@ def test_a_part_that_is_the_same_for_every_python_is_one_layer_with_its_scripts_
     }
     into, rest = unpacked(write_wheel(tmp_path, "thing", files), tmp_path, ".")
     assert rest == {}
-    assert {"/opt/tensorflow/bin/tool", "/opt/tensorflow/share/x", f"{SITE}/thing/a.so"} < into.keys()
-    assert f"{SITE}/thing-1.0.dist-info/RECORD" in into
+    assert {"/opt/tensorflow/bin/tool", "/opt/tensorflow/share/x", f"{SITE_PACKAGES}/thing/a.so"} < into.keys()
+    assert f"{SITE_PACKAGES}/thing-1.0.dist-info/RECORD" in into
 
 
 def test_an_installed_record_has_the_hash_and_size_of_what_was_written(tmp_path: Path) -> None:
     wheel = write_wheel(tmp_path, "thing", {"thing-1.0.data/scripts/tool": b"#!python\nx\n"})
     _, rest = unpacked(wheel, tmp_path)
     written = rest["/opt/tensorflow/bin/tool"]
-    record = rest[f"{SITE}/thing-1.0.dist-info/RECORD"].decode().splitlines()
+    record = rest[f"{SITE_PACKAGES}/thing-1.0.dist-info/RECORD"].decode().splitlines()
     assert f"../../../bin/tool,sha256={record_hash(written)},{len(written)}" in record
     assert f"thing-1.0.dist-info/INSTALLER,sha256={record_hash(b'tfimg' + bytes([10]))},6" in record
 
@@ -99,9 +99,9 @@ def release(folder: Path, tag: str) -> dict[str, Path]:
 
 def made(
     wheels: Mapping[str, Path], store: LayerStore, events: list[Any] | None = None, *, fresh: bool = False
-) -> dict[str, MadeLayer]:
-    layers = make(
-        locked(wheels), store, source=Source(indexes=[], supplied=tuple(wheels.values())), compression="fast",
+) -> dict[str, LayerResult]:
+    layers = make_layers(
+        locked(wheels), store, source=WheelSource(indexes=[], supplied=tuple(wheels.values())), compression="fast",
         on_event=lambda *event: events.append(event) if events is not None else None, fresh=fresh,
     )  # fmt: skip
     return {one.layer.name: one for one in layers}
@@ -140,7 +140,7 @@ def test_the_store_is_an_oci_layout_whose_descriptors_fit_their_files(tmp_path: 
     layers = made(release(tmp_path, "cp39"), store)
     assert json.loads((store.folder / "oci-layout").read_text()) == {"imageLayoutVersion": "1.0.0"}
     assert json.loads((store.folder / "index.json").read_text()) == {"schemaVersion": 2, "manifests": []}
-    for stage in stages(list(layers.values()), store).values():
+    for stage in write_stages(list(layers.values()), store).values():
         digest = stage.partition("@sha256:")[2]
         manifest = json.loads((store.blobs / digest).read_text())
         assert (manifest["schemaVersion"], manifest["mediaType"]) == (
@@ -183,8 +183,8 @@ def test_a_wheel_that_no_source_has_is_refused_with_both_ways_out(tmp_path: Path
     wheels = release(tmp_path, "cp39")
     lock = locked(wheels)
     with pytest.raises(LockError) as caught:
-        make(
-            lock, LayerStore(folder=tmp_path / "store"), source=Source(indexes=[]), compression="fast",
+        make_layers(
+            lock, LayerStore(folder=tmp_path / "store"), source=WheelSource(indexes=[]), compression="fast",
             on_event=lambda *_: None,
         )  # fmt: skip
     digest = hashlib.sha256(wheels["tensorflow"].read_bytes()).hexdigest()

@@ -11,7 +11,7 @@ import pytest
 from support.wheels import index_of, lock_line, sha256, write_wheel
 from tfimg.core.errors import HashMismatchError, Interrupted, LockError
 from tfimg.index.client import Index
-from tfimg.layers.fetch import PIECE, fetch, remove_download
+from tfimg.layers.fetch import PIECE, fetch_wheel, remove_download
 from tfimg.recipe.lockfile import LockedPackage, read_packages
 
 
@@ -34,7 +34,9 @@ def fetched(
     supplied: Sequence[Path] = (),
 ) -> Path:
     indexes = [Index(url, attempts=1) for url in urls]
-    return fetch(package, folder / build, downloads=folder, indexes=indexes, supplied=supplied, go_on=lambda: None)
+    return fetch_wheel(
+        package, folder / build, downloads=folder, indexes=indexes, supplied=supplied, go_on=lambda: None
+    )
 
 
 def files(folder: Path) -> list[str]:
@@ -123,7 +125,7 @@ def test_a_download_that_is_not_wanted_any_more_stops_at_the_next_piece(tmp_path
             raise Interrupted("stopped", next_step="")
 
     with index_of([large]) as url, pytest.raises(Interrupted):
-        fetch(
+        fetch_wheel(
             locked(large), tmp_path / "wheels/a", downloads=tmp_path / "wheels", indexes=[Index(url)],
             supplied=(), go_on=go_on,
         )  # fmt: skip

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from support.hostile_wheels import ATTACKS, INFO, NAME, WHEEL, forge
 from tfimg.core.errors import InvalidWheel
 from tfimg.layers.blob import BlobWriter
-from tfimg.layers.wheel import contents, unpack
+from tfimg.layers.wheel import list_record_rows, unpack_wheel
 
 
 def packed(wheel: Path) -> None:
     into, rest = BlobWriter(io.BytesIO(), "fast"), BlobWriter(io.BytesIO(), "fast")
-    unpack(wheel, shared=("thing/lib*",), into=into, rest=rest)
+    unpack_wheel(wheel, shared=("thing/lib*",), into=into, rest=rest)
 
 
 def test_a_sound_wheel_is_packed(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_hostile_wheel_is_refused_by_name(attack: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("attack", ["no RECORD", "RECORD of two columns", "no archive", "parent", "MD5"])
 def test_the_contents_of_a_hostile_wheel_are_not_listed(attack: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidWheel, match=f"^{NAME} is not a valid wheel: "):
-        contents(ATTACKS[attack](tmp_path), ())
+        list_record_rows(ATTACKS[attack](tmp_path), ())
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -17,10 +17,10 @@ import zstandard
 
 from support.wheels import lock_line, sha256, write_wheel
 from tfimg.core.errors import InvalidWheel, LockError
-from tfimg.layers.make import Source, make
-from tfimg.layers.pack import key, layers_of
+from tfimg.layers.make import WheelSource, make_layers
+from tfimg.layers.pack import compute_key, list_part_layers
 from tfimg.layers.store import STALE_SECONDS, LayerStore
-from tfimg.recipe.layout import Compression, parts
+from tfimg.recipe.layout import Compression, split_lock
 
 SPAWN = multiprocessing.get_context("spawn")
 SECONDS = 60.0
@@ -37,9 +37,9 @@ def build(
     fresh: bool = False,
 ) -> Digests:
     """Make the one layer of a lock that pins this wheel."""
-    made = make(
+    made = make_layers(
         {"packages": lock_line(wheel)}, LayerStore(folder=folder), compression=compression, fresh=fresh,
-        source=Source(indexes=[], supplied=[wheel] if wheel.exists() else []), on_event=on_event,
+        source=WheelSource(indexes=[], supplied=[wheel] if wheel.exists() else []), on_event=on_event,
     )  # fmt: skip
     return [one.blob.digest for one in made]
 
@@ -161,8 +161,8 @@ def test_a_failed_build_leaves_its_downloads_to_the_next(wheel: Path, folder: Pa
     store = LayerStore(folder=folder)
 
     def attempt(*supplied: Path) -> None:
-        source = Source(indexes=[], supplied=supplied)
-        make(lock, store, source=source, compression="fast", on_event=lambda *_: None)
+        source = WheelSource(indexes=[], supplied=supplied)
+        make_layers(lock, store, source=source, compression="fast", on_event=lambda *_: None)
 
     with pytest.raises(LockError, match=r"no other 1\.0"):
         attempt(wheel)
@@ -212,9 +212,9 @@ def test_a_damaged_layer_of_another_python_is_not_taken(folder: Path, tmp_path: 
         wheel = write_wheel(tmp_path, "tensorflow", library, tag=tag)
         events = list[tuple[str, str]]()
         made.append(
-            make(
+            make_layers(
                 {"tensorflow": lock_line(wheel)}, LayerStore(folder=folder), compression="fast",
-                source=Source(indexes=[], supplied=[wheel]),
+                source=WheelSource(indexes=[], supplied=[wheel]),
                 on_event=lambda layer, state, _, events=events: events.append((layer, state)),
             )[0].blob
         )  # fmt: skip
@@ -236,9 +236,9 @@ def test_a_wheel_that_lies_in_its_record_poisons_no_layer_of_another_python(fold
 
     def attempt(tag: str) -> LayerStore:
         store = LayerStore(folder=folder)
-        make(
+        make_layers(
             {"tensorflow": lock_line(wheels[tag])}, store, compression="fast", on_event=lambda *_: None,
-            source=Source(indexes=[], supplied=[wheels[tag]]),
+            source=WheelSource(indexes=[], supplied=[wheels[tag]]),
         )  # fmt: skip
         return store
 
@@ -254,11 +254,11 @@ def test_a_wheel_that_lies_in_its_record_poisons_no_layer_of_another_python(fold
 
 def test_layers_that_are_evicted_while_wheels_are_fetched_are_made_of_all_wheels(wheel: Path, folder: Path) -> None:
     """Another build makes the layer and evicts it before this one, which has fetched nothing, takes it."""
-    (layer,) = layers_of(parts({"packages": lock_line(wheel)})[0])
+    (layer,) = list_part_layers(split_lock({"packages": lock_line(wheel)})[0])
 
     changes = {
         sha256(wheel): lambda: build(folder, wheel),
-        key(layer, "fast"): lambda: LayerStore(folder=folder).prune(limit=0),
+        compute_key(layer, "fast"): lambda: LayerStore(folder=folder).prune(limit=0),
     }
 
     class Changing(LayerStore):
@@ -269,8 +269,8 @@ def test_layers_that_are_evicted_while_wheels_are_fetched_are_made_of_all_wheels
             with super().exclusive(name, go_on):
                 yield
 
-    source = Source(indexes=[], supplied=[wheel])
-    (made,) = make(
+    source = WheelSource(indexes=[], supplied=[wheel])
+    (made,) = make_layers(
         {"packages": lock_line(wheel)}, Changing(folder=folder), source=source, compression="fast",
         on_event=lambda *_: None,
     )  # fmt: skip

@@ -28,7 +28,7 @@ from tfimg.publish.promote import Table
 from tfimg.publish.publish import Publication, planned, publish
 from tfimg.publish.runs import folder_of, opened_run
 from tfimg.publish.send import Source
-from tfimg.recipe.tags import build_tag
+from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Manifest
 
 
@@ -48,7 +48,7 @@ def test_an_image_is_searched_pushed_validated_vouched_for_and_then_named(machin
     assert [what for what, _ in machine.done] == ["search", "push", "validate", "scan", "attach"]
     assert (image.status, image.level, image.failure) == ("published", "validated", None)
     assert image.digest
-    own = build_tag(CPU, image.digest)
+    own = make_build_tag(CPU, image.digest)
     assert visible(registry.named) == dict.fromkeys((own, CPU, "2.15.1", "2.15"), image.digest), "no candidate is left"
     assert moved_tags(registry, image.digest) == [own, CPU, "2.15.1", "2.15"], "one promotion names all"
 
@@ -77,7 +77,7 @@ def test_a_gpu_image_that_no_gpu_has_seen_has_its_exact_tags_and_no_alias(machin
     publication = machine.publish(registry, CPU, GPU)
     found = verdicts(publication, GPU)
     assert found == {
-        build_tag(GPU, publication.images[1].digest or ""): "move", GPU: "move", "2.15.1-gpu": "refuse",
+        make_build_tag(GPU, publication.images[1].digest or ""): "move", GPU: "move", "2.15.1-gpu": "refuse",
         "2.15-gpu": "refuse",
     }  # fmt: skip
     assert publication.images[1].level == "linked"
@@ -116,7 +116,7 @@ def test_a_program_reads_what_became_of_each_image(machine: Machine) -> None:
     }  # fmt: skip
     moves = [(tag["tag"], tag["kind"], tag["verdict"]) for tag in green["tags"]]
     assert moves == [
-        (build_tag(GPU, digest), "build", "move"), (GPU, "identifier", "move"),
+        (make_build_tag(GPU, digest), "build", "move"), (GPU, "identifier", "move"),
         ("2.15.1-gpu", "alias", "refuse"), ("2.15-gpu", "alias", "refuse"),
     ]  # fmt: skip
     assert all(set(tag) == {"tag", "kind", "verdict", "why", "before", "cancels"} for tag in green["tags"])
@@ -139,7 +139,7 @@ def test_a_rebuild_replaces_what_was_there_and_the_old_digest_keeps_its_own_tag(
     new = machine.publish(registry).images[0].digest
     assert old
     assert new != old
-    assert visible(registry.named)[build_tag(CPU, old)] == old
+    assert visible(registry.named)[make_build_tag(CPU, old)] == old
     assert visible(registry.named)["2.15"] == new
     machine.ages[CPU] = 5
     again = machine.publish(registry)

@@ -20,7 +20,7 @@ from tfimg.evidence.policy import Policy, Promise
 from tfimg.evidence.promotions import Promotion, TagMove, predicate_statement, read_from
 from tfimg.evidence.statement import Subject
 from tfimg.evidence.verify import verify
-from tfimg.recipe.tags import build_tag
+from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Registry
 
 KEYS = [OURS.verifying]
@@ -163,8 +163,8 @@ def test_a_withdrawal_moves_tags_back_and_everyone_refuses_the_digest(machine: M
     registry.put("mine", registry.manifests[new])
     done = machine.withdraw(registry, new, reason="it leaks\x1b[2J a token")
     assert {tag: registry.named[tag] for tag in ("2.15", "2.15.1", CPU)} == dict.fromkeys(("2.15", "2.15.1", CPU), old)
-    assert done.left.keys() == {build_tag(CPU, new), "mine"}, "a tag that was moved without tfimg is named"
-    for reference in (new, build_tag(CPU, new)):
+    assert done.left.keys() == {make_build_tag(CPU, new), "mine"}, "a tag that was moved without tfimg is named"
+    for reference in (new, make_build_tag(CPU, new)):
         with pytest.raises(WithdrawnError, match=r"was withdrawn at \S+ by me: it leaks a token") as caught:
             proven(registry, reference)
         assert f"{registry.repository}@{old}" in caught.value.next_step
@@ -188,7 +188,7 @@ def test_an_image_without_an_earlier_one_keeps_its_tags_which_are_refused(machin
     registry = MemoryRegistry()
     (only,) = publish_builds(machine, registry, 0)
     done = machine.withdraw(registry, only)
-    assert done.left.keys() == {build_tag(CPU, only), CPU, "2.15.1", "2.15"}
+    assert done.left.keys() == {make_build_tag(CPU, only), CPU, "2.15.1", "2.15"}
     assert registry.named["2.15"] == only
     with pytest.raises(WithdrawnError):
         proven(registry, "2.15")
@@ -208,9 +208,9 @@ def test_every_tag_of_a_withdrawal_is_considered(machine: Machine) -> None:
     registry = MemoryRegistry()
     old, new = publish_builds(machine, registry, 5, 0)
     registry.put("latest", registry.manifests[new])
-    done = machine.withdraw(registry, new, "1.0", "2.15", build_tag(CPU, new), "latest")
+    done = machine.withdraw(registry, new, "1.0", "2.15", make_build_tag(CPU, new), "latest")
     assert registry.named["2.15"] == old
-    assert done.left.keys() == {build_tag(CPU, new), "latest"}
+    assert done.left.keys() == {make_build_tag(CPU, new), "latest"}
 
 
 def test_a_retraction_whose_tag_was_moved_meanwhile_stops_and_is_decided_anew(machine: Machine) -> None:

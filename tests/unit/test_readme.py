@@ -8,13 +8,13 @@ from tfimg.cli.context import Context
 from tfimg.cli.matrix import support_rows
 from tfimg.core.paths import Workspace
 from tfimg.project.services import Services
-from tfimg.recipe.support_text import with_table
+from tfimg.recipe.support_text import insert_table
 
 
 def test_its_support_table_is_what_the_program_writes(workspace: Workspace) -> None:
     context = Context(argparse.Namespace(), Services(environ={"TFIMG_WORKSPACE": str(workspace.root)}))
     text = workspace.readme.read_text()
-    assert with_table(text, support_rows(context)) == text
+    assert insert_table(text, support_rows(context)) == text
 
 
 def test_ci_runs_the_test_command_of_the_readme(workspace: Workspace) -> None:

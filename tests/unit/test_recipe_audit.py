@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tfimg.core.errors import NetworkError, TfimgError
-from tfimg.recipe.audit import audit, collect, sheets
+from tfimg.recipe.audit import collect_pins, query_advisories, split_pins
 from tfimg.recipe.lockfile import LockedPackage
 
 
@@ -20,7 +20,7 @@ def test_a_pin_knows_the_images_that_install_it() -> None:
         "a": [package("six", "1.16.0"), package("idna", "3.4")],
         "b": [package("six", "1.17.0"), package("idna", "3.4")],
     }
-    assert collect(locks) == {
+    assert collect_pins(locks) == {
         ("six", "1.16.0"): frozenset({"a"}),
         ("six", "1.17.0"): frozenset({"b"}),
         ("idna", "3.4"): frozenset({"a", "b"}),
@@ -29,7 +29,7 @@ def test_a_pin_knows_the_images_that_install_it() -> None:
 
 def test_no_list_holds_a_package_twice_and_none_is_needless() -> None:
     pins = [("six", "1.16.0"), ("six", "1.17.0"), ("idna", "3.4"), ("idna", "3.5"), ("idna", "3.6")]
-    assert sheets(pins) == [["idna==3.4", "six==1.16.0"], ["idna==3.5", "six==1.17.0"], ["idna==3.6"]]
+    assert split_pins(pins) == [["idna==3.4", "six==1.16.0"], ["idna==3.5", "six==1.17.0"], ["idna==3.6"]]
 
 
 PROGRAM = """
@@ -42,7 +42,7 @@ out = next(one for one in sys.argv if one.startswith("--output=")).removeprefix(
 def ask(action: str) -> None:
     """Audit one pin with a program that does this instead of asking anybody."""
     program = ["python3", "-c", PROGRAM.format(action=action)]
-    audit({("six", "1.16.0"): frozenset({"a"})}, program=program, service=[], env=os.environ)
+    query_advisories({("six", "1.16.0"): frozenset({"a"})}, program=program, service=[], env=os.environ)
 
 
 def test_packages_that_were_all_skipped_are_not_audited() -> None:

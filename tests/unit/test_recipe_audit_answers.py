@@ -11,7 +11,7 @@ import pytest
 
 from support.cases import cases
 from tfimg.core.errors import NetworkError
-from tfimg.recipe.audit import Advisory, Audit, audit
+from tfimg.recipe.audit import Advisory, AuditResult, query_advisories
 
 PINS = {
     ("idna", "3.4"): frozenset({"b", "a"}),
@@ -49,8 +49,8 @@ def asked(environ: Mapping[str, str]) -> list[tuple[list[str], list[str]]]:
 
 
 def test_an_advisory_names_the_package_its_fixes_and_its_images(environ: Mapping[str, str]) -> None:
-    found = audit(PINS, program=[sys.executable, "-c", PROGRAM], service=[], env=environ)
-    assert found == Audit(
+    found = query_advisories(PINS, program=[sys.executable, "-c", PROGRAM], service=[], env=environ)
+    assert found == AuditResult(
         audited=3,
         advisories=(
             Advisory(name="idna", version="3.4", advisory="PYSEC-idna", fixed=("9", "10"), images=("a", "b")),
@@ -63,7 +63,9 @@ def test_an_advisory_names_the_package_its_fixes_and_its_images(environ: Mapping
 def test_every_sheet_is_asked_of_the_chosen_service_without_installing_anything(
     environ: Mapping[str, str],
 ) -> None:
-    audit(PINS, program=[sys.executable, "-c", PROGRAM], service=["--vulnerability-service", "osv"], env=environ)
+    query_advisories(
+        PINS, program=[sys.executable, "-c", PROGRAM], service=["--vulnerability-service", "osv"], env=environ
+    )
     questions = asked(environ)
     assert sorted(sheet for _, sheet in questions) == [
         ["idna==3.4", "odd==0.1", "six==1.16.0"],
@@ -80,10 +82,10 @@ def test_a_service_out_of_reach_is_told_with_the_last_part_of_the_reason(
 ) -> None:
     program: Sequence[str] = [sys.executable, "-c", f"import sys; sys.exit('Traceback\\n  {last}\\n\\n')"]
     with pytest.raises(NetworkError) as caught:
-        audit(PINS, program=program, service=[], env=environ)
+        query_advisories(PINS, program=program, service=[], env=environ)
     assert f"vulnerabilities: the service did not answer ({reason})." in caught.value.what
 
 
 def test_a_program_that_ends_without_a_word_is_told_so(environ: Mapping[str, str]) -> None:
     with pytest.raises(Exception, match="pip-audit failed: it gave no reason"):
-        audit(PINS, program=[sys.executable, "-c", "import sys; sys.exit(2)"], service=[], env=environ)
+        query_advisories(PINS, program=[sys.executable, "-c", "import sys; sys.exit(2)"], service=[], env=environ)

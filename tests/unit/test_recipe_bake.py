@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.bake import Target, bake
+from tfimg.recipe.bake import BakeTarget, make_bake_file
 from tfimg.recipe.plan import Plan
 
 Named = Callable[[str], ImageSpec]
 
 
 @pytest.fixture
-def target(named: Named) -> Callable[..., Target]:
-    def make(identifier: str, dockerfile: str = "FROM scratch\n", committed: str | None = None) -> Target:
+def target(named: Named) -> Callable[..., BakeTarget]:
+    def make(identifier: str, dockerfile: str = "FROM scratch\n", committed: str | None = None) -> BakeTarget:
         plan = Plan(spec=named(identifier), lock={}, dockerfile=dockerfile, tags=(f"a/b:{identifier}", "a/b:${x}"))
-        return Target(plan=plan, base="a/base:1", labels={"some.label": "100 %{ off"}, committed=committed)
+        return BakeTarget(plan=plan, base="a/base:1", labels={"some.label": "100 %{ off"}, committed=committed)
 
     return make
 
@@ -32,14 +32,14 @@ def whole(source: dict[str, str], **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_whole_document(target: Callable[..., Target]) -> None:
+def test_a_whole_document(target: Callable[..., BakeTarget]) -> None:
     targets = [
         target("2.15.1-cpu-py3.11", committed="rendered/2.15.1-cpu-py3.11/Dockerfile"),
         target("2.15.1-cuda12.2-py3.9", "ARG BASE\nFROM ${BASE}\nRUN echo $BASE %{x} 100%\n"),
         target("2.20.0-tpu-py3.11", committed="rendered/2.20.0-tpu-py3.11/Dockerfile"),
     ]
     names = ["2_15_1-cpu-py3_11", "2_15_1-cuda12_2-py3_9", "2_20_0-tpu-py3_11"]
-    assert bake(targets) == {
+    assert make_bake_file(targets) == {
         "group": {
             "default": {"targets": names},
             "cpu": {"targets": names[:1]},
@@ -65,18 +65,18 @@ def test_a_whole_document(target: Callable[..., Target]) -> None:
     }
 
 
-def test_secrets_are_named_in_every_target(target: Callable[..., Target]) -> None:
-    document = bake(
+def test_secrets_are_named_in_every_target(target: Callable[..., BakeTarget]) -> None:
+    document = make_bake_file(
         [target("2.15.1-cpu-py3.11"), target("2.15.1-cpu-py3.9")], secrets=["id=ca,src=/ca.pem", "id=n,env=N"]
     )
     assert [one["secret"] for one in document["target"].values()] == [["id=ca,src=/ca.pem", "id=n,env=N"]] * 2
 
 
 def test_names_are_such_as_bake_takes_and_no_two_are_alike(
-    specs: tuple[ImageSpec, ...], target: Callable[..., Target]
+    specs: tuple[ImageSpec, ...], target: Callable[..., BakeTarget]
 ) -> None:
     """Of buildx's bake reference: a name has letters, digits, `_` and `-`."""
-    document = bake([target(spec.identifier) for spec in specs])
+    document = make_bake_file([target(spec.identifier) for spec in specs])
     names = [*document["group"], *document["target"]]
     assert [name for name in names if not re.fullmatch(r"[A-Za-z0-9_-]+", name)] == []
     assert len(set(names)) == len(names)

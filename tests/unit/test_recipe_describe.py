@@ -11,7 +11,7 @@ from support.paths import DATA
 from tfimg.core.errors import FileError
 from tfimg.core.levels import Level
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.describe import DECLARED, Status, describe, status
+from tfimg.recipe.describe import DECLARED, Status, describe_image, read_status
 
 Named = Callable[[str], ImageSpec]
 
@@ -19,7 +19,7 @@ Named = Callable[[str], ImageSpec]
 def test_a_gpu_image_is_described_in_full(named: Named) -> None:
     expected = json.loads((DATA / "descriptions/2.15.1-cuda12.2-py3.11.json").read_text())
     linked = Status(level="linked", date="2026-01-02")
-    found = describe(named(expected["identifier"]), repository="tf", status=linked)
+    found = describe_image(named(expected["identifier"]), repository="tf", status=linked)
     libraries = found.pop("libraries")
     assert found == expected
     pins = {"nvidia-cudnn-cu12": "8.9.4.25", "nvidia-nccl-cu12": "2.16.5"}
@@ -27,7 +27,7 @@ def test_a_gpu_image_is_described_in_full(named: Named) -> None:
 
 
 def test_a_cpu_image_has_null_for_what_it_lacks(named: Named) -> None:
-    found = describe(named("2.15.1-cpu-py3.11"), repository="tf", status=Status(level="built", date="2026-01-02"))
+    found = describe_image(named("2.15.1-cpu-py3.11"), repository="tf", status=Status(level="built", date="2026-01-02"))
     lacking = {key for key, value in found.items() if value is None}
     gpu = {"cuda", "cudnn", "driver_floor", "architectures", "libraries"}
     assert lacking == {*gpu, "libtpu", "gpu", "driver", "bare_machines"}
@@ -36,13 +36,13 @@ def test_a_cpu_image_has_null_for_what_it_lacks(named: Named) -> None:
 
 
 def test_a_tpu_image_has_its_libtpu_and_no_cuda(named: Named) -> None:
-    found = describe(named("2.20.0-tpu-py3.11"), repository="tf", status=DECLARED)
+    found = describe_image(named("2.20.0-tpu-py3.11"), repository="tf", status=DECLARED)
     assert (found["libtpu"], found["cuda"], found["cudnn"]) == ("0.0.14", None, None)
 
 
 def test_every_description_is_json(specs: Sequence[ImageSpec]) -> None:
     for spec in specs:
-        described = describe(spec, repository="tf", status=DECLARED)
+        described = describe_image(spec, repository="tf", status=DECLARED)
         assert json.loads(json.dumps(described)) == described
 
 
@@ -53,7 +53,7 @@ def report(**fields: object) -> str:
 
 
 def proven(evidence: str) -> Status:
-    return status(evidence, lock_digest="sha256:a", source="report.json")
+    return read_status(evidence, lock_digest="sha256:a", source="report.json")
 
 
 @pytest.mark.parametrize("level", ["built", "linked", "validated"])

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.fingerprint import recipe_digest
-from tfimg.recipe.plan import Plan
+from tfimg.recipe.plan import Plan, hash_recipe
 
 
 def test_a_recipe_s_digest_is_over_names_lengths_and_contents_in_order(
@@ -27,5 +26,5 @@ def test_a_recipe_s_digest_is_over_names_lengths_and_contents_in_order(
         b"base\n8\nsha256:b" b"dockerfile\n7\nFROM x\n" b"ingredients\n8\nsha256:i" b"lock/packages\n2\n12"
         b"output\n10\ntype=image" b"wheels/libtpu-1-py3-none-any.whl\n3\none"
     )  # fmt: skip
-    found = recipe_digest(plan, base_digest="sha256:b", ingredients="sha256:i", output="type=image")
+    found = hash_recipe(plan, base_digest="sha256:b", ingredients="sha256:i", output="type=image")
     assert found == f"sha256:{hashlib.sha256(expected).hexdigest()}"

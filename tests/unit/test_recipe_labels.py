@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 from support.cases import cases
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.labels import build_labels, recipe_labels, title
+from tfimg.recipe.labels import format_title, make_build_labels, make_recipe_labels
 
 
 @cases("recipe_labels", "a_title_is_one_line_for_people")
 def test_a_title_is_one_line_for_people(identifier: str, line: str, named: Callable[[str], ImageSpec]) -> None:
-    assert title(named(identifier)) == line
+    assert format_title(named(identifier)) == line
 
 
 def test_labels_of_the_recipe(named: Callable[[str], ImageSpec]) -> None:
-    assert recipe_labels(named("2.15.1-cpu-py3.11"), lock_digest="sha256:abc") == {
+    assert make_recipe_labels(named("2.15.1-cpu-py3.11"), lock_digest="sha256:abc") == {
         "org.opencontainers.image.title": "TensorFlow 2.15.1 for CPU on Python 3.11",
         "org.opencontainers.image.version": "2.15.1-cpu-py3.11",
         "org.opencontainers.image.licenses": "Apache-2.0",
@@ -29,7 +29,7 @@ def test_labels_of_the_recipe(named: Callable[[str], ImageSpec]) -> None:
 
 def test_labels_of_a_build_have_a_revision_in_a_checkout_only() -> None:
     def labels(revision: str | None) -> dict[str, str]:
-        return build_labels(
+        return make_build_labels(
             base="python:3.11", base_digest="sha256:b", recipe="sha256:r", revision=revision, version="0.1"
         )
 

@@ -20,8 +20,16 @@ from tfimg.core.errors import LockError, TfimgError
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.schema import Matrix, Newer
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.lock import LAYERS, best_wheel, installer_question, lock, lock_installer, problems, question
-from tfimg.recipe.lockfile import HEADER, LockedPackage, digest, read_packages
+from tfimg.recipe.lock import (
+    PART_RULES,
+    best_wheel,
+    find_lock_problems,
+    make_installer_query,
+    make_query,
+    resolve_installer_lock,
+    resolve_lock,
+)
+from tfimg.recipe.lockfile import HEADER, LockedPackage, hash_lock, read_packages
 
 Named = Callable[[str], ImageSpec]
 HASH = "ab" * 32
@@ -38,14 +46,14 @@ def spec(named: Named) -> ImageSpec:
 
 
 def test_an_image_is_asked_for_as_of_the_end_of_its_cutoff(spec: ImageSpec) -> None:
-    asked = question(spec, NEWER)
+    asked = make_query(spec, NEWER)
     assert asked.requirements == ("tensorflow-cpu==2.15.1", "tensorboard", "pip", "setuptools<82")
     assert (asked.python, asked.cutoff) == ("3.11", "2024-03-23T00:00:00Z")
     assert asked.newer == (("certifi", "2026-02-01T00:00:00Z"), ("setuptools", "2026-02-01T00:00:00Z"))
 
 
 def test_a_gpu_image_pins_nvidia_s_wheels_which_may_be_newer_than_the_release(named: Named) -> None:
-    asked = question(named("2.10.1-cuda11.2-py3.9"), NEWER)
+    asked = make_query(named("2.10.1-cuda11.2-py3.9"), NEWER)
     assert asked.requirements[0] == "tensorflow==2.10.1"
     assert {"nvidia-cudnn-cu11==8.6.0.163", "nvidia-cublas-cu11==11.11.3.6", "numpy<2"} < set(asked.requirements)
     newer = dict(asked.newer)
@@ -54,23 +62,23 @@ def test_a_gpu_image_pins_nvidia_s_wheels_which_may_be_newer_than_the_release(na
 
 
 def test_a_tpu_image_pins_its_libtpu(named: Named) -> None:
-    asked = question(named("2.20.0-tpu-py3.11"), NEWER)
+    asked = make_query(named("2.20.0-tpu-py3.11"), NEWER)
     assert asked.requirements[:2] == ("tensorflow-tpu==2.20.0", "libtpu==0.0.14")
     assert "libtpu" in dict(asked.newer)
 
 
 def test_packages_that_a_row_lets_be_newer_are_so_in_its_images_only(named: Named, spec: ImageSpec) -> None:
-    assert "wrapt" in dict(question(named("2.12.0-cpu-py3.11"), NEWER).newer)
-    assert "wrapt" not in dict(question(spec, NEWER).newer)
+    assert "wrapt" in dict(make_query(named("2.12.0-cpu-py3.11"), NEWER).newer)
+    assert "wrapt" not in dict(make_query(spec, NEWER).newer)
 
 
 def test_an_image_is_asked_for_its_own_platform(named: Named) -> None:
-    asked = question(named("2.15.1-cpu-py3.11-arm64"), NEWER)
+    asked = make_query(named("2.15.1-cpu-py3.11-arm64"), NEWER)
     assert (asked.requirements[0], asked.platform) == ("tensorflow-cpu-aws==2.15.1", "linux/arm64")
 
 
 def test_the_installer_is_asked_for_the_newest_python_by_number(matrix: Matrix) -> None:
-    asked = installer_question(matrix)
+    asked = make_installer_query(matrix)
     assert (asked.requirements, asked.python) == ((f"uv=={matrix.installer}",), "3.13")
 
 
@@ -101,14 +109,14 @@ def uv(tmp_path: Path) -> Path:
 
 
 def test_a_lock_has_a_line_for_the_wheel_of_its_python_in_the_layer_that_takes_it(spec: ImageSpec, uv: Path) -> None:
-    assert lock(spec, NEWER, uv=str(uv), env={}) == {
+    assert resolve_lock(spec, NEWER, uv=str(uv), env={}) == {
         "tensorflow": f"{HEADER}tensorflow-cpu==2.15.1 --hash=sha256:{HASH}\n",
         "packages": f"{HEADER}numpy==1.26.4 --hash=sha256:{HASH}  # 2024-02-05\n",
     }
 
 
 def test_uv_is_told_everything_that_decides_the_answer(spec: ImageSpec, uv: Path) -> None:
-    lock(spec, NEWER, uv=str(uv), env={})
+    resolve_lock(spec, NEWER, uv=str(uv), env={})
     words = (uv.parent / "argv").read_text().splitlines()
     assert " ".join(re.sub(r"(=|^)/.*/", r"\1", word) for word in words) == (
         "pip compile --quiet --no-config --format=pylock.toml --output-file=pylock.toml --python-version=3.11 "
@@ -125,13 +133,13 @@ def test_what_uv_says_becomes_an_error_of_ours(
 ) -> None:
     (uv.parent / "stderr").write_text(stderr)
     with pytest.raises(TfimgError) as caught:
-        lock(spec, NEWER, uv=str(uv), env={})
+        resolve_lock(spec, NEWER, uv=str(uv), env={})
     assert (type(caught.value), str(caught.value)) == (kind, message)
 
 
 def test_a_package_without_a_wheel_for_the_python_is_refused(named: Named, uv: Path) -> None:
     with pytest.raises(LockError) as caught:
-        lock(named("2.15.1-cpu-py3.9"), NEWER, uv=str(uv), env={})
+        resolve_lock(named("2.15.1-cpu-py3.9"), NEWER, uv=str(uv), env={})
     assert str(caught.value) == (
         "numpy 1.26.4 has no wheel for Python 3.9 on linux/amd64. "
         "Constrain it in matrix.yaml to a version that has one."
@@ -145,7 +153,7 @@ def test_the_installer_has_a_lock_of_its_own(matrix: Matrix, uv: Path) -> None:
         f'wheels = [{{ url = "https://files.example.test/uv-1.0-{wheel}.whl", '
         f'hashes = {{ sha256 = "{HASH}" }} }}]\n'
     )
-    assert lock_installer(matrix, uv=str(uv), env={}) == f"{HEADER}uv==1.0 --hash=sha256:{HASH}\n"
+    assert resolve_installer_lock(matrix, uv=str(uv), env={}) == f"{HEADER}uv==1.0 --hash=sha256:{HASH}\n"
 
 
 # Which wheel
@@ -173,7 +181,7 @@ def test_a_wheel_is_of_the_platform_s_processor() -> None:
 
 @cases("recipe_lock", "a_package_has_the_layer_that_first_takes_it")
 def test_a_package_has_the_layer_that_first_takes_it(identifier: str, package: str, layer: str, named: Named) -> None:
-    assert next(name for name, takes in LAYERS if takes(named(identifier), package)) == layer
+    assert next(name for name, takes in PART_RULES if takes(named(identifier), package)) == layer
 
 
 # Reading
@@ -212,10 +220,10 @@ def test_a_lock_that_is_too_long_is_refused(text: str, why: str) -> None:
 
 def test_a_digest_stands_for_the_whole_lock_and_not_for_its_order() -> None:
     layers = {"tensorflow": "a\n", "packages": "b\n"}
-    assert re.fullmatch(r"sha256:[0-9a-f]{64}", digest(layers))
-    assert digest(layers) == digest(dict(reversed(layers.items())))
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", hash_lock(layers))
+    assert hash_lock(layers) == hash_lock(dict(reversed(layers.items())))
     others = [{"tensorflow": "a\n"}, {**layers, "packages": "c\n"}, {"tensorflow": "b\n", "packages": "a\n"}]
-    assert digest(layers) not in [digest(other) for other in others]
+    assert hash_lock(layers) not in [hash_lock(other) for other in others]
 
 
 # Judging
@@ -237,12 +245,12 @@ GOOD = {
 @cases("recipe_lock", "a_lock_that_its_row_forbids_is_told")
 def test_a_lock_that_its_row_forbids_is_told(old: str, new: str, expected: list[str], spec: ImageSpec) -> None:
     layers = {name: text.replace(old, new) for name, text in GOOD.items()}
-    assert list(problems(spec, NEWER, layers)) == expected
+    assert list(find_lock_problems(spec, NEWER, layers)) == expected
 
 
 def test_a_bound_on_a_package_that_nothing_needs_is_no_problem(spec: ImageSpec) -> None:
     lines = [line for line in GOOD["packages"].splitlines() if not line.startswith("setuptools")]
-    assert list(problems(spec, NEWER, {**GOOD, "packages": "\n".join(lines)})) == []
+    assert list(find_lock_problems(spec, NEWER, {**GOOD, "packages": "\n".join(lines)})) == []
 
 
 # The committed locks
@@ -275,7 +283,7 @@ def test_committed_locks_fit_their_rows_have_one_wheel_per_package_and_name_no_i
     found = {}
     for identifier in COMMITTED:
         spec, layers = named(identifier), workspace.read_lock(identifier)
-        found[identifier] = [*problems(spec, matrix.newer, layers), *form_problems(spec, layers)]
+        found[identifier] = [*find_lock_problems(spec, matrix.newer, layers), *form_problems(spec, layers)]
     assert {identifier: wrong for identifier, wrong in found.items() if wrong} == {}
 
 

@@ -12,8 +12,8 @@ from support.cases import cases
 from tfimg.core.errors import RenderError, UnsupportedPlatform
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.buildable import buildable, require_buildable
-from tfimg.recipe.render import environment, render
+from tfimg.recipe.describe import require_buildable, select_buildable
+from tfimg.recipe.render import make_template_environment, render_dockerfile
 
 Named = Callable[[str], ImageSpec]
 COMMITTED = sorted(path.parent.name for path in (find_workspace({}).images / "rendered").glob("*/Dockerfile"))
@@ -32,11 +32,11 @@ def templates(workspace: Workspace) -> dict[str, str]:
 
 
 def test_committed_dockerfiles_are_fresh(named: Named, workspace: Workspace) -> None:
-    jinja = environment(templates(workspace))
+    jinja = make_template_environment(templates(workspace))
     stale = [
         identifier
         for identifier in COMMITTED
-        if render(named(identifier), workspace.read_lock(identifier), jinja)
+        if render_dockerfile(named(identifier), workspace.read_lock(identifier), jinja)
         != workspace.rendered(identifier).read_text()
     ]
     assert stale == [], "run `tfimg render`"
@@ -53,13 +53,16 @@ def test_each_release_for_each_device_on_its_default_python_is_committed(
 def test_a_dockerfile_for_an_accelerator_is_this(identifier: str, named: Named, workspace: Workspace) -> None:
     # Their locks are not what this is about.
     lock = dict.fromkeys(workspace.read_lock(identifier), "")
-    assert render(named(identifier), lock, environment(templates(workspace))) == (DATA / identifier).read_text()
+    assert (
+        render_dockerfile(named(identifier), lock, make_template_environment(templates(workspace)))
+        == (DATA / identifier).read_text()
+    )
 
 
 def test_every_image_that_can_be_built_can_be_rendered(specs: tuple[ImageSpec, ...], workspace: Workspace) -> None:
-    jinja = environment(templates(workspace))
-    for spec in buildable(specs):
-        text = render(spec, workspace.read_lock(spec.identifier), jinja)
+    jinja = make_template_environment(templates(workspace))
+    for spec in select_buildable(specs):
+        text = render_dockerfile(spec, workspace.read_lock(spec.identifier), jinja)
         assert f'LABEL tfimg.identifier="{spec.identifier}"\n' in text
 
 
@@ -90,7 +93,7 @@ def test_a_user_other_than_root_is_the_last_word(workspace: Workspace) -> None:
 @cases("recipe_render", "a_wrong_template_is_told_in_a_sentence")
 def test_a_wrong_template_is_told_in_a_sentence(template: str, problem: str, spec: ImageSpec) -> None:
     with pytest.raises(RenderError) as caught:
-        render(spec, LOCK, environment({"Dockerfile.j2": template}))
+        render_dockerfile(spec, LOCK, make_template_environment({"Dockerfile.j2": template}))
     assert str(caught.value) == (
         f"The template Dockerfile.j2 cannot be rendered: {problem}. "
         "Correct images/templates, or pass the missing value in recipe/render.py."
@@ -99,7 +102,7 @@ def test_a_wrong_template_is_told_in_a_sentence(template: str, problem: str, spe
 
 def test_a_dockerfile_is_not_escaped_like_a_web_page(spec: ImageSpec) -> None:
     template = "{{ '<&\"' }}\n"
-    assert render(spec, LOCK, environment({"Dockerfile.j2": template})) == '<&"\n'
+    assert render_dockerfile(spec, LOCK, make_template_environment({"Dockerfile.j2": template})) == '<&"\n'
 
 
 def test_a_platform_that_nothing_is_built_for_is_refused(named: Named) -> None:

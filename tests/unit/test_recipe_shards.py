@@ -12,13 +12,20 @@ from hypothesis import strategies as st
 from tfimg.core.errors import UsageError
 from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.buildable import buildable
-from tfimg.recipe.ci import document
-from tfimg.recipe.shards import Part, Shard, part, predicted_bytes, shards, singles
+from tfimg.recipe.describe import select_buildable
+from tfimg.recipe.shards import (
+    Shard,
+    ShardImage,
+    count_bytes,
+    divide_into_shards,
+    make_ci_jobs,
+    make_shard_image,
+    make_single_shards,
+)
 
 
-def image(name: str, libraries: str = "", tensorflow: str = "", **layers: int) -> Part:
-    return Part(identifier=name, tensorflow=tensorflow or name[0], libraries=libraries, layers=layers)
+def image(name: str, libraries: str = "", tensorflow: str = "", **layers: int) -> ShardImage:
+    return ShardImage(identifier=name, tensorflow=tensorflow or name[0], libraries=libraries, layers=layers)
 
 
 TABLE = [
@@ -45,12 +52,12 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("images", "count", "expected"), TABLE)
-def test_who_goes_where(images: Sequence[Part], count: int, expected: list[str]) -> None:
-    assert [" ".join(shard.identifiers) for shard in shards(images, count)] == expected
+def test_who_goes_where(images: Sequence[ShardImage], count: int, expected: list[str]) -> None:
+    assert [" ".join(shard.identifiers) for shard in divide_into_shards(images, count)] == expected
 
 
 def test_a_layer_that_several_have_is_counted_once() -> None:
-    found = shards([image("1a", "L", L=8, a=1), image("1b", "L", L=8, b=2)], 1)
+    found = divide_into_shards([image("1a", "L", L=8, a=1), image("1b", "L", L=8, b=2)], 1)
     assert found == (Shard(name="shard-1", identifiers=("1a", "1b"), bytes=11),)
 
 
@@ -59,7 +66,7 @@ PARTS = st.lists(
     st.tuples(st.sampled_from(["L", "M", ""]), st.sampled_from("12345"), st.integers(1, 900)), min_size=1, max_size=40
 ).map(
     lambda drawn: [
-        Part(
+        ShardImage(
             identifier=f"{number}", tensorflow=tensorflow, libraries=libraries,
             layers={**LAYERS[libraries], f"own-{number}": size},
         )
@@ -70,8 +77,8 @@ COUNTS = st.integers(1, 12)
 
 
 @given(PARTS, COUNTS)
-def test_every_image_is_in_exactly_one_shard(images: list[Part], count: int) -> None:
-    found = shards(images, count)
+def test_every_image_is_in_exactly_one_shard(images: list[ShardImage], count: int) -> None:
+    found = divide_into_shards(images, count)
     assert Counter(name for shard in found for name in shard.identifiers) == Counter(one.identifier for one in images)
     assert len(found) <= count
     assert all(shard.identifiers for shard in found)
@@ -79,39 +86,44 @@ def test_every_image_is_in_exactly_one_shard(images: list[Part], count: int) -> 
 
 
 @given(PARTS, COUNTS)
-def test_a_set_of_libraries_is_split_only_where_it_is_larger_than_a_fair_share(images: list[Part], count: int) -> None:
-    found = shards(images, count)
+def test_a_set_of_libraries_is_split_only_where_it_is_larger_than_a_fair_share(
+    images: list[ShardImage], count: int
+) -> None:
+    found = divide_into_shards(images, count)
     for libraries in {one.libraries for one in images} - {""}:
         group = [one for one in images if one.libraries == libraries]
         names = {one.identifier for one in group}
         homes = [shard for shard in found if names & set(shard.identifiers)]
-        assert len(homes) == 1 or predicted_bytes(group) > predicted_bytes(images) / count
+        assert len(homes) == 1 or count_bytes(group) > count_bytes(images) / count
 
 
 @given(PARTS, COUNTS)
-def test_no_shard_is_far_larger_than_the_others(images: list[Part], count: int) -> None:
+def test_no_shard_is_far_larger_than_the_others(images: list[ShardImage], count: int) -> None:
     """What goes last goes to the smallest: so no shard exceeds the mean by more than one group that stays together."""
-    alone = [predicted_bytes([one]) for one in images]
+    alone = [count_bytes([one]) for one in images]
     bound = sum(alone) / count + max(sum(alone) / count, *alone)
-    assert max(shard.bytes for shard in shards(images, count)) <= bound
+    assert max(shard.bytes for shard in divide_into_shards(images, count)) <= bound
 
 
 @given(PARTS, COUNTS)
-def test_the_same_images_are_shared_out_alike(images: list[Part], count: int) -> None:
-    assert shards(images, count) == shards([*images], count)
+def test_the_same_images_are_shared_out_alike(images: list[ShardImage], count: int) -> None:
+    assert divide_into_shards(images, count) == divide_into_shards([*images], count)
     order = {one.identifier: number for number, one in enumerate(images)}
-    for shard in shards(images, count):
+    for shard in divide_into_shards(images, count):
         assert [order[name] for name in shard.identifiers] == sorted(order[name] for name in shard.identifiers)
 
 
 def test_images_of_the_matrix_share_what_their_locks_share(specs: Sequence[ImageSpec], workspace: Workspace) -> None:
-    parts = {spec.identifier: part(spec, workspace.read_lock(spec.identifier)) for spec in buildable(specs)}
+    parts = {
+        spec.identifier: make_shard_image(spec, workspace.read_lock(spec.identifier))
+        for spec in select_buildable(specs)
+    }
     one, other = parts["2.18.0-cuda12.5-py3.9"], parts["2.18.1-cuda12.5-py3.12"]
     assert one.libraries == other.libraries != parts["2.15.1-cuda12.2-py3.11"].libraries
     # cuDNN, cuBLAS, the solvers and CUDA.
     assert sum(one.layers[name] for name in one.layers.keys() & other.layers.keys()) == 3_012_000_000
     assert parts["2.18.1-cpu-py3.12"].libraries == parts["2.20.0-tpu-py3.11"].libraries == ""
-    found = shards(list(parts.values()), 8)
+    found = divide_into_shards(list(parts.values()), 8)
     assert len(found) == 8
     assert max(shard.bytes for shard in found) < 1.5 * min(shard.bytes for shard in found)
 
@@ -134,11 +146,11 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_is_this(form: str) -> None:
-    assert document(form, SHARDS, ["--builder=a b"]) == FORMS[form]
+    assert make_ci_jobs(form, SHARDS, ["--builder=a b"]) == FORMS[form]
 
 
 def test_more_jobs_than_github_runs_are_refused() -> None:
-    many = singles([image(str(number), own=1) for number in range(257)])
-    assert len(document("github", many[:256])["include"]) == 256
+    many = make_single_shards([image(str(number), own=1) for number in range(257)])
+    assert len(make_ci_jobs("github", many[:256])["include"]) == 256
     with pytest.raises(UsageError, match=r"256 jobs of a matrix at most, and these are 257\. Share them out"):
-        document("github", many)
+        make_ci_jobs("github", many)

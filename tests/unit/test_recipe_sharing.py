@@ -11,7 +11,7 @@ from tfimg.cli import main
 from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import WheelLayer
-from tfimg.recipe.sharing import PREDICTED, sharing
+from tfimg.recipe.sharing import PREDICTED, find_shared_layers
 
 Named = Callable[[str], ImageSpec]
 FAMILY = (
@@ -26,7 +26,7 @@ def unknown(_: WheelLayer) -> None:
 
 def test_a_family_shares_its_libraries_and_what_is_not_of_one_python(named: Named, workspace: Workspace) -> None:
     images = [(named(one), workspace.read_lock(one)) for one in FAMILY]
-    found = sharing(images, unknown)
+    found = find_shared_layers(images, unknown)
     counts: dict[str, list[int]] = {}
     for layer in found.layers:
         counts.setdefault(layer.name, []).append(len(layer.images))
@@ -39,7 +39,7 @@ def test_a_family_shares_its_libraries_and_what_is_not_of_one_python(named: Name
 
 
 def test_one_image_shares_nothing(named: Named, workspace: Workspace) -> None:
-    found = sharing([(named(FAMILY[0]), workspace.read_lock(FAMILY[0]))], unknown)
+    found = find_shared_layers([(named(FAMILY[0]), workspace.read_lock(FAMILY[0]))], unknown)
     assert found.together == found.apart == sum(layer.compressed_bytes for layer in found.layers)
 
 
@@ -47,7 +47,7 @@ def test_bytes_are_those_that_are_known_else_predicted(named: Named, workspace: 
     def known(layer: WheelLayer) -> tuple[int, int] | None:
         return (7, 9) if layer.name == "cudnn" else None
 
-    found = sharing([(named(FAMILY[0]), workspace.read_lock(FAMILY[0]))], known)
+    found = find_shared_layers([(named(FAMILY[0]), workspace.read_lock(FAMILY[0]))], known)
     by_name = {layer.name: layer for layer in found.layers}
     assert (by_name["cudnn"].compressed_bytes, by_name["cudnn"].exact) == (7, True)
     assert (by_name["cublas"].compressed_bytes, by_name["cublas"].exact) == (PREDICTED["cublas"][0], False)
@@ -55,7 +55,7 @@ def test_bytes_are_those_that_are_known_else_predicted(named: Named, workspace: 
 
 def test_every_layer_of_the_matrix_has_a_prediction(specs: tuple[ImageSpec, ...], workspace: Workspace) -> None:
     buildable = [spec for spec in specs if spec.platform == "linux/amd64"]
-    found = sharing([(spec, workspace.read_lock(spec.identifier)) for spec in buildable], unknown)
+    found = find_shared_layers([(spec, workspace.read_lock(spec.identifier)) for spec in buildable], unknown)
     assert {layer.name for layer in found.layers} <= set(PREDICTED)
     assert found.together < 0.5 * found.apart
 

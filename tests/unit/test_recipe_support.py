@@ -19,24 +19,24 @@ from tfimg.recipe.describe import Status
 from tfimg.recipe.support import (
     Support,
     TpuSupport,
-    capability_text,
-    document,
-    image_document,
-    request_text,
-    supports,
+    describe_matrix_image,
+    describe_support,
+    format_capability,
+    format_request,
+    summarize_support,
 )
 from tfimg.recipe.support_text import (
     BEGIN,
-    COLUMNS,
     END,
-    NARROW,
-    SHORT,
-    issue_url,
-    markdown,
-    notes,
-    range_text,
-    span,
-    with_table,
+    FULL_COLUMNS,
+    SHORT_COLUMNS,
+    STACKED_COLUMNS,
+    format_range,
+    format_span,
+    insert_table,
+    list_notes,
+    make_issue_url,
+    render_markdown,
 )
 
 STATUSES = {
@@ -53,7 +53,7 @@ def small() -> Matrix:
 
 @pytest.fixture
 def rows(small: Matrix) -> tuple[Support, ...]:
-    return supports(small, expand(small), STATUSES)
+    return summarize_support(small, expand(small), STATUSES)
 
 
 def cells(columns: object, row: Support) -> dict[str, str]:
@@ -61,7 +61,7 @@ def cells(columns: object, row: Support) -> dict[str, str]:
 
 
 def test_the_markdown_table_has_a_line_per_row_of_the_matrix(rows: Sequence[Support]) -> None:
-    assert markdown(rows) == (
+    assert render_markdown(rows) == (
         "| TensorFlow | Python | arm64 | CUDA | cuDNN | driver | GPUs (code for) | TPU | NumPy | Keras | proven |\n"
         "|---|---|---|---|---|---|---|---|---|---|---|\n"
         "| 2.15.0, 2.15.1 | 3.9, 3.11 | 3.9, 3.11, not 2.15.1 | 12.2 | ≥8.9.4, <9 | ≥525.60.13 | 8.0 9.0+PTX "
@@ -72,7 +72,7 @@ def test_the_markdown_table_has_a_line_per_row_of_the_matrix(rows: Sequence[Supp
 
 
 def test_a_terminal_s_tables_say_the_same_in_less_room(rows: Sequence[Support]) -> None:
-    assert cells(SHORT, rows[0]) == {
+    assert cells(SHORT_COLUMNS, rows[0]) == {
         "TensorFlow": "2.15.0–2.15.1",  # noqa: RUF001
         "Python": "3.9, 3.11",
         "arm64": "some",
@@ -85,19 +85,19 @@ def test_a_terminal_s_tables_say_the_same_in_less_room(rows: Sequence[Support]) 
         "Keras": "≥2.15.0,<2.16",
         "proven": "cpu 1/4 validated, cpu 1/4 linked, gpu 1/4 validated",
     }
-    narrow = cells(NARROW, rows[0])
+    narrow = cells(STACKED_COLUMNS, rows[0])
     assert narrow["cuDNN"] == "≥8.9.4,\n<9"
     assert narrow["proven"] == "cpu 1/4\nvalidated,\ncpu 1/4\nlinked,\ngpu 1/4\nvalidated"
-    assert cells(SHORT, rows[1])["arm64"] == "–"  # noqa: RUF001
+    assert cells(SHORT_COLUMNS, rows[1])["arm64"] == "–"  # noqa: RUF001
 
 
 def test_every_table_has_the_columns_in_one_order() -> None:
-    heads = [[name.split()[0] for name, _ in columns] for columns in (COLUMNS, SHORT, NARROW)]
+    heads = [[name.split()[0] for name, _ in columns] for columns in (FULL_COLUMNS, SHORT_COLUMNS, STACKED_COLUMNS)]
     assert heads[0] == heads[1] == heads[2]
 
 
 def test_what_the_table_has_no_room_for_is_said_once(rows: Sequence[Support]) -> None:
-    assert notes(rows) == (
+    assert list_notes(rows) == (
         "2.15.1: not for linux/arm64: the release has no aarch64 wheel",
         "2.16.1: not for Python 3.9: a dependency has no wheel for Python 3.9",
         "2.16.1: not for tpu: libtpu 0.2: not on the package index",
@@ -112,16 +112,16 @@ def test_a_constraint_of_rows_that_follow_each_other_names_the_first_and_the_las
     one = replace(rows[0], constraints=rows[0].constraints[:1])
     free = replace(rows[1], releases=("2.17.0",))
     last = replace(one, releases=("2.18.0",))
-    told = notes([one, replace(one, releases=("2.16.1",)), free, last])
+    told = list_notes([one, replace(one, releases=("2.16.1",)), free, last])
     assert told[-1].startswith("2.15.0–2.16.1, 2.18.0: setuptools<82: ")  # noqa: RUF001
 
 
 def test_a_row_is_json_with_all_its_facts_and_what_is_proven_per_device_and_platform(
     rows: Sequence[Support],
 ) -> None:
-    found = json.loads(json.dumps(document(rows[0])))
+    found = json.loads(json.dumps(describe_support(rows[0])))
     assert found == json.loads((DATA / "support" / "row.json").read_text())
-    assert document(rows[1])["gpu"] is None
+    assert describe_support(rows[1])["gpu"] is None
 
 
 def test_a_pair_that_cannot_be_had_says_why(rows: Sequence[Support]) -> None:
@@ -130,7 +130,7 @@ def test_a_pair_that_cannot_be_had_says_why(rows: Sequence[Support]) -> None:
 
 def test_an_image_has_the_command_that_builds_it_where_one_does(small: Matrix) -> None:
     told = {
-        spec.identifier: image_document(spec, repository="tf", status=Status(level="declared"))
+        spec.identifier: describe_matrix_image(spec, repository="tf", status=Status(level="declared"))
         for spec in expand(small)
     }
     assert told["2.15.0-cpu-py3.9"]["build"] == "tfimg build --tf 2.15.0 --python 3.9"
@@ -143,7 +143,7 @@ def test_an_image_has_the_command_that_builds_it_where_one_does(small: Matrix) -
 
 
 def test_options_ask_for_the_very_image(specs: Sequence[ImageSpec]) -> None:
-    by_name = {spec.identifier: request_text(spec) for spec in specs}
+    by_name = {spec.identifier: format_request(spec) for spec in specs}
     assert len(set(by_name.values())) == len(specs)
     assert by_name["2.15.1-cuda12.2-py3.11"] == "--tf 2.15.1 --python 3.11 --device gpu"
     assert by_name["2.16.2-cpu-py3.9-arm64"] == "--tf 2.16.2 --python 3.9 --platform linux/arm64"
@@ -151,26 +151,26 @@ def test_options_ask_for_the_very_image(specs: Sequence[ImageSpec]) -> None:
 
 @cases("recipe_support", "minors_with_a_gap_are_named_one_by_one")
 def test_minors_with_a_gap_are_named_one_by_one(minors: list[str], text: str) -> None:
-    assert span(minors) == text
+    assert format_span(minors) == text
 
 
 def test_words_for_people() -> None:
-    assert range_text(">=1.22,<=1.24.3") == "≥1.22, ≤1.24.3"
-    assert [capability_text(name) for name in ("sm_75", "compute_120")] == ["7.5", "12.0"]
-    assert issue_url("tensorflow/docs#12") == "https://github.com/tensorflow/docs/issues/12"
+    assert format_range(">=1.22,<=1.24.3") == "≥1.22, ≤1.24.3"
+    assert [format_capability(name) for name in ("sm_75", "compute_120")] == ["7.5", "12.0"]
+    assert make_issue_url("tensorflow/docs#12") == "https://github.com/tensorflow/docs/issues/12"
 
 
 def test_markdown_keeps_what_would_be_markup(rows: Sequence[Support]) -> None:
     odd = replace(rows[1], releases=("a|b</script>&amp;",))
-    assert "| a\\|b\\</script>\\&amp; |" in markdown([odd])
+    assert "| a\\|b\\</script>\\&amp; |" in render_markdown([odd])
 
 
 def test_a_readme_gets_the_table_between_its_markers(rows: Sequence[Support]) -> None:
-    written = f"before\n{BEGIN}\n{markdown(rows)}\n{END}\nafter\n"
-    assert with_table(f"before\n{BEGIN}old\n{END}\nafter\n", rows) == written
-    assert with_table(written, rows) == written
+    written = f"before\n{BEGIN}\n{render_markdown(rows)}\n{END}\nafter\n"
+    assert insert_table(f"before\n{BEGIN}old\n{END}\nafter\n", rows) == written
+    assert insert_table(written, rows) == written
 
 
 @pytest.mark.parametrize("readme", ["", "no markers\n", BEGIN, f"{END}\n{BEGIN}"])
 def test_a_readme_without_both_markers_is_left_alone(readme: str, rows: Sequence[Support]) -> None:
-    assert with_table(readme, rows) is None
+    assert insert_table(readme, rows) is None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from support.cases import cases
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.tags import aliases, build_tag, tags
+from tfimg.recipe.tags import list_aliases, list_tags, make_build_tag
 
 Named = Callable[[str], ImageSpec]
 
@@ -16,37 +16,37 @@ Named = Callable[[str], ImageSpec]
 def test_only_a_default_image_is_its_release_and_only_the_newest_patch_is_its_minor(
     identifier: str, expected: list[str], named: Named
 ) -> None:
-    assert tags(named(identifier), repository="tf") == tuple(f"tf:{tag}" for tag in expected)
+    assert list_tags(named(identifier), repository="tf") == tuple(f"tf:{tag}" for tag in expected)
 
 
 def test_a_repository_may_name_a_registry_with_a_port(named: Named) -> None:
-    names = tags(named("2.15.1-cpu-py3.11"), repository="registry.example.test:5000/team/tf")
+    names = list_tags(named("2.15.1-cpu-py3.11"), repository="registry.example.test:5000/team/tf")
     assert names[0] == "registry.example.test:5000/team/tf:2.15.1-cpu-py3.11"
 
 
 def test_no_two_images_share_a_name(specs: Sequence[ImageSpec]) -> None:
-    owners = Counter(tag for spec in specs for tag in tags(spec, repository="tf"))
+    owners = Counter(tag for spec in specs for tag in list_tags(spec, repository="tf"))
     assert [tag for tag, count in owners.items() if count > 1] == []
 
 
 def test_each_minor_has_its_alias_on_each_device_and_platform_that_it_is_offered_for(
     specs: Sequence[ImageSpec],
 ) -> None:
-    aliases = {tag for spec in specs for tag in tags(spec, repository="tf")}
+    aliases = {tag for spec in specs for tag in list_tags(spec, repository="tf")}
     suffix = {"cpu": "", "gpu": "-gpu", "tpu": "-tpu"}
     processor = {"linux/amd64": "", "linux/arm64": "-arm64"}
     assert {f"tf:{spec.minor}{suffix[spec.device]}{processor[spec.platform]}" for spec in specs} <= aliases
 
 
 def test_latest_is_one_image_of_each_device_and_platform(specs: Sequence[ImageSpec]) -> None:
-    latest = Counter(tag for spec in specs for tag in aliases(spec) if tag.startswith("latest"))
+    latest = Counter(tag for spec in specs for tag in list_aliases(spec) if tag.startswith("latest"))
     offered = {(spec.device, spec.platform) for spec in specs}
     assert set(latest.values()) == {1}
     assert len(latest) == len(offered)
 
 
 def test_a_build_has_a_tag_of_its_own_that_no_image_has(specs: Sequence[ImageSpec]) -> None:
-    tag = build_tag("2.15.1-cpu-py3.11", f"sha256:{'0123456789abcdef' * 4}")
+    tag = make_build_tag("2.15.1-cpu-py3.11", f"sha256:{'0123456789abcdef' * 4}")
     assert tag == "2.15.1-cpu-py3.11-0123456789ab"
-    assert tag not in {name for spec in specs for name in (spec.identifier, *aliases(spec))}
-    assert all(len(build_tag(spec.identifier, "f" * 64)) <= 128 for spec in specs)
+    assert tag not in {name for spec in specs for name in (spec.identifier, *list_aliases(spec))}
+    assert all(len(make_build_tag(spec.identifier, "f" * 64)) <= 128 for spec in specs)

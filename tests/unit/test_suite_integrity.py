@@ -18,8 +18,8 @@ from contract import CheckFailed, CheckSkipped, Facts
 from support.site_packages import install, record_hash
 from support.wheels import write_wheel
 from tfimg.layers.blob import BlobWriter
-from tfimg.layers.wheel import unpack
-from tfimg.recipe.layout import SITE
+from tfimg.layers.wheel import unpack_wheel
+from tfimg.recipe.layout import SITE_PACKAGES
 
 MEGABYTE = 1 << 20
 LIBRARY = "tensorflow/libtensorflow_cc.so.2"
@@ -120,14 +120,14 @@ def test_the_layers_that_we_make_of_a_wheel_pass(tmp_path: Path, monkeypatch: py
     )  # fmt: skip
     sinks = io.BytesIO(), io.BytesIO()
     layers = [BlobWriter(sink, "fast") for sink in sinks]
-    unpack(wheel, shared=[LIBRARY], into=layers[0], rest=layers[1])
+    unpack_wheel(wheel, shared=[LIBRARY], into=layers[0], rest=layers[1])
     for layer, sink in zip(layers, sinks, strict=True):
         layer.close()
         with zstandard.ZstdDecompressor().stream_reader(sink.getvalue()) as content:
             tar = io.BytesIO(content.read())
         with tarfile.open(fileobj=tar) as archive:
             archive.extractall(tmp_path, filter="data")
-    monkeypatch.setattr(sys, "path", [f"{tmp_path}{SITE}"])
+    monkeypatch.setattr(sys, "path", [f"{tmp_path}{SITE_PACKAGES}"])
     packages.installed.cache_clear()
     facts = Facts(identifier="x", device="cpu", packages={"tensorflow": "1.0"})
     assert integrity.intact(facts)["files"] == 9

@@ -16,8 +16,8 @@ from support.memory_engine import FakeEngine
 from tfimg.core.errors import EngineRefused, EngineUnavailable, ValidationBroken
 from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.facts import facts
-from tfimg.recipe.lockfile import digest
+from tfimg.recipe.facts import collect_facts
+from tfimg.recipe.lockfile import hash_lock
 from tfimg.validation.report import CheckResult, Report
 from tfimg.validation.run import Asking, suite_digest, suite_files, validate
 
@@ -92,7 +92,7 @@ def test_a_report_says_what_it_is_about(spec: ImageSpec) -> None:
     document = judge(spec, *GOOD).to_json()
     result = {"outcome": "passed", "reason": None, "seconds": 0.5, "evidence": {"n": 1}, "output": ["a line"]}
     verdict = {"passed": True, "verdict": "passed", "level": "validated", "fault": None, "missing": []}
-    subject = {"identifier": "2.15.1-cpu-py3.11", "device": "cpu", "digest": "sha256:i", "lock": digest(LOCK)}
+    subject = {"identifier": "2.15.1-cpu-py3.11", "device": "cpu", "digest": "sha256:i", "lock": hash_lock(LOCK)}
     assert json.loads(json.dumps(document)) == verdict | subject | {
         "schema": 2,
         "suite": suite_digest({"__main__.py": b"pass"}),
@@ -322,13 +322,13 @@ def test_the_suite_runs_with_its_facts_without_network_as_the_image_s_own_user(s
     ]  # fmt: skip
     assert order.files["/tfimg-validation/suite/__main__.py"] == (b"pass", 0o444)
     content, mode = order.files["/tfimg-validation/facts.json"]
-    assert (json.loads(content), mode) == (facts(spec, LOCK, level="validated"), 0o444)
+    assert (json.loads(content), mode) == (collect_facts(spec, LOCK, level="validated"), 0o444)
 
 
 def test_facts_are_what_the_image_claims(named: Callable[[str], ImageSpec]) -> None:
     claims = {"tensorflow": "2.18.1", "python": "3.11", "device": "gpu", "cuda": "12.5", "cudnn": ">=9.3,<10"}
     architectures = ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"]
-    assert facts(named("2.18.1-cuda12.5-py3.11"), LOCK, level="linked") == claims | {
+    assert collect_facts(named("2.18.1-cuda12.5-py3.11"), LOCK, level="linked") == claims | {
         "identifier": "2.18.1-cuda12.5-py3.11",
         "architectures": architectures,
         "libtpu": None,

@@ -10,7 +10,7 @@ from tfimg.engine.disk_space import needed_bytes
 from tfimg.engine.protocol import LocalImage, Resources
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.labels import PREFIX
+from tfimg.recipe.labels import LABEL_PREFIX
 
 Decision = Literal["start", "wait", "prune", "refuse"]
 
@@ -40,7 +40,7 @@ def predict(spec: ImageSpec, images: Iterable[LocalImage], *, packed: bool) -> N
 
     `packed`: whichever engine makes it is handed its layers.
     """
-    own = {f"{PREFIX}tensorflow": spec.tensorflow, f"{PREFIX}device": spec.device}
+    own = {f"{LABEL_PREFIX}tensorflow": spec.tensorflow, f"{LABEL_PREFIX}device": spec.device}
     sizes = [
         image.unpacked_bytes + (image.compressed_bytes or 0)
         for image in images

@@ -16,7 +16,7 @@ from tfimg.core.errors import EngineRefused
 from tfimg.core.journal import Journal
 from tfimg.core.paths import write_atomically
 from tfimg.engine.protocol import LocalImage
-from tfimg.recipe.labels import IDENTIFIER, RECIPE
+from tfimg.recipe.labels import IDENTIFIER_LABEL, RECIPE_LABEL
 
 FILE = "images.json"
 """Where the last inventory is kept, beside the journal."""
@@ -33,7 +33,7 @@ def stock(images: Iterable[LocalImage]) -> Stock:
 def unchanged(work: Work, means: Means, at: Stock) -> LocalImage | None:
     """The image that a build would make again: all its tags are there, of the same recipe, and it was shown right."""
     image = at.get(work.plan.tags[0])
-    if image is None or image.labels.get(RECIPE) != work.labels[RECIPE]:
+    if image is None or image.labels.get(RECIPE_LABEL) != work.labels[RECIPE_LABEL]:
         return None
     same = all(name in at and at[name].digest == image.digest for name in work.plan.tags)
     return image if same and means.kept.has(means.subject(work.trial, image.content)) else None
@@ -88,7 +88,7 @@ def prune(worker: Worker, journal: Journal) -> None:
     images = worker.engine.inventory()
     sweep(worker, journal, images)
     for image in images:
-        if not image.names and IDENTIFIER in image.labels:
+        if not image.names and IDENTIFIER_LABEL in image.labels:
             with suppress(EngineRefused):  # a container still needs it
                 worker.engine.remove(image.digest)
     if worker.own:

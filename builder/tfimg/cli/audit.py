@@ -11,19 +11,18 @@ from tfimg.cli.context import Context
 from tfimg.cli.show import plain_table, print_table
 from tfimg.core.errors import Vulnerable
 from tfimg.matrix.resolve.resolution import select
-from tfimg.recipe.audit import Advisory, Audit, collect
-from tfimg.recipe.audit import audit as ask_service
+from tfimg.recipe.audit import Advisory, AuditResult, collect_pins, query_advisories
 from tfimg.recipe.lockfile import read_packages
 
 
 def audit(context: Context) -> int:
     """`tfimg audit [PATTERNS] [--service NAME | --osv-url URL]`."""
     specs = select(context.project.specs, context.arguments.patterns)
-    pins = collect(
+    pins = collect_pins(
         {spec.identifier: read_packages(context.project.workspace.read_lock(spec.identifier)) for spec in specs}
     )
     context.say(f"asking about {len(pins)} packages of {len(specs)} lock{'' if len(specs) == 1 else 's'}")
-    found = ask_service(
+    found = query_advisories(
         pins,
         program=context.services.pip_audit(),
         service=_service(context),
@@ -46,7 +45,7 @@ def _service(context: Context) -> list[str]:
     return [f"--vulnerability-service={context.arguments.service}"]
 
 
-def _tell(context: Context, found: Audit) -> None:
+def _tell(context: Context, found: AuditResult) -> None:
     if context.arguments.json:
         context.emit(asdict(found))
         return

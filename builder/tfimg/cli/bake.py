@@ -14,9 +14,8 @@ from tfimg.core.paths import write_atomically
 from tfimg.engine.base_images.choose import mirrored
 from tfimg.index.network import NETWORK_SECRET
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.bake import Target
-from tfimg.recipe.bake import bake as make_document
-from tfimg.recipe.labels import build_labels
+from tfimg.recipe.bake import BakeTarget, make_bake_file
+from tfimg.recipe.labels import make_build_labels
 from tfimg.recipe.plan import Plan
 
 
@@ -31,7 +30,7 @@ def bake(context: Context) -> int:
     prepared = {image: _base(context, spec, mirrors) for image, spec in bases.items()}
     revision = context.project.workspace.revision()
     targets = [_target(context, plan, prepared[plan.spec.base.image], revision) for plan in plans]
-    document = make_document(targets, secrets=_secrets(context) if arguments.secrets else ())
+    document = make_bake_file(targets, secrets=_secrets(context) if arguments.secrets else ())
     if arguments.output is not None:
         write_atomically(Path(arguments.output), json.dumps(document, indent=2) + "\n")
         context.say(
@@ -65,14 +64,14 @@ def _base(context: Context, spec: ImageSpec, mirrors: dict[str, str]) -> tuple[s
     return f"{name}@{digest}", name, digest
 
 
-def _target(context: Context, plan: Plan, base: tuple[str, str, str | None], revision: str | None) -> Target:
+def _target(context: Context, plan: Plan, base: tuple[str, str, str | None], revision: str | None) -> BakeTarget:
     reference, name, digest = base
     committed = context.project.workspace.rendered(plan.spec.identifier)
     fresh = committed.is_file() and committed.read_text() == plan.dockerfile
-    return Target(
+    return BakeTarget(
         plan=plan,
         base=reference,
-        labels=build_labels(base=name, base_digest=digest, recipe=None, revision=revision, version=__version__),
+        labels=make_build_labels(base=name, base_digest=digest, recipe=None, revision=revision, version=__version__),
         committed=str(committed.relative_to(context.project.workspace.images)) if fresh else None,
     )
 

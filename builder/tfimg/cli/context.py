@@ -52,10 +52,10 @@ class Context:
 
         Raises `ResolutionError` for a pattern that no image matches, `UnsupportedPlatform` where there are only others.
         """
-        from tfimg.recipe.buildable import buildable
+        from tfimg.recipe.describe import select_buildable
 
         specs = select(self.project.specs, patterns)
-        found = buildable(specs)
+        found = select_buildable(specs)
         if len(found) < len(specs):
             self.say(f"Left out: {len(specs) - len(found)} images that this version cannot build.")
         return found

@@ -39,7 +39,7 @@ def resolve(context: Context) -> int:
 
 
 def _unbuildable(spec: ImageSpec) -> list[str]:
-    from tfimg.recipe.buildable import require_buildable
+    from tfimg.recipe.describe import require_buildable
 
     try:
         require_buildable(spec)

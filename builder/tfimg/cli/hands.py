@@ -32,9 +32,9 @@ from tfimg.inspect.secrets.scan import Scanned, require_clean, scan, scan_archiv
 from tfimg.matrix.spec import ImageSpec
 from tfimg.publish.release import release_of
 from tfimg.publish.send import Hands, Source, Stage
-from tfimg.recipe.fingerprint import files_digest
-from tfimg.recipe.labels import LOCK, PREFIX, RECIPE
-from tfimg.recipe.lockfile import digest as lock_digest
+from tfimg.recipe.labels import LABEL_PREFIX, LOCK_LABEL, RECIPE_LABEL
+from tfimg.recipe.lockfile import hash_lock
+from tfimg.recipe.plan import hash_files
 from tfimg.registry.protocol import Registry
 from tfimg.registry.retry import Patience
 from tfimg.validation.demand import demand
@@ -128,7 +128,7 @@ class Machine:
     def _require_lock(self, source: Source) -> None:
         """Raises `LockError` for an image of another lock than its evidence would speak of."""
         spec = self._specs[source.identifier]
-        if self.images[source.identifier].labels.get(LOCK) != lock_digest(self._context.project.lock(spec)):
+        if self.images[source.identifier].labels.get(LOCK_LABEL) != hash_lock(self._context.project.lock(spec)):
             raise LockError(
                 f"{source.name} was built from another lock than that of {source.identifier} now.",
                 next_step="Build it again.",
@@ -261,11 +261,11 @@ class Machine:
             identifier=source.identifier,
             base=labels.get(f"{base}.name", "unknown"),
             base_digest=labels.get(f"{base}.digest"),
-            locks={layer: files_digest({layer: text.encode()}) for layer, text in lock.items()},
-            recipe=labels.get(RECIPE),
+            locks={layer: hash_files({layer: text.encode()}) for layer, text in lock.items()},
+            recipe=labels.get(RECIPE_LABEL),
             revision=labels.get("org.opencontainers.image.revision"),
             engine=engine,
-            version=labels.get(f"{PREFIX}version", __version__),
+            version=labels.get(f"{LABEL_PREFIX}version", __version__),
             began=None,
             ended=made,
         )

@@ -29,13 +29,13 @@ from tfimg.evidence.promotions import (
     withdrawal_envelopes,
 )
 from tfimg.evidence.statement import moment
-from tfimg.recipe.tags import SHORT, build_tag
+from tfimg.recipe.tags import DIGEST_DIGITS, make_build_tag
 from tfimg.registry.protocol import Registry, require_manifest
 from tfimg.registry.reference import Reference, parse, parse_repository
 
 Event = dict[str, Any]
 
-BUILD_TAG = re.compile(rf"(?P<identifier>.+)-[0-9a-f]{{{SHORT}}}")
+BUILD_TAG = re.compile(rf"(?P<identifier>.+)-[0-9a-f]{{{DIGEST_DIGITS}}}")
 
 GAP = "no trusted key signed a promotion to this tag: it was moved without tfimg, or statements were deleted"
 
@@ -104,7 +104,7 @@ def _repository_events(registry: Registry, builds: Sequence[str], keys: Sequence
     events: list[tuple[datetime, Event]] = []
     for tag in builds:
         found = registry.find(tag)
-        if found is None or tag != build_tag(tag[: -SHORT - 1], found.digest):
+        if found is None or tag != make_build_tag(tag[: -DIGEST_DIGITS - 1], found.digest):
             continue  # a tag of one build that was moved names nothing
         statements = read_from(registry, found.digest, keys, is_thorough=False)
         events += [(one.predicate.time, _promotion(one, found.digest)) for one in statements.promotions]
@@ -169,7 +169,7 @@ def _show(context: Context, events: Sequence[Event], *, of_tag: bool) -> None:
 def _cells(event: Event, *, of_tag: bool) -> Iterator[str]:
     yield f"{event['time'][:16].replace('T', ' ')}Z" if "time" in event else "-"
     yield str(event["event"] if event.get("in_force", True) else "cancelled")
-    yield str(event["digest"]).partition(":")[2][:SHORT]
+    yield str(event["digest"]).partition(":")[2][:DIGEST_DIGITS]
     if not of_tag:
         yield ", ".join(map(_tag, event["tags"] or ["all"]))
     yield str(event.get("publisher", "-"))

@@ -27,12 +27,11 @@ from tfimg.host.survey import TargetHost
 from tfimg.host.target_level import TargetLevel, choose_target_level
 from tfimg.index.network import HostNetwork
 from tfimg.layers.make import LayerState
-from tfimg.layers.pack import FORMAT
+from tfimg.layers.pack import LAYER_FORMAT
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.fingerprint import recipe_digest
-from tfimg.recipe.labels import IDENTIFIER, LOCK, build_labels
-from tfimg.recipe.lockfile import digest as lock_digest
-from tfimg.recipe.plan import Plan
+from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL, make_build_labels
+from tfimg.recipe.lockfile import hash_lock
+from tfimg.recipe.plan import Plan, hash_recipe
 from tfimg.recipe.render import render_base
 from tfimg.validation.demand import demand
 from tfimg.validation.run import Asking, suite_digest, suite_files
@@ -148,9 +147,9 @@ def validate(context: Context) -> int:
     spec, digest = claimed(context, image)
     planned = context.project.plan(spec)
     labels = context.engine.labels(image) or {}
-    ours = bool(labels.get(LOCK))
-    if labels.get(IDENTIFIER) not in (None, "", spec.identifier):
-        context.say(f"{image} is labelled {labels[IDENTIFIER]}; it is validated as {spec.identifier}.")
+    ours = bool(labels.get(LOCK_LABEL))
+    if labels.get(IDENTIFIER_LABEL) not in (None, "", spec.identifier):
+        context.say(f"{image} is labelled {labels[IDENTIFIER_LABEL]}; it is validated as {spec.identifier}.")
     if context.arguments.record:
         _require_lock(context, planned, image)
     target = _choose_target(context, spec, context.project.target_host(context.engine))
@@ -202,8 +201,8 @@ def hand_in(
 
 def _require_lock(context: Context, planned: Plan, image: str) -> None:
     """Raises `UsageError` for an image that was not built from the lock that its evidence would speak of."""
-    built_from = (context.engine.labels(image) or {}).get(LOCK)
-    if built_from != lock_digest(planned.lock):
+    built_from = (context.engine.labels(image) or {}).get(LOCK_LABEL)
+    if built_from != hash_lock(planned.lock):
         raise UsageError(
             f"{image} was not built from the lock of {planned.spec.identifier}; its label says {built_from or 'none'}.",
             next_step="Build it anew with --record, or leave --record out.",
@@ -223,10 +222,10 @@ def says(context: Context, engine: Engine, image: str) -> ImageSpec:
     labels = engine.labels(image)
     if labels is None:
         raise _absent(image)
-    identifier = context.arguments.identifier or labels.get(IDENTIFIER)
+    identifier = context.arguments.identifier or labels.get(IDENTIFIER_LABEL)
     if not identifier:
         raise ForeignImage(
-            f"{image} does not say what it is: it has no label {IDENTIFIER}.",
+            f"{image} does not say what it is: it has no label {IDENTIFIER_LABEL}.",
             next_step="Say it with --as IDENTIFIER; `tfimg list` shows all identifiers.",
         )
     return context.project.spec(identifier)
@@ -283,13 +282,13 @@ def registries(mirrors: Sequence[str]) -> dict[str, str]:
 def labels_of(context: Context, planned: Plan, base: Base, capabilities: Capabilities) -> dict[str, str]:
     """The labels that only a build knows."""
     output = building.choose_output(capabilities, "NAME", context.arguments.compression).option
-    recipe = recipe_digest(
+    recipe = hash_recipe(
         planned,
         base_digest=base.digest,
         ingredients=context.project.build_files_digest,
-        output=f"{output} layers={FORMAT if capabilities.takes_layers else None}",
+        output=f"{output} layers={LAYER_FORMAT if capabilities.takes_layers else None}",
     )
-    return build_labels(
+    return make_build_labels(
         base=base.name,
         base_digest=base.digest,
         recipe=recipe,

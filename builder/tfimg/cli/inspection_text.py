@@ -16,7 +16,7 @@ from tfimg.cli.show import plain_table, print_table, size
 from tfimg.core.text import plain
 from tfimg.evidence.statement import TEST_RESULT
 from tfimg.inspect.inspection import Evidence, Inspection
-from tfimg.recipe.labels import PREFIX
+from tfimg.recipe.labels import LABEL_PREFIX
 
 SHORT = 19
 """Characters of a digest in a table: `sha256:` and twelve digits, as Docker shows them."""
@@ -57,8 +57,8 @@ def _fields(found: Inspection, facts: Facts) -> dict[str, Any]:
         "digest": found.digest,
         "title": labels.get("org.opencontainers.image.title"),
         "row": f"{found.identifier} ({row['path']} of the matrix)" if row else _no_row(found),
-        "TensorFlow": labels.get(f"{PREFIX}tensorflow") or found.contents.version("tensorflow"),
-        "Python": labels.get(f"{PREFIX}python"),
+        "TensorFlow": labels.get(f"{LABEL_PREFIX}tensorflow") or found.contents.version("tensorflow"),
+        "Python": labels.get(f"{LABEL_PREFIX}python"),
         "CUDA": found.contents.version("nvidia-cuda-runtime"),
         "cuDNN": found.contents.version("nvidia-cudnn"),
         "libtpu": found.contents.version("libtpu"),

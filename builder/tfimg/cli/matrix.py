@@ -16,18 +16,25 @@ from tfimg.core.levels import LEVELS
 from tfimg.core.paths import write_atomically
 from tfimg.matrix.gpus import runs
 from tfimg.matrix.schema import Gpu, Matrix, minor
-from tfimg.recipe.support import Support, capability_text, document, image_document, request_text, supports
+from tfimg.recipe.support import (
+    Support,
+    describe_matrix_image,
+    describe_support,
+    format_capability,
+    format_request,
+    summarize_support,
+)
 from tfimg.recipe.support_text import (
-    COLUMNS,
-    bounds_text,
-    issue_url,
-    libtpu_text,
-    markdown,
-    notes,
-    proven_of,
-    pythons_text,
-    range_text,
-    span,
+    FULL_COLUMNS,
+    format_bounds,
+    format_libtpu,
+    format_proven_levels,
+    format_pythons,
+    format_range,
+    format_span,
+    list_notes,
+    make_issue_url,
+    render_markdown,
 )
 
 CAPABILITIES = [f"sm_{major}{minor}" for major in range(1, 20) for minor in range(10)]
@@ -54,7 +61,7 @@ def show(context: Context) -> int:
 
 def support_rows(context: Context) -> tuple[Support, ...]:
     """What each row of the matrix supports, with what the workspace's evidence proves."""
-    return supports(context.project.matrix, context.project.specs, context.project.statuses)
+    return summarize_support(context.project.matrix, context.project.specs, context.project.statuses)
 
 
 FORMS = {".json": "json", ".html": "html", ".md": "markdown"}
@@ -73,7 +80,7 @@ def _text(context: Context, form: str | None) -> str | None:
         return json.dumps(_document(context)) + "\n"
     if form == "html":
         return page(context)
-    return markdown(support_rows(context)) if form == "markdown" else None
+    return render_markdown(support_rows(context)) if form == "markdown" else None
 
 
 def _print(rows: Sequence[Support]) -> None:
@@ -81,21 +88,21 @@ def _print(rows: Sequence[Support]) -> None:
 
     print_support(rows)
     print()
-    print_notes(notes(rows))
+    print_notes(list_notes(rows))
 
 
 def _plain(rows: Sequence[Support]) -> str:
     from tfimg.cli.show import support_table, table_text
 
-    return table_text(support_table(rows, COLUMNS)) + "\n" + "".join(f"{note}\n" for note in notes(rows))
+    return table_text(support_table(rows, FULL_COLUMNS)) + "\n" + "".join(f"{note}\n" for note in list_notes(rows))
 
 
 def _document(context: Context) -> dict[str, Any]:
     matrix, statuses = context.project.matrix, context.project.statuses
     return {
-        "rows": [document(row) for row in support_rows(context)],
+        "rows": [describe_support(row) for row in support_rows(context)],
         "images": [
-            image_document(spec, repository=context.project.repository, status=statuses[spec.identifier])
+            describe_matrix_image(spec, repository=context.project.repository, status=statuses[spec.identifier])
             for spec in context.project.specs
         ],
         "gpus": {capability: list(names) for capability, names in matrix.gpus.items()},
@@ -111,17 +118,17 @@ def page(context: Context) -> str:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"issue_url": issue_url, "capability": capability_text, "range": range_text}
+    environment.filters |= {"issue_url": make_issue_url, "capability": format_capability, "range": format_range}
     environment.globals |= {
-        "bounds": bounds_text,
-        "pythons": pythons_text,
-        "libtpu": libtpu_text,
-        "proven": proven_of,
-        "span": span,
+        "bounds": format_bounds,
+        "pythons": format_pythons,
+        "libtpu": format_libtpu,
+        "proven": format_proven_levels,
+        "span": format_span,
     }
     template = environment.from_string(files("tfimg.cli").joinpath("matrix.html.j2").read_text("utf-8"))
     told = _document(context)
-    requests = {spec.identifier: request_text(spec) for spec in context.project.specs}
+    requests = {spec.identifier: format_request(spec) for spec in context.project.specs}
     return template.render(
         matrix=context.project.matrix,
         rows=support_rows(context),

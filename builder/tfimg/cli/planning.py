@@ -10,12 +10,11 @@ from tfimg.cli.fields import print_fields
 from tfimg.cli.parser import REQUEST
 from tfimg.cli.show import plain_table, print_table, size
 from tfimg.core.errors import UsageError
-from tfimg.layers.pack import key
+from tfimg.layers.pack import compute_key
 from tfimg.layers.store import LayerStore
-from tfimg.recipe.ci import document
 from tfimg.recipe.layout import WheelLayer
-from tfimg.recipe.shards import Shard, part, shards, singles
-from tfimg.recipe.sharing import sharing
+from tfimg.recipe.shards import Shard, divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
+from tfimg.recipe.sharing import find_shared_layers
 
 MOST = 3
 """Images that a row of layers names."""
@@ -63,10 +62,10 @@ def _layers(context: Context) -> int:
     store = LayerStore(folder=context.services.state / "layers")
 
     def known(layer: WheelLayer) -> tuple[int, int] | None:
-        blob = store.find(key(layer, "fast"))
+        blob = store.find(compute_key(layer, "fast"))
         return (blob.size, blob.unpacked) if blob else None
 
-    shared = sharing([(spec, context.project.workspace.read_lock(spec.identifier)) for spec in found], known)
+    shared = find_shared_layers([(spec, context.project.workspace.read_lock(spec.identifier)) for spec in found], known)
     if arguments.json:
         layers = [asdict(layer) for layer in shared.layers]
         context.emit({"layers": layers, "together_bytes": shared.together, "apart_bytes": shared.apart})
@@ -100,7 +99,7 @@ def _share_out(context: Context) -> int:
     options += [f"--repository={context.project.repository}"] if arguments.repository else []
     form = arguments.format or ("json" if arguments.json else None)
     if form:
-        context.emit(document(form, chosen, options))
+        context.emit(make_ci_jobs(form, chosen, options))
     else:
         _print(chosen)
     return 0
@@ -108,8 +107,10 @@ def _share_out(context: Context) -> int:
 
 def _shards(context: Context) -> tuple[Shard, ...]:
     found = context.buildable(context.arguments.patterns)
-    parts = [part(spec, context.project.workspace.read_lock(spec.identifier)) for spec in found]
-    return shards(parts, context.arguments.shards) if context.arguments.shards else singles(parts)
+    parts = [make_shard_image(spec, context.project.workspace.read_lock(spec.identifier)) for spec in found]
+    return (
+        divide_into_shards(parts, context.arguments.shards) if context.arguments.shards else make_single_shards(parts)
+    )
 
 
 def _require_no_request(context: Context) -> None:

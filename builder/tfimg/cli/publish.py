@@ -26,9 +26,9 @@ from tfimg.publish.publish import Publication, Published, planned
 from tfimg.publish.publish import publish as publish_all
 from tfimg.publish.runs import folder_of, opened_run
 from tfimg.publish.send import Source, clear
-from tfimg.recipe.buildable import buildable
-from tfimg.recipe.labels import IDENTIFIER
-from tfimg.recipe.tags import aliases
+from tfimg.recipe.describe import select_buildable
+from tfimg.recipe.labels import IDENTIFIER_LABEL
+from tfimg.recipe.tags import list_aliases
 from tfimg.registry.reference import Reference, parse_repository
 
 VERDICTS: Mapping[Verdict, str] = {
@@ -44,7 +44,7 @@ MOST = 10
 
 def publish(context: Context) -> int:
     """`tfimg publish`: which images, whose signature, what tags promise; then everything, or the plan alone."""
-    specs = buildable(select(context.project.specs, context.arguments.patterns))
+    specs = select_buildable(select(context.project.specs, context.arguments.patterns))
     publish_images(context, specs, named=bool(context.arguments.patterns))
     return 0
 
@@ -88,7 +88,7 @@ def _built(context: Context, specs: Sequence[ImageSpec]) -> dict[str, LocalImage
     """The engine's images by identifier: those that have their own tag, which they get once they are validated."""
     shelf = stock(context.engine.inventory())
     found = {spec.identifier: shelf.get(f"{context.project.repository}:{spec.identifier}") for spec in specs}
-    return {name: image for name, image in found.items() if image and image.labels.get(IDENTIFIER) == name}
+    return {name: image for name, image in found.items() if image and image.labels.get(IDENTIFIER_LABEL) == name}
 
 
 def _source(context: Context, machine: Machine, spec: ImageSpec) -> Source:
@@ -98,7 +98,7 @@ def _source(context: Context, machine: Machine, spec: ImageSpec) -> Source:
         tensorflow=spec.tensorflow,
         name=f"{context.project.repository}:{spec.identifier}",
         digest=machine.images[spec.identifier].digest,
-        aliases=aliases(spec),
+        aliases=list_aliases(spec),
         level=target.level,
     )
 

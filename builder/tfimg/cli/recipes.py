@@ -14,10 +14,9 @@ from tfimg.core.paths import write_atomically
 from tfimg.matrix.resolve.resolution import select
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.lock import lock as resolve_lock
-from tfimg.recipe.lock import lock_installer
-from tfimg.recipe.render import render as render_dockerfile
-from tfimg.recipe.support_text import with_table
+from tfimg.recipe.lock import resolve_installer_lock, resolve_lock
+from tfimg.recipe.render import render_dockerfile
+from tfimg.recipe.support_text import insert_table
 
 AT_ONCE = 4
 """Resolutions at once: each waits for the index most of its time."""
@@ -30,7 +29,9 @@ def lock(context: Context) -> int:
     specs = select(context.project.specs, context.arguments.patterns)
     env, uv = context.use_network().environment(context.services.environ), context.services.uv()
     changes = Changes(context)
-    changes.add({context.project.workspace.installer_lock: lock_installer(context.project.matrix, uv=uv, env=env)})
+    changes.add(
+        {context.project.workspace.installer_lock: resolve_installer_lock(context.project.matrix, uv=uv, env=env)}
+    )
 
     def resolved(spec: ImageSpec) -> Files | LockError:
         try:
@@ -92,7 +93,7 @@ def render(context: Context) -> int:
 def _readme(context: Context) -> Files:
     file = context.project.workspace.readme
     # An installed package has none, and a workspace of somebody else's has their own.
-    text = with_table(file.read_text(), support_rows(context)) if file.is_file() else None
+    text = insert_table(file.read_text(), support_rows(context)) if file.is_file() else None
     return {file: text} if text else {}
 
 

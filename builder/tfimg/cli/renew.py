@@ -28,8 +28,8 @@ from tfimg.evidence.unmet import other_image
 from tfimg.evidence.verify import Evidence, read_evidence, test_results
 from tfimg.host.target_level import choose_target_level
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.labels import LOCK
-from tfimg.recipe.lockfile import digest as lock_digest
+from tfimg.recipe.labels import LOCK_LABEL
+from tfimg.recipe.lockfile import hash_lock
 from tfimg.recipe.plan import Plan
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import Reference, parse
@@ -166,7 +166,7 @@ def _pulled(context: Context, image: _Image, engine: Engine) -> Iterator[str]:
 
 
 def _require_lock(engine: Engine, name: str, image: _Image, planned: Plan) -> None:
-    if (engine.labels(name) or {}).get(LOCK) != lock_digest(planned.lock):
+    if (engine.labels(name) or {}).get(LOCK_LABEL) != hash_lock(planned.lock):
         raise LockError(
             f"{image.evidence.image} was built from another lock than that of {planned.spec.identifier} now, which "
             "its suite would compare it with.",

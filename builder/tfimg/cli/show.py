@@ -14,7 +14,14 @@ from rich.table import Table
 from tfimg.cli.console import make_console
 from tfimg.core.levels import LEVELS
 from tfimg.recipe.support import Support
-from tfimg.recipe.support_text import COLUMNS, FEW, LEAST, NARROW, SHORT, Columns
+from tfimg.recipe.support_text import (
+    FULL_COLUMNS,
+    MAIN_COLUMNS,
+    MINIMAL_COLUMNS,
+    SHORT_COLUMNS,
+    STACKED_COLUMNS,
+    Columns,
+)
 
 COLOURS = {
     "passed": "green",
@@ -114,7 +121,10 @@ def image_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Ta
 def print_support(rows: Sequence[Support]) -> None:
     """What `tfimg matrix` shows: as much of the support table as the terminal has room for."""
     console = make_console()
-    tables = [support_table(rows, columns) for columns in (COLUMNS, SHORT, NARROW, FEW, LEAST)]
+    tables = [
+        support_table(rows, columns)
+        for columns in (FULL_COLUMNS, SHORT_COLUMNS, STACKED_COLUMNS, MAIN_COLUMNS, MINIMAL_COLUMNS)
+    ]
     # Measured without the terminal's bound, which would make every table fit.
     unbound = console.options.update(width=1000)
     fitting = (table for table in tables if console.measure(table, options=unbound).maximum <= console.width)

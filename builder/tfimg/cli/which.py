@@ -14,7 +14,7 @@ from tfimg.host.nvidia_smi import NvidiaSmi, parse
 from tfimg.host.smi_forms import FORMS
 from tfimg.host.which import UNPROVEN, Answer, Minor, told
 from tfimg.host.which import which as find
-from tfimg.recipe.support import image_document
+from tfimg.recipe.support import describe_matrix_image
 
 ELSEWHERE = (
     "For another machine, record `nvidia-smi` there and give it as --nvidia-smi FILE, or name its --driver and --gpu; "
@@ -29,7 +29,7 @@ def which(context: Context) -> int:
     """`tfimg which [--nvidia-smi FILE]`: read or ask nvidia-smi, find the image, say why."""
     smi = _smi(context)
     answer = find(context.project.matrix, context.project.specs, context.request, smi)
-    image = image_document(
+    image = describe_matrix_image(
         answer.spec, repository=context.project.repository, status=context.project.status(answer.spec)
     )
     if context.arguments.json:

@@ -11,7 +11,7 @@ from packaging.version import Version
 from tfimg.core.errors import PolicyUnmet, StaleEvidence, TfimgError
 from tfimg.evidence.outcome import Outcome
 from tfimg.evidence.policy import REQUIRED, Policy, Required, named_device
-from tfimg.recipe.tags import contradiction
+from tfimg.recipe.tags import find_contradiction
 
 CLOCKS = timedelta(minutes=10)
 """How far two machines' clocks may be apart before a test result counts as one from the future."""
@@ -44,7 +44,7 @@ def other_image(outcome: Outcome, *, image: str, tag: str, digest: str) -> Polic
     """Return an error if a tag states another image than the one that was tested."""
     # A genuine image of another release or device passes every other rule: its tag alone tells that it was moved.
     device = named_device(tag)
-    stated = contradiction(tag, identifier=outcome.identifier, digest=digest)
+    stated = find_contradiction(tag, identifier=outcome.identifier, digest=digest)
     if stated is None and device and outcome.device != device:
         stated = device.upper()
     if stated is None:

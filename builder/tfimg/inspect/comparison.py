@@ -11,7 +11,7 @@ from pydantic import Field
 from tfimg.core.documents import Document, InvalidDocument, validate
 from tfimg.inspect.contents import Contents
 from tfimg.inspect.inspection import Inspection, Layer
-from tfimg.recipe.labels import PREFIX
+from tfimg.recipe.labels import LABEL_PREFIX
 
 SLOWER = 1.5
 """A check that took so many times as long, or as little, is told: two runs of one image differ by less."""
@@ -143,9 +143,9 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change
 def _facts(image: Inspection, contents: Contents) -> dict[str, str]:
     labels = image.labels
     found = {
-        "TensorFlow": labels.get(f"{PREFIX}tensorflow") or contents.version("tensorflow"),
-        "Python": labels.get(f"{PREFIX}python"),
-        "device": labels.get(f"{PREFIX}device"),
+        "TensorFlow": labels.get(f"{LABEL_PREFIX}tensorflow") or contents.version("tensorflow"),
+        "Python": labels.get(f"{LABEL_PREFIX}python"),
+        "device": labels.get(f"{LABEL_PREFIX}device"),
         "CUDA": contents.version("nvidia-cuda-runtime"),
         "cuDNN": contents.version("nvidia-cudnn"),
         "base": labels.get("org.opencontainers.image.base.name"),

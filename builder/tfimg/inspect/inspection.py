@@ -18,8 +18,8 @@ from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, read_statement
 from tfimg.inspect.contents import Contents, of_bill
 from tfimg.matrix.schema import DEVICES
-from tfimg.recipe.labels import IDENTIFIER, PREFIX
-from tfimg.recipe.layout import HOLDS, image_layers
+from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX
+from tfimg.recipe.layout import LAYER_CONTENTS, list_layer_names
 from tfimg.registry.images import PlatformImage, RegistryImage, open_image
 from tfimg.registry.protocol import Registry
 
@@ -78,7 +78,7 @@ class Inspection:
     @property
     def identifier(self) -> str | None:
         """The image of the matrix that it says it is."""
-        return self.labels.get(IDENTIFIER)
+        return self.labels.get(IDENTIFIER_LABEL)
 
     @property
     def compressed_bytes(self) -> int:
@@ -130,10 +130,10 @@ def inspect_image(registry: Registry, reference: str, keys: Sequence[VerifyingKe
 
 def named_layers(image: PlatformImage) -> tuple[Layer, ...]:
     """The layers, lowest first. Ours lie in an order of their own; of others, the history tells how each was made."""
-    device = image.labels.get(f"{PREFIX}device")
-    names = next((image_layers(known) for known in DEVICES if known == device), ())
+    device = image.labels.get(f"{LABEL_PREFIX}device")
+    names = next((list_layer_names(known) for known in DEVICES if known == device), ())
     # The working folder is no layer of its own everywhere.
-    ours = IDENTIFIER in image.labels and len(image.layers) in (len(names), len(names) - 1)
+    ours = IDENTIFIER_LABEL in image.labels and len(image.layers) in (len(names), len(names) - 1)
     steps = [step.created_by for step in image.settings.history if not step.empty_layer]
     told = steps if len(steps) == len(image.layers) else []
     return tuple(
@@ -141,7 +141,7 @@ def named_layers(image: PlatformImage) -> tuple[Layer, ...]:
             digest=layer.digest,
             size=layer.size,
             part=names[number] if ours else None,
-            holds=HOLDS[names[number]] if ours else told[number] if told else "not known",
+            holds=LAYER_CONTENTS[names[number]] if ours else told[number] if told else "not known",
         )
         for number, layer in enumerate(image.layers)
     )
@@ -196,7 +196,7 @@ def _contents(evidence: Sequence[Evidence]) -> Contents:
 
 def _aliases(registry: Registry, image: RegistryImage) -> tuple[str, ...]:
     """Return the other tags that point to it, of up to `MAX_TAGS` that may: those of its release, and `latest`."""
-    release = image.labels.get(f"{PREFIX}tensorflow", "")
+    release = image.labels.get(f"{LABEL_PREFIX}tensorflow", "")
     minor = ".".join(release.split(".")[:2])
     likely = (
         tag

@@ -13,8 +13,7 @@ import zstandard
 from isal import isal_zlib
 
 from tfimg.core.documents import Digest
-from tfimg.recipe.layout import ZSTD_LEVELS, Compression
-from tfimg.recipe.render import EPOCH
+from tfimg.recipe.layout import EPOCH, ZSTD_LEVELS, Compression
 
 GZIP_LEVEL = 3
 """Of ISA-L, whose highest it is: about the size of gzip -5 at eight times its speed, says its documentation."""

@@ -18,7 +18,7 @@ PIECE = 1 << 20
 """Bytes at a time."""
 
 
-def fetch(
+def fetch_wheel(
     package: LockedPackage,
     folder: Path,
     *,

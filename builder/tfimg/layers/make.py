@@ -18,18 +18,18 @@ from tfimg.core.cancellation import check, on_cancel
 from tfimg.core.errors import InvalidWheel
 from tfimg.index.client import Index
 from tfimg.layers.blob import Blob
-from tfimg.layers.fetch import fetch, remove_download
-from tfimg.layers.pack import Packer, key, layers_of
+from tfimg.layers.fetch import fetch_wheel, remove_download
+from tfimg.layers.pack import Packer, compute_key, list_part_layers
 from tfimg.layers.store import LayerStore
-from tfimg.recipe.layout import Compression, Part, WheelLayer, parts, wheel_layers
-from tfimg.recipe.lockfile import Layers, LockedPackage, read_packages
+from tfimg.recipe.layout import Compression, LockPart, WheelLayer, list_wheel_layers, split_lock
+from tfimg.recipe.lockfile import Lock, LockedPackage, read_packages
 
 DOWNLOADS = 8
 """Wheels fetched at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class WheelSource:
     """Where wheels come from: package indexes in order, and files that none of them has."""
 
     indexes: Sequence[Index]
@@ -37,7 +37,7 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MadeLayer:
+class LayerResult:
     """A layer of an image; `seconds` is what making it took, None where the store had it."""
 
     layer: WheelLayer
@@ -48,19 +48,19 @@ class MadeLayer:
 LayerState = Literal["started", "done", "cached", "damaged"]
 """`damaged`: a file of the layer in the store was not what had been written there, and is made again."""
 
-Told = Callable[[str, LayerState, float], None]
+OnLayerEvent = Callable[[str, LayerState, float], None]
 """Is told a layer's name, what happens to it and for how many seconds it has."""
 
 
-def make(
-    lock: Layers,
+def make_layers(
+    lock: Lock,
     store: LayerStore,
     *,
-    source: Source,
+    source: WheelSource,
     compression: Compression,
-    on_event: Told,
+    on_event: OnLayerEvent,
     fresh: bool = False,
-) -> tuple[MadeLayer, ...]:
+) -> tuple[LayerResult, ...]:
     """The layers of a lock, lowest first. Raises like `tfimg.layers.fetch.fetch`.
 
     `fresh` makes those anew that the store has. `on_event` is called from several threads, one at a time.
@@ -79,7 +79,7 @@ def make(
         go_on=go_on,
         on_damaged=lambda layer: told(layer, "damaged", 0.0),
     )
-    made: dict[WheelLayer, MadeLayer] = {}
+    made: dict[WheelLayer, LayerResult] = {}
     missing = []
     for part, found in _verified(lock, packer, stopped):
         if found:
@@ -91,10 +91,10 @@ def make(
     if missing:
         made |= _packed(missing, packer, source, told, stopped)
         store.prune()
-    return tuple(made[layer] for layer in wheel_layers(lock))
+    return tuple(made[layer] for layer in list_wheel_layers(lock))
 
 
-def stages(made: Sequence[MadeLayer], store: LayerStore) -> dict[str, str]:
+def write_stages(made: Sequence[LayerResult], store: LayerStore) -> dict[str, str]:
     """The stages of the Dockerfile that these layers are, and where BuildKit finds them."""
     full = [one for one in made if one.blob.files]
     code = [one.blob for one in full if not one.layer.shared]
@@ -105,9 +105,11 @@ def stages(made: Sequence[MadeLayer], store: LayerStore) -> dict[str, str]:
     }
 
 
-def _verified(lock: Layers, packer: Packer, stopped: threading.Event) -> Iterator[tuple[Part, dict[WheelLayer, Blob]]]:
+def _verified(
+    lock: Lock, packer: Packer, stopped: threading.Event
+) -> Iterator[tuple[LockPart, dict[WheelLayer, Blob]]]:
     """Yield the parts of a lock with the layers that the store has of them; their files are read at once."""
-    wanted = parts(lock)
+    wanted = split_lock(lock)
     with ThreadPoolExecutor(os.cpu_count()) as readers, on_cancel(stopped.set):
         found = [readers.submit(packer.found, part) for part in wanted]
         try:
@@ -119,38 +121,38 @@ def _verified(lock: Layers, packer: Packer, stopped: threading.Event) -> Iterato
     yield from zip(wanted, (one.result() for one in found), strict=True)
 
 
-def _cached(found: Mapping[WheelLayer, Blob]) -> dict[WheelLayer, MadeLayer]:
-    return {layer: MadeLayer(layer=layer, blob=blob, seconds=None) for layer, blob in found.items()}
+def _cached(found: Mapping[WheelLayer, Blob]) -> dict[WheelLayer, LayerResult]:
+    return {layer: LayerResult(layer=layer, blob=blob, seconds=None) for layer, blob in found.items()}
 
 
 def _packed(
-    missing: Sequence[Part], packer: Packer, source: Source, told: Told, stopped: threading.Event
-) -> dict[WheelLayer, MadeLayer]:
+    missing: Sequence[LockPart], packer: Packer, source: WheelSource, told: OnLayerEvent, stopped: threading.Event
+) -> dict[WheelLayer, LayerResult]:
     """Fetch and pack the parts, the largest first since they take longest; all stop when one fails."""
     store, go_on = packer.store, packer.go_on
     folder = store.folder / "wheels"
     run = token_hex(8)
 
-    def fetched(part: Part, package: LockedPackage, *, unless_found: bool = True) -> Path | None:
+    def fetched(part: LockPart, package: LockedPackage, *, unless_found: bool = True) -> Path | None:
         go_on()
         with store.exclusive(package.sha256, go_on):
             if unless_found and packer.found(part):  # another build has just made the layers
                 return None
-            return fetch(
+            return fetch_wheel(
                 package,
                 folder / f"{run}-{part.name}",
                 downloads=folder,
                 indexes=source.indexes,
                 supplied=source.supplied,
                 go_on=go_on,
-                on_damaged=lambda: packer.on_damaged(layers_of(part)[0].name),
+                on_damaged=lambda: packer.on_damaged(list_part_layers(part)[0].name),
             )
 
     def packed(
-        part: Part, packages: Sequence[LockedPackage], wheels: Sequence[Future[Path | None]]
-    ) -> dict[WheelLayer, MadeLayer]:
+        part: LockPart, packages: Sequence[LockedPackage], wheels: Sequence[Future[Path | None]]
+    ) -> dict[WheelLayer, LayerResult]:
         files = [wheel.result() for wheel in wheels]
-        with store.exclusive(key(layers_of(part)[0], packer.compression), go_on):
+        with store.exclusive(compute_key(list_part_layers(part)[0], packer.compression), go_on):
             if found := packer.found(part):
                 _remove_downloads(packages, folder)
                 return _cached(found)
@@ -159,7 +161,7 @@ def _packed(
                 file or fetched(part, package, unless_found=False)
                 for file, package in zip(files, packages, strict=True)
             ]
-            for layer in layers_of(part):
+            for layer in list_part_layers(part):
                 told(layer.name, "started", 0.0)
             begin = time.monotonic()
             try:
@@ -171,7 +173,7 @@ def _packed(
         seconds = time.monotonic() - begin
         for layer in blobs:
             told(layer.name, "done", seconds)
-        return {layer: MadeLayer(layer=layer, blob=blob, seconds=seconds) for layer, blob in blobs.items()}
+        return {layer: LayerResult(layer=layer, blob=blob, seconds=seconds) for layer, blob in blobs.items()}
 
     try:
         # An interruption stops the threads before it waits for them.
@@ -213,7 +215,7 @@ def _setting(event: threading.Event) -> Iterator[None]:
         event.set()
 
 
-def _raise_first(jobs: Sequence[Future[dict[WheelLayer, MadeLayer]]]) -> None:
+def _raise_first(jobs: Sequence[Future[dict[WheelLayer, LayerResult]]]) -> None:
     """Raise what made the others stop."""
     errors = [error for job in jobs if (error := job.exception())]
     check()
@@ -225,7 +227,7 @@ ORDER = ("tensorflow", "cudnn", "libtpu", "cublas", "solvers", "cuda", "packages
 """Parts by size, largest first: what takes longest must not begin last."""
 
 
-def _one_at_a_time(on_event: Told) -> Told:
+def _one_at_a_time(on_event: OnLayerEvent) -> OnLayerEvent:
     lock = threading.Lock()
 
     def tell(layer: str, state: LayerState, seconds: float) -> None:

@@ -16,7 +16,7 @@ from tfimg.core.documents import Digest, Document, InvalidDocument, parse_docume
 from tfimg.core.paths import exclusive, write_atomically
 from tfimg.layers.blob import Blob
 
-KEPT_BYTES = 20_000_000_000
+MAX_STORE_BYTES = 20_000_000_000
 """What the store may hold: the layers of nine sets of NVIDIA's libraries, 1.4 GB each for CUDA 12.2, and those of the
 TensorFlows on them."""
 
@@ -125,7 +125,7 @@ class LayerStore:
         with exclusive(self.folder / "locks" / name, go_on):
             yield
 
-    def prune(self, limit: int = KEPT_BYTES) -> None:
+    def prune(self, limit: int = MAX_STORE_BYTES) -> None:
         """Remove the layers whose last use is the longest ago until `limit` bytes are left, and what a kill left."""
         self._remove_stale()
         files = sorted(self._files(), key=lambda one: -one[0].st_mtime)

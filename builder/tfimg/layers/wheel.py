@@ -32,16 +32,16 @@ from packaging.version import Version
 
 from tfimg.core.errors import InvalidWheel
 from tfimg.core.printable import escape_unprintable
-from tfimg.layers.archive import Archive, check_path, encode_hash, find_collision
 from tfimg.layers.blob import BlobWriter
-from tfimg.recipe.layout import SITE
+from tfimg.layers.wheel_zip import WheelZip, check_path, encode_hash, find_collision
+from tfimg.recipe.layout import SITE_PACKAGES
 
-PREFIX = str(Path(SITE).parents[2])
+PREFIX = str(Path(SITE_PACKAGES).parents[2])
 INTERPRETER = f"{PREFIX}/bin/python"
 
 FOLDERS = {
-    "purelib": SITE,
-    "platlib": SITE,
+    "purelib": SITE_PACKAGES,
+    "platlib": SITE_PACKAGES,
     "scripts": f"{PREFIX}/bin",
     "data": PREFIX,
     "headers": f"{PREFIX}/include/site/python3",
@@ -95,14 +95,14 @@ class Member:
 class Wheel:
     """An open wheel whose names, RECORD, metadata and entry points are sound; `info` is its dist-info folder."""
 
-    archive: Archive
+    archive: WheelZip
     info: str
     root: Scheme
     members: tuple[Member, ...]
     scripts: tuple[Script, ...]
 
 
-def unpack(wheel: Path, *, shared: Sequence[str], into: BlobWriter | None, rest: BlobWriter | None) -> None:
+def unpack_wheel(wheel: Path, *, shared: Sequence[str], into: BlobWriter | None, rest: BlobWriter | None) -> None:
     """Write a wheel's files: what matches `shared`, patterns of paths below site-packages, `into` one layer.
 
     What does not match goes to `rest`. A layer that is None exists already: its files are not even read. Raises
@@ -112,7 +112,7 @@ def unpack(wheel: Path, *, shared: Sequence[str], into: BlobWriter | None, rest:
         _install(opened, shared=shared, into=into, rest=rest)
 
 
-def contents(wheel: Path, shared: Sequence[str]) -> list[str]:
+def list_record_rows(wheel: Path, shared: Sequence[str]) -> list[str]:
     """Return the rows of a wheel's RECORD whose paths match `shared`. Raises `InvalidWheel`."""
     with _opened(wheel) as opened:
         rows = (member.record.to_row() for member in opened.members)
@@ -124,7 +124,7 @@ def _opened(wheel: Path) -> Iterator[Wheel]:
     """Open a wheel and check what it says of itself. Raises `InvalidWheel`, also for what fails inside the block."""
     try:
         with io.FileIO(wheel) as raw:
-            yield _read(wheel.name, Archive(raw))
+            yield _read(wheel.name, WheelZip(raw))
     except (
         zipfile.BadZipFile,
         IsalError,
@@ -146,7 +146,7 @@ def _matches(path: str, shared: Sequence[str]) -> bool:
     return any(pattern == "." or path.startswith(f"{pattern}/") or fnmatch.fnmatch(path, pattern) for pattern in shared)
 
 
-def _read(filename: str, archive: Archive) -> Wheel:
+def _read(filename: str, archive: WheelZip) -> Wheel:
     """Read what a wheel says of itself. Raises `ValueError` and what parsers raise."""
     name, version, _, _ = parse_wheel_filename(filename)
     stem = "-".join(filename.split("-")[:2])
@@ -162,7 +162,7 @@ def _read(filename: str, archive: Archive) -> Wheel:
     return Wheel(archive=archive, info=info, root=root, members=members, scripts=scripts)
 
 
-def _find_info(archive: Archive, name: str, version: Version) -> str:
+def _find_info(archive: WheelZip, name: str, version: Version) -> str:
     """Return the one dist-info folder, which has to name the wheel's distribution."""
     found = sorted({path.split("/")[0] for path in archive.files if _names_distribution(path.split("/")[0])})
     stem, dash, stated = found[0].removesuffix(".dist-info").partition("-") if len(found) == 1 else ("", "", "")
@@ -176,7 +176,7 @@ def _names_distribution(component: str) -> bool:
     return component.lower().endswith((".dist-info", ".egg-info"))
 
 
-def _headers(archive: Archive, path: str, limit: int) -> Message:
+def _headers(archive: WheelZip, path: str, limit: int) -> Message:
     # Headers alone: a parser of whole messages recurses into a body of messages.
     return HeaderParser().parsestr(archive.read(path, limit).decode())
 
@@ -194,7 +194,7 @@ def _find_root(headers: Message) -> Scheme:
     return Scheme("purelib" if headers["Root-Is-Purelib"] == "true" else "platlib")
 
 
-def _read_records(archive: Archive, info: str) -> dict[str, RecordEntry]:
+def _read_records(archive: WheelZip, info: str) -> dict[str, RecordEntry]:
     """Return the row of RECORD for each file: all are listed with size and hash, and nothing else is."""
     path = f"{info}/RECORD"
     unhashed = {path, *(f"{info}/{name}" for name in _UNHASHED)}
@@ -229,7 +229,7 @@ def _locate(item: zipfile.ZipInfo, record: RecordEntry, *, data: str, root: Sche
     return Member(item=item, scheme=Scheme(scheme), path=path, record=record)
 
 
-def _read_scripts(archive: Archive, path: str) -> Iterator[Script]:
+def _read_scripts(archive: WheelZip, path: str) -> Iterator[Script]:
     """Yield the scripts that entry points ask for."""
     if path not in archive.files:
         return
@@ -254,7 +254,7 @@ def _check_places(members: Sequence[Member], scripts: Sequence[Script], info: st
     places = [member.place for member in members]
     if collision := find_collision([*places, *(_script_place(script.name) for script in scripts)]):
         raise ValueError(f"{collision!r} is there twice, but for case, or is a file and a folder")
-    site = SITE.lstrip("/") + "/"
+    site = SITE_PACKAGES.lstrip("/") + "/"
     for place in places:
         top = place.removeprefix(site).partition("/")[0] if place.startswith(site) else info
         if top != info and _names_distribution(top):
@@ -302,7 +302,7 @@ def _install(wheel: Wheel, *, shared: Sequence[str], into: BlobWriter | None, re
         write(own, wheel.root, f"{wheel.info}/RECORD", record.read(), executable=False)
 
 
-def _read_script(archive: Archive, member: Member) -> bytes:
+def _read_script(archive: WheelZip, member: Member) -> bytes:
     """Return a script with the image's interpreter."""
     if member.item.file_size > MAX_SCRIPT:
         raise ValueError(f"{member.item.filename!r} has more than {MAX_SCRIPT} bytes")

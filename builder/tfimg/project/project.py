@@ -17,8 +17,8 @@ from tfimg.matrix.resolve.resolution import Resolution, resolve
 from tfimg.matrix.schema import Matrix, repository_name
 from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.project.services import Services
-from tfimg.recipe.describe import DECLARED, BareMachine, Status, describe, status
-from tfimg.recipe.lockfile import Layers, digest
+from tfimg.recipe.describe import DECLARED, BareMachine, Status, describe_image, read_status
+from tfimg.recipe.lockfile import Lock, hash_lock
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -75,31 +75,31 @@ class Project:
 
     def supplied_wheels(self, spec: ImageSpec) -> tuple[Path, ...]:
         """Return the wheels in `find_links` for an image; none if its committed lock needs the package index alone."""
-        from tfimg.recipe.lock import supplied_wheels
+        from tfimg.recipe.lock import find_supplied_wheels
 
         if self.find_links is None or self.workspace.locks(spec.identifier).exists():
             return ()
-        return supplied_wheels(spec, self.find_links)
+        return find_supplied_wheels(spec, self.find_links)
 
-    def lock(self, spec: ImageSpec) -> Layers:
+    def lock(self, spec: ImageSpec) -> Lock:
         """Return the lock of an image to build: the committed one, or one resolved now with supplied wheels.
 
         Raises `UnsupportedPlatform`, or `LockError` when there is none.
         """
-        from tfimg.recipe.buildable import require_buildable
-        from tfimg.recipe.lock import lock
+        from tfimg.recipe.describe import require_buildable
+        from tfimg.recipe.lock import resolve_lock
 
         require_buildable(spec)
         if self.supplied_wheels(spec):
             env = self.services.network.environment(self.services.environ)
-            return lock(spec, self.matrix.newer, uv=self.services.uv(), env=env, find_links=self.find_links)
+            return resolve_lock(spec, self.matrix.newer, uv=self.services.uv(), env=env, find_links=self.find_links)
         return self.workspace.read_lock(spec.identifier)
 
     def plan(self, spec: ImageSpec) -> Plan:
         """Return what to build of an image. Raises as `lock` does, and `RenderError`."""
-        from tfimg.recipe.plan import plan
+        from tfimg.recipe.plan import make_plan
 
-        return plan(
+        return make_plan(
             spec,
             self.lock(spec),
             templates=self.templates,
@@ -110,16 +110,16 @@ class Project:
     @cached_property
     def templates(self) -> Environment:
         """The Dockerfile templates."""
-        from tfimg.recipe.render import environment
+        from tfimg.recipe.render import make_template_environment
 
-        return environment(self.workspace.read_templates())
+        return make_template_environment(self.workspace.read_templates())
 
     @cached_property
     def build_files_digest(self) -> str:
         """Digest of the files of `images/` that every build uses."""
-        from tfimg.recipe.fingerprint import files_digest
+        from tfimg.recipe.plan import hash_files
 
-        return files_digest(self.workspace.read_ingredients())
+        return hash_files(self.workspace.read_ingredients())
 
     @cached_property
     def revision(self) -> str | None:
@@ -141,7 +141,7 @@ class Project:
 
     def describe(self, spec: ImageSpec) -> dict[str, Any]:
         """Return an image as the JSON object that `resolve` prints."""
-        return describe(spec, repository=self.repository, status=self.status(spec))
+        return describe_image(spec, repository=self.repository, status=self.status(spec))
 
     @cached_property
     def statuses(self) -> Mapping[str, Status]:
@@ -154,10 +154,10 @@ class Project:
         records = sorted(self.workspace.bare_evidence(spec.identifier).glob("*.json"))
         if not evidence.exists() and not records:
             return DECLARED
-        lock_digest = digest(self.workspace.read_lock(spec.identifier))
+        lock_digest = hash_lock(self.workspace.read_lock(spec.identifier))
         found = DECLARED
         if evidence.exists():
-            found = status(evidence.read_text(), lock_digest=lock_digest, source=str(evidence))
+            found = read_status(evidence.read_text(), lock_digest=lock_digest, source=str(evidence))
         return replace(found, bare_machines=_bare_machines(spec, records, lock_digest))
 
     def target_host(self, engine: Engine) -> TargetHost:

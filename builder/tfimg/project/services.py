@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tfimg.index.client import Index
     from tfimg.index.network import HostNetwork
     from tfimg.inspect.secrets.rules import Rule
-    from tfimg.layers.make import Told
+    from tfimg.layers.make import OnLayerEvent
     from tfimg.layers.store import LayerStore
     from tfimg.recipe.layout import Compression
-    from tfimg.recipe.lockfile import Layers, LockedPackage
+    from tfimg.recipe.lockfile import Lock, LockedPackage
     from tfimg.registry.client import Moved
     from tfimg.registry.protocol import Registry
     from tfimg.registry.reference import Reference
@@ -109,21 +109,21 @@ class Services:
 
     def stages(
         self,
-        lock: Layers,
+        lock: Lock,
         folder: Path,
         *,
         supplied: Sequence[Path],
         compression: Compression,
         fresh: bool,
-        on_event: Told,
+        on_event: OnLayerEvent,
     ) -> dict[str, str]:
         """Make layers from a lock's wheels in `folder` and return them as build stages; see `tfimg.layers.make`."""
-        from tfimg.layers.make import Source, make, stages
+        from tfimg.layers.make import WheelSource, make_layers, write_stages
 
         store = _layer_store(folder)
-        source = Source(indexes=self._indexes(), supplied=supplied)
-        made = make(lock, store, source=source, compression=compression, fresh=fresh, on_event=on_event)
-        return stages(made, store)
+        source = WheelSource(indexes=self._indexes(), supplied=supplied)
+        made = make_layers(lock, store, source=source, compression=compression, fresh=fresh, on_event=on_event)
+        return write_stages(made, store)
 
     def registry(self, reference: Reference, *, plain: bool = False, moved: Moved | None = None) -> Registry:
         """Return the repository of a reference; see `tfimg.registry.connect`. `plain`: without TLS."""
@@ -161,11 +161,11 @@ class Services:
 
     def fetch_wheel(self, package: LockedPackage, folder: Path) -> Path:
         """Download a locked wheel into a folder and verify its hash; see `tfimg.layers.fetch`."""
-        from tfimg.layers.fetch import fetch
+        from tfimg.layers.fetch import fetch_wheel
 
         shared = folder / "downloads"
         shared.mkdir(parents=True, exist_ok=True)
-        return fetch(package, folder, downloads=shared, indexes=self._indexes(), supplied=(), go_on=lambda: None)
+        return fetch_wheel(package, folder, downloads=shared, indexes=self._indexes(), supplied=(), go_on=lambda: None)
 
     def _indexes(self) -> tuple[Index, ...]:
         from pypi_simple import PYPI_SIMPLE_ENDPOINT

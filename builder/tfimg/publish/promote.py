@@ -19,7 +19,7 @@ from tfimg.publish.publisher import Publisher
 from tfimg.publish.release import Holder, Release, labelled_holder, signed_holder
 from tfimg.publish.send import Sent, Stage
 from tfimg.publish.tags import Move, move_tags, require_tags
-from tfimg.recipe.tags import build_tag
+from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Manifest, Registry
 
 Tell = Callable[[str, Stage, str], object]
@@ -117,7 +117,7 @@ def promote(images: Sequence[Sent], publisher: Publisher, policy: Policy, tell: 
 def tags_of(one: Sent) -> tuple[tuple[Kind, str], ...]:
     """Return every tag that an image may have, exact tags first."""
     own: list[tuple[Kind, str]] = [
-        ("build", build_tag(one.source.identifier, one.digest)),
+        ("build", make_build_tag(one.source.identifier, one.digest)),
         ("identifier", one.source.identifier),
     ]
     return (*own, *(("alias", alias) for alias in one.source.aliases))

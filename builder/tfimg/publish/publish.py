@@ -26,7 +26,7 @@ from tfimg.publish.promote import Promoted, Table, promote
 from tfimg.publish.publisher import Publisher
 from tfimg.publish.release import Release, is_image, release_of
 from tfimg.publish.send import Hands, Sent, Source, clear, send
-from tfimg.recipe.tags import build_tag
+from tfimg.recipe.tags import make_build_tag
 
 OF_THE_IMAGE = (
     ValidationFailed,
@@ -134,7 +134,7 @@ def _planned(source: Source, table: Table) -> Published:
         *(("alias", tag) for tag in source.aliases),
     ]
     if digest:
-        tags.insert(0, ("build", build_tag(source.identifier, digest)))
+        tags.insert(0, ("build", make_build_tag(source.identifier, digest)))
     decisions = tuple(
         table.decide(
             kind,

@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.levels import Level
 from tfimg.evidence.promotions import Statements
-from tfimg.recipe.labels import IDENTIFIER, PREFIX
+from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX
 from tfimg.registry.images import (
     CONFIGS,
     INDEXES,
@@ -22,7 +22,7 @@ from tfimg.registry.images import (
 )
 from tfimg.registry.protocol import Manifest, Registry
 
-TENSORFLOW = f"{PREFIX}tensorflow"
+TENSORFLOW = f"{LABEL_PREFIX}tensorflow"
 
 MAX_NESTING = 4
 """Indexes inside of indexes that are followed; ours have one."""
@@ -77,7 +77,7 @@ def release_of(registry: Registry, manifest: Manifest) -> Release | None:
     """Which image of tfimg a manifest is; None where it is none. Raises `TamperedError` for a broken one."""
     config = _config(registry, manifest)
     labels = config.config.labels
-    identifier, tensorflow = labels.get(IDENTIFIER), labels.get(TENSORFLOW)
+    identifier, tensorflow = labels.get(IDENTIFIER_LABEL), labels.get(TENSORFLOW)
     if not identifier or not tensorflow or not _is_version(tensorflow):
         return None
     return Release(identifier=identifier, tensorflow=tensorflow, created=config.created_at)

@@ -28,7 +28,7 @@ from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import Promotion, Step, TagMove, Withdrawal, walk, withdrawn_error
 from tfimg.publish.publisher import Publisher
 from tfimg.publish.tags import Move, move_tags, require_tags
-from tfimg.recipe.tags import build_tag
+from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Registry, require_manifest
 from tfimg.registry.reference import DIGEST
 
@@ -205,7 +205,7 @@ def _plan_moves(
         found = publisher.registry.find(tag)
         if found is None or found.digest != digest:
             continue
-        if tag == build_tag(tag.rpartition("-")[0], digest):
+        if tag == make_build_tag(tag.rpartition("-")[0], digest):
             left[tag] = "the tag of one build is never moved"
             continue
         try:

@@ -10,7 +10,7 @@ from tfimg.core.errors import PolicyUnmet, PublicationIncomplete, StaleEvidence,
 from tfimg.core.levels import Level
 from tfimg.publish.publisher import Publisher
 from tfimg.publish.release import Release, is_image, release_of
-from tfimg.recipe.tags import build_tag
+from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Manifest
 from tfimg.validation.report import Report
 
@@ -118,7 +118,7 @@ def clear(publisher: Publisher, hands: Hands) -> tuple[str, ...]:
 
 def _there(source: Source, publisher: Publisher) -> Manifest | None:
     """What the registry has of an image under its own tags."""
-    for tag in (build_tag(source.identifier, source.digest), source.identifier):
+    for tag in (make_build_tag(source.identifier, source.digest), source.identifier):
         manifest = publisher.registry.find(tag)
         if manifest and is_image(manifest, source.digest):
             return manifest

@@ -37,7 +37,7 @@ class Advisory:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Audit:
+class AuditResult:
     """What an advisory service knows. `unknown` are packages that it was asked about and does not know."""
 
     audited: int
@@ -45,7 +45,7 @@ class Audit:
     unknown: tuple[str, ...]
 
 
-def collect(locks: Mapping[str, Iterable[LockedPackage]]) -> Pins:
+def collect_pins(locks: Mapping[str, Iterable[LockedPackage]]) -> Pins:
     """Identifier → packages of its lock, turned over."""
     found: dict[tuple[str, str], set[str]] = {}
     for identifier, packages in locks.items():
@@ -54,7 +54,7 @@ def collect(locks: Mapping[str, Iterable[LockedPackage]]) -> Pins:
     return {pin: frozenset(images) for pin, images in found.items()}
 
 
-def sheets(pins: Iterable[tuple[str, str]]) -> list[list[str]]:
+def split_pins(pins: Iterable[tuple[str, str]]) -> list[list[str]]:
     """Requirements in as few lists as hold no package twice, which pip-audit refuses."""
     found: list[dict[str, str]] = []
     for name, version in sorted(pins):
@@ -65,7 +65,9 @@ def sheets(pins: Iterable[tuple[str, str]]) -> list[list[str]]:
     return [[f"{name}=={version}" for name, version in sheet.items()] for sheet in found]
 
 
-def audit(pins: Pins, *, program: Sequence[str], service: Sequence[str], env: Mapping[str, str]) -> Audit:
+def query_advisories(
+    pins: Pins, *, program: Sequence[str], service: Sequence[str], env: Mapping[str, str]
+) -> AuditResult:
     """Ask an advisory service about every pin; `service` are the options of pip-audit that choose it.
 
     Raises `NetworkError` when the service cannot be reached, `TfimgError` when pip-audit fails otherwise.
@@ -74,7 +76,7 @@ def audit(pins: Pins, *, program: Sequence[str], service: Sequence[str], env: Ma
     def ask(sheet: Sequence[str]) -> list[dict[str, Any]]:
         return _run(sheet, program=program, service=service, env=env)
 
-    first, *rest = sheets(pins)
+    first, *rest = split_pins(pins)
     answers = ask(first)  # alone: where the service is out of reach, once is enough
     with ThreadPoolExecutor(AT_ONCE) as pool:
         answers += [answer for found in pool.map(ask, rest) for answer in found]
@@ -83,7 +85,7 @@ def audit(pins: Pins, *, program: Sequence[str], service: Sequence[str], env: Ma
     if answers and not audited:
         raise _unreachable("the service knows none of the packages, so it was not the service that answered")
     advisories = [advisory for answer in audited for advisory in _advisories(answer, pins)]
-    return Audit(audited=len(audited), advisories=tuple(advisories), unknown=tuple(sorted(set(unknown))))
+    return AuditResult(audited=len(audited), advisories=tuple(advisories), unknown=tuple(sorted(set(unknown))))
 
 
 def _run(

@@ -18,7 +18,7 @@ CONTEXT = "images"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
+class BakeTarget:
     """One image to bake. `base` is what `FROM` gets.
 
     `committed` is the Dockerfile's path below the context where a file there has the plan's very text, else None.
@@ -30,7 +30,7 @@ class Target:
     committed: str | None = None
 
 
-def bake(targets: Sequence[Target], *, secrets: Sequence[str] = ()) -> dict[str, Any]:
+def make_bake_file(targets: Sequence[BakeTarget], *, secrets: Sequence[str] = ()) -> dict[str, Any]:
     """The document: a target for each image, groups of them by device and by TensorFlow minor, and all as `default`.
 
     `secrets` are `id=…` values as `--secret` has them: they name files and variables, and hold no value.
@@ -42,24 +42,24 @@ def bake(targets: Sequence[Target], *, secrets: Sequence[str] = ()) -> dict[str,
     return {kind: _escaped(blocks) for kind, blocks in document.items()}
 
 
-def word(text: str) -> str:
+def escape_name(text: str) -> str:
     """`2.15.1-cpu-py3.11` as a name in a bake file: `2_15_1-cpu-py3_11`."""
     return text.replace(".", "_")
 
 
-def _name(target: Target) -> str:
-    return word(target.plan.spec.identifier)
+def _name(target: BakeTarget) -> str:
+    return escape_name(target.plan.spec.identifier)
 
 
-def _groups(targets: Sequence[Target]) -> dict[str, list[str]]:
+def _groups(targets: Sequence[BakeTarget]) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {"default": [], **{device: [] for device in DEVICES}}
     for spec in (target.plan.spec for target in targets):
-        for name in ("default", spec.device, word(spec.minor)):
-            groups.setdefault(name, []).append(word(spec.identifier))
+        for name in ("default", spec.device, escape_name(spec.minor)):
+            groups.setdefault(name, []).append(escape_name(spec.identifier))
     return {name: members for name, members in groups.items() if members}
 
 
-def _target(target: Target, secrets: Sequence[str]) -> dict[str, Any]:
+def _target(target: BakeTarget, secrets: Sequence[str]) -> dict[str, Any]:
     plan = target.plan
     source = {"dockerfile": target.committed} if target.committed else {"dockerfile-inline": plan.dockerfile}
     given = {"secret": list(secrets)} if secrets else {}

@@ -1,15 +1,17 @@
-"""ImageSpec → the JSON object that `resolve`, `list` and `matrix` print; evidence → the status it proves."""
+"""What an image is to a reader: its JSON object, the status that evidence proves, and whether it can be built."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tfimg.core.errors import FileError
+from tfimg.core.errors import FileError, UnsupportedPlatform
 from tfimg.core.levels import LEVELS, Level
+from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.tags import tags
+from tfimg.recipe.tags import list_tags
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +41,7 @@ DECLARED = Status(level="declared")
 """Of an image that only the matrix speaks of."""
 
 
-def status(evidence: str, *, lock_digest: str, source: str) -> Status:
+def read_status(evidence: str, *, lock_digest: str, source: str) -> Status:
     """The status that committed evidence proves; nothing else can raise it.
 
     Evidence is a validation report. One about another lock is about another image and proves nothing; one about a
@@ -63,7 +65,7 @@ def status(evidence: str, *, lock_digest: str, source: str) -> Status:
     return Status(level=level, date=day, gpu=gpu, driver=driver)
 
 
-def describe(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, Any]:
+def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, Any]:
     """What an image is, with null where its device has no such thing."""
     return {
         "identifier": spec.identifier,
@@ -81,10 +83,28 @@ def describe(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, A
         "numpy": spec.numpy,
         "keras": spec.keras,
         "constraints": [constraint.model_dump() for constraint in spec.constraints],
-        "tags": list(tags(spec, repository=repository)),
+        "tags": list(list_tags(spec, repository=repository)),
         **asdict(status),
         "bare_machines": [asdict(one) for one in status.bare_machines] or None,
         "base": spec.base.image,
         "released": spec.released.isoformat(),
         "cutoff": spec.cutoff.isoformat(),
     }
+
+
+def require_buildable(spec: ImageSpec) -> None:
+    """Raises `UnsupportedPlatform` for an image that this version cannot build."""
+    if spec.platform != PLATFORMS[0]:
+        raise UnsupportedPlatform(
+            f"{spec.identifier} is for {spec.platform}, and this version of tfimg builds for {PLATFORMS[0]} only.",
+            next_step=f"`tfimg resolve` has its facts, images/locks/{spec.identifier} its lock; for an image, ask for "
+            f"--platform {PLATFORMS[0]}.",
+        )
+
+
+def select_buildable(specs: Sequence[ImageSpec]) -> tuple[ImageSpec, ...]:
+    """Those that this version can build. Raises `UnsupportedPlatform` where it can build none of them."""
+    found = tuple(spec for spec in specs if spec.platform == PLATFORMS[0])
+    if specs and not found:
+        require_buildable(specs[0])
+    return found

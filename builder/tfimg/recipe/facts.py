@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.lockfile import Layers, read_packages
+from tfimg.recipe.lockfile import Lock, read_packages
 
 NOT_OURS = "the image was not built from a lock of tfimg"
 """Why nothing is compared with the lock in an image that somebody else built."""
@@ -26,7 +26,7 @@ REMOVED: tuple[str, ...] = ()
 """
 
 
-def facts(spec: ImageSpec, lock: Layers, *, level: str = "validated", ours: bool = True) -> dict[str, Any]:
+def collect_facts(spec: ImageSpec, lock: Lock, *, level: str = "validated", ours: bool = True) -> dict[str, Any]:
     """In the words of the suite (images/validation/contract.py).
 
     `level` is what is to be shown; `ours` says that the image was built from the lock.
@@ -61,9 +61,9 @@ OF_IMAGES = (
 """Checks of what an image alone can promise."""
 
 
-def bare_facts(spec: ImageSpec, lock: Layers) -> dict[str, Any]:
+def collect_bare_facts(spec: ImageSpec, lock: Lock) -> dict[str, Any]:
     """The same of a release on a machine that is no image: the locked wheels, in a virtual environment."""
-    claims = facts(spec, lock)
+    claims = collect_facts(spec, lock)
     return {
         **claims,
         "identifier": None,

@@ -4,49 +4,49 @@ from __future__ import annotations
 
 from tfimg.matrix.spec import ImageSpec
 
-PREFIX = "tfimg."
+LABEL_PREFIX = "tfimg."
 """Of the labels that the OCI annotations have no name for."""
 
-IDENTIFIER = f"{PREFIX}identifier"
+IDENTIFIER_LABEL = f"{LABEL_PREFIX}identifier"
 """The label by which an image says what it is."""
 
-LOCK = f"{PREFIX}lock"
+LOCK_LABEL = f"{LABEL_PREFIX}lock"
 """The label that names the lock by its digest."""
 
-RECIPE = f"{PREFIX}recipe"
-"""The label that names all that an image was made of by one digest; see `tfimg.recipe.fingerprint`."""
+RECIPE_LABEL = f"{LABEL_PREFIX}recipe"
+"""The label that names all that an image was made of by one digest; see `tfimg.recipe.plan`."""
 
 DEVICE_NAMES = {"cpu": "CPU", "gpu": "NVIDIA GPU", "tpu": "Google TPU"}
 
 
-def title(spec: ImageSpec) -> str:
+def format_title(spec: ImageSpec) -> str:
     """One line for people, e.g. `TensorFlow 2.15.1 for CPU on Python 3.11`."""
     return f"TensorFlow {spec.tensorflow} for {DEVICE_NAMES[spec.device]} on Python {spec.python}"
 
 
-def recipe_labels(spec: ImageSpec, *, lock_digest: str) -> dict[str, str]:
+def make_recipe_labels(spec: ImageSpec, *, lock_digest: str) -> dict[str, str]:
     """Labels that follow from the recipe alone."""
     return {
-        "org.opencontainers.image.title": title(spec),
+        "org.opencontainers.image.title": format_title(spec),
         "org.opencontainers.image.version": spec.identifier,
         "org.opencontainers.image.licenses": "Apache-2.0",
-        IDENTIFIER: spec.identifier,
-        f"{PREFIX}tensorflow": spec.tensorflow,
-        f"{PREFIX}python": spec.python,
-        f"{PREFIX}device": spec.device,
-        LOCK: lock_digest,
+        IDENTIFIER_LABEL: spec.identifier,
+        f"{LABEL_PREFIX}tensorflow": spec.tensorflow,
+        f"{LABEL_PREFIX}python": spec.python,
+        f"{LABEL_PREFIX}device": spec.device,
+        LOCK_LABEL: lock_digest,
     }
 
 
-def build_labels(
+def make_build_labels(
     *, base: str, base_digest: str | None, recipe: str | None, revision: str | None, version: str
 ) -> dict[str, str]:
     """Labels that say what a build was made of; `revision` is the recipe's git commit. What is None is left out."""
     labels = {
         "org.opencontainers.image.base.name": base,
         "org.opencontainers.image.base.digest": base_digest,
-        RECIPE: recipe,
-        f"{PREFIX}version": version,
+        RECIPE_LABEL: recipe,
+        f"{LABEL_PREFIX}version": version,
         "org.opencontainers.image.revision": revision,
     }
     return {name: value for name, value in labels.items() if value}

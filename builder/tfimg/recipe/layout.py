@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tfimg.matrix.schema import Device
-from tfimg.recipe.lockfile import Layers
+from tfimg.recipe.lockfile import Lock
 
 Compression = Literal["fast", "small", "gzip"]
 """How layers are packed: with zstd, to run where they were built, or to be kept and pulled by many; or with gzip, for
@@ -15,10 +15,14 @@ machines that do not know zstd (Docker before 23.0)."""
 
 ZSTD_LEVELS: Mapping[Compression, int] = {"fast": 3, "small": 9}
 
-SITE = "/opt/tensorflow/lib/python3/site-packages"
+SITE_PACKAGES = "/opt/tensorflow/lib/python3/site-packages"
 """Where wheels are installed: a path without Python's version."""
 
-SHARED: Mapping[str, tuple[str, ...]] = {
+EPOCH = 946684800
+"""mtime of every installed file, 2000-01-01 in seconds since 1970. One day for all images, so that a layer
+with the same packages is the same bytes in each."""
+
+SHARED_FILES: Mapping[str, tuple[str, ...]] = {
     "cudnn": (".",),
     "cublas": (".",),
     "solvers": (".",),
@@ -42,10 +46,10 @@ DEVICE_PARTS: Mapping[Device, tuple[str, ...]] = {
 }
 """Device → the parts of its images' locks."""
 
-SYSTEM = ("system", "bytecode", "selftest", "home")
+SYSTEM_LAYERS = ("system", "bytecode", "selftest", "home")
 """The layers above those of wheels, in the order of the Dockerfile's last stage; the last is the working folder."""
 
-HOLDS: Mapping[str, str] = {
+LAYER_CONTENTS: Mapping[str, str] = {
     "cudnn": "cuDNN",
     "cublas": "cuBLAS",
     "solvers": "cuFFT, cuSOLVER, cuSPARSE",
@@ -63,7 +67,7 @@ HOLDS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class LockPart:
     """One part of a lock: its name, its requirements, and which of its files do not depend on Python's version."""
 
     name: str
@@ -76,16 +80,18 @@ class Part:
         return self.shared == (".",)
 
 
-def parts(lock: Layers) -> tuple[Part, ...]:
+def split_lock(lock: Lock) -> tuple[LockPart, ...]:
     """The parts of a lock, lowest first."""
-    return tuple(Part(name=name, lock=lock[name], shared=SHARED[name]) for name in SHARED if name in lock)
+    return tuple(
+        LockPart(name=name, lock=lock[name], shared=SHARED_FILES[name]) for name in SHARED_FILES if name in lock
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelLayer:
     """A layer of an image that holds files of wheels: of one part, those for every Python or those for one."""
 
-    part: Part
+    part: LockPart
     shared: bool
 
     @property
@@ -94,14 +100,14 @@ class WheelLayer:
         return self.part.name if self.shared or not self.part.shared else f"{self.part.name}-python"
 
 
-def wheel_layers(lock: Layers) -> Iterator[WheelLayer]:
+def list_wheel_layers(lock: Lock) -> Iterator[WheelLayer]:
     """The layers of an image that hold files of wheels, lowest first."""
-    found = parts(lock)
+    found = split_lock(lock)
     yield from (WheelLayer(part=part, shared=True) for part in found if part.shared)
     yield from (WheelLayer(part=part, shared=False) for part in found if not part.whole)
 
 
-def image_layers(device: Device) -> tuple[str, ...]:
+def list_layer_names(device: Device) -> tuple[str, ...]:
     """The names of all layers of an image for a device, lowest first."""
-    wheels = (layer.name for layer in wheel_layers(dict.fromkeys(DEVICE_PARTS[device], "")))
-    return (*wheels, *SYSTEM)
+    wheels = (layer.name for layer in list_wheel_layers(dict.fromkeys(DEVICE_PARTS[device], "")))
+    return (*wheels, *SYSTEM_LAYERS)

@@ -24,14 +24,14 @@ from tfimg.core.errors import NETWORK_SIGNS, LockError, NetworkError
 from tfimg.core.process import CommandFailed, run
 from tfimg.matrix.schema import PROCESSORS, Matrix, Newer, Platform
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.lockfile import HEADER, Layers, read_packages
+from tfimg.recipe.lockfile import HEADER, Lock, read_packages
 
 GLIBC_MINOR = 31
 """glibc 2.31 of Debian 11, the oldest base: wheels that need a newer one are not taken."""
 
 SOLVERS = ("cusolver", "cusparse", "cufft")
 
-LAYERS: tuple[tuple[str, Callable[[ImageSpec, str], bool]], ...] = (
+PART_RULES: tuple[tuple[str, Callable[[ImageSpec, str], bool]], ...] = (
     ("tensorflow", lambda spec, name: name == spec.package),
     ("libtpu", lambda _spec, name: name == "libtpu"),
     ("cudnn", lambda _spec, name: name.startswith("nvidia-cudnn-")),
@@ -44,7 +44,7 @@ LAYERS: tuple[tuple[str, Callable[[ImageSpec, str], bool]], ...] = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class LockQuery:
     """What is asked of the resolver. `cutoff` and the days in `newer` are the first instants not seen."""
 
     requirements: tuple[str, ...]
@@ -55,14 +55,14 @@ class Question:
     find_links: Path | None = None
 
 
-def question(spec: ImageSpec, newer: Newer) -> Question:
+def make_query(spec: ImageSpec, newer: Newer) -> LockQuery:
     """The root requirements of an image and the days as of which they are resolved.
 
     Every image has TensorBoard (2.21 no longer depends on it) and pip. The libraries of a GPU or TPU are pinned
     exactly and may be newer than the release: CUDA 11.8's wheels are, than TensorFlow 2.10.
     """
     pins = dict(spec.libraries) | ({"libtpu": spec.libtpu} if spec.libtpu else {})
-    return Question(
+    return LockQuery(
         requirements=(
             f"{spec.package}=={spec.tensorflow}",
             *(f"{name}=={version}" for name, version in pins.items()),
@@ -77,7 +77,7 @@ def question(spec: ImageSpec, newer: Newer) -> Question:
     )
 
 
-def supplied_wheels(spec: ImageSpec, folder: Path) -> tuple[Path, ...]:
+def find_supplied_wheels(spec: ImageSpec, folder: Path) -> tuple[Path, ...]:
     """The wheels of an image's libtpu in a folder. Raises `LockError` when there is none."""
     found = tuple(sorted(folder.glob(f"libtpu-{spec.libtpu}-*.whl")))
     if not found:
@@ -89,10 +89,10 @@ def supplied_wheels(spec: ImageSpec, folder: Path) -> tuple[Path, ...]:
     return found
 
 
-def installer_question(matrix: Matrix) -> Question:
+def make_installer_query(matrix: Matrix) -> LockQuery:
     """The installer that builds use; its wheel is the same for every Python that it supports."""
     newest = max(matrix.bases, key=lambda python: tuple(map(int, python.split("."))))
-    return Question(
+    return LockQuery(
         requirements=(f"uv=={matrix.installer}",),
         python=newest,
         platform="linux/amd64",
@@ -104,28 +104,30 @@ def _end_of(day: date) -> str:
     return f"{day + timedelta(days=1)}T00:00:00Z"
 
 
-def lock(spec: ImageSpec, newer: Newer, *, uv: str, env: Mapping[str, str], find_links: Path | None = None) -> Layers:
+def resolve_lock(
+    spec: ImageSpec, newer: Newer, *, uv: str, env: Mapping[str, str], find_links: Path | None = None
+) -> Lock:
     """Resolve an image's lock with the program `uv`, which finds the package index through `env`.
 
     `find_links` is a folder of wheels that the index lacks. Raises `LockError` when there is no solution,
     `NetworkError` when the index cannot be reached.
     """
-    asked = replace(question(spec, newer), find_links=find_links)
+    asked = replace(make_query(spec, newer), find_links=find_links)
     packages = resolve_packages(asked, uv=uv, env=env)
-    layers: dict[str, list[str]] = {name: [] for name, _ in LAYERS}
+    layers: dict[str, list[str]] = {name: [] for name, _ in PART_RULES}
     for package in packages:
-        layer = next(name for name, takes in LAYERS if takes(spec, package.name))
+        layer = next(name for name, takes in PART_RULES if takes(spec, package.name))
         layers[layer].append(_line(package, asked))
     return {name: HEADER + "".join(lines) for name, lines in layers.items() if lines}
 
 
-def lock_installer(matrix: Matrix, *, uv: str, env: Mapping[str, str]) -> str:
+def resolve_installer_lock(matrix: Matrix, *, uv: str, env: Mapping[str, str]) -> str:
     """Resolve the installer's lock; raises like `lock`."""
-    asked = installer_question(matrix)
+    asked = make_installer_query(matrix)
     return HEADER + "".join(_line(package, asked) for package in resolve_packages(asked, uv=uv, env=env))
 
 
-def resolve_packages(asked: Question, *, uv: str, env: Mapping[str, str]) -> Sequence[Package]:
+def resolve_packages(asked: LockQuery, *, uv: str, env: Mapping[str, str]) -> Sequence[Package]:
     """Let uv answer a question; raises like `lock`."""
     with tempfile.TemporaryDirectory(prefix="tfimg-lock-") as folder:
         source, answer = Path(folder, "requirements.in"), Path(folder, "pylock.toml")
@@ -133,11 +135,11 @@ def resolve_packages(asked: Question, *, uv: str, env: Mapping[str, str]) -> Seq
         try:
             run(_uv_argv(asked, uv, source, answer), env=env)
         except CommandFailed as failed:
-            raise _translated(asked, failed.completed.stderr) from None
+            raise _map_error(asked, failed.completed.stderr) from None
         return Pylock.from_dict(tomllib.loads(answer.read_text())).packages
 
 
-def _uv_argv(asked: Question, uv: str, source: Path, answer: Path) -> list[str]:
+def _uv_argv(asked: LockQuery, uv: str, source: Path, answer: Path) -> list[str]:
     newer = [f"--exclude-newer-package={name}={day}" for name, day in asked.newer]
     return [
         uv,
@@ -157,7 +159,7 @@ def _uv_argv(asked: Question, uv: str, source: Path, answer: Path) -> list[str]:
     ]
 
 
-def _translated(asked: Question, stderr: str) -> Exception:
+def _map_error(asked: LockQuery, stderr: str) -> Exception:
     root = asked.requirements[0]
     # uv does nothing here that could time out but ask the index.
     if any(sign in stderr for sign in (*NETWORK_SIGNS, "timed out")):
@@ -179,7 +181,7 @@ def _last_line(text: str) -> str:
     return lines[-1] if lines else "no reason was given."
 
 
-def _line(package: Package, asked: Question) -> str:
+def _line(package: Package, asked: LockQuery) -> str:
     wheel = best_wheel(package.wheels or (), asked.python, asked.platform)
     if wheel is None or package.version is None:
         raise LockError(
@@ -214,10 +216,10 @@ def _tags(python: str, processor: str) -> tuple[Tag, ...]:
     return *cpython_tags((major, minor), platforms=platforms), *compatible
 
 
-def problems(spec: ImageSpec, newer: Newer, layers: Layers) -> Iterator[str]:
+def find_lock_problems(spec: ImageSpec, newer: Newer, layers: Lock) -> Iterator[str]:
     """What a lock says that its row forbids; needs no network."""
     locked = {package.name: package for package in read_packages(layers)}
-    asked = question(spec, newer)
+    asked = make_query(spec, newer)
     exempt = {name for name, _ in asked.newer}
     for text in asked.requirements:
         requirement = Requirement(text)

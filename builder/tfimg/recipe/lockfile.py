@@ -23,7 +23,7 @@ _LINE = re.compile(
     re.ASCII,
 )
 
-Layers = dict[str, str]
+Lock = dict[str, str]
 """Layer of an image → text of the requirement file that it is installed from."""
 
 
@@ -37,7 +37,7 @@ class LockedPackage:
     appeared: date | None
 
 
-def read_packages(layers: Layers) -> tuple[LockedPackage, ...]:
+def read_packages(layers: Lock) -> tuple[LockedPackage, ...]:
     """The packages that a lock names. Raises `LockError` for a line that `tfimg lock` cannot have written."""
     if sum(map(len, layers.values())) > MAX_CHARACTERS:
         raise LockError(
@@ -59,7 +59,7 @@ def _read_line(line: str) -> LockedPackage:
     return LockedPackage(name=match["name"], version=match["version"], sha256=match["sha256"], appeared=appeared)
 
 
-def digest(layers: Layers) -> str:
+def hash_lock(layers: Lock) -> str:
     """`sha256:…` of a whole lock: the value of the image's lock label."""
     whole = "".join(f"{name}\n{layers[name]}" for name in sorted(layers))
     return f"sha256:{hashlib.sha256(whole.encode()).hexdigest()}"

@@ -1,16 +1,18 @@
-"""Everything about one build that is decided before the engine is touched."""
+"""What to build: the plan of one image, and the digest of everything that decides its content."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment
 
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.lockfile import Layers
-from tfimg.recipe.render import render
-from tfimg.recipe.tags import tags
+from tfimg.recipe.lockfile import Lock
+from tfimg.recipe.render import render_dockerfile
+from tfimg.recipe.tags import list_tags
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,20 +20,46 @@ class Plan:
     """What to build and what to call it once it has passed. `wheels` are files that the package index lacks."""
 
     spec: ImageSpec
-    lock: Layers
+    lock: Lock
     dockerfile: str
     tags: tuple[str, ...]
     wheels: tuple[Path, ...] = ()
 
 
-def plan(
-    spec: ImageSpec, lock: Layers, *, templates: Environment, repository: str, wheels: tuple[Path, ...] = ()
+def make_plan(
+    spec: ImageSpec, lock: Lock, *, templates: Environment, repository: str, wheels: tuple[Path, ...] = ()
 ) -> Plan:
     """Put a plan together. Raises `RenderError` when a template is wrong."""
     return Plan(
         spec=spec,
         lock=lock,
-        dockerfile=render(spec, lock, templates, wheels=bool(wheels)),
-        tags=tags(spec, repository=repository),
+        dockerfile=render_dockerfile(spec, lock, templates, wheels=bool(wheels)),
+        tags=list_tags(spec, repository=repository),
         wheels=wheels,
+    )
+
+
+def hash_files(files: Mapping[str, bytes]) -> str:
+    """Return `sha256:…` of files by name."""
+    whole = hashlib.sha256()
+    for name, content in sorted(files.items()):
+        whole.update(f"{name}\n{len(content)}\n".encode() + content)
+    return f"sha256:{whole.hexdigest()}"
+
+
+def hash_recipe(plan: Plan, *, base_digest: str, ingredients: str, output: str) -> str:
+    """Return `sha256:…` of everything that decides an image's content and form: the value of its recipe label.
+
+    `ingredients` is the digest of what every build gets from `images/`; `output` is how the engine is asked to store
+    the image. The revision and tfimg's version are no part of it: they change without changing an image.
+    """
+    return hash_files(
+        {
+            "dockerfile": plan.dockerfile.encode(),
+            "base": base_digest.encode(),
+            "ingredients": ingredients.encode(),
+            "output": output.encode(),
+            **{f"lock/{layer}": text.encode() for layer, text in plan.lock.items()},
+            **{f"wheels/{wheel.name}": wheel.read_bytes() for wheel in plan.wheels},
+        }
     )

@@ -16,21 +16,17 @@ from jinja2 import (
 
 from tfimg.core.errors import RenderError
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.facts import facts
-from tfimg.recipe.labels import recipe_labels, title
-from tfimg.recipe.layout import SITE, parts
-from tfimg.recipe.lockfile import Layers, digest
-
-EPOCH = 946684800
-"""mtime of every installed file, 2000-01-01 in seconds since 1970. One day for all images, so that a layer
-with the same packages is the same bytes in each."""
+from tfimg.recipe.facts import collect_facts
+from tfimg.recipe.labels import format_title, make_recipe_labels
+from tfimg.recipe.layout import EPOCH, SITE_PACKAGES, split_lock
+from tfimg.recipe.lockfile import Lock, hash_lock
 
 TEMPLATE = "Dockerfile.j2"
 
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
-def environment(templates: Mapping[str, str]) -> Environment:
+def make_template_environment(templates: Mapping[str, str]) -> Environment:
     """A Jinja2 environment over template texts by name, in which a missing variable is an error."""
     loader: BaseLoader = DictLoader(dict(templates))
     # Dockerfiles are not HTML: nothing to escape.
@@ -42,7 +38,7 @@ def render_base(environment: Environment, suite: str, archive: str) -> str:
     return _render(environment, "base.Dockerfile.j2", suite=suite, archive=archive)
 
 
-def render(spec: ImageSpec, layers: Layers, environment: Environment, *, wheels: bool = False) -> str:
+def render_dockerfile(spec: ImageSpec, layers: Lock, environment: Environment, *, wheels: bool = False) -> str:
     """The Dockerfile of an image; `wheels`: some of them lie in the build context.
 
     Raises `RenderError` when the template is wrong.
@@ -51,18 +47,18 @@ def render(spec: ImageSpec, layers: Layers, environment: Environment, *, wheels:
         environment,
         TEMPLATE,
         spec=spec,
-        title=title(spec),
-        layers=parts(layers),
-        site=SITE,
+        title=format_title(spec),
+        layers=split_lock(layers),
+        site=SITE_PACKAGES,
         wheels=wheels,
         epoch=EPOCH,
-        facts=json.dumps(facts(spec, layers), indent=1),
-        variables=variables(spec),
-        labels=recipe_labels(spec, lock_digest=digest(layers)),
+        facts=json.dumps(collect_facts(spec, layers), indent=1),
+        variables=_container_environment(spec),
+        labels=make_recipe_labels(spec, lock_digest=hash_lock(layers)),
     )
 
 
-def variables(spec: ImageSpec) -> dict[str, str]:
+def _container_environment(spec: ImageSpec) -> dict[str, str]:
     """Environment variables of an image's containers.
 
     NVIDIA's container toolkit reads three of them (its "Docker specialized" guide): which GPUs to hand in, which parts

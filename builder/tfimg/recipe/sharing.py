@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.layout import WheelLayer, wheel_layers
-from tfimg.recipe.lockfile import Layers
+from tfimg.recipe.layout import WheelLayer, list_wheel_layers
+from tfimg.recipe.lockfile import Lock
 
 PREDICTED: dict[str, tuple[int, int]] = {
     "cudnn": (562_000_000, 1_164_000_000),
@@ -60,7 +60,7 @@ class Sharing:
         return sum(layer.compressed_bytes * len(layer.images) for layer in self.layers)
 
 
-def sharing(images: Sequence[tuple[ImageSpec, Layers]], known: Known) -> Sharing:
+def find_shared_layers(images: Sequence[tuple[ImageSpec, Lock]], known: Known) -> Sharing:
     """What images share of the layers that hold wheels.
 
     Layers are the same where they are made of the same wheels; what does not depend on Python's version is the same in
@@ -69,11 +69,11 @@ def sharing(images: Sequence[tuple[ImageSpec, Layers]], known: Known) -> Sharing
     users: dict[Identity, list[str]] = {}
     sizes: dict[Identity, tuple[int, int, bool]] = {}
     for spec, lock in images:
-        for layer, identity in identities(spec, lock):
+        for layer, identity in identify_layers(spec, lock):
             users.setdefault(identity, []).append(spec.identifier)
             found = known(layer)
             if found or identity not in sizes:
-                sizes[identity] = (*(found or predicted(spec, layer)), found is not None)
+                sizes[identity] = (*(found or predict_size(spec, layer)), found is not None)
     layers = [
         SharedLayer(
             name=identity[0],
@@ -87,14 +87,14 @@ def sharing(images: Sequence[tuple[ImageSpec, Layers]], known: Known) -> Sharing
     return Sharing(layers=tuple(sorted(layers, key=lambda one: (-len(one.images), -one.compressed_bytes))))
 
 
-def predicted(spec: ImageSpec, layer: WheelLayer) -> tuple[int, int]:
+def predict_size(spec: ImageSpec, layer: WheelLayer) -> tuple[int, int]:
     """Bytes of an image's layer, compressed and unpacked, by what was measured of another release."""
     return (PREDICTED if spec.gpu else PREDICTED_CPU)[layer.name]
 
 
-def identities(spec: ImageSpec, lock: Layers) -> Iterator[tuple[WheelLayer, Identity]]:
+def identify_layers(spec: ImageSpec, lock: Lock) -> Iterator[tuple[WheelLayer, Identity]]:
     """The layers of an image that hold wheels, lowest first, and what makes each the same as another image's."""
-    for layer in wheel_layers(lock):
+    for layer in list_wheel_layers(lock):
         of_every_python = layer.shared and not layer.part.whole
         what = f"{spec.package} {spec.tensorflow} {spec.platform}" if of_every_python else layer.part.lock
         yield layer, (layer.name, what)

@@ -12,8 +12,7 @@ from tfimg.core.levels import LEVELS, Level
 from tfimg.matrix.gpus import Means, capability, runs
 from tfimg.matrix.schema import DEVICES, PLATFORMS, Constraint, Device, Gpu, Matrix, Platform, Row
 from tfimg.matrix.spec import ImageSpec, libraries
-from tfimg.recipe.buildable import require_buildable
-from tfimg.recipe.describe import DECLARED, Status, describe
+from tfimg.recipe.describe import DECLARED, Status, describe_image, require_buildable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +58,7 @@ class TpuSupport:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Proven:
+class ProvenLevels:
     """How many of a row's images for a device and platform are at which level, highest first.
 
     `date` is the newest day that something above `declared` was proven; `gpu` and `driver` are of that day. The wheels
@@ -93,10 +92,12 @@ class Support:
     tpu: tuple[TpuSupport, ...]
     constraints: tuple[Constraint, ...]
     newer: tuple[tuple[str, str], ...]
-    proven: tuple[Proven, ...]
+    proven: tuple[ProvenLevels, ...]
 
 
-def supports(matrix: Matrix, specs: Iterable[ImageSpec], statuses: Mapping[str, Status]) -> tuple[Support, ...]:
+def summarize_support(
+    matrix: Matrix, specs: Iterable[ImageSpec], statuses: Mapping[str, Status]
+) -> tuple[Support, ...]:
     """What each row supports, in the matrix's order; `statuses` are by identifier, and one without is declared."""
     of_row: dict[int, list[ImageSpec]] = {number: [] for number in range(len(matrix.rows))}
     for spec in specs:
@@ -159,12 +160,12 @@ def _gpu(matrix: Matrix, gpu: Gpu) -> GpuSupport:
     )
 
 
-def capability_text(architecture: str) -> str:
+def format_capability(architecture: str) -> str:
     """A compute capability as NVIDIA writes it: 7.5 for `sm_75` or `compute_75`."""
     return "{}.{}".format(*capability(architecture))
 
 
-def _proven(specs: Sequence[ImageSpec], statuses: Mapping[str, Status]) -> Iterator[Proven]:
+def _proven(specs: Sequence[ImageSpec], statuses: Mapping[str, Status]) -> Iterator[ProvenLevels]:
     for platform in PLATFORMS:
         for device in DEVICES:
             found = [
@@ -176,10 +177,10 @@ def _proven(specs: Sequence[ImageSpec], statuses: Mapping[str, Status]) -> Itera
                 yield _summary(device, platform, found)
 
 
-def _summary(device: Device, platform: Platform, found: Sequence[Status]) -> Proven:
+def _summary(device: Device, platform: Platform, found: Sequence[Status]) -> ProvenLevels:
     counts = ((level, sum(one.level == level for one in found)) for level in reversed(LEVELS))
     newest = max((one for one in found if one.level != "declared"), key=lambda one: one.date or "", default=DECLARED)
-    return Proven(
+    return ProvenLevels(
         device=device,
         platform=platform,
         images=len(found),
@@ -194,7 +195,7 @@ def _summary(device: Device, platform: Platform, found: Sequence[Status]) -> Pro
 # As JSON
 
 
-def document(support: Support) -> dict[str, Any]:
+def describe_support(support: Support) -> dict[str, Any]:
     """A row as the JSON object that `tfimg matrix --json` prints."""
     return {
         **asdict(support),
@@ -216,12 +217,12 @@ def document(support: Support) -> dict[str, Any]:
     }
 
 
-def image_document(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, Any]:
+def describe_matrix_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, Any]:
     """An image as `tfimg matrix --json` prints it: its row, what `resolve` prints, and the command that builds it.
 
     `build` is null for an image that this version cannot build.
     """
-    described = describe(spec, repository=repository, status=status)
+    described = describe_image(spec, repository=repository, status=status)
     return {"row": spec.row, **described, "build": _build_command(spec)}
 
 
@@ -230,10 +231,10 @@ def _build_command(spec: ImageSpec) -> str | None:
         require_buildable(spec)
     except UnsupportedPlatform:
         return None
-    return f"tfimg build {request_text(spec)}"
+    return f"tfimg build {format_request(spec)}"
 
 
-def request_text(spec: ImageSpec) -> str:
+def format_request(spec: ImageSpec) -> str:
     """The options that ask for an image and no other."""
     device = "" if spec.device == DEVICES[0] else f" --device {spec.device}"
     platform = "" if spec.platform == PLATFORMS[0] else f" --platform {spec.platform}"

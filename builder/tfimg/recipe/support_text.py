@@ -11,65 +11,65 @@ from typing import Literal
 from packaging.requirements import Requirement
 
 from tfimg.matrix.schema import PLATFORMS, Platform
-from tfimg.recipe.support import Proven, Support, capability_text
+from tfimg.recipe.support import ProvenLevels, Support, format_capability
 
 NOTHING = "–"  # noqa: RUF001
 """What a table has where there is nothing."""
 
 
-def releases_text(support: Support) -> str:
+def format_releases(support: Support) -> str:
     """The row's releases, e.g. `2.15.0, 2.15.1`."""
     return ", ".join(support.releases)
 
 
-def pythons_text(support: Support, platform: Platform) -> str:
+def format_pythons(support: Support, platform: Platform) -> str:
     """The Pythons of a platform, with the releases that lack it, e.g. `3.9–3.11, not 2.15.0.post1`."""  # noqa: RUF002
     (found,) = (one for one in support.platforms if one.platform == platform)
     if not found.pythons:
         return NOTHING
-    return ", ".join([span(found.pythons), *(f"not {release}" for release, _ in found.missing)])
+    return ", ".join([format_span(found.pythons), *(f"not {release}" for release, _ in found.missing)])
 
 
-def span(minors: Sequence[str]) -> str:
+def format_span(minors: Sequence[str]) -> str:
     """Minors without a gap as first and last, others one by one: `3.9–3.11`, or `3.9, 3.11`."""  # noqa: RUF002
     numbers = [tuple(map(int, minor.split("."))) for minor in minors]
     whole = all(after == (*before[:-1], before[-1] + 1) for before, after in pairwise(numbers))
     return f"{minors[0]}–{minors[-1]}" if whole and len(minors) > 1 else ", ".join(minors)  # noqa: RUF001
 
 
-def range_text(specifier: str) -> str:
+def format_range(specifier: str) -> str:
     """A version range for people, e.g. `≥9.3, <10`."""
     return specifier.replace(">=", "≥").replace("<=", "≤").replace(",", ", ")
 
 
-def bounds_text(support: Support, package: Literal["numpy", "keras"]) -> str:
+def format_bounds(support: Support, package: Literal["numpy", "keras"]) -> str:
     """What wheels and constraints together allow of a package, e.g. `≥1.20, <2`."""
     own = support.numpy if package == "numpy" else support.keras
     required = (Requirement(constraint.requirement) for constraint in support.constraints)
-    return range_text(",".join([own, *(str(one.specifier) for one in required if one.name == package)]))
+    return format_range(",".join([own, *(str(one.specifier) for one in required if one.name == package)]))
 
 
-def capabilities_text(support: Support) -> str:
+def format_capabilities(support: Support) -> str:
     """Compute capabilities with code, and those with PTX, e.g. `7.0 7.5 8.0+PTX`."""
     if not support.gpu:
         return NOTHING
-    with_ptx = {capability_text(one) for one in support.gpu.ptx}
-    return " ".join(f"{text}+PTX" if text in with_ptx else text for text in map(capability_text, support.gpu.code))
+    with_ptx = {format_capability(one) for one in support.gpu.ptx}
+    return " ".join(f"{text}+PTX" if text in with_ptx else text for text in map(format_capability, support.gpu.code))
 
 
-def libtpu_text(support: Support) -> str:
+def format_libtpu(support: Support) -> str:
     """libtpu of the releases whose pair can be had, e.g. `0.0.10 (2.19.1)`."""
     several = len(support.releases) > 1
     had = (one for one in support.tpu if not one.unavailable)
     return ", ".join(f"{one.libtpu} ({one.tensorflow})" if several else one.libtpu for one in had) or NOTHING
 
 
-def proven_text(support: Support) -> str:
+def format_proven(support: Support) -> str:
     """How many images are above `declared`, e.g. `cpu 1/9 validated`."""
-    return ", ".join(filter(None, map(proven_of, support.proven))) or NOTHING
+    return ", ".join(filter(None, map(format_proven_levels, support.proven))) or NOTHING
 
 
-def proven_of(proven: Proven) -> str:
+def format_proven_levels(proven: ProvenLevels) -> str:
     """The same of one device and platform; empty where nothing is proven."""
     where = proven.device if proven.platform == PLATFORMS[0] else f"{proven.device} {short_platform(proven.platform)}"
     shown = [f"{where} {count}/{proven.images} {level}" for level, count in proven.levels if level != "declared"]
@@ -87,18 +87,18 @@ def _same_on_arm64(support: Support) -> str:
     amd64, arm64 = support.platforms
     if arm64.pythons and arm64.missing:
         return "some"
-    return "same" if arm64.pythons == amd64.pythons else pythons_text(support, arm64.platform)
+    return "same" if arm64.pythons == amd64.pythons else format_pythons(support, arm64.platform)
 
 
 def _capability_span(support: Support) -> str:
     if not support.gpu:
         return NOTHING
-    first, last = (capability_text(one) for one in (support.gpu.code[0], support.gpu.code[-1]))
+    first, last = (format_capability(one) for one in (support.gpu.code[0], support.gpu.code[-1]))
     return f"{first}–{last}{'+PTX' if support.gpu.ptx else ''}"  # noqa: RUF001
 
 
 def _tight(specifier: str) -> str:
-    return range_text(specifier).replace(" ", "")
+    return format_range(specifier).replace(" ", "")
 
 
 def _stacked(text: Callable[[Support], str], support: Support) -> str:
@@ -109,46 +109,48 @@ def _stacked(text: Callable[[Support], str], support: Support) -> str:
 Columns = tuple[tuple[str, Callable[[Support], str]], ...]
 """Heading and text of a row."""
 
-COLUMNS: Columns = (
-    ("TensorFlow", releases_text),
-    ("Python", lambda support: pythons_text(support, "linux/amd64")),
-    ("arm64", lambda support: pythons_text(support, "linux/arm64")),
+FULL_COLUMNS: Columns = (
+    ("TensorFlow", format_releases),
+    ("Python", lambda support: format_pythons(support, "linux/amd64")),
+    ("arm64", lambda support: format_pythons(support, "linux/arm64")),
     ("CUDA", lambda support: support.gpu.cuda if support.gpu else NOTHING),
-    ("cuDNN", lambda support: range_text(support.gpu.cudnn) if support.gpu else NOTHING),
+    ("cuDNN", lambda support: format_range(support.gpu.cudnn) if support.gpu else NOTHING),
     ("driver", lambda support: f"≥{support.gpu.driver_floor}" if support.gpu else NOTHING),
-    ("GPUs (code for)", capabilities_text),
-    ("TPU", libtpu_text),
-    ("NumPy", lambda support: bounds_text(support, "numpy")),
-    ("Keras", lambda support: bounds_text(support, "keras")),
-    ("proven", proven_text),
+    ("GPUs (code for)", format_capabilities),
+    ("TPU", format_libtpu),
+    ("NumPy", lambda support: format_bounds(support, "numpy")),
+    ("Keras", lambda support: format_bounds(support, "keras")),
+    ("proven", format_proven),
 )
 """The support table."""
 
-SHORT: Columns = (
+SHORT_COLUMNS: Columns = (
     ("TensorFlow", lambda support: _from_to(support.releases[0], support.releases[-1])),
-    ("Python", lambda support: span(support.platforms[0].pythons) or NOTHING),
+    ("Python", lambda support: format_span(support.platforms[0].pythons) or NOTHING),
     ("arm64", _same_on_arm64),
     ("CUDA", lambda support: support.gpu.cuda if support.gpu else NOTHING),
     ("cuDNN", lambda support: _tight(support.gpu.cudnn) if support.gpu else NOTHING),
     ("driver", lambda support: support.gpu.driver_floor if support.gpu else NOTHING),
     ("GPUs", _capability_span),
     ("TPU", lambda support: ", ".join(one.libtpu for one in support.tpu if not one.unavailable) or NOTHING),
-    ("NumPy", lambda support: _tight(bounds_text(support, "numpy"))),
-    ("Keras", lambda support: _tight(bounds_text(support, "keras"))),
-    ("proven", proven_text),
+    ("NumPy", lambda support: _tight(format_bounds(support, "numpy"))),
+    ("Keras", lambda support: _tight(format_bounds(support, "keras"))),
+    ("proven", format_proven),
 )
 """The support table for a terminal that has no room for the whole one; the notes say what is short here."""
 
-NARROW: Columns = tuple((name, partial(_stacked, text)) for name, text in SHORT)
+STACKED_COLUMNS: Columns = tuple((name, partial(_stacked, text)) for name, text in SHORT_COLUMNS)
 """The same with the parts of a cell below each other."""
 
-FEW: Columns = tuple(column for column in SHORT if column[0] in ("TensorFlow", "Python", "CUDA", "driver", "proven"))
+MAIN_COLUMNS: Columns = tuple(
+    column for column in SHORT_COLUMNS if column[0] in ("TensorFlow", "Python", "CUDA", "driver", "proven")
+)
 """What a terminal of eighty columns has room for."""
 
-LEAST: Columns = FEW[:3]
+MINIMAL_COLUMNS: Columns = MAIN_COLUMNS[:3]
 
 
-def notes(rows: Sequence[Support]) -> tuple[str, ...]:
+def list_notes(rows: Sequence[Support]) -> tuple[str, ...]:
     """What the support table has no room for: why something is missing, blocked or constrained, each once."""
     said: dict[str, list[str]] = {}
     for row in rows:
@@ -190,7 +192,7 @@ def _from_to(first: str, last: str) -> str:
     return first if first == last else f"{first}–{last}"  # noqa: RUF001
 
 
-def issue_url(issue: str) -> str:
+def make_issue_url(issue: str) -> str:
     """Where an upstream report is read: `owner/repository#number` → its page on GitHub."""
     repository, _, number = issue.partition("#")
     return f"https://github.com/{repository}/issues/{number}"
@@ -199,10 +201,10 @@ def issue_url(issue: str) -> str:
 # As Markdown
 
 
-def markdown(rows: Sequence[Support]) -> str:
+def render_markdown(rows: Sequence[Support]) -> str:
     """The support table in GitHub's Markdown, a line per row of the matrix."""
-    head = [f"| {' | '.join(name for name, _ in COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
-    lines = (f"| {' | '.join(_cell(text(row)) for _, text in COLUMNS)} |" for row in rows)
+    head = [f"| {' | '.join(name for name, _ in FULL_COLUMNS)} |", f"|{'---|' * len(FULL_COLUMNS)}"]
+    lines = (f"| {' | '.join(_cell(text(row)) for _, text in FULL_COLUMNS)} |" for row in rows)
     return "".join(f"{line}\n" for line in [*head, *lines])
 
 
@@ -215,9 +217,9 @@ BEGIN, END = "<!-- matrix: written by tfimg render -->\n", "<!-- /matrix -->"
 """What stands around the support table in a README."""
 
 
-def with_table(readme: str, rows: Sequence[Support]) -> str | None:
+def insert_table(readme: str, rows: Sequence[Support]) -> str | None:
     """A README with the support table between its markers; None when it does not have them."""
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     # Blank lines: inside an HTML block there is no Markdown.
-    return f"{before}{begin}\n{markdown(rows)}\n{end}{after}" if begin and end else None
+    return f"{before}{begin}\n{render_markdown(rows)}\n{end}{after}" if begin and end else None

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 
-SHORT = 12
+DIGEST_DIGITS = 12
 """Hexadecimal digits of a digest in a tag, as many as `docker images` shows: 48 bits, which no two builds of an image
 share by chance."""
 
@@ -27,19 +27,19 @@ _TAG = re.compile(
 )
 
 
-def tags(spec: ImageSpec, *, repository: str) -> tuple[str, ...]:
+def list_tags(spec: ImageSpec, *, repository: str) -> tuple[str, ...]:
     """Full references of an image, the canonical one first."""
-    return tuple(f"{repository}:{name}" for name in (spec.identifier, *aliases(spec)))
+    return tuple(f"{repository}:{name}" for name in (spec.identifier, *list_aliases(spec)))
 
 
-def aliases(spec: ImageSpec) -> tuple[str, ...]:
+def list_aliases(spec: ImageSpec) -> tuple[str, ...]:
     """The tags of an image that will be another's one day, without a repository; most exact first."""
     return tuple(_aliases(spec))
 
 
-def build_tag(identifier: str, digest: str) -> str:
+def make_build_tag(identifier: str, digest: str) -> str:
     """The tag that one build has for ever: `2.15.1-cpu-py3.11-0123456789ab`."""
-    return f"{identifier}-{digest.removeprefix('sha256:')[:SHORT]}"
+    return f"{identifier}-{digest.removeprefix('sha256:')[:DIGEST_DIGITS]}"
 
 
 def _aliases(spec: ImageSpec) -> Iterator[str]:
@@ -56,7 +56,7 @@ def _aliases(spec: ImageSpec) -> Iterator[str]:
         yield f"latest{device}{processor}"
 
 
-def contradiction(tag: str, *, identifier: str, digest: str) -> str | None:
+def find_contradiction(tag: str, *, identifier: str, digest: str) -> str | None:
     """Return the first part that a tag states and an image does not have, in words; None if the tag fits.
 
     A part that the tag leaves open fits every image; so does a tag of another form than those above. An alias without

@@ -27,8 +27,8 @@ from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.describe import BareMachine
-from tfimg.recipe.facts import bare_facts
-from tfimg.recipe.lockfile import Layers, digest, read_packages
+from tfimg.recipe.facts import collect_bare_facts
+from tfimg.recipe.lockfile import Lock, hash_lock, read_packages
 from tfimg.validation.report import SEEN, Report
 from tfimg.validation.story import MAX_CHECKS, Story
 
@@ -147,7 +147,7 @@ class Basis:
     """What a run is compared with: an image of the matrix, its lock, and the suite with its digest."""
 
     spec: ImageSpec
-    lock: Layers
+    lock: Lock
     suite: Path
     suite_digest: str
 
@@ -189,7 +189,7 @@ def judge(run: BareRun, suite: str, version: str, basis: Basis) -> BareRecord | 
         variables=run.variables,
         wheels=run.wheels,
         required=report.required,
-        waived=bare_facts(basis.spec, basis.lock)["waived"],
+        waived=collect_bare_facts(basis.spec, basis.lock)["waived"],
         results=tuple(
             _Result(
                 check=one.check,
@@ -231,7 +231,7 @@ def _short(text: str) -> str:
 
 def _differences(run: BareRun, suite: str, basis: Basis) -> Iterator[str]:
     """Where a run is of something else than the image's lock and the suite of this checkout."""
-    spec, lock = basis.spec, digest(basis.lock)
+    spec, lock = basis.spec, hash_lock(basis.lock)
     if run.problem is not None:
         yield f"the suite was not run: {plain(run.problem)[:MAX_REASON]}"
     if suite != basis.suite_digest:
@@ -298,7 +298,7 @@ def _failings(run: BareRun, report: Report, spec: ImageSpec) -> Iterator[str]:
 def required_checks(basis: Basis, accelerators: int) -> tuple[str, ...]:
     """Checks that must pass on a machine with so many GPUs, from the suite's own table."""
     contract, selection, checks = (_module(basis.suite, name) for name in ("contract", "selection", "checks"))
-    claims = contract.Facts(**bare_facts(basis.spec, basis.lock))
+    claims = contract.Facts(**collect_bare_facts(basis.spec, basis.lock))
     return tuple(selection.select(checks.CHECKS, claims, accelerators=accelerators).required)
 
 

@@ -17,8 +17,8 @@ from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import UsageError
 from tfimg.core.paths import write_atomically
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.facts import bare_facts
-from tfimg.recipe.lockfile import Layers, LockedPackage, digest, read_packages
+from tfimg.recipe.facts import collect_bare_facts
+from tfimg.recipe.lockfile import Lock, LockedPackage, hash_lock, read_packages
 from tfimg.validation.bare import KIND, SCHEMA
 from tfimg.validation.run import suite_digest
 
@@ -52,7 +52,7 @@ class Release:
     """A release to prove: an image of the matrix, and its lock."""
 
     spec: ImageSpec
-    lock: Layers
+    lock: Lock
 
 
 Fetch = Callable[[LockedPackage, Path], Path]
@@ -109,8 +109,8 @@ def _manifest(releases: Sequence[Release], suite: Mapping[str, bytes], version: 
                 "identifier": one.spec.identifier,
                 "tensorflow": one.spec.tensorflow,
                 "python": one.spec.python,
-                "lock": digest(one.lock),
-                "facts": bare_facts(one.spec, one.lock),
+                "lock": hash_lock(one.lock),
+                "facts": collect_bare_facts(one.spec, one.lock),
                 "wheels": [package.sha256 for package in read_packages(one.lock)],
                 "requirements": "".join(one.lock[name] for name in sorted(one.lock)),
             }

@@ -16,8 +16,8 @@ from pathlib import Path
 from tfimg.core.errors import EngineRefused, ValidationBroken
 from tfimg.engine.protocol import Access, Engine, Exit, Line, RunOrder
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.facts import facts
-from tfimg.recipe.lockfile import Layers, digest
+from tfimg.recipe.facts import collect_facts
+from tfimg.recipe.lockfile import Lock, hash_lock
 from tfimg.validation.report import CheckResult, Profile, Provable, Report
 from tfimg.validation.story import SECONDS, Story
 
@@ -85,7 +85,7 @@ def _started(engine: Engine, order: RunOrder) -> Generator[Line | Exit, None, No
 
 def validate(
     spec: ImageSpec,
-    lock: Layers,
+    lock: Lock,
     *,
     image: str,
     image_digest: str,
@@ -107,7 +107,7 @@ def validate(
     """
     start, nonce = time.monotonic(), secrets.token_hex(8)
     files = {f"/{FOLDER}/suite/{name}": (content, 0o444) for name, content in suite.items()}
-    files[f"/{FOLDER}/facts.json"] = (json.dumps(facts(spec, lock, level=level, ours=ours)).encode(), 0o444)
+    files[f"/{FOLDER}/facts.json"] = (json.dumps(collect_facts(spec, lock, level=level, ours=ours)).encode(), 0o444)
     order = RunOrder(
         image=image,
         command=[*_arguments(asking), "--nonce", nonce],
@@ -129,7 +129,7 @@ def validate(
         identifier=spec.identifier,
         device=spec.device,
         digest=image_digest,
-        lock=digest(lock),
+        lock=hash_lock(lock),
         suite=suite_digest(suite),
         date=now().isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - start, 2),

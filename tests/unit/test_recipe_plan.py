@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.fingerprint import files_digest, recipe_digest
-from tfimg.recipe.plan import Plan
+from tfimg.recipe.plan import Plan, hash_files, hash_recipe
 
 
 @pytest.fixture
@@ -19,7 +18,7 @@ def plan(named: Callable[[str], ImageSpec]) -> Plan:
 
 
 def digest(plan: Plan, base: str = "sha256:b", ingredients: str = "sha256:i", output: str = "type=image") -> str:
-    return recipe_digest(plan, base_digest=base, ingredients=ingredients, output=output)
+    return hash_recipe(plan, base_digest=base, ingredients=ingredients, output=output)
 
 
 def test_each_part_counts(plan: Plan, tmp_path: Path) -> None:
@@ -43,4 +42,4 @@ def test_names_and_order_do_not(plan: Plan) -> None:
 
 def test_no_two_sets_of_files_look_alike() -> None:
     alike = [{"a": b"bc"}, {"ab": b"c"}, {"a": b"b", "c": b""}, {"a": b"", "bc": b""}, {"a": b"1\nb\n0\n"}]
-    assert len({files_digest(files) for files in alike}) == len(alike)
+    assert len({hash_files(files) for files in alike}) == len(alike)

@@ -26,12 +26,12 @@ from support.wheels import lock_line, record_hash, write_wheel
 from tfimg.cli.parser.images import COMPRESSIONS
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, InvalidWheel
-from tfimg.layers.archive import PIECE
 from tfimg.layers.blob import Blob, BlobWriter
-from tfimg.layers.make import MadeLayer, Source, make, stages
+from tfimg.layers.make import LayerResult, WheelSource, make_layers, write_stages
 from tfimg.layers.store import LayerStore
-from tfimg.layers.wheel import unpack
-from tfimg.recipe.layout import SITE, ZSTD_LEVELS, Compression, parts, wheel_layers
+from tfimg.layers.wheel import unpack_wheel
+from tfimg.layers.wheel_zip import PIECE
+from tfimg.recipe.layout import SITE_PACKAGES, ZSTD_LEVELS, Compression, list_wheel_layers, split_lock
 
 Wheel = Callable[..., Path]
 PYTHONS = ("cp39", "cp311")
@@ -71,7 +71,7 @@ def packed(wheel: Path, *shared: str) -> tuple[tarfile.TarFile, tarfile.TarFile]
     """The layers of what is shared between Pythons, and of the rest."""
     sinks = io.BytesIO(), io.BytesIO()
     into, rest = (BlobWriter(sink, "fast") for sink in sinks)
-    unpack(wheel, shared=shared, into=into, rest=rest)
+    unpack_wheel(wheel, shared=shared, into=into, rest=rest)
     into.close(), rest.close()
     return opened(sinks[0].getvalue()), opened(sinks[1].getvalue())
 
@@ -167,24 +167,24 @@ def test_a_wheel_s_files_lie_where_an_installer_puts_them(wheel: Wheel) -> None:
     made = wheel("thing", files, scripts="[console_scripts]\nmain = thing:main\n")
     _, rest = packed(made)
     found = content(rest)
-    assert found[f"{SITE}/thing/__init__.py"] == b"x = 1\n"
+    assert found[f"{SITE_PACKAGES}/thing/__init__.py"] == b"x = 1\n"
     assert found["/opt/tensorflow/bin/tool"] == b"#!/opt/tensorflow/bin/python\nprint(1)\n"
     assert found["/opt/tensorflow/share/man"] == b"read me"
     assert found["/opt/tensorflow/bin/main"].startswith(b"#!/opt/tensorflow/bin/python\n")
     assert rest.getmember("opt/tensorflow/bin/main").mode == 0o755
     assert not [path for path in found if "__pycache__" in path]
-    assert found[f"{SITE}/thing/without_source.pyc"] == b"yes"
-    record = found[f"{SITE}/thing-1.0.dist-info/RECORD"].decode().splitlines()
+    assert found[f"{SITE_PACKAGES}/thing/without_source.pyc"] == b"yes"
+    record = found[f"{SITE_PACKAGES}/thing-1.0.dist-info/RECORD"].decode().splitlines()
     assert f"thing/__init__.py,sha256={record_hash(b'x = 1' + bytes([10]))},6" in record
     assert [line for line in record if line.startswith("../../../bin/main,sha256=")]
-    assert found[f"{SITE}/thing-1.0.dist-info/INSTALLER"] == b"tfimg\n"
+    assert found[f"{SITE_PACKAGES}/thing-1.0.dist-info/INSTALLER"] == b"tfimg\n"
 
 
 def test_pip_agrees_with_what_was_laid_out(wheel: Wheel, tmp_path: Path) -> None:
     made = wheel("thing", {"thing/__init__.py": b"x = 1\n"}, scripts="[console_scripts]\nmain = thing:main\n")
     _, rest = packed(made)
     rest.extractall(tmp_path / "root")  # noqa: S202  (we made it; filters came with Python 3.11.4)
-    site = f"{tmp_path}/root{SITE}"
+    site = f"{tmp_path}/root{SITE_PACKAGES}"
     shown = subprocess.run(
         [sys.executable, "-m", "pip", "--disable-pip-version-check", "show", "--files", "thing"],
         capture_output=True, text=True, check=True, env={"PYTHONPATH": site, "PATH": ""},
@@ -196,31 +196,31 @@ def test_pip_agrees_with_what_was_laid_out(wheel: Wheel, tmp_path: Path) -> None
 def test_what_is_the_same_for_every_python_is_a_layer_of_its_own(wheel: Wheel) -> None:
     made = wheel("tensorflow", {LIBRARY: b"library", "tensorflow/__init__.py": b""}, tag="cp311")
     into, rest = packed(made, "tensorflow/libtensorflow_cc.so.*")
-    assert content(into) == {f"{SITE}/{LIBRARY}": b"library"}
-    assert LIBRARY in content(rest)[f"{SITE}/tensorflow-1.0.dist-info/RECORD"].decode()
-    assert f"{SITE}/{LIBRARY}" not in content(rest)
+    assert content(into) == {f"{SITE_PACKAGES}/{LIBRARY}": b"library"}
+    assert LIBRARY in content(rest)[f"{SITE_PACKAGES}/tensorflow-1.0.dist-info/RECORD"].decode()
+    assert f"{SITE_PACKAGES}/{LIBRARY}" not in content(rest)
 
 
 def test_only_paths_in_site_packages_match_what_is_shared(wheel: Wheel) -> None:
     files = {"lib/a": b"1", "lib2/a": b"2", "single": b"3", "thing-1.0.data/data/lib/a": b"4"}
     into, rest = packed(wheel("thing", {**files, "other/lib/a": b"5"}), "lib", "sing*")
-    assert content(into) == {f"{SITE}/lib/a": b"1", f"{SITE}/single": b"3"}
+    assert content(into) == {f"{SITE_PACKAGES}/lib/a": b"1", f"{SITE_PACKAGES}/single": b"3"}
     assert {data for path, data in content(rest).items() if ".dist-info" not in path} == {b"2", b"4", b"5"}
 
 
-@cases("wheel_layers", "a_file_that_anybody_may_execute_is_executable")
+@cases("layers_wheel", "a_file_that_anybody_may_execute_is_executable")
 def test_a_file_that_anybody_may_execute_is_executable(tmp_path: Path, mode: int, executable: bool) -> None:
     item = zipfile.ZipInfo("thing/run")
     item.external_attr = mode << 16
     _, rest = packed(forge(tmp_path, [(item, b"#!/bin/sh\n")]))
-    assert rest.getmember(f"{SITE}/thing/run".lstrip("/")).mode == (0o755 if executable else 0o644)
+    assert rest.getmember(f"{SITE_PACKAGES}/thing/run".lstrip("/")).mode == (0o755 if executable else 0o644)
 
 
 def test_a_wheel_s_local_headers_may_have_long_extra_fields(tmp_path: Path) -> None:
     item = zipfile.ZipInfo("thing/data")
     item.extra = b"\xfe\xca" + (600).to_bytes(2, "little") + bytes(600)
     _, rest = packed(forge(tmp_path, [(item, b"read me")]))
-    assert content(rest)[f"{SITE}/thing/data"] == b"read me"
+    assert content(rest)[f"{SITE_PACKAGES}/thing/data"] == b"read me"
 
 
 def test_folders_and_files_without_a_type_are_as_wheels_have_them(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_folders_and_files_without_a_type_are_as_wheels_have_them(tmp_path: Path
     item = zipfile.ZipInfo("thing/data")
     item.external_attr = 0o664 << 16
     _, rest = packed(forge(tmp_path, [("thing/", b""), ("thing-1.0.data/", b""), (item, b"read me")]))
-    assert content(rest)[f"{SITE}/thing/data"] == b"read me"
+    assert content(rest)[f"{SITE_PACKAGES}/thing/data"] == b"read me"
 
 
 def test_a_file_of_a_wheel_is_inflated_in_bounded_pieces(wheel: Wheel, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_file_of_a_wheel_is_inflated_in_bounded_pieces(wheel: Wheel, tmp_path:
             super().add(path, size, measured(), executable=executable)
 
     made = wheel("thing", {"thing/zeros": bytes(40 * 2**20)})
-    unpack(made, shared=(), into=None, rest=Measuring(io.BytesIO(), "fast"))
+    unpack_wheel(made, shared=(), into=None, rest=Measuring(io.BytesIO(), "fast"))
     assert sum(sizes) > 40 * 2**20
     assert max(sizes) <= 4 * PIECE
 
@@ -297,9 +297,10 @@ def made(
     *,
     compression: Compression = "fast",
     fresh: bool = False,
-) -> tuple[MadeLayer, ...]:
-    return make(
-        image["lock"], store, source=Source(indexes=[], supplied=image["wheels"]), compression=compression, fresh=fresh,
+) -> tuple[LayerResult, ...]:
+    return make_layers(
+        image["lock"], store, source=WheelSource(indexes=[], supplied=image["wheels"]), compression=compression,
+        fresh=fresh,
         on_event=lambda *event: events.append(event[:2]) if events is not None else None,
     )  # fmt: skip
 
@@ -324,8 +325,8 @@ def test_what_the_store_has_is_not_made_again(images: Images, store: LayerStore)
 def test_what_another_python_s_wheel_gave_is_taken(images: Images, store: LayerStore) -> None:
     made(images["cp39"], store)
     shared = {one.layer.name: one.blob for one in made(images["cp311"], store)}
-    assert stored(store, shared["tensorflow"]) == {f"{SITE}/{LIBRARY}": b"library" * 1000}
-    assert stored(store, shared["tensorflow-python"])[f"{SITE}/tensorflow/own.cp311.so"] == b"cp311"
+    assert stored(store, shared["tensorflow"]) == {f"{SITE_PACKAGES}/{LIBRARY}": b"library" * 1000}
+    assert stored(store, shared["tensorflow-python"])[f"{SITE_PACKAGES}/tensorflow/own.cp311.so"] == b"cp311"
 
 
 def test_what_another_python_s_wheel_gave_is_taken_in_its_own_compression_only(
@@ -342,7 +343,7 @@ def test_a_library_with_other_content_is_not_taken_from_another_python_s_wheel(w
         file = wheel("tensorflow", {LIBRARY: library, "tensorflow/__init__.py": b""}, tag=tag)
         image = {"lock": locked({"tensorflow": file}), "wheels": (file,)}
         shared = made(image, store)[0].blob
-        assert stored(store, shared) == {f"{SITE}/{LIBRARY}": library}
+        assert stored(store, shared) == {f"{SITE_PACKAGES}/{LIBRARY}": library}
         digests.add(shared.digest)
     assert len(digests) == 2
 
@@ -378,14 +379,14 @@ def test_a_layer_without_files_is_in_no_stage(wheel: Wheel, store: LayerStore) -
     file = wheel("tensorflow", {"tensorflow/__init__.py": b""}, tag="cp39")
     empty, code = made({"lock": locked({"tensorflow": file}), "wheels": (file,)}, store)
     assert (empty.blob.files, code.blob.files > 0) == (0, True)
-    for stage in stages((empty, code), store).values():
+    for stage in write_stages((empty, code), store).values():
         manifest = json.loads((store.blobs / stage.partition("@sha256:")[2]).read_text())
         assert [one["digest"] for one in manifest["layers"]] == [code.blob.digest]
 
 
 def test_the_stages_are_images_of_an_oci_layout(images: Images, store: LayerStore) -> None:
     layers = made(images["cp39"], store)
-    found = stages(layers, store)
+    found = write_stages(layers, store)
     assert set(found) == {"wheels", "code"}
     for stage, expected in (("wheels", layers), ("code", layers[2:])):
         place, _, digest = found[stage].partition("@sha256:")
@@ -415,8 +416,8 @@ def test_a_wheel_that_two_images_need_is_taken_from_neither(wheel: Wheel, store:
         if state == "started":
             done.extend(made(images[1], store))
 
-    source = Source(indexes=[], supplied=images[0]["wheels"])
-    first = make(images[0]["lock"], store, source=source, compression="fast", on_event=meanwhile)
+    source = WheelSource(indexes=[], supplied=images[0]["wheels"])
+    first = make_layers(images[0]["lock"], store, source=source, compression="fast", on_event=meanwhile)
     assert len(first) == len(done) == 1
     assert first[0].blob.files == done[0].blob.files > 2
     assert not list((store.folder / "wheels").iterdir())
@@ -432,8 +433,8 @@ def test_what_is_cancelled_stops_and_leaves_nothing_half_made(images: Images, st
 
 def test_a_lock_s_parts_lie_in_the_order_in_which_they_are_shared() -> None:
     lock = dict.fromkeys(("packages", "tensorflow", "cuda", "cudnn"), "")
-    assert [part.name for part in parts(lock)] == ["cudnn", "cuda", "tensorflow", "packages"]
-    assert [layer.name for layer in wheel_layers(lock)] == [
+    assert [part.name for part in split_lock(lock)] == ["cudnn", "cuda", "tensorflow", "packages"]
+    assert [layer.name for layer in list_wheel_layers(lock)] == [
         "cudnn", "cuda", "tensorflow", "tensorflow-python", "packages",
     ]  # fmt: skip
 

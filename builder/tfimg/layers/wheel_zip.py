@@ -35,7 +35,7 @@ UNSAFE_FLAGS = 0x2061
 """Encryption, patches and masked headers (APPNOTE.TXT 4.4.4)."""
 
 
-class Archive:
+class WheelZip:
     """An open wheel. Every method raises `ValueError` or `zipfile.BadZipFile` for what is malformed."""
 
     def __init__(self, raw: io.FileIO) -> None:
