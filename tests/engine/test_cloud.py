@@ -40,8 +40,8 @@ from tfimg.evidence.tested import Ran, validation_report
 from tfimg.evidence.tested import test_result as result_statement
 from tfimg.host.cloud.clouds import CLOUDS
 from tfimg.host.cloud.files import machine_files
-from tfimg.host.cloud.order import MachineOrder
-from tfimg.host.cloud.user_data import user_data
+from tfimg.host.cloud.machine import CloudMachine
+from tfimg.host.cloud.user_data import render_user_data
 from tfimg.index.network import HostNetwork, host_network, pip_settings
 from tfimg.project.services import Services
 from tfimg.registry.reference import parse
@@ -116,7 +116,7 @@ class Store:
             "cloud": CLOUDS["generic"], "image": f"{REPOSITORY}:2.20",
             "key": self.key.verifying.pem.decode(), "wheel": wheel, "program": TRAIN,
         }  # fmt: skip
-        return user_data(machine_order(**{**defaults, **changes})).text
+        return render_user_data(machine_order(**{**defaults, **changes})).text
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +232,7 @@ def check(engine: DockerEngine, image: str, folder: Path) -> str:
     return (stdout + stderr).decode()
 
 
-def lay_out(folder: Path, order: MachineOrder) -> None:
+def lay_out(folder: Path, order: CloudMachine) -> None:
     """Write the files of an order below `steps`."""
     for file in machine_files(order):
         path = folder / "steps" / file.path.lstrip("/")
@@ -244,13 +244,13 @@ def lay_out(folder: Path, order: MachineOrder) -> None:
 def test_cloud_init_shellcheck_and_systemd_find_nothing_wrong(engine: DockerEngine, blank: str, tmp_path: Path) -> None:
     """For each cloud, device and option; the steps themselves are the same for all."""
     for number, order in enumerate(every_machine()):
-        (tmp_path / f"{number}.yaml").write_text(user_data(order).text)
+        (tmp_path / f"{number}.yaml").write_text(render_user_data(order).text)
     lay_out(tmp_path, machine_order(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True))
     assert check(engine, blank, tmp_path) == ""
 
 
 def test_cloud_init_shellcheck_and_systemd_find_what_is_wrong(engine: DockerEngine, blank: str, tmp_path: Path) -> None:
-    (tmp_path / "wrong.yaml").write_text(user_data(machine_order()).text.replace("runcmd:", "runcmd: 1\nnext:"))
+    (tmp_path / "wrong.yaml").write_text(render_user_data(machine_order()).text.replace("runcmd:", "runcmd: 1\nnext:"))
     lay_out(tmp_path, machine_order())
     with (tmp_path / "steps/usr/local/lib/tfimg/stop").open("a") as step:
         step.write("rm -r $1\n")
@@ -263,7 +263,7 @@ def test_cloud_init_shellcheck_and_systemd_find_what_is_wrong(engine: DockerEngi
 
 def test_tar_unpacks_what_was_packed(tmp_path: Path) -> None:
     order = machine_order(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True)
-    *_, packed = YAML(typ="safe").load(user_data(order).text)["write_files"]
+    *_, packed = YAML(typ="safe").load(render_user_data(order).text)["write_files"]
     with tarfile.open(fileobj=io.BytesIO(base64.b64decode(packed["content"]))) as archive:
         archive.extractall(tmp_path)  # noqa: S202  (we made it; filters came with Python 3.11.4)
     assert os.access(tmp_path / "usr/local/lib/tfimg/setup", os.X_OK)

@@ -25,11 +25,11 @@ from support.tokens import GITHUB
 from tfimg.core.errors import DiskSpaceError
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import Line, RunOrder
-from tfimg.inspect.bundle.archive import collect_image
-from tfimg.inspect.bundle.layout import LayoutRegistry
-from tfimg.inspect.bundle.write import write
-from tfimg.inspect.contents import of_inventory
-from tfimg.inspect.secrets.scan import scan
+from tfimg.inspect.archive.collect import collect_image
+from tfimg.inspect.archive.layout import ArchiveRegistry
+from tfimg.inspect.archive.save import save_archive
+from tfimg.inspect.contents import parse_inventory
+from tfimg.inspect.secrets.scan import scan_image
 from tfimg.project.services import Services
 from tfimg.registry.images import open_image
 from tfimg.validation.built import take_inventory
@@ -146,12 +146,12 @@ def test_what_is_planted_in_an_image_is_found_where_it_is(
 def test_a_layer_that_was_searched_is_not_read_again(little: Published, tmp_path: Path) -> None:
     told: list[bool] = []
     for _ in range(2):
-        scan(
+        scan_image(
             little.registry,
             "2.15",
             (),
-            kept=tmp_path,
-            told=lambda one: told.append(one.kept) if one.ended else None,
+            cache=tmp_path,
+            on_progress=lambda one: told.append(one.from_cache) if one.ended else None,
         )
     half = len(told) // 2
     assert told == [False] * half + [True] * half
@@ -191,7 +191,7 @@ def test_the_contents_of_an_image_are_told_without_importing_tensorflow(engine: 
     script = (ROOT / "images/inventory.py").read_bytes()
     whole = take_inventory(built.name, script, engine=engine)
     contents = take_inventory(built.name, script, engine=engine, contents_only=True)
-    assert of_inventory(contents) == of_inventory(whole)
+    assert parse_inventory(contents) == parse_inventory(whole)
     assert (whole["tensorflow"], contents["tensorflow"]) == ("2.15.1", "")
 
 
@@ -321,7 +321,7 @@ def test_a_bundle_that_was_changed_or_has_no_key_reaches_no_engine(
     shutil.copy(bundle, changed)
     layers = open_image(little.registry, "2.15").platforms[0].layers
     largest = max(layers, key=lambda layer: layer.size)
-    place = LayoutRegistry(changed)._places[f"blobs/{largest.digest.replace(':', '/')}"]
+    place = ArchiveRegistry(changed)._places[f"blobs/{largest.digest.replace(':', '/')}"]
     with changed.open("r+b") as file:
         file.seek(place.offset + place.size // 2)
         byte = file.read(1)[0]
@@ -381,5 +381,5 @@ def test_a_disk_that_fills_up_leaves_nothing(little: Published, disk: Path) -> N
     """Somebody else fills the disk after we have looked how much room there is."""
     archive = collect_image(little.registry, "2.15", tag="2.15", keys=[little.key.verifying])
     with pytest.raises(DiskSpaceError, match="is full"):
-        write(archive, disk / "image.tar", free_bytes=10**12)
+        save_archive(archive, disk / "image.tar", free_bytes=10**12)
     assert list(disk.iterdir()) == []

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from tfimg.host.cloud.clouds import CLOUDS
-from tfimg.host.cloud.order import MachineOrder
+from tfimg.host.cloud.machine import CloudMachine
 
 KEY = """\
 -----BEGIN PUBLIC KEY-----
@@ -23,7 +23,7 @@ AWKWARD = ("sh", "-c", "echo \"$HOME\" '{{ x }}' \\ %n `id` # : - é", "", "-- a
 """A program whose words are hard to quote for a shell, YAML, jinja and systemd."""
 
 
-def machine(**changes: Any) -> MachineOrder:
+def machine(**changes: Any) -> CloudMachine:
     """One on AWS that trains on a processor, changed as a test wants it."""
     fields = {
         "cloud": CLOUDS["aws"], "image": "registry.example:5000/team/tensorflow:2.15",
@@ -31,10 +31,10 @@ def machine(**changes: Any) -> MachineOrder:
         "key": KEY, "require": None, "wheel": WHEEL, "program": ("python", "train.py"),
         "idle_seconds": None, "limit_seconds": None, "install_driver": False,
     }  # fmt: skip
-    return MachineOrder(**{**fields, **changes})
+    return CloudMachine(**{**fields, **changes})
 
 
-def every_machine() -> Iterator[MachineOrder]:
+def every_machine() -> Iterator[CloudMachine]:
     """Each cloud with each of its devices, and each of these with every choice of options."""
     options = list(product((None, AWKWARD), (None, 1800), (None, 28800)))
     for cloud in CLOUDS.values():

@@ -20,7 +20,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.explain import MOST, explaining
 from tfimg.core.errors import BuildError, EngineRefused, NoAccelerator, TfimgError, Unexplained
 from tfimg.core.paths import Workspace
-from tfimg.host.doctor import Case, examine
+from tfimg.host.doctor import DoctorRequest, diagnose
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
@@ -153,16 +153,16 @@ def test_the_doctor_says_what_is_known_of_a_driver_that_fails(
     matrix: Matrix, specs: Sequence[ImageSpec], workspace: Workspace
 ) -> None:
     words = "nvidia-smi says: Failed to initialize NVML: Unknown Error"
-    case = Case(
+    case = DoctorRequest(
         matrix=matrix, specs=tuple(specs), spec=None, present=False, builder=capabilities(),
         toolkit=toolkit(runtimes=("nvidia",)), network=HostNetwork(ca=None, netrc=None, variables={}, left_out=()),
         host=plain(cards=1, module=True, smi=NoAccelerator(words, next_step="Reinstall the driver.")),
     )  # fmt: skip
-    unknown = {one.name: one for one in examine(case)}["gpu"]
+    unknown = {one.name: one for one in diagnose(case)}["gpu"]
     assert (unknown.state, words in unknown.found) == ("warning", True)
     known = cause(words, suite=workspace.validation)
     assert known is not None
     assert unknown.next_step != known.remedy
-    told = {one.name: one for one in examine(replace(case, remedy=lambda _: known.remedy))}
+    told = {one.name: one for one in diagnose(replace(case, remedy=lambda _: known.remedy))}
     assert told["gpu"].next_step == known.remedy
     assert told["processor"].next_step is None

@@ -18,8 +18,8 @@ from support.machine_orders import AWKWARD, KEY, WHEEL, every_machine, machine
 from tfimg.core.errors import UsageError
 from tfimg.host.cloud.clouds import CLOUDS
 from tfimg.host.cloud.files import machine_files
-from tfimg.host.cloud.order import MachineOrder, settings
-from tfimg.host.cloud.user_data import UserData, user_data
+from tfimg.host.cloud.machine import CloudMachine, format_settings
+from tfimg.host.cloud.user_data import UserData, render_user_data
 
 
 def parsed(made: UserData) -> Mapping[str, Any]:
@@ -47,9 +47,9 @@ def code_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.lstrip().startswith("# ")]
 
 
-def read_back(order: MachineOrder) -> dict[str, str]:
+def read_back(order: CloudMachine) -> dict[str, str]:
     """The settings, as a shell reads them."""
-    words = [shlex.split(line) for line in settings(order).splitlines()]
+    words = [shlex.split(line) for line in format_settings(order).splitlines()]
     assert all(len(one) == 1 for one in words)
     return {word.partition("=")[0]: word.partition("=")[2] for (word,) in words}
 
@@ -57,7 +57,7 @@ def read_back(order: MachineOrder) -> dict[str, str]:
 def test_every_machine_has_all_its_files_within_the_limit_of_its_cloud() -> None:
     packed = set()
     for order in every_machine():
-        made = user_data(order)
+        made = render_user_data(order)
         packed.add(made.packed)
         assert made.text.startswith("#cloud-config\n")
         assert made.size <= order.cloud.limit
@@ -130,7 +130,7 @@ def test_a_machine_gets_what_it_needs_and_no_more() -> None:
 
 
 def test_timers_are_started_before_what_may_take_long() -> None:
-    commands = parsed(user_data(machine(idle_seconds=60, limit_seconds=60)))["runcmd"]
+    commands = parsed(render_user_data(machine(idle_seconds=60, limit_seconds=60)))["runcmd"]
     start = commands.index(["systemctl", "start", "tfimg.service"])
     enable = commands.index(["systemctl", "enable", "--now", "tfimg-idle.timer", "tfimg-limit.timer"])
     assert enable < start == len(commands) - 1
@@ -165,7 +165,7 @@ def test_a_server_is_started_again_whenever_it_ends_and_a_command_only_when_it_f
 def test_packed_steps_are_whole_scripts() -> None:
     """Comments are left out of them."""
     order = machine(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True)
-    steps = {path: text for path, (text, _) in written(user_data(order)).items() if "/usr/local/lib/" in path}
+    steps = {path: text for path, (text, _) in written(render_user_data(order)).items() if "/usr/local/lib/" in path}
     assert len(steps) == 13
     for path, text in steps.items():
         assert text.startswith("#!/bin/sh\n") or path.endswith("/lib")
@@ -174,42 +174,42 @@ def test_packed_steps_are_whole_scripts() -> None:
 
 def test_packing_is_told_and_leaves_settings_and_key_to_be_read_and_gives_the_same_bytes_again() -> None:
     order = machine(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True)
-    made = user_data(order)
+    made = render_user_data(order)
     assert made.packed
     assert "The steps are packed" in made.text
     readable = [entry["path"] for entry in parsed(made)["write_files"] if "encoding" not in entry]
     assert readable == ["/etc/tfimg/settings", "/etc/tfimg/tfimg.pub"]
     assert KEY in written(made)["/etc/tfimg/tfimg.pub"]
-    assert user_data(order) == made
+    assert render_user_data(order) == made
 
 
 def test_what_is_too_large_is_refused_with_both_sizes() -> None:
     program = ("echo", "x" * 16000)
     told = r"takes \d{5} bytes, packed, and AWS takes 16384\. Shorten --command"
     with pytest.raises(UsageError, match=told):
-        user_data(machine(program=program))
-    assert not user_data(machine(program=program, cloud=CLOUDS["gcp"])).packed
+        render_user_data(machine(program=program))
+    assert not render_user_data(machine(program=program, cloud=CLOUDS["gcp"])).packed
 
 
 @pytest.mark.parametrize("name", ["aws", "azure", "aliyun"])
 def test_a_cloud_without_tpus_is_refused(name: Any) -> None:
     with pytest.raises(UsageError, match="has no machines with a Google TPU"):
-        user_data(machine(cloud=CLOUDS[name], device="tpu"))
+        render_user_data(machine(cloud=CLOUDS[name], device="tpu"))
 
 
 def test_what_was_not_tried_is_said_in_the_user_data() -> None:
     for order in every_machine():
-        made = user_data(order)
+        made = render_user_data(order)
         assert made.unproven
         for sentence in made.unproven:
             assert f"# Not proven where this was made: {sentence}." in made.text
-    assert any("GPU" in sentence for sentence in user_data(machine(device="gpu")).unproven)
+    assert any("GPU" in sentence for sentence in render_user_data(machine(device="gpu")).unproven)
 
 
 @pytest.mark.parametrize("name", ["gcp", "aws", "azure", "aliyun"])
 def test_the_command_for_a_gpu_names_an_image_with_a_driver_unless_the_machine_installs_it(name: Any) -> None:
     def made(**changes: Any) -> UserData:
-        return user_data(machine(cloud=CLOUDS[name], **changes))
+        return render_user_data(machine(cloud=CLOUDS[name], **changes))
 
     ready = made(device="gpu")
     assert "with NVIDIA's driver" in ready.machine_image
@@ -221,7 +221,7 @@ def test_the_command_for_a_gpu_names_an_image_with_a_driver_unless_the_machine_i
 
 
 def test_the_command_for_aws_has_a_disk_a_key_and_a_spot_request_that_outlives_an_interruption() -> None:
-    made = user_data(machine(limit_seconds=60))
+    made = render_user_data(machine(limit_seconds=60))
     words = shlex.split(made.make)
     options = dict(zip(words[3::2], words[4::2], strict=True))
     assert options["--key-name"] == "KEY"
@@ -232,13 +232,13 @@ def test_the_command_for_aws_has_a_disk_a_key_and_a_spot_request_that_outlives_a
 
 def test_every_command_has_balanced_quotes_and_no_open_placeholder() -> None:
     for order in every_machine():
-        made = user_data(order).make
+        made = render_user_data(order).make
         assert shlex.split(made, comments=True)
         assert not {"{image}", "{file}", "{machine}", "{{"} & set(shlex.split(made.replace("=", " ")))
 
 
 def test_the_user_data_says_which_machine_images_fit_and_which_does_not() -> None:
-    text = user_data(machine()).text
+    text = render_user_data(machine()).text
     for name in ("Ubuntu 24.04", "Debian 13 with cloud-init", "Deep Learning AMI", "Container-Optimized OS"):
         assert name in text.partition("write_files:")[0]
 
@@ -264,7 +264,7 @@ def run_commands(text: str, folder: Path, release: str) -> subprocess.CompletedP
 
 
 def test_container_optimized_os_is_refused_with_the_reason_before_anything_starts(tmp_path: Path) -> None:
-    text = user_data(machine(cloud=CLOUDS["gcp"])).text
+    text = render_user_data(machine(cloud=CLOUDS["gcp"])).text
     ended = run_commands(text, tmp_path, "NAME=Container-Optimized OS\nID=cos\n")
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "its root file system is read-only" in ended.stderr
@@ -272,7 +272,7 @@ def test_container_optimized_os_is_refused_with_the_reason_before_anything_start
 
 
 def test_what_is_not_pinned_by_a_hash_is_said() -> None:
-    made = user_data(machine(device="gpu", program=None, install_driver=True))
+    made = render_user_data(machine(device="gpu", program=None, install_driver=True))
     assert [line.partition(":")[0].partition(" ")[0] for line in made.unpinned] == [
         "the", "NVIDIA's", "NVIDIA's", "jupyterlab>=4,<5"
     ]  # fmt: skip
@@ -282,5 +282,5 @@ def test_what_is_not_pinned_by_a_hash_is_said() -> None:
 
 def test_what_a_shutdown_does_not_stop_is_said() -> None:
     azure = CLOUDS["azure"]
-    assert "billed on" in user_data(machine(cloud=azure, limit_seconds=60)).text
-    assert "billed on" not in user_data(machine(cloud=azure)).text
+    assert "billed on" in render_user_data(machine(cloud=azure, limit_seconds=60)).text
+    assert "billed on" not in render_user_data(machine(cloud=azure)).text

@@ -15,7 +15,7 @@ from support.hosts import B200, H100, PLAIN, RTX_5090, T4, plain, with_gpus
 from support.memory_engine import FakeEngine, capabilities, stored_image, toolkit
 from tfimg.cli.hosts import print_findings
 from tfimg.core.errors import EngineTooOld, EngineUnavailable
-from tfimg.host.doctor import Case, Finding, examine
+from tfimg.host.doctor import DoctorRequest, HostFinding, diagnose
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
@@ -24,24 +24,24 @@ CPU, GPU, TPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.20.0-tpu-py3.1
 NVIDIA = toolkit(runtimes=("nvidia", "runc"))
 NETWORK = HostNetwork(ca=Path("/etc/ca.pem"), netrc=None, variables={}, left_out=())
 
-Examine = Callable[..., dict[str, Finding]]
+Examine = Callable[..., dict[str, HostFinding]]
 
 
 @pytest.fixture
 def found(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], ImageSpec]) -> Examine:
     """Findings by name, of a good machine with some changes."""
 
-    def examined(identifier: str | None = None, **changes: Any) -> dict[str, Finding]:
-        case = Case(
+    def examined(identifier: str | None = None, **changes: Any) -> dict[str, HostFinding]:
+        case = DoctorRequest(
             matrix=matrix, specs=tuple(specs), host=PLAIN, toolkit=toolkit(), builder=capabilities(),
             network=NETWORK, spec=named(identifier) if identifier else None,
         )  # fmt: skip
-        return {finding.name: finding for finding in examine(replace(case, **changes))}
+        return {finding.name: finding for finding in diagnose(replace(case, **changes))}
 
     return examined
 
 
-def states(findings: dict[str, Finding]) -> dict[str, str]:
+def states(findings: dict[str, HostFinding]) -> dict[str, str]:
     return {name: finding.state for name, finding in findings.items()}
 
 
@@ -192,7 +192,7 @@ def test_doctor_refuses_a_claim_about_no_image_in_the_engine(image: list[str], d
 def test_findings_are_folded_where_there_is_room(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    finding = Finding(name="gpu", state="problem", found="word " * 20, why="why", next_step="next")
+    finding = HostFinding(name="gpu", state="problem", found="word " * 20, why="why", next_step="next")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     for columns, lines in (("60", 5), ("30", 3)):
         monkeypatch.setenv("COLUMNS", columns)

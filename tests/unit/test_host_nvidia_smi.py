@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tfimg.core.errors import NoAccelerator, TfimgError, UsageError
 from tfimg.core.process import CommandFailed, Completed, run
-from tfimg.host.nvidia_smi import Gpu, NvidiaSmi, ask, parse
+from tfimg.host.nvidia_smi import Gpu, NvidiaSmi, parse_nvidia_smi, query_nvidia_smi
 from tfimg.host.smi_forms import FORMS
 
 FOLDER = Path(__file__).parents[1] / "data" / "nvidia-smi"
@@ -129,14 +129,14 @@ def test_every_recorded_output_has_its_answer() -> None:
 @pytest.mark.parametrize("name", TOLD)
 def test_an_output_is_read(name: str, ends: str) -> None:
     text = (FOLDER / name).read_text().replace("\n", ends)
-    assert parse(text) == answer(*TOLD[name], problems=PROBLEMS.get(name, ()))
+    assert parse_nvidia_smi(text) == answer(*TOLD[name], problems=PROBLEMS.get(name, ()))
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_tells_no_gpu_is_refused_with_its_own_sentence(name: str) -> None:
     kind, message = REFUSED[name]
     with pytest.raises(TfimgError) as caught:
-        parse((FOLDER / name).read_text())
+        parse_nvidia_smi((FOLDER / name).read_text())
     assert (type(caught.value), str(caught.value)) == (kind, message)
 
 
@@ -159,14 +159,14 @@ NO_NAME = "nvidia-smi's output has a GPU without a readable name."
 )
 def test_what_is_half_there_is_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        parse(text)
+        parse_nvidia_smi(text)
     assert str(caught.value) == f"{message} {FORMS}"
 
 
 def test_a_driver_without_gpus() -> None:
     header = (FOLDER / "t4-535.txt").read_text().partition("|   0")[0]
     with pytest.raises(NoAccelerator, match=r"^nvidia-smi lists no GPU; the driver is 535\.104\.05\."):
-        parse(header)
+        parse_nvidia_smi(header)
 
 
 @given(st.text())
@@ -183,7 +183,7 @@ def test_a_damaged_output_is_read_or_refused(file: Path, start: int, length: int
 
 def read_or_refused(text: str) -> None:
     try:
-        found = parse(text)
+        found = parse_nvidia_smi(text)
     except TfimgError:
         return
     assert found.gpus
@@ -214,7 +214,7 @@ def raising(error: OSError) -> Run:
 
 def refusal(run: Run) -> str:
     with pytest.raises(NoAccelerator) as caught:
-        ask(run)
+        query_nvidia_smi(run)
     return str(caught.value)
 
 
@@ -225,13 +225,13 @@ def test_it_is_asked_for_the_capability_where_it_knows_the_word() -> None:
         asked.append(argv)
         return (FOLDER / "h100-570.csv").read_text()
 
-    assert ask(run) == answer(*TOLD["h100-570.csv"])
+    assert query_nvidia_smi(run) == answer(*TOLD["h100-570.csv"])
     assert asked == [["nvidia-smi", "--query-gpu=name,driver_version,compute_cap,memory.total", "--format=csv"]]
 
 
 def test_an_old_one_is_asked_again_without() -> None:
     run = failing('Field "compute_cap" is not a valid field to query.\n\n')
-    assert ask(run) == answer("470.256.02", None, [("Tesla T4", None, 15109)])
+    assert query_nvidia_smi(run) == answer("470.256.02", None, [("Tesla T4", None, 15109)])
 
 
 @pytest.mark.parametrize("said", ['Field "compute_cap" is not a valid field to query.', "Segmentation fault"])
@@ -259,7 +259,7 @@ def test_a_machine_without_one_that_starts(error: OSError, why: str) -> None:
 
 def test_one_that_fails_because_of_one_gpu_tells_the_others() -> None:
     name = "rtx3090-and-lost-580.csv"
-    found = ask(failing((FOLDER / name).read_text(), unless=""))
+    found = query_nvidia_smi(failing((FOLDER / name).read_text(), unless=""))
     assert found == answer(*TOLD[name], problems=PROBLEMS[name])
 
 

@@ -21,7 +21,7 @@ from tfimg.core.errors import (
     WrongDevice,
 )
 from tfimg.engine.protocol import Toolkit
-from tfimg.host.run import Order, Wishes, order
+from tfimg.host.run import RunOptions, RunPlan, plan_run
 from tfimg.host.survey import Host, TargetHost
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
@@ -29,26 +29,26 @@ from tfimg.matrix.spec import ImageSpec
 CPU, GPU, TPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.20.0-tpu-py3.11"
 NVIDIA = toolkit(runtimes=("nvidia", "runc"))
 
-Plan = Callable[..., Order]
+Plan = Callable[..., RunPlan]
 
 
 @pytest.fixture
 def plan(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], ImageSpec]) -> Plan:
     """Plans the run of an identifier's image, called `image`."""
 
-    def planned(identifier: str, host: Host | None = None, hands: Toolkit | None = None, **wishes: Any) -> Order:
+    def planned(identifier: str, host: Host | None = None, hands: Toolkit | None = None, **wishes: Any) -> RunPlan:
         target_host = TargetHost(matrix=matrix, specs=specs, host=host or plain(), toolkit=hands or toolkit())
-        return order("image", named(identifier), Wishes(**wishes), target_host)
+        return plan_run("image", named(identifier), RunOptions(**wishes), target_host)
 
     return planned
 
 
-def line(planned: Order) -> str:
+def line(planned: RunPlan) -> str:
     return " ".join(planned.argv)
 
 
 def test_a_cpu_image_needs_nothing(plan: Plan) -> None:
-    assert plan(CPU) == Order(argv=("docker", "run", "--rm", "--interactive", "image"), device="cpu")
+    assert plan(CPU) == RunPlan(argv=("docker", "run", "--rm", "--interactive", "image"), device="cpu")
 
 
 def test_program_and_options_are_passed_on(plan: Plan) -> None:

@@ -11,7 +11,7 @@ from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.hosts import plain, with_gpus
 from support.memory_engine import FakeEngine, stored_image, toolkit
-from tfimg.host.run import Wishes, order
+from tfimg.host.run import RunOptions, plan_run
 from tfimg.host.survey import TargetHost
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
@@ -31,7 +31,7 @@ def shm(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], Image
         target_host = TargetHost(
             matrix=matrix, specs=specs, host=HOSTS[identifier], toolkit=toolkit(runtimes=("nvidia", "runc"))
         )
-        return sizes(order("image", named(identifier), Wishes(**wishes), target_host).argv)  # type: ignore[arg-type]
+        return sizes(plan_run("image", named(identifier), RunOptions(**wishes), target_host).argv)  # type: ignore[arg-type]
 
     return found
 

@@ -9,7 +9,7 @@ import pytest
 
 from support.hosts import NO_SMI
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
-from tfimg.host.survey import Host, survey
+from tfimg.host.survey import Host, survey_host
 
 SMI = NvidiaSmi(driver="550.54.15", cuda="12.4", gpus=(Gpu(name="T4", capability="sm_75", memory_mib=1),))
 
@@ -33,7 +33,7 @@ def look(root: Path, **given: Any) -> Host:
         "may_use": lambda _: True,
         "docker_host": "unix:///run/e.sock",
     }
-    return survey(root=root, **{**asked, **given})
+    return survey_host(root=root, **{**asked, **given})
 
 
 def test_an_empty_machine_has_nothing(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.hosts import with_gpus
 from tfimg.core.errors import ResolutionError, TfimgError, UnavailableDriver, UnavailableGpu, UsageError
-from tfimg.host.names import capability_of, known_as
-from tfimg.host.nvidia_smi import Gpu, NvidiaSmi, parse
-from tfimg.host.which import Answer, Kind, which
+from tfimg.host.gpu_names import find_capability, find_matrix_name
+from tfimg.host.nvidia_smi import Gpu, NvidiaSmi, parse_nvidia_smi
+from tfimg.host.which import GpuGroup, Recommendation, recommend_image
 from tfimg.matrix.resolve.request import Request
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
@@ -32,16 +32,16 @@ def smi(*names: str, driver: str) -> NvidiaSmi:
     return NvidiaSmi(driver=driver, cuda=None, gpus=gpus)
 
 
-Ask = Callable[..., Answer]
+Ask = Callable[..., Recommendation]
 
 
 @pytest.fixture
 def ask(matrix: Matrix, specs: Sequence[ImageSpec]) -> Ask:
     """The answer to a recorded output, or to a host, and a request."""
 
-    def asked(told: str | NvidiaSmi, **request: str) -> Answer:
-        found = parse((FOLDER / told).read_text()) if isinstance(told, str) else told
-        return which(matrix, specs, Request(**request), found)  # type: ignore[arg-type]
+    def asked(told: str | NvidiaSmi, **request: str) -> Recommendation:
+        found = parse_nvidia_smi((FOLDER / told).read_text()) if isinstance(told, str) else told
+        return recommend_image(matrix, specs, Request(**request), found)  # type: ignore[arg-type]
 
     return asked
 
@@ -80,7 +80,7 @@ def test_gpus_of_two_generations_run_the_newest_image_that_has_code_for_both(ask
 def test_the_answer_is_that_of_resolve_with_the_host_s_driver_and_gpu(ask: Ask) -> None:
     found = ask("h100-535.txt", tensorflow="2.15", python="3.10")
     assert found.spec.identifier == "2.15.1-cuda12.2-py3.10"
-    assert found.kinds == (Kind(name="NVIDIA H100 80GB HBM3", count=8, asked="H100", capability="sm_90"),)
+    assert found.kinds == (GpuGroup(name="NVIDIA H100 80GB HBM3", count=8, asked="H100", capability="sm_90"),)
     assert [line.partition(":")[0] for line in found.explanation] == [
         "The matrix has 258 images.", "--tf 2.15", "--device gpu (as --gpu and --driver imply)",
         "--platform linux/amd64 (the default)", "--gpu H100", "--driver 535.161.08", "--python 3.10",
@@ -114,7 +114,7 @@ def test_what_else_was_asked_does_not_count_for_the_minors(ask: Ask) -> None:
 def test_a_driver_and_a_gpu_that_are_named_stand_for_the_host_s(ask: Ask) -> None:
     found = ask("geforce-470-name-cut-away.txt", gpu="RTX 2080", driver="535.104.05")
     assert (found.driver, found.spec.identifier) == ("535.104.05", LATEST)
-    assert found.kinds == (Kind(name="RTX 2080", count=1, asked="RTX 2080", capability="sm_75"),)
+    assert found.kinds == (GpuGroup(name="RTX 2080", count=1, asked="RTX 2080", capability="sm_75"),)
 
 
 # Names
@@ -136,12 +136,12 @@ NAMES: dict[tuple[str, str | None], str | None] = {
 
 def test_what_the_matrix_is_asked_for(matrix: Matrix) -> None:
     gpus = {known: Gpu(name=known[0], capability=known[1], memory_mib=None) for known in NAMES}
-    assert {known: known_as(matrix, gpu) for known, gpu in gpus.items()} == NAMES
+    assert {known: find_matrix_name(matrix, gpu) for known, gpu in gpus.items()} == NAMES
 
 
 def test_a_capability_that_the_driver_tells_counts_more_than_a_name(matrix: Matrix) -> None:
     gpus = [Gpu(name="Tesla T4", capability=told, memory_mib=None) for told in (None, "sm_90")]
-    assert [capability_of(matrix, gpu) for gpu in gpus] == ["sm_75", "sm_90"]
+    assert [find_capability(matrix, gpu) for gpu in gpus] == ["sm_75", "sm_90"]
 
 
 @pytest.mark.parametrize("name", ["NVIDIA GeForce ...", "NVIDIA A10...", "Quadro RTX 600...", "Quadro P2200"])

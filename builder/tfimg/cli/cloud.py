@@ -12,8 +12,8 @@ from tfimg.core.paths import write_atomically
 from tfimg.evidence.keys import read_verifying_key
 from tfimg.evidence.policy import Policy, parse_requirements
 from tfimg.host.cloud.clouds import CLOUDS, FITTING_IMAGES, UNFITTING_IMAGE
-from tfimg.host.cloud.order import PUBLIC_KEY, WHEEL, MachineOrder
-from tfimg.host.cloud.user_data import UserData, user_data
+from tfimg.host.cloud.machine import PUBLIC_KEY, WHEEL, CloudMachine
+from tfimg.host.cloud.user_data import UserData, render_user_data
 from tfimg.matrix.abbreviation import find
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
@@ -26,7 +26,7 @@ def cloud_init(context: Context) -> int:
     output = context.arguments.output
     if output is not None:
         require_writable("--output", output)
-    made = user_data(_order(context))
+    made = render_user_data(_order(context))
     if output:
         write_atomically(Path(output), made.text)
     if context.arguments.json:
@@ -62,13 +62,13 @@ def _document(made: UserData, output: str | None) -> dict[str, object]:
     }
 
 
-def _order(context: Context) -> MachineOrder:
+def _order(context: Context) -> CloudMachine:
     given = context.arguments
     image = parse(given.image)
     if given.require is not None:
         parse_requirements(given.require, policy=Policy())  # refuses a typo before a machine is made
     spec = _spec(context, image)
-    return MachineOrder(
+    return CloudMachine(
         cloud=CLOUDS[given.cloud],
         image=str(image),
         origin=parse_repository(given.origin).repository if given.origin else None,

@@ -11,12 +11,12 @@ from rich.table import Table
 
 from tfimg.cli.show import plain_table, print_table
 from tfimg.core.text import plain
-from tfimg.inspect.comparison import Change, Difference, PartSize
+from tfimg.inspect.comparison import Change, Comparison, PartSize
 
 Sections = tuple[tuple[str, Sequence[Change]], ...]
 
 
-def sections(found: Difference) -> Sections:
+def sections(found: Comparison) -> Sections:
     """What changed, by its kind, in the order in which people ask for it."""
     return (
         ("Image", found.facts),
@@ -30,7 +30,7 @@ def sections(found: Difference) -> Sections:
     )
 
 
-def print_difference(found: Difference) -> None:
+def print_difference(found: Comparison) -> None:
     """Print what changed; what did not is not spoken of."""
     print(f"before  {plain(found.before.name)}  {found.before.digest}")
     print(f"after   {plain(found.after.name)}  {found.after.digest}")
@@ -59,7 +59,7 @@ def _changes(changes: Sequence[Change]) -> Table:
     return table
 
 
-def _sizes(found: Difference) -> Table:
+def _sizes(found: Comparison) -> Table:
     table = plain_table("PART", "BEFORE", "AFTER", "CHANGE")
     for column in table.columns[1:3]:
         column.justify = "right"
@@ -68,7 +68,7 @@ def _sizes(found: Difference) -> Table:
     return table
 
 
-def _timings(found: Difference) -> Table:
+def _timings(found: Comparison) -> Table:
     table = plain_table("CHECK", "BEFORE", "AFTER", "CHANGE")
     for timing in (*((found.seconds,) if found.seconds else ()), *found.timings):
         change = _percent(timing.before, timing.after)
@@ -92,7 +92,7 @@ def _percent(before: float, after: float) -> str:
     return f"{(after - before) / before:+z.1%}" if before else "-"
 
 
-def _total(found: Difference) -> str:
+def _total(found: Comparison) -> str:
     before, after = found.before.compressed_bytes, found.after.compressed_bytes
     shared = f", {_megabytes(found.shared_bytes)} of it in the same layers" if found.shared_bytes else ""
     return f"{_megabytes(before)} → {_megabytes(after)} ({_percent(before, after)}){shared}"
@@ -105,7 +105,7 @@ def _count(changes: Sequence[Change]) -> str:
     return ", ".join(f"{count} {word}" for count, word in counts if count)
 
 
-def _notes(found: Difference) -> Iterator[str]:
+def _notes(found: Comparison) -> Iterator[str]:
     """What could not be compared."""
     for image in (found.before, found.after):
         if image.evidence_problem:
@@ -120,7 +120,7 @@ def _notes(found: Difference) -> Iterator[str]:
         )
 
 
-def markdown(found: Difference) -> str:
+def markdown(found: Comparison) -> str:
     """An entry of a changelog."""
     lines = [f"## {_title(found)}", ""]
     lines += [f"`{found.before.digest}` → `{found.after.digest}`", ""]
@@ -150,7 +150,7 @@ def markdown(found: Difference) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _title(found: Difference) -> str:
+def _title(found: Comparison) -> str:
     return _cell(found.after.labels.get("org.opencontainers.image.version") or found.after.name)
 
 
@@ -176,7 +176,7 @@ def _cell(text: str) -> str:
     return flat
 
 
-def difference_document(found: Difference) -> dict[str, Any]:
+def difference_document(found: Comparison) -> dict[str, Any]:
     """All of it as a JSON object."""
     return {
         "event": "difference",

@@ -28,7 +28,7 @@ from tfimg.evidence.statement import Statement, Subject
 from tfimg.evidence.tested import Ran, test_result, validation_report
 from tfimg.host.survey import TargetHost
 from tfimg.host.target_level import choose_target_level
-from tfimg.inspect.secrets.scan import Scanned, require_clean, scan, scan_archive
+from tfimg.inspect.secrets.scan import ScanProgress, require_clean, scan_export, scan_image
 from tfimg.matrix.spec import ImageSpec
 from tfimg.publish.release import release_of
 from tfimg.publish.send import Hands, Source, Stage
@@ -122,7 +122,7 @@ class Machine:
         self._require_lock(source)
         require_clean(
             source.name,
-            scan_archive(self._engine.export(source.name), self._context.services.secrets(), told=self._searched),
+            scan_export(self._engine.export(source.name), self._context.services.secrets(), on_progress=self._searched),
         )
 
     def _require_lock(self, source: Source) -> None:
@@ -227,7 +227,7 @@ class Machine:
 
     def _scan(self, registry: Registry, source: Source, digest: str) -> None:
         kept = self._context.services.state / "registry" / "leaks"
-        found = scan(registry, digest, self._context.services.secrets(), kept=kept, told=self._searched)
+        found = scan_image(registry, digest, self._context.services.secrets(), cache=kept, on_progress=self._searched)
         require_clean(f"{registry.repository}@{digest} ({source.identifier})", found)
 
     def _attach(self, registry: Registry, signer: Signer, source: Source, digest: str, report: Report) -> None:
@@ -276,7 +276,7 @@ class Machine:
             self._told = now
             self._progress.build(replace(event, step=self._stage[0]))
 
-    def _searched(self, scanned: Scanned) -> None:
+    def _searched(self, scanned: ScanProgress) -> None:
         event = ProgressEvent(step="", what=scanned.digest[:19], current=scanned.searched, total=scanned.searched)
         self._moved(event)
 

@@ -17,8 +17,8 @@ from tfimg.cli.streams import print_styled
 from tfimg.core.errors import EngineTooOld, EngineUnavailable, TfimgError, UnfitHost, UsageError
 from tfimg.engine.connect import private_engine
 from tfimg.engine.protocol import Engine
-from tfimg.host.doctor import Case, Finding, examine
-from tfimg.host.run import Order, Wishes, order
+from tfimg.host.doctor import DoctorRequest, HostFinding, diagnose
+from tfimg.host.run import RunOptions, RunPlan, plan_run
 from tfimg.matrix.spec import ImageSpec
 from tfimg.validation.explain import cause
 
@@ -34,7 +34,7 @@ def doctor(context: Context) -> int:
     runner = _or_error(lambda: context.services.runner())
     spec, present = _asked(context, runner)
     case = _case(context, runner, spec, present=present)
-    findings = examine(case)
+    findings = diagnose(case)
     problems = [finding.name for finding in findings if finding.state == "problem"]
     if not context.arguments.json:
         print_findings(findings)
@@ -69,11 +69,11 @@ def _asked(context: Context, runner: Engine | TfimgError) -> tuple[ImageSpec | N
     return says(context, runner, image), True
 
 
-def _case(context: Context, runner: Engine | TfimgError, spec: ImageSpec | None, *, present: bool) -> Case:
+def _case(context: Context, runner: Engine | TfimgError, spec: ImageSpec | None, *, present: bool) -> DoctorRequest:
     toolkit = runner if isinstance(runner, TfimgError) else runner.toolkit()
     asked = context.services.environ.get("DOCKER_HOST") or DEFAULT_HOST
     host = asked if isinstance(toolkit, TfimgError) else toolkit.host
-    return Case(
+    return DoctorRequest(
         matrix=context.project.matrix,
         specs=tuple(context.project.specs),
         spec=spec,
@@ -96,7 +96,7 @@ def _or_error(ask: Callable[[], T]) -> T | TfimgError:
         return error
 
 
-def print_findings(findings: Sequence[Finding]) -> None:
+def print_findings(findings: Sequence[HostFinding]) -> None:
     """Print a line for each finding, and two more for those that something is to be done about."""
     margin = 9 + max(len(finding.name) for finding in findings) + 2
     for finding in findings:
@@ -117,11 +117,11 @@ def _folded(text: str, margin: int) -> str:
     return f"\n{'':{margin}}".join(textwrap.wrap(text, room, break_on_hyphens=False))
 
 
-def _document(spec: ImageSpec | None, findings: Sequence[Finding]) -> dict[str, object]:
+def _document(spec: ImageSpec | None, findings: Sequence[HostFinding]) -> dict[str, object]:
     return {"image": spec.identifier if spec else None, "findings": [asdict(one) for one in findings]}
 
 
-def _unfit(spec: ImageSpec | None, findings: Sequence[Finding], problems: Sequence[str]) -> UnfitHost:
+def _unfit(spec: ImageSpec | None, findings: Sequence[HostFinding], problems: Sequence[str]) -> UnfitHost:
     what = f"run {spec.identifier}" if spec else "build and run images"
     error = UnfitHost(
         f"This machine cannot {what} yet; in the way: {', '.join(problems)}.",
@@ -137,7 +137,7 @@ def run(context: Context) -> int:
     image = context.arguments.image
     spec = says(context, engine, image)
     at = context.project.target_host(engine)
-    planned = order(image, spec, _wishes(context), at)
+    planned = plan_run(image, spec, _wishes(context), at)
     if context.arguments.dry_run:
         return _show(context, spec, planned)
     for note in planned.notes:
@@ -159,11 +159,11 @@ def _start(context: Context, argv: Sequence[str], environ: dict[str, str]) -> in
         ) from None
 
 
-def _wishes(context: Context) -> Wishes:
+def _wishes(context: Context) -> RunOptions:
     given = context.arguments
     names = [option for _, option, _, _ in PASSED_ON]
     options = [word for name in names for value in getattr(given, name[2:]) for word in (name, value)]
-    return Wishes(
+    return RunOptions(
         gpus=given.gpus,
         no_gpu=given.no_gpu,
         shm_size=given.shm_size,
@@ -178,7 +178,7 @@ def _is_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
-def _show(context: Context, spec: ImageSpec, planned: Order) -> int:
+def _show(context: Context, spec: ImageSpec, planned: RunPlan) -> int:
     lacks = [str(lack) for lack in planned.missing]
     if context.arguments.json:
         context.emit(

@@ -8,7 +8,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.transfers import transfer
 from tfimg.core.errors import UsageError
 from tfimg.engine.protocol import ProgressEvent
-from tfimg.inspect.secrets.scan import Finding, Scanned, require_clean, scan, scan_archive
+from tfimg.inspect.secrets.scan import ScanProgress, SecretFinding, require_clean, scan_export, scan_image
 from tfimg.registry.reference import parse
 
 
@@ -21,32 +21,32 @@ def scan_command(context: Context) -> int:
             engine = context.services.runner()
             if engine.digest(image) is None:
                 raise UsageError(f"The engine has no image {image}.", next_step="Build or pull it first.")
-            found = scan_archive(engine.export(image), secrets, told=_teller(context, follow))
+            found = scan_export(engine.export(image), secrets, on_progress=_teller(context, follow))
         else:
             reference = parse(image)
             kept = context.services.state / "registry" / "leaks"
-            found = scan(
+            found = scan_image(
                 context.registry(reference),
                 reference.target,
                 secrets,
-                kept=kept,
-                told=_teller(context, follow),
+                cache=kept,
+                on_progress=_teller(context, follow),
             )
     return _tell(context, image, found, len(secrets))
 
 
-def _teller(context: Context, follow: Callable[[ProgressEvent], None]) -> Callable[[Scanned], None]:
-    def told(scanned: Scanned) -> None:
+def _teller(context: Context, follow: Callable[[ProgressEvent], None]) -> Callable[[ScanProgress], None]:
+    def told(scanned: ScanProgress) -> None:
         # How much there is shows only at its end: a layer is compressed.
         follow(ProgressEvent(step="scan", what=scanned.digest, current=scanned.searched, total=0))
         if scanned.ended:
-            how = "was searched before" if scanned.kept else f"searched, {scanned.searched / 1e6:,.0f} MB unpacked"
+            how = "was searched before" if scanned.from_cache else f"searched, {scanned.searched / 1e6:,.0f} MB"
             context.say(f"{scanned.digest[:19]} {how}")
 
     return told
 
 
-def _tell(context: Context, image: str, found: tuple[Finding, ...], secrets: int) -> int:
+def _tell(context: Context, image: str, found: tuple[SecretFinding, ...], secrets: int) -> int:
     require_clean(image, found)
     own = f"{secrets} values of this machine" if secrets > 1 else "this machine's own values"
     if context.arguments.json:

@@ -11,8 +11,8 @@ from tfimg.cli.inspection_text import Facts, inspection_document, print_inspecti
 from tfimg.cli.keys import verifying_keys
 from tfimg.core.errors import EngineRefused, UsageError, ValidationBroken
 from tfimg.evidence.keys import VerifyingKey
-from tfimg.inspect.comparison import difference
-from tfimg.inspect.contents import Contents, of_inventory
+from tfimg.inspect.comparison import compare_images
+from tfimg.inspect.contents import Contents, parse_inventory
 from tfimg.inspect.inspection import Inspection, inspect_image
 from tfimg.inspect.local import inspect_local
 from tfimg.registry.reference import parse
@@ -33,7 +33,7 @@ def inspect(context: Context) -> int:
 def diff(context: Context) -> int:
     """`tfimg diff BEFORE AFTER`: inspect both, compare, show."""
     read = _local if context.arguments.local else _in_registry
-    found = difference(read(context, context.arguments.before), read(context, context.arguments.after))
+    found = compare_images(read(context, context.arguments.before), read(context, context.arguments.after))
     if context.arguments.json:
         context.emit(difference_document(found))
     elif context.arguments.markdown:
@@ -56,7 +56,7 @@ def _local(context: Context, image: str) -> Inspection:
     context.say(f"Reading {image}")
     stored = engine.read_back(image)
     try:
-        contents = of_inventory(inventories(context).take(image, stored.content, engine))
+        contents = parse_inventory(inventories(context).take(image, stored.content, engine))
     except (EngineRefused, ValidationBroken) as error:  # it has no Python, or a broken one
         context.say(str(error))
         contents = Contents(source="unknown")

@@ -19,11 +19,10 @@ from tfimg.evidence.keys import VerifyingKey, read_verifying_key
 from tfimg.evidence.promotions import read_withdrawals
 from tfimg.evidence.statement import moment
 from tfimg.evidence.verify import verify
-from tfimg.inspect.bundle.archive import collect_image
-from tfimg.inspect.bundle.layout import LayoutRegistry
-from tfimg.inspect.bundle.load import load as load_image
-from tfimg.inspect.bundle.load import signed_name
-from tfimg.inspect.bundle.write import archive_bytes, write
+from tfimg.inspect.archive.collect import collect_image
+from tfimg.inspect.archive.layout import ArchiveRegistry
+from tfimg.inspect.archive.load import find_signed_name, load_archive
+from tfimg.inspect.archive.save import archive_size, save_archive
 from tfimg.registry.reference import Reference, parse
 
 
@@ -53,12 +52,12 @@ def bundle(context: Context) -> int:
     if not archive.evidence:
         context.say("The image has no evidence: `tfimg load` will refuse it.")
     with transfer(context, f"writing {file.name}") as follow:
-        write(archive, file, told=partial(_tell, follow, file.name))
+        save_archive(archive, file, on_progress=partial(_tell, follow, file.name))
     told_of = {
         "image": str(reference),
         "digest": archive.digest,
         "file": str(file),
-        "bytes": archive_bytes(archive),
+        "bytes": archive_size(archive),
         "evidence": archive.evidence,
         "keys": [key.identifier for key in keys],
         "verified": bool(keys),
@@ -96,7 +95,7 @@ def _target(name: str) -> Path:
 
 def load(context: Context) -> int:
     """`tfimg load FILE`: verify the image, then load it under the signed or the chosen name."""
-    layout = LayoutRegistry(_source(context.arguments.file))
+    layout = ArchiveRegistry(_source(context.arguments.file))
     required, chosen = policy(context), _chosen(context)
     keys = _keys(context, layout, required.trusted_keys)
     # A chosen tag is verified in the place of the claimed one: it must not state what the image is not.
@@ -112,10 +111,10 @@ def load(context: Context) -> int:
         later=_withdrawals(context, keys),
         needs_promotion=chosen is None,
     )
-    name = chosen or signed_name(layout, proven)
+    name = chosen or find_signed_name(layout, proven)
     engine = context.services.runner()
     with transfer(context, f"reading {layout.path.name}") as follow:
-        load_image(layout, proven.digest, name, engine, told=partial(_tell, follow, layout.path.name))
+        load_archive(layout, proven.digest, name, engine, on_progress=partial(_tell, follow, layout.path.name))
     outcome = proven.outcome
     shown = {
         "image": str(name),
@@ -153,7 +152,7 @@ def _source(name: str) -> Path:
     return Path(name)
 
 
-def _keys(context: Context, layout: LayoutRegistry, of_policy: Sequence[VerifyingKey]) -> tuple[VerifyingKey, ...]:
+def _keys(context: Context, layout: ArchiveRegistry, of_policy: Sequence[VerifyingKey]) -> tuple[VerifyingKey, ...]:
     """Return the keys that the user trusts. Those in the file count by their fingerprint alone: anyone can add a key.
 
     `of_policy` are those of a policy file.
@@ -180,6 +179,6 @@ def _keys(context: Context, layout: LayoutRegistry, of_policy: Sequence[Verifyin
     return (*trusted, *verifying_keys(context, of_policy))
 
 
-def _brought(layout: LayoutRegistry) -> Iterator[VerifyingKey]:
+def _brought(layout: ArchiveRegistry) -> Iterator[VerifyingKey]:
     for name, pem in layout.keys.items():
         yield read_verifying_key(pem, source=f"{name} of {layout.path}")

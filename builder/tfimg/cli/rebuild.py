@@ -17,7 +17,7 @@ from tfimg.core.errors import NotReproducible
 from tfimg.engine.base_images.choose import Base
 from tfimg.engine.disk_space import check_space
 from tfimg.engine.protocol import BuildEvent
-from tfimg.inspect.layers import LayerPair, layer_pairs
+from tfimg.inspect.layer_comparison import LayerComparison, compare_layers
 from tfimg.recipe.plan import Plan
 
 
@@ -36,7 +36,7 @@ def rebuild_check(context: Context) -> int:
             with _built(context, planned, base, Path(scratch, f"layers-{name}"), progress.build) as image:
                 _export(context, image, export)
             exports.append(export)
-        pairs = list(layer_pairs(*exports))
+        pairs = list(compare_layers(*exports))
     return _conclude(context, planned, pairs)
 
 
@@ -73,7 +73,7 @@ def _export(context: Context, image: str, file: Path) -> None:
             sink.write(piece)
 
 
-def _conclude(context: Context, planned: Plan, pairs: list[LayerPair]) -> int:
+def _conclude(context: Context, planned: Plan, pairs: list[LayerComparison]) -> int:
     """Tell what differs. Raises `NotReproducible` where something does."""
     same = sum(pair.same for pair in pairs)
     if context.arguments.json:

@@ -10,10 +10,9 @@ from typing import Any
 
 from tfimg.cli.context import Context
 from tfimg.core.errors import NoAccelerator, UsageError
-from tfimg.host.nvidia_smi import NvidiaSmi, parse
+from tfimg.host.nvidia_smi import NvidiaSmi, parse_nvidia_smi
 from tfimg.host.smi_forms import FORMS
-from tfimg.host.which import UNPROVEN, Answer, Minor, told
-from tfimg.host.which import which as find
+from tfimg.host.which import UNPROVEN, MinorFit, Recommendation, format_gpus, recommend_image
 from tfimg.recipe.support import describe_matrix_image
 
 ELSEWHERE = (
@@ -28,7 +27,7 @@ MOST = 1 << 20
 def which(context: Context) -> int:
     """`tfimg which [--nvidia-smi FILE]`: read or ask nvidia-smi, find the image, say why."""
     smi = _smi(context)
-    answer = find(context.project.matrix, context.project.specs, context.request, smi)
+    answer = recommend_image(context.project.matrix, context.project.specs, context.request, smi)
     image = describe_matrix_image(
         answer.spec, repository=context.project.repository, status=context.project.status(answer.spec)
     )
@@ -42,7 +41,7 @@ def which(context: Context) -> int:
 def _smi(context: Context) -> NvidiaSmi:
     file, request = context.arguments.nvidia_smi, context.request
     if file is not None:
-        return parse(_text(_given(file)))
+        return parse_nvidia_smi(_text(_given(file)))
     if request.driver and request.gpu:  # nothing is left to ask
         return NvidiaSmi(driver=request.driver, cuda=None, gpus=())
     return _asked(context)
@@ -78,11 +77,11 @@ def _asked(context: Context) -> NvidiaSmi:
     raise NoAccelerator(f"No GPU of this machine answers: {smi.what}", next_step=f"{smi.next_step} {ELSEWHERE}")
 
 
-def _host(answer: Answer, smi: NvidiaSmi) -> dict[str, Any]:
+def _host(answer: Recommendation, smi: NvidiaSmi) -> dict[str, Any]:
     return {"driver": answer.driver, "cuda": smi.cuda, "gpus": [asdict(kind) for kind in answer.kinds]}
 
 
-def _reasons(answer: Answer) -> dict[str, Any]:
+def _reasons(answer: Recommendation) -> dict[str, Any]:
     return {
         "explanation": list(answer.explanation),
         "notes": list(answer.notes),
@@ -94,19 +93,19 @@ def _run(image: dict[str, Any]) -> str:
     return f"tfimg run {image['tags'][0]}"
 
 
-def _fits(minor: Minor) -> str:
+def _fits(minor: MinorFit) -> str:
     if minor.image is None:
         return "no"
     return "?" if minor.why.startswith(UNPROVEN) else "yes"
 
 
-def _print(answer: Answer, image: dict[str, Any]) -> None:
+def _print(answer: Recommendation, image: dict[str, Any]) -> None:
     from tfimg.cli.fields import print_fields
 
     proven = " ".join(str(image[key]) for key in ("level", "date", "gpu", "driver") if image[key])
     print_fields(
         {
-            "gpu": [told(kind) for kind in answer.kinds],
+            "gpu": [format_gpus(kind) for kind in answer.kinds],
             "driver": answer.driver,
             "image": image["identifier"],
             "tags": image["tags"],

@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from tfimg.core.errors import NoAccelerator, NoToolkit, UnavailableDriver, UnavailableGpu
 from tfimg.engine.protocol import Access, Toolkit
-from tfimg.host.names import capability_of
+from tfimg.host.gpu_names import find_capability
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
 from tfimg.host.survey import Host, TargetHost
 from tfimg.matrix.gpus import driver_floor, ptx_note, runs, why_not
@@ -121,7 +121,7 @@ def _judge(matrix: Matrix, spec: ImageSpec, driver: str, gpus: Sequence[Gpu]) ->
 
 
 def _judge_one(matrix: Matrix, spec: ImageSpec, driver: str, gpu: Gpu) -> Iterator[str]:
-    sm = capability_of(matrix, gpu)
+    sm = find_capability(matrix, gpu)
     means = runs(matrix, spec.gpu, sm) if spec.gpu and sm else None
     if spec.gpu and sm and means is None:
         why = why_not(matrix, spec.gpu, sm)

@@ -22,12 +22,12 @@ from tfimg.recipe.labels import DEVICE_NAMES
 
 State = Literal["ok", "warning", "problem", "absent"]
 
-LEAST_MEMORY = 4 * 1024**3
+MIN_MEMORY_BYTES = 4 * 1024**3
 """Ours: importing TensorFlow takes most of 1 GB, and a GPU's container may fill 1 GB of shared memory beside it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class HostFinding:
     """One thing of the machine. `next_step` is None where nothing is to be done."""
 
     name: str
@@ -38,7 +38,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CheckResult:
     """What a check found, and what to do about it."""
 
     state: State
@@ -47,7 +47,7 @@ class Found:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
+class DoctorRequest:
     """A machine, and what it is to do.
 
     `spec` is the image that was named, if one was; `newest` the newest for GPUs, for when none was. `toolkit` and
@@ -92,102 +92,104 @@ class Case:
         return self.spec is not None and self.spec.device == "gpu"
 
 
-def examine(case: Case) -> tuple[Finding, ...]:
+def diagnose(case: DoctorRequest) -> tuple[HostFinding, ...]:
     """Every finding, those that others depend on first."""
     looked = ((name, why, check(case)) for name, why, check in CHECKS)
     return tuple(
-        Finding(name=name, why=why, state=one.state, found=one.found, next_step=_step(case, one))
+        HostFinding(name=name, why=why, state=one.state, found=one.found, next_step=_step(case, one))
         for name, why, one in looked
     )
 
 
-def _refused(state: State, error: TfimgError) -> Found:
-    return Found(state, error.what.strip(), error.next_step)
+def _refused(state: State, error: TfimgError) -> CheckResult:
+    return CheckResult(state, error.what.strip(), error.next_step)
 
 
-def _step(case: Case, one: Found) -> str | None:
+def _step(case: DoctorRequest, one: CheckResult) -> str | None:
     """What to do about it: what is known of these very words, else what the check says."""
     known = case.remedy(one.found) if one.state in ("warning", "problem") else None
     return known or one.next_step
 
 
-def processor(case: Case) -> Found:
+def processor(case: DoctorRequest) -> CheckResult:
     """AVX, and a platform that wheels are for."""
     platform, avx = case.host.platform, case.host.avx
     if platform not in PROCESSORS:
         step = "Use a machine with an x86-64 or 64-bit Arm processor."
-        return Found("problem", f"{platform}, for which TensorFlow has no wheels", step)
+        return CheckResult("problem", f"{platform}, for which TensorFlow has no wheels", step)
     if avx is False:
         step = "Use a processor of 2011 or later; give a virtual machine its host's (QEMU: -cpu host)."
-        return Found("problem", f"{platform} without AVX", step)
-    return Found("ok", f"{platform}{' with AVX' if avx else ''}")
+        return CheckResult("problem", f"{platform} without AVX", step)
+    return CheckResult("ok", f"{platform}{' with AVX' if avx else ''}")
 
 
-def memory(case: Case) -> Found:
+def memory(case: DoctorRequest) -> CheckResult:
     """Memory of the machine, which shared memory is a part of."""
     size = case.host.memory_bytes
     if size is None:
-        return Found("absent", "the kernel does not tell")
+        return CheckResult("absent", "the kernel does not tell")
     found = f"{size / 1024**3:.1f} GiB"
-    if size < LEAST_MEMORY:
-        step = f"Give the machine {LEAST_MEMORY // 1024**3} GiB, or expect the kernel to end programs."
-        return Found("warning", found, step)
-    return Found("ok", found)
+    if size < MIN_MEMORY_BYTES:
+        step = f"Give the machine {MIN_MEMORY_BYTES // 1024**3} GiB, or expect the kernel to end programs."
+        return CheckResult("warning", found, step)
+    return CheckResult("ok", found)
 
 
-def engine(case: Case) -> Found:
+def engine(case: DoctorRequest) -> CheckResult:
     """Does a container engine answer?"""
     if isinstance(case.toolkit, TfimgError):
         return _refused("problem", case.toolkit)
     if not case.toolkit.local:
         step = "What is said here of processor, memory and devices is true of this machine; run tfimg there."
-        return Found("warning", f"one on another machine answers at {case.toolkit.host}", step)
-    return Found("ok", f"one answers at {case.toolkit.host}")
+        return CheckResult("warning", f"one on another machine answers at {case.toolkit.host}", step)
+    return CheckResult("ok", f"one answers at {case.toolkit.host}")
 
 
-def socket(case: Case) -> Found:
+def socket(case: DoctorRequest) -> CheckResult:
     """May this user talk to the engine?"""
     if case.host.socket == "closed":
         step = "As root: `usermod -aG docker USER`, then log in anew; or run tfimg as root."
-        return Found("problem", "it is there, and this user may not use it", step)
+        return CheckResult("problem", "it is there, and this user may not use it", step)
     if case.host.socket == "absent":
-        return Found("absent", "no socket on this machine")
-    return Found("ok", "this user may use it")
+        return CheckResult("absent", "no socket on this machine")
+    return CheckResult("ok", "this user may use it")
 
 
-def bridge(case: Case) -> Found:
+def bridge(case: DoctorRequest) -> CheckResult:
     """Does the engine have the bridge that builds and containers are attached to?"""
     if isinstance(case.builder, TfimgError):
-        return Found("absent", "not looked for: no engine that builds answers")
+        return CheckResult("absent", "not looked for: no engine that builds answers")
     if lost := case.builder.missing_bridge:
-        return Found("problem", f"the engine's bridge {lost} is gone", bridge_remedy(lost, private=case.private))
-    return Found("ok", "nothing is missing")
+        return CheckResult("problem", f"the engine's bridge {lost} is gone", bridge_remedy(lost, private=case.private))
+    return CheckResult("ok", "nothing is missing")
 
 
-def buildx(case: Case) -> Found:
+def buildx(case: DoctorRequest) -> CheckResult:
     """Can it build?"""
     if isinstance(case.toolkit, TfimgError):
         return NOT_LOOKED_FOR
     if isinstance(case.builder, TfimgError):
         return _refused(case.unless_present, case.builder)
-    return Found("ok", f"{case.builder.buildx}, with Docker {case.builder.engine} and its {case.builder.store} store")
+    return CheckResult(
+        "ok", f"{case.builder.buildx}, with Docker {case.builder.engine} and its {case.builder.store} store"
+    )
 
 
-def disk(case: Case) -> Found:
+def disk(case: DoctorRequest) -> CheckResult:
     """Is there room for a build?"""
     if isinstance(case.builder, TfimgError) or case.builder.free_bytes is None:
-        return Found("absent", "the engine's disk cannot be seen")
+        return CheckResult("absent", "the engine's disk cannot be seen")
     device = case.spec.device if case.spec else "cpu"
     found = f"{case.builder.free_bytes / 1e9:.1f} GB free below {case.builder.data_root}"
     least = needed_bytes(device, packed=case.builder.takes_layers)
     if case.builder.free_bytes < least:
         needed = f"a build for a {DEVICE_NAMES[device]} needs {least / 1e9:.0f} GB"
         step = "`docker builder prune` removes build cache, `docker image prune` unnamed images."
-        return Found(case.unless_present, f"{found}; {needed}", step)
-    return Found("ok", found)
+        return CheckResult(case.unless_present, f"{found}; {needed}", step)
+    return CheckResult("ok", found)
 
 
-def network(case: Case) -> Found:
+def network(case: DoctorRequest) -> CheckResult:
     """Proxy, index and certificate authorities of builds."""
     variables = case.network.variables
     proxy, index = variables.get("HTTPS_PROXY"), variables.get("UV_DEFAULT_INDEX")
@@ -200,23 +202,23 @@ def network(case: Case) -> Found:
     )
     if case.network.ca is None:
         step = "Install ca-certificates, or name your bundle in SSL_CERT_FILE: a file that exists."
-        return Found("warning", found, step)
+        return CheckResult("warning", found, step)
     if case.network.left_out:
         step = "Nothing, if builds need none of it; else serve it over HTTP: they do not see this machine's disk."
-        return Found("warning", f"{found}; not used: {_public('; '.join(case.network.left_out))}", step)
-    return Found("ok", found)
+        return CheckResult("warning", f"{found}; not used: {_public('; '.join(case.network.left_out))}", step)
+    return CheckResult("ok", found)
 
 
 def _public(url: str) -> str:
     return re.sub(r"//[^/@\s]*@", "//", url)
 
 
-def gpu(case: Case) -> Found:
+def gpu(case: DoctorRequest) -> CheckResult:
     """A GPU whose driver and architecture suit the image, or the newest one if none is named."""
     needed = case.needs_gpu
     spec = case.spec if needed else case.newest
     if spec is None or not (needed or _has_gpu(case.host)):
-        return Found("absent", "an NVIDIA GPU" if _has_gpu(case.host) else "no NVIDIA GPU in this machine")
+        return CheckResult("absent", "an NVIDIA GPU" if _has_gpu(case.host) else "no NVIDIA GPU in this machine")
     try:
         notes = check_gpu(spec, ALL_GPUS, case.target_host)
     except TfimgError as error:
@@ -224,8 +226,8 @@ def gpu(case: Case) -> Found:
     found = _gpus(case.host.smi)
     if notes:
         step = f"Nothing, if that will do for {spec.identifier}; `tfimg which` names other images."
-        return Found("warning", "; ".join([found, *notes]), step)
-    return Found("ok", f"{found}, which {spec.identifier} runs on")
+        return CheckResult("warning", "; ".join([found, *notes]), step)
+    return CheckResult("ok", f"{found}, which {spec.identifier} runs on")
 
 
 def _has_gpu(host: Host) -> bool:
@@ -240,7 +242,7 @@ def _gpus(smi: NvidiaSmi | NoAccelerator) -> str:
     return f"{len(smi.gpus)} ({names}) with driver {smi.driver}"
 
 
-def toolkit(case: Case) -> Found:
+def toolkit(case: DoctorRequest) -> CheckResult:
     """Can the engine hand a GPU to a container?"""
     if isinstance(case.toolkit, TfimgError):
         return NOT_LOOKED_FOR
@@ -251,25 +253,25 @@ def toolkit(case: Case) -> Found:
             return _refused("problem", error)
         if _has_gpu(case.host):
             return _refused("warning", error)
-        return Found("absent", "no NVIDIA toolkit, and no GPU for it")
-    return Found("ok", f"containers get GPUs by {' '.join(flags)}")
+        return CheckResult("absent", "no NVIDIA toolkit, and no GPU for it")
+    return CheckResult("ok", f"containers get GPUs by {' '.join(flags)}")
 
 
-def tpu(case: Case) -> Found:
+def tpu(case: DoctorRequest) -> CheckResult:
     """A TPU, where there is one."""
     found = f"TPU at {', '.join(case.host.tpus)}" if case.host.tpus else "no Google TPU in this machine"
     if case.spec is None or case.spec.device != "tpu":
-        return Found("ok" if case.host.tpus else "absent", found)
+        return CheckResult("ok" if case.host.tpus else "absent", found)
     try:
         notes = check_tpu(case.spec, case.target_host)
     except TfimgError as error:
         return _refused("problem", error)
-    return Found("warning", found, " ".join(notes)) if notes else Found("ok", found)
+    return CheckResult("warning", found, " ".join(notes)) if notes else CheckResult("ok", found)
 
 
-NOT_LOOKED_FOR = Found("absent", "not looked for: no engine answers")
+NOT_LOOKED_FOR = CheckResult("absent", "not looked for: no engine answers")
 
-CHECKS: tuple[tuple[str, str, Callable[[Case], Found]], ...] = (
+CHECKS: tuple[tuple[str, str, Callable[[DoctorRequest], CheckResult]], ...] = (
     ("processor", "TensorFlow's wheels are compiled for AVX: without, they die of an illegal instruction.", processor),
     (
         "memory",

@@ -56,7 +56,7 @@ class NvidiaSmi:
     problems: tuple[str, ...] = ()
 
 
-def parse(text: str) -> NvidiaSmi:
+def parse_nvidia_smi(text: str) -> NvidiaSmi:
     """Parse the output of nvidia-smi: its table, or the CSV of a query.
 
     A GPU that cannot be read does not hide the others. Raises `NoAccelerator` when it says that there is no GPU or that
@@ -124,7 +124,7 @@ def _failure(lines: Sequence[str]) -> TfimgError:
     return UsageError(f"This is not output of nvidia-smi: it begins with {lines[0][:60]!r}.", next_step=FORMS)
 
 
-def ask(run: Callable[[Sequence[str]], str]) -> NvidiaSmi:
+def query_nvidia_smi(run: Callable[[Sequence[str]], str]) -> NvidiaSmi:
     """What this machine's nvidia-smi tells.
 
     `run` starts a program and returns its output; it raises `CommandFailed`, `TimeoutError` with a sentence, or another
@@ -132,7 +132,7 @@ def ask(run: Callable[[Sequence[str]], str]) -> NvidiaSmi:
     understood.
     """
     try:
-        return parse(_output(run))
+        return parse_nvidia_smi(_output(run))
     except UsageError as error:
         raise NoAccelerator(error.what, next_step=DRIVER_HELP) from None
     except TimeoutError as error:

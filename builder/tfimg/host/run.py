@@ -39,7 +39,7 @@ reserves nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wishes:
+class RunOptions:
     """What was asked of a run. `options` are further ones of `docker run`, passed on as they are."""
 
     gpus: str | None = None
@@ -52,7 +52,7 @@ class Wishes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
+class RunPlan:
     """A `docker run`; `missing` is why it would fail on this machine, first things first."""
 
     argv: tuple[str, ...]
@@ -71,7 +71,7 @@ class _Access:
     missing: tuple[TfimgError, ...] = ()
 
 
-def order(image: str, spec: ImageSpec, wishes: Wishes, target_host: TargetHost) -> Order:
+def plan_run(image: str, spec: ImageSpec, wishes: RunOptions, target_host: TargetHost) -> RunPlan:
     """The run of an image. Raises `WrongDevice` when GPUs are asked of an image that has no use for them."""
     asked = _asked(wishes.gpus)
     if wishes.gpus is not None and spec.device != "gpu":
@@ -83,7 +83,7 @@ def order(image: str, spec: ImageSpec, wishes: Wishes, target_host: TargetHost) 
         access = _tpu(spec, wishes, target_host)
     else:
         access = _without_gpu(spec, target_host.specs) if wishes.no_gpu else _Access()
-    return Order(
+    return RunPlan(
         argv=_argv(image, access, wishes),
         device=device,
         notes=(*_emulation(image, spec, target_host), *access.notes),
@@ -149,7 +149,7 @@ def _gpu(spec: ImageSpec, asked: tuple[str, ...], target_host: TargetHost) -> _A
     return _Access(flags=(*gpu_options(access, asked), *GPU_LIMITS), shm=GPU_SHM, notes=notes, missing=tuple(missing))
 
 
-def _tpu(spec: ImageSpec, wishes: Wishes, target_host: TargetHost) -> _Access:
+def _tpu(spec: ImageSpec, wishes: RunOptions, target_host: TargetHost) -> _Access:
     notes: list[str] = []
     missing: list[TfimgError] = []
     if "--publish" in wishes.options:
@@ -161,7 +161,7 @@ def _tpu(spec: ImageSpec, wishes: Wishes, target_host: TargetHost) -> _Access:
     return _Access(flags=TPU_ACCESS, shm=TPU_SHM, notes=tuple(notes), missing=tuple(missing))
 
 
-def _argv(image: str, access: _Access, wishes: Wishes) -> tuple[str, ...]:
+def _argv(image: str, access: _Access, wishes: RunOptions) -> tuple[str, ...]:
     shm = wishes.shm_size or access.shm
     return (
         "docker",

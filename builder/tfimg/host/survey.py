@@ -66,7 +66,7 @@ class TargetHost:
     toolkit: Toolkit
 
 
-def survey(
+def survey_host(
     *,
     root: Path,
     machine: str,

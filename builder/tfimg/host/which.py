@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from tfimg.core.errors import ResolutionError, UnavailableGpu, UsageError
-from tfimg.host.names import CUT, known_as
+from tfimg.host.gpu_names import ELLIPSIS, find_matrix_name
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
 from tfimg.matrix.gpus import find_gpu, runs
 from tfimg.matrix.resolve.refusal import preference
@@ -24,7 +24,7 @@ WAYS_OUT = "\nWhat would work:"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kind:
+class GpuGroup:
     """GPUs of one kind in the host: how many, what the matrix is asked for, and the capability (`sm_75`)."""
 
     name: str
@@ -34,7 +34,7 @@ class Kind:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Minor:
+class MinorFit:
     """A TensorFlow minor on the host: its best image and what to know of it, or None and why it has none."""
 
     minor: str
@@ -43,15 +43,15 @@ class Minor:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Recommendation:
     """The image that fits the host, why, what to know of it, and how the TensorFlow minors fit."""
 
     driver: str
-    kinds: tuple[Kind, ...]
+    kinds: tuple[GpuGroup, ...]
     spec: ImageSpec
     explanation: tuple[str, ...]
     notes: tuple[str, ...]
-    minors: tuple[Minor, ...]
+    minors: tuple[MinorFit, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,19 +60,19 @@ class _Fit:
 
     matrix: Matrix
     specs: Sequence[ImageSpec]
-    wanted: Mapping[Kind, Request]
+    wanted: Mapping[GpuGroup, Request]
 
-    def common(self, kinds: Iterable[Kind]) -> list[ImageSpec]:
+    def common(self, kinds: Iterable[GpuGroup]) -> list[ImageSpec]:
         """Images that run on all of these."""
         all_of = [one for kind in kinds for one in conditions(self.matrix, self.wanted[kind])]
         return [spec for spec in self.specs if all(condition.meets(spec) for condition in all_of)]
 
-    def of(self, kind: Kind) -> Resolution:
+    def of(self, kind: GpuGroup) -> Resolution:
         """The image for one. Raises `ResolutionError`."""
         return resolve(self.matrix, self.specs, self.wanted[kind])
 
 
-def which(matrix: Matrix, specs: Sequence[ImageSpec], request: Request, smi: NvidiaSmi) -> Answer:
+def recommend_image(matrix: Matrix, specs: Sequence[ImageSpec], request: Request, smi: NvidiaSmi) -> Recommendation:
     """The best image that runs on every GPU of the host; a GPU or driver of the request stands for the host's.
 
     Raises `UsageError` for a GPU that cannot be known, `ResolutionError` when no image runs.
@@ -84,13 +84,13 @@ def which(matrix: Matrix, specs: Sequence[ImageSpec], request: Request, smi: Nvi
         specs=specs,
         wanted={kind: replace(request, driver=driver, gpu=kind.asked) for kind in kinds},
     )
-    minors = fits(matrix, specs, replace(request, driver=driver), kinds)
+    minors = compare_minors(matrix, specs, replace(request, driver=driver), kinds)
     try:
         found = fit.of(kinds[0]) if len(kinds) == 1 else _for_all(fit, kinds)
     except ResolutionError as error:
         error.details = {**error.details, "minors": [asdict(minor) for minor in minors]}
         raise
-    return Answer(
+    return Recommendation(
         driver=driver,
         kinds=kinds,
         spec=found.spec,
@@ -103,20 +103,20 @@ def which(matrix: Matrix, specs: Sequence[ImageSpec], request: Request, smi: Nvi
 # Which GPUs
 
 
-def _kind(matrix: Matrix, name: str, asked: str, count: int = 1) -> Kind:
-    return Kind(name=name, count=count, asked=asked, capability=find_gpu(matrix, asked))
+def _kind(matrix: Matrix, name: str, asked: str, count: int = 1) -> GpuGroup:
+    return GpuGroup(name=name, count=count, asked=asked, capability=find_gpu(matrix, asked))
 
 
-def _kinds(matrix: Matrix, gpus: Sequence[Gpu]) -> tuple[Kind, ...]:
+def _kinds(matrix: Matrix, gpus: Sequence[Gpu]) -> tuple[GpuGroup, ...]:
     # Not by memory: two cards of one model may differ by a MiB.
     counts = Counter((gpu.name, _known_as(matrix, gpu)) for gpu in gpus)
     return tuple(_kind(matrix, name, asked, count) for (name, asked), count in counts.items())
 
 
 def _known_as(matrix: Matrix, gpu: Gpu) -> str:
-    if known := known_as(matrix, gpu):
+    if known := find_matrix_name(matrix, gpu):
         return known
-    cut = ", of which nvidia-smi's table shows no more" if gpu.name.endswith(CUT) else ""
+    cut = ", of which nvidia-smi's table shows no more" if gpu.name.endswith(ELLIPSIS) else ""
     raise UsageError(
         f"This host's GPU is {gpu.name!r}{cut}, and the matrix knows no such name.",
         next_step="Add --gpu NAME, with its name or its compute capability (--gpu sm_75); or give the output of "
@@ -127,7 +127,7 @@ def _known_as(matrix: Matrix, gpu: Gpu) -> str:
 # Several kinds of GPU
 
 
-def _for_all(fit: _Fit, kinds: Sequence[Kind]) -> Resolution:
+def _for_all(fit: _Fit, kinds: Sequence[GpuGroup]) -> Resolution:
     common = fit.common(kinds)
     if not common:
         raise _odd_one_out(fit, kinds)
@@ -138,7 +138,7 @@ def _for_all(fit: _Fit, kinds: Sequence[Kind]) -> Resolution:
         spec=best,
         explanation=(
             f"The matrix has {len(fit.specs)} images.",
-            *(f"{told(kind)} with this driver: {len(fit.common([kind]))} meet the request." for kind in kinds),
+            *(f"{format_gpus(kind)} with this driver: {len(fit.common([kind]))} meet the request." for kind in kinds),
             f"All of them together: {len(common)} left.",
             *choice[1 + len(conditions(fit.matrix, fit.wanted[kinds[0]])) :],
         ),
@@ -146,14 +146,14 @@ def _for_all(fit: _Fit, kinds: Sequence[Kind]) -> Resolution:
     )
 
 
-def _odd_one_out(fit: _Fit, kinds: Sequence[Kind]) -> ResolutionError:
+def _odd_one_out(fit: _Fit, kinds: Sequence[GpuGroup]) -> ResolutionError:
     """Why no image runs on every GPU, and what does without the one that stands in the way."""
     refusals = {kind: error for kind in kinds if (error := _refusal(fit, kind))}
     if len(refusals) == len(kinds):
         return next(iter(refusals.values()))
     ways = [(kind, fit.common([one for one in kinds if one != kind])) for kind in (*refusals, *kinds)]
     odd, images = next(((kind, images) for kind, images in ways if images), (None, []))
-    headline = f"No image meets the request on every GPU of this host ({', '.join(map(told, kinds))})"
+    headline = f"No image meets the request on every GPU of this host ({', '.join(map(format_gpus, kinds))})"
     if odd is None:
         return UnavailableGpu(f"{headline}.", next_step="`tfimg which --gpu NAME` answers for one of them.")
     best = max(images, key=preference).identifier
@@ -161,7 +161,7 @@ def _odd_one_out(fit: _Fit, kinds: Sequence[Kind]) -> ResolutionError:
     why = f": {str(refused).partition(WAYS_OUT)[0]}\n" if refused else "."
     rest = next(kind for kind in kinds if kind != odd)
     error = (type(refused) if refused else UnavailableGpu)(
-        f"{headline}; {told(odd)} is the odd one out{why}",
+        f"{headline}; {format_gpus(odd)} is the odd one out{why}",
         next_step=f"{best} meets it without: ask with --gpu {quoted(rest.asked)}, and leave that GPU out of containers "
         "(`tfimg run --gpus` takes the numbers of those to give them).",
     )
@@ -169,7 +169,7 @@ def _odd_one_out(fit: _Fit, kinds: Sequence[Kind]) -> ResolutionError:
     return error
 
 
-def _refusal(fit: _Fit, kind: Kind) -> ResolutionError | None:
+def _refusal(fit: _Fit, kind: GpuGroup) -> ResolutionError | None:
     try:
         fit.of(kind)
     except ResolutionError as error:
@@ -177,7 +177,7 @@ def _refusal(fit: _Fit, kind: Kind) -> ResolutionError | None:
     return None
 
 
-def told(kind: Kind) -> str:
+def format_gpus(kind: GpuGroup) -> str:
     """A kind of GPU in words: `2 NVIDIA GeForce RTX 3090 (sm_86)`."""
     many = f"{kind.count} " if kind.count > 1 else ""
     return f"{many}{kind.name} ({kind.capability})"
@@ -186,7 +186,9 @@ def told(kind: Kind) -> str:
 # Every minor
 
 
-def fits(matrix: Matrix, specs: Sequence[ImageSpec], request: Request, kinds: Sequence[Kind]) -> tuple[Minor, ...]:
+def compare_minors(
+    matrix: Matrix, specs: Sequence[ImageSpec], request: Request, kinds: Sequence[GpuGroup]
+) -> tuple[MinorFit, ...]:
     """How each TensorFlow minor fits driver and GPUs, newest first. All else that was asked does not count."""
     host = Request(driver=request.driver, platform=request.platform)
     wanted = [one for kind in kinds for one in conditions(matrix, replace(host, gpu=kind.asked))]
@@ -197,17 +199,17 @@ def fits(matrix: Matrix, specs: Sequence[ImageSpec], request: Request, kinds: Se
 
 
 def _minor(
-    matrix: Matrix, minor: str, specs: Sequence[ImageSpec], wanted: Sequence[Condition], kinds: Sequence[Kind]
-) -> Minor:
+    matrix: Matrix, minor: str, specs: Sequence[ImageSpec], wanted: Sequence[Condition], kinds: Sequence[GpuGroup]
+) -> MinorFit:
     left = list(specs)
     # What a host cannot change is told first.
     for option in ("--device", "--platform", "--gpu", "--driver"):
         for condition in (one for one in wanted if one.option == option):
             before, left = left, [spec for spec in left if condition.meets(spec)]
             if not left:
-                return Minor(minor=minor, image=None, why=_lack(condition, max(before, key=preference)))
+                return MinorFit(minor=minor, image=None, why=_lack(condition, max(before, key=preference)))
     best = max(left, key=preference)
-    return Minor(minor=minor, image=best.identifier, why=_means(matrix, best, kinds))
+    return MinorFit(minor=minor, image=best.identifier, why=_means(matrix, best, kinds))
 
 
 def _lack(condition: Condition, spec: ImageSpec) -> str:
@@ -220,7 +222,7 @@ def _lack(condition: Condition, spec: ImageSpec) -> str:
     }[condition.option]
 
 
-def _means(matrix: Matrix, spec: ImageSpec, kinds: Sequence[Kind]) -> str:
+def _means(matrix: Matrix, spec: ImageSpec, kinds: Sequence[GpuGroup]) -> str:
     means = {kind.capability: runs(matrix, spec.gpu, kind.capability) for kind in kinds} if spec.gpu else {}
     unproven = [sm for sm, way in means.items() if way == "unproven"]
     if unproven:

@@ -65,7 +65,7 @@ class Timing:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
+class Comparison:
     """What differs in `after`. `packages` are those of Python without the libraries.
 
     `packages`, `libraries` and `debian` are empty unless the contents of both images are known; `labels` are compared
@@ -105,7 +105,7 @@ class Difference:
         return self.before.digest == self.after.digest
 
 
-def difference(before: Inspection, after: Inspection) -> Difference:
+def compare_images(before: Inspection, after: Inspection) -> Comparison:
     """Compare two images."""
     reports = _report(before), _report(after)
     earlier, later = ({one.check: one for one in report.results} if report else {} for report in reports)
@@ -114,7 +114,7 @@ def difference(before: Inspection, after: Inspection) -> Difference:
     one, other = before.contents, after.contents
     if not (one.known and other.known):
         one = other = Contents(source="unknown")
-    return Difference(
+    return Comparison(
         before=before,
         after=after,
         facts=changes(_facts(before, one), _facts(after, other)),

@@ -64,7 +64,7 @@ def is_library(package: str) -> bool:
     return package.startswith("nvidia-") or package == "libtpu"
 
 
-def of_bill(bill: Mapping[str, Any], signer: str | None = None) -> Contents:
+def parse_bill_of_materials(bill: Mapping[str, Any], signer: str | None = None) -> Contents:
     """Return the contents that a CycloneDX bill of materials lists; other kinds of components are left out.
 
     Raises `InvalidDocument`.
@@ -86,7 +86,7 @@ def of_bill(bill: Mapping[str, Any], signer: str | None = None) -> Contents:
     )
 
 
-def of_inventory(inventory: Mapping[str, Any]) -> Contents:
+def parse_inventory(inventory: Mapping[str, Any]) -> Contents:
     """What images/inventory.py printed in a container → contents."""
     packages: dict[str, str] = dict(inventory.get("packages") or {})
     owners: Mapping[str, str | None] = inventory.get("libraries") or {}

@@ -16,7 +16,7 @@ from tfimg.evidence.collect import Found, collect
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, read_statement
-from tfimg.inspect.contents import Contents, of_bill
+from tfimg.inspect.contents import Contents, parse_bill_of_materials
 from tfimg.matrix.schema import DEVICES
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX
 from tfimg.recipe.layout import LAYER_CONTENTS, list_layer_names
@@ -190,7 +190,7 @@ def _told(found: Sequence[Found], keys: Sequence[VerifyingKey], digest: str) -> 
 def _contents(evidence: Sequence[Evidence]) -> Contents:
     for bill in sorted((one for one in evidence if one.kind == CYCLONEDX), key=lambda one: one.signer is None):
         with suppress(InvalidDocument):
-            return of_bill(bill.predicate, bill.signer)
+            return parse_bill_of_materials(bill.predicate, bill.signer)
     return Contents(source="unknown")
 
 

@@ -74,16 +74,16 @@ class Services:
     def survey(self, docker_host: str) -> Host:
         """Return what this machine has; see `tfimg.host.survey`."""
         from tfimg.core.process import run
-        from tfimg.host.nvidia_smi import ask
-        from tfimg.host.survey import survey
+        from tfimg.host.nvidia_smi import query_nvidia_smi
+        from tfimg.host.survey import survey_host
 
         def output(argv: Sequence[str]) -> str:
             return run(argv, env=self.environ, timeout=60).stdout
 
-        return survey(
+        return survey_host(
             root=Path("/"),
             machine=os.uname().machine,
-            ask_smi=partial(ask, output),
+            ask_smi=partial(query_nvidia_smi, output),
             may_use=lambda path: os.access(path, os.R_OK | os.W_OK),
             docker_host=docker_host,
         )

@@ -12,7 +12,7 @@ NAMES = ("gcp", "aws", "azure", "aliyun", "generic")
 """Those of `tfimg.host.cloud.clouds`, which is not imported at every start."""
 
 MAX_DAYS = 366
-"""The limit of `tfimg.host.cloud.order`."""
+"""The limit of `tfimg.host.cloud.machine`."""
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

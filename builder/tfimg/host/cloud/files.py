@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined, Template
 
-from tfimg.host.cloud.order import WATCH_INTERVAL, MachineOrder, settings
+from tfimg.host.cloud.machine import WATCH_INTERVAL, CloudMachine, format_settings
 
 STEPS = "/usr/local/lib/tfimg"
 UNITS = "/etc/systemd/system"
@@ -27,10 +27,10 @@ class MachineFile:
     mode: str
 
 
-def machine_files(order: MachineOrder) -> tuple[MachineFile, ...]:
+def machine_files(order: CloudMachine) -> tuple[MachineFile, ...]:
     """Return the files that an order needs, and no more."""
     return (
-        MachineFile(path="/etc/tfimg/settings", text=settings(order), mode="0644"),
+        MachineFile(path="/etc/tfimg/settings", text=format_settings(order), mode="0644"),
         MachineFile(path="/etc/tfimg/tfimg.pub", text=order.key, mode="0644"),
         *(
             MachineFile(path=f"{STEPS}/{name}", text=text, mode="0755")
@@ -41,24 +41,24 @@ def machine_files(order: MachineOrder) -> tuple[MachineFile, ...]:
     )
 
 
-def timers(order: MachineOrder) -> tuple[str, ...]:
+def timers(order: CloudMachine) -> tuple[str, ...]:
     """Return the timers that bound how long the machine runs."""
     return tuple(f"tfimg-{name}.timer" for name, seconds in _limits(order).items() if seconds)
 
 
-def _limits(order: MachineOrder) -> dict[str, int | None]:
+def _limits(order: CloudMachine) -> dict[str, int | None]:
     """Return the seconds of each step that a timer runs, None where the order does not need it."""
     return {"idle": order.idle_seconds, "limit": order.limit_seconds}
 
 
-def _needless_steps(order: MachineOrder) -> set[str]:
+def _needless_steps(order: CloudMachine) -> set[str]:
     needless = {name for name, seconds in _limits(order).items() if not seconds}
     if not order.install_driver:
         needless.add("driver")
     return needless if timers(order) else needless | {"power-off"}
 
 
-def _units(order: MachineOrder) -> Iterator[tuple[str, str]]:
+def _units(order: CloudMachine) -> Iterator[tuple[str, str]]:
     """Render the units that an order needs; those of a timer are the same for each step that a timer runs."""
     texts = _folder("units")
     for name in ("tfimg-setup.service", "tfimg.service"):

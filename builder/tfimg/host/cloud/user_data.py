@@ -14,7 +14,7 @@ from importlib.resources import files
 from tfimg.core.errors import UsageError
 from tfimg.host.cloud.clouds import FITTING_IMAGES, UNFITTING_IMAGE
 from tfimg.host.cloud.files import MachineFile, machine_files, template, timers
-from tfimg.host.cloud.order import JUPYTERLAB, MachineOrder
+from tfimg.host.cloud.machine import JUPYTERLAB, CloudMachine
 from tfimg.recipe.labels import DEVICE_NAMES
 
 ARCHIVE = "/var/lib/cloud/tfimg.tar.gz"
@@ -49,7 +49,7 @@ class UserData:
         return len(self.text.encode())
 
 
-def user_data(order: MachineOrder) -> UserData:
+def render_user_data(order: CloudMachine) -> UserData:
     """Return the user data of an order. Raises `UsageError` if the cloud lacks the device or the text is too large."""
     if order.device not in order.cloud.make:
         raise UsageError(
@@ -72,7 +72,7 @@ def user_data(order: MachineOrder) -> UserData:
 
 
 def _render(
-    order: MachineOrder, written: Sequence[MachineFile], *, archive: str | None = None, plain_bytes: int = 0
+    order: CloudMachine, written: Sequence[MachineFile], *, archive: str | None = None, plain_bytes: int = 0
 ) -> UserData:
     cloud, facts = order.cloud, (tuple(_unproven(order)), tuple(_unpinned(order)))
     image = cloud.machine_image(order.device, install_driver=order.install_driver).title
@@ -112,7 +112,7 @@ def _pack(steps: Sequence[MachineFile]) -> str:
     return base64.b64encode(gzip.compress(plain.getvalue(), 9, mtime=0)).decode()
 
 
-def _unproven(order: MachineOrder) -> Iterator[str]:
+def _unproven(order: CloudMachine) -> Iterator[str]:
     """Say what no test ran: the tests run the steps on machines without a cloud around them."""
     yield f"that {order.cloud.title} hands this over to cloud-init as its documentation says"
     if order.device == "gpu":
@@ -127,7 +127,7 @@ def _unproven(order: MachineOrder) -> Iterator[str]:
         yield "that Azure deallocates the machine when it asks for it"
 
 
-def _unpinned(order: MachineOrder) -> Iterator[str]:
+def _unpinned(order: CloudMachine) -> Iterator[str]:
     """Say what the machine installs without a hash, and what proves that instead."""
     yield "the distribution's packages (Docker, Python, its pip): their signatures by the distribution's own keys"
     if order.device == "gpu":

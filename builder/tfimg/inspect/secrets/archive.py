@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from tfimg.inspect.secrets.limits import Budget, Unread
+from tfimg.inspect.secrets.limits import Budget, UnreadableError
 
 BLOCK = 512
 PIECE = 1 << 20
@@ -108,7 +108,7 @@ class Archive:
         self._at += len(block)
         if not _is_header(block):
             if self._at == len(block):
-                raise Unread("it is neither a tar archive nor a JSON document")
+                raise UnreadableError("it is neither a tar archive nor a JSON document")
             raise self._damage("a header is damaged")
         return block
 
@@ -116,7 +116,7 @@ class Archive:
         while piece := self._source.read(PIECE):
             length += len(piece)
             if piece.count(0) != len(piece):
-                raise Unread("bytes follow the end of its archive")
+                raise UnreadableError("bytes follow the end of its archive")
         if length < BLOCK:
             raise self._damage("it is truncated")
 
@@ -133,14 +133,14 @@ class Archive:
             raise self._damage("it is truncated")
         return piece
 
-    def _damage(self, reason: str) -> Unread:
-        return Unread(f"its archive cannot be read at byte {self._at}: {reason}")
+    def _damage(self, reason: str) -> UnreadableError:
+        return UnreadableError(f"its archive cannot be read at byte {self._at}: {reason}")
 
 
 def _is_header(block: bytes) -> bool:
     try:
         stated = _number(block[148:156])
-    except Unread:
+    except UnreadableError:
         return False
     return len(block) == BLOCK and stated == sum(block) - sum(block[148:156]) + 8 * ord(" ")
 
@@ -152,10 +152,10 @@ def _number(field: bytes) -> int:
     else:
         digits = field.strip(b" \0")
         if digits.strip(b"01234567"):
-            raise Unread("a number in a header of its archive is malformed")
+            raise UnreadableError("a number in a header of its archive is malformed")
         value = int(digits or b"0", 8)
     if value > MAX_SIZE:
-        raise Unread("a number in a header of its archive is too large")
+        raise UnreadableError("a number in a header of its archive is too large")
     return value
 
 
@@ -168,11 +168,11 @@ def _records(content: bytes, *, is_global: bool) -> Mapping[bytes, bytes]:
         record = content[len(digits) + 1 : length]
         key, equals, value = record.removesuffix(b"\n").partition(b"=")
         if not (key and equals and record.endswith(b"\n")) or length > len(content):
-            raise Unread("a pax record of its archive is malformed")
+            raise UnreadableError("a pax record of its archive is malformed")
         if key.startswith(b"GNU.sparse"):
-            raise Unread("its archive has a sparse file")
+            raise UnreadableError("its archive has a sparse file")
         if is_global and key in (b"path", b"linkpath", b"size"):
-            raise Unread("a global pax header of its archive names a file")
+            raise UnreadableError("a global pax header of its archive names a file")
         found[key] = value
         content = content[length:]
     return found
@@ -181,10 +181,10 @@ def _records(content: bytes, *, is_global: bool) -> Mapping[bytes, bytes]:
 def _member(block: bytes, offset: int, pax: Mapping[bytes, bytes], long: Mapping[int, bytes]) -> Member:
     kind = block[156]
     if kind not in CONTENT and kind not in HEADER_ONLY:
-        raise Unread(f"its archive has a member of type {chr(kind)!a}, which is not read")
+        raise UnreadableError(f"its archive has a member of type {chr(kind)!a}, which is not read")
     size = _decimal(pax[b"size"]) if b"size" in pax else _number(block[124:136])
     if size and kind in HEADER_ONLY:
-        raise Unread("its archive has a link, device or folder with content")
+        raise UnreadableError("its archive has a link, device or folder with content")
     fields = ((0, 100), (157, 257), (265, 297), (297, 329))
     name, target, owner, group = (_text(block[start:end]) for start, end in fields)
     if block[257:263] == b"ustar\0" and (prefix := _text(block[345:500])):
@@ -199,7 +199,7 @@ def _member(block: bytes, offset: int, pax: Mapping[bytes, bytes], long: Mapping
 
 def _decimal(digits: bytes) -> int:
     if not digits.isdigit() or len(digits) > len(str(MAX_SIZE)) or int(digits) > MAX_SIZE:
-        raise Unread("a size in a pax header of its archive is malformed")
+        raise UnreadableError("a size in a pax header of its archive is malformed")
     return int(digits)
 
 
@@ -214,4 +214,4 @@ def _texts(pax: Mapping[bytes, bytes]) -> Iterator[bytes]:
             try:
                 yield base64.b64decode(value + b"==")
             except binascii.Error:
-                raise Unread("an extended attribute in its archive is malformed") from None
+                raise UnreadableError("an extended attribute in its archive is malformed") from None

@@ -15,7 +15,7 @@ from typing import BinaryIO, Protocol, cast
 
 from isal import igzip_lib
 
-from tfimg.inspect.secrets.limits import Budget, Unread
+from tfimg.inspect.secrets.limits import Budget, UnreadableError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -108,7 +108,7 @@ def unpack(source: BinaryIO, compression: Compression, budget: Budget) -> Iterat
         if len(data) < MAGIC:
             data += source.read(READ)
         if not compression.magic.match(data):
-            raise Unread(f"bytes that are not {compression.name} follow its {compression.name} data")
+            raise UnreadableError(f"bytes that are not {compression.name} follow its {compression.name} data")
         decompressor = compression.start()
         while not decompressor.eof:
             yield _next(decompressor, data, compression)
@@ -116,7 +116,7 @@ def unpack(source: BinaryIO, compression: Compression, budget: Budget) -> Iterat
             if decompressor.needs_input and not decompressor.eof:
                 data = source.read(READ)
                 if not data:
-                    raise Unread(f"its {compression.name} data is truncated")
+                    raise UnreadableError(f"its {compression.name} data is truncated")
         budget.add_bytes(0)
         # Zeros may fill up a device's last block, and hold nothing.
         data = decompressor.unused_data.lstrip(b"\0")
@@ -128,4 +128,4 @@ def _next(decompressor: Decompressor, data: bytes, compression: Compression) -> 
     try:
         return decompressor.decompress(data, PIECE)
     except DAMAGED as error:
-        raise Unread(f"its {compression.name} data is damaged: {error}") from None
+        raise UnreadableError(f"its {compression.name} data is damaged: {error}") from None

@@ -17,7 +17,7 @@ from pydantic import Field
 from tfimg.core.documents import Document, InvalidDocument, parse_document, validate
 from tfimg.engine.base_images.debian import Mirrors
 from tfimg.index.network import PROXY_VARIABLES, HostNetwork
-from tfimg.inspect.secrets.rules import LONGEST, Kind, Rule
+from tfimg.inspect.secrets.rules import MAX_MATCH_BYTES, Kind, Rule
 
 LEAST = 8
 """Characters below which a password is searched for together with its user alone: shorter words are everywhere."""
@@ -116,14 +116,14 @@ def _docker(config: str | None) -> Iterator[Rule]:
         if password:
             yield from _credentials(user, password, "docker's settings")
         if login.identity_token:
-            yield _word("credential", "docker's settings", login.identity_token)
+            yield _literal_rule("credential", "docker's settings", login.identity_token)
 
 
 def _environment(environ: Mapping[str, str]) -> Iterator[Rule]:
     for name, value in environ.items():
         # A path says where a secret is, not what.
         if SECRET_NAME.fullmatch(name) and len(value) >= LEAST and not value.startswith(("/", "~")):
-            yield _word("credential", name, value)
+            yield _literal_rule("credential", name, value)
         elif "@" in value and "://" in value:
             yield from _credentials_of(value, name)
 
@@ -164,19 +164,19 @@ def _credentials_of(address: str, origin: str) -> Iterator[Rule]:
     if colon and password:
         yield from _credentials(user, password, origin)
     elif len(user) >= LEAST and "://" in address:  # a token in the user's place
-        yield _word("credential", origin, user)
+        yield _literal_rule("credential", origin, user)
 
 
 def _credentials(login: str, password: str, origin: str) -> Iterator[Rule]:
     """A password as it stands, as a URL escapes it, and as HTTP and docker send it: base64 of `USER:PASSWORD`."""
     for user, word in {(login, password), (unquote(login), unquote(password))}:
         if len(word) >= LEAST:
-            yield _word("credential", origin, word)
+            yield _literal_rule("credential", origin, word)
         elif user:
-            yield _word("credential", origin, f"{user}:{word}")
+            yield _literal_rule("credential", origin, f"{user}:{word}")
         sent = base64.b64encode(f"{user}:{word}".encode()).decode().rstrip("=")
         if len(sent) >= LEAST:
-            yield _word("credential", origin, sent)
+            yield _literal_rule("credential", origin, sent)
 
 
 def _certificates(own: Sequence[str], public: Sequence[str]) -> Iterator[Rule]:
@@ -198,8 +198,8 @@ def _der(text: str) -> Iterator[bytes]:
             continue
 
 
-def _word(kind: Kind, origin: str, text: str) -> Rule:
-    value = text.encode()[: LONGEST // 2]
+def _literal_rule(kind: Kind, origin: str, text: str) -> Rule:
+    value = text.encode()[: MAX_MATCH_BYTES // 2]
     return Rule(kind=kind, what=f"a secret of {origin}", pattern=_exactly(value))
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from tfimg.core.cancellation import check
 
 
-class Unread(Exception):
+class UnreadableError(Exception):
     """A part of an image cannot be read completely; the text says why, and becomes a finding."""
 
 
-class LimitReached(Unread):
+class LimitReached(UnreadableError):
     """An image is larger than any that is scanned to its end."""
 
 

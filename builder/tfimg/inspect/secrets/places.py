@@ -16,9 +16,9 @@ from tfimg.core.documents import InvalidDocument, parse_json
 from tfimg.core.streams import as_file
 from tfimg.inspect.secrets.archive import Archive, Member
 from tfimg.inspect.secrets.compression import MAGIC, PIECE, Compression, recognise, unpack
-from tfimg.inspect.secrets.limits import Budget, LimitReached, Unread
-from tfimg.inspect.secrets.rules import RULES, SETTINGS, Kind, Rule, named_like_a_secret, public
-from tfimg.inspect.secrets.search import MOST, Match, Passing, Search
+from tfimg.inspect.secrets.limits import Budget, LimitReached, UnreadableError
+from tfimg.inspect.secrets.rules import RULES, SETTINGS, Kind, Rule, classify_file_name, public
+from tfimg.inspect.secrets.search import MAX_MATCHES, Match, Search, StreamSearch
 from tfimg.inspect.secrets.tokens import TokenSearch
 
 Place = Literal["layer", "environment", "label", "history", "annotation", "configuration", "document"]
@@ -44,7 +44,7 @@ class Trace:
     shown: str
 
 
-def in_layer(
+def search_layer(
     pieces: Iterator[bytes],
     search: Search,
     budget: Budget,
@@ -66,7 +66,7 @@ def in_layer(
         unpacked = as_file(reading.unpacked(unpack(source, compression, budget))) if compression else source
         for member in Archive(unpacked, budget):
             reading.add_member(member)
-    except Unread as problem:
+    except UnreadableError as problem:
         reading.problems.append(str(problem))
     try:
         # What no reader understands is searched as it is; and what the digest is of is read to its end.
@@ -95,8 +95,8 @@ class _Reading:
 
     def __init__(self, search: Search, budget: Budget, on_bytes: Callable[[int], None], *, is_compressed: bool) -> None:
         self._budget, self._on_bytes = budget, on_bytes
-        self._content, self._texts = Passing(search), Passing(search)
-        self._packed = Passing(search) if is_compressed else None
+        self._content, self._texts = StreamSearch(search), StreamSearch(search)
+        self._packed = StreamSearch(search) if is_compressed else None
         self.problems: list[str] = []
         self._named: list[Trace] = []
         self._members, self._described = _Names(), _Names()
@@ -125,8 +125,8 @@ class _Reading:
         self._described.add(self._texts.length, member.name, self._budget)
         self._texts.feed(b"\n" + b"\n\n".join(member.texts) + b"\n")
         path = _normal(member.name)
-        what = named_like_a_secret(path) if member.is_file else None
-        if what and len(self._named) < MOST:
+        what = classify_file_name(path) if member.is_file else None
+        if what and len(self._named) < MAX_MATCHES:
             shown = f"({member.size} bytes)" if member.size else "(a hard link)"
             self._named.append(_trace(member.name, "credential file", what, shown))
 
@@ -141,14 +141,14 @@ class _Reading:
         leaks = [one for one in traces if not public(_normal(one.path.encode()), one.kind)]
         return (*(_trace(b"", "unread", problem, "") for problem in dict.fromkeys(self.problems)), *leaks)
 
-    def _close(self, passing: Passing) -> Sequence[Match]:
+    def _close(self, passing: StreamSearch) -> Sequence[Match]:
         try:
             matches = passing.close()
         except LimitReached as problem:
             self.problems.append(str(problem))
             return ()
         if not passing.is_complete:
-            self.problems.append(f"it has more than {MOST} matches, and the rest is not listed")
+            self.problems.append(f"it has more than {MAX_MATCHES} matches, and the rest is not listed")
         return matches
 
 
@@ -222,7 +222,7 @@ PLACES: tuple[tuple[tuple[str, ...], Place], ...] = (
 """The beginnings of paths in an image's configuration, and in a manifest (image specification, config.md)."""
 
 
-def in_document(content: bytes, document: object, searches: Searches) -> Sequence[Trace]:
+def search_document(content: bytes, document: object, searches: Searches) -> Sequence[Trace]:
     """Search every text of a JSON document, with the name that it has there, and the bytes that it was parsed from.
 
     A name that stands there twice has two values, of which parsers return one.
@@ -240,7 +240,7 @@ def in_document(content: bytes, document: object, searches: Searches) -> Sequenc
 
 
 def _matches(text: bytes, search: Search) -> Sequence[Match]:
-    passing = Passing(search)
+    passing = StreamSearch(search)
     passing.feed(text)
     return passing.close()
 
@@ -296,7 +296,7 @@ def read_document(content: bytes) -> Any:
     try:
         return parse_json(content)
     except InvalidDocument as error:
-        raise Unread(f"it is not a readable JSON document: {error}") from None
+        raise UnreadableError(f"it is not a readable JSON document: {error}") from None
 
 
 def unread(reason: str) -> Trace:

@@ -19,7 +19,7 @@ Kind = Literal[
 ]
 """What a finding is; `unread` is a part of an image that could not be read completely, and so may hold anything."""
 
-LONGEST = 2048
+MAX_MATCH_BYTES = 2048
 """Bytes that a match can have at most: no rule repeats without a bound."""
 
 
@@ -154,7 +154,7 @@ PUBLIC: tuple[tuple[str, Kind], ...] = (
 _BY_NAME = tuple((re.compile(form), "/" in form, what) for form, what in FILES)
 
 
-def named_like_a_secret(path: str) -> str | None:
+def classify_file_name(path: str) -> str | None:
     """What a file of that name holds, or None; `path` is as in a layer, without a slash at its beginning."""
     last = path.rpartition("/")[2]
     for form, whole, what in _BY_NAME:

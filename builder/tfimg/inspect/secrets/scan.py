@@ -16,15 +16,15 @@ from tfimg.core.paths import write_atomically
 from tfimg.core.streams import as_file
 from tfimg.core.text import plain
 from tfimg.inspect.secrets.archive import Archive
-from tfimg.inspect.secrets.limits import Budget, Limits, Unread
+from tfimg.inspect.secrets.limits import Budget, Limits, UnreadableError
 from tfimg.inspect.secrets.places import (
     READER,
     Searches,
     Trace,
-    in_document,
-    in_layer,
     lies_elsewhere,
     read_document,
+    search_document,
+    search_layer,
     unread,
 )
 from tfimg.inspect.secrets.rules import Rule
@@ -41,7 +41,7 @@ PARTS = frozenset({"manifests", "config", "layers"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class SecretFinding:
     """A trace, and the blob or manifest that it is in."""
 
     digest: str
@@ -56,56 +56,56 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Scanned:
-    """How far a scan is: bytes of a layer that were searched, unpacked; `ended` once, `kept` where it was before."""
+class ScanProgress:
+    """Progress in one layer: unpacked bytes that were searched; `ended` is set once, at the end."""
 
     digest: str
     searched: int
     ended: bool = False
-    kept: bool = False
+    from_cache: bool = False
 
 
-Told = Callable[[Scanned], object]
+OnProgress = Callable[[ScanProgress], object]
 
 
-def scan(
+def scan_image(
     registry: Registry,
     reference: str,
     secrets: Sequence[Rule],
     *,
-    kept: Path | None = None,
-    told: Told = lambda _: None,
+    cache: Path | None = None,
+    on_progress: OnProgress = lambda _: None,
     limits: Limits = DEFAULT_LIMITS,
-) -> tuple[Finding, ...]:
+) -> tuple[SecretFinding, ...]:
     """Search an image in a registry: every layer, configuration and annotation of every platform.
 
     `secrets` are this machine's own values (`tfimg.inspect.secrets.host_secrets`). What was found in a layer
-    is kept in the folder `kept`, so that a layer which images share is read once for the same secrets. Raises what a
+    is kept in the folder `cache`, so that a layer which images share is read once for the same secrets. Raises what a
     `Registry` does.
     """
-    return _Scan(secrets, kept, told, limits).image(registry, reference)
+    return _Scan(secrets, cache, on_progress, limits).image(registry, reference)
 
 
-def scan_archive(
+def scan_export(
     pieces: Iterator[bytes],
     secrets: Sequence[Rule],
     *,
-    told: Told = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
     limits: Limits = DEFAULT_LIMITS,
-) -> tuple[Finding, ...]:
+) -> tuple[SecretFinding, ...]:
     """Search an image that an engine exports (`Engine.export`), before it goes anywhere."""
-    return _Scan(secrets, None, told, limits).export(pieces)
+    return _Scan(secrets, None, on_progress, limits).export(pieces)
 
 
 class _Scan:
     """The scan of one image."""
 
-    def __init__(self, secrets: Sequence[Rule], kept: Path | None, told: Told, limits: Limits) -> None:
+    def __init__(self, secrets: Sequence[Rule], cache: Path | None, on_progress: OnProgress, limits: Limits) -> None:
         self._searches = Searches(secrets)
-        self._kept, self._told, self._budget = kept, told, Budget(limits)
-        self._found: dict[Finding, None] = {}
+        self._cache, self._on_progress, self._budget = cache, on_progress, Budget(limits)
+        self._found: dict[SecretFinding, None] = {}
 
-    def image(self, registry: Registry, reference: str) -> tuple[Finding, ...]:
+    def image(self, registry: Registry, reference: str) -> tuple[SecretFinding, ...]:
         """Read an image in a registry. What a manifest is, its content tells: of its type, registries may lie."""
         root = require_manifest(registry, reference)
         waiting, seen = deque([root.digest]), {root.digest}
@@ -125,7 +125,7 @@ class _Scan:
             self._add(digest, self._layer(registry, blob) if is_layer else self._config(registry, blob))
         return tuple(self._found)
 
-    def export(self, pieces: Iterator[bytes]) -> tuple[Finding, ...]:
+    def export(self, pieces: Iterator[bytes]) -> tuple[SecretFinding, ...]:
         """Read an image that an engine exports: files in any order, of which each is a document or a layer."""
         archive = Archive(cast("BinaryIO", as_file(pieces)), self._budget)
         try:
@@ -133,12 +133,12 @@ class _Scan:
                 if member.size:
                     name = member.name.decode("utf-8", "backslashreplace").replace("blobs/sha256/", "sha256:")
                     self._add(name, self._file(name, member.size, archive.content()))
-        except Unread as problem:
+        except UnreadableError as problem:
             self._add("", [unread(f"the engine's export cannot be read: {problem}")])
         return tuple(self._found)
 
     def _add(self, digest: str, traces: Sequence[Trace]) -> None:
-        self._found |= dict.fromkeys(Finding(digest=digest, trace=trace) for trace in traces)
+        self._found |= dict.fromkeys(SecretFinding(digest=digest, trace=trace) for trace in traces)
 
     def _manifest(self, manifest: Manifest) -> tuple[Sequence[Descriptor], Sequence[tuple[Descriptor, bool]]]:
         """Search a manifest, an index, or what is both. Return the manifests and the blobs that it names."""
@@ -162,8 +162,8 @@ class _Scan:
 
     def _document(self, content: bytes) -> Sequence[Trace]:
         try:
-            return in_document(content, read_document(content), self._searches)
-        except Unread as problem:
+            return search_document(content, read_document(content), self._searches)
+        except UnreadableError as problem:
             return [unread(str(problem))]
 
     def _layer(self, registry: Registry, layer: Descriptor) -> Sequence[Trace]:
@@ -173,9 +173,9 @@ class _Scan:
             return self._document(read_blob(registry, layer))
         told = f"{layer.digest} {layer.media_type} {READER} {self._searches.everywhere.fingerprint}"
         key = hashlib.sha256(told.encode()).hexdigest()
-        place = self._kept / f"{key}.json" if self._kept else None
+        place = self._cache / f"{key}.json" if self._cache else None
         if place and (known := _read(place)) is not None:
-            self._told(Scanned(digest=layer.digest, searched=0, ended=True, kept=True))
+            self._on_progress(ScanProgress(digest=layer.digest, searched=0, ended=True, from_cache=True))
             return known
         found = self._search(layer.digest, registry.blob(layer.digest), layer.media_type)
         if place and not any(trace.kind == "unread" for trace in found):
@@ -187,8 +187,8 @@ class _Scan:
             return self._search(name, content)
         whole = b"".join(content)
         try:
-            return in_document(whole, read_document(whole), self._searches)
-        except Unread:
+            return search_document(whole, read_document(whole), self._searches)
+        except UnreadableError:
             return self._search(name, iter([whole]))
 
     def _search(self, digest: str, pieces: Iterator[bytes], media_type: str = "") -> Sequence[Trace]:
@@ -197,14 +197,14 @@ class _Scan:
         def on_bytes(count: int) -> None:
             nonlocal searched
             searched += count
-            self._told(Scanned(digest=digest, searched=searched))
+            self._on_progress(ScanProgress(digest=digest, searched=searched))
 
-        found = in_layer(pieces, self._searches.everywhere, self._budget, on_bytes, media_type)
-        self._told(Scanned(digest=digest, searched=searched, ended=True))
+        found = search_layer(pieces, self._searches.everywhere, self._budget, on_bytes, media_type)
+        self._on_progress(ScanProgress(digest=digest, searched=searched, ended=True))
         return found
 
 
-def require_clean(image: str, findings: Sequence[Finding]) -> None:
+def require_clean(image: str, findings: Sequence[SecretFinding]) -> None:
     """Raise `LeakFound` with every finding, unless there is none."""
     if not findings:
         return
@@ -225,7 +225,7 @@ def require_clean(image: str, findings: Sequence[Finding]) -> None:
     raise error
 
 
-def document(finding: Finding) -> dict[str, str]:
+def document(finding: SecretFinding) -> dict[str, str]:
     """A finding as a JSON object."""
     return {"digest": finding.digest, **asdict(finding.trace)}
 

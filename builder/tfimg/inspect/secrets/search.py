@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 
 import hyperscan
 
-from tfimg.inspect.secrets.rules import FILES, LONGEST, PUBLIC, Kind, Rule
+from tfimg.inspect.secrets.rules import FILES, MAX_MATCH_BYTES, PUBLIC, Kind, Rule
 from tfimg.inspect.secrets.tokens import BEFORE, CATALOGUE, LONGEST_TOKEN, TokenSearch, kind_of
 
 WINDOW = 1 << 20
 """Bytes that are looked at together."""
 
-MOST = 1000
+MAX_MATCHES = 1000
 """Matches in one stream that are kept: enough to act on, and nothing that is searched can fill the memory."""
 
-OVERLAP = max(2 * LONGEST, LONGEST_TOKEN)
+OVERLAP = max(2 * MAX_MATCH_BYTES, LONGEST_TOKEN)
 """Bytes at the end of a window that are looked at again with the next one: a match may go on there."""
 
 _EDGE = b"[A-Za-z0-9]"
@@ -64,34 +64,34 @@ class Search:
         """Yield what a window holds, each match once, in no order. Raises `LimitReached`."""
         for start, end, rule in self._tokens.matches(window) if self._tokens else ():
             kind, what = kind_of(rule)
-            yield Match(offset=start, kind=kind, what=f"{what} ({rule})", shown=masked(window[start:end]))
+            yield Match(offset=start, kind=kind, what=f"{what} ({rule})", shown=mask(window[start:end]))
         yield from self._rule_matches(window)
 
     def _rule_matches(self, window: bytes) -> Iterator[Match]:
         seen = set()
         for number, block in self._blocks(window):
-            rule, start = self._rules[number], block * LONGEST
-            around = self._exact[number].finditer(window, max(0, start - LONGEST), start + 2 * LONGEST)
+            rule, start = self._rules[number], block * MAX_MATCH_BYTES
+            around = self._exact[number].finditer(window, max(0, start - MAX_MATCH_BYTES), start + 2 * MAX_MATCH_BYTES)
             for found in around:
                 # Behind the block, a match may be cut short here; its own block has it whole.
-                if found.start() >= start + LONGEST or (number, found.start()) in seen:
+                if found.start() >= start + MAX_MATCH_BYTES or (number, found.start()) in seen:
                     continue
                 seen.add((number, found.start()))
                 if not (rule.harmless and rule.harmless.fullmatch(found[0])):
-                    yield Match(offset=found.start(), kind=rule.kind, what=rule.what, shown=masked(found[0]))
+                    yield Match(offset=found.start(), kind=rule.kind, what=rule.what, shown=mask(found[0]))
 
     def _blocks(self, window: bytes) -> set[tuple[int, int]]:
         """(rule, number of the block of `LONGEST` bytes) where matches end: one that repeats ends at every byte."""
         ends: set[tuple[int, int]] = set()
 
         def ended(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
-            ends.add((number, (end - 1) // LONGEST))
+            ends.add((number, (end - 1) // MAX_MATCH_BYTES))
 
         self._database.scan(window, match_event_handler=ended)
         return ends
 
 
-class Passing:
+class StreamSearch:
     """A search over a stream, piece by piece, in bounded memory."""
 
     def __init__(self, search: Search, window: int = WINDOW) -> None:
@@ -126,7 +126,7 @@ class Passing:
         for match in self._search.matches(window):
             if not self._decided <= match.offset < until:
                 continue
-            self.is_complete = self.is_complete and len(self._found) < MOST
+            self.is_complete = self.is_complete and len(self._found) < MAX_MATCHES
             if self.is_complete:
                 self._found.append(replace(match, offset=self._start + match.offset))
         kept = max(0, until - BEFORE)
@@ -134,7 +134,7 @@ class Passing:
         self._start, self._decided = self._start + kept, until - kept
 
 
-def masked(found: bytes) -> str:
+def mask(found: bytes) -> str:
     """Enough of a secret to find it by: four characters at most, and how many there are."""
     beginning = re.sub(rb"\s", b" ", found[: min(4, len(found) // 4)]).decode("latin-1")
     return f"{beginning}… ({len(found)} characters)"

@@ -7,14 +7,14 @@ from contextlib import suppress
 from tfimg.core.errors import PolicyUnmet, TamperedError, TfimgError
 from tfimg.engine.protocol import Engine
 from tfimg.evidence.verify import Verified
-from tfimg.inspect.bundle.archive import Archive, image_alone
-from tfimg.inspect.bundle.layout import LayoutRegistry
-from tfimg.inspect.bundle.write import Told, content, stream
+from tfimg.inspect.archive.collect import ImageArchive, collect_for_engine
+from tfimg.inspect.archive.layout import ArchiveRegistry
+from tfimg.inspect.archive.save import OnProgress, read_file, stream_archive
 from tfimg.registry.images import open_image
 from tfimg.registry.reference import TAG, Reference, parse_repository
 
 
-def signed_name(layout: LayoutRegistry, proven: Verified) -> Reference:
+def find_signed_name(layout: ArchiveRegistry, proven: Verified) -> Reference:
     """Return the name that the file claims for its image, if its repository is one that the signed statements name.
 
     Without a claim, it is the one signed repository; without a tag, the signed identifier. Raises `PolicyUnmet`.
@@ -34,18 +34,20 @@ def signed_name(layout: LayoutRegistry, proven: Verified) -> Reference:
     return Reference(host=named.host, path=named.path, tag=(claimed and claimed.tag) or tag)
 
 
-def load(layout: LayoutRegistry, digest: str, name: Reference, engine: Engine, *, told: Told = lambda *_: None) -> None:
+def load_archive(
+    layout: ArchiveRegistry, digest: str, name: Reference, engine: Engine, *, on_progress: OnProgress = lambda *_: None
+) -> None:
     """Load the image `digest` of a bundle as `name`, once every byte of it has been compared with its digest.
 
     Raises `TamperedError`, and what engines raise.
     """
     image = open_image(layout, digest)
-    archive = image_alone(layout, digest, repository=name.repository, tag=str(name.tag))
+    archive = collect_for_engine(layout, digest, repository=name.repository, tag=str(name.tag))
     # Nothing that was changed reaches the engine, not even a part of it.
-    _check(archive, told)
+    _check(archive, on_progress)
     before = engine.digest(str(name))
     try:
-        engine.load(stream(archive))
+        engine.load(stream_archive(archive))
     except BaseException:
         # The containerd store tags an image before it unpacks its layers, and keeps the tag when the disk is full.
         if before is None:
@@ -62,9 +64,9 @@ def load(layout: LayoutRegistry, digest: str, name: Reference, engine: Engine, *
         )
 
 
-def _check(archive: Archive, told: Told) -> None:
+def _check(archive: ImageArchive, on_progress: OnProgress) -> None:
     done = 0
     for entry in archive.entries:
-        for piece in content(entry):
+        for piece in read_file(entry):
             done += len(piece)
-            told(done, archive.size)
+            on_progress(done, archive.size)

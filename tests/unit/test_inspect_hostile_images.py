@@ -36,12 +36,12 @@ from tfimg.evidence.policy import Policy
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import REPORT, Subject, statement
 from tfimg.evidence.verify import verify
-from tfimg.inspect.bundle.archive import collect_image
-from tfimg.inspect.bundle.layout import LayoutRegistry
-from tfimg.inspect.bundle.load import load, signed_name
-from tfimg.inspect.bundle.write import stream, write
-from tfimg.inspect.comparison import difference
-from tfimg.inspect.contents import of_inventory
+from tfimg.inspect.archive.collect import collect_image
+from tfimg.inspect.archive.layout import ArchiveRegistry
+from tfimg.inspect.archive.load import find_signed_name, load_archive
+from tfimg.inspect.archive.save import save_archive, stream_archive
+from tfimg.inspect.comparison import compare_images
+from tfimg.inspect.contents import parse_inventory
 from tfimg.inspect.inspection import inspect_image
 from tfimg.matrix.spec import ImageSpec
 from tfimg.publish.release import release_of
@@ -121,8 +121,8 @@ def test_a_hostile_image_is_read_or_refused(data: st.DataObject, which: str) -> 
         release_of(registry, registry.manifests[registry.named[TAG]])
     with only_our_errors(), tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "x.tar")
-        write(collect_image(registry, TAG, tag=TAG, keys=[]), file, free_bytes=10**15)
-        assert open_image(LayoutRegistry(file), TAG).digest == registry.named[TAG]
+        save_archive(collect_image(registry, TAG, tag=TAG, keys=[]), file, free_bytes=10**15)
+        assert open_image(ArchiveRegistry(file), TAG).digest == registry.named[TAG]
 
 
 @cache
@@ -132,7 +132,7 @@ def bundle() -> dict[str, bytes]:
     image = put_image(registry, TAG, config={"Labels": LABELS})
     statements = (*said(ON_GPU, of=image.digest), promoted(TAG, of=image.digest))
     attach(registry, image.digest, statements, key=OURS)
-    content = b"".join(stream(collect_image(registry, TAG, tag=TAG, keys=[OURS.verifying])))
+    content = b"".join(stream_archive(collect_image(registry, TAG, tag=TAG, keys=[OURS.verifying])))
     with tempfile.TemporaryFile() as file:
         file.write(content)
         file.seek(0)
@@ -146,9 +146,9 @@ def loaded(content: bytes) -> FakeEngine:
     with tempfile.TemporaryDirectory() as folder, only_our_errors():
         file = Path(folder, "x.tar")
         file.write_bytes(content)
-        layout, keys = LayoutRegistry(file), [OURS.verifying]
+        layout, keys = ArchiveRegistry(file), [OURS.verifying]
         proven = verify(layout, layout.reference, keys, Policy(), now=NOW)
-        load(layout, proven.digest, signed_name(layout, proven), engine)
+        load_archive(layout, proven.digest, find_signed_name(layout, proven), engine)
     return engine
 
 
@@ -189,7 +189,7 @@ def test_a_bundle_has_plain_files_alone_and_each_once(tmp_path: Path, kind: str)
             setattr(info, name, value)
         tar.addfile(info)
     with pytest.raises(FileError, match=r"not a plain file|it has two files"):
-        LayoutRegistry(file)
+        ArchiveRegistry(file)
 
 
 def negative_size() -> bytes:
@@ -204,20 +204,20 @@ def negative_size() -> bytes:
 def test_a_negative_size_is_refused_in_bundles(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(negative_size() + bytes(1024))
     with pytest.raises(FileError, match="a size of -512 bytes"):
-        LayoutRegistry(tmp_path / "x.tar")
+        ArchiveRegistry(tmp_path / "x.tar")
 
 
 def test_something_behind_a_bundle_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "x.tar"
     file.write_bytes(archive(bundle()) + b"hidden")
     with pytest.raises(FileError, match="something follows its end"):
-        LayoutRegistry(file)
+        ArchiveRegistry(file)
 
 
-def bundle_with(tmp_path: Path, files: Iterable[tuple[str, bytes]]) -> LayoutRegistry:
+def bundle_with(tmp_path: Path, files: Iterable[tuple[str, bytes]]) -> ArchiveRegistry:
     file = tmp_path / "x.tar"
     file.write_bytes(archive({**bundle(), **dict(files)}))
-    return LayoutRegistry(file)
+    return ArchiveRegistry(file)
 
 
 def test_a_bundle_with_too_many_manifests_is_refused(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_a_hostile_inventory_is_read_or_refused(data: st.DataObject, named: Call
     engine = FakeEngine(story=[Line(stream="stdout", text=line), Exit(status=0, out_of_memory=False)])
     with only_our_errors():
         inventory = take_inventory("some:image", b"", engine=engine)
-        of_inventory(inventory)
+        parse_inventory(inventory)
         assert list(compare(spec, inventory))
         make_sbom(inventory, subject=Subject(name="a/b", digest=f"sha256:{'0' * 64}"), made=NOW)
 
@@ -355,7 +355,7 @@ def test_a_malformed_report_is_not_compared(kind: str) -> None:
         subject = Subject(name=registry.repository, digest=image.digest)
         attach(registry, image.digest, [statement(subject, REPORT, REPORTS[kind])], key=OURS)
         found.append(inspect_image(registry, tag, ()))
-    changed = difference(*found)
+    changed = compare_images(*found)
     assert (changed.outcomes, changed.timings, changed.seconds) == ((), (), None)
 
 

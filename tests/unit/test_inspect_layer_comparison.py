@@ -11,7 +11,7 @@ import zstandard
 
 from support.oci_images import archive
 from tfimg.core.errors import EngineRefused
-from tfimg.inspect.layers import layer_pairs
+from tfimg.inspect.layer_comparison import compare_layers
 
 Export = Callable[..., Path]
 
@@ -35,7 +35,7 @@ def export(tmp_path: Path) -> Export:
 
 def test_equal_layers_are_not_even_opened(export: Export) -> None:
     first, second = (export(name, ("aa", b"no archive")) for name in ("1", "2"))
-    (pair,) = layer_pairs(first, second)
+    (pair,) = compare_layers(first, second)
     assert pair.same
     assert pair.files == ()
 
@@ -44,7 +44,7 @@ def test_equal_layers_are_not_even_opened(export: Export) -> None:
 def test_each_file_that_differs_is_named_with_why(export: Export, pack: Callable[[bytes], bytes]) -> None:
     one = layer({"same": (b"x", 1), "clock": (b"x", 1), "content": (b"x", 1), "gone": (b"", 1)})
     other = layer({"same": (b"x", 1), "clock": (b"x", 2), "content": (b"yy", 1), "new": (b"", 1)})
-    (pair,) = layer_pairs(export("1", ("aa", pack(one))), export("2", ("bb", pack(other))))
+    (pair,) = compare_layers(export("1", ("aa", pack(one))), export("2", ("bb", pack(other))))
     assert pair.digests == ("sha256:aa", "sha256:bb")
     assert pair.differing == 4
     clock, content, gone, new = pair.files
@@ -55,7 +55,7 @@ def test_each_file_that_differs_is_named_with_why(export: Export, pack: Callable
 
 def test_a_layer_that_one_lacks_differs_whole(export: Export) -> None:
     same, more = ("aa", b"-"), ("bb", layer({"a": (b"", 1)}))
-    first, second = layer_pairs(export("1", same), export("2", same, more))
+    first, second = compare_layers(export("1", same), export("2", same, more))
     assert first.same
     assert (second.digests, second.files) == ((None, "sha256:bb"), ("a: only in the second",))
 
@@ -63,7 +63,7 @@ def test_a_layer_that_one_lacks_differs_whole(export: Export) -> None:
 def test_what_is_no_export_is_refused(tmp_path: Path) -> None:
     (tmp_path / "1").write_bytes(b"\0" * 2048)
     with pytest.raises(EngineRefused, match="not an exported image"):
-        list(layer_pairs(tmp_path / "1", tmp_path / "1"))
+        list(compare_layers(tmp_path / "1", tmp_path / "1"))
 
 
 @pytest.mark.parametrize(
@@ -74,4 +74,4 @@ def test_a_malformed_export_is_refused(tmp_path: Path, manifest: bytes) -> None:
     (tmp_path / "1").write_bytes(archive({"manifest.json": manifest}))
     (tmp_path / "2").write_bytes(archive({"manifest.json": b'[{"Layers": []}]'}))
     with pytest.raises(EngineRefused, match="not an exported image"):
-        list(layer_pairs(tmp_path / "1", tmp_path / "2"))
+        list(compare_layers(tmp_path / "1", tmp_path / "2"))

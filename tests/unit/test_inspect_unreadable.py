@@ -25,9 +25,9 @@ from support.memory_registry import MemoryRegistry
 from support.oci_images import archive, packed, put_image
 from tfimg.core.errors import LeakFound
 from tfimg.inspect.secrets.limits import Budget, Limits
-from tfimg.inspect.secrets.places import in_layer
+from tfimg.inspect.secrets.places import search_layer
 from tfimg.inspect.secrets.rules import RULES, Rule
-from tfimg.inspect.secrets.scan import Finding, require_clean, scan, scan_archive
+from tfimg.inspect.secrets.scan import SecretFinding, require_clean, scan_export, scan_image
 from tfimg.inspect.secrets.search import Search
 from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, Manifest
 
@@ -60,16 +60,16 @@ def put_layer(registry: MemoryRegistry, content: bytes, media_type: str = "appli
     registry.put("1", Manifest(media_type=OCI_MANIFEST, content=json.dumps(document).encode()))
 
 
-def found(registry: MemoryRegistry, content: bytes, media_type: str = "application/x-layer") -> Sequence[Finding]:
+def found(registry: MemoryRegistry, content: bytes, media_type: str = "application/x-layer") -> Sequence[SecretFinding]:
     put_layer(registry, content, media_type)
-    return scan(registry, "1", [OWN, PATH])
+    return scan_image(registry, "1", [OWN, PATH])
 
 
-def kinds(findings: Sequence[Finding]) -> list[str]:
+def kinds(findings: Sequence[SecretFinding]) -> list[str]:
     return [finding.trace.kind for finding in findings]
 
 
-def reasons(findings: Sequence[Finding]) -> str:
+def reasons(findings: Sequence[SecretFinding]) -> str:
     return "\n".join(finding.trace.what for finding in findings if finding.trace.kind == "unread")
 
 
@@ -195,7 +195,7 @@ def test_unread_bytes_are_searched_as_they_are(registry: MemoryRegistry) -> None
 )
 def test_a_media_type_that_lies_is_a_finding(registry: MemoryRegistry, media_type: str, content: bytes) -> None:
     assert kinds(found(registry, content, media_type)) == ["unread"]
-    assert media_type in reasons(scan(registry, "1", [OWN, PATH]))
+    assert media_type in reasons(scan_image(registry, "1", [OWN, PATH]))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_layer_that_lies_elsewhere_is_a_finding(registry: MemoryRegistry, medi
     put_layer(registry, CLEAN, media_type)
     registry.blobs.clear()
     registry.blobs.update(config_of(registry))
-    assert "unread" in kinds(scan(registry, "1", [OWN, PATH]))
+    assert "unread" in kinds(scan_image(registry, "1", [OWN, PATH]))
 
 
 def config_of(registry: MemoryRegistry) -> dict[str, bytes]:
@@ -343,13 +343,13 @@ def entry(manifest: Manifest) -> dict[str, Any]:
 @pytest.mark.parametrize("media_type", ["application/json", "", OCI_MANIFEST, "application/vnd.x.index+json"])
 def test_an_index_with_an_unexpected_content_type_is_read(registry: MemoryRegistry, media_type: str) -> None:
     put_root(registry, {"schemaVersion": 2, "manifests": [entry(leaking(registry))]}, media_type)
-    assert kinds(scan(registry, "1", [OWN, PATH])) == ["index"]
+    assert kinds(scan_image(registry, "1", [OWN, PATH])) == ["index"]
 
 
 def test_a_manifest_that_is_an_index_too_is_read_as_both(registry: MemoryRegistry) -> None:
     image = put_image(registry, None).document
     put_root(registry, image | {"manifests": [entry(leaking(registry))]}, OCI_MANIFEST)
-    assert kinds(scan(registry, "1", [OWN, PATH])) == ["index"]
+    assert kinds(scan_image(registry, "1", [OWN, PATH])) == ["index"]
 
 
 def test_indexes_in_indexes_are_read(registry: MemoryRegistry) -> None:
@@ -359,7 +359,7 @@ def test_indexes_in_indexes_are_read(registry: MemoryRegistry) -> None:
         inner = Manifest(media_type=OCI_INDEX, content=content)
         registry.put(inner.digest, inner)
     registry.put("1", inner)
-    assert kinds(scan(registry, "1", [OWN, PATH])) == ["index"]
+    assert kinds(scan_image(registry, "1", [OWN, PATH])) == ["index"]
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_indexes_in_indexes_are_read(registry: MemoryRegistry) -> None:
 )  # fmt: skip
 def test_a_manifest_that_cannot_be_understood_is_a_finding(registry: MemoryRegistry, document: Any) -> None:
     put_root(registry, document, OCI_MANIFEST)
-    assert "unread" in kinds(scan(registry, "1", [OWN, PATH]))
+    assert "unread" in kinds(scan_image(registry, "1", [OWN, PATH]))
 
 
 @pytest.mark.parametrize("config", [b"no JSON", b"[" * 100_000, b'{"a": 1e999}', b"\xff\xfe"])
@@ -392,26 +392,26 @@ def test_a_configuration_that_cannot_be_understood_is_a_finding(registry: Memory
         image | {"config": image["config"] | {"digest": blob.digest, "size": blob.size}},
         OCI_MANIFEST,
     )
-    assert kinds(scan(registry, "1", [OWN, PATH])) == ["unread"]
+    assert kinds(scan_image(registry, "1", [OWN, PATH])) == ["unread"]
 
 
 def test_the_names_of_values_are_searched(registry: MemoryRegistry) -> None:
     put_image(registry, "1", config={"Volumes": {f"/srv/{HOST}": {}}, "Labels": {HOST: None}})
-    assert kinds(scan(registry, "1", [OWN, PATH])) == ["index", "index"]
+    assert kinds(scan_image(registry, "1", [OWN, PATH])) == ["index", "index"]
 
 
 def test_data_in_a_descriptor_is_searched(registry: MemoryRegistry) -> None:
     image = put_image(registry, None).document
     data = base64.b64encode(SECRET).decode()
     put_root(registry, image | {"config": image["config"] | {"data": data}}, OCI_MANIFEST)
-    assert kinds(scan(registry, "1", [OWN, PATH])) == ["index"]
+    assert kinds(scan_image(registry, "1", [OWN, PATH])) == ["index"]
 
 
 def test_text_beside_a_documents_values_is_searched(registry: MemoryRegistry) -> None:
     """A name twice: parsers take the last one."""
     content = json.dumps(put_image(registry, None).document).encode()
     put_root(registry, b'{"annotations": {"a": "%s"}, "annotations": {},' % SECRET + content[1:], OCI_MANIFEST)
-    assert kinds(scan(registry, "1", [OWN, PATH])) == ["index"]
+    assert kinds(scan_image(registry, "1", [OWN, PATH])) == ["index"]
 
 
 def export(*files: tuple[str, bytes]) -> Iterator[bytes]:
@@ -421,18 +421,18 @@ def export(*files: tuple[str, bytes]) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("content", [lz4(), PACKED["gzip"][:-1], PACKED["zstd"][:-1], b"x" * 9])
 def test_what_an_engine_exports_unreadably_is_a_finding(content: bytes) -> None:
-    assert kinds(scan_archive(export(("blobs/sha256/" + "0" * 64, content)), [OWN, PATH])) == ["unread"]
+    assert kinds(scan_export(export(("blobs/sha256/" + "0" * 64, content)), [OWN, PATH])) == ["unread"]
 
 
 def test_an_export_that_breaks_off_is_a_finding() -> None:
     whole = b"".join(export(("blobs/sha256/" + "0" * 64, CLEAN)))
-    assert "unread" in kinds(scan_archive(iter([whole[:9000]]), [OWN, PATH]))
-    assert "unread" in kinds(scan_archive(iter([b"no archive"]), [OWN, PATH]))
+    assert "unread" in kinds(scan_export(iter([whole[:9000]]), [OWN, PATH]))
+    assert "unread" in kinds(scan_export(iter([b"no archive"]), [OWN, PATH]))
 
 
 def test_an_export_of_an_older_engine_is_read() -> None:
     files = export(("0/VERSION", b"1.0"), ("0/json", b"{}"), ("0/layer.tar", LEAKING), ("repositories", b"{}"))
-    assert kinds(scan_archive(files, [OWN, PATH])) == ["index"]
+    assert kinds(scan_export(files, [OWN, PATH])) == ["index"]
 
 
 SEARCH = Search([OWN])
@@ -440,7 +440,7 @@ SEARCH = Search([OWN])
 
 def read(pieces: Iterator[bytes], **limits: float) -> list[str]:
     """Return the reasons why a layer cannot be read."""
-    traces = in_layer(pieces, SEARCH, Budget(Limits(**limits)), lambda _: None)  # type: ignore[arg-type]
+    traces = search_layer(pieces, SEARCH, Budget(Limits(**limits)), lambda _: None)  # type: ignore[arg-type]
     return [trace.what for trace in traces if trace.kind == "unread"]
 
 
@@ -500,7 +500,7 @@ def test_the_files_of_an_image_are_counted() -> None:
 def test_the_time_of_a_scan_is_limited() -> None:
     clock = iter(range(100))
     budget = Budget(Limits(seconds=3), clock=lambda: next(clock))
-    (trace,) = in_layer(in_pieces(CLEAN, 20_000), SEARCH, budget, lambda _: None)
+    (trace,) = search_layer(in_pieces(CLEAN, 20_000), SEARCH, budget, lambda _: None)
     assert trace.what == "reading it takes longer than 3 s"
 
 
@@ -518,19 +518,19 @@ def test_a_match_too_many_is_a_finding() -> None:
     """What was found first may be what everybody has, and is left out."""
     key = b"-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\n"
     content = archive({"usr/lib/x86_64-linux-gnu/libgnutls.so.30": key * 1001})
-    (trace,) = in_layer(iter([content]), Search(RULES), Budget(Limits()), lambda _: None)
+    (trace,) = search_layer(iter([content]), Search(RULES), Budget(Limits()), lambda _: None)
     assert (trace.kind, trace.what) == ("unread", "it has more than 1000 matches, and the rest is not listed")
 
 
 def test_manifests_are_counted(registry: MemoryRegistry) -> None:
     entries = [{"mediaType": OCI_MANIFEST, "digest": f"sha256:{n:064}", "size": 1} for n in range(1000)]
     put_root(registry, {"manifests": entries}, OCI_INDEX)
-    assert kinds(scan(registry, "1", [OWN])) == ["unread"]
+    assert kinds(scan_image(registry, "1", [OWN])) == ["unread"]
 
 
 def test_what_was_not_read_is_not_kept(registry: MemoryRegistry, tmp_path: Path) -> None:
     put_layer(registry, PACKED["gzip"][:-1])
-    assert kinds(scan(registry, "1", [OWN], kept=tmp_path)) == ["unread"]
+    assert kinds(scan_image(registry, "1", [OWN], cache=tmp_path)) == ["unread"]
     assert list(tmp_path.glob("*.json")) == []
 
 
@@ -539,5 +539,5 @@ def test_findings_tell_what_is_unread(registry: MemoryRegistry) -> None:
     with pytest.raises(
         LeakFound, match="image holds 1 part that cannot be read completely:\n  layer sha256:"
     ) as caught:
-        require_clean("image", scan(registry, "1", [OWN]))
+        require_clean("image", scan_image(registry, "1", [OWN]))
     assert "neither a tar archive nor a JSON document" in str(caught.value)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tfimg.evidence.statement import REPORT, TEST_RESULT
-from tfimg.inspect.comparison import Change, PartSize, Timing, difference
+from tfimg.inspect.comparison import Change, PartSize, Timing, compare_images
 from tfimg.inspect.contents import Contents
 from tfimg.inspect.inspection import Evidence, Inspection, Layer
 
@@ -53,7 +53,7 @@ NEW = replace(
 
 
 def test_versions_that_changed_are_told_each_in_its_place() -> None:
-    found = difference(OLD, NEW)
+    found = compare_images(OLD, NEW)
     assert found.packages == (
         Change(name="numpy", before="1.26.3", after="1.26.4"), Change(name="six", before="1", after=None),
         Change(name="wrapt", before=None, after="2"),
@@ -75,7 +75,7 @@ def test_without_a_bill_of_materials_configuration_labels_and_layers_are_compare
         replace(image, contents=Contents(source="unknown")) if is_unknown else image
         for image, is_unknown in zip((OLD, NEW), lacks, strict=True)
     )
-    found = difference(*images)
+    found = compare_images(*images)
     assert not found.compares_contents
     assert (found.packages, found.libraries, found.debian) == ((), (), ())
     assert found.facts == (Change(name="TensorFlow", before="2.15.0", after="2.15.1"),)
@@ -88,20 +88,20 @@ def test_without_a_bill_of_materials_configuration_labels_and_layers_are_compare
 
 
 def test_how_containers_start_is_compared_and_labels_only_where_contents_are_unknown() -> None:
-    found = difference(OLD, NEW)
+    found = compare_images(OLD, NEW)
     assert found.configuration == (Change(name="User", before="0", after="1000"),)
     assert found.labels == ()
 
 
 def test_the_environment_is_compared_variable_by_variable() -> None:
-    assert difference(OLD, NEW).environment == (
+    assert compare_images(OLD, NEW).environment == (
         Change(name="NEW", before=None, after="2"), Change(name="OLD", before="1", after=None),
         Change(name="PATH", before="/bin", after="/bin:/sbin"),
     )  # fmt: skip
 
 
 def test_sizes_are_by_part_and_layers_that_both_have_are_shared() -> None:
-    found = difference(OLD, NEW)
+    found = compare_images(OLD, NEW)
     assert found.sizes == (
         PartSize(part="cudnn", before=500, after=500, shared=True),
         PartSize(part="tensorflow", before=300, after=330, shared=False),
@@ -112,7 +112,7 @@ def test_sizes_are_by_part_and_layers_that_both_have_are_shared() -> None:
 
 
 def test_checks_that_ended_otherwise_and_those_that_took_notably_longer_are_told() -> None:
-    found = difference(OLD, NEW)
+    found = compare_images(OLD, NEW)
     assert found.outcomes == (Change(name="b", before="skipped", after="passed"),)
     assert found.timings == (
         Timing(check="b", before=0.0, after=3.0), Timing(check="c", before=10.0, after=5.0),
@@ -121,18 +121,18 @@ def test_checks_that_ended_otherwise_and_those_that_took_notably_longer_are_told
 
 
 def test_without_a_report_on_one_side_no_check_is_called_gone() -> None:
-    found = difference(OLD, replace(NEW, evidence=()))
+    found = compare_images(OLD, replace(NEW, evidence=()))
     assert (found.outcomes, found.timings, found.seconds) == ((), (), None)
 
 
 def test_the_level_is_a_fact() -> None:
     tested = Evidence(kind=TEST_RESULT, where="", claims=(), signer=None, predicate={"level": "validated"})
-    found = difference(OLD, replace(OLD, evidence=(*OLD.evidence, tested)))
+    found = compare_images(OLD, replace(OLD, evidence=(*OLD.evidence, tested)))
     assert found.facts == (Change(name="level", before=None, after="validated"),)
 
 
 def test_an_image_does_not_differ_from_itself() -> None:
-    found = difference(OLD, OLD)
+    found = compare_images(OLD, OLD)
     assert found.nothing
     parts = (found.facts, found.packages, found.libraries, found.debian, found.environment, found.outcomes)
     assert set(parts) == {()}

@@ -11,7 +11,7 @@ from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import TamperedError
 from tfimg.evidence.cosign_tags import ATTESTATIONS, SIGNATURES, tag_of
 from tfimg.evidence.keys import VerifyingKey
-from tfimg.inspect.bundle.layout import FULL_NAME, INDEX, KEYS, MARKER, REF_NAME
+from tfimg.inspect.archive.layout import FULL_NAME, INDEX, KEYS, MARKER, REF_NAME
 from tfimg.registry.images import MAX_DOCUMENTS, MAX_MANIFESTS, PlatformImage, RegistryImage, open_image
 from tfimg.registry.protocol import Descriptor, Manifest, Registry, digest_of
 
@@ -22,7 +22,7 @@ Pieces = Callable[[], Iterator[bytes]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class ArchiveFile:
     """A file of the archive: its name, and how its content is had. Its size and digest are known before."""
 
     name: str
@@ -32,14 +32,14 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Archive:
+class ImageArchive:
     """All files of an archive, in their order: documents first, so that they are found soon. `digest` is the image's.
 
     `evidence` counts what refers to the image.
     """
 
     digest: str
-    entries: tuple[Entry, ...]
+    entries: tuple[ArchiveFile, ...]
     evidence: int
 
     @property
@@ -48,7 +48,7 @@ class Archive:
         return sum(entry.size for entry in self.entries)
 
 
-def collect_image(registry: Registry, reference: str, *, tag: str | None, keys: Sequence[VerifyingKey]) -> Archive:
+def collect_image(registry: Registry, reference: str, *, tag: str | None, keys: Sequence[VerifyingKey]) -> ImageArchive:
     """Collect an image and its evidence. `tag` is what the archive calls it; None where it has no name.
 
     The same image and keys give the same archive, byte for byte. Raises what a `Registry` does, and `TamperedError`
@@ -65,10 +65,10 @@ def collect_image(registry: Registry, reference: str, *, tag: str | None, keys: 
         *(_held(_place(one.digest), one.content) for one in (*_manifests(image), *attached)),
         *(_fetched(registry, blob) for blob in sorted(blobs, key=lambda blob: (blob.size, blob.digest))),
     )
-    return Archive(digest=image.digest, entries=_once(entries), evidence=len(spoken))
+    return ImageArchive(digest=image.digest, entries=_once(entries), evidence=len(spoken))
 
 
-def image_alone(registry: Registry, digest: str, *, repository: str, tag: str) -> Archive:
+def collect_for_engine(registry: Registry, digest: str, *, repository: str, tag: str) -> ImageArchive:
     """Collect an image for an engine, which takes evidence for images: as a layout, and as `docker save` writes it."""
     image = open_image(registry, digest)
     entries = (
@@ -76,22 +76,24 @@ def image_alone(registry: Registry, digest: str, *, repository: str, tag: str) -
         *(_held(_place(one.digest), one.content) for one in _manifests(image)),
         *(_fetched(registry, blob) for blob in _blobs(image.images)),
     )
-    return Archive(digest=image.digest, entries=_once(entries), evidence=0)
+    return ImageArchive(digest=image.digest, entries=_once(entries), evidence=0)
 
 
 def _manifests(image: RegistryImage) -> tuple[Manifest, ...]:
     return (*image.indexes, *(one.manifest for one in image.images))
 
 
-def _once(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+def _once(entries: Sequence[ArchiveFile]) -> tuple[ArchiveFile, ...]:
     """Return each file once: images share layers, and readers refuse two files of one name."""
-    found: dict[str, Entry] = {}
+    found: dict[str, ArchiveFile] = {}
     for entry in entries:
         found.setdefault(entry.name, entry)
     return tuple(found.values())
 
 
-def _frame(image: RegistryImage, listed: Sequence[Descriptor], tag: str | None, repository: str) -> Iterator[Entry]:
+def _frame(
+    image: RegistryImage, listed: Sequence[Descriptor], tag: str | None, repository: str
+) -> Iterator[ArchiveFile]:
     """What says what the rest is. manifest.json is for engines with the classic store, which read nothing else."""
     index = {"schemaVersion": 2, "manifests": [one.document() for one in listed]}
     yield _held(MARKER, LAYOUT)
@@ -161,12 +163,12 @@ def _blobs_of(manifests: Sequence[Manifest]) -> Iterator[Descriptor]:
         yield from (blob for blob in (image.config, *image.layers) if blob)
 
 
-def _held(name: str, content: bytes) -> Entry:
-    return Entry(name=name, size=len(content), digest=digest_of(content), pieces=lambda: iter([content]))
+def _held(name: str, content: bytes) -> ArchiveFile:
+    return ArchiveFile(name=name, size=len(content), digest=digest_of(content), pieces=lambda: iter([content]))
 
 
-def _fetched(registry: Registry, blob: Descriptor) -> Entry:
-    return Entry(
+def _fetched(registry: Registry, blob: Descriptor) -> ArchiveFile:
+    return ArchiveFile(
         name=_place(blob.digest),
         size=blob.size,
         digest=blob.digest,

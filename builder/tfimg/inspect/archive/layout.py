@@ -50,7 +50,7 @@ class _Place:
     size: int
 
 
-class LayoutRegistry:
+class ArchiveRegistry:
     """See `Registry`: an archive in the place of a repository. Nothing can be put into it."""
 
     def __init__(self, path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from tfimg.core.cancellation import check
 from tfimg.core.errors import DiskSpaceError, TamperedError
-from tfimg.inspect.bundle.archive import Archive, Entry
+from tfimg.inspect.archive.collect import ArchiveFile, ImageArchive
 
 BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)
@@ -25,27 +25,29 @@ END = bytes(2 * BLOCK)
 LEFTOVER = re.compile(r"tfimg-bundle-[0-9a-f]{16}\.partial")
 """Names of incomplete bundles. Only SIGKILL or a power failure leaves one."""
 
-Told = Callable[[int, int], object]
+OnProgress = Callable[[int, int], object]
 """Is told how many bytes are there, and of how many."""
 
 
-def stream(archive: Archive) -> Iterator[bytes]:
+def stream_archive(archive: ImageArchive) -> Iterator[bytes]:
     """The archive's bytes."""
     for entry in archive.entries:
         yield _header(entry)
-        yield from content(entry)
+        yield from read_file(entry)
         yield bytes(-entry.size % BLOCK)
     yield END
 
 
-def write(archive: Archive, file: Path, *, free_bytes: int | None = None, told: Told = lambda *_: None) -> None:
+def save_archive(
+    archive: ImageArchive, file: Path, *, free_bytes: int | None = None, on_progress: OnProgress = lambda *_: None
+) -> None:
     """Write the archive to a new file beside `file`, and rename it when it is complete.
 
     The new file is removed on every error. `free_bytes` of the disk are measured unless given. Raises
     `DiskSpaceError` when they are not enough, and what reading the archive raises.
     """
     remove_leftovers(file.parent)
-    total = archive_bytes(archive)
+    total = archive_size(archive)
     free = shutil.disk_usage(file.parent).free if free_bytes is None else free_bytes
     if free < total:
         raise _no_room(f"{file} needs {total / 1e6:,.0f} MB, and its disk has {free / 1e6:,.0f} MB free.")
@@ -53,11 +55,11 @@ def write(archive: Archive, file: Path, *, free_bytes: int | None = None, told: 
     try:
         with out:
             done = 0
-            for piece in stream(archive):
+            for piece in stream_archive(archive):
                 check()
                 out.write(piece)
                 done += len(piece)
-                told(done, total)
+                on_progress(done, total)
             out.flush()
             os.fsync(out.fileno())
             Path(out.name).replace(file)
@@ -100,12 +102,12 @@ def _create(folder: Path) -> BinaryIO:
         out.close()  # another run removed it before it was locked
 
 
-def archive_bytes(archive: Archive) -> int:
+def archive_size(archive: ImageArchive) -> int:
     """How many bytes the archive has."""
     return sum(BLOCK + entry.size + -entry.size % BLOCK for entry in archive.entries) + len(END)
 
 
-def content(entry: Entry) -> Iterator[bytes]:
+def read_file(entry: ArchiveFile) -> Iterator[bytes]:
     """Yield an entry's content. Raises `TamperedError` where it has not the announced size."""
     done = 0
     for piece in entry.pieces():
@@ -120,7 +122,7 @@ def content(entry: Entry) -> Iterator[bytes]:
         )
 
 
-def _header(entry: Entry) -> bytes:
+def _header(entry: ArchiveFile) -> bytes:
     info = tarfile.TarInfo(entry.name)
     info.size, info.mode = entry.size, 0o644
     # GNU's form has sizes above 8 GiB in the same block.

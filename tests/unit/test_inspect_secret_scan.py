@@ -16,11 +16,11 @@ from support.tls import CORP, PUBLIC
 from support.tokens import GITHUB
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, LeakFound, NotInRegistry, TamperedError
-from tfimg.inspect.secrets.host_secrets import _word
+from tfimg.inspect.secrets.host_secrets import _literal_rule
 from tfimg.inspect.secrets.limits import Budget, Limits
-from tfimg.inspect.secrets.places import in_layer
-from tfimg.inspect.secrets.rules import LONGEST, Rule
-from tfimg.inspect.secrets.scan import Finding, Scanned, document, require_clean, scan, scan_archive
+from tfimg.inspect.secrets.places import search_layer
+from tfimg.inspect.secrets.rules import MAX_MATCH_BYTES, Rule
+from tfimg.inspect.secrets.scan import ScanProgress, SecretFinding, document, require_clean, scan_export, scan_image
 from tfimg.inspect.secrets.search import Search
 from tfimg.registry.protocol import OCI_MANIFEST, Manifest
 
@@ -29,7 +29,7 @@ OWN = Rule(kind="index", what="the host of UV_INDEX", pattern=rb"index\.corp\.te
 HOST = "index.corp.test"
 
 
-def traces(found: Sequence[Finding]) -> list[tuple[str, str, str]]:
+def traces(found: Sequence[SecretFinding]) -> list[tuple[str, str, str]]:
     return [(one.trace.place, one.trace.path, one.trace.kind) for one in found]
 
 
@@ -38,8 +38,8 @@ def registry() -> MemoryRegistry:
     return MemoryRegistry()
 
 
-def scanned(registry: MemoryRegistry, tag: str = "1", **more: object) -> tuple[Finding, ...]:
-    return scan(registry, tag, [OWN], **more)  # type: ignore[arg-type]
+def scanned(registry: MemoryRegistry, tag: str = "1", **more: object) -> tuple[SecretFinding, ...]:
+    return scan_image(registry, tag, [OWN], **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
@@ -204,24 +204,24 @@ def test_a_files_name_cannot_write_to_a_terminal(registry: MemoryRegistry) -> No
 def test_a_layer_is_read_once_for_the_same_secrets(registry: MemoryRegistry, tmp_path: Path) -> None:
     put_image(registry, "1", [{"srv/key": TOKEN.encode()}, {"fine": b"fine"}])
     put_image(registry, "2", [{"srv/key": TOKEN.encode()}], config={"User": "1000"})
-    told: list[Scanned] = []
-    first = scanned(registry, kept=tmp_path / "leaks", told=told.append)
-    assert [one.kept for one in told if one.ended] == [False, False]
+    told: list[ScanProgress] = []
+    first = scanned(registry, cache=tmp_path / "leaks", on_progress=told.append)
+    assert [one.from_cache for one in told if one.ended] == [False, False]
     told.clear()
-    assert traces(scanned(registry, "2", kept=tmp_path / "leaks", told=told.append)) == traces(first)
-    assert [one.kept for one in told if one.ended] == [True]
+    assert traces(scanned(registry, "2", cache=tmp_path / "leaks", on_progress=told.append)) == traces(first)
+    assert [one.from_cache for one in told if one.ended] == [True]
     told.clear()
-    scan(registry, "2", [], kept=tmp_path / "leaks", told=told.append)
-    assert [one.kept for one in told if one.ended] == [False]
+    scan_image(registry, "2", [], cache=tmp_path / "leaks", on_progress=told.append)
+    assert [one.from_cache for one in told if one.ended] == [False]
     assert TOKEN not in "".join(file.read_text() for file in (tmp_path / "leaks").iterdir())
 
 
 def test_a_kept_result_that_is_torn_is_made_again(registry: MemoryRegistry, tmp_path: Path) -> None:
     put_image(registry, "1", [{"srv/key": TOKEN.encode()}])
-    first = scanned(registry, kept=tmp_path)
+    first = scanned(registry, cache=tmp_path)
     for file in tmp_path.iterdir():
         file.write_text('[{"place": "layer"')
-    assert scanned(registry, kept=tmp_path) == first
+    assert scanned(registry, cache=tmp_path) == first
 
 
 @pytest.mark.parametrize("packing", ["zstd", "gzip"])
@@ -230,7 +230,7 @@ def test_a_layer_that_cannot_be_unpacked_is_not_clean(
 ) -> None:
     noise = b"".join(hashlib.sha256(b"%d" % number).digest() for number in range(20_000))
     with_layer(registry, packed(archive({"a": noise}), packing)[:-30_000])
-    assert traces(scanned(registry, kept=tmp_path)) == [("layer", "", "unread")]
+    assert traces(scanned(registry, cache=tmp_path)) == [("layer", "", "unread")]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -258,7 +258,7 @@ def test_memory_does_not_grow_with_a_layer(registry: MemoryRegistry) -> None:
     pieces = (content[at : at + 65536] for at in range(0, len(content), 65536))
     search = Search([OWN])
     tracemalloc.start()
-    in_layer(pieces, search, Budget(Limits()), lambda _: None)
+    search_layer(pieces, search, Budget(Limits()), lambda _: None)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 16 << 20
@@ -286,7 +286,7 @@ def test_what_an_engine_exports_is_searched_alike(registry: MemoryRegistry, pack
         registry, "1", [{"srv/key": TOKEN.encode()}], config={"Env": [f"A={HOST}"]}, packing=packing,
         annotations={"a": HOST},
     )  # fmt: skip
-    found = scan_archive(exported(registry, manifest), [OWN])
+    found = scan_export(exported(registry, manifest), [OWN])
     assert set(found) == set(scanned(registry))
     assert len(found) == 3
 
@@ -302,6 +302,7 @@ def test_findings_end_a_publication(registry: MemoryRegistry) -> None:
 
 
 def test_a_long_secret_is_found_by_its_beginning(registry: MemoryRegistry) -> None:
-    secret = "s" * (2 * LONGEST)
+    secret = "s" * (2 * MAX_MATCH_BYTES)
     put_image(registry, "1", [{"srv/key": secret.encode()}])
-    assert traces(scan(registry, "1", [_word("credential", "X", secret)])) == [("layer", "srv/key", "credential")]
+    found = scan_image(registry, "1", [_literal_rule("credential", "X", secret)])
+    assert traces(found) == [("layer", "srv/key", "credential")]

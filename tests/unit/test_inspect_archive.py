@@ -37,10 +37,10 @@ from tfimg.evidence.attach import attach
 from tfimg.evidence.cosign_tags import tag_of
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import verify
-from tfimg.inspect.bundle.archive import Archive, Entry, collect_image
-from tfimg.inspect.bundle.layout import LayoutRegistry
-from tfimg.inspect.bundle.load import load, signed_name
-from tfimg.inspect.bundle.write import archive_bytes, stream, write
+from tfimg.inspect.archive.collect import ArchiveFile, ImageArchive, collect_image
+from tfimg.inspect.archive.layout import ArchiveRegistry
+from tfimg.inspect.archive.load import find_signed_name, load_archive
+from tfimg.inspect.archive.save import archive_size, save_archive, stream_archive
 from tfimg.registry.images import open_image
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import parse
@@ -63,13 +63,13 @@ def registry() -> MemoryRegistry:
     return registry
 
 
-def archive_of(registry: Registry, tag: str | None = TAG) -> Archive:
+def archive_of(registry: Registry, tag: str | None = TAG) -> ImageArchive:
     return collect_image(registry, TAG, tag=tag, keys=[OURS.verifying])
 
 
 @pytest.fixture
 def file(registry: MemoryRegistry, tmp_path: Path) -> Path:
-    write(archive_of(registry), tmp_path / "image.tar", free_bytes=PLENTY)
+    save_archive(archive_of(registry), tmp_path / "image.tar", free_bytes=PLENTY)
     return tmp_path / "image.tar"
 
 
@@ -112,7 +112,7 @@ def test_the_file_is_an_image_layout_with_nothing_but_the_image_and_what_speaks_
 
 
 def test_an_image_and_its_evidence_are_read_from_it_as_from_the_registry(registry: MemoryRegistry, file: Path) -> None:
-    layout = LayoutRegistry(file)
+    layout = ArchiveRegistry(file)
     there = (registry.repository, TAG, registry.named[TAG])
     assert (layout.repository, layout.reference, layout.digest) == there
     assert open_image(layout, TAG) == open_image(registry, TAG)
@@ -127,7 +127,7 @@ def test_an_image_and_its_evidence_are_read_from_it_as_from_the_registry(registr
 
 
 def test_nothing_can_be_put_into_it(registry: MemoryRegistry, file: Path) -> None:
-    layout = LayoutRegistry(file)
+    layout = ArchiveRegistry(file)
     manifest = registry.manifests[layout.digest]
     before = file.read_bytes()
     for put in (
@@ -141,8 +141,8 @@ def test_nothing_can_be_put_into_it(registry: MemoryRegistry, file: Path) -> Non
 
 
 def test_the_same_image_gives_the_same_bytes(registry: MemoryRegistry, file: Path) -> None:
-    assert b"".join(stream(archive_of(registry))) == file.read_bytes()
-    assert archive_bytes(archive_of(registry)) == file.stat().st_size
+    assert b"".join(stream_archive(archive_of(registry))) == file.read_bytes()
+    assert archive_size(archive_of(registry)) == file.stat().st_size
 
 
 @dataclass
@@ -169,7 +169,7 @@ def write_cut(registry: MemoryRegistry, file: Path, left: float) -> None:
     cut = Cut(registry)
     whole = archive_of(cut)  # type: ignore[arg-type]
     cut.left = left
-    write(whole, file, free_bytes=PLENTY)
+    save_archive(whole, file, free_bytes=PLENTY)
 
 
 def leftovers(folder: Path) -> list[Path]:
@@ -197,8 +197,8 @@ WRITER = """
 import signal, sys, time
 from pathlib import Path
 from tfimg.cli import _interrupt
-from tfimg.inspect.bundle.archive import Archive, Entry
-from tfimg.inspect.bundle.write import write
+from tfimg.inspect.archive.collect import ArchiveFile, ImageArchive
+from tfimg.inspect.archive.save import save_archive
 
 def pieces():
     yield bytes(100_000)
@@ -207,8 +207,8 @@ def pieces():
 
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, _interrupt)
-entry = Entry(name="blob", size=200_000, digest="sha256:" + "0" * 64, pieces=pieces)
-write(Archive(digest="", entries=(entry,), evidence=0), Path(sys.argv[1]))
+entry = ArchiveFile(name="blob", size=200_000, digest="sha256:" + "0" * 64, pieces=pieces)
+save_archive(ImageArchive(digest="", entries=(entry,), evidence=0), Path(sys.argv[1]))
 """
 
 
@@ -245,7 +245,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next_one_and_nothing_else(
     others = {"image.tar.partial", "tfimg-bundle-1.partial", f"{left.name}.tar", "tfimg-bundle.partial"}
     for name in others:
         (folder / name).write_bytes(b"precious")
-    write(archive_of(registry), folder / "other.tar", free_bytes=PLENTY)
+    save_archive(archive_of(registry), folder / "other.tar", free_bytes=PLENTY)
     assert {one.name for one in folder.iterdir()} == {*others, "other.tar"}
     assert (folder / "other.tar").read_bytes() == file.read_bytes()
 
@@ -253,7 +253,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next_one_and_nothing_else(
 def test_a_run_does_not_remove_what_another_one_writes(registry: MemoryRegistry, tmp_path: Path) -> None:
     with writer(tmp_path / "image.tar"):
         (there,) = leftovers(tmp_path)
-        write(archive_of(registry), tmp_path / "other.tar", free_bytes=PLENTY)
+        save_archive(archive_of(registry), tmp_path / "other.tar", free_bytes=PLENTY)
         assert leftovers(tmp_path) == [there]
 
 
@@ -268,7 +268,7 @@ def test_a_link_or_pipe_named_like_a_leftover_is_left_alone(registry: MemoryRegi
     (tmp_path / KILLED).symlink_to(victim)
     os.mkfifo(tmp_path / KILLED.replace("0", "1"))
     (tmp_path / KILLED.replace("0", "2")).mkdir()
-    write(archive_of(registry), tmp_path / "image.tar", free_bytes=PLENTY)
+    save_archive(archive_of(registry), tmp_path / "image.tar", free_bytes=PLENTY)
     assert victim.read_bytes() == b"precious"
     assert len(leftovers(tmp_path)) == 3
 
@@ -277,7 +277,7 @@ def test_a_link_or_pipe_named_like_a_leftover_is_left_alone(registry: MemoryRegi
 def test_another_users_leftover_is_left_alone(registry: MemoryRegistry, tmp_path: Path) -> None:
     (tmp_path / KILLED).touch()
     os.chown(tmp_path / KILLED, 12345, 12345)
-    write(archive_of(registry), tmp_path / "image.tar", free_bytes=PLENTY)
+    save_archive(archive_of(registry), tmp_path / "image.tar", free_bytes=PLENTY)
     assert leftovers(tmp_path) == [tmp_path / KILLED]
 
 
@@ -285,17 +285,17 @@ def test_a_link_under_the_name_is_replaced_and_not_followed(registry: MemoryRegi
     victim, target = tmp_path / "victim", tmp_path / "image.tar"
     victim.write_bytes(b"precious")
     target.symlink_to(victim)
-    write(archive_of(registry), target, free_bytes=PLENTY)
+    save_archive(archive_of(registry), target, free_bytes=PLENTY)
     assert (victim.read_bytes(), target.is_symlink()) == (b"precious", False)
 
 
 def test_a_full_disk_is_told_before_anything_is_written(registry: MemoryRegistry, tmp_path: Path) -> None:
     with pytest.raises(DiskSpaceError, match="needs 0 MB, and its disk has 0 MB free"):
-        write(archive_of(registry), tmp_path / "x.tar", free_bytes=10)
+        save_archive(archive_of(registry), tmp_path / "x.tar", free_bytes=10)
     assert list(tmp_path.iterdir()) == []
 
 
-def with_last(registry: MemoryRegistry, **changes: Any) -> Archive:
+def with_last(registry: MemoryRegistry, **changes: Any) -> ImageArchive:
     """An archive whose last entry is not as usual."""
     whole = archive_of(registry)
     return replace(whole, entries=(*whole.entries[:-1], replace(whole.entries[-1], **changes)))
@@ -307,21 +307,23 @@ def test_a_disk_that_fills_up_leaves_nothing(registry: MemoryRegistry, tmp_path:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(DiskSpaceError, match="The disk is full"):
-        write(with_last(registry, pieces=full), tmp_path / "x.tar", free_bytes=PLENTY)
+        save_archive(with_last(registry, pieces=full), tmp_path / "x.tar", free_bytes=PLENTY)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("size", [1, 1_000_000])
 def test_a_blob_of_another_size_is_refused(registry: MemoryRegistry, tmp_path: Path, size: int) -> None:
     with pytest.raises(TamperedError, match="has not the"):
-        write(with_last(registry, size=size), tmp_path / "x.tar", free_bytes=PLENTY)
+        save_archive(with_last(registry, size=size), tmp_path / "x.tar", free_bytes=PLENTY)
 
 
 def test_a_file_of_more_than_eight_gibibytes_has_one_header(tmp_path: Path) -> None:
-    entry = Entry(name="blobs/sha256/" + "0" * 64, size=20 << 30, digest="sha256:" + "0" * 64, pieces=lambda: iter(()))
-    whole = Archive(digest="", entries=(entry,), evidence=0)
-    assert archive_bytes(whole) == 512 + (20 << 30) + 1024
-    header = next(stream(whole))
+    entry = ArchiveFile(
+        name="blobs/sha256/" + "0" * 64, size=20 << 30, digest="sha256:" + "0" * 64, pieces=lambda: iter(())
+    )
+    whole = ImageArchive(digest="", entries=(entry,), evidence=0)
+    assert archive_size(whole) == 512 + (20 << 30) + 1024
+    header = next(stream_archive(whole))
     assert tarfile.TarInfo.frombuf(header, "utf-8", "strict").size == 20 << 30
 
 
@@ -336,29 +338,31 @@ def test_a_file_of_more_than_eight_gibibytes_has_one_header(tmp_path: Path) -> N
 def test_another_file_is_no_layout(tmp_path: Path, content: bytes, why: str) -> None:
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(FileError, match=f"is not an image layout.*{why}"):
-        LayoutRegistry(tmp_path / "x")
+        ArchiveRegistry(tmp_path / "x")
 
 
-@cases("offline_archive", "an_incomplete_layout_is_refused")
+@cases("inspect_archive", "an_incomplete_layout_is_refused")
 def test_an_incomplete_layout_is_refused(file: Path, changes: dict[str, bytes | None], why: str) -> None:
     with pytest.raises(FileError, match=why):
-        _ = LayoutRegistry(rewritten(file, changes)).digest
+        _ = ArchiveRegistry(rewritten(file, changes)).digest
 
 
 def test_an_archive_that_breaks_off_is_refused(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-3000])
     with pytest.raises(FileError, match="breaks off"):
-        LayoutRegistry(file)
+        ArchiveRegistry(file)
 
 
 def layer_of(file: Path) -> str:
-    return open_image(LayoutRegistry(file), TAG).images[0].layers[0].digest
+    return open_image(ArchiveRegistry(file), TAG).images[0].layers[0].digest
 
 
 def test_it_is_loaded_by_the_digest_that_was_verified(registry: MemoryRegistry, file: Path) -> None:
     engine, told = FakeEngine(), []
     name = f"{registry.repository}:{TAG}"
-    load(LayoutRegistry(file), registry.named[TAG], parse(name), engine, told=lambda *at: told.append(at))
+    load_archive(
+        ArchiveRegistry(file), registry.named[TAG], parse(name), engine, on_progress=lambda *at: told.append(at)
+    )
     assert engine.digest(name) == registry.named[TAG]
     assert list(engine.names) == [name]
     assert told[-1][0] == told[-1][1] > 0
@@ -367,25 +371,25 @@ def test_it_is_loaded_by_the_digest_that_was_verified(registry: MemoryRegistry, 
 IDENTIFIER = "2.15.1-cuda12.2-py3.11"
 
 
-def name_of(layout: LayoutRegistry) -> str:
-    return str(signed_name(layout, verify(layout, layout.digest, [OURS.verifying], Policy(), now=NOW)))
+def name_of(layout: ArchiveRegistry) -> str:
+    return str(find_signed_name(layout, verify(layout, layout.digest, [OURS.verifying], Policy(), now=NOW)))
 
 
 def test_the_repository_is_the_signed_one_and_the_tag_the_files_or_the_identifier(
     registry: MemoryRegistry, file: Path, tmp_path: Path
 ) -> None:
     untagged = tmp_path / "My Image.tar"
-    write(archive_of(registry, tag=None), untagged, free_bytes=PLENTY)
-    assert name_of(LayoutRegistry(file)) == f"{registry.repository}:{TAG}"
-    assert name_of(LayoutRegistry(untagged)) == f"{registry.repository}:{IDENTIFIER}"
+    save_archive(archive_of(registry, tag=None), untagged, free_bytes=PLENTY)
+    assert name_of(ArchiveRegistry(file)) == f"{registry.repository}:{TAG}"
+    assert name_of(ArchiveRegistry(untagged)) == f"{registry.repository}:{IDENTIFIER}"
 
 
-def named(file: Path, name: str | None, tag: str | None) -> LayoutRegistry:
+def named(file: Path, name: str | None, tag: str | None) -> ArchiveRegistry:
     """The file, with another name for its image."""
     index = json.loads(contents(file)["index.json"])
     names = {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": tag}
     index["manifests"][0]["annotations"] = {key: value for key, value in names.items() if value is not None}
-    return LayoutRegistry(rewritten(file, {"index.json": json.dumps(index).encode()}))
+    return ArchiveRegistry(rewritten(file, {"index.json": json.dumps(index).encode()}))
 
 
 @pytest.mark.parametrize(
@@ -403,7 +407,7 @@ def test_without_a_claim_the_one_signed_repository_is_the_name(registry: MemoryR
     proven = verify(layout, layout.digest, [OURS.verifying], Policy(), now=NOW)
     two = replace(proven, statements=(*proven.statements, replace(proven.statements[0], subjects=("other/x",))))
     with pytest.raises(PolicyUnmet, match="calls its image nothing"):
-        signed_name(layout, two)
+        find_signed_name(layout, two)
 
 
 def test_of_a_changed_layer_nothing_reaches_the_engine(registry: MemoryRegistry, file: Path) -> None:
@@ -412,22 +416,22 @@ def test_of_a_changed_layer_nothing_reaches_the_engine(registry: MemoryRegistry,
     rewritten(file, {place: content[:-1] + b"!"})
     engine = FakeEngine()
     with pytest.raises(TamperedError, match="damaged, or was changed"):
-        load(LayoutRegistry(file), registry.named[TAG], NAME, engine)
+        load_archive(ArchiveRegistry(file), registry.named[TAG], NAME, engine)
     assert engine.names == {}
 
 
 def test_a_layer_that_is_missing_is_told(registry: MemoryRegistry, file: Path) -> None:
     rewritten(file, {f"blobs/sha256/{layer_of(file)[7:]}": None})
     with pytest.raises(NotInRegistry, match="lacks sha256"):
-        load(LayoutRegistry(file), registry.named[TAG], NAME, FakeEngine())
+        load_archive(ArchiveRegistry(file), registry.named[TAG], NAME, FakeEngine())
 
 
 def test_a_changed_manifest_is_not_the_image(file: Path) -> None:
-    digest = LayoutRegistry(file).digest
+    digest = ArchiveRegistry(file).digest
     place = f"blobs/sha256/{digest[7:]}"
     rewritten(file, {place: contents(file)[place].replace(b"amd64", b"amd65")})
     with pytest.raises(TamperedError):
-        verify(LayoutRegistry(file), TAG, [OURS.verifying], Policy(), now=NOW)
+        verify(ArchiveRegistry(file), TAG, [OURS.verifying], Policy(), now=NOW)
 
 
 def test_another_image_under_the_same_name_has_no_evidence(registry: MemoryRegistry, file: Path) -> None:
@@ -439,7 +443,7 @@ def test_another_image_under_the_same_name_has_no_evidence(registry: MemoryRegis
     }  # fmt: skip
     rewritten(file, {"index.json": json.dumps(index).encode(), f"blobs/sha256/{other.digest[7:]}": other.content})
     with pytest.raises(UnsignedError):
-        verify(LayoutRegistry(file), TAG, [OURS.verifying], Policy(), now=NOW)
+        verify(ArchiveRegistry(file), TAG, [OURS.verifying], Policy(), now=NOW)
 
 
 def test_an_engine_that_has_something_else_afterwards_is_told(registry: MemoryRegistry, file: Path) -> None:
@@ -448,7 +452,7 @@ def test_an_engine_that_has_something_else_afterwards_is_told(registry: MemoryRe
             return f"sha256:{name[:4]}"
 
     with pytest.raises(TamperedError, match="the engine has sha256:regi"):
-        load(LayoutRegistry(file), registry.named[TAG], NAME, Lying())
+        load_archive(ArchiveRegistry(file), registry.named[TAG], NAME, Lying())
 
 
 @pytest.mark.parametrize(

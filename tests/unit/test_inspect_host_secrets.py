@@ -54,13 +54,13 @@ def test_a_proxys_host_and_password_are_secrets(tmp_path: Path) -> None:
     assert seen("http://user:password@other.test:3128 xproxy.corp.test ann") == set()
 
 
-@cases("leaks_own", "an_indexs_host_is_a_secret_however_it_is_named")
+@cases("inspect_host_secrets", "an_indexs_host_is_a_secret_however_it_is_named")
 def test_an_indexs_host_is_a_secret_however_it_is_named(tmp_path: Path, variable: str, value: str) -> None:
     network = host_network({variable: value}, {"index-url": value} if variable.startswith("PIP") else {})
     assert found("at index.corp.test/x", root=tmp_path, network=network) == {"index"}
 
 
-@cases("leaks_own", "everybodys_index_and_this_machines_loopback_are_none")
+@cases("inspect_host_secrets", "everybodys_index_and_this_machines_loopback_are_none")
 def test_everybodys_index_and_this_machines_loopback_are_none(tmp_path: Path, value: str) -> None:
     text = f"{value} 127.0.0.1:3141 localhost files.index.example"
     assert kinds(text, root=tmp_path, environ={"UV_DEFAULT_INDEX": value}) == set()

@@ -11,10 +11,10 @@ from support.memory_engine import FakeEngine, stored_image
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from tfimg.core.errors import DiskSpaceError
-from tfimg.inspect.bundle.archive import collect_image
-from tfimg.inspect.bundle.layout import LayoutRegistry
-from tfimg.inspect.bundle.load import load
-from tfimg.inspect.bundle.write import write
+from tfimg.inspect.archive.collect import collect_image
+from tfimg.inspect.archive.layout import ArchiveRegistry
+from tfimg.inspect.archive.load import load_archive
+from tfimg.inspect.archive.save import save_archive
 from tfimg.registry.reference import parse
 
 NAME = "registry.test:5000/team/tensorflow:2.15"
@@ -32,8 +32,8 @@ class FullDisk(FakeEngine):
 def test_a_failed_load_removes_the_tag_unless_the_engine_had_it(before: dict, tmp_path: Path) -> None:  # type: ignore[type-arg]
     registry = MemoryRegistry()
     image = put_image(registry, "2.15")
-    write(collect_image(registry, "2.15", tag="2.15", keys=[]), tmp_path / "image.tar", free_bytes=10**12)
+    save_archive(collect_image(registry, "2.15", tag="2.15", keys=[]), tmp_path / "image.tar", free_bytes=10**12)
     engine = FullDisk(names=dict(before))
     with pytest.raises(DiskSpaceError):
-        load(LayoutRegistry(tmp_path / "image.tar"), image.digest, parse(NAME), engine)
+        load_archive(ArchiveRegistry(tmp_path / "image.tar"), image.digest, parse(NAME), engine)
     assert engine.names.keys() == before.keys()

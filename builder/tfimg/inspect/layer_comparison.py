@@ -33,12 +33,12 @@ BROKEN = (
 )
 """What a file that is not an export raises while it is read."""
 
-MOST = 20
+MAX_LISTED = 20
 """Files that are told of a layer that differs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LayerPair:
+class LayerComparison:
     """A layer of each image at the same height; `files` are up to `MOST` that differ, each with what is different."""
 
     digests: tuple[str | None, str | None]
@@ -51,7 +51,7 @@ class LayerPair:
         return self.digests[0] == self.digests[1]
 
 
-def layer_pairs(first: Path, second: Path) -> Iterator[LayerPair]:
+def compare_layers(first: Path, second: Path) -> Iterator[LayerComparison]:
     """Yield the layers of two exported images, lowest first. Raises `EngineRefused` for another file."""
     one, other = _Export(first), _Export(second)
     left, right = one.layers(), other.layers()
@@ -59,10 +59,10 @@ def layer_pairs(first: Path, second: Path) -> Iterator[LayerPair]:
         pair = tuple(layers[height] if height < len(layers) else None for layers in (left, right))
         digests = (_name(pair[0]), _name(pair[1]))
         if digests[0] == digests[1]:
-            yield LayerPair(digests=digests, files=(), differing=0)
+            yield LayerComparison(digests=digests, files=(), differing=0)
             continue
         found = list(differing(one.files(pair[0]), other.files(pair[1])))
-        yield LayerPair(digests=digests, files=tuple(found[:MOST]), differing=len(found))
+        yield LayerComparison(digests=digests, files=tuple(found[:MAX_LISTED]), differing=len(found))
 
 
 def differing(left: Mapping[str, Mapping[str, Any]], right: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -7,11 +7,11 @@ from tfimg.host.nvidia_smi import Gpu
 from tfimg.matrix.gpus import find_gpu, known_name
 from tfimg.matrix.schema import Matrix
 
-CUT = "..."
+ELLIPSIS = "..."
 """How tables of nvidia-smi end a name that they have no room for."""
 
 
-def capability_of(matrix: Matrix, gpu: Gpu) -> str | None:
+def find_capability(matrix: Matrix, gpu: Gpu) -> str | None:
     """`sm_75`, as the driver tells it, else as the matrix has it by name; None where neither does."""
     if gpu.capability:
         return gpu.capability
@@ -21,17 +21,17 @@ def capability_of(matrix: Matrix, gpu: Gpu) -> str | None:
         return _uncut(matrix, gpu.name)
 
 
-def known_as(matrix: Matrix, gpu: Gpu) -> str | None:
+def find_matrix_name(matrix: Matrix, gpu: Gpu) -> str | None:
     """What to ask the matrix for: its own name of the GPU where that says the same, else the capability."""
-    sm, name = capability_of(matrix, gpu), known_name(matrix, gpu.name)
+    sm, name = find_capability(matrix, gpu), known_name(matrix, gpu.name)
     return name if sm and name in matrix.gpus.get(sm, ()) else sm
 
 
 def _uncut(matrix: Matrix, name: str) -> str | None:
     """The capability that all names have which begin as a cut one does: `GeForce RTX 208...` → `sm_75`."""
-    if not name.endswith(CUT):
+    if not name.endswith(ELLIPSIS):
         return None
-    left = name.removesuffix(CUT).strip()
+    left = name.removesuffix(ELLIPSIS).strip()
     # Not Quadro: a Quadro RTX 6000 is none of the RTX 6000s.
     for maker in ("NVIDIA", "GeForce", "Tesla"):
         left = left.removeprefix(maker).strip()

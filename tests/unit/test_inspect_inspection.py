@@ -20,7 +20,7 @@ from tfimg.evidence.attach import attach
 from tfimg.evidence.cosign_tags import tag_of
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT, Subject, statement
-from tfimg.inspect.contents import of_bill, of_inventory
+from tfimg.inspect.contents import parse_bill_of_materials, parse_inventory
 from tfimg.inspect.inspection import inspect_image
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import DEVICE_PARTS, LAYER_CONTENTS, list_layer_names, list_wheel_layers
@@ -214,11 +214,11 @@ def test_an_spdx_statement_is_no_bill_of_materials(registry: MemoryRegistry) -> 
 def test_an_inventory_says_the_same_as_the_bill_that_is_made_of_it() -> None:
     subject = Subject(name="registry.test/x", digest="sha256:" + "0" * 64)
     bill = make_sbom(INVENTORY, subject=subject, made=datetime(2026, 1, 2, tzinfo=UTC))
-    told = of_bill(json.loads(bill.content)["predicate"])
-    asked = of_inventory(INVENTORY)
+    told = parse_bill_of_materials(json.loads(bill.content)["predicate"])
+    asked = parse_inventory(INVENTORY)
     assert (told.python, told.debian, told.libraries) == (asked.python, asked.debian, asked.libraries)
 
 
 def test_a_bill_with_what_nobody_knows_is_read_without_it() -> None:
     bill = {"components": [{"purl": "no purl"}, {}, {"purl": "pkg:cargo/x@1"}, {"purl": "pkg:pypi/a@1"}]}
-    assert of_bill(bill).python == {"a": "1"}
+    assert parse_bill_of_materials(bill).python == {"a": "1"}

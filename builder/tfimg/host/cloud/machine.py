@@ -47,7 +47,7 @@ AZURE = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MachineOrder:
+class CloudMachine:
     """A machine that runs one image.
 
     `image` is a reference with a tag or digest, and `origin` the publisher's repository if it is in a mirror; `driver`
@@ -85,7 +85,7 @@ class MachineOrder:
         return parse(self.image).repository
 
 
-def _checks(order: MachineOrder) -> Iterator[tuple[str, object, bool]]:
+def _checks(order: CloudMachine) -> Iterator[tuple[str, object, bool]]:
     """Name, value and validity of everything that comes from outside."""
     words = order.program or ()
     yield "image", order.image, str(parse(order.image)) == order.image
@@ -107,7 +107,7 @@ def _checks(order: MachineOrder) -> Iterator[tuple[str, object, bool]]:
         yield name, seconds, seconds is None or 0 < seconds <= MAX_SECONDS
 
 
-def settings(order: MachineOrder) -> str:
+def format_settings(order: CloudMachine) -> str:
     """Return the settings as assignments of a shell script, every value quoted."""
     values: Mapping[str, object] = {
         "CLOUD": order.cloud.name,

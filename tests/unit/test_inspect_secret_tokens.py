@@ -73,7 +73,7 @@ def test_random_bytes_and_text_hold_no_token() -> None:
 
 
 def test_the_figures_of_the_readme_are_those_of_the_corpus(capsys: pytest.CaptureFixture[str]) -> None:
-    """Print recall by service and precision by rule: `pytest -n 0 -rP -k figures tests/unit/test_leaks_tokens.py`."""
+    """Print recall and precision: `pytest -n 0 -rP -k figures tests/unit/test_inspect_secret_tokens.py`."""
     by_service = {service: recall(service) for service in SERVICES}
     right = Counter(one.what for service in SERVICES for text in positives(service) for one in matches(text))
     wrong = Counter(one.what for text in negatives() for one in matches(text))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from support.cases import cases
 from support.tokens import GITHUB
-from tfimg.inspect.secrets.rules import LONGEST, RULES, Rule, named_like_a_secret
-from tfimg.inspect.secrets.search import MOST, OVERLAP, Passing, Search, masked
+from tfimg.inspect.secrets.rules import MAX_MATCH_BYTES, RULES, Rule, classify_file_name
+from tfimg.inspect.secrets.search import MAX_MATCHES, OVERLAP, Search, StreamSearch, mask
 from tfimg.inspect.secrets.tokens import TokenSearch
 
 TOKEN = GITHUB.encode()
@@ -21,12 +21,12 @@ NAME = "a token (betterleaks.github-pat)"
 SEARCH = Search(RULES, TokenSearch())
 
 
-SMALL = 8 * LONGEST
+SMALL = 8 * MAX_MATCH_BYTES
 """A window, so that a test need not search megabytes."""
 
 
 def found(stream: bytes, sizes: Sequence[int] = (SMALL,), search: Search = SEARCH) -> list[tuple[int, str]]:
-    passing, at = Passing(search, window=SMALL), 0
+    passing, at = StreamSearch(search, window=SMALL), 0
     for size in itertools.cycle(sizes):
         if at >= len(stream):
             return [(match.offset, match.what) for match in passing.close()]
@@ -45,7 +45,7 @@ def test_a_token_is_found_wherever_windows_meet(offset: int) -> None:
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.integers(1, SMALL + 5000), min_size=1, max_size=5), st.integers(0, SMALL))
 def test_however_a_stream_is_cut_the_same_is_found(sizes: list[int], offset: int) -> None:
-    stream = b"x " * offset + TOKEN + b" " + b"-" * LONGEST + b"Z" + TOKEN + b" " + b"y" * (2 * SMALL - offset)
+    stream = b"x " * offset + TOKEN + b" " + b"-" * MAX_MATCH_BYTES + b"Z" + TOKEN + b" " + b"y" * (2 * SMALL - offset)
     assert found(stream, sizes) == [(2 * offset, NAME)]
 
 
@@ -55,7 +55,7 @@ def test_a_letter_before_the_cut_still_makes_it_another_word(at: int) -> None:
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.lists(st.integers(0, 3 * LONGEST), min_size=1, max_size=6))
+@given(st.lists(st.integers(0, 3 * MAX_MATCH_BYTES), min_size=1, max_size=6))
 def test_neighbours_are_all_found(gaps: list[int]) -> None:
     stream, offsets = b"", []
     for gap in gaps:
@@ -67,13 +67,13 @@ def test_neighbours_are_all_found(gaps: list[int]) -> None:
 
 def test_a_match_may_be_as_long_as_any_rule_allows() -> None:
     long = b"ya29." + b"a" * 512
-    passing = Passing(SEARCH, window=SMALL)
+    passing = StreamSearch(SEARCH, window=SMALL)
     passing.feed(b" " * (SMALL - 200) + long + b" ")
     assert [match.shown for match in passing.close()] == ["ya29… (517 characters)"]
 
 
 def test_more_matches_than_anybody_reads_do_not_fill_the_memory() -> None:
-    assert len(found((TOKEN + b" ") * (3 * MOST))) == MOST
+    assert len(found((TOKEN + b" ") * (3 * MAX_MATCHES))) == MAX_MATCHES
 
 
 def test_a_rule_for_any_case_finds_any() -> None:
@@ -94,7 +94,7 @@ def test_another_rule_is_another_search() -> None:
     ],
 )
 def test_a_secret_is_not_told(secret: bytes, shown: str) -> None:
-    assert masked(secret) == shown
+    assert mask(secret) == shown
 
 
 def test_no_rule_repeats_without_a_bound() -> None:
@@ -126,16 +126,16 @@ def test_each_form_is_found(text: bytes, what: str) -> None:
     assert [name for _, name in found(b"before " + text + b" after")] == [what]
 
 
-@cases("leaks_search", "what_documentation_and_programs_write_is_not_found")
+@cases("inspect_secret_search", "what_documentation_and_programs_write_is_not_found")
 def test_what_documentation_and_programs_write_is_not_found(text: bytes) -> None:
     assert found(b" " + text + b" ") == []
 
 
-@cases("leaks_search", "a_file_that_holds_credentials_is_known_by_its_name")
+@cases("inspect_secret_search", "a_file_that_holds_credentials_is_known_by_its_name")
 def test_a_file_that_holds_credentials_is_known_by_its_name(path: str) -> None:
-    assert named_like_a_secret(path)
+    assert classify_file_name(path)
 
 
-@cases("leaks_search", "a_file_that_everybody_has_is_none")
+@cases("inspect_secret_search", "a_file_that_everybody_has_is_none")
 def test_a_file_that_everybody_has_is_none(path: str) -> None:
-    assert named_like_a_secret(path) is None
+    assert classify_file_name(path) is None
