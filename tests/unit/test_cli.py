@@ -212,7 +212,7 @@ SPOILT: dict[str, tuple[Callable[[Workspace], object], list[str], int, str]] = {
     ),
     "evidence that is no report": (
         lambda it: it.evidence(CPU).write_text("{"), ["resolve", "--tf", "2.15"], 9,
-        "{root}/images/evidence/2.15.1-cpu-py3.11.json is no validation report. Write it anew with `tfimg build "
+        "{root}/images/evidence/2.15.1-cpu-py3.11.json is not a validation report. Write it anew with `tfimg build "
         "--record`.",
     ),
 }  # fmt: skip

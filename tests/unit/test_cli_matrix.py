@@ -23,7 +23,7 @@ from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.recipe.lockfile import hash_lock
 from tfimg.recipe.support import summarize_support
-from tfimg.recipe.support_text import BEGIN, END
+from tfimg.recipe.support_table import BEGIN, END
 
 BASE = Path(__file__).parents[1] / "data" / "matrix" / "base.yaml"
 IDENTIFIERS = [

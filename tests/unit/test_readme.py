@@ -8,7 +8,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.matrix import support_rows
 from tfimg.core.paths import Workspace
 from tfimg.project.services import Services
-from tfimg.recipe.support_text import insert_table
+from tfimg.recipe.support_table import insert_table
 
 
 def test_its_support_table_is_what_the_program_writes(workspace: Workspace) -> None:

@@ -85,4 +85,4 @@ def test_evidence_of_a_gpu_names_it_and_its_driver() -> None:
 def test_a_text_that_is_no_report_is_told(evidence: str) -> None:
     with pytest.raises(FileError) as caught:
         proven(evidence)
-    assert str(caught.value) == ("report.json is no validation report. Write it anew with `tfimg build --record`.")
+    assert str(caught.value) == ("report.json is not a validation report. Write it anew with `tfimg build --record`.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -15,17 +14,9 @@ from support.paths import DATA
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand
-from tfimg.recipe.describe import Status
-from tfimg.recipe.support import (
-    Support,
-    TpuSupport,
-    describe_matrix_image,
-    describe_support,
-    format_capability,
-    format_request,
-    summarize_support,
-)
-from tfimg.recipe.support_text import (
+from tfimg.recipe.describe import Status, describe_matrix_image, format_request
+from tfimg.recipe.support import Support, TpuSupport, format_capability, summarize_support
+from tfimg.recipe.support_table import (
     BEGIN,
     END,
     FULL_COLUMNS,
@@ -109,19 +100,19 @@ def test_what_the_table_has_no_room_for_is_said_once(rows: Sequence[Support]) ->
 def test_a_constraint_of_rows_that_follow_each_other_names_the_first_and_the_last(
     rows: Sequence[Support],
 ) -> None:
-    one = replace(rows[0], constraints=rows[0].constraints[:1])
-    free = replace(rows[1], releases=("2.17.0",))
-    last = replace(one, releases=("2.18.0",))
-    told = list_notes([one, replace(one, releases=("2.16.1",)), free, last])
+    one = rows[0].model_copy(update={"constraints": rows[0].constraints[:1]})
+    free = rows[1].model_copy(update={"releases": ("2.17.0",)})
+    last = one.model_copy(update={"releases": ("2.18.0",)})
+    told = list_notes([one, one.model_copy(update={"releases": ("2.16.1",)}), free, last])
     assert told[-1].startswith("2.15.0–2.16.1, 2.18.0: setuptools<82: ")  # noqa: RUF001
 
 
 def test_a_row_is_json_with_all_its_facts_and_what_is_proven_per_device_and_platform(
     rows: Sequence[Support],
 ) -> None:
-    found = json.loads(json.dumps(describe_support(rows[0])))
+    found = json.loads(json.dumps(rows[0].model_dump(mode="json")))
     assert found == json.loads((DATA / "support" / "row.json").read_text())
-    assert describe_support(rows[1])["gpu"] is None
+    assert rows[1].model_dump()["gpu"] is None
 
 
 def test_a_pair_that_cannot_be_had_says_why(rows: Sequence[Support]) -> None:
@@ -161,7 +152,7 @@ def test_words_for_people() -> None:
 
 
 def test_markdown_keeps_what_would_be_markup(rows: Sequence[Support]) -> None:
-    odd = replace(rows[1], releases=("a|b</script>&amp;",))
+    odd = rows[1].model_copy(update={"releases": ("a|b</script>&amp;",)})
     assert "| a\\|b\\</script>\\&amp; |" in render_markdown([odd])
 
 

@@ -16,18 +16,11 @@ from tfimg.core.levels import LEVELS
 from tfimg.core.paths import write_atomically
 from tfimg.matrix.gpus import runs
 from tfimg.matrix.schema import Gpu, Matrix, minor
-from tfimg.recipe.support import (
-    Support,
-    describe_matrix_image,
-    describe_support,
-    format_capability,
-    format_request,
-    summarize_support,
-)
-from tfimg.recipe.support_text import (
+from tfimg.recipe.describe import describe_matrix_image, format_request
+from tfimg.recipe.support import Support, format_capability, summarize_support
+from tfimg.recipe.support_table import (
     FULL_COLUMNS,
     format_bounds,
-    format_libtpu,
     format_proven_levels,
     format_pythons,
     format_range,
@@ -100,7 +93,7 @@ def _plain(rows: Sequence[Support]) -> str:
 def _document(context: Context) -> dict[str, Any]:
     matrix, statuses = context.project.matrix, context.project.statuses
     return {
-        "rows": [describe_support(row) for row in support_rows(context)],
+        "rows": [row.model_dump(mode="json") for row in support_rows(context)],
         "images": [
             describe_matrix_image(spec, repository=context.project.repository, status=statuses[spec.identifier])
             for spec in context.project.specs
@@ -122,7 +115,6 @@ def page(context: Context) -> str:
     environment.globals |= {
         "bounds": format_bounds,
         "pythons": format_pythons,
-        "libtpu": format_libtpu,
         "proven": format_proven_levels,
         "span": format_span,
     }

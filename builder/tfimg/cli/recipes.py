@@ -16,7 +16,7 @@ from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lock import resolve_installer_lock, resolve_lock
 from tfimg.recipe.render import render_dockerfile
-from tfimg.recipe.support_text import insert_table
+from tfimg.recipe.support_table import insert_table
 
 AT_ONCE = 4
 """Resolutions at once: each waits for the index most of its time."""

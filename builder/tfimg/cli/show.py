@@ -14,7 +14,7 @@ from rich.table import Table
 from tfimg.cli.console import make_console
 from tfimg.core.levels import LEVELS
 from tfimg.recipe.support import Support
-from tfimg.recipe.support_text import (
+from tfimg.recipe.support_table import (
     FULL_COLUMNS,
     MAIN_COLUMNS,
     MINIMAL_COLUMNS,

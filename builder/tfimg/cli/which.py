@@ -13,7 +13,7 @@ from tfimg.core.errors import NoAccelerator, UsageError
 from tfimg.host.nvidia_smi import NvidiaSmi, parse_nvidia_smi
 from tfimg.host.smi_forms import FORMS
 from tfimg.host.which import UNPROVEN, MinorFit, Recommendation, format_gpus, recommend_image
-from tfimg.recipe.support import describe_matrix_image
+from tfimg.recipe.describe import describe_matrix_image
 
 ELSEWHERE = (
     "For another machine, record `nvidia-smi` there and give it as --nvidia-smi FILE, or name its --driver and --gpu; "

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfimg.core.errors import FileError, UnsupportedPlatform
 from tfimg.core.levels import LEVELS, Level
-from tfimg.matrix.schema import PLATFORMS
+from tfimg.matrix.schema import DEVICES, PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.tags import list_tags
 
@@ -38,27 +38,25 @@ class Status:
 
 
 DECLARED = Status(level="declared")
-"""Of an image that only the matrix speaks of."""
+"""Status of an image without evidence."""
 
 
 def read_status(evidence: str, *, lock_digest: str, source: str) -> Status:
-    """The status that committed evidence proves; nothing else can raise it.
+    """Return the status that a committed validation report proves; nothing else can raise it.
 
-    Evidence is a validation report. One about another lock is about another image and proves nothing; one about a
-    GPU or TPU image that does not name the accelerator proves no more than `linked`. Raises `FileError`, naming
-    `source`, for a text that is no report.
+    A report about another lock proves nothing. One about a GPU or TPU image that does not name the accelerator proves
+    no more than `linked`. Raises `FileError`, naming `source`, for a text that is not a report.
     """
     try:
         report = json.loads(evidence)
-        about, passed, found, device = (report[key] for key in ("lock", "passed", "level", "device"))
+        lock, passed, level, device = (report[key] for key in ("lock", "passed", "level", "device"))
         day = str(report["date"])[:10]
     except (ValueError, TypeError, KeyError):
-        found = None
-    if found not in LEVELS:
-        raise FileError(f"{source} is no validation report.", next_step="Write it anew with `tfimg build --record`.")
-    if not passed or about != lock_digest:
+        level = None
+    if level not in LEVELS:
+        raise FileError(f"{source} is not a validation report.", next_step="Write it anew with `tfimg build --record`.")
+    if not passed or lock != lock_digest:
         return DECLARED
-    level: Level = found
     gpu, driver = report.get("gpu"), report.get("driver")
     if level == "validated" and device != "cpu" and not gpu:
         level = "linked"
@@ -66,7 +64,7 @@ def read_status(evidence: str, *, lock_digest: str, source: str) -> Status:
 
 
 def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, Any]:
-    """What an image is, with null where its device has no such thing."""
+    """Return an image as `resolve` and `list` print it, with null for what its device does not have."""
     return {
         "identifier": spec.identifier,
         "tensorflow": spec.tensorflow,
@@ -85,16 +83,35 @@ def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[
         "constraints": [constraint.model_dump() for constraint in spec.constraints],
         "tags": list(list_tags(spec, repository=repository)),
         **asdict(status),
-        "bare_machines": [asdict(one) for one in status.bare_machines] or None,
+        "bare_machines": [asdict(machine) for machine in status.bare_machines] or None,
         "base": spec.base.image,
         "released": spec.released.isoformat(),
         "cutoff": spec.cutoff.isoformat(),
     }
 
 
+def describe_matrix_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, Any]:
+    """Return an image as `matrix` and `which` print it: with its row, and the command that builds it or null."""
+    described = describe_image(spec, repository=repository, status=status)
+    build = f"tfimg build {format_request(spec)}" if is_buildable(spec) else None
+    return {"row": spec.row, **described, "build": build}
+
+
+def format_request(spec: ImageSpec) -> str:
+    """Return the options that request exactly this image."""
+    device = "" if spec.device == DEVICES[0] else f" --device {spec.device}"
+    platform = "" if spec.platform == PLATFORMS[0] else f" --platform {spec.platform}"
+    return f"--tf {spec.tensorflow} --python {spec.python}{device}{platform}"
+
+
+def is_buildable(spec: ImageSpec) -> bool:
+    """Return whether this version can build an image."""
+    return spec.platform == PLATFORMS[0]
+
+
 def require_buildable(spec: ImageSpec) -> None:
-    """Raises `UnsupportedPlatform` for an image that this version cannot build."""
-    if spec.platform != PLATFORMS[0]:
+    """Raise `UnsupportedPlatform` for an image that this version cannot build."""
+    if not is_buildable(spec):
         raise UnsupportedPlatform(
             f"{spec.identifier} is for {spec.platform}, and this version of tfimg builds for {PLATFORMS[0]} only.",
             next_step=f"`tfimg resolve` has its facts, images/locks/{spec.identifier} its lock; for an image, ask for "
@@ -103,8 +120,8 @@ def require_buildable(spec: ImageSpec) -> None:
 
 
 def select_buildable(specs: Sequence[ImageSpec]) -> tuple[ImageSpec, ...]:
-    """Those that this version can build. Raises `UnsupportedPlatform` where it can build none of them."""
-    found = tuple(spec for spec in specs if spec.platform == PLATFORMS[0])
-    if specs and not found:
+    """Return the images that this version can build. Raises `UnsupportedPlatform` if it can build none of them."""
+    buildable = tuple(filter(is_buildable, specs))
+    if specs and not buildable:
         require_buildable(specs[0])
-    return found
+    return buildable
