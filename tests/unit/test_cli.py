@@ -185,21 +185,21 @@ SPOILT: dict[str, tuple[Callable[[Workspace], object], list[str], int, str]] = {
         "TFIMG_WORKSPACE is {root}, which does not hold matrix.yaml and images/. Name a folder that does, or unset it.",
     ),
     "a lock that is a folder": (
-        lambda it: become_a_folder(it.lock(CPU, "packages")), ["render", CPU], 9,
+        lambda it: become_a_folder(it.lock(CPU, "packages")), ["render", CPU], 2,
         f"{{root}}/images/locks/{CPU}/packages.txt: is a directory. Check the path and its permissions, and try again.",
     ),
     "a version without quotes": (
-        lambda it: it.matrix.write_text(it.matrix.read_text().replace('cuda: "12.2"', "cuda: 12.20")), ["list"], 3,
+        lambda it: it.matrix.write_text(it.matrix.read_text().replace('cuda: "12.2"', "cuda: 12.20")), ["list"], 2,
         "matrix.yaml has 1 problem:\n  rows[8].gpu.cuda: 12.2 is a number to YAML; write the version in quotes\n"
         "Correct each path named above.",
     ),
     "no YAML": (lambda it: it.matrix.write_text("version: 2\nrows: [\n"), ["list"], 2, "\n  line 3, column 1: "),
     "a matrix that is no text": (
-        lambda it: it.matrix.write_bytes(b"version: \xff\n"), ["list"], 3,
+        lambda it: it.matrix.write_bytes(b"version: \xff\n"), ["list"], 2,
         "matrix.yaml has 1 problem:\n  byte 9: not UTF-8\nCorrect each path named above.",
     ),
     "a variable that no template has": (
-        lambda it: (it.templates / "Dockerfile.j2").write_text("FROM {{ nothing }}\n"), ["render", CPU], 6,
+        lambda it: (it.templates / "Dockerfile.j2").write_text("FROM {{ nothing }}\n"), ["render", CPU], 12,
         "The template Dockerfile.j2 cannot be rendered: 'nothing' is undefined. Correct images/templates, or pass the "
         "missing value in recipe/render.py.",
     ),
@@ -207,11 +207,11 @@ SPOILT: dict[str, tuple[Callable[[Workspace], object], list[str], int, str]] = {
         lambda it: shutil.rmtree(it.locks(CPU)), ["render", CPU], 12, f" Write it with `tfimg lock {CPU}`.",
     ),
     "a lock that is no text": (
-        lambda it: it.lock(CPU, "packages").write_bytes(b"six\xff"), ["render", CPU], 9,
+        lambda it: it.lock(CPU, "packages").write_bytes(b"six\xff"), ["render", CPU], 2,
         "A file is not UTF-8 at byte 3: b'six'…. Write it anew as UTF-8.",
     ),
     "evidence that is no report": (
-        lambda it: it.evidence(CPU).write_text("{"), ["resolve", "--tf", "2.15"], 9,
+        lambda it: it.evidence(CPU).write_text("{"), ["resolve", "--tf", "2.15"], 2,
         "{root}/images/evidence/2.15.1-cpu-py3.11.json is not a validation report. Write it anew with `tfimg build "
         "--record`.",
     ),
@@ -511,20 +511,20 @@ NOT_GREEN = {
     "crashed": (not_passed("crashed", 3), 13, f"and 1 of 2 checks did not pass. a crashed: why. {KEEP}"),
     "timed-out": (not_passed("timed-out", 4), 13, f"and 1 of 2 checks did not pass. a timed-out: why. {KEEP}"),
     "host": (
-        not_passed("failed", 6, EXPLAINED), 54,
+        not_passed("failed", 6, EXPLAINED), 14,
         "and 1 of 2 checks did not pass. a failed: why Known cause (host): c. No tag was given. r",
     ),
     "broken": (
-        said(SUITE, START_A, status=139), 21,
+        said(SUITE, START_A, status=139), 13,
         f"but the suite did not reach its end: {SILENT.format(139)}. a crashed: {SILENT.format(139)}; "
         f"b skipped: the suite ended before it. {TRY_AGAIN}",
     ),
     "late": (
-        said(SUITE, START_A, end("a"), START_B, end("b"), DONE, status=139), 21,
+        said(SUITE, START_A, end("a"), START_B, end("b"), DONE, status=139), 13,
         f"but the suite told its end, and then {SILENT.format(139)}. {TRY_AGAIN}",
     ),
     "silent": (
-        said(status=2), 21,
+        said(status=2), 13,
         f"but the suite did not start: {SILENT.format(2)}. No tag was given. "
         "Look inside with `docker run --rm -it --entrypoint sh IMAGE`.",
     ),
@@ -546,7 +546,7 @@ def test_a_build_that_is_not_green_gets_no_tag_and_keeps_its_report(
 
 def test_a_build_that_fails_or_is_interrupted_gets_no_tag(tfimg: CliRunner, engine: FakeEngine) -> None:
     for error, code, sentence in [
-        (BuildError("The build failed.", next_step="Try."), 10, "The build failed. Try."),
+        (BuildError("The build failed.", next_step="Try."), 12, "The build failed. Try."),
         (KeyboardInterrupt(), 130, "Interrupted. Nothing half done is taken for whole; run it again."),
     ]:
         engine.script = [error]
@@ -643,7 +643,7 @@ NOT_IN_THE_MATRIX = "The matrix has no image '2.9.0-cpu-py3.11'. `tfimg list` sh
     ("argv", "code", "sentence"),
     [
         (["tf:y"], 2, "The engine has no image tf:y. Build or pull it first."),
-        (["tf:x"], 53, NO_LABEL),
+        (["tf:x"], 3, NO_LABEL),
         (["tf:x", "--as", "2.9.0-cpu-py3.11"], 4, NOT_IN_THE_MATRIX),
     ],
     ids=["no-image", "no-label", "no-such-identifier"],

@@ -116,8 +116,8 @@ def test_a_terminal_is_not_waited_for(explain: CliRunner, monkeypatch: pytest.Mo
     [
         ("", 2, "The name of the log is empty."),
         ("/dev/zero", 2, f"longer than {MOST >> 20} MiB"),
-        ("/nowhere/build.log", 9, "/nowhere/build.log"),
-        ("/", 9, "directory"),
+        ("/nowhere/build.log", 2, "/nowhere/build.log"),
+        ("/", 2, "directory"),
     ],
 )
 def test_a_file_that_is_no_log(explain: CliRunner, file: str, code: int, words: str) -> None:

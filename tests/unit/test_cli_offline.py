@@ -206,7 +206,7 @@ def test_a_key_beside_the_file_counts_and_not_the_one_in_it(
     assert (ended.code, engine.names) == (16, {})
 
 
-@pytest.mark.parametrize(("words", "code"), [("gpu=sm_100", 67), ("max-age=1h", 68), ("validated,gpu=sm_90", 0)])
+@pytest.mark.parametrize(("words", "code"), [("gpu=sm_100", 16), ("max-age=1h", 16), ("validated,gpu=sm_90", 0)])
 def test_load_requires_what_verify_does(tfimg: CliRunner, key: str, file: str, words: str, code: int) -> None:
     assert NOW  # evidence is of January, whenever this runs
     assert tfimg("load", file, "--key", key, "--require", words).code == code

@@ -103,12 +103,12 @@ def test_verify_in_json_is_one_object(tfimg: CliRunner, environment: TestEnviron
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
-        (("--require", "gpu=sm_80"), 67, "a GPU of sm_80 is required"),
-        (("--require", "max-age=1d"), 68, "last tested on 2026-01-02"),
+        (("--require", "gpu=sm_80"), 16, "a GPU of sm_80 is required"),
+        (("--require", "max-age=1d"), 16, "last tested on 2026-01-02"),
         (("--require", "perfect"), 2, "cannot be understood"),
-        (("--policy", "absent.yaml"), 9, "absent.yaml is not a file"),
-        (("--require", "max-age=180d", "--policy", "absent.yaml"), 9, "absent.yaml is not a file"),
-        (("--key", "absent.pub"), 9, "absent.pub is not a file"),
+        (("--policy", "absent.yaml"), 2, "absent.yaml is not a file"),
+        (("--require", "max-age=180d", "--policy", "absent.yaml"), 2, "absent.yaml is not a file"),
+        (("--key", "absent.pub"), 2, "absent.pub is not a file"),
     ],
 )
 def test_verify_ends_with_the_code_of_what_is_wrong(
@@ -219,7 +219,7 @@ def test_pull_takes_nothing_that_is_not_proven(
 ) -> None:
     offered(engine, digest=f"sha256:{'0' * 64}")
     ended = tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key)
-    assert_refused(ended, code=66, says="which is not what was verified")
+    assert_refused(ended, code=16, says="which is not what was verified")
     assert f"{IMAGE_NAME}:2.15" not in engine.names
     offered(engine)
     engine.names.clear()

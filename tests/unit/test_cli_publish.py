@@ -252,7 +252,7 @@ def test_an_image_of_another_lock_is_not_published(publish: CliRunner, engine: P
     name = f"tfimg/tensorflow:{CPU}"
     image = engine.names[name]
     engine.names[name] = replace(image, labels={**image.labels, "tfimg.lock": "sha256:old"})
-    assert_refused(publish(), code=5, says="was built from another lock")
+    assert_refused(publish(), code=12, says="was built from another lock")
 
 
 def history_of(ended: CliResult) -> list[tuple[str, str]]:
@@ -382,7 +382,7 @@ def test_withdraw_moves_tags_back_and_verify_and_pull_name_the_reason(
         assert re.search(r"was withdrawn at \S+Z by me: it leaks\. Use \S+ instead", refused.refusal(17))
     assert tfimg("verify", f"{REPOSITORY}:2.15", "--key", keys["ours.pub"]).code == 0
     assert "was already withdrawn" in withdraw().succeeded().stdout
-    assert_refused(publish(), code=71, says="it leaks")
+    assert_refused(publish(), code=17, says="it leaks")
     history(REPOSITORY, "--withdrawals", str(tmp_path / "all.jsonl")).succeeded()
     assert (tmp_path / "all.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
     assert publish("--reinstate").code == 0
@@ -444,7 +444,7 @@ def test_a_rollback_that_was_killed_is_finished_by_the_same_command_and_not_undo
 
 
 NOWHERE = {
-    "no tag": (f"{REPOSITORY}:2.16", 61, "The registry has no"),
+    "no tag": (f"{REPOSITORY}:2.16", 3, "The registry has no"),
     "no such digest": (f"{REPOSITORY}:{CPU} --to sha256:ff", 2, "no image has such a digest"),
     "a digest": (f"{REPOSITORY}@sha256:{'0' * 64}", 2, "has to be a tag without a digest"),
     "reinstate what": (f"{REPOSITORY}:2.15 --reinstate", 2, "--reinstate needs --to"),

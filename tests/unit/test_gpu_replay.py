@@ -147,18 +147,18 @@ def cut(events: Events) -> Events:
 
 
 NO_RUN: Mapping[str, tuple[dict[str, Any], Callable[[Events], Events], int | None, int]] = {
-    "a required check was skipped": ({"ends": {"numerics.lstm": "skipped"}}, list, None, 25),
-    "a check failed": ({"ends": {"numerics.convolution": "failed"}}, list, None, 20),
-    "the last check crashed": ({"ends": {"tools.profiler": "crashed"}}, list, None, 23),
-    "a check did not end": ({"ends": {"training.cnn": "timed-out"}}, list, None, 24),
-    "the process crashed after its end": ({}, list, 139, 21),
-    "the process is gone before its end": ({}, cut, 139, 21),
-    "the container was killed": ({}, cut, 137, 21),
-    "TensorFlow listed no GPU": ({"ends": {"gpu.visible": "failed"}}, list, None, 20),
-    "several GPUs, and NCCL was skipped": ({"gpus": (H200,) * 2, "ends": {"gpu.nccl": "skipped"}}, list, None, 25),
-    "another run": ({}, lambda events: [{**events[0], "nonce": "another"}, *events[1:]], None, 21),
+    "a required check was skipped": ({"ends": {"numerics.lstm": "skipped"}}, list, None, 13),
+    "a check failed": ({"ends": {"numerics.convolution": "failed"}}, list, None, 13),
+    "the last check crashed": ({"ends": {"tools.profiler": "crashed"}}, list, None, 13),
+    "a check did not end": ({"ends": {"training.cnn": "timed-out"}}, list, None, 13),
+    "the process crashed after its end": ({}, list, 139, 13),
+    "the process is gone before its end": ({}, cut, 139, 13),
+    "the container was killed": ({}, cut, 137, 13),
+    "TensorFlow listed no GPU": ({"ends": {"gpu.visible": "failed"}}, list, None, 13),
+    "several GPUs, and NCCL was skipped": ({"gpus": (H200,) * 2, "ends": {"gpu.nccl": "skipped"}}, list, None, 13),
+    "another run": ({}, lambda events: [{**events[0], "nonce": "another"}, *events[1:]], None, 13),
     "all is well, says the end alone": (
-        {"ends": {"numerics.lstm": "failed"}}, lambda events: [*events[:-1], {**events[-1], "code": 0}], 0, 21,
+        {"ends": {"numerics.lstm": "failed"}}, lambda events: [*events[:-1], {**events[-1], "code": 0}], 0, 13,
     ),
 }  # fmt: skip
 """What went wrong → how the run differs from a green one, what is done to its events, status, code of `publish`."""
