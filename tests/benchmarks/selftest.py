@@ -12,7 +12,7 @@ import sys
 
 from tfimg.core.paths import state_folder
 from tfimg.engine.connect import connect
-from tfimg.engine.protocol import Line, RunOrder
+from tfimg.engine.protocol import Line, RunRequest
 
 RUNS = 5
 
@@ -39,7 +39,7 @@ print(json.dumps({{kind: statistics.median(found) for kind, found in seconds.ite
 def measure(image: str) -> dict[str, float]:
     """Median seconds of each kind in a container of the image."""
     engine = connect(os.environ, state_folder(os.environ))
-    order = RunOrder(image=image, command=["python", "-c", SCRIPT], files={})
+    order = RunRequest(image=image, command=["python", "-c", SCRIPT], files={})
     said = [line for line in engine.run(order, timeout=3600) if isinstance(line, Line)]
     try:
         found: dict[str, float] = json.loads(said[-1].text)

@@ -62,7 +62,7 @@ def stand_in(work: Work) -> None:
 
 def keep_reports(works: Sequence[Work], means: Means, context: Context) -> None:
     """Put a file where each image's report would be kept; that it is there is all that is asked."""
-    content = {name: image.content for image in context.engine.inventory() for name in image.names}
+    content = {name: image.content for image in context.engine.list_images() for name in image.names}
     means.kept.folder.mkdir(parents=True)
     for work in works:
         (means.kept.folder / means.subject(work, content[work.plan.tags[0]]).name).touch()

@@ -148,10 +148,10 @@ def test_the_shared_image_is_unchanged_to_a_run_over_many(built: Built, engine: 
     ended = run_tfimg("build", IDENTIFIER, "--base", "bootstrap", "--repository", REPOSITORY, "--json")
     assert (ended.code, ended.statuses) == (0, {IDENTIFIER: "unchanged"}), ended.stderr
     (image,) = ended.documents[-1]["images"]
-    stored = engine.read_back(built.name)
+    stored = engine.read_image(built.name)
     assert (image["digest"], image["level"]) == (built.document["digest"], built.report["level"])
     assert image["unpacked_bytes"] == stored.unpacked_bytes
-    if engine.capabilities().store == "containerd":
+    if engine.get_capabilities().store == "containerd":
         # The store counts manifest and configuration, some kilobytes.
         assert stored.compressed_bytes
         assert 0 <= image["compressed_bytes"] - stored.compressed_bytes < 50_000
@@ -166,13 +166,13 @@ def test_images_are_built_and_then_unchanged(finished: Runs) -> None:
 
 def test_the_inventory_agrees_with_an_inspection(finished: Runs) -> None:
     engine, name = finished.engine, f"{finished.repository}:{FIRST}"
-    known = {image.digest: image for image in engine.inventory()}
-    image = known[str(engine.digest(name))]
-    stored = engine.read_back(name)
+    known = {image.digest: image for image in engine.list_images()}
+    image = known[str(engine.find_digest(name))]
+    stored = engine.read_image(name)
     assert name in image.names
     assert (image.labels, image.content) == (stored.labels, stored.content)
     assert (image.unpacked_bytes, image.labels["tfimg.identifier"]) == (stored.unpacked_bytes, FIRST)
-    assert image in engine.inventory(known), "an image that is known already is described in the same way"
+    assert image in engine.list_images(known), "an image that is known already is described in the same way"
 
 
 def test_a_failing_image_stops_no_other(runs: Runs) -> None:
@@ -242,13 +242,13 @@ def test_pruning_removes_only_what_tfimg_made(tmp_path: Path) -> None:
         assert _cache(host) != "0B"
         for own, cache in ((False, False), (True, True)):
             worker = Worker(
-                name=host, engine=engine, capabilities=engine.capabilities(), prepare=_unprepared, own=own
+                name=host, engine=engine, capabilities=engine.get_capabilities(), prepare=_unprepared, own=own
             )  # fmt: skip
             with open_journal(tmp_path / "batch") as journal:
                 prune(worker, journal)
             assert (_cache(host) == "0B") is cache
         assert image_tags(engine) == [ours, theirs, live]
-        assert {image.digest for image in engine.inventory()} & set(old.values()) == {old[theirs]}
+        assert {image.digest for image in engine.list_images()} & set(old.values()) == {old[theirs]}
 
 
 def _unprepared(_plan: Plan) -> Work:
@@ -273,7 +273,7 @@ def _cache(host: str) -> str:
 
 
 def test_resources_are_those_of_the_machine(engine: DockerEngine) -> None:
-    left = engine.resources()
+    left = engine.get_resources()
     assert left.cpus == os.cpu_count()
     assert 0 < left.memory_bytes < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert left.disk_bytes is not None

@@ -29,7 +29,7 @@ def test_the_committed_dockerfile_builds_with_plain_docker(built: Built, engine:
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     try:
-        plain, ours = engine.read_back("tfimg-test/plain:1"), engine.read_back(built.name)
+        plain, ours = engine.read_image("tfimg-test/plain:1"), engine.read_image(built.name)
         assert len(plain.layers) == len(ours.layers)
         # uv and tfimg start commands with other words, and have other records of who installed.
         script = (

@@ -17,9 +17,9 @@ from support.cli import run_tfimg
 from support.docker_daemon import daemon, find_dockerd
 from tfimg.build.candidate import choose_output
 from tfimg.core.paths import state_folder
-from tfimg.engine.connect import engines
+from tfimg.engine.connect import connect_builders
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.engine.protocol import BuildOrder, Exit, Line, RunOrder
+from tfimg.engine.protocol import BuildRequest, Exit, Line, RunRequest
 
 pytestmark = pytest.mark.full
 
@@ -60,23 +60,23 @@ def elsewhere(engine: DockerEngine, base: str) -> Iterator[Elsewhere]:
 def test_it_builds_for_the_engine_at_hand_with_a_base_that_only_that_has(
     engine: DockerEngine, elsewhere: Elsewhere, tmp_path: Path
 ) -> None:
-    (found,) = engines(elsewhere.environ, state_folder(os.environ), ["pod"])
-    capabilities = found.capabilities()
+    (found,) = connect_builders(elsewhere.environ, state_folder(os.environ), ["pod"])
+    capabilities = found.get_capabilities()
     assert (capabilities.host, capabilities.builder) == (engine.host, "pod")
     (tmp_path / "Dockerfile").write_text(f"ARG BASE\nFROM ${{BASE}}\nRUN --network=none echo {tmp_path} > /made\n")
-    order = BuildOrder(
+    order = BuildRequest(
         dockerfile=tmp_path / "Dockerfile", context=tmp_path, name=NAME, build_args={"BASE": BASE}, secrets=(),
         secret_env={}, labels={"a": "b"}, output=choose_output(capabilities, NAME).option,
     )  # fmt: skip
     steps = {getattr(event, "step", "") for event in found.build(order)}
     assert "importing to docker" in steps
-    stored = engine.read_back(NAME)
+    stored = engine.read_image(NAME)
     assert stored.compression == "zstd"
     assert stored.labels["a"] == "b"
-    lines = list(engine.run(RunOrder(image=NAME, command=["cat", "/made"], files={}), timeout=60))
+    lines = list(engine.run(RunRequest(image=NAME, command=["cat", "/made"], files={}), timeout=60))
     assert lines == [Line(stream="stdout", text=str(tmp_path)), Exit(status=0, out_of_memory=False)]
     # It was built over there: nothing of it is known here, and no image is there.
-    assert elsewhere.inside.digest(NAME) is None
+    assert elsewhere.inside.find_digest(NAME) is None
     assert elsewhere.inside._client.df()["BuildCache"]
 
 
@@ -86,12 +86,12 @@ def test_the_engine_at_hand_builds_whatever_buildx_has_as_its_default(
     subprocess.run(["docker", "buildx", "use", "pod"], env=elsewhere.environ, check=True, capture_output=True)
     found = DockerEngine(host=engine.host, environ={**elsewhere.environ, "BUILDX_BUILDER": "pod"})
     (tmp_path / "Dockerfile").write_text(f"FROM {BASE}\nLABEL made={tmp_path}\n")
-    order = BuildOrder(
+    order = BuildRequest(
         dockerfile=tmp_path / "Dockerfile", context=tmp_path, name=NAME, build_args={}, secrets=(),
         secret_env={}, labels={}, output="type=image",
     )  # fmt: skip
     assert list(found.build(order))
-    assert (engine.labels(NAME) or {})["made"] == str(tmp_path)
+    assert (engine.find_labels(NAME) or {})["made"] == str(tmp_path)
 
 
 def test_a_plan_names_the_builder(elsewhere: Elsewhere) -> None:

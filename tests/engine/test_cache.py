@@ -16,9 +16,9 @@ from support.cli import assert_refused, run_tfimg
 from support.docker_daemon import daemon, find_dockerd
 from support.network_namespace import machine
 from support.registry_container import registry
-from tfimg.engine.cache import read_cache
+from tfimg.engine.build_cache import parse_cache_options
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.engine.protocol import BuildOrder, StageEvent
+from tfimg.engine.protocol import BuildRequest, StageEvent
 
 pytestmark = pytest.mark.full
 
@@ -70,17 +70,17 @@ def places(engine: DockerEngine, base: str, tmp_path: Path) -> Iterator[Places]:
             )
 
 
-def order(folder: Path, *, sources: list[str] | None = None, targets: list[str] | None = None) -> BuildOrder:
+def order(folder: Path, *, sources: list[str] | None = None, targets: list[str] | None = None) -> BuildRequest:
     folder.mkdir(exist_ok=True)
     (folder / "Dockerfile").write_text(f"{TWO_STAGES}# {folder} {ONCE}\n")
-    cache = read_cache(sources or [], targets or [])
-    return BuildOrder(
+    cache = parse_cache_options(sources or [], targets or [])
+    return BuildRequest(
         dockerfile=folder / "Dockerfile", context=folder, name=NAME, build_args={}, secrets=(), secret_env={},
         labels={}, output=f"type=image,name={NAME}", cache_from=cache.sources, cache_to=cache.targets,
     )  # fmt: skip
 
 
-def states(engine: DockerEngine, wanted: BuildOrder) -> dict[str, set[str]]:
+def states(engine: DockerEngine, wanted: BuildRequest) -> dict[str, set[str]]:
     """How each step of a build ended; one that is cached is opened again to fetch what it made."""
     told: dict[str, set[str]] = {}
     for event in engine.build(wanted):
@@ -97,7 +97,7 @@ def test_an_empty_engine_takes_every_step_from_the_registry(
     assert [made[step] for step in STEPS] == [{"started", "done"}] * 2
     taken = states(places.empty, order(known, sources=[places.there]))
     assert all("cached" in taken[step] for step in STEPS), list(taken.items())
-    assert places.empty.digest(NAME)
+    assert places.empty.find_digest(NAME)
     # What the cache does not have is made.
     made = states(places.empty, order(unknown, sources=[places.there]))
     assert [made[step] for step in STEPS] == [{"started", "done"}] * 2
@@ -107,7 +107,7 @@ def test_a_cache_that_cannot_be_read_or_written_is_told_and_fails_no_build(
     engine: DockerEngine, tmp_path: Path
 ) -> None:
     told = states(engine, order(tmp_path / "context", sources=[NOBODY], targets=[NOBODY]))
-    assert engine.digest(NAME)
+    assert engine.find_digest(NAME)
     assert "failed" in told[f"importing cache manifest from {NOBODY}"]
     assert "failed" in told["exporting cache to registry"]
 

@@ -348,9 +348,9 @@ def test_verify_and_pull_as_a_person_runs_them(engine: DockerEngine, tools: Tool
     ended = run_tfimg("pull", name, "--key", key)
     try:
         assert ended.code == 0, ended.stderr
-        assert engine.digest(name) is not None
+        assert engine.find_digest(name) is not None
     finally:
         engine.remove(name)
     other = run_tfimg("pull", name, "--key", str(tools.folder / "theirs.pub"), "--json")
     assert (other.code, other.json["error"]) == (16, "UnsignedError")
-    assert engine.digest(name) is None
+    assert engine.find_digest(name) is None

@@ -22,9 +22,9 @@ from support.docker_daemon import daemon, find_dockerd
 from support.network_namespace import Machine, machine
 from tfimg.build.candidate import discard
 from tfimg.core.errors import EngineUnavailable
-from tfimg.engine.connect import engines
+from tfimg.engine.connect import connect_builders
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.engine.protocol import BuildOrder, RunOrder, StageEvent
+from tfimg.engine.protocol import BuildRequest, RunRequest, StageEvent
 
 pytestmark = pytest.mark.full
 
@@ -84,7 +84,7 @@ def farm(engine: DockerEngine, base: str, tmp_path: Path, monkeypatch: pytest.Mo
             subprocess.run(create, env=environ, check=True, capture_output=True)
             machines.append(there)
             pids.append(int((folder / "pid").read_text()))
-        found = engines(environ, tmp_path, [there.name for there in machines])
+        found = connect_builders(environ, tmp_path, [there.name for there in machines])
         yield Farm(machines=tuple(machines), pids=tuple(pids), environ=environ, engines=found)
 
 
@@ -129,7 +129,7 @@ class Build(threading.Thread):
         self.error: BaseException | None = None
         self.ended = 0.0
         (folder / "Dockerfile").write_text(f"FROM {IMAGE}\nRUN --network=none sleep {seconds}\n")
-        self.order = BuildOrder(
+        self.order = BuildRequest(
             dockerfile=folder / "Dockerfile", context=folder, name=NAME, build_args={}, secrets=(), secret_env={},
             labels={}, output=f"type=image,name={NAME}",
         )  # fmt: skip
@@ -156,7 +156,7 @@ class Run(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        order = RunOrder(image=IMAGE, command=["sh", "-c", f"echo up; sleep {NAPPING}"], files={})
+        order = RunRequest(image=IMAGE, command=["sh", "-c", f"echo up; sleep {NAPPING}"], files={})
         try:
             for _ in self.engine.run(order, timeout=600):
                 self.running.set()
@@ -191,7 +191,7 @@ def test_two_of_three_engines_are_lost_in_the_middle_of_builds(farm: Farm, tmp_p
     assert time.monotonic() - start < 150
     kept.join(60)
     assert kept.error is None
-    assert kept.engine.digest(NAME)
+    assert kept.engine.find_digest(NAME)
     # The next command is told so before anything is built, and the engine that is left still serves.
     *gone, there = (machine.name for machine in farm.machines)
     for name in gone:

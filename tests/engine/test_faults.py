@@ -19,7 +19,7 @@ from support.registry_container import docker
 from tfimg.build.candidate import choose_output
 from tfimg.core.paths import Workspace
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.engine.protocol import BuildOrder
+from tfimg.engine.protocol import BuildRequest
 from tfimg.recipe.labels import LOCK_LABEL
 from tfimg.recipe.lockfile import hash_lock
 
@@ -98,7 +98,7 @@ def test_an_image_without_python_cannot_be_validated(engine: DockerEngine, tmp_p
     docker("buildx", "build", f"--tag={EMPTY}", str(tmp_path), host=engine.host)
     try:
         ended = run_tfimg("validate", EMPTY, "--as", IDENTIFIER)
-        assert_refused(ended, code=21, says="was to be validated, but it has no sh to start the suite with")
+        assert_refused(ended, code=21, says="cannot be validated: it has no sh to start the suite with")
         assert docker("ps", "--all", "--quiet", f"--filter=ancestor={EMPTY}", host=engine.host) == ""
     finally:
         engine.remove(EMPTY)
@@ -177,16 +177,16 @@ def test_the_classic_store_is_not_said_to_do_what_it_ignores(classic: str, tmp_p
     """It takes `compression=zstd` without a word and stores plain layers; so zstd is neither asked nor claimed."""
     (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY Dockerfile /\n")
     engine = DockerEngine(host=classic, environ=os.environ)
-    capabilities = engine.capabilities()
+    capabilities = engine.get_capabilities()
     output = choose_output(capabilities, "small:1")
     assert (capabilities.store, output.compression) == ("classic", "none")
     for option in (output.option, "type=image,name=small:1,compression=zstd,force-compression=true"):
-        order = BuildOrder(
+        order = BuildRequest(
             dockerfile=tmp_path / "Dockerfile", context=tmp_path, name="small:1", build_args={}, labels={},
             secrets=(), secret_env={}, output=option,
         )  # fmt: skip
         assert list(engine.build(order))
-        stored = engine.read_back("small:1")
+        stored = engine.read_image("small:1")
         assert (stored.compression, stored.compressed_bytes) == ("none", None)
 
 
@@ -196,4 +196,4 @@ def test_the_env_points_plain_docker_at_the_engine(engine: DockerEngine, built: 
     done = subprocess.run(
         ["sh", "-c", script], capture_output=True, text=True, env={**os.environ, "PATH": path}, check=True
     )
-    assert done.stdout.strip() == engine.digest(built.name)
+    assert done.stdout.strip() == engine.find_digest(built.name)

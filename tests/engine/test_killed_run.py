@@ -60,6 +60,6 @@ def test_a_killed_run_leaves_no_container_and_takes_no_image_from_another_run(
         wait_until(lambda: docker(*containers, host=engine.host) == "")
         # The reaper of the killed run removes its folder last, and images before, if at all.
         wait_until(lambda: not Path(folder).exists())
-        assert engine.digest(name)
+        assert engine.find_digest(name)
     finally:
         engine.remove(name)

@@ -22,10 +22,10 @@ from support.containers import run_container
 from support.docker_daemon import wait_until
 from tfimg.cli.context import Context
 from tfimg.cli.parser import build_parser
-from tfimg.engine.base_images.choose import Bootstrap, choose_base
+from tfimg.engine.base_images.choose import BootstrapSettings, choose_base
 from tfimg.engine.base_images.debian import Mirrors, find_mirrors
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.engine.protocol import BuildOrder
+from tfimg.engine.protocol import BuildRequest
 from tfimg.matrix.resolve.request import Request
 from tfimg.matrix.resolve.resolution import resolve
 from tfimg.project.services import Services
@@ -108,7 +108,7 @@ def test_a_leak_would_be_found(engine: DockerEngine, base: str, tmp_path: Path) 
         "ARG HISTORY\nRUN true\nARG NAMED\nLABEL leak=$NAMED\nARG VARIABLE\nENV LEAK=$VARIABLE\n"
     )
     places = {"HISTORY", "NAMED", "VARIABLE"}
-    order = BuildOrder(
+    order = BuildRequest(
         dockerfile=tmp_path / "Dockerfile", context=tmp_path, name=name, labels={},
         build_args={place: f"{MARK}-{place}-" for place in places}, secrets=["id=network,env=LEAK"],
         secret_env={"LEAK": f"{MARK}-LAYER-"}, output=f"type=image,name={name},compression=zstd",
@@ -132,7 +132,7 @@ def test_a_base_is_bootstrapped_without_the_way_into_a_debian_mirror(engine: Doc
     }
     context = Context(build_parser().parse_args(["build", "--base", "bootstrap"]), Services(environ=os.environ))
     spec = resolve(context.project.matrix, context.project.specs, Request(python="3.13")).spec
-    bootstrap = Bootstrap(
+    bootstrap = BootstrapSettings(
         mirrors=Mirrors(archive=str(planted["archive"]), security=planted["security"]),
         scratch=context.services.state / "scratch",
         template=partial(render_base, context.project.templates),

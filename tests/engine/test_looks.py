@@ -24,7 +24,7 @@ from support.small_workspace import build_small
 from support.tokens import GITHUB
 from tfimg.core.errors import DiskSpaceError
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.engine.protocol import Line, RunOrder
+from tfimg.engine.protocol import Line, RunRequest
 from tfimg.inspect.archive.collect import collect_image
 from tfimg.inspect.archive.layout import ArchiveRegistry
 from tfimg.inspect.archive.save import save_archive
@@ -32,7 +32,7 @@ from tfimg.inspect.contents import parse_inventory
 from tfimg.inspect.secrets.scan import scan_image
 from tfimg.project.services import Services
 from tfimg.registry.images import open_image
-from tfimg.validation.built import take_inventory
+from tfimg.validation.inventory import take_inventory
 from tfimg.validation.schema import read_report
 
 from .conftest import IDENTIFIER, Built
@@ -298,8 +298,8 @@ def test_a_bundle_is_verified_and_loaded_where_there_is_no_network(
     assert (told["image"], told["digest"], told["level"]) == (little.name, little.digest, "validated")
     configured = open_image(little.registry, "2.15").platforms[0].configured
     assert configured
-    assert engine.digest(little.name) == (little.digest if containerd else configured.digest)
-    order = RunOrder(image=little.name, command=["python", "-c", "print(6 * 7)"], files={})
+    assert engine.find_digest(little.name) == (little.digest if containerd else configured.digest)
+    order = RunRequest(image=little.name, command=["python", "-c", "print(6 * 7)"], files={})
     lines = [said.text for said in engine.run(order, timeout=300) if isinstance(said, Line)]
     assert lines == ["42"]
     engine.remove(little.name)
@@ -308,9 +308,9 @@ def test_a_bundle_is_verified_and_loaded_where_there_is_no_network(
 def test_plain_docker_loads_a_bundle_too(little: Published, bundle: Path, machines: dict[bool, DockerEngine]) -> None:
     """Without a word on its evidence: for a machine that has no tfimg."""
     engine = machines[False]
-    assert engine.digest(little.name) is None
+    assert engine.find_digest(little.name) is None
     docker("load", "--quiet", f"--input={bundle}", host=engine.host)
-    assert engine.digest(little.name) is not None
+    assert engine.find_digest(little.name) is not None
 
 
 def test_a_bundle_that_was_changed_or_has_no_key_reaches_no_engine(
@@ -328,12 +328,12 @@ def test_a_bundle_that_was_changed_or_has_no_key_reaches_no_engine(
         file.seek(place.offset + place.size // 2)
         file.write(bytes([byte ^ 1]))
     engine = machines[True]
-    assert engine.digest(little.name) is None
+    assert engine.find_digest(little.name) is None
     ended = without_network("load", str(changed), "--key", str(little.public), host=engine.host)
-    assert (ended.code, engine.digest(little.name)) == (66, None), ended.stderr
+    assert (ended.code, engine.find_digest(little.name)) == (66, None), ended.stderr
     assert "is damaged, or was changed" in ended.stderr
     ended = without_network("load", str(bundle), host=engine.host)
-    assert (ended.code, engine.digest(little.name)) == (2, None)
+    assert (ended.code, engine.find_digest(little.name)) == (2, None)
     assert "that proves nothing" in ended.stderr
 
 

@@ -80,7 +80,7 @@ def test_what_is_pushed_is_pulled_by_its_digest(engine: DockerEngine, address: s
     by_digest = f"{name.rpartition(':')[0]}@{digest}"
     engine.remove(name)
     assert engine.pull(by_digest, ignore) == digest
-    assert engine.digest(by_digest) is not None
+    assert engine.find_digest(by_digest) is not None
     engine.remove(by_digest)
     assert engine.pull(name, ignore) == digest
 
@@ -136,7 +136,7 @@ def test_a_push_that_fails_is_raised_and_tried_again_until_it_succeeds(
             identifier="1",
             tensorflow="1",
             name=name,
-            digest=engine.digest(name) or "",
+            digest=engine.find_digest(name) or "",
             aliases=(),
             level="linked",
         )
@@ -144,7 +144,7 @@ def test_a_push_that_fails_is_raised_and_tried_again_until_it_succeeds(
         digest = machine._push(source, f"{name}-candidate")
         assert digest == digest_there(address, f"{name}-candidate", tmp_path)
         assert len(waits) == 1
-        assert engine.digest(f"{name}-candidate") is None
+        assert engine.find_digest(f"{name}-candidate") is None
 
 
 def test_a_registry_that_is_gone_is_told(engine: DockerEngine, made: Made) -> None:

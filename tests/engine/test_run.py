@@ -101,6 +101,6 @@ def test_doctor_knows_the_image(built: Built) -> None:
 
 
 def test_an_engine_tells_how_it_hands_out_devices(engine: DockerEngine) -> None:
-    hands = engine.toolkit()
+    hands = engine.get_device_support()
     assert (hands.host, hands.local) == (engine.host, True)
     assert "runc" in hands.runtimes

@@ -51,7 +51,7 @@ def test_checks_report_numbers(built: Built) -> None:
 def test_all_tags_name_the_same_image(built: Built, engine: DockerEngine) -> None:
     expected = [f"{REPOSITORY}:{name}" for name in (IDENTIFIER, "2.15.1", "2.15", "2.15-py3.11")]
     assert built.document["tags"] == expected
-    assert {engine.digest(tag) for tag in expected} == {built.document["digest"]}
+    assert {engine.find_digest(tag) for tag in expected} == {built.document["digest"]}
 
 
 def test_no_candidate_is_left(built: Built, engine: DockerEngine) -> None:
@@ -61,7 +61,7 @@ def test_no_candidate_is_left(built: Built, engine: DockerEngine) -> None:
 
 
 def test_labels_say_what_it_is_made_of(built: Built, engine: DockerEngine) -> None:
-    labels = dict(engine.labels(built.name) or {})
+    labels = dict(engine.find_labels(built.name) or {})
     workspace = find_workspace({})
     revision = labels.pop("org.opencontainers.image.revision", None)
     assert revision == workspace.revision()
@@ -71,7 +71,7 @@ def test_labels_say_what_it_is_made_of(built: Built, engine: DockerEngine) -> No
         "org.opencontainers.image.version": IDENTIFIER,
         "org.opencontainers.image.licenses": "Apache-2.0",
         "org.opencontainers.image.base.name": "tfimg/base:bookworm-py3.11",
-        "org.opencontainers.image.base.digest": engine.digest("tfimg/base:bookworm-py3.11"),
+        "org.opencontainers.image.base.digest": engine.find_digest("tfimg/base:bookworm-py3.11"),
         "tfimg.identifier": IDENTIFIER,
         "tfimg.tensorflow": "2.15.1",
         "tfimg.python": "3.11",
@@ -83,9 +83,9 @@ def test_labels_say_what_it_is_made_of(built: Built, engine: DockerEngine) -> No
 
 
 def test_what_is_claimed_of_the_store_was_read_back(built: Built, engine: DockerEngine) -> None:
-    stored = engine.read_back(built.name)
+    stored = engine.read_image(built.name)
     kinds = {layer.media_type for layer in stored.layers}
-    if engine.capabilities().store == "containerd":
+    if engine.get_capabilities().store == "containerd":
         assert kinds == {"application/vnd.oci.image.layer.v1.tar+zstd"}
         assert stored.compressed_bytes == sum(layer["size"] for layer in built.document["layers"])
         assert 0 < (stored.compressed_bytes or 0) < stored.unpacked_bytes
@@ -131,7 +131,7 @@ def test_events_tell_the_steps(built: Built) -> None:
     ended = {event["step"] for event in steps if event["state"] in {"done", "cached"}}
     assert ended >= {event["step"] for event in steps if event["state"] == "started"}
     assert any("--from=bytecode" in step for step in ended)
-    if connect(os.environ, state_folder(os.environ)).capabilities().takes_layers:
+    if connect(os.environ, state_folder(os.environ)).get_capabilities().accepts_layers:
         assert {f"layer {name}" for name in ("tensorflow", "tensorflow-python", "packages")} <= ended
     assert [event["check"] for event in built.result.documents if event["event"] == "check"] == CHECKS
 
@@ -185,12 +185,12 @@ def test_the_real_image_is_published_verified_and_pulled(
     for command in ("verify", "pull"):
         refused = tfimg(command, name, "--key", f"{other}/tfimg.pub", "--json")
         assert (refused.code, refused.json["error"]) == (16, "UnsignedError"), command
-    assert engine.digest(name) is None
+    assert engine.find_digest(name) is None
 
     pulled = tfimg("pull", name, "--key", f"{key}/tfimg.pub")
     try:
         assert pulled.code == 0, pulled.stderr
-        assert engine.digest(name) == engine.digest(built.name)
+        assert engine.find_digest(name) == engine.find_digest(built.name)
     finally:
         engine.remove(name)
 
@@ -204,4 +204,4 @@ def test_the_private_engine_stops_and_starts_again(engine: DockerEngine, built: 
     assert not Path(engine.host.removeprefix("unix://")).exists()
     up = run_tfimg("engine", "up", "--json")
     assert (up.code, up.documents[0]["started"]) == (0, True), up.stderr
-    assert engine.digest(f"{REPOSITORY}:2.15") == built.document["digest"]
+    assert engine.find_digest(f"{REPOSITORY}:2.15") == built.document["digest"]

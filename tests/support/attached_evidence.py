@@ -22,7 +22,7 @@ from tfimg.registry.connect import connect
 from tfimg.registry.connection import Way
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import parse
-from tfimg.validation.built import take_inventory
+from tfimg.validation.inventory import take_inventory
 from tfimg.validation.report import Report
 
 

@@ -32,7 +32,7 @@ from tfimg.evidence.tested import Ran
 from tfimg.evidence.tested import test_result as result_statement
 from tfimg.project.services import Services
 from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
-from tfimg.validation.schema import json_text
+from tfimg.validation.schema import format_json
 
 TAG = "2.15.1-cpu-py3.11"
 
@@ -255,7 +255,7 @@ class Readers:
             file.write_bytes(content)
             return self.local("report", str(file))
 
-        return Reader(document=json_text(GREEN).encode(), read=read)
+        return Reader(document=format_json(GREEN).encode(), read=read)
 
     def lock(self) -> Reader:
         source, root = find_workspace({}), self.folder / "workspace"

@@ -14,20 +14,20 @@ from typing import Any
 from support.inventories import INVENTORY
 from tfimg.core.errors import EngineRefused, NetworkError, NotInRegistry
 from tfimg.engine.protocol import (
-    NOTHING,
+    NO_IMAGES,
     BuildEvent,
-    BuildOrder,
+    BuildRequest,
     Capabilities,
+    DeviceSupport,
     Exit,
     Line,
     LocalImage,
     ProgressEvent,
     Resources,
-    RunOrder,
-    Store,
+    RunRequest,
     StoredImage,
     StoredLayer,
-    Toolkit,
+    StoreKind,
 )
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 
@@ -35,7 +35,7 @@ HOST = "unix:///run/fake.sock"
 
 
 def capabilities(
-    *, store: Store = "containerd", free_bytes: int | None = 10**12, builder: str | None = None
+    *, store: StoreKind = "containerd", free_bytes: int | None = 10**12, builder: str | None = None
 ) -> Capabilities:
     return Capabilities(
         host=HOST, engine="26.1.5", buildx="0.13.1", buildkit=None, store=store, data_root="/var/lib/fake",
@@ -43,10 +43,10 @@ def capabilities(
     )  # fmt: skip
 
 
-def toolkit(*, host: str = HOST, runtimes: Sequence[str] = ("runc",), **cdi: Sequence[str]) -> Toolkit:
+def toolkit(*, host: str = HOST, runtimes: Sequence[str] = ("runc",), **cdi: Sequence[str]) -> DeviceSupport:
     """Return what an engine on this machine can hand to containers; `cdi_folders` and `cdi_devices` are empty."""
     found = {"cdi_folders": (), "cdi_devices": (), "runtimes": runtimes, **cdi}
-    return Toolkit(host=host, **{name: tuple(values) for name, values in found.items()})
+    return DeviceSupport(host=host, **{name: tuple(values) for name, values in found.items()})
 
 
 def stored_image(digest: str = "sha256:1", *, identifier: str | None = None, **fields: Any) -> StoredImage:
@@ -73,29 +73,29 @@ class FakeEngine:
     pushed: dict[str, StoredImage] = field(default_factory=dict)
     line: BaseException | None = None
     found: Capabilities = field(default_factory=capabilities)
-    hands: Toolkit = field(default_factory=toolkit)
+    hands: DeviceSupport = field(default_factory=toolkit)
     left: Resources = field(default_factory=lambda: Resources(cpus=4, memory_bytes=10**11, disk_bytes=10**12))
     names: dict[str, StoredImage] = field(default_factory=dict)
-    built: list[BuildOrder] = field(default_factory=list)
+    built: list[BuildRequest] = field(default_factory=list)
     dockerfiles: list[str] = field(default_factory=list)
     contexts: list[list[str]] = field(default_factory=list)
-    ran: list[RunOrder] = field(default_factory=list)
+    ran: list[RunRequest] = field(default_factory=list)
     open_containers: int = 0
     asked: list[str] = field(default_factory=list)
     known: Mapping[str, LocalImage] = field(default_factory=dict)
     exports: list[bytes] = field(default_factory=list)
     holds: Mapping[str, Any] | None = field(default_factory=lambda: INVENTORY)
 
-    def capabilities(self) -> Capabilities:
+    def get_capabilities(self) -> Capabilities:
         return self.found
 
-    def toolkit(self) -> Toolkit:
+    def get_device_support(self) -> DeviceSupport:
         return self.hands
 
-    def resources(self) -> Resources:
+    def get_resources(self) -> Resources:
         return self.left
 
-    def inventory(self, known: Mapping[str, LocalImage] = NOTHING) -> Sequence[LocalImage]:
+    def list_images(self, known: Mapping[str, LocalImage] = NO_IMAGES) -> Sequence[LocalImage]:
         self.asked.append("inventory")
         self.known = known
         images: dict[str, list[str]] = {}
@@ -103,12 +103,12 @@ class FakeEngine:
             images.setdefault(image.digest, []).append(name)
         return [_local(self.names[names[0]], names) for names in images.values()]
 
-    def build(self, order: BuildOrder) -> Generator[BuildEvent, None, None]:
-        self.built.append(order)
-        text = order.dockerfile.read_text()
+    def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
+        self.built.append(request)
+        text = request.dockerfile.read_text()
         self.dockerfiles.append(text)
-        files = (file for file in order.context.rglob("*") if file.is_file())
-        self.contexts.append(sorted(str(file.relative_to(order.context)) for file in files))
+        files = (file for file in request.context.rglob("*") if file.is_file())
+        self.contexts.append(sorted(str(file.relative_to(request.context)) for file in files))
         for event in self.script:
             if isinstance(event, BaseException):
                 raise event
@@ -116,14 +116,14 @@ class FakeEngine:
         digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
         media_type = "application/vnd.oci.image.layer.v1.tar+zstd"
         layer = StoredLayer(digest=f"sha256:{'1' * 64}", media_type=media_type, size=100)
-        labels = {**_labels(text), **order.labels}
-        self.names[order.name] = stored_image(
+        labels = {**_labels(text), **request.labels}
+        self.names[request.name] = stored_image(
             digest, layers=(layer,), unpacked_bytes=300, labels=labels, content=digest
         )
         if self.late:
             raise self.late
 
-    def read_back(self, name: str) -> StoredImage:
+    def read_image(self, name: str) -> StoredImage:
         return self.names[name]
 
     def export(self, name: str) -> Iterator[bytes]:
@@ -137,13 +137,13 @@ class FakeEngine:
             name = image["annotations"]["io.containerd.image.name"]
             self.names[name] = stored_image(image["digest"])
 
-    def digest(self, name: str) -> str | None:
+    def find_digest(self, name: str) -> str | None:
         return self.names[name].digest if name in self.names else None
 
-    def labels(self, name: str) -> Mapping[str, str] | None:
+    def find_labels(self, name: str) -> Mapping[str, str] | None:
         return self.names[name].labels if name in self.names else None
 
-    def registry_digest(self, reference: str) -> str:
+    def resolve_digest(self, reference: str) -> str:
         if reference not in self.remote:
             what = f"The registry did not give {reference}: no route to host."
             raise NetworkError(what, next_step="Name a mirror.")
@@ -169,23 +169,23 @@ class FakeEngine:
         self.names[name] = self.pushed[name]
         return self.pushed[name].digest
 
-    def run(self, order: RunOrder, *, timeout: float) -> Generator[Line | Exit, None, None]:
+    def run(self, request: RunRequest, *, timeout: float) -> Generator[Line | Exit, None, None]:
         assert timeout > 0
-        self.ran.append(order)
-        return self._run(order)
+        self.ran.append(request)
+        return self._run(request)
 
-    def _run(self, order: RunOrder) -> Generator[Line | Exit, None, None]:
+    def _run(self, request: RunRequest) -> Generator[Line | Exit, None, None]:
         self.open_containers += 1
         try:
-            for said in self._story(order):
+            for said in self._story(request):
                 if isinstance(said, BaseException):
                     raise said
-                yield _with_nonce(said, order)
+                yield _with_nonce(said, request)
         finally:
             self.open_containers -= 1
 
-    def _story(self, order: RunOrder) -> Sequence[Line | Exit | BaseException]:
-        if self.holds is None or "--contents-only" not in order.command:
+    def _story(self, request: RunRequest) -> Sequence[Line | Exit | BaseException]:
+        if self.holds is None or "--contents-only" not in request.command:
             return self.story
         return Line(stream="stdout", text=json.dumps(self.holds)), Exit(status=0, out_of_memory=False)
 
@@ -196,7 +196,7 @@ class FakeEngine:
     def remove(self, name: str) -> None:
         self.names.pop(name, None)
 
-    def abandon(self, name: str) -> None:
+    def remove_with_containers(self, name: str) -> None:
         self.remove(name)
 
     def prune_cache(self) -> None:
@@ -216,7 +216,7 @@ def _labels(dockerfile: str) -> dict[str, str]:
     return dict(re.findall(r'^LABEL (\S+)="(.*)"$', dockerfile, re.MULTILINE))
 
 
-def _with_nonce(said: Line | Exit, order: RunOrder) -> Line | Exit:
+def _with_nonce(said: Line | Exit, order: RunRequest) -> Line | Exit:
     """The suite's first event repeats what this run was told, unless its story says something else."""
     if isinstance(said, Exit) or '"event": "suite"' not in said.text or '"nonce"' in said.text:
         return said

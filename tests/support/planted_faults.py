@@ -18,7 +18,7 @@ from tfimg.index.network import host_network, pip_settings
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.spec import ImageSpec, expand
 from tfimg.recipe.facts import collect_facts
-from tfimg.validation.report import Provable
+from tfimg.validation.report import ProvableLevel
 
 Results = dict[str, dict[str, Any]]
 """Check → its last event."""
@@ -35,7 +35,7 @@ def spec_of(identifier: str) -> ImageSpec:
     return next(spec for spec in all_specs() if spec.identifier == identifier)
 
 
-def facts_text(spec: ImageSpec, level: Provable) -> str:
+def facts_text(spec: ImageSpec, level: ProvableLevel) -> str:
     return json.dumps(collect_facts(spec, find_workspace({}).read_lock(spec.identifier), level=level))
 
 
@@ -45,7 +45,7 @@ def with_fault(
     spec: ImageSpec,
     script: str,
     checks: Sequence[str] = (),
-    level: Provable = "linked",
+    level: ProvableLevel = "linked",
     *,
     folder: Path,
     user: int = 0,

@@ -10,7 +10,7 @@ from support.oci_images import archive
 from support.published_images import put_image
 from support.suite_events import done, end, said, start, suite
 from tfimg.core.paths import Workspace
-from tfimg.engine.protocol import Exit, Line, ProgressEvent, RunOrder, StoredImage, StoredLayer
+from tfimg.engine.protocol import Exit, Line, ProgressEvent, RunRequest, StoredImage, StoredLayer
 from tfimg.recipe.lockfile import hash_lock
 
 STORY = said(suite("a"), start("a"), end("a"), done())
@@ -59,9 +59,9 @@ class PushingEngine(FakeEngine):
         self.names[name] = next(image for image in self.names.values() if image.digest == config)
         return digest
 
-    def run(self, order: RunOrder, *, timeout: float) -> Generator[Line | Exit, None, None]:
-        if "/tfimg-inventory.py" in order.files:
+    def run(self, request: RunRequest, *, timeout: float) -> Generator[Line | Exit, None, None]:
+        if "/tfimg-inventory.py" in request.files:
             yield from said(self.holds)
         else:
             self.did.append("suite")
-            yield from super().run(order, timeout=timeout)
+            yield from super().run(request, timeout=timeout)

@@ -166,9 +166,9 @@ REFUSED: Mapping[str, tuple[dict[str, Any], Callable[[Run], Run], str]] = {
     ),
     "a failed check": ({"ends": {"numerics.svd": "failed"}}, lambda run: run, "numerics.svd failed: expected"),
     "a failed check, denied": (
-        {"ends": {"numerics.svd": "failed"}}, lambda run: {**event(-1, code=0)(run), "status": 0}, "all is well",
+        {"ends": {"numerics.svd": "failed"}}, lambda run: {**event(-1, code=0)(run), "status": 0}, "reported success",
     ),
-    "a crash at the end": ({}, lambda run: {**run, "status": -11}, "the suite told its end, and then"),
+    "a crash at the end": ({}, lambda run: {**run, "status": -11}, "the suite reported its end, and then"),
     "no end": ({}, lambda run: {**run, "events": run["events"][:-1]}, "the suite did not reach its end"),
     "another nonce": ({}, event(0, nonce="another"), "the suite did not start"),
     "no event": ({}, lambda run: {**run, "events": [], "status": 0}, "the suite did not start"),

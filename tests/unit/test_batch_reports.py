@@ -12,13 +12,13 @@ from support.suite_events import done, end, said, start, suite
 from tfimg.build.pipeline import Means, Trial, shown
 from tfimg.build.report_cache import Inventories, Kept
 from tfimg.cli.batch_progress import Silent
-from tfimg.engine.cache import Cache
+from tfimg.engine.build_cache import BuildCache
 from tfimg.host.target_level import TargetLevel
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.plan import Plan
 from tfimg.validation.report import Report
-from tfimg.validation.run import Asking
+from tfimg.validation.run import CheckSelection
 
 DIGESTS = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 NETWORK = HostNetwork(ca=None, netrc=None, variables={}, left_out=())
@@ -42,9 +42,9 @@ def validate(tmp_path: Path, named: Callable[[str], ImageSpec]) -> Validate:
     ) -> tuple[Report, bool]:
         means = Means(
             network=NETWORK, context=tmp_path, suite={"__main__.py": b""}, suite_digest="sha256:suite",
-            asking=Asking(), kept=Kept(folder=tmp_path / "reports"),
+            selection=CheckSelection(), kept=Kept(folder=tmp_path / "reports"),
             inventories=Inventories(folder=tmp_path / "inventories", script=b""), fresh=False, reuse=reuse,
-            cache=Cache(sources=(), targets=()), compression="fast", hand_in=lambda *_: {},
+            cache=BuildCache(sources=(), targets=()), compression="fast", hand_in=lambda *_: {},
         )  # fmt: skip
         plan = Plan(spec=named("2.15.1-cpu-py3.11"), lock={"tensorflow": "", "packages": ""}, dockerfile="", tags=())
         return shown(

@@ -58,10 +58,10 @@ class Dying(FakeEngine):
 
     dead = False
 
-    def resources(self) -> Resources:
+    def get_resources(self) -> Resources:
         if self.dead:
             raise GONE
-        return super().resources()
+        return super().get_resources()
 
 
 def unprepared(_plan: Plan) -> Work:

@@ -493,7 +493,7 @@ def test_a_build_for_machines_is_a_line_of_json_per_event(tfimg: CliRunner, engi
 def test_no_cache_is_passed_on(tfimg: CliRunner, engine: FakeEngine) -> None:
     tfimg(*BUILD, "--no-cache")
     tfimg(*BUILD)
-    assert [order.fresh for order in engine.built] == [True, False]
+    assert [order.no_cache for order in engine.built] == [True, False]
 
 
 def not_passed(outcome: str, code: int, *explained: Mapping[str, str]) -> list[Line | Exit]:
@@ -504,7 +504,7 @@ def not_passed(outcome: str, code: int, *explained: Mapping[str, str]) -> list[L
 
 KEEP = "No tag was given. --report FILE keeps the whole evidence."
 TRY_AGAIN = "No tag was given. Try again; if it breaks at the same check, the image is at fault."
-SILENT = "the process ended with status {}: it said nothing"
+SILENT = "the process ended with status {}: no output"
 NOT_GREEN = {
     "failed": (not_passed("failed", 1), 13, f"and 1 of 2 checks did not pass. a failed: why. {KEEP}"),
     "skipped": (not_passed("skipped", 5), 13, f"and 1 of 2 checks did not pass. a skipped: why. {KEEP}"),
@@ -521,7 +521,7 @@ NOT_GREEN = {
     ),
     "late": (
         said(SUITE, START_A, end("a"), START_B, end("b"), DONE, status=139), 13,
-        f"but the suite told its end, and then {SILENT.format(139)}. {TRY_AGAIN}",
+        f"but the suite reported its end, and then {SILENT.format(139)}. {TRY_AGAIN}",
     ),
     "silent": (
         said(status=2), 13,

@@ -22,7 +22,7 @@ from tfimg.build.journal import open_journal
 from tfimg.core.cancellation import on_cancel
 from tfimg.core.errors import BuildError, EngineUnavailable
 from tfimg.core.paths import Workspace
-from tfimg.engine.protocol import BuildEvent, BuildOrder, Resources, RunOrder
+from tfimg.engine.protocol import BuildEvent, BuildRequest, Resources, RunRequest
 from tfimg.matrix.spec import ImageSpec
 
 OFFICIAL = {
@@ -50,7 +50,7 @@ def journal_folder(tfimg: CliRunner) -> Path:
     return tfimg.state / "batch"
 
 
-def suites(engine: FakeEngine) -> list[RunOrder]:
+def suites(engine: FakeEngine) -> list[RunRequest]:
     """The containers that ran the suite; others tell an image's inventory."""
     return [order for order in engine.ran if "--contents-only" not in order.command]
 
@@ -74,12 +74,12 @@ class Picky(FakeEngine):
         super().__init__(story=STORY, remote=OFFICIAL)
         self._bad, self._during = bad, during
 
-    def build(self, order: BuildOrder) -> Generator[BuildEvent, None, None]:
-        identifier = order.name.removeprefix("tfimg/candidate:")[:-9]
+    def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
+        identifier = request.name.removeprefix("tfimg/candidate:")[:-9]
         self._during(identifier)
         if identifier in self._bad:
             raise self._bad[identifier]
-        yield from super().build(order)
+        yield from super().build(request)
 
 
 def spoil(environment: TestEnvironment, *identifiers: str) -> Picky:
@@ -149,7 +149,7 @@ def test_what_was_shown_is_forgotten_on_demand_and_shows_nothing_of_another_aim(
     tfimg(*MANY)
     assert tfimg(*MANY, option, "--json").statuses == dict.fromkeys(THREE, "built")
     assert len(suites(engine)) == 6
-    assert {order.fresh for order in engine.built[3:]} == {option == "--no-cache"}
+    assert {order.no_cache for order in engine.built[3:]} == {option == "--no-cache"}
 
 
 def test_one_failure_leaves_the_others_alone_and_ends_the_command_with_its_code(

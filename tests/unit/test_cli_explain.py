@@ -24,7 +24,7 @@ from tfimg.host.doctor import DoctorRequest, diagnose
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
-from tfimg.validation.explain import cause
+from tfimg.validation.explain import find_cause
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 
@@ -160,7 +160,7 @@ def test_the_doctor_says_what_is_known_of_a_driver_that_fails(
     )  # fmt: skip
     unknown = {one.name: one for one in diagnose(case)}["gpu"]
     assert (unknown.state, words in unknown.found) == ("warning", True)
-    known = cause(words, suite=workspace.validation)
+    known = find_cause(words, suite=workspace.validation)
     assert known is not None
     assert unknown.next_step != known.remedy
     told = {one.name: one for one in diagnose(replace(case, remedy=lambda _: known.remedy))}

@@ -118,7 +118,7 @@ def test_load_verifies_loads_and_says_whose_word_is_what(
     tfimg: CliRunner, environment: TestEnvironment, engine: FakeEngine, key: str, file: str
 ) -> None:
     ended = tfimg("load", file, "--key", key).succeeded()
-    assert engine.digest(f"{NAME}:{TAG}") == environment.registries.named[TAG]
+    assert engine.find_digest(f"{NAME}:{TAG}") == environment.registries.named[TAG]
     assert "identifier  2.15.1-cuda12.2-py3.11" in ended.stdout
     assert "The key signed repository, identifier, level and time." in ended.stderr
     assert tfimg("load", file, "--json", TFIMG_KEY=key).documents[-1] == {

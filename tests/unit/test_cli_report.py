@@ -14,7 +14,7 @@ from support.cli import CliResult, CliRunner
 from support.reports import GREEN, NAMES, RED
 from tfimg.cli.parser import build_parser
 from tfimg.core.paths import Workspace
-from tfimg.validation.forms import json_text, written
+from tfimg.validation.formats import format_json, format_report
 from tfimg.validation.report import Report
 
 Kept = Callable[[Report], str]
@@ -26,7 +26,7 @@ def kept(tmp_path: Path) -> Kept:
 
     def write(report: Report) -> str:
         file = tmp_path / "kept.json"
-        file.write_text(json_text(report))
+        file.write_text(format_json(report))
         return str(file)
 
     return write
@@ -71,7 +71,7 @@ def test_a_warning_stands_beside_its_check_in_every_form(tfimg: CliRunner, kept:
     warned = replace(GREEN, results=(replace(GREEN.results[0], evidence=evidence), *GREEN.results[1:]))
     rows = [line for line in tfimg("report", kept(warned)).stdout.splitlines() if "warning" in line]
     assert [row.split(maxsplit=4)[-1] for row in rows] == [f"{NAMES[0]}  warning: no event of the GPU <b>"]
-    assert "Warning: no event of the GPU &lt;b&gt;" in written(warned, "x.html")
+    assert "Warning: no event of the GPU &lt;b&gt;" in format_report(warned, "x.html")
     assert "warning" not in tfimg("report", kept(GREEN)).stdout
 
 
@@ -83,16 +83,16 @@ def test_it_is_written_in_other_forms(tfimg: CliRunner, kept: Kept, tmp_path: Pa
     names = [str(tmp_path / name) for name in ("again.json", "junit.xml", "Page.HTML")]
     ended = tfimg("report", kept(RED), *[word for name in names for word in ("--report", name)])
     assert (ended.code, ended.stderr) == (0, "".join(f"wrote {name}\n" for name in names))
-    assert Path(names[0]).read_text() == json_text(RED)
+    assert Path(names[0]).read_text() == format_json(RED)
     (suite,) = JUnitXml.fromfile(names[1])
     assert suite.name == RED.identifier
-    assert Path(names[2]).read_text() == written(RED, "x.html")
+    assert Path(names[2]).read_text() == format_report(RED, "x.html")
     assert Path(names[2]).read_text().startswith("<!DOCTYPE html>\n")
 
 
 def test_as_json_it_is_one_line(tfimg: CliRunner, kept: Kept) -> None:
     ended = tfimg("report", kept(RED), "--json")
-    assert (ended.code, ended.stderr, ended.documents) == (0, "", [json.loads(json_text(RED))])
+    assert (ended.code, ended.stderr, ended.documents) == (0, "", [json.loads(format_json(RED))])
 
 
 @pytest.mark.parametrize("name", ["report.txt", "report", "report.json.gz", ".json"])

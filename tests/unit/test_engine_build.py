@@ -13,16 +13,16 @@ from support.cases import cases
 from support.memory_engine import FakeEngine, capabilities
 from tfimg.build.candidate import BuiltImage, Output, build, candidate, choose_output
 from tfimg.core.errors import BuildError, DiskSpaceError, HashMismatchError
-from tfimg.engine.base_images.choose import Base
-from tfimg.engine.disk_space import check_space
-from tfimg.engine.protocol import BuildEvent, LogEvent, StageEvent, Store, StoredImage, StoredLayer
+from tfimg.engine.base_images.choose import BaseImage
+from tfimg.engine.disk_space import check_disk_space
+from tfimg.engine.protocol import BuildEvent, LogEvent, StageEvent, StoredImage, StoredLayer, StoreKind
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.plan import Plan, make_plan
 from tfimg.recipe.render import make_template_environment
 
-BASE = Base(kind="registry", name="python", reference="python@sha256:b", digest="sha256:b", why="it is there")
+BASE = BaseImage(kind="registry", name="python", reference="python@sha256:b", digest="sha256:b", why="it is there")
 NETWORK = HostNetwork(
     ca=Path("/etc/ca.pem"), netrc=None, variables={"HTTPS_PROXY": "http://p.example.test"}, left_out=()
 )
@@ -47,7 +47,7 @@ def run(
 ) -> BuiltImage:
     return build(
         planned, name=candidate(planned.spec.identifier), base=BASE, engine=engine,
-        capabilities=engine.capabilities(), network=NETWORK, context=ROOT / "images",
+        capabilities=engine.get_capabilities(), network=NETWORK, context=ROOT / "images",
         labels={"tfimg.version": "0.1"}, fresh=fresh, stages=STAGES, on_event=on_event,
     )  # fmt: skip
 
@@ -73,7 +73,7 @@ def test_the_engine_is_ordered_exactly_what_was_planned(planned: Plan) -> None:
     built = run(planned, engine, fresh=True)
     (order,) = engine.built
     assert engine.dockerfiles == [planned.dockerfile]
-    assert (order.name, order.fresh) == (built.name, True)
+    assert (order.name, order.no_cache) == (built.name, True)
     locks = [f"locks/2.15.1-cpu-py3.11/{layer}.txt" for layer in ("packages", "tensorflow")]
     scripts = [f"build/{file.name}" for file in (ROOT / "images/build").iterdir()]
     suite = [
@@ -150,12 +150,12 @@ def test_an_output_is_only_what_the_store_really_performs() -> None:
 
 @cases("engine_build", "a_build_starts_with_just_enough_space_or_an_unknown_disk_and_not_with_less")
 def test_a_build_starts_with_just_enough_space_or_an_unknown_disk_and_not_with_less(
-    device: Device, store: Store, needed: int
+    device: Device, store: StoreKind, needed: int
 ) -> None:
     for free in (None, needed, needed * 10):
-        check_space(capabilities(free_bytes=free, store=store), device)
+        check_disk_space(capabilities(free_bytes=free, store=store), device)
     with pytest.raises(DiskSpaceError):
-        check_space(capabilities(free_bytes=needed - 1, store=store), device)
+        check_disk_space(capabilities(free_bytes=needed - 1, store=store), device)
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,10 @@ def test_a_build_starts_with_just_enough_space_or_an_unknown_disk_and_not_with_l
     [("cpu", "containerd", 4_900_000_000, "4.9", "5"), ("gpu", "classic", 0, "0.0", "20")],
 )
 def test_too_little_space_is_told_before_the_build(
-    device: Device, store: Store, free: int, shown: str, needed: str
+    device: Device, store: StoreKind, free: int, shown: str, needed: str
 ) -> None:
     with pytest.raises(DiskSpaceError) as caught:
-        check_space(capabilities(free_bytes=free, store=store), device)
+        check_disk_space(capabilities(free_bytes=free, store=store), device)
     assert str(caught.value) == (
         f"The engine's disk has {shown} GB free below /var/lib/fake, and a build needs {needed} GB. "
         "`docker builder prune` removes build cache and `docker image prune` unnamed images; or use an engine with "

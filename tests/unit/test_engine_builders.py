@@ -13,7 +13,7 @@ from support.paths import DATA
 from support.programs import program
 from tfimg.core.errors import EngineRefused, EngineUnavailable, TfimgError, UsageError
 from tfimg.engine import connect
-from tfimg.engine.cache import Cache, read_cache, require_export
+from tfimg.engine.build_cache import BuildCache, check_cache_export, parse_cache_options
 from tfimg.engine.docker.builders import Builder, find_builder, read_builder, read_context
 from tfimg.engine.docker.engine import DockerEngine
 
@@ -107,7 +107,7 @@ def test_a_context_has_its_own_address_and_certificates(context: dict[str, objec
 
 def test_a_context_means_its_engine(tmp_path: Path) -> None:
     script = f'if [ "$1" = context ]; then {printing(json.dumps([described()]) + chr(10))}exit; fi\n{printing(CONTEXT)}'
-    one, other = connect.engines(docker(tmp_path, script), tmp_path, ["far", "far"])
+    one, other = connect.connect_builders(docker(tmp_path, script), tmp_path, ["far", "far"])
     assert (one.host, one.builder) == (other.host, other.builder) == ("tcp://far:2376", None)
 
 
@@ -121,14 +121,14 @@ def test_the_engine_s_own_builder_is_named_whatever_is_the_default(tmp_path: Pat
 
 @cases("engine_builders", "cache_is_written_as_a_reference_or_as_buildx_has_it")
 def test_cache_is_written_as_a_reference_or_as_buildx_has_it(written: str, source: str, target: str) -> None:
-    assert read_cache([written], [written]) == Cache(sources=(source,), targets=(target,))
+    assert parse_cache_options([written], [written]) == BuildCache(sources=(source,), targets=(target,))
 
 
 def test_a_classic_store_cannot_export_cache_and_that_is_told_first() -> None:
     classic = capabilities(store="classic")
-    cache = read_cache(["r/c"], ["r/c"])
+    cache = parse_cache_options(["r/c"], ["r/c"])
     with pytest.raises(EngineRefused, match=r"unix:///run/fake\.sock cannot export build cache: .* leave --cache-to"):
-        require_export(classic, cache)
-    require_export(classic, read_cache(["r/c"], ["type=inline"]))
-    require_export(capabilities(store="containerd"), cache)
-    require_export(capabilities(store="classic", builder="pod"), cache)
+        check_cache_export(classic, cache)
+    check_cache_export(classic, parse_cache_options(["r/c"], ["type=inline"]))
+    check_cache_export(capabilities(store="containerd"), cache)
+    check_cache_export(capabilities(store="classic", builder="pod"), cache)

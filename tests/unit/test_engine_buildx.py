@@ -14,7 +14,7 @@ from support.cases import cases
 from support.programs import program
 from tfimg.core.errors import BuildError, DiskSpaceError, NetworkError, TfimgError
 from tfimg.engine.docker.buildx import LOG_LINES, argv, build, translated
-from tfimg.engine.protocol import BuildOrder, StageEvent
+from tfimg.engine.protocol import BuildRequest, StageEvent
 
 RECORDED = Path(__file__).parents[1] / "data" / "rawjson" / "failed-buildx-0.13.txt"
 STEP = "[packages 1/1] RUN --mount=type=bind,source=build,target=/build     sh /build/install /lock.txt"
@@ -23,8 +23,8 @@ LAYOUT = {"b:1": "oci-layout:///l"}
 ENDED = 'process "/bin/sh -c sh /build/install /lock.txt" did not complete successfully: exit code: 1'
 
 
-def order(folder: Path = Path("/somewhere"), *, fresh: bool = False) -> BuildOrder:
-    return BuildOrder(
+def order(folder: Path = Path("/somewhere"), *, no_cache: bool = False) -> BuildRequest:
+    return BuildRequest(
         dockerfile=folder / "Dockerfile",
         context=folder,
         name="tfimg/candidate:x",
@@ -33,7 +33,7 @@ def order(folder: Path = Path("/somewhere"), *, fresh: bool = False) -> BuildOrd
         secrets=["id=ca,src=/etc/ca.pem", "id=network,env=TFIMG_NETWORK_SECRET"],
         secret_env={"TFIMG_NETWORK_SECRET": "export HTTPS_PROXY='http://user:word@proxy.example.test'\n"},
         output="type=image,name=tfimg/candidate:x",
-        fresh=fresh,
+        no_cache=no_cache,
     )
 
 
@@ -55,7 +55,7 @@ def test_the_whole_command_line() -> None:
 
 
 def test_a_fresh_build_forgets_cached_steps() -> None:
-    assert set(argv(order(fresh=True))) - set(argv(order())) == {"--no-cache"}
+    assert set(argv(order(no_cache=True))) - set(argv(order())) == {"--no-cache"}
 
 
 def test_caches_and_images_from_elsewhere_are_named() -> None:

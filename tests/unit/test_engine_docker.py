@@ -37,15 +37,15 @@ class _Answers(AnyMethod):
 def test_an_image_that_another_program_is_removing_is_not_there() -> None:
     with serving(_Answers, REMOVED) as address:
         engine = DockerEngine(host=f"tcp://{address}", environ={})
-        assert engine.digest("a:b") is None
-        assert engine.labels("a:b") is None
-        assert engine.inventory() == []
+        assert engine.find_digest("a:b") is None
+        assert engine.find_labels("a:b") is None
+        assert engine.list_images() == []
 
 
 def test_every_other_failure_of_an_inspection_is_an_error() -> None:
     with serving(_Answers, f"content store: {BLOB}: permission denied") as address:
         engine = DockerEngine(host=f"tcp://{address}", environ={})
-        for ask in (lambda: engine.digest("a:b"), lambda: engine.labels("a:b"), engine.inventory):
+        for ask in (lambda: engine.find_digest("a:b"), lambda: engine.find_labels("a:b"), engine.list_images):
             with pytest.raises(EngineRefused, match="permission denied"):
                 ask()
 

@@ -20,7 +20,7 @@ from tfimg.core.errors import (
     UsageError,
     WrongDevice,
 )
-from tfimg.engine.protocol import Toolkit
+from tfimg.engine.protocol import DeviceSupport
 from tfimg.host.run import RunOptions, RunPlan, plan_run
 from tfimg.host.survey import Host, TargetHost
 from tfimg.matrix.schema import Matrix
@@ -36,7 +36,9 @@ Plan = Callable[..., RunPlan]
 def plan(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], ImageSpec]) -> Plan:
     """Plans the run of an identifier's image, called `image`."""
 
-    def planned(identifier: str, host: Host | None = None, hands: Toolkit | None = None, **wishes: Any) -> RunPlan:
+    def planned(
+        identifier: str, host: Host | None = None, hands: DeviceSupport | None = None, **wishes: Any
+    ) -> RunPlan:
         target_host = TargetHost(matrix=matrix, specs=specs, host=host or plain(), toolkit=hands or toolkit())
         return plan_run("image", named(identifier), RunOptions(**wishes), target_host)
 
@@ -100,7 +102,7 @@ def test_what_names_no_gpu_is_refused(plan: Plan, gpus: str) -> None:
     ],
     ids=["listed", "in a folder"],
 )
-def test_without_nvidia_s_runtime_gpus_come_by_cdi(plan: Plan, host: Host, hands: Toolkit) -> None:
+def test_without_nvidia_s_runtime_gpus_come_by_cdi(plan: Plan, host: Host, hands: DeviceSupport) -> None:
     assert "--device nvidia.com/gpu=all --ulimit" in line(plan(GPU, host, hands))
     assert "--device nvidia.com/gpu=0 --ulimit" in line(plan(GPU, host, hands, gpus="0"))
 

@@ -9,12 +9,12 @@ import pytest
 from support.hosts import T4, plain, with_gpus
 from support.memory_engine import toolkit
 from tfimg.core.errors import NoAccelerator, NoToolkit, TfimgError, UnavailableDriver
-from tfimg.engine.protocol import Toolkit
+from tfimg.engine.protocol import DeviceSupport
 from tfimg.host.survey import Host, TargetHost
 from tfimg.host.target_level import TargetLevel, choose_target_level
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
-from tfimg.validation.report import Provable
+from tfimg.validation.report import ProvableLevel
 
 CPU, GPU, TPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.20.0-tpu-py3.11"
 NVIDIA = toolkit(runtimes=("nvidia", "runc"))
@@ -28,7 +28,9 @@ Choose = Callable[..., TargetLevel]
 def choose(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], ImageSpec]) -> Choose:
     """Return the function that chooses a level for an identifier."""
 
-    def choose_level(identifier: str, host: Host, toolkit_: Toolkit, requested: Provable | None = None) -> TargetLevel:
+    def choose_level(
+        identifier: str, host: Host, toolkit_: DeviceSupport, requested: ProvableLevel | None = None
+    ) -> TargetLevel:
         return choose_target_level(
             named(identifier), TargetHost(matrix=matrix, specs=specs, host=host, toolkit=toolkit_), requested
         )
@@ -47,7 +49,7 @@ def choose(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], Im
     ids=["cpu", "gpu", "gpu by CDI", "tpu"],
 )
 def test_the_device_allows_every_level(
-    identifier: str, host: Host, toolkit_: Toolkit, expected: TargetLevel, choose: Choose
+    identifier: str, host: Host, toolkit_: DeviceSupport, expected: TargetLevel, choose: Choose
 ) -> None:
     assert choose(identifier, host, toolkit_) == choose(identifier, host, toolkit_, "validated") == expected
     assert choose(identifier, host, toolkit_, "linked") == TargetLevel(level="linked")
@@ -67,7 +69,7 @@ OLD = with_gpus(T4, driver="470.57.02")
     ids=["no GPU", "no toolkit", "old driver", "no TPU"],
 )
 def test_without_the_device_the_level_is_linked_unless_validated_is_requested(
-    identifier: str, host: Host, toolkit_: Toolkit, error: type[TfimgError], reason: str, choose: Choose
+    identifier: str, host: Host, toolkit_: DeviceSupport, error: type[TfimgError], reason: str, choose: Choose
 ) -> None:
     found = choose(identifier, host, toolkit_)
     assert (found.level, found.access) == ("linked", "none")

@@ -363,7 +363,7 @@ def test_it_is_loaded_by_the_digest_that_was_verified(registry: MemoryRegistry, 
     load_archive(
         ArchiveRegistry(file), registry.named[TAG], parse(name), engine, on_progress=lambda *at: told.append(at)
     )
-    assert engine.digest(name) == registry.named[TAG]
+    assert engine.find_digest(name) == registry.named[TAG]
     assert list(engine.names) == [name]
     assert told[-1][0] == told[-1][1] > 0
 
@@ -448,7 +448,7 @@ def test_another_image_under_the_same_name_has_no_evidence(registry: MemoryRegis
 
 def test_an_engine_that_has_something_else_afterwards_is_told(registry: MemoryRegistry, file: Path) -> None:
     class Lying(FakeEngine):
-        def digest(self, name: str) -> str | None:
+        def find_digest(self, name: str) -> str | None:
             return f"sha256:{name[:4]}"
 
     with pytest.raises(TamperedError, match="the engine has sha256:regi"):

@@ -47,12 +47,13 @@ from tfimg.matrix.spec import ImageSpec
 from tfimg.publish.release import release_of
 from tfimg.registry.images import MAX_MANIFESTS, open_image
 from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
-from tfimg.validation.built import compare, take_inventory
-from tfimg.validation.forms import json_text
+from tfimg.validation.event_stream import EventStream
+from tfimg.validation.formats import format_json
+from tfimg.validation.inventory import compare, take_inventory
 from tfimg.validation.junit import junit
 from tfimg.validation.page import page
+from tfimg.validation.report import CheckResult
 from tfimg.validation.schema import read_report
-from tfimg.validation.story import Story
 
 MANY = settings(
     max_examples=cases(200), deadline=None,
@@ -249,7 +250,7 @@ def test_indexes_in_indexes_are_read_to_a_depth() -> None:
 
 
 @MANY
-@given(mutations(json_text(RED).encode()))
+@given(mutations(format_json(RED).encode()))
 def test_a_hostile_report_is_read_or_refused(content: bytes) -> None:
     with only_our_errors():
         read_report(content.decode("utf-8", "replace"), source="report.json")
@@ -257,12 +258,12 @@ def test_a_hostile_report_is_read_or_refused(content: bytes) -> None:
 
 @pytest.mark.parametrize("value", ["9" * 5000, "1e999", "NaN", '"\\ud800"', "[" * 1000 + "]" * 1000, "-1", "true"])
 def test_an_event_with_a_hostile_value_is_not_believed(value: str) -> None:
-    story = Story()
+    stream = EventStream()
     told = events.suite("a.b"), events.start("a.b")
     for line in (*map(json.dumps, told), json.dumps(events.end("a.b")).replace("0.5", value)):
-        assert list(story.tell(Line(stream="stdout", text=line), lambda _: None)) == []
-    story.exit = Exit(status=0, out_of_memory=False)
-    (result,) = story.unfinished()
+        assert not any(isinstance(event, CheckResult) for event in stream.feed(Line(stream="stdout", text=line)))
+    stream.exit = Exit(status=0, out_of_memory=False)
+    (result,) = stream.finish()
     assert result.outcome == "crashed"
 
 
@@ -279,29 +280,33 @@ STREAM = [
 def test_a_hostile_suite_is_read_or_not_believed(data: st.DataObject, which: int) -> None:
     lines = [json.dumps(event) for event in STREAM]
     lines[which] = data.draw(mutations(lines[which].encode())).decode("utf-8", "replace")
-    story, results = Story(), []
+    stream = EventStream()
     for line in lines:
-        results += story.tell(Line(stream="stdout", text=line), lambda _: None)
-    story.exit = Exit(status=0, out_of_memory=False)
-    results += story.unfinished()
+        list(stream.feed(Line(stream="stdout", text=line)))
+    stream.exit = Exit(status=0, out_of_memory=False)
+    list(stream.finish())
     report = replace(
-        ON_GPU, results=tuple(results), problem=story.problem, required=tuple(story.required), waived=story.waived,
-        environment=story.environment,
-    )  # fmt: skip
+        ON_GPU,
+        results=tuple(stream.results),
+        problem=stream.problem,
+        required=tuple(stream.required),
+        waived=stream.waived,
+        environment=stream.environment,
+    )
     assert junit(report)
     assert page(report)
     with only_our_errors():
-        read_report(json_text(report), source="report.json")
+        read_report(format_json(report), source="report.json")
 
 
 def test_a_suite_without_end_is_not_kept() -> None:
-    story = Story()
+    stream = EventStream()
     line = Line(stream="stdout", text="x" * 1_000_000)
     for _ in range(200):
-        assert list(story.tell(line, lambda _: None)) == []
-    assert sum(map(len, story.errors)) <= 400_000
-    assert list(story.tell(events.line(events.suite("a.b")), lambda _: None)) == []
-    assert story.planned == []
+        assert list(stream.feed(line)) == []
+    assert sum(map(len, stream.errors)) <= 400_000
+    assert list(stream.feed(events.line(events.suite("a.b")))) == []
+    assert stream.planned == []
 
 
 @settings(MANY, max_examples=50)  # bills of materials are validated, which takes most of the time
@@ -325,13 +330,13 @@ def test_what_the_suite_says_of_undecodable_names_is_believed() -> None:
     code = f"import stream; stream.emitter(1)({told!r})"
     suite = ROOT / "images/validation"
     ended = subprocess.run([sys.executable, "-c", code], cwd=suite, capture_output=True, text=True, check=True)
-    story = Story(planned=["a.b"], running="a.b")
-    (result,) = story.tell(Line(stream="stdout", text=ended.stdout), lambda _: None)
+    stream = EventStream(planned=["a.b"], running="a.b")
+    (result,) = stream.feed(Line(stream="stdout", text=ended.stdout))
     assert (result.reason, result.evidence) == ("no file caf\\udce9", {"worst": "caf\\udce9"})
 
 
 def test_a_report_with_many_long_problems_is_refused_in_few_words() -> None:
-    told = json.loads(json_text(RED))
+    told = json.loads(format_json(RED))
     told |= {f"{number}{'x' * 10_000}": 1 for number in range(100)}
     with pytest.raises(FileError, match="and 90 more") as caught:
         read_report(json.dumps(told), source="report.json")

@@ -76,7 +76,7 @@ def packed(wheel: Path, *shared: str) -> tuple[tarfile.TarFile, tarfile.TarFile]
     return opened(sinks[0].getvalue()), opened(sinks[1].getvalue())
 
 
-def written(*files: tuple[str, list[bytes]], compression: Compression = "fast") -> tuple[Blob, bytes]:
+def format_report(*files: tuple[str, list[bytes]], compression: Compression = "fast") -> tuple[Blob, bytes]:
     """A layer of files, each in pieces."""
     writer = BlobWriter(sink := io.BytesIO(), compression)
     for path, pieces in files:
@@ -117,14 +117,14 @@ def test_a_layer_is_the_same_bytes_however_it_comes_and_whoever_packs_it(
     for threads, piece in ((1, len(data)), (2, 1 << 20), (4, 777_777)):
         monkeypatch.setattr("tfimg.layers.blob.THREADS", threads)
         pieces = [data[at : at + piece] for at in range(0, len(data), piece)]
-        blob, layer = written(("a", pieces), compression=compression)
+        blob, layer = format_report(("a", pieces), compression=compression)
         packed.append((blob, hashlib.sha256(layer).hexdigest()))
     assert len({blob for blob, _ in packed}) == 1
     assert {f"sha256:{found}" for _, found in packed} == {packed[0][0].digest}
 
 
 def test_gzip_is_packed_the_same_each_time() -> None:
-    (blob, layer), again = (written(("a", [b"hello"]), compression="gzip") for _ in range(2))
+    (blob, layer), again = (format_report(("a", [b"hello"]), compression="gzip") for _ in range(2))
     assert (blob, layer) == again
     assert blob.media_type.endswith("+gzip")
     with tarfile.open(fileobj=io.BytesIO(layer), mode="r:gz") as archive:
@@ -137,7 +137,7 @@ def test_a_file_that_ends_early_is_no_layer() -> None:
 
 
 def test_of_two_files_at_one_path_the_first_stays() -> None:
-    blob, layer = written(("a/b", [b"first"]), ("a/b", [b"second"]))
+    blob, layer = format_report(("a/b", [b"first"]), ("a/b", [b"second"]))
     assert [member.name for member in opened(layer)] == ["a", "a/b"]
     assert (content(opened(layer)), blob.files) == ({"/a/b": b"first"}, 1)
 
@@ -152,7 +152,7 @@ def test_a_layer_that_is_not_wanted_any_more_is_not_written_further() -> None:
 
 def test_a_long_name_and_a_large_file_survive() -> None:
     name, data = "x/" * 150 + "name", bytes(range(256)) * 40_000
-    _, layer = written((name, [data[:1000], data[1000:]]))
+    _, layer = format_report((name, [data[:1000], data[1000:]]))
     assert content(opened(layer)) == {f"/{name}": data}
 
 

@@ -221,9 +221,9 @@ def test_a_check_s_end_carries_what_is_known_and_nothing_harmless() -> None:
 
 
 def test_the_host_asks_the_very_table_of_the_suite() -> None:
-    from tfimg.validation.explain import cause
+    from tfimg.validation.explain import find_cause
 
     folder = Path(suite.__file__).parent
-    known = cause("No module named 'pkg_resources'", suite=folder)
+    known = find_cause("No module named 'pkg_resources'", suite=folder)
     assert known == Explanation(**explain("No module named 'pkg_resources'")[0].to_json())
-    assert cause("TF-TRT Warning: Could not find TensorRT", suite=folder) is None
+    assert find_cause("TF-TRT Warning: Could not find TensorRT", suite=folder) is None

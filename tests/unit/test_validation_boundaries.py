@@ -18,13 +18,13 @@ from support.reports import GREEN, KNOWN, result
 from tfimg.core.errors import FileError, UnfitHost, ValidationBroken, ValidationFailed
 from tfimg.engine.protocol import Exit
 from tfimg.matrix.spec import ImageSpec
-from tfimg.validation.demand import demand
-from tfimg.validation.forms import json_text
+from tfimg.validation.formats import format_json
 from tfimg.validation.junit import junit
 from tfimg.validation.page import page, rows
-from tfimg.validation.report import CheckResult, Provable, Report
-from tfimg.validation.run import validate
+from tfimg.validation.report import CheckResult, ProvableLevel, Report
+from tfimg.validation.run import ValidationRequest, validate
 from tfimg.validation.schema import read_report
+from tfimg.validation.verdict import raise_for_verdict
 
 
 def reported(*results: CheckResult, **others: Any) -> Report:
@@ -33,7 +33,7 @@ def reported(*results: CheckResult, **others: Any) -> Report:
 
 def refusal(report: Report) -> str:
     with pytest.raises((ValidationFailed, ValidationBroken, UnfitHost)) as caught:
-        demand(report, of="It was built", end="No tag was given.")
+        raise_for_verdict(report, subject="It was built", consequence="No tag was given.")
     return str(caught.value)
 
 
@@ -41,7 +41,7 @@ def refusal(report: Report) -> str:
 
 
 def test_a_green_report_raises_nothing() -> None:
-    demand(GREEN, of="It was built", end="No tag was given.")
+    raise_for_verdict(GREEN, subject="It was built", consequence="No tag was given.")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_each_known_cause_is_told_once_with_its_remedy() -> None:
 def test_a_machine_at_fault_is_an_error_of_its_own() -> None:
     failed = replace(result("a.b", "failed", "no"), explained=(replace(KNOWN, fault="host"),))
     with pytest.raises(UnfitHost):
-        demand(reported(failed), of="It was built", end="No tag was given.")
+        raise_for_verdict(reported(failed), subject="It was built", consequence="No tag was given.")
 
 
 def test_a_suite_that_broke_is_told_by_whether_it_began() -> None:
@@ -158,34 +158,37 @@ def test_a_bar_is_exact_to_a_tenth_of_a_percent() -> None:
 @pytest.mark.parametrize("seconds", [0.0, 86_399.9])
 def test_a_check_may_take_no_time_and_almost_a_day(seconds: float) -> None:
     report = reported(result("a.b", seconds=seconds))
-    assert read_report(json_text(report), source="kept.json").results[0].seconds == seconds
+    assert read_report(format_json(report), source="kept.json").results[0].seconds == seconds
 
 
 @pytest.mark.parametrize("seconds", [-0.1, 86_400.0])
 def test_a_check_that_took_less_than_no_time_or_a_whole_day_is_refused(seconds: float) -> None:
     with pytest.raises(FileError, match=rf"results\[0\]\.seconds: no check takes {seconds} s"):
-        read_report(json_text(reported(result("a.b", seconds=seconds))), source="kept.json")
+        read_report(format_json(reported(result("a.b", seconds=seconds))), source="kept.json")
 
 
 def test_a_check_that_ends_twice_is_refused() -> None:
     with pytest.raises(FileError, match=r"results\[1\]\.check: a\.b has ended before"):
-        read_report(json_text(reported(result("a.b"), result("a.b"))), source="kept.json")
+        read_report(format_json(reported(result("a.b"), result("a.b"))), source="kept.json")
 
 
 def test_a_report_that_requires_nothing_is_refused() -> None:
     with pytest.raises(FileError, match="required: a run of the suite requires something"):
-        read_report(json_text(replace(GREEN, required=())), source="kept.json")
+        read_report(format_json(replace(GREEN, required=())), source="kept.json")
 
 
 # Running the suite
 
 
 @pytest.mark.parametrize("level", ["linked", "validated"])
-def test_the_suite_is_told_the_level_that_is_to_be_shown(level: Provable, specs: Sequence[ImageSpec]) -> None:
+def test_the_suite_is_told_the_level_that_is_to_be_shown(level: ProvableLevel, specs: Sequence[ImageSpec]) -> None:
     gpu = next(spec for spec in specs if spec.device == "gpu")
     engine = FakeEngine(story=[stories.line(stories.suite("a")), Exit(status=1, out_of_memory=False)])
     report = validate(
-        gpu, {"packages": ""}, image="tf:x", image_digest="sha256:i", suite={}, engine=engine, level=level
+        ValidationRequest(
+            spec=gpu, lock={"packages": ""}, image="tf:x", digest="sha256:i", suite={}, target_level=level
+        ),
+        engine,
     )
     (order,) = engine.ran
     assert json.loads(order.files["/tfimg-validation/facts.json"][0])["level"] == report.aim == level

@@ -88,7 +88,7 @@ def test_a_suite_that_broke_off_is_an_error() -> None:
     (found,) = cases(BROKEN)["suite.end"].result
     assert type(found) is Error
     assert found.message.startswith("the suite did not start: ")
-    ended = replace(GREEN, problem="the suite told its end, and then died")
+    ended = replace(GREEN, problem="the suite reported its end, and then died")
     assert [case.name for case in suite(ended) if case.result] == ["end"]
 
 

@@ -18,8 +18,9 @@ from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
 from tfimg.recipe.lockfile import hash_lock
+from tfimg.validation.event_stream import ChecksPlanned, CheckStarted, SuiteEvent
 from tfimg.validation.report import CheckResult, Report
-from tfimg.validation.run import Asking, suite_digest, suite_files, validate
+from tfimg.validation.run import CheckSelection, ValidationRequest, suite_digest, suite_files, validate
 
 LOCK = {"tensorflow": "", "packages": f"numpy==1.26.4 --hash=sha256:{'0' * 64}\n"}
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -66,13 +67,24 @@ def spec(named: Callable[[str], ImageSpec]) -> ImageSpec:
     return named("2.15.1-cpu-py3.11")
 
 
-def judge(spec: ImageSpec, *story: Said, engine: FakeEngine | None = None, **others: Any) -> Report:
+def judge(
+    spec: ImageSpec,
+    *story: Said,
+    engine: FakeEngine | None = None,
+    on_event: Callable[[SuiteEvent], object] = lambda _: None,
+    **others: Any,
+) -> Report:
     engine = engine or FakeEngine()
     engine.story = story
-    report = validate(
-        spec, LOCK, image="tf:x", image_digest="sha256:i", suite={"__main__.py": b"pass"}, engine=engine,
-        now=lambda: NOW, **{"level": "validated", **others},
-    )  # fmt: skip
+    request = ValidationRequest(
+        spec=spec,
+        lock=LOCK,
+        image="tf:x",
+        digest="sha256:i",
+        suite={"__main__.py": b"pass"},
+        **{"target_level": "validated", **others},
+    )
+    report = validate(request, engine, on_event=on_event, now=lambda: NOW)
     assert engine.open_containers == 0
     return report
 
@@ -85,7 +97,7 @@ def test_a_suite_whose_checks_all_passed_is_green(spec: ImageSpec) -> None:
     report = judge(spec, *GOOD)
     one = CheckResult(check="a", outcome="passed", reason=None, seconds=0.5, evidence={"n": 1}, output=("a line",))
     assert report.results == (one, replace(one, check="b"))
-    assert (report.passed, report.level, report.problem, report.culprits) == (True, "validated", None, ())
+    assert (report.passed, report.level, report.problem, report.unsuccessful) == (True, "validated", None, ())
 
 
 def test_a_report_says_what_it_is_about(spec: ImageSpec) -> None:
@@ -118,14 +130,14 @@ def test_a_check_that_did_not_pass_is_not_green(outcome: str, code: int, spec: I
     assert report.verdict == outcome
     assert outcomes(report) == [("a", outcome, "a reason"), ("b", "passed", None)]
     assert (report.passed, report.level, report.problem) == (False, "built", None)
-    assert [result.check for result in report.culprits] == ["a"]
+    assert [result.check for result in report.unsuccessful] == ["a"]
 
 
 @pytest.mark.parametrize("identifier", ["2.20.0-cuda12.5-py3.11", "2.20.0-tpu-py3.11"])
 def test_an_accelerator_is_not_proven_by_checks_without_it(identifier: str, named: Callable[[str], ImageSpec]) -> None:
     first = {**json.loads(suite("a", "b").text), "unproven": ["gpu.visible"]}
     told = [event(**first), *GOOD[1:]]
-    report = judge(named(identifier), *told, level="linked")
+    report = judge(named(identifier), *told, target_level="linked")
     assert (report.passed, report.level, report.unproven) == (True, "linked", ("gpu.visible",))
 
 
@@ -163,9 +175,9 @@ def test_a_crash_is_the_running_check_s_and_the_rest_is_skipped(spec: ImageSpec)
 @pytest.mark.parametrize(
     ("last", "words"),
     [
-        ([DEAD], "the process ended with status 139: it said nothing"),
+        ([DEAD], "the process ended with status 139: no output"),
         ([Exit(status=137, out_of_memory=True)], "the kernel killed it for lack of memory"),
-        ([], "the process is gone: it said nothing"),
+        ([], "the process is gone: no output"),
     ],
 )
 def test_how_a_process_ended_is_told(last: list[Said], words: str, spec: ImageSpec) -> None:
@@ -181,14 +193,14 @@ def test_an_end_between_checks_is_nobody_s_and_still_not_green(spec: ImageSpec) 
     ):
         report = judge(spec, *story, status)
         assert outcomes(report) == [("a", "passed", None), last]
-        words = f"the process ended with status {status.status}: it said nothing"
+        words = f"the process ended with status {status.status}: no output"
         assert (report.passed, report.problem) == (False, f"the suite did not reach its end: {words}")
 
 
 def test_a_timeout_is_the_running_check_s(spec: ImageSpec) -> None:
     report = judge(spec, suite("a", "b"), start("a"), TimeoutError("no end after 600 s"))
     assert outcomes(report) == [
-        ("a", "timed-out", "it did not end within the suite's 14400 s"),
+        ("a", "timed-out", "it did not end within 14400 s"),
         ("b", "skipped", "the suite ended before it"),
     ]
     assert (report.passed, report.problem) == (False, "the suite did not end within 14400 s")
@@ -199,13 +211,13 @@ def test_a_timeout_is_the_running_check_s(spec: ImageSpec) -> None:
 @pytest.mark.parametrize(
     ("story", "words"),
     [
-        ([], "the process is gone: it said nothing"),
+        ([], "the process is gone: no output"),
         (
             [err("python: can't open file"), SECOND],
             "the process ended with status 2: python: can't open file",
         ),
         ([Line(stream="stdout", text="hello"), FINE], "the process ended with status 0: hello"),
-        ([suite(), FINE], "the process ended with status 0: it said nothing"),
+        ([suite(), FINE], "the process ended with status 0: no output"),
         ([DONE, FINE], f"the process ended with status 0: {DONE.text}"),
     ],
     ids=["nothing", "no-suite", "hello", "no-checks", "done-only"],
@@ -219,12 +231,12 @@ def test_a_suite_that_says_nothing_is_not_green(story: list[Said], words: str, s
 @pytest.mark.parametrize(
     ("outcome", "last", "words"),
     [
-        ("passed", [DEAD], "the process ended with status 139: it said nothing"),
+        ("passed", [DEAD], "the process ended with status 139: no output"),
         ("passed", [err("Aborted"), DEAD], "the process ended with status 139: Aborted"),
         ("passed", [Exit(status=137, out_of_memory=True)], "the kernel killed it for lack of memory"),
-        ("passed", [BAD], "the process ended with status 1: it said nothing"),
-        ("passed", [], "the process is gone: it said nothing"),
-        ("failed", [DEAD], "the process ended with status 139: it said nothing"),
+        ("passed", [BAD], "the process ended with status 1: no output"),
+        ("passed", [], "the process is gone: no output"),
+        ("failed", [DEAD], "the process ended with status 139: no output"),
     ],
 )  # fmt: skip
 def test_an_end_that_does_not_fit_the_story_is_not_green(
@@ -233,12 +245,12 @@ def test_an_end_that_does_not_fit_the_story_is_not_green(
     report = judge(spec, suite("a"), start("a"), end("a", outcome), DONE, *last)
     assert outcomes(report) == [("a", outcome, None)]
     assert (report.passed, report.level) == (False, "built")
-    assert report.problem == f"the suite told its end, and then {words}"
+    assert report.problem == f"the suite reported its end, and then {words}"
 
 
 def test_a_suite_that_says_all_is_well_after_a_failure_is_not_believed(spec: ImageSpec) -> None:
     report = judge(spec, suite("a"), start("a"), end("a", "failed", "why"), DONE, FINE)
-    assert report.problem == "the suite told that all is well, and told of checks that did not pass"
+    assert report.problem == "the suite reported success in spite of failed checks"
 
 
 def test_what_the_suite_itself_complains_of_is_the_problem(spec: ImageSpec) -> None:
@@ -264,7 +276,7 @@ def test_a_run_that_left_out_what_is_required_shows_no_level(spec: ImageSpec) ->
 def test_a_planned_check_that_was_never_told_is_not_green(spec: ImageSpec) -> None:
     report = judge(spec, suite("a", "b"), start("a"), end("a"), DONE, FINE)
     assert outcomes(report)[1:] == [("b", "skipped", "the suite ended before it")]
-    assert report.problem == "the suite told its end without having run b"
+    assert report.problem == "the suite reported its end without having run b"
 
 
 HALF: dict[str, dict[str, Any]] = {
@@ -284,15 +296,12 @@ def test_half_an_event_is_not_believed_and_is_no_accident(half: dict[str, Any], 
 
 
 def test_results_are_handed_on_as_they_come_and_the_unfinished_ones_last(spec: ImageSpec) -> None:
-    started: list[str] = []
-    ended: list[CheckResult] = []
-    report = judge(
-        spec, suite("a", "b", "c"), start("a"), end("a"), start("b"), BAD, on_start=started.append,
-        on_result=ended.append,
-    )  # fmt: skip
-    assert started == ["a", "b"]
-    assert tuple(ended) == report.results
-    assert [result.outcome for result in ended] == ["passed", "crashed", "skipped"]
+    events: list[SuiteEvent] = []
+    report = judge(spec, suite("a", "b", "c"), start("a"), end("a"), start("b"), BAD, on_event=events.append)
+    first, second, third = report.results
+    started = [CheckStarted("a"), CheckStarted("b")]
+    assert events == [ChecksPlanned(("a", "b", "c")), started[0], first, started[1], second, third]
+    assert [result.outcome for result in report.results] == ["passed", "crashed", "skipped"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), EngineUnavailable("It is gone.", next_step="Start it.")])
@@ -306,7 +315,7 @@ def test_an_engine_that_goes_away_is_no_verdict(error: BaseException, spec: Imag
 def test_a_listener_that_fails_closes_the_container(spec: ImageSpec) -> None:
     engine = FakeEngine()
     with pytest.raises(ZeroDivisionError):
-        judge(spec, *GOOD, engine=engine, on_start=lambda _: 1 // 0)
+        judge(spec, *GOOD, engine=engine, on_event=lambda _: 1 // 0)
     assert engine.open_containers == 0
 
 
@@ -342,8 +351,8 @@ def test_facts_are_what_the_image_claims(named: Callable[[str], ImageSpec]) -> N
 
 def test_an_image_of_somebody_else_is_not_compared_with_our_lock(spec: ImageSpec) -> None:
     engine = FakeEngine()
-    asking = Asking(profile="smoke", only=("gpu.*", "a"), skip=("b",))
-    judge(spec, *GOOD, engine=engine, ours=False, asking=asking)
+    selection = CheckSelection(profile="smoke", only=("gpu.*", "a"), skip=("b",))
+    judge(spec, *GOOD, engine=engine, from_lock=False, selection=selection)
     (order,) = engine.ran
     assert order.entrypoint == ["sh", "-c", 'exec "$(command -v python || command -v python3)" -I "$@"', "sh"]
     assert order.command[4:-2] == ["--profile", "smoke", "--only", "gpu.*", "a", "--skip", "b"]
@@ -370,9 +379,9 @@ def test_an_event_that_is_out_of_turn_is_noise(said: Line, spec: ImageSpec) -> N
 
 def test_an_image_that_cannot_start_the_suite_is_told_as_such(spec: ImageSpec) -> None:
     words = 'It refused: exec: "sh": executable file not found in $PATH'
-    told = "tf:x was to be validated, but it has no sh to start the suite with"
+    told = "tf:x cannot be validated: it has no sh to start the suite with"
     with pytest.raises(ValidationBroken, match=told):
-        judge(spec, EngineRefused(words, next_step="See its log."), ours=False)
+        judge(spec, EngineRefused(words, next_step="See its log."), from_lock=False)
 
 
 def test_a_suite_is_its_python_files_without_what_python_leaves_behind(tmp_path: Path) -> None:

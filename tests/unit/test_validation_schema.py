@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.reports import BROKEN, GREEN, PARTIAL, RED, result
 from tfimg.core.errors import FileError
 from tfimg.core.paths import Workspace
-from tfimg.validation.forms import json_text
+from tfimg.validation.formats import format_json
 from tfimg.validation.report import SCHEMA, Report
 from tfimg.validation.schema import MEANINGS, OPTIONAL, read_report, schema_text
 
@@ -36,7 +36,7 @@ def validator() -> Any:
 
 
 def document(report: Report) -> Any:
-    return json.loads(json_text(report))
+    return json.loads(format_json(report))
 
 
 def test_the_schema_is_a_schema_and_the_committed_one(workspace: Workspace) -> None:
@@ -54,9 +54,9 @@ def test_it_says_what_every_field_means_and_which_version_it_is() -> None:
 @pytest.mark.parametrize("report", ALL.values(), ids=ALL)
 def test_a_real_report_is_of_the_schema_and_read_as_it_was(report: Report) -> None:
     validator().validate(document(report))
-    text = json_text(report)
+    text = format_json(report)
     read = read_report(text, source="report.json")
-    assert (json_text(read), read.passed, read.level) == (text, report.passed, report.level)
+    assert (format_json(read), read.passed, read.level) == (text, report.passed, report.level)
 
 
 SPOILT: dict[str, Spoil] = {
@@ -138,6 +138,6 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_any_evidence_can_be_kept_and_read_again(value: Any) -> None:
     report = replace(GREEN, results=(replace(result("a.b"), evidence={"value": value}),))
-    text = json_text(report)
+    text = format_json(report)
     validator().validate(json.loads(text))
-    assert json_text(read_report(text, source="report.json")) == text
+    assert format_json(read_report(text, source="report.json")) == text

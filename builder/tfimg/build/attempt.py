@@ -15,7 +15,7 @@ from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError, of_a_defect, of_the_system
 from tfimg.core.journal import Journal
 from tfimg.core.paths import write_atomically
-from tfimg.validation.forms import json_text
+from tfimg.validation.formats import format_json
 from tfimg.validation.report import Report
 
 
@@ -62,7 +62,7 @@ class Attempt:
         file = self.reports / f"{item.identifier}.json"
 
         def keep(report: Report) -> None:
-            write_atomically(file, json_text(report))
+            write_atomically(file, format_json(report))
             self.keep(report)
 
         made = make(

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfimg.core.errors import EngineRefused, EngineUnavailable
-from tfimg.engine.base_images.choose import Base
-from tfimg.engine.cache import NO_CACHE, Cache
-from tfimg.engine.protocol import BuildEvent, BuildOrder, Capabilities, Engine, StageEvent, StoredImage
+from tfimg.engine.base_images.choose import BaseImage
+from tfimg.engine.build_cache import NO_CACHE, BuildCache
+from tfimg.engine.protocol import BuildEvent, BuildRequest, Capabilities, Engine, StageEvent, StoredImage
 from tfimg.index.network import HostNetwork
 from tfimg.recipe.layout import ZSTD_LEVELS, Compression
 from tfimg.recipe.plan import Plan
@@ -38,7 +38,7 @@ class BuiltImage:
 
     identifier: str
     name: str
-    base: Base
+    base: BaseImage
     output: Output
     stored: StoredImage
     seconds: float
@@ -76,7 +76,7 @@ def build(
     plan: Plan,
     *,
     name: str,
-    base: Base,
+    base: BaseImage,
     engine: Engine,
     capabilities: Capabilities,
     network: HostNetwork,
@@ -85,7 +85,7 @@ def build(
     fresh: bool,
     stages: Mapping[str, str],
     compression: Compression = "fast",
-    cache: Cache = NO_CACHE,
+    cache: BuildCache = NO_CACHE,
     on_event: Callable[[BuildEvent], None],
 ) -> BuiltImage:
     """Build a plan's image under `name`, a candidate's.
@@ -101,7 +101,7 @@ def build(
         dockerfile.write_text(plan.dockerfile)
         assembled = Path(scratch, "context")
         assemble(plan, context, assembled)
-        order = BuildOrder(
+        order = BuildRequest(
             dockerfile=dockerfile,
             context=assembled,
             name=name,
@@ -110,7 +110,7 @@ def build(
             secrets=options,
             secret_env=env,
             output=output.option,
-            fresh=fresh,
+            no_cache=fresh,
             contexts=stages,
             cache_from=cache.sources,
             cache_to=cache.targets,
@@ -164,6 +164,6 @@ def _read_back(engine: Engine, name: str, on_event: Callable[[BuildEvent], None]
     start = time.monotonic()
     step = "reading the image back"
     on_event(StageEvent(step=step, state="started"))
-    stored = engine.read_back(name)
+    stored = engine.read_image(name)
     on_event(StageEvent(step=step, state="done", seconds=round(time.monotonic() - start, 3)))
     return stored

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tfimg.engine.disk_space import needed_bytes
+from tfimg.engine.disk_space import required_disk_bytes
 from tfimg.engine.protocol import LocalImage, Resources
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
@@ -49,7 +49,7 @@ def predict(spec: ImageSpec, images: Iterable[LocalImage], *, packed: bool) -> N
     # An engine that tells nothing of a size must not make a build look small.
     growth = (PACKED_GROWTH if packed else GROWTH)[spec.device]
     known = round(growth * max(sizes, default=0))
-    return Need(disk_bytes=known or needed_bytes(spec.device, packed=packed))
+    return Need(disk_bytes=known or required_disk_bytes(spec.device, packed=packed))
 
 
 def decide(need: Need, at: Resources, running: Sequence[Need], *, jobs: int | None, pruned: bool) -> Decision:

@@ -79,13 +79,13 @@ def sweep(worker: Worker, journal: Journal, images: Iterable[LocalImage]) -> Seq
     left = sorted(name for image in images for name in image.names if name in mine)
     for name in left:
         with suppress(EngineRefused):
-            worker.engine.abandon(name)
+            worker.engine.remove_with_containers(name)
     return left
 
 
 def prune(worker: Worker, journal: Journal) -> None:
     """Make room with what is ours alone: left candidates, images of ours without a name, our own engine's cache."""
-    images = worker.engine.inventory()
+    images = worker.engine.list_images()
     sweep(worker, journal, images)
     for image in images:
         if not image.names and IDENTIFIER_LABEL in image.labels:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -12,17 +13,18 @@ from tfimg.build.candidate import BuiltImage
 from tfimg.build.report_cache import Inventories, Kept, Subject
 from tfimg.core.cancellation import check
 from tfimg.core.process import uninterrupted
-from tfimg.engine.base_images.choose import Base
-from tfimg.engine.cache import Cache
+from tfimg.engine.base_images.choose import BaseImage
+from tfimg.engine.build_cache import BuildCache
 from tfimg.engine.protocol import BuildEvent, Capabilities, Engine
 from tfimg.host.target_level import TargetLevel
 from tfimg.index.network import HostNetwork
 from tfimg.recipe.layout import Compression
 from tfimg.recipe.plan import Plan
-from tfimg.validation.demand import demand
+from tfimg.validation.event_stream import ChecksPlanned, CheckStarted, SuiteEvent
 from tfimg.validation.report import CheckResult, Report
-from tfimg.validation.run import Asking
+from tfimg.validation.run import CheckSelection, ValidationRequest
 from tfimg.validation.run import validate as run_suite
+from tfimg.validation.verdict import raise_for_verdict
 
 
 class Progress(Protocol):
@@ -55,7 +57,7 @@ class Work:
     """One image on one engine: what to build, on which base, with which labels, and what to show of it where."""
 
     plan: Plan
-    base: Base
+    base: BaseImage
     labels: Mapping[str, str]
     aim: TargetLevel
     accelerator: str
@@ -77,12 +79,12 @@ class Means:
     context: Path
     suite: Mapping[str, bytes]
     suite_digest: str
-    asking: Asking
+    selection: CheckSelection
     kept: Kept
     inventories: Inventories
     fresh: bool
     reuse: bool
-    cache: Cache
+    cache: BuildCache
     compression: Compression
     hand_in: Callable[[Plan, Capabilities, Callable[[BuildEvent], None]], Mapping[str, str]]
 
@@ -93,7 +95,7 @@ class Means:
             content=content,
             suite=self.suite_digest,
             level=trial.aim.level,
-            profile=self.asking.profile,
+            profile=self.selection.profile,
             accelerator=trial.accelerator,
         )
 
@@ -154,7 +156,9 @@ def make(
         )
         check()
         keep(report)
-        demand(report, of=f"{built.identifier} was built", end="No tag was given.", evidence=evidence)
+        raise_for_verdict(
+            report, subject=f"{built.identifier} was built", consequence="No tag was given.", details=evidence
+        )
         means.inventories.take(built.name, stored.content, engine)
         check()
         made = Made(built=built, report=report, reused=reused)
@@ -191,7 +195,7 @@ def shown(
         digest=digest,
         engine=engine,
         suite=means.suite,
-        asking=means.asking,
+        selection=means.selection,
         aim=trial.aim,
         progress=progress,
     )
@@ -209,24 +213,34 @@ def examine(
     digest: str,
     engine: Engine,
     suite: Mapping[str, bytes],
-    asking: Asking,
+    selection: CheckSelection,
     aim: TargetLevel,
     progress: Progress,
     ours: bool = True,
 ) -> Report:
     """Run the suite in an image and tell how it goes. `ours` says that it was built from the plan's lock."""
     return run_suite(
-        plan.spec,
-        plan.lock,
-        image=image,
-        image_digest=digest,
-        engine=engine,
-        suite=suite,
-        level=aim.level,
-        access=aim.access,
-        ours=ours,
-        asking=asking,
-        on_plan=progress.planned,
-        on_start=progress.check_started,
-        on_result=progress.check_ended,
+        ValidationRequest(
+            spec=plan.spec,
+            lock=plan.lock,
+            image=image,
+            digest=digest,
+            suite=suite,
+            target_level=aim.level,
+            access=aim.access,
+            from_lock=ours,
+            selection=selection,
+        ),
+        engine,
+        on_event=partial(_show, progress),
     )
+
+
+def _show(progress: Progress, event: SuiteEvent) -> None:
+    match event:
+        case ChecksPlanned():
+            progress.planned(event.checks)
+        case CheckStarted():
+            progress.check_started(event.check)
+        case CheckResult():
+            progress.check_ended(event)

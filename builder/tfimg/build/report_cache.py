@@ -15,8 +15,8 @@ from tfimg.core.paths import write_atomically
 from tfimg.engine.protocol import Engine
 from tfimg.host.survey import Host
 from tfimg.host.target_level import TargetLevel
-from tfimg.validation.built import parse_inventory, take_inventory
-from tfimg.validation.forms import json_text
+from tfimg.validation.formats import format_json
+from tfimg.validation.inventory import parse_inventory, take_inventory
 from tfimg.validation.report import Profile, Report
 from tfimg.validation.schema import read_report
 
@@ -58,7 +58,7 @@ class Kept:
     def keep(self, subject: Subject, report: Report) -> None:
         """Keep a report, if it is green and complete."""
         if report.level == report.aim:
-            write_atomically(self.folder / subject.name, json_text(report))
+            write_atomically(self.folder / subject.name, format_json(report))
 
     def forget(self, subject: Subject) -> None:
         """Keep it no longer."""

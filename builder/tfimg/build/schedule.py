@@ -132,7 +132,7 @@ class Schedule:
         rooms = {}
         for worker in list(self._alive):
             try:
-                rooms[worker] = worker.engine.resources()
+                rooms[worker] = worker.engine.get_resources()
             except EngineUnavailable as error:
                 self._lose(worker, error)
             else:
@@ -161,7 +161,7 @@ class Schedule:
         """Make room on an engine; False where it was lost over that."""
         try:
             self.prune(worker)
-            rooms[worker] = worker.engine.resources()
+            rooms[worker] = worker.engine.get_resources()
         except EngineUnavailable as error:
             self._lose(worker, error)
             del rooms[worker]

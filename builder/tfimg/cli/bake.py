@@ -11,7 +11,7 @@ from tfimg.cli.images import prepare_base, registries
 from tfimg.cli.keep import require_writable
 from tfimg.core.errors import BaseError, NetworkError
 from tfimg.core.paths import write_atomically
-from tfimg.engine.base_images.choose import mirrored
+from tfimg.engine.base_images.choose import apply_mirror
 from tfimg.index.network import NETWORK_SECRET
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.bake import BakeTarget, make_bake_file
@@ -50,11 +50,11 @@ def _base(context: Context, spec: ImageSpec, mirrors: dict[str, str]) -> tuple[s
     if context.arguments.base == "bootstrap":
         base = prepare_base(context, spec, mirrors)
         return base.reference, base.name, base.digest
-    name = mirrored(spec.base.image, mirrors)
+    name = apply_mirror(spec.base.image, mirrors)
     if context.arguments.base == "registry":
         return name, name, None
     try:
-        digest = context.engine.registry_digest(name)
+        digest = context.engine.resolve_digest(name)
     except NetworkError as error:
         raise BaseError(
             f"{name} cannot be had: {error.what}",

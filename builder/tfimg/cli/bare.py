@@ -14,7 +14,7 @@ from tfimg.core.paths import write_atomically
 from tfimg.core.text import plain
 from tfimg.matrix.resolve.resolution import select
 from tfimg.matrix.spec import ImageSpec
-from tfimg.validation.bare import (
+from tfimg.validation.bare_evidence import (
     MAX_BYTES,
     BareFile,
     BareRecord,

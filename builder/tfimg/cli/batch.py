@@ -107,7 +107,7 @@ def _sorted_out(
     """The images that have to be made, and the ends of those that are there already."""
     shelves = {worker: stock(found) for worker, found in images.items()}
     everything = [image for found in images.values() for image in found]
-    packed = all(worker.capabilities.takes_layers for worker in images)
+    packed = all(worker.capabilities.accepts_layers for worker in images)
     items, there = [], []
     for plan in plans:
         if means.reuse and (result := _there(context, plan, shelves, means)):

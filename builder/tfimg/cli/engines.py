@@ -11,11 +11,11 @@ from pathlib import Path
 from tfimg.build.candidate import choose_output
 from tfimg.cli.context import Context
 from tfimg.core.errors import EngineTooOld, EngineUnavailable
+from tfimg.engine import private_engine as private
 from tfimg.engine.base_images.debian import install_packages, os_release
 from tfimg.engine.connect import private_engine
-from tfimg.engine.docker.bridge import bridge_remedy
+from tfimg.engine.docker.bridge import suggest_bridge_repair
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.engine.private import daemon as private
 from tfimg.engine.protocol import Engine
 
 
@@ -65,19 +65,19 @@ def _start(context: Context) -> DockerEngine:
     def answers() -> bool:
         # A new object each time: the API client remembers a failure.
         try:
-            DockerEngine(host=own.host, environ=context.services.environ).capabilities()
+            DockerEngine(host=own.host, environ=context.services.environ).get_capabilities()
         except EngineUnavailable:
             return False
         return True
 
-    private.up(own, path=context.services.environ.get("PATH", ""), answers=answers)
+    private.start(own, path=context.services.environ.get("PATH", ""), answers=answers)
     return engine
 
 
 def down(context: Context) -> int:
     """`tfimg engine down`."""
     own = private_engine(context.services.state)
-    stopped = private.down(own)
+    stopped = private.stop(own)
     if context.arguments.json:
         context.emit({"stopped": stopped, "folder": str(own.folder)})
     else:
@@ -92,7 +92,7 @@ def status(context: Context) -> int:
 
 def env(context: Context) -> int:
     """`tfimg engine env`."""
-    host = context.engine.capabilities().host
+    host = context.engine.get_capabilities().host
     if context.arguments.json:
         context.emit({"DOCKER_HOST": host})
     else:
@@ -104,7 +104,7 @@ def _show(context: Context, engine: Engine, *, started: bool) -> int:
     from tfimg.cli.fields import print_fields
     from tfimg.cli.show import size
 
-    found = engine.capabilities()
+    found = engine.get_capabilities()
     output = choose_output(found, "NAME")
     own = private_engine(context.services.state).host == found.host
     if context.arguments.json:
@@ -120,7 +120,7 @@ def _show(context: Context, engine: Engine, *, started: bool) -> int:
             "buildkit": found.buildkit or "inside the engine, which does not tell its version",
             "store": found.store,
             "disk": f"{size(found.free_bytes)} free below {found.data_root}",
-            "network": f"its bridge {lost} is gone. {bridge_remedy(lost, private=own)}" if lost else None,
+            "network": f"its bridge {lost} is gone. {suggest_bridge_repair(lost, private=own)}" if lost else None,
             "layers": f"compression {output.compression}: {output.why}",
         }
     )

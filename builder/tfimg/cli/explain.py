@@ -13,7 +13,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.core.errors import BuildError, EngineRefused, NetworkError, TfimgError, Unexplained, UsageError
 from tfimg.core.text import plain
-from tfimg.validation.explain import HARMLESS, WHOSE, cause
+from tfimg.validation.explain import FAULT_NAMES, HARMLESS, find_cause
 from tfimg.validation.explain import explain as look_up
 from tfimg.validation.report import Explanation
 
@@ -49,7 +49,7 @@ def explained(error: TfimgError, suite: Path) -> TfimgError:
     """An error of the build or the engine with its cause and its remedy as the next step, where they are known."""
     if not isinstance(error, BuildError | EngineRefused | NetworkError):
         return error
-    known = cause(error.what, suite=suite)
+    known = find_cause(error.what, suite=suite)
     return type(error)(error.what, next_step=f"{known.cause} {known.remedy}") if known else error
 
 
@@ -85,7 +85,7 @@ def _print(found: Sequence[Explanation]) -> None:
         print_fields(
             {
                 "found": one.signature,
-                "fault": WHOSE.get(one.fault, one.fault),
+                "fault": FAULT_NAMES.get(one.fault, one.fault),
                 "cause": one.cause,
                 "proof": plain(one.proof),
                 "remedy": one.remedy,

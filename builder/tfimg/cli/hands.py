@@ -37,8 +37,8 @@ from tfimg.recipe.lockfile import hash_lock
 from tfimg.recipe.plan import hash_files
 from tfimg.registry.protocol import Registry
 from tfimg.registry.retry import Patience
-from tfimg.validation.demand import demand
 from tfimg.validation.report import Report
+from tfimg.validation.verdict import raise_for_verdict
 
 WORDS: Mapping[Stage, str] = {
     "search": "search for secrets",
@@ -151,11 +151,11 @@ class Machine:
     def _abandon(self, reference: str) -> None:
         for name in (reference, _passing(reference)):
             with suppress(EngineRefused):
-                self._engine.abandon(name)
+                self._engine.remove_with_containers(name)
 
     def _pull(self, source: Source, image: str, name: str) -> None:
         """Pull by digest, and give what came a name of our own."""
-        known = self._engine.digest(image) is not None  # somebody has pulled it: the name is his
+        known = self._engine.find_digest(image) is not None  # somebody has pulled it: the name is his
 
         def attempt() -> None:
             self._engine.pull(image, self._moved)
@@ -205,7 +205,7 @@ class Machine:
 
     def _require_same(self, source: Source, image: str) -> None:
         """Raises `TamperedError` where the registry gave another image back than it got."""
-        found = self._engine.digest(image)
+        found = self._engine.find_digest(image)
         if found is None:
             raise ImageGone(f"{image} was pulled, and the engine has it no more.", next_step="Run it again.")
         if found != source.digest:
@@ -216,11 +216,11 @@ class Machine:
 
     def _demand(self, report: Report, source: Source) -> None:
         try:
-            demand(
+            raise_for_verdict(
                 report,
-                of=f"{source.identifier} was pulled by digest",
-                end="No tag leads to it.",
-                evidence=f"`tfimg validate {source.name} --report FILE` keeps the whole evidence.",
+                subject=f"{source.identifier} was pulled by digest",
+                consequence="No tag leads to it.",
+                details=f"`tfimg validate {source.name} --report FILE` keeps the whole evidence.",
             )
         except TfimgError as error:
             raise explained(error, self._context.project.workspace.validation) from None
@@ -239,7 +239,7 @@ class Machine:
     ) -> Sequence[Statement]:
         """The test result last: once it is there, all is."""
         subject = Subject(name=registry.repository, digest=digest)
-        engine = f"Docker {self._engine.capabilities().engine}"
+        engine = f"Docker {self._engine.get_capabilities().engine}"
         content = self.images[source.identifier].content
         inventory = inventories(self._context).take(source.name, content, self._engine)
         manifest = registry.find(digest)

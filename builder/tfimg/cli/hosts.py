@@ -20,7 +20,7 @@ from tfimg.engine.protocol import Engine
 from tfimg.host.doctor import DoctorRequest, HostFinding, diagnose
 from tfimg.host.run import RunOptions, RunPlan, plan_run
 from tfimg.matrix.spec import ImageSpec
-from tfimg.validation.explain import cause
+from tfimg.validation.explain import find_cause
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 
@@ -61,7 +61,7 @@ def _asked(context: Context, runner: Engine | TfimgError) -> tuple[ImageSpec | N
         return context.project.spec(image), False
     if isinstance(runner, TfimgError):  # what the image is cannot be seen: the engine is the first thing to mend
         return (context.project.spec(said) if said else None), False
-    if runner.labels(image) is None:
+    if runner.find_labels(image) is None:
         raise UsageError(
             f"{image} is neither an identifier of the matrix nor an image in the engine.",
             next_step="`tfimg list` shows all identifiers.",
@@ -70,7 +70,7 @@ def _asked(context: Context, runner: Engine | TfimgError) -> tuple[ImageSpec | N
 
 
 def _case(context: Context, runner: Engine | TfimgError, spec: ImageSpec | None, *, present: bool) -> DoctorRequest:
-    toolkit = runner if isinstance(runner, TfimgError) else runner.toolkit()
+    toolkit = runner if isinstance(runner, TfimgError) else runner.get_device_support()
     asked = context.services.environ.get("DOCKER_HOST") or DEFAULT_HOST
     host = asked if isinstance(toolkit, TfimgError) else toolkit.host
     return DoctorRequest(
@@ -81,10 +81,10 @@ def _case(context: Context, runner: Engine | TfimgError, spec: ImageSpec | None,
         private=host == private_engine(context.services.state).host,
         host=context.services.survey(host),
         toolkit=toolkit,
-        builder=_or_error(lambda: context.engine.capabilities()),
+        builder=_or_error(lambda: context.engine.get_capabilities()),
         network=context.services.network,
         remedy=lambda told: (
-            known.remedy if (known := cause(told, suite=context.project.workspace.validation)) else None
+            known.remedy if (known := find_cause(told, suite=context.project.workspace.validation)) else None
         ),
     )
 

@@ -18,10 +18,10 @@ from tfimg.cli.progress import follow
 from tfimg.cli.verdict import tell, told_level
 from tfimg.core.cancellation import ahead
 from tfimg.core.errors import ForeignImage, UsageError
-from tfimg.engine.base_images.choose import Base, Bootstrap, choose_base
+from tfimg.engine.base_images.choose import BaseImage, BootstrapSettings, choose_base
 from tfimg.engine.base_images.debian import find_mirrors, snapshot_mirrors
-from tfimg.engine.cache import read_cache, require_export
-from tfimg.engine.disk_space import check_space
+from tfimg.engine.build_cache import check_cache_export, parse_cache_options
+from tfimg.engine.disk_space import check_disk_space
 from tfimg.engine.protocol import BuildEvent, Capabilities, Engine, StageEvent
 from tfimg.host.survey import TargetHost
 from tfimg.host.target_level import TargetLevel, choose_target_level
@@ -33,8 +33,8 @@ from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL, make_build_labels
 from tfimg.recipe.lockfile import hash_lock
 from tfimg.recipe.plan import Plan, hash_recipe
 from tfimg.recipe.render import render_base
-from tfimg.validation.demand import demand
-from tfimg.validation.run import Asking, suite_digest, suite_files
+from tfimg.validation.run import CheckSelection, suite_digest, suite_files
+from tfimg.validation.verdict import raise_for_verdict
 
 
 def build(context: Context) -> int:
@@ -79,10 +79,10 @@ def _build_one(context: Context) -> ImageSpec:
     mirrors = registries(context.arguments.mirror)
     planned = context.project.plan(context.resolve().spec)
     engine = context.engine
-    capabilities = engine.capabilities()
-    check_space(capabilities, planned.spec.device)
+    capabilities = engine.get_capabilities()
+    check_disk_space(capabilities, planned.spec.device)
     means = means_of(context, reuse=False)
-    require_export(capabilities, means.cache)
+    check_cache_export(capabilities, means.cache)
     target_host = context.project.target_host(engine)
     target = _choose_target(context, planned.spec, target_host)
     with (
@@ -123,12 +123,12 @@ def means_of(context: Context, *, reuse: bool, network: HostNetwork | None = Non
         context=context.project.workspace.images,
         suite=suite,
         suite_digest=suite_digest(suite),
-        asking=_asking(context),
+        selection=_selection(context),
         kept=Kept(folder=context.services.state / "reports"),
         inventories=inventories(context),
         fresh=arguments.no_cache,
         reuse=reuse,
-        cache=read_cache(arguments.cache_from, arguments.cache_to),
+        cache=parse_cache_options(arguments.cache_from, arguments.cache_to),
         compression=arguments.compression,
         hand_in=partial(hand_in, context, context.services.state / "layers"),
     )
@@ -146,7 +146,7 @@ def validate(context: Context) -> int:
     image = context.arguments.image
     spec, digest = claimed(context, image)
     planned = context.project.plan(spec)
-    labels = context.engine.labels(image) or {}
+    labels = context.engine.find_labels(image) or {}
     ours = bool(labels.get(LOCK_LABEL))
     if labels.get(IDENTIFIER_LABEL) not in (None, "", spec.identifier):
         context.say(f"{image} is labelled {labels[IDENTIFIER_LABEL]}; it is validated as {spec.identifier}.")
@@ -160,7 +160,7 @@ def validate(context: Context) -> int:
             digest=digest,
             engine=context.engine,
             suite=suite_files(context.project.workspace.validation),
-            asking=_asking(context),
+            selection=_selection(context),
             aim=target,
             progress=progress,
             ours=ours,
@@ -168,7 +168,7 @@ def validate(context: Context) -> int:
     keep(context, report)
     if context.arguments.json:
         context.emit({"event": "report", **report.to_json()})
-    demand(report, of=f"{image} was validated", end="Its tags are as they were.")
+    raise_for_verdict(report, subject=f"{image} was validated", consequence="Its tags are as they were.")
     if not context.arguments.json:
         passed = sum(result.outcome == "passed" for result in report.results)
         print(f"{image}: {passed} check{'' if passed == 1 else 's'} passed, level {told_level(report)}")
@@ -183,7 +183,7 @@ def hand_in(
     tell: Callable[[BuildEvent], None],
 ) -> dict[str, str]:
     """The stages that are not built but made of wheels here and kept in `folder`, where the engine can take them."""
-    if not capabilities.takes_layers:
+    if not capabilities.accepts_layers:
         return {}
 
     def told(layer: str, state: LayerState, seconds: float) -> None:
@@ -201,7 +201,7 @@ def hand_in(
 
 def _require_lock(context: Context, planned: Plan, image: str) -> None:
     """Raises `UsageError` for an image that was not built from the lock that its evidence would speak of."""
-    built_from = (context.engine.labels(image) or {}).get(LOCK_LABEL)
+    built_from = (context.engine.find_labels(image) or {}).get(LOCK_LABEL)
     if built_from != hash_lock(planned.lock):
         raise UsageError(
             f"{image} was not built from the lock of {planned.spec.identifier}; its label says {built_from or 'none'}.",
@@ -211,7 +211,7 @@ def _require_lock(context: Context, planned: Plan, image: str) -> None:
 
 def claimed(context: Context, image: str) -> tuple[ImageSpec, str]:
     """What an image in the engine says it is, or is said to be, and its digest."""
-    digest = context.engine.digest(image)
+    digest = context.engine.find_digest(image)
     if digest is None:
         raise _absent(image)
     return says(context, context.engine, image), digest
@@ -219,7 +219,7 @@ def claimed(context: Context, image: str) -> tuple[ImageSpec, str]:
 
 def says(context: Context, engine: Engine, image: str) -> ImageSpec:
     """What an image says it is, or is said to be. Raises `UsageError` or `ForeignImage`."""
-    labels = engine.labels(image)
+    labels = engine.find_labels(image)
     if labels is None:
         raise _absent(image)
     identifier = context.arguments.identifier or labels.get(IDENTIFIER_LABEL)
@@ -242,13 +242,13 @@ def prepare_base(
     *,
     fresh: bool = False,
     engine: Engine | None = None,
-) -> Base:
+) -> BaseImage:
     """The base that the arguments choose, made where it must be, and a word on which it was and why.
 
     In the engine at hand, unless another is given.
     """
     snapshot = context.arguments.snapshot
-    bootstrap = Bootstrap(
+    bootstrap = BootstrapSettings(
         mirrors=snapshot_mirrors(snapshot) if snapshot else find_mirrors(),
         scratch=context.services.state / "scratch",
         environ=context.services.environ,
@@ -279,14 +279,14 @@ def registries(mirrors: Sequence[str]) -> dict[str, str]:
     return {registry: host for registry, _, host in pairs}
 
 
-def labels_of(context: Context, planned: Plan, base: Base, capabilities: Capabilities) -> dict[str, str]:
+def labels_of(context: Context, planned: Plan, base: BaseImage, capabilities: Capabilities) -> dict[str, str]:
     """The labels that only a build knows."""
     output = building.choose_output(capabilities, "NAME", context.arguments.compression).option
     recipe = hash_recipe(
         planned,
         base_digest=base.digest,
         ingredients=context.project.build_files_digest,
-        output=f"{output} layers={LAYER_FORMAT if capabilities.takes_layers else None}",
+        output=f"{output} layers={LAYER_FORMAT if capabilities.accepts_layers else None}",
     )
     return make_build_labels(
         base=base.name,
@@ -305,6 +305,6 @@ def _choose_target(context: Context, spec: ImageSpec, target_host: TargetHost) -
     return target
 
 
-def _asking(context: Context) -> Asking:
+def _selection(context: Context) -> CheckSelection:
     arguments = context.arguments
-    return Asking(profile=arguments.profile, only=tuple(arguments.only), skip=tuple(arguments.skip))
+    return CheckSelection(profile=arguments.profile, only=tuple(arguments.only), skip=tuple(arguments.skip))

@@ -10,11 +10,11 @@ from pathlib import Path
 from tfimg.cli.context import Context
 from tfimg.core.errors import FileError, UsageError
 from tfimg.core.paths import write_atomically
-from tfimg.validation.forms import SUFFIXES, json_text, written
+from tfimg.validation.formats import REPORT_SUFFIXES, format_json, format_report
 from tfimg.validation.report import Report
 
 
-def check_report(context: Context, suffixes: Sequence[str] = SUFFIXES) -> None:
+def check_report(context: Context, suffixes: Sequence[str] = REPORT_SUFFIXES) -> None:
     """Check, before a long build, that every --report can be written after it.
 
     Raises `UsageError` for a name with none of the suffixes, `FileError` for a file that cannot be written.
@@ -58,10 +58,10 @@ def keep(context: Context, report: Report) -> None:
 def write_reports(context: Context, report: Report) -> None:
     """Write the report where the arguments say."""
     for name in context.arguments.report:
-        write_atomically(Path(name), written(report, name))
+        write_atomically(Path(name), format_report(report, name))
 
 
 def keep_evidence(context: Context, report: Report) -> None:
     """Write the report into the workspace when it is to be evidence of more than that the image was built."""
     if context.arguments.record and report.level != "built":
-        write_atomically(context.project.workspace.evidence(report.identifier), json_text(report))
+        write_atomically(context.project.workspace.evidence(report.identifier), format_json(report))

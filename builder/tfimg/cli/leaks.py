@@ -19,7 +19,7 @@ def scan_command(context: Context) -> int:
     with transfer(context, f"searching {image}") as follow:
         if context.arguments.local:
             engine = context.services.runner()
-            if engine.digest(image) is None:
+            if engine.find_digest(image) is None:
                 raise UsageError(f"The engine has no image {image}.", next_step="Build or pull it first.")
             found = scan_export(engine.export(image), secrets, on_progress=_teller(context, follow))
         else:

@@ -51,10 +51,10 @@ def _in_registry(context: Context, image: str) -> Inspection:
 
 def _local(context: Context, image: str) -> Inspection:
     engine = context.services.runner()
-    if engine.digest(image) is None:
+    if engine.find_digest(image) is None:
         raise UsageError(f"The engine has no image {image}.", next_step="Build or pull it first.")
     context.say(f"Reading {image}")
-    stored = engine.read_back(image)
+    stored = engine.read_image(image)
     try:
         contents = parse_inventory(inventories(context).take(image, stored.content, engine))
     except (EngineRefused, ValidationBroken) as error:  # it has no Python, or a broken one

@@ -32,7 +32,7 @@ def plan(context: Context) -> int:
 
 def _plan_one(context: Context) -> int:
     planned = context.project.plan(context.resolve().spec)
-    capabilities = context.engine.capabilities()
+    capabilities = context.engine.get_capabilities()
     output = choose_output(capabilities, "NAME")
     fields = {
         "identifier": planned.spec.identifier,

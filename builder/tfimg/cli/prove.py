@@ -22,8 +22,8 @@ from tfimg.matrix.sync.check import Finding, compare, missing_releases
 from tfimg.matrix.sync.survey import Survey, Tell
 from tfimg.matrix.sync.survey import survey as take_survey
 from tfimg.matrix.sync.sync import propose
-from tfimg.validation.built import compare as compare_image
-from tfimg.validation.built import take_inventory
+from tfimg.validation.inventory import compare as compare_image
+from tfimg.validation.inventory import take_inventory
 
 Findings = Sequence[tuple[int, Finding]]
 

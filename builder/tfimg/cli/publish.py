@@ -86,7 +86,7 @@ def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool)
 
 def _built(context: Context, specs: Sequence[ImageSpec]) -> dict[str, LocalImage]:
     """The engine's images by identifier: those that have their own tag, which they get once they are validated."""
-    shelf = stock(context.engine.inventory())
+    shelf = stock(context.engine.list_images())
     found = {spec.identifier: shelf.get(f"{context.project.repository}:{spec.identifier}") for spec in specs}
     return {name: image for name, image in found.items() if image and image.labels.get(IDENTIFIER_LABEL) == name}
 

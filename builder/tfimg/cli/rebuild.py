@@ -14,8 +14,8 @@ from tfimg.cli.context import Context
 from tfimg.cli.images import hand_in, labels_of, means_of, prepare_base, registries
 from tfimg.cli.progress import follow
 from tfimg.core.errors import NotReproducible
-from tfimg.engine.base_images.choose import Base
-from tfimg.engine.disk_space import check_space
+from tfimg.engine.base_images.choose import BaseImage
+from tfimg.engine.disk_space import check_disk_space
 from tfimg.engine.protocol import BuildEvent
 from tfimg.inspect.layer_comparison import LayerComparison, compare_layers
 from tfimg.recipe.plan import Plan
@@ -25,8 +25,8 @@ def rebuild_check(context: Context) -> int:
     """Plan, base, build twice without any cache, compare."""
     mirrors = registries(context.arguments.mirror)
     planned = context.project.plan(context.resolve().spec)
-    capabilities = context.engine.capabilities()
-    check_space(capabilities, planned.spec.device)
+    capabilities = context.engine.get_capabilities()
+    check_disk_space(capabilities, planned.spec.device)
     with tempfile.TemporaryDirectory(prefix="tfimg-rebuild-") as scratch, follow(context) as progress:
         exports = []
         for name in ("first", "second"):
@@ -42,9 +42,9 @@ def rebuild_check(context: Context) -> int:
 
 @contextmanager
 def _built(
-    context: Context, planned: Plan, base: Base, layers: Path, tell: Callable[[BuildEvent], None]
+    context: Context, planned: Plan, base: BaseImage, layers: Path, tell: Callable[[BuildEvent], None]
 ) -> Iterator[str]:
-    capabilities = context.engine.capabilities()
+    capabilities = context.engine.get_capabilities()
     means = replace(means_of(context, reuse=False), fresh=True, hand_in=partial(hand_in, context, layers))
     name = building.candidate(planned.spec.identifier)
     built = building.build(

@@ -33,9 +33,9 @@ from tfimg.recipe.lockfile import hash_lock
 from tfimg.recipe.plan import Plan
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import Reference, parse
-from tfimg.validation.demand import demand
 from tfimg.validation.report import Report
-from tfimg.validation.run import EVERYTHING, suite_files
+from tfimg.validation.run import ALL_CHECKS, suite_files
+from tfimg.validation.verdict import raise_for_verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,11 +113,13 @@ def _renew(context: Context, image: _Image, key: SigningKey) -> None:
     engine = context.engine
     report = _validated(context, image, spec, engine)
     if report.fault == "host":  # says nothing about the image
-        demand(report, of=_described(image), end="Its evidence is as it was: nothing is attached.")
+        raise_for_verdict(
+            report, subject=_described(image), consequence="Its evidence is as it was: nothing is attached."
+        )
     subject = Subject(name=image.registry.repository, digest=image.evidence.digest)
     ran = Ran(
         host=context.arguments.publisher or os.uname().nodename,
-        engine=f"Docker {engine.capabilities().engine}",
+        engine=f"Docker {engine.get_capabilities().engine}",
         version=__version__,
     )
     taken_over = _signed_by_others(image.evidence, key) if context.arguments.re_sign else ()
@@ -125,7 +127,9 @@ def _renew(context: Context, image: _Image, key: SigningKey) -> None:
     new = (validation_report(report, subject=subject), test_result(report, subject=subject, ran=ran))
     attach(image.registry, image.evidence.digest, (*taken_over, *new), key=key)
     _tell(context, image, report)
-    demand(report, of=_described(image), end="Its tags are as they were, and its failed result is attached.")
+    raise_for_verdict(
+        report, subject=_described(image), consequence="Its tags are as they were, and its failed result is attached."
+    )
 
 
 def _validated(context: Context, image: _Image, spec: ImageSpec, engine: Engine) -> Report:
@@ -141,7 +145,7 @@ def _validated(context: Context, image: _Image, spec: ImageSpec, engine: Engine)
             digest=image.evidence.digest,
             engine=engine,
             suite=suite_files(context.project.workspace.validation),
-            asking=EVERYTHING,
+            selection=ALL_CHECKS,
             aim=target,
             progress=progress,
         )
@@ -154,7 +158,7 @@ def _pulled(context: Context, image: _Image, engine: Engine) -> Iterator[str]:
     """Pull the digest that was attested, under a name of our own that is removed in the end."""
     pinned = f"{image.reference.repository}@{image.evidence.digest}"
     name = candidate(image.newest.identifier)
-    known = engine.digest(pinned) is not None
+    known = engine.find_digest(pinned) is not None
     try:
         pull_verified(context, engine, pinned)
         engine.tag(pinned, [name])
@@ -166,7 +170,7 @@ def _pulled(context: Context, image: _Image, engine: Engine) -> Iterator[str]:
 
 
 def _require_lock(engine: Engine, name: str, image: _Image, planned: Plan) -> None:
-    if (engine.labels(name) or {}).get(LOCK_LABEL) != hash_lock(planned.lock):
+    if (engine.find_labels(name) or {}).get(LOCK_LABEL) != hash_lock(planned.lock):
         raise LockError(
             f"{image.evidence.image} was built from another lock than that of {planned.spec.identifier} now, which "
             "its suite would compare it with.",

@@ -40,8 +40,8 @@ def told_level(report: Report) -> str:
         return f"{report.level}; {left} by --profile, --only or --skip"
     if not report.unproven:
         return report.level
-    told = f"{report.level}; unproven without {report.lack}: {', '.join(report.unproven)}"
-    return told if report.aim == "validated" else f"{told}, and on {report.lack} whatever ran on the CPU"
+    told = f"{report.level}; unproven without {report.missing_hardware}: {', '.join(report.unproven)}"
+    return told if report.aim == "validated" else f"{told}, and on {report.missing_hardware} whatever ran on the CPU"
 
 
 def _document(planned: Plan, built: BuiltImage, report: Report) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from tfimg.cli.context import Context
 from tfimg.cli.images import labels_of, prepare_base, registries
 from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError
 from tfimg.core.journal import Journal
-from tfimg.engine.base_images.choose import Base
-from tfimg.engine.cache import read_cache, require_export
+from tfimg.engine.base_images.choose import BaseImage
+from tfimg.engine.build_cache import check_cache_export, parse_cache_options
 from tfimg.engine.connect import private_engine
 from tfimg.engine.protocol import Engine, LocalImage
 from tfimg.host.target_level import choose_target_level
@@ -42,8 +42,8 @@ def workers_of(context: Context, engines: Sequence[Engine]) -> list[Worker]:
 
 
 def _worker(context: Context, engine: Engine) -> Worker:
-    capabilities = engine.capabilities()
-    require_export(capabilities, read_cache(context.arguments.cache_from, context.arguments.cache_to))
+    capabilities = engine.get_capabilities()
+    check_cache_export(capabilities, parse_cache_options(context.arguments.cache_from, context.arguments.cache_to))
     target_host = context.project.target_host(engine)
     base_of = _Bases(context, engine)
 
@@ -75,9 +75,9 @@ class _Bases:
             fresh=context.arguments.renew_base,
         )
         self._locks: dict[str, threading.Lock] = {}
-        self._found: dict[str, Base | TfimgError] = {}
+        self._found: dict[str, BaseImage | TfimgError] = {}
 
-    def __call__(self, spec: ImageSpec) -> Base:
+    def __call__(self, spec: ImageSpec) -> BaseImage:
         name = spec.base.image
         with self._locks.setdefault(name, threading.Lock()):
             if name not in self._found:
@@ -87,7 +87,7 @@ class _Bases:
             raise found
         return found
 
-    def _had(self, spec: ImageSpec) -> Base | TfimgError:
+    def _had(self, spec: ImageSpec) -> BaseImage | TfimgError:
         try:
             return self._get(spec)
         except (EngineUnavailable, Interrupted):
@@ -103,7 +103,7 @@ def inventories(workers: Sequence[Worker], journal: Journal) -> Inventories:
     """What each engine has. What is known from the last run is not asked for again."""
     file = journal.path.with_name(FILE)
     known = read_known(file)
-    images = {worker: worker.engine.inventory(known) for worker in workers}
+    images = {worker: worker.engine.list_images(known) for worker in workers}
     write_known(file, [image for found in images.values() for image in found])
     return images
 

@@ -9,7 +9,7 @@ from tfimg.core.errors import EngineTooOld, EngineUnavailable
 from tfimg.core.process import CommandFailed, run
 from tfimg.engine.docker.builders import Builder, context_environment, find_builder
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.engine.private.daemon import PrivateEngine
+from tfimg.engine.private_engine import PrivateEngine
 
 
 def private_engine(state: Path) -> PrivateEngine:
@@ -21,7 +21,7 @@ def connect(
     environ: Mapping[str, str],
     state: Path,
     *,
-    ask: Callable[[DockerEngine], object] = DockerEngine.capabilities,
+    ask: Callable[[DockerEngine], object] = DockerEngine.get_capabilities,
 ) -> DockerEngine:
     """The first engine that answers and is new enough: one that answers what it is asked first.
 
@@ -46,7 +46,7 @@ def connect(
     )
 
 
-def engines(environ: Mapping[str, str], state: Path, names: Sequence[str]) -> tuple[DockerEngine, ...]:
+def connect_builders(environ: Mapping[str, str], state: Path, names: Sequence[str]) -> tuple[DockerEngine, ...]:
     """An engine for each builder, in order; without names, the one at hand.
 
     A builder inside an engine stands for that engine: it builds, validates and tags there. Any other builds for the

@@ -18,9 +18,9 @@ layers that are kept, and 0.6 GB for the base, rounded up as those above. Not me
 TPUs: what libtpu adds to CPU."""
 
 
-def check_space(capabilities: Capabilities, device: Device) -> None:
+def check_disk_space(capabilities: Capabilities, device: Device) -> None:
     """Raises `DiskSpaceError` when the engine's disk is known to be too full to start."""
-    free, needed = capabilities.free_bytes, needed_bytes(device, packed=capabilities.takes_layers)
+    free, needed = capabilities.free_bytes, required_disk_bytes(device, packed=capabilities.accepts_layers)
     if free is not None and free < needed:
         raise DiskSpaceError(
             f"The engine's disk has {free / 1e9:.1f} GB free below {capabilities.data_root}, and a build needs "
@@ -30,6 +30,6 @@ def check_space(capabilities: Capabilities, device: Device) -> None:
         )
 
 
-def needed_bytes(device: Device, *, packed: bool) -> int:
+def required_disk_bytes(device: Device, *, packed: bool) -> int:
     """Free disk that a build is not started without. `packed`: it is handed its layers."""
     return (PACKED_BYTES if packed else NEEDED_BYTES)[device]

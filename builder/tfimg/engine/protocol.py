@@ -1,4 +1,4 @@
-"""What the stages know of a container engine: the values it speaks, and the calls they make."""
+"""Container engines: the values that they exchange with the program, and the protocols that they implement."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
-Store = Literal["containerd", "classic"]
+StoreKind = Literal["containerd", "classic"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capabilities:
-    """What an engine was found to be and to do.
+    """Versions and properties of an engine.
 
-    `free_bytes` is None for an engine on another machine, whose disk cannot be seen; `buildkit` is None where the
-    engine does not tell, as Debian's does not; `builder` is the builder of buildx that builds in its place;
-    `missing_bridge` is the network interface that the engine has lost, without which no build or container starts.
+    `free_bytes` is None for an engine on another machine. `buildkit` is None where the engine does not report it, as
+    Debian's does not. `builder` is the buildx builder that builds for it. `missing_bridge` is the network interface
+    that the engine has lost, without which no build or container starts.
     """
 
     host: str
     engine: str
     buildx: str
     buildkit: str | None
-    store: Store
+    store: StoreKind
     data_root: str
     free_bytes: int | None
     builder: str | None = None
     missing_bridge: str | None = None
 
     @property
-    def takes_layers(self) -> bool:
-        """Can it be handed layers as they are? One on another machine fetches wheels faster than layers from here."""
+    def accepts_layers(self) -> bool:
+        """Whether builds receive ready layers. A remote engine downloads wheels faster than layers from here."""
         return self.store == "containerd" and self.free_bytes is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resources:
-    """What an engine's machine has left at this moment; `disk_bytes` is None where its disk cannot be seen.
+    """Free resources of an engine's machine.
 
-    `memory_bytes` is what programs may still take, or, of an engine on another machine, all that it has.
+    `memory_bytes` is the whole memory of a remote engine's machine; its `disk_bytes` is None.
     """
 
     cpus: int
@@ -49,11 +49,10 @@ class Resources:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Toolkit:
-    """Where an engine answers, and the ways in which it may hand a device to a container.
+class DeviceSupport:
+    """Ways in which an engine can give devices to a container.
 
-    `cdi_folders` is empty where the engine's CDI is switched off; `cdi_devices` is so too before Docker 28, which
-    does not tell.
+    `cdi_folders` is empty where CDI is switched off, `cdi_devices` also before Docker 28, which does not report them.
     """
 
     host: str
@@ -63,39 +62,38 @@ class Toolkit:
 
     @property
     def local(self) -> bool:
-        """Is the engine on this machine, whose devices are the ones that it can hand out?"""
+        """Whether the engine runs on this machine."""
         return self.host.startswith("unix://")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BuildOrder:
-    """One build: a Dockerfile over a context, to one name. `secrets` are `id=…` values of `--secret`.
+class BuildRequest:
+    """Arguments of one build. The fields take the values of the `docker buildx build` options of the same names.
 
-    `cache_from` and `cache_to` are values of buildx's options; `contexts` are stages that are handed in instead of
-    being built, and images that `FROM` takes from elsewhere than a registry, as `--build-context` has it.
+    `contexts` replace stages, or images that `FROM` would take from a registry.
     """
 
     dockerfile: Path
     context: Path
     name: str
-    build_args: Mapping[str, str]
-    labels: Mapping[str, str]
-    secrets: Sequence[str]
-    secret_env: Mapping[str, str]
-    output: str
-    fresh: bool = False
+    build_args: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    secrets: Sequence[str] = ()
+    secret_env: Mapping[str, str] = field(default_factory=dict)
+    output: str = "type=image"
+    no_cache: bool = False
     cache_from: Sequence[str] = ()
     cache_to: Sequence[str] = ()
     contexts: Mapping[str, str] = field(default_factory=dict)
 
 
 StageState = Literal["started", "done", "cached", "damaged", "failed"]
-"""`damaged`: a cached file was not what had been written, and is made again."""
+"""`damaged`: a cached file was corrupt, and is made again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageEvent:
-    """A step of the build changed its state; `seconds` is its duration once it has ended."""
+    """A build step changed its state; `seconds` is its duration once it has ended."""
 
     step: str
     state: StageState
@@ -105,7 +103,7 @@ class StageEvent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogEvent:
-    """A line that a step wrote."""
+    """A build step wrote a line."""
 
     step: str
     line: str
@@ -113,7 +111,7 @@ class LogEvent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProgressEvent:
-    """Bytes that a step has moved so far; `total` is 0 where it is not known."""
+    """A step transferred bytes; `total` is 0 where it is not known."""
 
     step: str
     what: str
@@ -122,13 +120,14 @@ class ProgressEvent:
 
 
 BuildEvent = StageEvent | LogEvent | ProgressEvent
+OnProgress = Callable[[ProgressEvent], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredLayer:
-    """A layer as the engine's store holds it.
+    """A layer in the engine's store.
 
-    `size` is bytes of the blob, compressed if its media type says so, or of the files in a classic store.
+    `size` is that of the blob, compressed if its media type says so, or that of the files in a classic store.
     """
 
     digest: str
@@ -138,11 +137,10 @@ class StoredLayer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredImage:
-    """An image read back from the store.
+    """One image of the engine's store with its layers, base first.
 
-    `digest` is the manifest's in the containerd store, the configuration's in the classic one. `unpacked_bytes` is
-    the sum over layers as they lie on disk. Both stores: `layers` from the base up. `content` is as in `LocalImage`;
-    None where nobody has worked it out. `config` says how containers start (OCI image specification, config.md).
+    `digest` is that of the manifest in the containerd store, of the configuration in the classic one. `content` is as
+    in `LocalImage`. `config` is the OCI image configuration (OCI image specification, config.md).
     """
 
     digest: str
@@ -154,25 +152,24 @@ class StoredImage:
 
     @property
     def compressed_bytes(self) -> int | None:
-        """Bytes that a registry would be sent, or None where the store keeps layers uncompressed."""
+        """Bytes that a push sends; None where the store keeps layers uncompressed."""
         if not all("zstd" in layer.media_type or "gzip" in layer.media_type for layer in self.layers):
             return None
         return sum(layer.size for layer in self.layers)
 
     @property
     def compression(self) -> str:
-        """`zstd`, `gzip`, `none`, or a mixture such as `gzip+zstd`, as read from the media types."""
+        """`zstd`, `gzip`, `none`, or a mixture such as `gzip+zstd`."""
         found = {next((kind for kind in ("zstd", "gzip") if kind in layer.media_type), "none") for layer in self.layers}
         return "+".join(sorted(found))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalImage:
-    """An image in the engine's store, as an inventory tells it; without `names`, it is dangling.
+    """One image in the list of an engine's images; a dangling one has no `names`.
 
-    `content` is a digest of all that decides how its containers behave: layers and runtime configuration, without
-    labels and times. Sizes count layers that are shared; `compressed_bytes`, with the manifest and the
-    configuration, is None where the store keeps no layer compressed.
+    `content` is a digest of the layers and the runtime configuration, without labels and times. Sizes include shared
+    layers; `compressed_bytes` is None where the store keeps layers uncompressed.
     """
 
     digest: str
@@ -183,18 +180,17 @@ class LocalImage:
     compressed_bytes: int | None
 
 
-NOTHING: Mapping[str, LocalImage] = MappingProxyType({})
+NO_IMAGES: Mapping[str, LocalImage] = MappingProxyType({})
 
-
-Access = Literal["none", "nvidia", "cdi", "tpu"]
-"""How a container gets at the machine's accelerators: not, through NVIDIA's runtime, through CDI, or as TPU VMs do."""
+DeviceAccess = Literal["none", "nvidia", "cdi", "tpu"]
+"""How a container gets accelerators: not at all, from NVIDIA's runtime, from CDI, or as on a TPU VM."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunOrder:
-    """One run of a program in a fresh container. `files` are put below `/` first: path → (content, mode).
+class RunRequest:
+    """Arguments of one run of a program in a new container.
 
-    Without an `entrypoint`, the image's own starts the command.
+    `files` are written before the start: path → (content, mode). `entrypoint` replaces that of the image.
     """
 
     image: str
@@ -202,7 +198,7 @@ class RunOrder:
     files: Mapping[str, tuple[bytes, int]]
     network: Literal["none", "bridge"] = "none"
     user: str | None = None
-    access: Access = "none"
+    access: DeviceAccess = "none"
     entrypoint: Sequence[str] | None = None
 
 
@@ -216,96 +212,88 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exit:
-    """How a program in a container ended; `out_of_memory` when the kernel killed it for that."""
+    """The end of a program in a container; `out_of_memory` if the kernel killed it for lack of memory."""
 
     status: int
     out_of_memory: bool
 
 
-class Engine(Protocol):
-    """A container engine. Every method raises `EngineUnavailable` when it is gone, `EngineRefused` when it refuses."""
+class EngineInfo(Protocol):
+    """What an engine and its machine can do."""
 
-    def capabilities(self) -> Capabilities:
-        """Ask the engine what it is. Raises `EngineTooOld` below the versions that builds need."""
-        ...
+    def get_capabilities(self) -> Capabilities:
+        """Return versions and properties. Raises `EngineTooOld` below the versions that builds need."""
 
-    def toolkit(self) -> Toolkit:
-        """Ask the engine how it hands devices to containers."""
-        ...
+    def get_device_support(self) -> DeviceSupport:
+        """Return how the engine gives devices to containers."""
 
-    def resources(self) -> Resources:
-        """Ask what the engine's machine has left."""
-        ...
+    def get_resources(self) -> Resources:
+        """Return what the engine's machine has free."""
 
-    def inventory(self, known: Mapping[str, LocalImage] = NOTHING) -> Sequence[LocalImage]:
-        """Every image in the store, asked for once, however many there are.
 
-        Of the images in `known`, by digest, nothing but the names is asked for again: the rest never changes.
-        """
-        ...
+class ImageBuilder(Protocol):
+    """Builds images."""
 
-    def build(self, order: BuildOrder) -> Generator[BuildEvent, None, None]:
-        """Build, telling progress. Raises `BuildError` or a more precise error after the last event."""
-        ...
+    def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
+        """Yield progress. Raises `BuildError` or a more precise error after the last event."""
 
-    def read_back(self, name: str) -> StoredImage:
-        """Read an image from the store, layer by layer."""
-        ...
+    def prune_cache(self) -> None:
+        """Remove build cache that no image needs: for private engines only, since all programs share the cache."""
+
+
+class ImageStore(Protocol):
+    """The images of an engine, by name."""
+
+    def list_images(self, known: Mapping[str, LocalImage] = NO_IMAGES) -> Sequence[LocalImage]:
+        """Return all images. Of those in `known`, by digest, only the names are asked for again."""
+
+    def read_image(self, name: str) -> StoredImage:
+        """Return an image with its layers."""
+
+    def find_digest(self, name: str) -> str | None:
+        """Return the digest of an image; None for an unknown name."""
+
+    def find_labels(self, name: str) -> Mapping[str, str] | None:
+        """Return the labels of an image; None for an unknown name."""
 
     def export(self, name: str) -> Iterator[bytes]:
-        """An image as an archive, in pieces: what `docker save` writes."""
-        ...
+        """Yield the archive that `docker save` writes."""
 
     def load(self, pieces: Iterator[bytes]) -> None:
-        """Take the images of an archive in, in pieces: what `docker load` reads. Raises `DiskSpaceError` too."""
-        ...
-
-    def digest(self, name: str) -> str | None:
-        """Digest of a local image, or None when there is none of that name."""
-        ...
-
-    def labels(self, name: str) -> Mapping[str, str] | None:
-        """Labels of a local image, or None when there is none of that name."""
-        ...
-
-    def registry_digest(self, reference: str) -> str:
-        """Digest that a registry has for a reference. Raises `NetworkError` when it cannot be asked or has none."""
-        ...
-
-    def push(self, name: str, on_event: Callable[[ProgressEvent], None]) -> str:
-        """Send an image to the registry of its name; the digest that it has there.
-
-        Layers that are there are not sent again. Raises `RegistryRefused` where the registry says no and
-        `NetworkError` where another try may do.
-        """
-        ...
-
-    def pull(self, name: str, on_event: Callable[[ProgressEvent], None]) -> str:
-        """Fetch an image by its name, which may end in a digest; the digest that it has in the registry.
-
-        Raises as `push` does, `NotInRegistry` where there is none, and `DiskSpaceError`.
-        """
-        ...
-
-    def run(self, order: RunOrder, *, timeout: float) -> Generator[Line | Exit, None, None]:
-        """Run a program, its lines as they come and `Exit` last; the container is gone afterwards.
-
-        Raises `TimeoutError` after `timeout` seconds.
-        """
-        ...
+        """Add the images of an archive, as `docker load` does. Raises `DiskSpaceError` too."""
 
     def tag(self, name: str, references: Sequence[str]) -> None:
         """Give an image more names, in order."""
-        ...
 
     def remove(self, name: str) -> None:
-        """Take a name away; the image goes with its last one. No error when there is none."""
-        ...
+        """Remove a name; the image goes with its last one. An unknown name is no error."""
 
-    def abandon(self, name: str) -> None:
-        """Take a name away together with the containers that were made from it: what a killed run left behind."""
-        ...
+    def remove_with_containers(self, name: str) -> None:
+        """Remove a name and the containers that were created from it, as a killed run leaves them."""
 
-    def prune_cache(self) -> None:
-        """Remove build cache that no image needs. For an engine of tfimg's own alone: it is everybody's cache."""
-        ...
+
+class RegistryTransfer(Protocol):
+    """The engine's own access to registries."""
+
+    def resolve_digest(self, reference: str) -> str:
+        """Return the digest that the registry has. Raises `NetworkError` when it has none or does not answer."""
+
+    def push(self, name: str, on_event: OnProgress) -> str:
+        """Push an image and return its digest in the registry. Layers that are there are not sent again.
+
+        Raises `RegistryRefused`, or `NetworkError` where a retry may help.
+        """
+
+    def pull(self, name: str, on_event: OnProgress) -> str:
+        """Pull an image by tag or digest and return its digest. Raises as `push`, `NotInRegistry`, `DiskSpaceError`."""
+
+
+class ContainerRunner(Protocol):
+    """Runs programs in containers."""
+
+    def run(self, request: RunRequest, *, timeout: float) -> Generator[Line | Exit, None, None]:
+        """Yield the program's lines, then `Exit`, and remove the container. Raises `TimeoutError`."""
+
+
+class Engine(EngineInfo, ImageBuilder, ImageStore, RegistryTransfer, ContainerRunner, Protocol):
+    """A container engine. Every method raises `EngineUnavailable` or `EngineRefused` too."""

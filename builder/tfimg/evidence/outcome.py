@@ -13,7 +13,7 @@ from tfimg.core.errors import TamperedError
 from tfimg.evidence.policy import Required
 from tfimg.evidence.tested import Result
 from tfimg.matrix.schema import Device
-from tfimg.validation.report import SEEN
+from tfimg.validation.report import GPU_CHECK
 
 MAX_CHECKS = 10_000
 """Entries in each list of a test result. The full profile of the suite has 140 checks."""
@@ -103,7 +103,7 @@ class Outcome(Document):
     @property
     def shown(self) -> Required:
         """The level that the tests show. On a GPU, only those of a machine that named its GPU show `validated`."""
-        saw_gpu = bool(self.environment.gpus) and SEEN in self.passed
+        saw_gpu = bool(self.environment.gpus) and GPU_CHECK in self.passed
         return "linked" if self.level == "validated" and self.device == "gpu" and not saw_gpu else self.level
 
 

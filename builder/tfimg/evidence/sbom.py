@@ -20,7 +20,7 @@ MAX_SHOWN = 500
 
 
 def make_sbom(inventory: Mapping[str, Any], *, subject: Subject, made: datetime) -> Statement:
-    """Return the CycloneDX statement of an inventory (`tfimg.validation.built.take_inventory`), validated.
+    """Return the CycloneDX statement of an inventory (`tfimg.validation.inventory.take_inventory`), validated.
 
     `made` is the document's timestamp. Raises `ValidationBroken` if the inventory cannot be read or expressed.
     """

@@ -50,7 +50,7 @@ def test_result(report: Report, *, subject: Subject, ran: Ran) -> Statement:
         "failedTests": red,
         "skippedTests": list(_skipped(report)),
         "waivedTests": [{"name": name, "reason": reason} for name, reason in report.waived.items()],
-        "unprovenTests": [{"name": name, "reason": f"it needs {report.lack}"} for name in report.unproven],
+        "unprovenTests": [{"name": name, "reason": f"it needs {report.missing_hardware}"} for name in report.unproven],
         "problem": report.problem,
         "identifier": report.identifier,
         "device": report.device,

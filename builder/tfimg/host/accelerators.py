@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from packaging.version import Version
 
 from tfimg.core.errors import NoAccelerator, NoToolkit, UnavailableDriver, UnavailableGpu
-from tfimg.engine.protocol import Access, Toolkit
+from tfimg.engine.protocol import DeviceAccess, DeviceSupport
 from tfimg.host.gpu_names import find_capability
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
 from tfimg.host.survey import Host, TargetHost
@@ -145,7 +145,7 @@ def _judge_one(matrix: Matrix, spec: ImageSpec, driver: str, gpu: Gpu) -> Iterat
         )
 
 
-def gpu_options(access: Access, asked: Sequence[str]) -> list[str]:
+def gpu_options(access: DeviceAccess, asked: Sequence[str]) -> list[str]:
     """How `docker run` is asked for GPUs."""
     if access == "cdi":
         return [word for one in asked for word in ("--device", f"{CDI_NAME}={one}")]
@@ -153,7 +153,7 @@ def gpu_options(access: Access, asked: Sequence[str]) -> list[str]:
     return ["--gpus", "all" if asked == ALL_GPUS else f'"device={",".join(asked)}"']
 
 
-def choose_gpu_access(toolkit: Toolkit, host: Host) -> Access:
+def choose_gpu_access(toolkit: DeviceSupport, host: Host) -> DeviceAccess:
     """How the engine hands GPUs to containers. Raises `NoToolkit` when it has no way.
 
     `--gpus` needs NVIDIA's hook where the engine runs, which comes with the runtime `nvidia`; CDI needs a

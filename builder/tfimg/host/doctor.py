@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tfimg.core.errors import NoAccelerator, NoToolkit, TfimgError
-from tfimg.engine.disk_space import needed_bytes
-from tfimg.engine.docker.bridge import bridge_remedy
-from tfimg.engine.protocol import Capabilities, Toolkit
+from tfimg.engine.disk_space import required_disk_bytes
+from tfimg.engine.docker.bridge import suggest_bridge_repair
+from tfimg.engine.protocol import Capabilities, DeviceSupport
 from tfimg.host.accelerators import ALL_GPUS, check_gpu, check_tpu, choose_gpu_access, gpu_options
 from tfimg.host.nvidia_smi import NvidiaSmi
 from tfimg.host.run import GPU_SHM
@@ -59,7 +59,7 @@ class DoctorRequest:
     matrix: Matrix
     specs: tuple[ImageSpec, ...]
     host: Host
-    toolkit: Toolkit | TfimgError
+    toolkit: DeviceSupport | TfimgError
     builder: Capabilities | TfimgError
     network: HostNetwork
     remedy: Callable[[str], str | None] = lambda _: None
@@ -77,7 +77,7 @@ class DoctorRequest:
     @property
     def target_host(self) -> TargetHost:
         """Where an image would run. Without an engine, one on this machine that can do nothing is supposed."""
-        silent = Toolkit(host="unix://", runtimes=(), cdi_folders=(), cdi_devices=())
+        silent = DeviceSupport(host="unix://", runtimes=(), cdi_folders=(), cdi_devices=())
         toolkit = silent if isinstance(self.toolkit, TfimgError) else self.toolkit
         return TargetHost(matrix=self.matrix, specs=self.specs, host=self.host, toolkit=toolkit)
 
@@ -160,7 +160,8 @@ def bridge(case: DoctorRequest) -> CheckResult:
     if isinstance(case.builder, TfimgError):
         return CheckResult("absent", "not looked for: no engine that builds answers")
     if lost := case.builder.missing_bridge:
-        return CheckResult("problem", f"the engine's bridge {lost} is gone", bridge_remedy(lost, private=case.private))
+        repair = suggest_bridge_repair(lost, private=case.private)
+        return CheckResult("problem", f"the engine's bridge {lost} is gone", repair)
     return CheckResult("ok", "nothing is missing")
 
 
@@ -181,7 +182,7 @@ def disk(case: DoctorRequest) -> CheckResult:
         return CheckResult("absent", "the engine's disk cannot be seen")
     device = case.spec.device if case.spec else "cpu"
     found = f"{case.builder.free_bytes / 1e9:.1f} GB free below {case.builder.data_root}"
-    least = needed_bytes(device, packed=case.builder.takes_layers)
+    least = required_disk_bytes(device, packed=case.builder.accepts_layers)
     if case.builder.free_bytes < least:
         needed = f"a build for a {DEVICE_NAMES[device]} needs {least / 1e9:.0f} GB"
         step = "`docker builder prune` removes build cache, `docker image prune` unnamed images."

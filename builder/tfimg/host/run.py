@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfimg.core.errors import NoToolkit, TfimgError, UsageError, WrongDevice
-from tfimg.engine.protocol import Access
+from tfimg.engine.protocol import DeviceAccess
 from tfimg.host.accelerators import (
     ALL_GPUS,
     check_gpu,
@@ -136,7 +136,7 @@ def _without_gpu(spec: ImageSpec, specs: Sequence[ImageSpec]) -> _Access:
 def _gpu(spec: ImageSpec, asked: tuple[str, ...], target_host: TargetHost) -> _Access:
     missing: list[TfimgError] = []
     notes: tuple[str, ...] = ()
-    access: Access
+    access: DeviceAccess
     try:
         notes = check_gpu(spec, asked, target_host)
     except TfimgError as lack:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from tfimg.core.errors import NoAccelerator
-from tfimg.engine.protocol import Toolkit
+from tfimg.engine.protocol import DeviceSupport
 from tfimg.host.nvidia_smi import NvidiaSmi
 from tfimg.matrix.schema import PROCESSORS, Matrix
 from tfimg.matrix.spec import ImageSpec
@@ -63,7 +63,7 @@ class TargetHost:
     matrix: Matrix
     specs: Sequence[ImageSpec]
     host: Host
-    toolkit: Toolkit
+    toolkit: DeviceSupport
 
 
 def survey_host(

@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfimg.core.errors import NoAccelerator, NoToolkit, UnavailableDriver, UnavailableGpu
-from tfimg.engine.protocol import Access
+from tfimg.engine.protocol import DeviceAccess
 from tfimg.host.accelerators import ALL_GPUS, check_gpu, check_tpu, choose_gpu_access
 from tfimg.host.survey import TargetHost
 from tfimg.matrix.spec import ImageSpec
-from tfimg.validation.report import Provable
+from tfimg.validation.report import ProvableLevel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetLevel:
     """A level to prove and the container's access to the device; `reason` says why the level is not higher."""
 
-    level: Provable
-    access: Access = "none"
+    level: ProvableLevel
+    access: DeviceAccess = "none"
     reason: str | None = None
 
 
-def choose_target_level(spec: ImageSpec, target_host: TargetHost, requested: Provable | None) -> TargetLevel:
+def choose_target_level(spec: ImageSpec, target_host: TargetHost, requested: ProvableLevel | None) -> TargetLevel:
     """Return the requested level, or the highest level that the host can prove.
 
     Raises the host's deficiency if `validated` was requested and the host cannot prove it.
@@ -40,7 +40,7 @@ def choose_target_level(spec: ImageSpec, target_host: TargetHost, requested: Pro
         return TargetLevel(level="linked", reason=error.what)
 
 
-def _device_access(spec: ImageSpec, target_host: TargetHost) -> Access:
+def _device_access(spec: ImageSpec, target_host: TargetHost) -> DeviceAccess:
     if spec.device == "tpu":
         check_tpu(spec, target_host)
         return "tpu"

@@ -13,7 +13,7 @@ from tfimg.registry.protocol import Descriptor, Manifest
 
 def inspect_local(engine: Engine, name: str, stored: StoredImage, contents: Contents) -> Inspection:
     """Describe an image that was read back from the engine. Evidence is not read: it lies in registries."""
-    names = next((one.names for one in engine.inventory() if one.digest == stored.digest), ())
+    names = next((one.names for one in engine.list_images() if one.digest == stored.digest), ())
     image = PlatformImage(
         manifest=Manifest(media_type="", content=b"{}"),
         platform=None,

@@ -164,7 +164,7 @@ class Project:
         """Return where images run: this machine, and an engine."""
         from tfimg.host.survey import TargetHost
 
-        toolkit = engine.toolkit()
+        toolkit = engine.get_device_support()
         host = self.services.survey(toolkit.host)
         return TargetHost(matrix=self.matrix, specs=self.specs, host=host, toolkit=toolkit)
 
@@ -172,7 +172,7 @@ class Project:
 def _bare_machines(spec: ImageSpec, records: Sequence[Path], lock_digest: str) -> tuple[BareMachine, ...]:
     if not records:
         return ()
-    from tfimg.validation.bare import read_record
+    from tfimg.validation.bare_evidence import read_record
 
     found = (
         read_record(file.read_bytes(), identifier=spec.identifier, lock_digest=lock_digest, source=str(file))

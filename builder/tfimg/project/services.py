@@ -60,16 +60,16 @@ class Services:
 
     def engines(self, builders: Sequence[str]) -> Sequence[Engine]:
         """Return the engines behind buildx builders of these names; see `tfimg.engine.connect`."""
-        from tfimg.engine.connect import engines
+        from tfimg.engine.connect import connect_builders
 
-        return engines(self.environ, self.state, builders)
+        return connect_builders(self.environ, self.state, builders)
 
     def runner(self) -> Engine:
         """Return the engine to run images with, which need not be able to build."""
         from tfimg.engine.connect import connect
         from tfimg.engine.docker.engine import DockerEngine
 
-        return connect(self.environ, self.state, ask=DockerEngine.toolkit)
+        return connect(self.environ, self.state, ask=DockerEngine.get_device_support)
 
     def survey(self, docker_host: str) -> Host:
         """Return what this machine has; see `tfimg.host.survey`."""

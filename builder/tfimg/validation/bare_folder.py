@@ -19,7 +19,7 @@ from tfimg.core.paths import write_atomically
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_bare_facts
 from tfimg.recipe.lockfile import Lock, LockedPackage, hash_lock, read_packages
-from tfimg.validation.bare import KIND, SCHEMA
+from tfimg.validation.bare_evidence import KIND, SCHEMA
 from tfimg.validation.run import suite_digest
 
 MANIFEST = "manifest.json"

@@ -13,7 +13,7 @@ from tfimg.validation.report import Explanation
 HARMLESS = "harmless"
 """The fault of what is no failure."""
 
-WHOSE = {
+FAULT_NAMES = {
     "image": "the image",
     "host": "the machine",
     "request": "what was asked for",
@@ -30,7 +30,7 @@ def explain(text: str, *, suite: Path) -> tuple[Explanation, ...]:
     return tuple(Explanation(**one.to_json()) for one in _module(suite).explain(text))
 
 
-def cause(text: str, *, suite: Path) -> Explanation | None:
+def find_cause(text: str, *, suite: Path) -> Explanation | None:
     """The likeliest root cause of what a text tells; None when nothing known is in it, or only what is harmless."""
     return next((one for one in explain(text, suite=suite) if one.fault != HARMLESS), None)
 

@@ -62,7 +62,7 @@ def page(report: Report) -> str:
         groups=_groups(shown),
         signs=SIGNS,
         anchors=anchors,
-        bad=[row.result.check for row in shown if row.result in report.culprits],
+        bad=[row.result.check for row in shown if row.result in report.unsuccessful],
         absent=[check for check in report.missing if check not in anchors],
         counts=[(outcome, counts[outcome]) for outcome in get_args(Outcome) if counts[outcome]],
         light=light(report),
@@ -94,7 +94,7 @@ def summary(report: Report) -> str:
     if report.passed and report.missing:
         told += f" {len(report.missing)} required checks did not run, so {report.aim} is not shown."
     if report.unproven:
-        told += f" {len(report.unproven)} more need {report.lack}."
+        told += f" {len(report.unproven)} more need {report.missing_hardware}."
     return told
 
 

@@ -13,7 +13,7 @@ from tfimg.matrix.schema import Device
 SCHEMA = 2
 """Version of the report's JSON: 2 has profiles, required and waived checks, outputs and explanations."""
 
-SEEN = "gpu.visible"
+GPU_CHECK = "gpu.visible"
 """The check that tells the GPU and its driver."""
 
 Outcome = Literal["passed", "failed", "crashed", "timed-out", "skipped"]
@@ -27,7 +27,7 @@ Fault = Literal["image", "host"]
 
 Profile = Literal["smoke", "standard", "full"]
 
-Provable = Literal["linked", "validated"]
+ProvableLevel = Literal["linked", "validated"]
 """What a run of the suite can show: all that shows without the accelerator, or that and what shows on it.
 
 A CPU is its own accelerator: a CPU image is validated on any machine."""
@@ -83,7 +83,7 @@ class Report:
     seconds: float
     results: tuple[CheckResult, ...]
     problem: str | None
-    aim: Provable
+    aim: ProvableLevel
     profile: Profile = "standard"
     required: tuple[str, ...] = ()
     waived: Mapping[str, str] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Report:
         """How it ended on the whole: `passed` only when nothing failed and nothing required was skipped."""
         if self.problem is not None or not self.results:
             return "broken"
-        found = {result.outcome for result in self.culprits}
+        found = {result.outcome for result in self.unsuccessful}
         return next((outcome for outcome in WORST_FIRST if outcome in found), "passed")
 
     @property
@@ -127,12 +127,12 @@ class Report:
         """
         if self.passed:
             return None
-        wrong = [result for result in self.culprits if result.outcome != "skipped"]
+        wrong = [result for result in self.unsuccessful if result.outcome != "skipped"]
         at_host = [any(one.fault == "host" for one in result.explained) for result in wrong]
         return "host" if wrong and all(at_host) else "image"
 
     @property
-    def lack(self) -> str:
+    def missing_hardware(self) -> str:
         """What the unproven checks need and this run did not have: a GPU, or, where it had one, more."""
         return f"{'more than one' if self.aim == 'validated' else 'a'} {self.device.upper()}"
 
@@ -160,11 +160,11 @@ class Report:
     @property
     def _seen(self) -> Mapping[str, Any]:
         """What the check of GPUs found; empty unless it passed."""
-        found = (one.evidence for one in self.results if one.check == SEEN and one.outcome == "passed")
+        found = (one.evidence for one in self.results if one.check == GPU_CHECK and one.outcome == "passed")
         return next(found, {})
 
     @property
-    def culprits(self) -> tuple[CheckResult, ...]:
+    def unsuccessful(self) -> tuple[CheckResult, ...]:
         """Results that are not green: all but those that passed, and those skipped that nobody requires."""
         return tuple(
             result

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tfimg.core.documents import InvalidDocument, parse_json
 from tfimg.core.errors import FileError
-from tfimg.validation.forms import json_text
+from tfimg.validation.formats import format_json
 from tfimg.validation.report import SCHEMA, Report
 
 TOLD = ("passed", "verdict", "level", "fault", "missing")
@@ -94,7 +94,7 @@ def read_report(text: str, *, source: str) -> Report:
         report = TypeAdapter(Report).validate_json(text, strict=True)
     except ValidationError as error:
         raise _refused(source, _shape_problems(error)) from None
-    anew = json.loads(json_text(report))
+    anew = json.loads(format_json(report))
     if problems := [*_impossible(report), *_differences(document, anew)]:
         raise _refused(source, problems)
     return report

@@ -14,10 +14,10 @@ from typing import Literal
 from tfimg.core.errors import BaseError, NetworkError
 from tfimg.core.process import CommandFailed, run
 from tfimg.engine.base_images.debian import KEYRING, Mirrors
-from tfimg.engine.protocol import BuildOrder, Engine
+from tfimg.engine.protocol import BuildRequest, Engine
 from tfimg.matrix.spec import ImageSpec
 
-Choice = Literal["auto", "registry", "bootstrap"]
+BaseSource = Literal["auto", "registry", "bootstrap"]
 RECIPE_LABEL = "tfimg.base.recipe"
 
 PACKAGES = ("python3", "python3-venv", "ca-certificates", "tini")
@@ -41,7 +41,7 @@ SUITE_PACKAGES = {"bookworm": ("usr-is-merged",)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Base:
+class BaseImage:
     """A base that the engine can build from. `reference` is what `FROM` gets, `why` says why it was taken."""
 
     kind: Literal["registry", "bootstrap"]
@@ -52,7 +52,7 @@ class Base:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bootstrap:
+class BootstrapSettings:
     """What a bootstrap needs of its surroundings. `fresh` makes a base anew that the engine has."""
 
     mirrors: Mirrors | None
@@ -64,46 +64,46 @@ class Bootstrap:
 
 def choose_base(
     spec: ImageSpec,
-    choice: Choice,
+    choice: BaseSource,
     *,
     engine: Engine,
     registries: Mapping[str, str],
-    bootstrap: Bootstrap,
+    bootstrap: BootstrapSettings,
     say: Callable[[str], None],
-) -> Base:
+) -> BaseImage:
     """The base of an image, made first where it must be.
 
     `registries` maps a registry to its mirror (`docker.io` → `host:port`). `auto` takes the registry's image and,
     where that cannot be had, the bootstrapped one. Raises `BaseError` when there is none, `NetworkError` when
     `registry` was chosen and does not answer.
     """
-    name = mirrored(spec.base.image, registries)
+    name = apply_mirror(spec.base.image, registries)
     if choice == "bootstrap":
         return _bootstrapped(spec, "it was asked for", engine=engine, bootstrap=bootstrap, say=say)
     try:
-        digest = engine.registry_digest(name)
+        digest = engine.resolve_digest(name)
     except NetworkError as error:
         if choice == "registry":
             raise
         return _bootstrapped(
             spec, f"{name} cannot be had: {_cause(error)}", engine=engine, bootstrap=bootstrap, say=say
         )
-    return Base(kind="registry", name=name, reference=f"{name}@{digest}", digest=digest, why="the registry has it")
+    return BaseImage(kind="registry", name=name, reference=f"{name}@{digest}", digest=digest, why="the registry has it")
 
 
 def _cause(error: NetworkError) -> str:
     return str(error).removesuffix(error.next_step).strip().rstrip(".")
 
 
-def mirrored(reference: str, registries: Mapping[str, str]) -> str:
+def apply_mirror(reference: str, registries: Mapping[str, str]) -> str:
     """`docker.io/library/python:3.11` with the registry's mirror in its place."""
     registry, _, rest = reference.partition("/")
     return f"{registries.get(registry, registry)}/{rest}"
 
 
 def _bootstrapped(
-    spec: ImageSpec, why: str, *, engine: Engine, bootstrap: Bootstrap, say: Callable[[str], None]
-) -> Base:
+    spec: ImageSpec, why: str, *, engine: Engine, bootstrap: BootstrapSettings, say: Callable[[str], None]
+) -> BaseImage:
     suite = spec.base.suite
     if suite is None:
         raise BaseError(
@@ -113,13 +113,13 @@ def _bootstrapped(
         )
     name = f"tfimg/base:{suite}-py{spec.python}"
     recipe = _recipe(suite, bootstrap.mirrors)
-    if bootstrap.fresh or (engine.labels(name) or {}).get(RECIPE_LABEL) != recipe:
+    if bootstrap.fresh or (engine.find_labels(name) or {}).get(RECIPE_LABEL) != recipe:
         say(f"Bootstrapping Debian {suite} with Python {spec.python} from signed packages")
         _make(name, suite, recipe, engine=engine, bootstrap=bootstrap)
-    digest = engine.digest(name)
+    digest = engine.find_digest(name)
     if digest is None:
         raise BaseError(f"The engine does not have {name} that was just built.", next_step="Build again.")
-    return Base(kind="bootstrap", name=name, reference=name, digest=digest, why=why)
+    return BaseImage(kind="bootstrap", name=name, reference=name, digest=digest, why=why)
 
 
 def _recipe(suite: str, mirrors: Mirrors | None) -> str:
@@ -129,14 +129,14 @@ def _recipe(suite: str, mirrors: Mirrors | None) -> str:
     return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 
-def _make(name: str, suite: str, recipe: str, *, engine: Engine, bootstrap: Bootstrap) -> None:
+def _make(name: str, suite: str, recipe: str, *, engine: Engine, bootstrap: BootstrapSettings) -> None:
     bootstrap.scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="base-", dir=bootstrap.scratch) as scratch:
         context = Path(scratch)
         _mmdebstrap(suite, context / "base.tar", bootstrap)
         dockerfile = context / "Dockerfile"
         dockerfile.write_text(bootstrap.template(suite, "base.tar"))
-        order = BuildOrder(
+        order = BuildRequest(
             dockerfile=dockerfile,
             context=context,
             name=name,
@@ -151,7 +151,7 @@ def _make(name: str, suite: str, recipe: str, *, engine: Engine, bootstrap: Boot
                 pass
 
 
-def _mmdebstrap(suite: str, archive: Path, bootstrap: Bootstrap) -> None:
+def _mmdebstrap(suite: str, archive: Path, bootstrap: BootstrapSettings) -> None:
     program = shutil.which("mmdebstrap", path=bootstrap.environ.get("PATH"))
     if program is None:
         raise BaseError(

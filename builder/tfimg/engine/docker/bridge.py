@@ -70,7 +70,7 @@ def missing_bridge(bridge: str | None, present: frozenset[str]) -> str | None:
     return bridge if bridge and present and bridge not in present else None
 
 
-def bridge_remedy(bridge: str, *, private: bool) -> str:
+def suggest_bridge_repair(bridge: str, *, private: bool) -> str:
     """Say how an engine gets its bridge back."""
     restart = "`tfimg engine down`, then `tfimg engine up`" if private else "`systemctl restart docker`, as root"
     return f"Restart the engine, which makes {bridge} again: {restart}. Running containers end."

@@ -17,7 +17,7 @@ from tfimg.core.errors import (
 )
 from tfimg.core.process import CommandFailed, stream
 from tfimg.engine.docker.rawjson import Decoder
-from tfimg.engine.protocol import BuildEvent, BuildOrder, LogEvent, StageEvent
+from tfimg.engine.protocol import BuildEvent, BuildRequest, LogEvent, StageEvent
 
 LOG_LINES = 12
 """How many of the failed step's last lines an error shows."""
@@ -37,7 +37,7 @@ LOST_SIGNS = (
 
 
 def build(
-    order: BuildOrder, *, env: Mapping[str, str], still_there: Callable[[], object] = lambda: None
+    request: BuildRequest, *, env: Mapping[str, str], still_there: Callable[[], object] = lambda: None
 ) -> Generator[BuildEvent, None, None]:
     """Run buildx and yield its events. Raises `BuildError` or a more precise error when it fails.
 
@@ -45,7 +45,9 @@ def build(
     """
     decoder, log, failed = Decoder(), dict[str, list[str]](), None
     try:
-        pieces = stream(argv(order), env={**env, **order.secret_env}, on_silence=still_there, silence=SILENCE_SECONDS)
+        pieces = stream(
+            argv(request), env={**env, **request.secret_env}, on_silence=still_there, silence=SILENCE_SECONDS
+        )
         for text in pieces:
             for event in decoder.feed(text):
                 if isinstance(event, LogEvent):
@@ -58,7 +60,7 @@ def build(
         raise translated(failed, log, decoder.rest) from None
 
 
-def argv(order: BuildOrder) -> list[str]:
+def argv(request: BuildRequest) -> list[str]:
     """The command line of a build."""
     line = [
         "docker",
@@ -66,17 +68,17 @@ def argv(order: BuildOrder) -> list[str]:
         "build",
         "--progress=rawjson",
         "--provenance=false",
-        f"--output={order.output}",
+        f"--output={request.output}",
     ]
-    line += [f"--tag={order.name}", f"--file={order.dockerfile}"]
-    line += [f"--build-arg={name}={value}" for name, value in order.build_args.items()]
-    line += [f"--label={name}={value}" for name, value in order.labels.items()]
-    line += [f"--secret={secret}" for secret in order.secrets]
-    line += [f"--build-context={name}={place}" for name, place in order.contexts.items()]
-    line += [f"--cache-from={source}" for source in order.cache_from]
-    line += [f"--cache-to={target}" for target in order.cache_to]
-    line += ["--no-cache"] if order.fresh else []
-    return [*line, str(order.context)]
+    line += [f"--tag={request.name}", f"--file={request.dockerfile}"]
+    line += [f"--build-arg={name}={value}" for name, value in request.build_args.items()]
+    line += [f"--label={name}={value}" for name, value in request.labels.items()]
+    line += [f"--secret={secret}" for secret in request.secrets]
+    line += [f"--build-context={name}={place}" for name, place in request.contexts.items()]
+    line += [f"--cache-from={source}" for source in request.cache_from]
+    line += [f"--cache-to={target}" for target in request.cache_to]
+    line += ["--no-cache"] if request.no_cache else []
+    return [*line, str(request.context)]
 
 
 def translated(failed: StageEvent | None, log: Mapping[str, list[str]], rest: str) -> TfimgError:

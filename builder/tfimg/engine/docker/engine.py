@@ -45,19 +45,19 @@ from tfimg.engine.docker.content import content_digest
 from tfimg.engine.docker.export import lay_out, read_layers, stored_layers, unpacked_layers
 from tfimg.engine.docker.transfer import Deed, Told, failure, transferred
 from tfimg.engine.protocol import (
-    NOTHING,
-    Access,
+    NO_IMAGES,
     BuildEvent,
-    BuildOrder,
+    BuildRequest,
     Capabilities,
+    DeviceAccess,
+    DeviceSupport,
     Exit,
     Line,
     LocalImage,
     Resources,
-    RunOrder,
+    RunRequest,
     StoredImage,
     StoredLayer,
-    Toolkit,
 )
 
 OLDEST_ENGINE = Version("23.0")
@@ -74,7 +74,7 @@ HOW_TO_GET_ONE = "`tfimg engine up --install` sets up one of tfimg's own beside 
 AT_ONCE = 8
 """Questions about images at once. On two busy cores, 105 images took 2.3 s one after the other, 1.6 s so."""
 
-ACCESS: Mapping[Access, Mapping[str, Any]] = {
+ACCESS: Mapping[DeviceAccess, Mapping[str, Any]] = {
     "none": {},
     "nvidia": {"device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])], "shm_size": "1g"},
     "cdi": {
@@ -182,7 +182,7 @@ class DockerEngine:
         )
 
     @_reachable
-    def capabilities(self) -> Capabilities:
+    def get_capabilities(self) -> Capabilities:
         """See `Engine`."""
         info: dict[str, Any] = self._client.info()
         engine = str(info["ServerVersion"])
@@ -217,11 +217,11 @@ class DockerEngine:
         return missing_bridge(name, interfaces(pid))
 
     @_reachable
-    def toolkit(self) -> Toolkit:
+    def get_device_support(self) -> DeviceSupport:
         """See `Engine`. Asks for no buildx: a machine that only runs images needs none."""
         info: dict[str, Any] = self._client.info()
         found: Sequence[Mapping[str, str]] = info.get("DiscoveredDevices") or ()
-        return Toolkit(
+        return DeviceSupport(
             host=self.host,
             runtimes=tuple(sorted(info.get("Runtimes") or ())),
             cdi_folders=tuple(info.get("CDISpecDirs") or ()),
@@ -229,7 +229,7 @@ class DockerEngine:
         )
 
     @_reachable
-    def resources(self) -> Resources:
+    def get_resources(self) -> Resources:
         """See `Engine`."""
         info: dict[str, Any] = self._client.info()
         whole = int(info["MemTotal"])
@@ -277,13 +277,13 @@ class DockerEngine:
             data_root = data_root.parent
         return shutil.disk_usage(data_root).free
 
-    def build(self, order: BuildOrder) -> Generator[BuildEvent, None, None]:
+    def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
         """See `Engine`."""
         if self.builder is None:
-            return buildx.build(order, env=self._environ, still_there=self._still_there)
-        return self._build_elsewhere(order, self.builder)
+            return buildx.build(request, env=self._environ, still_there=self._still_there)
+        return self._build_elsewhere(request, self.builder)
 
-    def _build_elsewhere(self, order: BuildOrder, builder: str) -> Generator[BuildEvent, None, None]:
+    def _build_elsewhere(self, request: BuildRequest, builder: str) -> Generator[BuildEvent, None, None]:
         def still_there() -> None:
             self._still_there()
             find_builder(builder, self._environ)
@@ -291,18 +291,18 @@ class DockerEngine:
         with tempfile.TemporaryDirectory(prefix="tfimg-base-") as folder:
             # `type=docker` is what buildx loads into the engine; it takes the same options.
             there = replace(
-                order,
-                output=order.output.replace("type=image", "type=docker", 1),
-                contexts={**order.contexts, **self._own_base(order, Path(folder))},
+                request,
+                output=request.output.replace("type=image", "type=docker", 1),
+                contexts={**request.contexts, **self._own_base(request, Path(folder))},
             )
             with closing(buildx.build(there, env=self._environ, still_there=still_there)) as events:
                 yield from events
 
     @_reachable
-    def _own_base(self, order: BuildOrder, folder: Path) -> dict[str, str]:
+    def _own_base(self, request: BuildRequest, folder: Path) -> dict[str, str]:
         """A base that no registry has, for a builder elsewhere: sent along with the build."""
-        base = order.build_args.get("BASE")
-        if base is None or "@" in base or self.digest(base) is None:
+        base = request.build_args.get("BASE")
+        if base is None or "@" in base or self.find_digest(base) is None:
             return {}
         digest = lay_out(self._client.api.get_image(base), folder)
         return {base: f"oci-layout://{folder}@{digest}"}
@@ -316,13 +316,13 @@ class DockerEngine:
             raise self._gone(error) from None
 
     @_reachable
-    def digest(self, name: str) -> str | None:
+    def find_digest(self, name: str) -> str | None:
         """See `Engine`."""
         image = self._find(name)
         return str(image.id) if image else None
 
     @_reachable
-    def labels(self, name: str) -> Mapping[str, str] | None:
+    def find_labels(self, name: str) -> Mapping[str, str] | None:
         """See `Engine`."""
         image = self._find(name)
         return dict(image.labels) if image else None
@@ -343,7 +343,7 @@ class DockerEngine:
             raise
 
     @_reachable
-    def registry_digest(self, reference: str) -> str:
+    def resolve_digest(self, reference: str) -> str:
         """See `Engine`."""
         try:
             return str(self._client.images.get_registry_data(reference).id)
@@ -354,7 +354,7 @@ class DockerEngine:
             ) from None
 
     @_reachable
-    def read_back(self, name: str) -> StoredImage:
+    def read_image(self, name: str) -> StoredImage:
         """See `Engine`."""
         image = self._client.images.get(name)
         layers = self._layers_on_disk(image) or read_layers(self._client.api.get_image(name))
@@ -419,7 +419,7 @@ class DockerEngine:
         )
 
     @_reachable
-    def inventory(self, known: Mapping[str, LocalImage] = NOTHING) -> Sequence[LocalImage]:
+    def list_images(self, known: Mapping[str, LocalImage] = NO_IMAGES) -> Sequence[LocalImage]:
         """See `Engine`. The list has no layers, so each image is asked for them, several at once."""
         listed: list[dict[str, Any]] = self._client.api.images()
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -457,26 +457,26 @@ class DockerEngine:
         layers = root / "image" / info["Driver"] / "layerdb"
         return found or unpacked_layers(image.attrs["RootFS"]["Layers"], layers)
 
-    def run(self, order: RunOrder, *, timeout: float) -> Generator[Line | Exit, None, None]:
+    def run(self, request: RunRequest, *, timeout: float) -> Generator[Line | Exit, None, None]:
         """See `Engine`."""
         try:
             container = self._client.containers.create(
-                order.image,
-                list(order.command),
-                entrypoint=list(order.entrypoint) if order.entrypoint else None,
-                **{"network_mode": order.network, "user": order.user, **ACCESS[order.access]},
+                request.image,
+                list(request.command),
+                entrypoint=list(request.entrypoint) if request.entrypoint else None,
+                **{"network_mode": request.network, "user": request.user, **ACCESS[request.access]},
             )
-            yield from self._run(container, order, timeout)
+            yield from self._run(container, request, timeout)
         except APIError as error:
             raise self._refused(error) from None
         except requests.exceptions.RequestException as error:
             raise self._gone(error) from None
 
-    def _run(self, container: Container, order: RunOrder, timeout: float) -> Generator[Line | Exit, None, None]:
+    def _run(self, container: Container, request: RunRequest, timeout: float) -> Generator[Line | Exit, None, None]:
         # A silent program wakes nobody up: the engine is told to end it, and that ends the stream.
         alarm = Alarm(timeout, container.kill)
         try:
-            container.put_archive("/", archive(order.files))
+            container.put_archive("/", archive(request.files))
             # Before the start, so that no line is lost.
             stream = self._client.api.attach_socket(str(container.id), {"stdout": 1, "stderr": 1, "stream": 1})
             with closing(stream), closing(stream._response):
@@ -515,7 +515,7 @@ class DockerEngine:
             self._client.images.remove(name)
 
     @_reachable
-    def abandon(self, name: str) -> None:
+    def remove_with_containers(self, name: str) -> None:
         """See `Engine`. The engine's own filter would find containers of other names of the same image too."""
         for container in self._client.containers.list(all=True, ignore_removed=True):
             if container.attrs["Config"]["Image"] == name:

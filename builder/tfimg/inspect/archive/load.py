@@ -45,7 +45,7 @@ def load_archive(
     archive = collect_for_engine(layout, digest, repository=name.repository, tag=str(name.tag))
     # Nothing that was changed reaches the engine, not even a part of it.
     _check(archive, on_progress)
-    before = engine.digest(str(name))
+    before = engine.find_digest(str(name))
     try:
         engine.load(stream_archive(archive))
     except BaseException:
@@ -54,7 +54,7 @@ def load_archive(
             with suppress(TfimgError):  # the first error says more
                 engine.remove(str(name))
         raise
-    there = engine.digest(str(name))
+    there = engine.find_digest(str(name))
     configured = {one.configured.digest for one in image.images if one.configured}
     # The containerd store calls an image by its manifest or index, the classic one by its configuration.
     if there != digest and there not in configured:

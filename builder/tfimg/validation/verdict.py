@@ -33,17 +33,20 @@ def _short(reason: str) -> str:
     return reason if len(reason) <= 300 else f"{reason[:299]}…"
 
 
-def demand(report: Report, *, of: str, end: str, evidence: str = "--report FILE keeps the whole evidence.") -> None:
+def raise_for_verdict(
+    report: Report, *, subject: str, consequence: str, details: str = "--report FILE keeps the whole evidence."
+) -> None:
     """Raises the verdict's error when an image is not green; `UnfitHost` where the machine is known to be at fault.
 
-    `of` begins the message, `end` says what that means for the image's tags, `evidence` where more can be read.
+    `subject` begins the message, `consequence` says what the failure means for the image's tags, `details` where the
+    whole report is.
     """
     if report.passed:
         return
-    told = "; ".join(f"{one.check} {one.outcome}: {_short(one.reason or '')}" for one in report.culprits[:MOST])
-    if len(report.culprits) > MOST:
-        told += f"; and {len(report.culprits) - MOST} more, told above"
-    known = {one.signature: one for result in report.culprits for one in result.explained}
+    told = "; ".join(f"{one.check} {one.outcome}: {_short(one.reason or '')}" for one in report.unsuccessful[:MOST])
+    if len(report.unsuccessful) > MOST:
+        told += f"; and {len(report.unsuccessful) - MOST} more, told above"
+    known = {one.signature: one for result in report.unsuccessful for one in result.explained}
     if report.problem:
         found = f", but {report.problem}" + (f". {told}" if told else "")
         next_step = (
@@ -52,8 +55,8 @@ def demand(report: Report, *, of: str, end: str, evidence: str = "--report FILE 
             else "Look inside with `docker run --rm -it --entrypoint sh IMAGE`."
         )
     else:
-        found = f", and {len(report.culprits)} of {len(report.results)} checks did not pass. {told}"
-        next_step = " ".join(one.remedy for one in known.values()) or evidence
+        found = f", and {len(report.unsuccessful)} of {len(report.results)} checks did not pass. {told}"
+        next_step = " ".join(one.remedy for one in known.values()) or details
     causes = "".join(f" Known cause ({one.fault}): {one.cause}" for one in known.values())
     kind = UnfitHost if report.fault == "host" else ENDINGS[report.verdict]
-    raise kind(f"{of}{found}{causes}", next_step=f"{end} {next_step}")
+    raise kind(f"{subject}{found}{causes}", next_step=f"{consequence} {next_step}")

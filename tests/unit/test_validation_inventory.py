@@ -21,7 +21,7 @@ from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.schema import Constraint
 from tfimg.matrix.spec import ImageSpec
 from tfimg.matrix.sync.check import Finding
-from tfimg.validation.built import SCRIPT, compare, take_inventory
+from tfimg.validation.inventory import SCRIPT, compare, take_inventory
 
 Named = Callable[[str], ImageSpec]
 

@@ -29,8 +29,8 @@ from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.describe import BareMachine
 from tfimg.recipe.facts import collect_bare_facts
 from tfimg.recipe.lockfile import Lock, hash_lock, read_packages
-from tfimg.validation.report import SEEN, Report
-from tfimg.validation.story import MAX_CHECKS, Story
+from tfimg.validation.event_stream import MAX_CHECKS, EventStream
+from tfimg.validation.report import GPU_CHECK, Report
 
 KIND = "tfimg bare machine"
 SCHEMA = 1
@@ -251,14 +251,12 @@ def _differences(run: BareRun, suite: str, basis: Basis) -> Iterator[str]:
 
 def _report(run: BareRun, basis: Basis) -> Report:
     """The report that a run's events amount to. What must pass is this checkout's word, not the file's."""
-    story = Story(nonce=run.nonce)
+    stream = EventStream(nonce=run.nonce)
     output: list[Line | Exit] = [Line(stream="stdout", text=json.dumps(event)) for event in run.events]
     output.append(Exit(status=-1 if run.status is None else run.status, out_of_memory=False))
-    for said in output:
-        for _ in story.tell(said, lambda _: None):
-            pass
-    for _ in story.unfinished():
-        pass
+    for item in output:
+        list(stream.feed(item))
+    list(stream.finish())
     report = Report(
         identifier=run.identifier,
         device=basis.spec.device,
@@ -267,10 +265,10 @@ def _report(run: BareRun, basis: Basis) -> Report:
         suite=basis.suite_digest,
         date=run.date,
         seconds=run.seconds,
-        results=tuple(story.results),
-        problem=story.problem,
+        results=tuple(stream.results),
+        problem=stream.problem,
         aim="validated",
-        environment=story.environment,
+        environment=stream.environment,
     )
     return replace(report, required=required_checks(basis, max(1, len(report.gpus))))
 
@@ -286,13 +284,13 @@ def _failings(run: BareRun, report: Report, spec: ImageSpec) -> Iterator[str]:
     if report.problem:
         yield plain(report.problem)[:MAX_REASON]
     ended = {result.check for result in report.results}
-    for result in report.culprits:
+    for result in report.unsuccessful:
         yield plain(f"{result.check} {result.outcome}: {result.reason}")[:MAX_REASON]
     for check in report.missing:
         if check not in ended:
             yield f"{check} is required, and was not run"
     if spec.device == "gpu" and not (report.gpus and report.driver):
-        yield f"{SEEN} names no GPU with its driver"
+        yield f"{GPU_CHECK} names no GPU with its driver"
 
 
 def required_checks(basis: Basis, accelerators: int) -> tuple[str, ...]:

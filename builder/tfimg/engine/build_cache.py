@@ -10,23 +10,23 @@ from tfimg.engine.protocol import Capabilities
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cache:
+class BuildCache:
     """Where steps are looked for before they are run, and where they are kept; as buildx's options have it."""
 
     sources: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
 
 
-NO_CACHE = Cache()
+NO_CACHE = BuildCache()
 
 
-def read_cache(sources: Sequence[str], targets: Sequence[str]) -> Cache:
+def parse_cache_options(sources: Sequence[str], targets: Sequence[str]) -> BuildCache:
     """References of a registry, or buildx's own `type=…` → what buildx is told.
 
     A plain reference gets every stage (`mode=max`): what images share are stages, not the final one. A cache that
     cannot be written is told, and does not fail the build.
     """
-    return Cache(
+    return BuildCache(
         sources=tuple(map(_spelt, sources)),
         targets=tuple(_tolerant(_spelt(target, ",mode=max")) for target in targets),
     )
@@ -41,7 +41,7 @@ def _tolerant(target: str) -> str:
     return target if "ignore-error=" in target or "type=inline" in target else f"{target},ignore-error=true"
 
 
-def require_export(capabilities: Capabilities, cache: Cache) -> None:
+def check_cache_export(capabilities: Capabilities, cache: BuildCache) -> None:
     """Raises `EngineRefused` for an engine that would refuse to export the cache, before it is asked to build."""
     exported = [target for target in cache.targets if "type=inline" not in target]
     if exported and capabilities.store == "classic" and capabilities.builder is None:

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 
 from tfimg.core.documents import Document, InvalidDocument, parse_object, validate
 from tfimg.core.errors import ValidationBroken
-from tfimg.engine.protocol import Engine, Exit, Line, RunOrder
+from tfimg.engine.protocol import Engine, Exit, Line, RunRequest
 from tfimg.matrix.schema import PROCESSORS, minor
 from tfimg.matrix.spec import ImageSpec
 from tfimg.matrix.sync.check import Finding, finding
@@ -80,7 +80,7 @@ def take_inventory(image: str, script: bytes, *, engine: Engine, contents_only: 
     `contents_only` leaves out what TensorFlow and the libraries say of their versions: it is not imported.
     """
     command = ["python", SCRIPT, *(["--contents-only"] if contents_only else [])]
-    order = RunOrder(image=image, command=command, files={SCRIPT: (script, 0o444)})
+    order = RunRequest(image=image, command=command, files={SCRIPT: (script, 0o444)})
     lines: deque[Line] = deque(maxlen=KEPT_LINES)
     status: int | None = None
     with closing(engine.run(order, timeout=SECONDS)) as output:

@@ -8,11 +8,11 @@ from pathlib import Path
 from tfimg.core.text import strict
 from tfimg.validation.report import Report
 
-SUFFIXES = (".json", ".xml", ".html")
+REPORT_SUFFIXES = (".json", ".xml", ".html")
 """Of the files that a report can be written to."""
 
 
-def written(report: Report, name: str) -> str:
+def format_report(report: Report, name: str) -> str:
     """The report in the form that the name of its file asks for. The heavy libraries load when they are needed."""
     suffix = Path(name).suffix.lower()
     if suffix == ".xml":
@@ -23,9 +23,9 @@ def written(report: Report, name: str) -> str:
         from tfimg.validation.page import page
 
         return page(report)
-    return json_text(report)
+    return format_json(report)
 
 
-def json_text(report: Report) -> str:
+def format_json(report: Report) -> str:
     """The report as JSON that every parser takes, as images/report.schema.json describes it."""
     return json.dumps(strict(report.to_json()), indent=2, allow_nan=False) + "\n"

@@ -53,7 +53,7 @@ class PrivateEngine:
         return pid if self.host.encode() in command else None
 
 
-def up(engine: PrivateEngine, *, path: str, answers: Callable[[], bool]) -> None:
+def start(engine: PrivateEngine, *, path: str, answers: Callable[[], bool]) -> None:
     """Start the daemon, found on `path`, and wait until it answers. Raises `EngineSetupError` when it does not."""
     if engine.pid() is None:
         _start(engine, path)
@@ -100,7 +100,7 @@ def _start(engine: PrivateEngine, path: str) -> None:
     )
 
 
-def down(engine: PrivateEngine) -> bool:
+def stop(engine: PrivateEngine) -> bool:
     """End the daemon and wait until it is gone, its bridge with it. False when it did not run."""
     pid = engine.pid()
     if pid is None:

@@ -1,1 +1,0 @@
-"""tfimg's own Docker Engine, where none runs."""
