@@ -6,6 +6,7 @@ import hashlib
 import json
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,12 @@ from support.tls import CORP, PUBLIC
 from support.tokens import GITHUB
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, LeakFound, NotInRegistry, TamperedError
+from tfimg.inspect.limits import Budget, Limits
+from tfimg.inspect.secrets.findings import SecretFinding, require_clean
 from tfimg.inspect.secrets.host_secrets import _literal_rule
-from tfimg.inspect.secrets.limits import Budget, Limits
-from tfimg.inspect.secrets.places import search_layer
+from tfimg.inspect.secrets.layer_scan import search_layer
 from tfimg.inspect.secrets.rules import MAX_MATCH_BYTES, Rule
-from tfimg.inspect.secrets.scan import ScanProgress, SecretFinding, document, require_clean, scan_export, scan_image
+from tfimg.inspect.secrets.scan import ScanProgress, scan_export, scan_image
 from tfimg.inspect.secrets.search import Search
 from tfimg.registry.protocol import OCI_MANIFEST, Manifest
 
@@ -30,7 +32,7 @@ HOST = "index.corp.test"
 
 
 def traces(found: Sequence[SecretFinding]) -> list[tuple[str, str, str]]:
-    return [(one.trace.place, one.trace.path, one.trace.kind) for one in found]
+    return [(one.place, one.path, one.kind) for one in found]
 
 
 @pytest.fixture
@@ -153,8 +155,8 @@ def test_buildkits_attestation_is_searched(registry: MemoryRegistry) -> None:
     registry.put(attestation.digest, attestation)
     put_index(registry, "1", {"linux/amd64": image, "unknown/unknown": attestation})
     found = scanned(registry)
-    assert {finding.trace.path for finding in found} == {"predicate.buildDefinition.args.build-arg:TOKEN"}
-    assert {finding.trace.kind for finding in found} == {"token", "credential"}
+    assert {finding.path for finding in found} == {"predicate.buildDefinition.args.build-arg:TOKEN"}
+    assert {finding.kind for finding in found} == {"token", "credential"}
 
 
 def test_public_certificates_and_keys_are_none(registry: MemoryRegistry) -> None:
@@ -189,7 +191,7 @@ def test_the_documentation_of_packages_is_none(registry: MemoryRegistry, path: s
 
 def test_a_secret_is_not_told(registry: MemoryRegistry) -> None:
     put_image(registry, "1", [{"srv/key": TOKEN.encode(), "root/.netrc": f"password {HOST}".encode()}])
-    told = " ".join(finding.text + json.dumps(document(finding)) for finding in scanned(registry))
+    told = " ".join(finding.text + json.dumps(asdict(finding)) for finding in scanned(registry))
     assert TOKEN[:10] not in told
     assert HOST not in told
     assert "ghp_… (40 characters)" in told
@@ -294,9 +296,7 @@ def test_what_an_engine_exports_is_searched_alike(registry: MemoryRegistry, pack
 def test_findings_end_a_publication(registry: MemoryRegistry) -> None:
     put_image(registry, "1", [{"srv/key": TOKEN.encode()}], config={"Env": [f"A={HOST}"]})
     require_clean("image", ())
-    with pytest.raises(
-        LeakFound, match=r"2 things that must not leave this machine:\n  environment .*A: .*\n"
-    ) as caught:
+    with pytest.raises(LeakFound, match=r"2 secrets:\n  environment .*A: .*\n") as caught:
         require_clean("image", scanned(registry))
     assert len(caught.value.details["findings"]) == 2  # type: ignore[arg-type]
 

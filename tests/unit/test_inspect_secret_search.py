@@ -117,9 +117,9 @@ def key(name: str) -> bytes:
         (b"ya29." + b"a0AfH6SM" * 8, "an access token of Google"),
         (b"AccountKey=" + b"Ab3/" * 21 + b"Ab==", "a storage key of Azure"),
         (b"LTAI" + b"5tAbCdEfGhIjKlMnOpQr", "an access key of Alibaba Cloud"),
-        (b'{"auths": {"r.io": {"auth": "dXNlcjpwYXNzd29yZA=="}}}', "a registry's password, as docker keeps it"),
-        (b"machine r.io\n login ci\n password Qz-7c1e\n", "a password, as netrc has it"),
-        (b"//npm.corp.io/:_authToken=0123456789abcdef", "a package index's password, as npm has it"),
+        (b'{"auths": {"r.io": {"auth": "dXNlcjpwYXNzd29yZA=="}}}', "a registry password of Docker's configuration"),
+        (b"machine r.io\n login ci\n password Qz-7c1e\n", "a password of netrc"),
+        (b"//npm.corp.io/:_authToken=0123456789abcdef", "a package index password of npm"),
     ],
 )  # fmt: skip
 def test_each_form_is_found(text: bytes, what: str) -> None:

@@ -24,10 +24,11 @@ from hypothesis import strategies as st
 from support.memory_registry import MemoryRegistry
 from support.oci_images import archive, packed, put_image
 from tfimg.core.errors import LeakFound
-from tfimg.inspect.secrets.limits import Budget, Limits
-from tfimg.inspect.secrets.places import search_layer
+from tfimg.inspect.limits import Budget, Limits
+from tfimg.inspect.secrets.findings import SecretFinding, require_clean
+from tfimg.inspect.secrets.layer_scan import search_layer
 from tfimg.inspect.secrets.rules import RULES, Rule
-from tfimg.inspect.secrets.scan import SecretFinding, require_clean, scan_export, scan_image
+from tfimg.inspect.secrets.scan import scan_export, scan_image
 from tfimg.inspect.secrets.search import Search
 from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, Manifest
 
@@ -66,11 +67,11 @@ def found(registry: MemoryRegistry, content: bytes, media_type: str = "applicati
 
 
 def kinds(findings: Sequence[SecretFinding]) -> list[str]:
-    return [finding.trace.kind for finding in findings]
+    return [finding.kind for finding in findings]
 
 
 def reasons(findings: Sequence[SecretFinding]) -> str:
-    return "\n".join(finding.trace.what for finding in findings if finding.trace.kind == "unread")
+    return "\n".join(finding.what for finding in findings if finding.kind == "unread")
 
 
 def gzip_with(comment: bytes = b"", extra: bytes = b"", name: bytes = b"", content: bytes = CLEAN) -> bytes:
@@ -128,7 +129,7 @@ MIDDLE = 700
 )
 def test_every_compression_is_read(registry: MemoryRegistry, content: bytes) -> None:
     (finding,) = found(registry, content)
-    assert (finding.trace.path, finding.trace.kind) == ("srv/config", "index")
+    assert (finding.path, finding.kind) == ("srv/config", "index")
 
 
 def damaged(content: bytes, at: int) -> bytes:
@@ -324,7 +325,7 @@ def test_a_file_named_like_a_secret_is_found_however_it_is_written(registry: Mem
 
 def test_a_folder_is_named_without_a_slash_at_its_end(registry: MemoryRegistry) -> None:
     (finding,) = found(registry, gz(header(b"./srv/" + HOST.encode() + b"/", kind=b"5") + END))
-    assert finding.trace.path == f"srv/{HOST}"
+    assert finding.path == f"srv/{HOST}"
 
 
 def put_root(registry: MemoryRegistry, document: Any, media_type: str) -> None:
@@ -537,7 +538,7 @@ def test_what_was_not_read_is_not_kept(registry: MemoryRegistry, tmp_path: Path)
 def test_findings_tell_what_is_unread(registry: MemoryRegistry) -> None:
     put_layer(registry, lz4())
     with pytest.raises(
-        LeakFound, match="image holds 1 part that cannot be read completely:\n  layer sha256:"
+        LeakFound, match="image contains 1 part that cannot be read completely:\n  layer sha256:"
     ) as caught:
         require_clean("image", scan_image(registry, "1", [OWN]))
-    assert "neither a tar archive nor a JSON document" in str(caught.value)
+    assert "it is not a tar archive" in str(caught.value)

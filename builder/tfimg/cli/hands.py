@@ -28,7 +28,8 @@ from tfimg.evidence.statement import Statement, Subject
 from tfimg.evidence.tested import Ran, test_result, validation_report
 from tfimg.host.survey import TargetHost
 from tfimg.host.target_level import choose_target_level
-from tfimg.inspect.secrets.scan import ScanProgress, require_clean, scan_export, scan_image
+from tfimg.inspect.secrets.findings import require_clean
+from tfimg.inspect.secrets.scan import ScanProgress, scan_export, scan_image
 from tfimg.matrix.spec import ImageSpec
 from tfimg.publish.release import release_of
 from tfimg.publish.send import Hands, Source, Stage

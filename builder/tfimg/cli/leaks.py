@@ -8,7 +8,8 @@ from tfimg.cli.context import Context
 from tfimg.cli.transfers import transfer
 from tfimg.core.errors import UsageError
 from tfimg.engine.protocol import ProgressEvent
-from tfimg.inspect.secrets.scan import ScanProgress, SecretFinding, require_clean, scan_export, scan_image
+from tfimg.inspect.secrets.findings import SecretFinding, require_clean
+from tfimg.inspect.secrets.scan import ScanProgress, scan_export, scan_image
 from tfimg.registry.reference import parse
 
 

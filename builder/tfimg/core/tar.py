@@ -1,7 +1,8 @@
-"""Read tar archives from outside, forward and within limits.
+"""Read tar archives forward, strictly and within limits.
 
-`tarfile` is not safe for that on Python 3.11.2, which Debian 12 has: it loops on negative sizes (CVE-2025-8194),
-backtracks in PAX records (CVE-2024-6232), and reads an extended header of any size into memory.
+What another reader may understand differently is refused: layers are ustar with extensions of pax and GNU (image
+specification, layer.md). `tarfile` is not safe on Python 3.11.2, which Debian 12 has: it loops on negative sizes
+(CVE-2025-8194), backtracks in PAX records (CVE-2024-6232), and reads an extended header of any size into memory.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ MAX_SIZE = 1 << 40
 """Bytes of one member."""
 
 MAX_EXTENDED = 1 << 20
-"""Bytes of extended headers before one member: long names and PAX records. Linux allows 64 KiB per attribute."""
+"""Bytes of extended headers before one member: the limit of Go's reader (archive/tar, maxSpecialFileSize)."""
 
 MAX_NAME = 4096
 """Bytes of a name (Linux, `PATH_MAX`)."""
@@ -30,24 +31,27 @@ PIECE = 1 << 20
 
 BLOCK = tarfile.BLOCKSIZE
 
+FILES = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE})
+"""Types of members with content (POSIX.1-2017, pax, "ustar Interchange Format")."""
+
 HEADER_ONLY = frozenset(
     {tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE}
 )
-"""Types without content, whatever their size says, as in Go's archive/tar, with which engines unpack layers."""
+"""Types without content. The standard lets a hard link have content, but Go's reader does not."""
 
 LONG_NAMES = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
 EXTENDED = frozenset({*LONG_NAMES, tarfile.XHDTYPE, tarfile.XGLTYPE})
 
 
 class InvalidArchive(ValueError):
-    """An archive from outside is malformed or beyond a limit; the text says where and why."""
+    """The archive is malformed, ambiguous or beyond a limit; the text says where and why."""
 
 
 class TarReader:
-    """Iterate over the members of an uncompressed tar archive; of the present one, the content can be read once.
+    """Iterate over the members of an uncompressed tar archive to the end of its stream.
 
-    Each member has its name, link target, PAX records, type, stored size and place. Sparse files are not expanded:
-    their content is what the archive stores. A seekable source is not read where its content is not asked for.
+    The content of the current member can be read once. A member's `pax_headers` include global records that precede it.
+    A seekable source is not read where its content is not requested. Raises `InvalidArchive`.
     """
 
     def __init__(self, source: BinaryIO, *, max_members: int = MAX_MEMBERS, max_names: int = MAX_NAMES) -> None:
@@ -55,11 +59,9 @@ class TarReader:
         self._end = source.seek(0, 2) if source.seekable() else None
         if self._end is not None:
             source.seek(0)
-        self._at = 0
-        self._left, self._padding = 0, 0
+        self._position, self._left, self._padding = 0, 0, 0
 
     def __iter__(self) -> Iterator[tarfile.TarInfo]:
-        """Yield the members. Raises `InvalidArchive`."""
         members, names = 0, 0
         while (member := self._next()) is not None:
             members, names = members + 1, names + len(member.name) + len(member.linkname)
@@ -70,132 +72,137 @@ class TarReader:
             yield member
 
     def content(self) -> Iterator[bytes]:
-        """Yield what is left of the present member's content. Raises `InvalidArchive` if the archive breaks off."""
+        """Yield the rest of the current member's content."""
         while self._left:
-            piece = self._source.read(min(PIECE, self._left))
-            if not piece:
-                raise self._broken("it breaks off")
+            piece = self._read(min(PIECE, self._left))
             self._left -= len(piece)
-            self._at += len(piece)
             yield piece
 
     def read(self, max_bytes: int) -> bytes:
-        """Return what is left of the present member's content. Raises `InvalidArchive` if that is too much."""
+        """Return the rest of the current member's content. Raises `InvalidArchive` if it exceeds `max_bytes`."""
         if self._left > max_bytes:
-            raise self._broken(f"a member has {self._left} bytes, and at most {max_bytes} are allowed")
+            raise self._error(f"a member has {self._left} bytes, and at most {max_bytes} are allowed")
         return b"".join(self.content())
 
     def _next(self) -> tarfile.TarInfo | None:
         """Return the next member with its extended headers applied; None at the end."""
         self._skip()
-        start, extended = self._at, False
+        start, extended = self._position, False
         records: dict[str, str] = {}
         while (block := self._block()) is not None:
-            member = self._header(block)
-            if block[156:157] not in EXTENDED:
-                return self._member(member, block, records, start)
-            if self._at - start + member.size > MAX_EXTENDED:
-                raise self._broken(f"it has an extended header of more than {MAX_EXTENDED} bytes")
+            member = self._parse_header(block)
+            kind = block[156:157]
+            if kind not in EXTENDED:
+                return self._apply(member, kind, records, start)
+            if self._position - start + member.size > MAX_EXTENDED:
+                raise self._error(f"it has an extended header of more than {MAX_EXTENDED} bytes")
             self._left, self._padding, extended = member.size, -member.size % BLOCK, True
             content = self.read(MAX_EXTENDED)
             self._skip()
-            if name := LONG_NAMES.get(block[156:157]):
-                records[name] = _text(content.partition(b"\0")[0])
-            elif block[156:157] == tarfile.XHDTYPE:  # global records mean nothing to engines (Go's archive/tar)
-                records |= self._records(content)
+            if kind in LONG_NAMES:
+                found = {LONG_NAMES[kind]: _text(content.partition(b"\0")[0])}
+            else:
+                found = self._parse_records(content)
+            identifying = found.keys() & {"path", "linkpath", "size"}
+            if identifying & records.keys() or (identifying and kind == tarfile.XGLTYPE):
+                raise self._error("its extended headers name a member twice, or name all members")
+            records |= found
         if extended:
-            raise self._broken("it ends behind an extended header")
+            raise self._error("it ends after an extended header")
         return None
 
-    def _member(self, member: tarfile.TarInfo, block: bytes, records: dict[str, str], start: int) -> tarfile.TarInfo:
-        member.offset, member.pax_headers = start, records
-        member.name = records.get("GNU.sparse.name", records.get("path", member.name)).rstrip("/")
+    def _apply(self, member: tarfile.TarInfo, kind: bytes, records: dict[str, str], start: int) -> tarfile.TarInfo:
+        """Complete a member with its extended headers."""
+        if kind not in FILES | HEADER_ONLY:
+            raise self._error(f"it has a member of type {kind!r}, which is not supported")
+        member.offset, member.offset_data, member.pax_headers = start, self._position, records
+        member.name = records.get("path", member.name).rstrip("/")
         member.linkname = records.get("linkpath", member.linkname)
-        if max(len(member.name), len(member.linkname)) > MAX_NAME:
-            raise self._broken(f"it has a name of more than {MAX_NAME} bytes")
-        if "\0" in member.name + member.linkname:
-            raise self._broken("it has a name with a zero byte")
         if "size" in records:
-            member.size = self._number(records["size"])
-        if block[156:157] == tarfile.GNUTYPE_SPARSE:
-            self._skip_sparse_map(block)
-        if block[156:157] in HEADER_ONLY:
-            member.size = 0
-        member.offset_data = self._at
-        if self._end is not None and self._at + member.size > self._end:
-            raise self._broken("it breaks off")
+            member.size = self._parse_size(records["size"])
+        if max(len(member.name), len(member.linkname)) > MAX_NAME:
+            raise self._error(f"it has a name of more than {MAX_NAME} bytes")
+        if "\0" in member.name + member.linkname:
+            raise self._error("it has a name with a zero byte")
+        if member.size and (kind in HEADER_ONLY or member.isdir()):
+            raise self._error("it has a link, device or folder with content")
+        if self._end is not None and self._position + member.size > self._end:
+            raise self._error("it breaks off")
         self._left, self._padding = member.size, -member.size % BLOCK
         return member
-
-    def _skip_sparse_map(self, block: bytes) -> None:
-        """Skip the blocks of an old GNU sparse map (GNU tar, "Sparse Formats"), each of which announces the next."""
-        start, more = self._at, block[482]
-        while more:
-            following = self._source.read(BLOCK)
-            self._at += len(following)
-            if len(following) < BLOCK or self._at - start > MAX_EXTENDED:
-                raise self._broken("its sparse map has no end")
-            more = following[504]
 
     def _block(self) -> bytes | None:
         """Return the next header's block; None at the end of the archive."""
         block = self._source.read(BLOCK)
-        self._at += len(block)
+        self._position += len(block)
         if not block:
             return None
         if len(block) < BLOCK:
-            raise self._broken("it breaks off")
+            raise self._error("it breaks off")
         if block.count(0) < BLOCK:
             return block
-        if self._source.read(BLOCK).strip(b"\0"):
-            raise self._broken("something follows its end")
+        while piece := self._source.read(PIECE):
+            if piece.count(0) < len(piece):
+                raise self._error("something follows its end")
         return None
 
-    def _header(self, block: bytes) -> tarfile.TarInfo:
+    def _parse_header(self, block: bytes) -> tarfile.TarInfo:
         try:
             member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
         except (tarfile.TarError, ValueError) as error:
-            raise self._broken(f"a header is wrong: {error}") from None
+            what = "it is not a tar archive, or a header" if self._position == BLOCK else "a header"
+            raise self._error(f"{what} is wrong: {error}") from None
+        if block[257:263] != b"ustar\0":
+            # GNU's form has times in the place of the name's beginning.
+            member.name = _text(block[:100].partition(b"\0")[0])
+        if block[124] != 0x80 and block[124:136].strip(b" \x0001234567"):
+            raise self._error(f"a header states a size of {member.size} bytes")
         if not 0 <= member.size <= MAX_SIZE:
-            raise self._broken(f"a header states a size of {member.size} bytes")
+            raise self._error(f"a header states a size of {member.size} bytes")
         return member
 
-    def _records(self, content: bytes) -> dict[str, str]:
+    def _parse_records(self, content: bytes) -> dict[str, str]:
         """Return PAX records: `LENGTH NAME=VALUE` and a line feed (POSIX, pax, "pax Extended Header")."""
-        found, at = {}, 0
-        while at < len(content):
-            digits, blank, _ = content[at : at + 20].partition(b" ")
-            length = self._number(_text(digits)) if blank else 0
-            record = content[at + len(digits) + 1 : at + length]
+        found: dict[str, str] = {}
+        start = 0
+        while start < len(content):
+            digits, blank, _ = content[start : start + 20].partition(b" ")
+            length = self._parse_size(_text(digits)) if blank else 0
+            record = content[start + len(digits) + 1 : start + length]
             name, equals, value = record[:-1].partition(b"=")
-            if not equals or not record.endswith(b"\n") or at + length > len(content):
-                raise self._broken("a PAX record is wrong")
+            if not (name and equals) or not record.endswith(b"\n") or start + length > len(content):
+                raise self._error("a PAX record is wrong")
+            if name.startswith(b"GNU.sparse"):
+                raise self._error("it has a sparse file")
             found[_text(name)] = _text(value)
-            at += length
+            start += length
         return found
 
-    def _number(self, text: str) -> int:
+    def _parse_size(self, text: str) -> int:
         number = int(text) if len(text) < 20 and text.isascii() and text.isdigit() else MAX_SIZE + 1
         if number > MAX_SIZE:
-            raise self._broken(f"a header states a size of {text[:40]!r}")
+            raise self._error(f"a header states a size of {text[:40]!r}")
         return number
 
     def _skip(self) -> None:
-        """Go behind the present member."""
+        """Move behind the current member."""
         left = self._left + self._padding
         if self._end is not None:
-            self._at = self._source.seek(self._at + left)
+            self._position = self._source.seek(self._position + left)
         else:
             while left:
-                piece = self._source.read(min(PIECE, left))
-                if not piece:
-                    raise self._broken("it breaks off")
-                left -= len(piece)
-                self._at += len(piece)
+                left -= len(self._read(min(PIECE, left)))
         self._left, self._padding = 0, 0
 
-    def _broken(self, why: str) -> InvalidArchive:
-        return InvalidArchive(f"{why} (before byte {self._at})")
+    def _read(self, count: int) -> bytes:
+        piece = self._source.read(count)
+        self._position += len(piece)
+        if not piece:
+            raise self._error("it breaks off")
+        return piece
+
+    def _error(self, reason: str) -> InvalidArchive:
+        return InvalidArchive(f"{reason} (before byte {self._position})")
 
 
 def _text(content: bytes) -> str:

@@ -1,1 +1,1 @@
-"""What must not leave a machine: where it may be in an image, how it is found, whose it is."""
+"""Search images for secrets of this host, and for keys, tokens and passwords."""

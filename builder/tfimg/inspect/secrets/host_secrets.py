@@ -1,4 +1,4 @@
-"""What this machine knows and an image must not: its authorities, proxies, package indexes, mirrors and passwords."""
+"""Collect the secrets of this host: certificates, proxies, package indexes, mirrors and passwords."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import ipaddress
 import re
 import ssl
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,27 +19,27 @@ from tfimg.engine.base_images.debian import Mirrors
 from tfimg.index.network import PROXY_VARIABLES, HostNetwork
 from tfimg.inspect.secrets.rules import MAX_MATCH_BYTES, Kind, Rule
 
-LEAST = 8
-"""Characters below which a password is searched for together with its user alone: shorter words are everywhere."""
+MIN_LENGTH = 8
+"""Length below which a password is searched for only together with its user: shorter words occur everywhere."""
 
 SECRET_NAME = re.compile(
     r"(?i)(?:.*_)?(?:token|passwo?r?d|secret|secret_key|api_?key|access_key|private_key|credentials?)"
 )
-"""Names of variables whose values nobody else may see."""
+"""Names of variables with secrets."""
 
 PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
-NAMES_OF_EVERYBODY = frozenset({"localhost", "metadata.google.internal", "host.docker.internal"})
-"""Names that mean another machine on each machine, and stand in everybody's packages."""
+PUBLIC_HOSTS = frozenset({"localhost", "metadata.google.internal", "host.docker.internal"})
+"""Names that every host resolves for itself, and that occur in public packages."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFiles:
-    """What a machine has besides its network settings, read from files.
+    """The contents of this host's settings, beside its network settings.
 
-    `apt` are texts of its APT settings and `netrc` of files like APT's auth.conf, `docker` is docker's config.json;
-    `own_certificates` are PEM texts of all that it trusts, `public_certificates` of what everybody does. `public` are
-    domains whose hosts are everybody's.
+    `apt` are APT's settings, `netrc` files like APT's auth.conf, `docker` is Docker's config.json; `own_certificates`
+    are PEM texts of all trusted certificates, `public_certificates` of those that programs bring. `public` are domains
+    of public hosts.
     """
 
     mirrors: Mirrors | None
@@ -51,47 +51,92 @@ class HostFiles:
     public: Collection[str]
 
 
-def host_secret_rules(network: HostNetwork, around: HostFiles, environ: Mapping[str, str]) -> tuple[Rule, ...]:
-    """What to search an image for, each once. Addresses of `public` hosts and of this machine's loopback are none."""
+def read_host_files(
+    network: HostNetwork,
+    mirrors: Mirrors | None,
+    environ: Mapping[str, str],
+    *,
+    public: Collection[str],
+    root: Path = Path("/"),
+    public_certificates: Sequence[str] = (),
+) -> HostFiles:
+    """Read this host's files; missing and unreadable ones are ignored.
+
+    `public_certificates` are those that come with a program, beside those of the distribution's `ca-certificates`.
+    """
+    apt, home = root / "etc/apt", Path(environ.get("HOME", "/"))
+    apt_settings = ("apt.conf", "apt.conf.d/*", "sources.list", "sources.list.d/*")
+    local = (root / "usr/local/share/ca-certificates").rglob("*.crt")
+    docker = _texts([Path(environ.get("DOCKER_CONFIG") or home / ".docker") / "config.json"])
+    return HostFiles(
+        mirrors=mirrors,
+        apt=_texts(file for pattern in apt_settings for file in apt.glob(pattern)),
+        netrc=_texts([network.netrc, *apt.glob("auth.conf"), *apt.glob("auth.conf.d/*")]),
+        docker=docker[0] if docker else None,
+        own_certificates=_texts([network.ca, root / "etc/ssl/certs/ca-certificates.crt", *local]),
+        public_certificates=[*_texts((root / "usr/share/ca-certificates").rglob("*.crt")), *public_certificates],
+        public={*public, *_distribution_domains(root / "etc/os-release")},
+    )
+
+
+def _distribution_domains(release: Path) -> Iterator[str]:
+    for text in _texts([release]):
+        for home in re.findall(r"(?m)^HOME_URL=\"?([^\"\n]+)", text):
+            yield ".".join((urlsplit(home).hostname or "").split(".")[-2:])
+
+
+def _texts(files: Iterable[Path | None]) -> list[str]:
+    found = []
+    for file in files:
+        try:
+            if file and file.is_file():
+                found.append(file.read_text(errors="replace"))
+        except OSError:
+            continue
+    return found
+
+
+def host_secret_rules(network: HostNetwork, files: HostFiles, environ: Mapping[str, str]) -> tuple[Rule, ...]:
+    """Return a rule for each secret of this host. Public hosts and loopback addresses are not secrets."""
     found = [
-        *_network(network, around.public),
-        *_apt(around),
-        *_docker(around.docker),
-        *_environment(environ),
-        *(rule for text in around.netrc for rule in _netrc(text, "netrc", around.public)),
-        *_certificates(around.own_certificates, around.public_certificates),
+        *_network_rules(network, files.public),
+        *_apt_rules(files),
+        *_docker_rules(files.docker),
+        *_environment_rules(environ),
+        *(rule for text in files.netrc for rule in _netrc_rules(text, files.public)),
+        *_certificate_rules(files.own_certificates, files.public_certificates),
     ]
     return tuple({(rule.pattern, rule.caseless): rule for rule in found}.values())
 
 
-def _network(network: HostNetwork, public: Collection[str]) -> Iterator[Rule]:
+def _network_rules(network: HostNetwork, public: Collection[str]) -> Iterator[Rule]:
     for name, value in network.variables.items():
         kind: Kind = "proxy" if name.upper() in PROXY_VARIABLES else "index"
         for word in re.split(r"[\s,]+", value):
-            # uv lets an index have a name.
-            yield from _address(re.sub(r"^[\w-]+=", "", word), kind, name, public)
+            # uv allows names of indexes: NAME=URL.
+            yield from _address_rules(re.sub(r"^[\w-]+=", "", word), kind, name, public)
 
 
-def _apt(around: HostFiles) -> Iterator[Rule]:
-    for address in (around.mirrors.archive, around.mirrors.security) if around.mirrors else ():
+def _apt_rules(files: HostFiles) -> Iterator[Rule]:
+    for address in (files.mirrors.archive, files.mirrors.security) if files.mirrors else ():
         if address:
-            yield from _address(address, "mirror", "APT's sources", around.public)
-    for text in around.apt:
+            yield from _address_rules(address, "mirror", "APT's sources", files.public)
+    for text in files.apt:
         for proxy in re.findall(r"(?i)\bproxy\s+\"([^\"]+)\"", text):
-            yield from _address(proxy, "proxy", "APT's settings", around.public)
+            yield from _address_rules(proxy, "proxy", "APT's settings", files.public)
         for address in re.findall(r"[a-z+]+://[^\s@\"]+@[^\s\"]+", text):
-            yield from _credentials_of(address, "APT's settings")
+            yield from _url_credential_rules(address, "APT's settings")
 
 
-def _netrc(text: str, origin: str, public: Collection[str]) -> Iterator[Rule]:
+def _netrc_rules(text: str, public: Collection[str]) -> Iterator[Rule]:
     for host in re.findall(r"\bmachine\s+(\S+)", text):
-        yield from _address(host, "index", origin, public)
+        yield from _address_rules(host, "index", "netrc", public)
     for login, password in re.findall(r"(?:\blogin\s+(\S+)\s+)?\bpassword\s+(\S+)", text):
-        yield from _credentials(login, password, origin)
+        yield from _credential_rules(login, password, "netrc")
 
 
 class _Login(Document):
-    """An entry of docker's config.json (docker/cli, cli/config/types)."""
+    """An entry of Docker's config.json (docker/cli, cli/config/types)."""
 
     auth: str = ""
     identity_token: str = Field(default="", alias="identitytoken")
@@ -101,8 +146,7 @@ class _DockerConfig(Document):
     auths: dict[str, Any] = Field(default_factory=dict)
 
 
-def _docker(config: str | None) -> Iterator[Rule]:
-    """Yield passwords and tokens of docker's settings; docker itself fails on malformed ones."""
+def _docker_rules(config: str | None) -> Iterator[Rule]:
     try:
         entries = parse_document(_DockerConfig, (config or "{}").encode()).auths.values()
     except InvalidDocument:
@@ -114,41 +158,40 @@ def _docker(config: str | None) -> Iterator[Rule]:
         except ValueError:  # also `binascii.Error` and `InvalidDocument`
             continue
         if password:
-            yield from _credentials(user, password, "docker's settings")
+            yield from _credential_rules(user, password, "docker's settings")
         if login.identity_token:
             yield _literal_rule("credential", "docker's settings", login.identity_token)
 
 
-def _environment(environ: Mapping[str, str]) -> Iterator[Rule]:
+def _environment_rules(environ: Mapping[str, str]) -> Iterator[Rule]:
     for name, value in environ.items():
-        # A path says where a secret is, not what.
-        if SECRET_NAME.fullmatch(name) and len(value) >= LEAST and not value.startswith(("/", "~")):
+        # The path of a secret is not a secret.
+        if SECRET_NAME.fullmatch(name) and len(value) >= MIN_LENGTH and not value.startswith(("/", "~")):
             yield _literal_rule("credential", name, value)
         elif "@" in value and "://" in value:
-            yield from _credentials_of(value, name)
+            yield from _url_credential_rules(value, name)
 
 
-def _address(address: str, kind: Kind, origin: str, public: Collection[str]) -> Iterator[Rule]:
-    """A URL, or HOST[:PORT] as in `no_proxy`, where a dot may stand before it."""
-    yield from _credentials_of(address, origin)
+def _address_rules(address: str, kind: Kind, origin: str, public: Collection[str]) -> Iterator[Rule]:
+    """Yield rules for a URL, or for HOST[:PORT] as in `no_proxy`, which may begin with a dot."""
+    yield from _url_credential_rules(address, origin)
     try:
         split = urlsplit(address if "://" in address else f"//{address}")
         host, port = (split.hostname or "").lstrip(".*").lower(), split.port
-    except ValueError:  # a list's entry that is no address
+    except ValueError:  # not an address
         return
-    if not _somebodys(host, port, public):
-        return
-    shown = f"{host}:{port}" if port and _is_ip(host) else host
-    pattern = _exactly(shown.encode())
-    yield Rule(kind=kind, what=f"the host of {origin}", pattern=pattern, whole=True, caseless=True)
+    if _is_private_host(host, port, public):
+        literal = f"{host}:{port}" if port and _is_ip(host) else host
+        pattern = _escape(literal.encode())
+        yield Rule(kind=kind, what=f"the host of {origin}", pattern=pattern, whole=True, caseless=True)
 
 
-def _somebodys(host: str, port: int | None, public: Collection[str]) -> bool:
-    """Does a host tell whose machine this is? A network of addresses does not, nor does a word without a dot."""
+def _is_private_host(host: str, port: int | None, public: Collection[str]) -> bool:
+    """Return whether a host identifies this network. IP networks and words without a dot do not."""
     if _is_ip(host):
         return port is not None and not ipaddress.ip_address(host).is_loopback
-    known = any(host == domain or host.endswith(f".{domain}") for domain in public)
-    return "." in host and len(host) >= LEAST and not known and host not in NAMES_OF_EVERYBODY
+    is_public = host in PUBLIC_HOSTS or any(host == domain or host.endswith(f".{domain}") for domain in public)
+    return "." in host and len(host) >= MIN_LENGTH and not is_public
 
 
 def _is_ip(host: str) -> bool:
@@ -159,38 +202,38 @@ def _is_ip(host: str) -> bool:
     return True
 
 
-def _credentials_of(address: str, origin: str) -> Iterator[Rule]:
+def _url_credential_rules(address: str, origin: str) -> Iterator[Rule]:
     user, colon, password = re.sub(r"^.*?://", "", address).partition("/")[0].rpartition("@")[0].partition(":")
     if colon and password:
-        yield from _credentials(user, password, origin)
-    elif len(user) >= LEAST and "://" in address:  # a token in the user's place
+        yield from _credential_rules(user, password, origin)
+    elif len(user) >= MIN_LENGTH and "://" in address:  # a token in place of the user
         yield _literal_rule("credential", origin, user)
 
 
-def _credentials(login: str, password: str, origin: str) -> Iterator[Rule]:
-    """A password as it stands, as a URL escapes it, and as HTTP and docker send it: base64 of `USER:PASSWORD`."""
+def _credential_rules(login: str, password: str, origin: str) -> Iterator[Rule]:
+    """Yield rules for a password as it is, URL-decoded, and as base64 of `USER:PASSWORD` (HTTP, Docker)."""
     for user, word in {(login, password), (unquote(login), unquote(password))}:
-        if len(word) >= LEAST:
+        if len(word) >= MIN_LENGTH:
             yield _literal_rule("credential", origin, word)
         elif user:
             yield _literal_rule("credential", origin, f"{user}:{word}")
-        sent = base64.b64encode(f"{user}:{word}".encode()).decode().rstrip("=")
-        if len(sent) >= LEAST:
-            yield _literal_rule("credential", origin, sent)
+        encoded = base64.b64encode(f"{user}:{word}".encode()).decode().rstrip("=")
+        if len(encoded) >= MIN_LENGTH:
+            yield _literal_rule("credential", origin, encoded)
 
 
-def _certificates(own: Sequence[str], public: Sequence[str]) -> Iterator[Rule]:
-    """The certificates that only this machine trusts, as text of any width and as bytes; their ends are signatures."""
-    known = {certificate for text in public for certificate in _der(text)}
-    for certificate in {one for text in own for one in _der(text)} - known:
+def _certificate_rules(own: Sequence[str], public: Sequence[str]) -> Iterator[Rule]:
+    """Yield rules for certificates that only this host trusts, in PEM and DER, by the end of their signatures."""
+    known = {certificate for text in public for certificate in _certificates(text)}
+    for certificate in {one for text in own for one in _certificates(text)} - known:
         text = base64.b64encode(certificate)
-        # One of two neighbours has no line's end in it.
-        tails = (text[-72:-48], text[-48:-24], certificate[-48:])
-        pattern = b"|".join(_exactly(tail) for tail in tails)
+        # A line break can be in one of two neighbours only.
+        ends = (text[-72:-48], text[-48:-24], certificate[-48:])
+        pattern = b"|".join(_escape(end) for end in ends)
         yield Rule(kind="certificate", what="a certificate that this machine trusts", pattern=pattern)
 
 
-def _der(text: str) -> Iterator[bytes]:
+def _certificates(text: str) -> Iterator[bytes]:
     for pem in PEM.findall(text):
         try:
             yield ssl.PEM_cert_to_DER_cert(pem)
@@ -199,58 +242,8 @@ def _der(text: str) -> Iterator[bytes]:
 
 
 def _literal_rule(kind: Kind, origin: str, text: str) -> Rule:
-    value = text.encode()[: MAX_MATCH_BYTES // 2]
-    return Rule(kind=kind, what=f"a secret of {origin}", pattern=_exactly(value))
+    return Rule(kind=kind, what=f"a secret of {origin}", pattern=_escape(text.encode()[: MAX_MATCH_BYTES // 2]))
 
 
-def _exactly(value: bytes) -> bytes:
+def _escape(value: bytes) -> bytes:
     return b"".join(b"\\x%02x" % byte for byte in value)
-
-
-def read_host_files(
-    network: HostNetwork,
-    mirrors: Mirrors | None,
-    environ: Mapping[str, str],
-    *,
-    public: Collection[str],
-    root: Path = Path("/"),
-    public_certificates: Sequence[str] = (),
-) -> HostFiles:
-    """What this machine has, from its files; those that are not there, or may not be read, have nothing to tell.
-
-    `public_certificates` are those that come with a program, beside those of the distribution's `ca-certificates`.
-    """
-    apt, home = root / "etc/apt", Path(environ.get("HOME", "/"))
-    forms = ("apt.conf", "apt.conf.d/*", "sources.list", "sources.list.d/*")
-    netrcs = [network.netrc, *apt.glob("auth.conf"), *apt.glob("auth.conf.d/*")]
-    docker = Path(environ.get("DOCKER_CONFIG") or home / ".docker") / "config.json"
-    local = (root / "usr/local/share/ca-certificates").rglob("*.crt")
-    bundles = [network.ca, root / "etc/ssl/certs/ca-certificates.crt", *local]
-    shipped = (root / "usr/share/ca-certificates").rglob("*.crt")
-    return HostFiles(
-        mirrors=mirrors,
-        apt=_texts([file for form in forms for file in apt.glob(form)]),
-        netrc=_texts(netrcs),
-        docker=next(iter(_texts([docker])), None),
-        own_certificates=_texts(bundles),
-        public_certificates=[*_texts(shipped), *public_certificates],
-        public={*public, *_distribution(root / "etc/os-release")},
-    )
-
-
-def _distribution(release: Path) -> Iterator[str]:
-    """The distribution's own domain, as it tells it: its mirrors are everybody's."""
-    for text in _texts([release]):
-        for home in re.findall(r"(?m)^HOME_URL=\"?([^\"\n]+)", text):
-            yield ".".join((urlsplit(home).hostname or "").split(".")[-2:])
-
-
-def _texts(files: Sequence[Path | None] | Iterator[Path]) -> list[str]:
-    found = []
-    for file in files:
-        try:
-            if file and file.is_file():
-                found.append(file.read_text(errors="replace"))
-        except OSError:
-            continue
-    return found

@@ -1,4 +1,4 @@
-"""Secrets of any machine: forms that the token rules lack (`tfimg.inspect.secrets.tokens`), and names of files."""
+"""Rules for secrets that `tfimg.inspect.secrets.tokens` does not find, and names of files with credentials."""
 
 from __future__ import annotations
 
@@ -7,28 +7,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal[
-    "certificate",
-    "proxy",
-    "index",
-    "mirror",
-    "credential",
-    "private key",
-    "token",
-    "credential file",
-    "unread",
+    "certificate", "proxy", "index", "mirror", "credential", "private key", "token", "credential file", "unread"
 ]
-"""What a finding is; `unread` is a part of an image that could not be read completely, and so may hold anything."""
+"""Kind of a finding; `unread` is a part of an image that could not be read completely."""
 
 MAX_MATCH_BYTES = 2048
-"""Bytes that a match can have at most: no rule repeats without a bound."""
+"""Maximum length of a match: no rule repeats without a bound."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """One thing to look for. `pattern` is of the subset that Python's `re` and Vectorscan share: no looking around.
+    """A pattern to search for, in the subset that Python's `re` and Vectorscan share: no lookaround.
 
-    `more` is what may follow and belongs to it. With `whole`, letters and digits beside all that make it something
-    else. `harmless` is about the whole match.
+    `more` matches the optional rest of the secret. With `whole`, no letter or digit may adjoin the match. A match that
+    `harmless` matches completely is not a finding.
     """
 
     kind: Kind
@@ -44,10 +36,10 @@ PLACEHOLDER = (
     rb"(?:user(?:name)?|pass(?:word|wd)?|pw|pwd|secret|token|auth|key|foo|bar|x+|changeme|test|me"
     rb"|[^@]*[{}$%\[\]*][^@]*)"
 )
-"""What documentation writes where a password belongs; a percent sign is a format's or, in a URL, an escape."""
+"""Placeholders for passwords in documentation; a percent sign is a format's or, in a URL, an escape."""
 
 EXAMPLE_HOST = rb"(?:[\w.-]*\.)?(?:example(?:\.\w+)?|invalid|localhost|host(?:name)?(?:\.com)?|127\.0\.0\.1)(?![\w-])"
-"""Hosts that nobody has (RFC 2606), or that are everybody's own."""
+"""Reserved hosts (RFC 2606) and loopback."""
 
 PLACEHOLDER_URL = re.compile(rb"(?i)[^@]*(?::" + PLACEHOLDER + rb"@.*|@" + EXAMPLE_HOST + rb".*)", re.DOTALL)
 
@@ -58,7 +50,7 @@ def _token(what: str, pattern: bytes, more: bytes = b"", harmless: bytes | None 
 
 
 RULES: tuple[Rule, ...] = (
-    # RFC 7468; OpenSSH's PROTOCOL.key; RFC 4880, 6.2. Without what follows the line, it is a program that reads keys.
+    # RFC 7468; OpenSSH's PROTOCOL.key; RFC 4880, 6.2. Without the second line, it is a program that reads keys.
     Rule(
         kind="private key",
         what="a private key",
@@ -74,26 +66,26 @@ RULES: tuple[Rule, ...] = (
     _token("a storage key of Azure", rb"AccountKey=[A-Za-z0-9+/]{86}=="),
     # Alibaba Cloud, "Create an AccessKey pair": IDs start with LTAI.
     _token("an access key of Alibaba Cloud", rb"LTAI[A-Za-z0-9]{16}", rb"[A-Za-z0-9]{0,4}"),
-    # The form of docker's config.json, wherever it lies (docker/cli, cli/config/types).
+    # The form of docker's config.json, in any file (docker/cli, cli/config/types).
     Rule(
         kind="credential",
-        what="a registry's password, as docker keeps it",
+        what="a registry password of Docker's configuration",
         pattern=rb"\"(?:auth|identitytoken|registrytoken)\"\s{0,8}:\s{0,8}\"[A-Za-z0-9+/=_.-]{12}",
         more=rb"[A-Za-z0-9+/=_.-]{0,500}\"",
     ),
     # netrc(5).
     Rule(
         kind="credential",
-        what="a password, as netrc has it",
+        what="a password of netrc",
         pattern=rb"machine[ \t\r\n]{1,8}[A-Za-z0-9.:-]{1,255}[ \t\r\n]{1,8}login[ \t\r\n]{1,8}[^\s]{1,255}"
         rb"[ \t\r\n]{1,8}password[ \t\r\n]{1,8}[^\s\x00-\x1f]",
         more=rb"[^\s\x00-\x1f]{0,254}",
         harmless=re.compile(rb".*password\s+" + PLACEHOLDER + rb"[\"'\\]?", re.DOTALL | re.IGNORECASE),
     ),
-    # npmrc(5); a registry's name stands before it.
+    # npmrc(5); a registry's name precedes it.
     Rule(
         kind="credential",
-        what="a package index's password, as npm has it",
+        what="a package index password of npm",
         pattern=rb":_(?:authToken|password|auth)\s{0,4}=\s{0,4}[A-Za-z0-9+/=_.-]{12}",
         more=rb"[A-Za-z0-9+/=_.-]{0,500}",
     ),
@@ -125,7 +117,7 @@ SETTINGS: tuple[Rule, ...] = (
         pattern=rb"(?:token|passwo?r?d|secret|secret_key|api_?key|access_key|private_key|credentials?)" + _VALUE,
     ),
 )
-"""What an image's configuration, history and annotations have no use for. In files it is documentation."""
+"""Settings that an image's configuration, history and annotations must not have. In files they are documentation."""
 
 FILES: tuple[tuple[str, str], ...] = (
     (r"[._]netrc|\.pypirc|\.git-credentials|\.npmrc|\.yarnrc|\.dockercfg|\.my\.cnf|\.pgpass|\.htpasswd", "credentials"),
@@ -134,28 +126,28 @@ FILES: tuple[tuple[str, str], ...] = (
     (r"(.*/)?\.ssh/(?!known_hosts|authorized_keys).*|id_(rsa|dsa|ecdsa|ed25519)", "keys"),
     (r"(.*/)?\.aws/.*|(.*/)?\.azure/.*|(.*/)?\.aliyun/.*|(.*/)?\.config/gcloud/.*|\.boto", "credentials of a cloud"),
     (r"(.*/)?\.kube/config|(.*/)?\.kaggle/kaggle\.json|(.*/)?\.(cache/)?huggingface/token", "credentials"),
-    (r"etc/apt/auth\.conf(\.d/.*)?|etc/apt/apt\.conf\.d/.*prox.*", "the way to package mirrors"),
-    (r"run/secrets/.*|usr/local/share/ca-certificates/.*\.crt", "what a build was given"),
-    (r"\.(bash|zsh|sh|ash|python|psql|mysql)_history", "what somebody typed"),
+    (r"etc/apt/auth\.conf(\.d/.*)?|etc/apt/apt\.conf\.d/.*prox.*", "the proxy of package mirrors"),
+    (r"run/secrets/.*|usr/local/share/ca-certificates/.*\.crt", "secrets of a build"),
+    (r"\.(bash|zsh|sh|ash|python|psql|mysql)_history", "a history of commands"),
     (r".*\.(p12|pfx|jks|keystore|kdbx|ppk)", "a store of keys"),
 )
-"""Names of files that hold secrets where they hold anything: whole paths, or, without a slash, their last parts."""
+"""Names of files with secrets: whole paths, or, without a slash, their last parts."""
 
 PUBLIC: tuple[tuple[str, Kind], ...] = (
     # GnuTLS carries the keys of its own power-on tests (lib/crypto-selftests-pk.c).
     (r"usr/lib/[\w-]+/libgnutls\.so\.[\d.]+", "private key"),
-    # Its documentation has the form of a credentials file.
+    # Its documentation has an example of a credentials file.
     (r"(.*/)?google/auth/external_account_authorized_user\.py", "token"),
-    # Its README, where the documentation's token is.
+    # Its README has an example token.
     (r"(.*/)?(pyjwt|PyJWT)-[\d.]+\.(dist|egg)-info/(METADATA|PKG-INFO)", "token"),
 )
-"""Files that a distribution ships to everybody with something that looks like a secret in them, and what that is."""
+"""Public files with a text that looks like a secret, and its kind."""
 
 _BY_NAME = tuple((re.compile(form), "/" in form, what) for form, what in FILES)
 
 
 def classify_file_name(path: str) -> str | None:
-    """What a file of that name holds, or None; `path` is as in a layer, without a slash at its beginning."""
+    """Return the contents of a credential file by its path in a layer; None for other files."""
     last = path.rpartition("/")[2]
     for form, whole, what in _BY_NAME:
         if form.fullmatch(path if whole else last):
@@ -163,6 +155,6 @@ def classify_file_name(path: str) -> str | None:
     return None
 
 
-def public(path: str, kind: Kind) -> bool:
-    """Whether everybody has that file, and a thing of that kind in it; `path` as in a layer."""
+def is_public(path: str, kind: Kind) -> bool:
+    """Return whether a file of this path is public with a finding of this kind."""
     return any(known == kind and re.fullmatch(form, path) for form, known in PUBLIC)

@@ -1,4 +1,4 @@
-"""Search an image for what must not leave this machine. What was not read to its end is not clean: it is a finding."""
+"""Search an image for secrets. Parts that cannot be read completely are findings too."""
 
 from __future__ import annotations
 
@@ -6,27 +6,17 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, cast
 
 from tfimg.core.documents import MAX_BYTES, InvalidDocument, parse_json, parse_object, validate
-from tfimg.core.errors import LeakFound
 from tfimg.core.paths import write_atomically
 from tfimg.core.streams import as_file
-from tfimg.core.text import plain
-from tfimg.inspect.secrets.archive import Archive
-from tfimg.inspect.secrets.limits import Budget, Limits, UnreadableError
-from tfimg.inspect.secrets.places import (
-    READER,
-    Searches,
-    Trace,
-    lies_elsewhere,
-    read_document,
-    search_document,
-    search_layer,
-    unread,
-)
+from tfimg.core.tar import InvalidArchive, TarReader
+from tfimg.inspect.limits import Budget, Limits, UnreadableError
+from tfimg.inspect.secrets.document_scan import Searches, search_document
+from tfimg.inspect.secrets.findings import SecretFinding, unreadable_finding
+from tfimg.inspect.secrets.layer_scan import READER_VERSION, search_layer
 from tfimg.inspect.secrets.rules import Rule
 from tfimg.registry.images import read_blob
 from tfimg.registry.protocol import Descriptor, Manifest, Registry, require_manifest
@@ -34,25 +24,10 @@ from tfimg.registry.protocol import Descriptor, Manifest, Registry, require_mani
 DEFAULT_LIMITS = Limits()
 
 MAX_MANIFESTS = 1000
-"""Manifests that one image may have. Ours have three: an index, an image, and BuildKit's attestation."""
+"""Manifests of one image. Ours have three: an index, an image, and BuildKit's attestation."""
 
-PARTS = frozenset({"manifests", "config", "layers"})
-"""What makes a document a manifest or an index (image specification, manifest.md and image-index.md)."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SecretFinding:
-    """A trace, and the blob or manifest that it is in."""
-
-    digest: str
-    trace: Trace
-
-    @property
-    def text(self) -> str:
-        """One line for people; the secret itself is not in it."""
-        trace = self.trace
-        where = " ".join(filter(None, (trace.place, self.digest[:19], trace.path)))
-        return plain(f"{where}: {trace.what} {trace.shown}")
+MANIFEST_FIELDS = frozenset({"manifests", "config", "layers"})
+"""Fields of which a manifest or an index has one (image specification, manifest.md and image-index.md)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,13 +52,12 @@ def scan_image(
     on_progress: OnProgress = lambda _: None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> tuple[SecretFinding, ...]:
-    """Search an image in a registry: every layer, configuration and annotation of every platform.
+    """Search every layer, configuration and annotation of every platform of an image in a registry.
 
-    `secrets` are this machine's own values (`tfimg.inspect.secrets.host_secrets`). What was found in a layer
-    is kept in the folder `cache`, so that a layer which images share is read once for the same secrets. Raises what a
-    `Registry` does.
+    `secrets` are the values of this host (`tfimg.inspect.secrets.host_secrets`). The folder `cache` keeps the findings
+    of each layer, so that shared layers are searched once for the same secrets. Raises the errors of a `Registry`.
     """
-    return _Scan(secrets, cache, on_progress, limits).image(registry, reference)
+    return _Scan(secrets, cache, on_progress, limits).scan_image(registry, reference)
 
 
 def scan_export(
@@ -93,105 +67,108 @@ def scan_export(
     on_progress: OnProgress = lambda _: None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> tuple[SecretFinding, ...]:
-    """Search an image that an engine exports (`Engine.export`), before it goes anywhere."""
-    return _Scan(secrets, None, on_progress, limits).export(pieces)
+    """Search an image that an engine exports (`Engine.export`), before it is published."""
+    return _Scan(secrets, None, on_progress, limits).scan_export(pieces)
 
 
 class _Scan:
-    """The scan of one image."""
-
     def __init__(self, secrets: Sequence[Rule], cache: Path | None, on_progress: OnProgress, limits: Limits) -> None:
         self._searches = Searches(secrets)
         self._cache, self._on_progress, self._budget = cache, on_progress, Budget(limits)
         self._found: dict[SecretFinding, None] = {}
 
-    def image(self, registry: Registry, reference: str) -> tuple[SecretFinding, ...]:
-        """Read an image in a registry. What a manifest is, its content tells: of its type, registries may lie."""
+    def scan_image(self, registry: Registry, reference: str) -> tuple[SecretFinding, ...]:
+        """Search all manifests, then their blobs. Media types are not trusted: a manifest's fields decide its kind."""
         root = require_manifest(registry, reference)
-        waiting, seen = deque([root.digest]), {root.digest}
+        queue, seen = deque([root.digest]), {root.digest}
         blobs: dict[tuple[str, bool], Descriptor] = {}
-        while waiting:
-            digest = waiting.popleft()
+        while queue:
+            digest = queue.popleft()
             manifest = root if digest == root.digest else require_manifest(registry, digest)
-            children, content = self._manifest(manifest)
+            children, content = self._search_manifest(manifest)
             blobs |= {(blob.digest, is_layer): blob for blob, is_layer in content}
             new = dict.fromkeys(child.digest for child in children if child.digest not in seen)
             if len(seen) + len(new) > MAX_MANIFESTS:
-                self._add(digest, [unread(f"the image has more than {MAX_MANIFESTS} manifests")])
+                self._add(digest, [unreadable_finding(f"the image has more than {MAX_MANIFESTS} manifests")])
                 break
             seen |= set(new)
-            waiting.extend(new)
+            queue.extend(new)
         for (digest, is_layer), blob in blobs.items():
-            self._add(digest, self._layer(registry, blob) if is_layer else self._config(registry, blob))
+            search = self._search_layer if is_layer else self._search_blob
+            self._add(digest, search(registry, blob))
         return tuple(self._found)
 
-    def export(self, pieces: Iterator[bytes]) -> tuple[SecretFinding, ...]:
-        """Read an image that an engine exports: files in any order, of which each is a document or a layer."""
-        archive = Archive(cast("BinaryIO", as_file(pieces)), self._budget)
+    def scan_export(self, pieces: Iterator[bytes]) -> tuple[SecretFinding, ...]:
+        """Search the files of an export, each of which is a document or a layer."""
+        reader = TarReader(as_file(pieces))
         try:
-            for member in archive:
+            for member in reader:
+                self._budget.add_member()
                 if member.size:
-                    name = member.name.decode("utf-8", "backslashreplace").replace("blobs/sha256/", "sha256:")
-                    self._add(name, self._file(name, member.size, archive.content()))
-        except UnreadableError as problem:
-            self._add("", [unread(f"the engine's export cannot be read: {problem}")])
+                    name = member.name.replace("blobs/sha256/", "sha256:")
+                    self._add(name, self._search_file(name, member.size, reader.content()))
+        except InvalidArchive as error:
+            self._add("", [unreadable_finding(f"the engine's export cannot be read: {error}")])
         return tuple(self._found)
 
-    def _add(self, digest: str, traces: Sequence[Trace]) -> None:
-        self._found |= dict.fromkeys(SecretFinding(digest=digest, trace=trace) for trace in traces)
+    def _add(self, digest: str, findings: Sequence[SecretFinding]) -> None:
+        self._found |= dict.fromkeys(replace(finding, digest=digest) for finding in findings)
 
-    def _manifest(self, manifest: Manifest) -> tuple[Sequence[Descriptor], Sequence[tuple[Descriptor, bool]]]:
-        """Search a manifest, an index, or what is both. Return the manifests and the blobs that it names."""
-        self._add(manifest.digest, self._document(manifest.content))
+    def _search_manifest(self, manifest: Manifest) -> tuple[Sequence[Descriptor], Sequence[tuple[Descriptor, bool]]]:
+        """Search a manifest or index. Return its child manifests, and its blobs with whether each is a layer."""
+        self._add(manifest.digest, self._search_document(manifest.content))
         try:
             names = parse_object(manifest.content).keys()
-            index = manifest.index.manifests if "manifests" in names else ()
+            children = manifest.index.manifests if "manifests" in names else ()
             image = manifest.image
         except InvalidDocument as error:
-            self._add(manifest.digest, [unread(f"it is not a readable manifest: {error}")])
+            self._add(manifest.digest, [unreadable_finding(f"it is not a readable manifest: {error}")])
             return (), ()
-        exact = {name for name in names if name.lower() in PARTS}
-        if not exact or not exact <= PARTS:
-            # Go's parser takes names in any case.
-            self._add(manifest.digest, [unread("it is neither an image manifest nor an index")])
+        # Go's parser accepts names in any case.
+        fields = {name for name in names if name.lower() in MANIFEST_FIELDS}
+        if not fields or not fields <= MANIFEST_FIELDS:
+            self._add(manifest.digest, [unreadable_finding("it is neither an image manifest nor an index")])
         configs = [(image.config, False)] if image.config else []
-        return index, [*configs, *((layer, True) for layer in image.layers)]
+        return children, [*configs, *((layer, True) for layer in image.layers)]
 
-    def _config(self, registry: Registry, config: Descriptor) -> Sequence[Trace]:
-        return self._document(read_blob(registry, config))
+    def _search_blob(self, registry: Registry, blob: Descriptor) -> Sequence[SecretFinding]:
+        return self._search_document(read_blob(registry, blob))
 
-    def _document(self, content: bytes) -> Sequence[Trace]:
+    def _search_document(self, content: bytes) -> Sequence[SecretFinding]:
         try:
-            return search_document(content, read_document(content), self._searches)
-        except UnreadableError as problem:
-            return [unread(str(problem))]
+            return search_document(content, self._searches)
+        except UnreadableError as error:
+            return [unreadable_finding(str(error))]
 
-    def _layer(self, registry: Registry, layer: Descriptor) -> Sequence[Trace]:
-        if reason := lies_elsewhere(layer.media_type):
-            return [unread(reason)]
-        if layer.media_type.endswith("json") and layer.size <= MAX_BYTES:  # BuildKit's attestations
-            return self._document(read_blob(registry, layer))
-        told = f"{layer.digest} {layer.media_type} {READER} {self._searches.everywhere.fingerprint}"
-        key = hashlib.sha256(told.encode()).hexdigest()
-        place = self._cache / f"{key}.json" if self._cache else None
-        if place and (known := _read(place)) is not None:
+    def _search_layer(self, registry: Registry, layer: Descriptor) -> Sequence[SecretFinding]:
+        kind = layer.media_type
+        if "nondistributable" in kind or ".foreign." in kind:  # image specification, layer.md, "Non-distributable"
+            return [unreadable_finding(f"its media type {kind} says that registries need not have it")]
+        if kind.endswith("json") and layer.size <= MAX_BYTES:  # BuildKit's attestations
+            return self._search_blob(registry, layer)
+        file = self._cache_file(layer)
+        if file and (known := _read_findings(file)) is not None:
             self._on_progress(ScanProgress(digest=layer.digest, searched=0, ended=True, from_cache=True))
             return known
-        found = self._search(layer.digest, registry.blob(layer.digest), layer.media_type)
-        if place and not any(trace.kind == "unread" for trace in found):
-            write_atomically(place, json.dumps([asdict(trace) for trace in found]))
+        found = self._search_stream(layer.digest, registry.blob(layer.digest), kind)
+        if file and not any(finding.kind == "unread" for finding in found):
+            write_atomically(file, json.dumps([asdict(finding) for finding in found]))
         return found
 
-    def _file(self, name: str, size: int, content: Iterator[bytes]) -> Sequence[Trace]:
+    def _cache_file(self, layer: Descriptor) -> Path | None:
+        key = f"{layer.digest} {layer.media_type} {READER_VERSION} {self._searches.everywhere.fingerprint}"
+        return self._cache / f"{hashlib.sha256(key.encode()).hexdigest()}.json" if self._cache else None
+
+    def _search_file(self, name: str, size: int, content: Iterator[bytes]) -> Sequence[SecretFinding]:
         if size > MAX_BYTES:
-            return self._search(name, content)
+            return self._search_stream(name, content)
         whole = b"".join(content)
         try:
-            return search_document(whole, read_document(whole), self._searches)
+            return search_document(whole, self._searches)
         except UnreadableError:
-            return self._search(name, iter([whole]))
+            return self._search_stream(name, iter([whole]))
 
-    def _search(self, digest: str, pieces: Iterator[bytes], media_type: str = "") -> Sequence[Trace]:
+    def _search_stream(self, digest: str, pieces: Iterator[bytes], media_type: str = "") -> Sequence[SecretFinding]:
         searched = 0
 
         def on_bytes(count: int) -> None:
@@ -204,34 +181,8 @@ class _Scan:
         return found
 
 
-def require_clean(image: str, findings: Sequence[SecretFinding]) -> None:
-    """Raise `LeakFound` with every finding, unless there is none."""
-    if not findings:
-        return
-    listed = "\n".join(f"  {finding.text}" for finding in findings)
-    unread_parts = sum(finding.trace.kind == "unread" for finding in findings)
-    counts = (
-        (len(findings) - unread_parts, "thing", "that must not leave this machine"),
-        (unread_parts, "part", "that cannot be read completely"),
-    )
-    held = " and ".join(f"{n} {noun}{'' if n == 1 else 's'} {what}" for n, noun, what in counts if n)
-    error = LeakFound(
-        f"{image} holds {held}:\n{listed}\n",
-        next_step="Take it out of where it came from and build again: what a later layer deletes is still there. "
-        "A secret that has been in an image elsewhere must be replaced. A part that cannot be read may hold anything: "
-        "build its layer as a tar archive, compressed with gzip or zstd.",
-    )
-    error.details = {"findings": [document(finding) for finding in findings]}
-    raise error
-
-
-def document(finding: SecretFinding) -> dict[str, str]:
-    """A finding as a JSON object."""
-    return {"digest": finding.digest, **asdict(finding.trace)}
-
-
-def _read(place: Path) -> Sequence[Trace] | None:
+def _read_findings(file: Path) -> Sequence[SecretFinding] | None:
     try:
-        return validate(tuple[Trace, ...], parse_json(place.read_bytes()))
+        return validate(tuple[SecretFinding, ...], parse_json(file.read_bytes()))
     except (OSError, InvalidDocument):
         return None

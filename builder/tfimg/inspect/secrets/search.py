@@ -1,8 +1,8 @@
-"""Search bytes that pass by once for rules and tokens.
+"""Search bytes for rules and tokens in one pass.
 
-Vectorscan (through the `hyperscan` package) looks for all rules in one pass: 3.8 GB/s where Aho-Corasick and RE2 have
-0.6 and one search for each word 0.1 (20 rules, TensorFlow's own layer, one core of two). It tells where a match ends;
-Python's `re` then says what it is. The rules for tokens have a scanner of their own (`tfimg.inspect.secrets.tokens`).
+Vectorscan (through the `hyperscan` package) searches for all rules at 3.8 GB/s, where Aho-Corasick and RE2 reach 0.6
+and one search for each word 0.1 (20 rules, TensorFlow's own layer, one core of two). It returns the end of a match;
+Python's `re` then finds the whole match. Tokens have a scanner of their own (`tfimg.inspect.secrets.tokens`).
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from dataclasses import dataclass, replace
 import hyperscan
 
 from tfimg.inspect.secrets.rules import FILES, MAX_MATCH_BYTES, PUBLIC, Kind, Rule
-from tfimg.inspect.secrets.tokens import BEFORE, CATALOGUE, LONGEST_TOKEN, TokenSearch, kind_of
+from tfimg.inspect.secrets.tokens import CATALOGUE, CONTEXT_BYTES, MAX_TOKEN_BYTES, TokenSearch, describe_rule
 
 WINDOW = 1 << 20
-"""Bytes that are looked at together."""
+"""Bytes that are searched together."""
 
 MAX_MATCHES = 1000
-"""Matches in one stream that are kept: enough to act on, and nothing that is searched can fill the memory."""
+"""Matches of one stream that are kept, so that memory is bounded."""
 
-OVERLAP = max(2 * MAX_MATCH_BYTES, LONGEST_TOKEN)
-"""Bytes at the end of a window that are looked at again with the next one: a match may go on there."""
+OVERLAP = max(2 * MAX_MATCH_BYTES, MAX_TOKEN_BYTES)
+"""Bytes at the end of a window that are searched again with the next one: a match may cross the boundary."""
 
 _EDGE = b"[A-Za-z0-9]"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Match:
-    """A rule's match at an offset in bytes. `shown` tells what it is without telling what it says."""
+    """A rule's match at an offset in bytes. `shown` describes the match without revealing it."""
 
     offset: int
     kind: Kind
@@ -40,11 +40,11 @@ class Match:
 
 
 class Search:
-    """Rules, compiled, and tokens. Not thread-safe: Vectorscan's scratch memory is one search's."""
+    """Compiled rules, with or without tokens. Not thread-safe: Vectorscan's scratch memory belongs to one search."""
 
     def __init__(self, rules: Sequence[Rule], tokens: TokenSearch | None = None) -> None:
         self._rules, self._tokens = tuple(rules), tokens
-        self._exact = tuple(_exact(rule) for rule in self._rules)
+        self._patterns = tuple(_compile(rule) for rule in self._rules)
         self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
         caseless = hyperscan.HS_FLAG_CASELESS
         self._database.compile(
@@ -56,14 +56,14 @@ class Search:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of all that decides what is found."""
-        told = repr((WINDOW, FILES, PUBLIC, self._rules, CATALOGUE if self._tokens else None))
-        return hashlib.sha256(told.encode()).hexdigest()
+        """SHA-256 of everything that determines the findings."""
+        key = repr((WINDOW, FILES, PUBLIC, self._rules, CATALOGUE if self._tokens else None))
+        return hashlib.sha256(key.encode()).hexdigest()
 
     def matches(self, window: bytes) -> Iterator[Match]:
-        """Yield what a window holds, each match once, in no order. Raises `LimitReached`."""
+        """Yield each match in a window once, unordered. Raises `LimitReached`."""
         for start, end, rule in self._tokens.matches(window) if self._tokens else ():
-            kind, what = kind_of(rule)
+            kind, what = describe_rule(rule)
             yield Match(offset=start, kind=kind, what=f"{what} ({rule})", shown=mask(window[start:end]))
         yield from self._rule_matches(window)
 
@@ -71,9 +71,9 @@ class Search:
         seen = set()
         for number, block in self._blocks(window):
             rule, start = self._rules[number], block * MAX_MATCH_BYTES
-            around = self._exact[number].finditer(window, max(0, start - MAX_MATCH_BYTES), start + 2 * MAX_MATCH_BYTES)
-            for found in around:
-                # Behind the block, a match may be cut short here; its own block has it whole.
+            first, last = max(0, start - MAX_MATCH_BYTES), start + 2 * MAX_MATCH_BYTES
+            for found in self._patterns[number].finditer(window, first, last):
+                # A match behind the block may be cut off here; its own block contains all of it.
                 if found.start() >= start + MAX_MATCH_BYTES or (number, found.start()) in seen:
                     continue
                 seen.add((number, found.start()))
@@ -81,13 +81,13 @@ class Search:
                     yield Match(offset=found.start(), kind=rule.kind, what=rule.what, shown=mask(found[0]))
 
     def _blocks(self, window: bytes) -> set[tuple[int, int]]:
-        """(rule, number of the block of `LONGEST` bytes) where matches end: one that repeats ends at every byte."""
+        """Return rules and blocks of `MAX_MATCH_BYTES` with ends of matches: a repetition ends at every byte."""
         ends: set[tuple[int, int]] = set()
 
-        def ended(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
+        def on_match(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
             ends.add((number, (end - 1) // MAX_MATCH_BYTES))
 
-        self._database.scan(window, match_event_handler=ended)
+        self._database.scan(window, match_event_handler=on_match)
         return ends
 
 
@@ -95,52 +95,52 @@ class StreamSearch:
     """A search over a stream, piece by piece, in bounded memory."""
 
     def __init__(self, search: Search, window: int = WINDOW) -> None:
-        self._search, self._size = search, window
+        self._search, self._window = search, window
         self._found: list[Match] = []
         self.is_complete = True
-        self._waiting: list[bytes] = []
-        self._length, self._start, self._decided = 0, 0, 0
+        self._pending: list[bytes] = []
+        self._length, self._start, self._searched = 0, 0, 0
 
     def feed(self, piece: bytes) -> None:
-        """The stream's next bytes."""
-        self._waiting.append(piece)
+        """Add the stream's next bytes."""
+        self._pending.append(piece)
         self._length += len(piece)
-        if self._length >= self._size + OVERLAP:
-            # What starts later may go on in the next piece, and be a word with it.
-            self._decide(self._length - OVERLAP)
+        if self._length >= self._window + OVERLAP:
+            # A later match may continue in the next piece.
+            self._search_until(self._length - OVERLAP)
 
     @property
     def length(self) -> int:
-        """Bytes that were fed."""
+        """Number of bytes that were fed."""
         return self._start + self._length
 
     def close(self) -> Sequence[Match]:
-        """The stream has ended: what it holds, by offset, `MOST` at most."""
-        self._decide(self._length)
-        self._waiting, self._length = [], 0
+        """End the stream and return its matches by offset, `MAX_MATCHES` at most."""
+        self._search_until(self._length)
+        self._pending, self._length = [], 0
         return sorted(self._found, key=lambda match: match.offset)
 
-    def _decide(self, until: int) -> None:
-        """Take the matches that start before `until`, and keep what follows, with the bytes before it that matter."""
-        window = b"".join(self._waiting)
+    def _search_until(self, until: int) -> None:
+        """Keep the matches that start before `until`, and the bytes after it with their context."""
+        window = b"".join(self._pending)
         for match in self._search.matches(window):
-            if not self._decided <= match.offset < until:
+            if not self._searched <= match.offset < until:
                 continue
             self.is_complete = self.is_complete and len(self._found) < MAX_MATCHES
             if self.is_complete:
                 self._found.append(replace(match, offset=self._start + match.offset))
-        kept = max(0, until - BEFORE)
-        self._waiting, self._length = [window[kept:]], len(window) - kept
-        self._start, self._decided = self._start + kept, until - kept
+        rest = max(0, until - CONTEXT_BYTES)
+        self._pending, self._length = [window[rest:]], len(window) - rest
+        self._start, self._searched = self._start + rest, until - rest
 
 
-def mask(found: bytes) -> str:
-    """Enough of a secret to find it by: four characters at most, and how many there are."""
-    beginning = re.sub(rb"\s", b" ", found[: min(4, len(found) // 4)]).decode("latin-1")
-    return f"{beginning}… ({len(found)} characters)"
+def mask(secret: bytes) -> str:
+    """Return at most four characters of a secret, and its length."""
+    beginning = re.sub(rb"\s", b" ", secret[: min(4, len(secret) // 4)]).decode("latin-1")
+    return f"{beginning}… ({len(secret)} characters)"
 
 
-def _exact(rule: Rule) -> re.Pattern[bytes]:
+def _compile(rule: Rule) -> re.Pattern[bytes]:
     pattern = b"(?:" + rule.pattern + b")" + rule.more
     if rule.whole:
         pattern = b"(?<!" + _EDGE + b")" + pattern + b"(?!" + _EDGE + b")"

@@ -1,4 +1,4 @@
-"""Limits of a scan: whatever an image holds, reading it ends, in bounded memory."""
+"""Limits for reading an image: whatever the image holds, reading ends, in bounded memory."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tfimg.core.cancellation import check
+from tfimg.core.tar import InvalidArchive
 
 
-class UnreadableError(Exception):
+class UnreadableError(InvalidArchive):
     """A part of an image cannot be read completely; the text says why, and becomes a finding."""
 
 
 class LimitReached(UnreadableError):
-    """An image is larger than any that is scanned to its end."""
+    """An image is larger than a limit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What one image may make a scan do. The largest image of the matrix has 11 GB, unpacked, in 120,000 files."""
+    """Limits for one image. The largest image of the matrix has 11 GB, unpacked, in 120,000 files."""
 
     read_bytes: int = 128 << 30
     """Bytes of layers, packed and unpacked."""
     members: int = 4_000_000
     names_bytes: int = 64 << 20
-    """Names of the files of one layer, in bytes: they are kept in memory until the layer ends."""
+    """Length of the names of the files of one layer, which are in memory until the layer ends."""
     seconds: float = 4 * 3600.0
 
 
@@ -37,7 +38,7 @@ class Budget:
         self._bytes, self._members, self._deadline = 0, 0, clock() + limits.seconds
 
     def add_bytes(self, count: int) -> None:
-        """Count bytes of a layer. Raises `LimitReached`, and `Interrupted` when the scan is to end."""
+        """Count bytes of a layer. Raises `LimitReached`, and `Interrupted` on cancellation."""
         check()
         self._bytes += count
         if self._bytes > self.limits.read_bytes:

@@ -1,0 +1,111 @@
+"""Recognise the compression of a layer by its first bytes, and decompress all of it."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, cast
+
+from isal import igzip_lib
+
+from tfimg.inspect.limits import Budget, UnreadableError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+INPUT_BYTES = 1 << 16
+"""Bytes that are read at once. Small, because each new frame copies the rest of them."""
+
+OUTPUT_BYTES = 1 << 20
+"""Bytes that are decompressed at once."""
+
+MAGIC_BYTES = 6
+"""Bytes that identify every compression below."""
+
+WINDOW_LOG = 27
+"""Largest window of a zstd frame, 128 MiB: what `zstd --long` writes, and the limit of its program (`--memory`)."""
+
+LZMA_MEMORY = 256 << 20
+"""Bytes that decompressing an xz stream may take: `xz -9` asks for 65 MiB."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compression:
+    """A compression: the first bytes of its frames, and a function that returns a decompressor for one frame.
+
+    All decompressors have the interface of `bz2.BZ2Decompressor`: bounded output, and a known end of the frame.
+    """
+
+    name: str
+    magic: re.Pattern[bytes]
+    start: Callable[[], bz2.BZ2Decompressor]
+
+
+def _gzip() -> bz2.BZ2Decompressor:
+    return cast("bz2.BZ2Decompressor", igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP))
+
+
+def _zstd() -> bz2.BZ2Decompressor:
+    options = {int(zstd.DecompressionParameter.window_log_max): WINDOW_LOG}
+    return cast("bz2.BZ2Decompressor", zstd.ZstdDecompressor(options=options))
+
+
+def _xz() -> bz2.BZ2Decompressor:
+    return cast("bz2.BZ2Decompressor", lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=LZMA_MEMORY))
+
+
+COMPRESSIONS: tuple[Compression, ...] = (
+    Compression(name="gzip", magic=re.compile(rb"\x1f\x8b"), start=_gzip),
+    # A frame, or a skippable one (RFC 8878, 3.1).
+    Compression(name="zstd", magic=re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", re.DOTALL), start=_zstd),
+    Compression(name="xz", magic=re.compile(rb"\xfd7zXZ\x00"), start=_xz),
+    Compression(name="bzip2", magic=re.compile(rb"BZh[1-9]"), start=bz2.BZ2Decompressor),
+)
+
+DAMAGED: tuple[type[Exception], ...] = (
+    cast("type[Exception]", igzip_lib.IsalError),
+    zstd.ZstdError,
+    lzma.LZMAError,
+    OSError,
+    EOFError,
+    ValueError,
+)
+"""Errors that decompressors raise for damaged data."""
+
+
+def recognise(head: bytes) -> Compression | None:
+    """Return the compression that bytes begin with; None for uncompressed bytes."""
+    return next((known for known in COMPRESSIONS if known.magic.match(head)), None)
+
+
+def decompress(source: BinaryIO, compression: Compression, budget: Budget) -> Iterator[bytes]:
+    """Yield the content of all frames. Raises `UnreadableError` for damaged, truncated and foreign bytes."""
+    data = source.read(INPUT_BYTES)
+    while data:
+        if len(data) < MAGIC_BYTES:
+            data += source.read(INPUT_BYTES)
+        if not compression.magic.match(data):
+            raise UnreadableError(f"bytes that are not {compression.name} follow its {compression.name} data")
+        decompressor = compression.start()
+        while not decompressor.eof:
+            try:
+                piece = decompressor.decompress(data, OUTPUT_BYTES)
+            except DAMAGED as error:
+                raise UnreadableError(f"its {compression.name} data is damaged: {error}") from None
+            yield piece
+            data = b""
+            if decompressor.needs_input and not decompressor.eof:
+                data = source.read(INPUT_BYTES)
+                if not data:
+                    raise UnreadableError(f"its {compression.name} data is truncated")
+        budget.add_bytes(0)
+        # Padding with zeros is allowed.
+        data = decompressor.unused_data.lstrip(b"\0")
+        while not data and (data := source.read(INPUT_BYTES)):
+            data = data.lstrip(b"\0")

@@ -1,0 +1,58 @@
+"""Findings of a secret scan, and the error that lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from tfimg.core.errors import LeakFound
+from tfimg.core.text import plain
+from tfimg.inspect.secrets.rules import Kind
+
+Place = Literal["layer", "environment", "label", "history", "annotation", "configuration", "document"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SecretFinding:
+    """A secret in an image, or a part that cannot be read.
+
+    `path` is that of a file, or of a text in a document; `shown` describes the secret without revealing it; `digest` is
+    that of the blob or manifest.
+    """
+
+    place: Place
+    path: str
+    kind: Kind
+    what: str
+    shown: str
+    digest: str = ""
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        where = " ".join(filter(None, (self.place, self.digest[:19], self.path)))
+        return plain(f"{where}: {self.what} {self.shown}")
+
+
+def unreadable_finding(reason: str) -> SecretFinding:
+    """Return the finding that a document or an export cannot be read."""
+    return SecretFinding(place="document", path="", kind="unread", what=reason, shown="")
+
+
+def require_clean(image: str, findings: Sequence[SecretFinding]) -> None:
+    """Raise `LeakFound` with every finding if there are any."""
+    if not findings:
+        return
+    listed = "\n".join(f"  {finding.text}" for finding in findings)
+    unreadable = sum(finding.kind == "unread" for finding in findings)
+    counts = ((len(findings) - unreadable, "secret", ""), (unreadable, "part", " that cannot be read completely"))
+    contents = " and ".join(f"{count} {noun}{'' if count == 1 else 's'}{what}" for count, noun, what in counts if count)
+    error = LeakFound(
+        f"{image} contains {contents}:\n{listed}\n",
+        next_step="Remove it from its source and build again: a file that a later layer deletes is still in the image. "
+        "Replace a secret that was already published. A part that cannot be read may contain secrets: build its layer "
+        "as a tar archive, compressed with gzip or zstd.",
+    )
+    error.details = {"findings": [asdict(finding) for finding in findings]}
+    raise error

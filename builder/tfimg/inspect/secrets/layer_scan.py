@@ -1,0 +1,200 @@
+"""Search a layer: every byte, packed and unpacked, and the headers of its archive."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import itertools
+import posixpath
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from tarfile import TarInfo
+
+from tfimg.core.streams import as_file
+from tfimg.core.tar import InvalidArchive, TarReader
+from tfimg.inspect.compression import MAGIC_BYTES, OUTPUT_BYTES, Compression, decompress, recognise
+from tfimg.inspect.limits import Budget, LimitReached, UnreadableError
+from tfimg.inspect.secrets.findings import SecretFinding
+from tfimg.inspect.secrets.rules import Kind, classify_file_name, is_public
+from tfimg.inspect.secrets.search import MAX_MATCHES, Match, Search, StreamSearch
+
+READER_VERSION = 3
+"""Version of this module's reading: cached results of another version are not reused."""
+
+MAX_SHOWN_PATH = 300
+"""Characters of a file's name in a finding."""
+
+MEDIA_TYPE_COMPRESSION = {"gzip": "gzip", "zstd": "zstd", "tar": None}
+"""Compression by the last word of a layer's media type (image specification, layer.md)."""
+
+XATTR = "LIBARCHIVE.xattr."
+"""libarchive writes extended attributes in base64; other programs write them as they are."""
+
+
+def search_layer(
+    pieces: Iterator[bytes],
+    search: Search,
+    budget: Budget,
+    on_bytes: Callable[[int], None],
+    media_type: str = "",
+) -> Sequence[SecretFinding]:
+    """Search every byte of a layer, packed and unpacked, and the headers of its archive.
+
+    A part that cannot be read completely is a finding. Compressed files inside the layer (zip, `.gz`) are not unpacked.
+    `on_bytes` gets the numbers of unpacked bytes. Raises the errors of reading `pieces`.
+    """
+    head, pieces = _peek(pieces)
+    compression = recognise(head)
+    scan = _LayerScan(search, budget, on_bytes, is_compressed=compression is not None)
+    source = as_file(scan.search_packed(pieces))
+    if mismatch := _media_type_mismatch(media_type, compression):
+        scan.problems.append(mismatch)
+    try:
+        unpacked = as_file(scan.search_unpacked(decompress(source, compression, budget))) if compression else source
+        for member in TarReader(unpacked):
+            scan.add_member(member)
+    except UnreadableError as error:
+        scan.problems.append(str(error))
+    except InvalidArchive as error:
+        scan.problems.append(f"its archive cannot be read: {error}")
+    try:
+        # Search unreadable bytes as they are, and read to the end so that the digest is compared.
+        while source.read(OUTPUT_BYTES):
+            pass
+    except LimitReached as error:
+        scan.problems.append(str(error))
+    return scan.close()
+
+
+class _LayerScan:
+    """The findings in one layer while it is read."""
+
+    def __init__(self, search: Search, budget: Budget, on_bytes: Callable[[int], None], *, is_compressed: bool) -> None:
+        self._budget, self._on_bytes = budget, on_bytes
+        self._content, self._headers = StreamSearch(search), StreamSearch(search)
+        self._packed = StreamSearch(search) if is_compressed else None
+        self.problems: list[str] = []
+        self._named: list[SecretFinding] = []
+        self._content_names, self._header_names = _NamesByOffset(), _NamesByOffset()
+
+    def search_packed(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """Search the layer as it is in the registry: decompression omits headers and skippable frames."""
+        if self._packed is None:
+            yield from self.search_unpacked(pieces)
+            return
+        for piece in pieces:
+            self._packed.feed(piece)
+            self._budget.add_bytes(len(piece))
+            yield piece
+
+    def search_unpacked(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """Search the bytes of the archive."""
+        for piece in pieces:
+            self._content.feed(piece)
+            self._budget.add_bytes(len(piece))
+            self._on_bytes(len(piece))
+            yield piece
+
+    def add_member(self, member: TarInfo) -> None:
+        """Search each text of a member's headers apart from its neighbours in the header."""
+        self._budget.add_member()
+        self._content_names.add(member.offset, member.name, self._budget)
+        self._header_names.add(self._headers.length, member.name, self._budget)
+        self._headers.feed(b"\n" + b"\n\n".join(filter(None, _header_texts(member))) + b"\n")
+        what = classify_file_name(_normal(member.name)) if member.size or member.islnk() else None
+        if what and len(self._named) < MAX_MATCHES:
+            shown = f"({member.size} bytes)" if member.size else "(a hard link)"
+            self._named.append(_finding(member.name, "credential file", what, shown))
+
+    def close(self) -> Sequence[SecretFinding]:
+        """Return all findings, each once."""
+        found = dict.fromkeys(self._named)
+        for stream, names in ((self._content, self._content_names), (self._headers, self._header_names)):
+            found |= dict.fromkeys(_from_match(match, names.at(match.offset)) for match in self._close(stream))
+        known = {(one.kind, one.what, one.shown) for one in found}
+        packed = (_from_match(match, "") for match in (self._close(self._packed) if self._packed else ()))
+        found |= dict.fromkeys(one for one in packed if (one.kind, one.what, one.shown) not in known)
+        secrets = [one for one in found if not is_public(posixpath.normpath(f"/{one.path}").lstrip("/"), one.kind)]
+        return (*(_finding("", "unread", problem, "") for problem in dict.fromkeys(self.problems)), *secrets)
+
+    def _close(self, stream: StreamSearch) -> Sequence[Match]:
+        try:
+            matches = stream.close()
+        except LimitReached as error:
+            self.problems.append(str(error))
+            return ()
+        if not stream.is_complete:
+            self.problems.append(f"it has more than {MAX_MATCHES} matches, and the rest is not listed")
+        return matches
+
+
+class _NamesByOffset:
+    """Names of files by the offset of their bytes in a stream."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._names: list[str] = []
+        self._length = 0
+
+    def add(self, offset: int, name: str, budget: Budget) -> None:
+        """Add the next name. Raises `LimitReached`."""
+        name = name[: 4 * MAX_SHOWN_PATH]
+        self._length += len(name)
+        if self._length > budget.limits.names_bytes:
+            raise LimitReached(f"names of its files take more than {budget.limits.names_bytes >> 20} MiB")
+        self._starts.append(offset)
+        self._names.append(name)
+
+    def at(self, offset: int) -> str:
+        """Return the name at an offset; empty if there is none."""
+        index = bisect_right(self._starts, offset) - 1
+        return self._names[index] if index >= 0 else ""
+
+
+def _header_texts(member: TarInfo) -> Iterator[bytes]:
+    """Yield name, link target, owner, group and every PAX record. Raises `UnreadableError`."""
+    for text in (member.name, member.linkname, member.uname, member.gname):
+        yield text.encode("utf-8", "surrogateescape")
+    for key, value in member.pax_headers.items():
+        content = value.encode("utf-8", "surrogateescape")
+        yield key.encode("utf-8", "surrogateescape") + b"=" + content
+        if key.startswith(XATTR):
+            try:
+                yield base64.b64decode(content + b"==")
+            except binascii.Error:
+                raise UnreadableError("an extended attribute in its archive is malformed") from None
+
+
+def _peek(pieces: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """Return the bytes that identify a compression, and all bytes."""
+    head = b""
+    while len(head) < MAGIC_BYTES and (piece := next(pieces, None)) is not None:
+        head += piece
+    return head, itertools.chain([head], pieces)
+
+
+def _from_match(match: Match, name: str) -> SecretFinding:
+    return _finding(name, match.kind, match.what, match.shown)
+
+
+def _finding(name: str, kind: Kind, what: str, shown: str) -> SecretFinding:
+    path = _printable(name).removeprefix("./").rstrip("/")[:MAX_SHOWN_PATH]
+    return SecretFinding(place="layer", path=path, kind=kind, what=what, shown=shown)
+
+
+def _printable(name: str) -> str:
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _normal(name: str) -> str:
+    """Return the path to which an engine unpacks a member, without the leading slash."""
+    return posixpath.normpath("/" + _printable(name)).lstrip("/")
+
+
+def _media_type_mismatch(media_type: str, compression: Compression | None) -> str | None:
+    """Describe how a layer's bytes differ from its media type: engines differ in which of the two they follow."""
+    word = media_type.replace("+", ".").rpartition(".")[2]
+    actual = compression.name if compression else None
+    if word == "encrypted" or MEDIA_TYPE_COMPRESSION.get(word, actual) != actual:
+        return f"its media type is {media_type}, and its bytes are {actual or 'not compressed'}"
+    return None
