@@ -23,8 +23,8 @@ from pathlib import Path
 from tfimg.cli.context import Context
 from tfimg.cli.parser import build_parser
 from tfimg.layers.blob import BlobWriter
-from tfimg.layers.fetch import fetch_wheel
-from tfimg.layers.make import DOWNLOADS, WheelSource, make_layers
+from tfimg.layers.fetch import WheelSource, fetch_wheel
+from tfimg.layers.make import DOWNLOADS, make_layers
 from tfimg.layers.store import LayerStore
 from tfimg.layers.wheel import unpack_wheel
 from tfimg.project.services import Services
@@ -85,7 +85,7 @@ def measure(context: Context, identifier: str, folder: Path) -> tuple[Floor, flo
         fetching = timed(
             lambda: wheels.extend(
                 pool.map(
-                    lambda one: fetch_wheel(one, folder / "wheels", indexes=[index], supplied=(), go_on=lambda: None),
+                    lambda one: fetch_wheel(one, folder / "own", downloads=folder, source=WheelSource(indexes=[index])),
                     packages,
                 )
             )

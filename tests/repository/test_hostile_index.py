@@ -38,7 +38,8 @@ from support.mutated_documents import cases
 from support.wheels import lock_line
 from tfimg.core.errors import InternalError, InvalidWheel, NetworkError, TfimgError
 from tfimg.index.client import Index
-from tfimg.layers.make import WheelSource, make_layers
+from tfimg.layers.fetch import WheelSource
+from tfimg.layers.make import make_layers
 from tfimg.layers.store import LayerStore
 
 MAX_KILOBYTES = 300_000

@@ -19,7 +19,8 @@ import zstandard
 from support.wheels import record_hash, write_wheel
 from tfimg.core.errors import LockError
 from tfimg.layers.blob import Blob, BlobWriter
-from tfimg.layers.make import LayerResult, WheelSource, make_layers, write_stages
+from tfimg.layers.fetch import WheelSource
+from tfimg.layers.make import LayerResult, make_layers, write_stages
 from tfimg.layers.store import LayerStore
 from tfimg.layers.wheel import unpack_wheel
 from tfimg.recipe.layout import SITE_PACKAGES

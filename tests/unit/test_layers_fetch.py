@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from support.wheels import index_of, lock_line, sha256, write_wheel
+from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import HashMismatchError, Interrupted, LockError
-from tfimg.index.client import Index
-from tfimg.layers.fetch import PIECE, fetch_wheel, remove_download
+from tfimg.index.client import Index, IndexedFile
+from tfimg.layers.fetch import PIECE, WheelSource, fetch_wheel, remove_download
 from tfimg.recipe.lockfile import LockedPackage, read_packages
 
 
@@ -34,9 +35,8 @@ def fetched(
     supplied: Sequence[Path] = (),
 ) -> Path:
     indexes = [Index(url, attempts=1) for url in urls]
-    return fetch_wheel(
-        package, folder / build, downloads=folder, indexes=indexes, supplied=supplied, go_on=lambda: None
-    )
+    source = WheelSource(indexes=indexes, supplied=supplied)
+    return fetch_wheel(package, folder / build, downloads=folder, source=source)
 
 
 def files(folder: Path) -> list[str]:
@@ -115,18 +115,23 @@ def test_a_shared_wheel_that_is_used_is_not_stale(wheel: Path, tmp_path: Path) -
     assert fetched(locked(wheel), tmp_path / "wheels", build="b").stat().st_mtime > 0
 
 
-def test_a_download_that_is_not_wanted_any_more_stops_at_the_next_piece(tmp_path: Path) -> None:
+def test_a_cancelled_download_stops_at_the_next_piece(tmp_path: Path) -> None:
     large = write_wheel(tmp_path, "large", {"large": os.urandom(3 * PIECE)})
-    pieces = []
+    cancellation, pieces = Cancellation(), list[bytes]()
 
-    def go_on() -> None:
-        pieces.append(1)
-        if len(pieces) == 2:
-            raise Interrupted("stopped", next_step="")
+    class Counting(Index):
+        def download(self, file: IndexedFile, piece: int) -> Iterator[bytes]:
+            for content in super().download(file, piece):
+                pieces.append(content)
+                if len(pieces) == 2:
+                    cancellation.cancel()
+                yield content
 
-    with index_of([large]) as url, pytest.raises(Interrupted):
+    with index_of([large]) as url, cancellation.covering(), pytest.raises(Interrupted):
         fetch_wheel(
-            locked(large), tmp_path / "wheels/a", downloads=tmp_path / "wheels", indexes=[Index(url)],
-            supplied=(), go_on=go_on,
-        )  # fmt: skip
+            locked(large),
+            tmp_path / "wheels/a",
+            downloads=tmp_path / "wheels",
+            source=WheelSource(indexes=[Counting(url)]),
+        )
     assert (len(pieces), files(tmp_path / "wheels")) == (2, [])

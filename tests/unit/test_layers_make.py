@@ -17,7 +17,8 @@ import zstandard
 
 from support.wheels import lock_line, sha256, write_wheel
 from tfimg.core.errors import InvalidWheel, LockError
-from tfimg.layers.make import WheelSource, make_layers
+from tfimg.layers.fetch import WheelSource
+from tfimg.layers.make import make_layers
 from tfimg.layers.pack import compute_key, list_part_layers
 from tfimg.layers.store import STALE_SECONDS, LayerStore
 from tfimg.recipe.layout import Compression, split_lock
@@ -263,10 +264,10 @@ def test_layers_that_are_evicted_while_wheels_are_fetched_are_made_of_all_wheels
 
     class Changing(LayerStore):
         @contextmanager
-        def exclusive(self, name: str, go_on: Callable[[], None]) -> Iterator[None]:
+        def lock(self, name: str) -> Iterator[None]:
             if change := changes.pop(name, None):
                 change()
-            with super().exclusive(name, go_on):
+            with super().lock(name):
                 yield
 
     source = WheelSource(indexes=[], supplied=[wheel])

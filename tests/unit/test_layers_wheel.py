@@ -27,7 +27,8 @@ from tfimg.cli.parser.images import COMPRESSIONS
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, InvalidWheel
 from tfimg.layers.blob import Blob, BlobWriter
-from tfimg.layers.make import LayerResult, WheelSource, make_layers, write_stages
+from tfimg.layers.fetch import WheelSource
+from tfimg.layers.make import LayerResult, make_layers, write_stages
 from tfimg.layers.store import LayerStore
 from tfimg.layers.wheel import unpack_wheel
 from tfimg.layers.wheel_zip import PIECE
@@ -142,12 +143,11 @@ def test_of_two_files_at_one_path_the_first_stays() -> None:
     assert (content(opened(layer)), blob.files) == ({"/a/b": b"first"}, 1)
 
 
-def test_a_layer_that_is_not_wanted_any_more_is_not_written_further() -> None:
-    def stop() -> None:
-        raise Interrupted("stopped", next_step="")
-
-    with pytest.raises(Interrupted):
-        BlobWriter(io.BytesIO(), "fast", stop).add("a", 3, [b"abc"])
+def test_a_cancelled_layer_is_not_written_further() -> None:
+    cancellation = Cancellation()
+    cancellation.cancel()
+    with cancellation.covering(), pytest.raises(Interrupted):
+        BlobWriter(io.BytesIO(), "fast").add("a", 3, [b"abc"])
 
 
 def test_a_long_name_and_a_large_file_survive() -> None:

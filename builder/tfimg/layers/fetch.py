@@ -7,15 +7,25 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
+from tfimg.core.cancellation import check
 from tfimg.core.errors import CHANGED_FILE, HashMismatchError, LockError
 from tfimg.index.client import Index
+from tfimg.layers.store import hash_file
 from tfimg.recipe.lockfile import LockedPackage
 
-PIECE = 1 << 20
-"""Bytes at a time."""
+PIECE = 1 << 20  # bytes read at a time
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WheelSource:
+    """Where wheels come from: package indexes in order, and files that none of them has."""
+
+    indexes: Sequence[Index]
+    supplied: Sequence[Path] = ()
 
 
 def fetch_wheel(
@@ -23,25 +33,22 @@ def fetch_wheel(
     folder: Path,
     *,
     downloads: Path,
-    indexes: Sequence[Index],
-    supplied: Sequence[Path],
-    go_on: Callable[[], None],
+    source: WheelSource,
     on_damaged: Callable[[], None] = lambda: None,
 ) -> Path:
     """Return the package's wheel in `folder`, which belongs to one build; download it unless `downloads` has it.
 
     `downloads` shares wheels between builds. A build uses a hard link of its own, so that a shared wheel may be
     removed at any time. The caller holds the package's lock, so that two builds do not download the same wheel.
-    `go_on` is called for each piece, and raises where the wheel is not wanted any more. `on_damaged` is called when a
-    shared wheel is not the locked one; it is removed and downloaded again.
-    Raises `HashMismatchError` for a wheel that is not the locked one, `LockError` when no index has it and
-    `NetworkError` when an index cannot be reached.
+    `on_damaged` is called when a shared wheel is not the locked one; it is removed and downloaded again.
+    Raises `HashMismatchError` for a wheel that is not the locked one, `LockError` when no index has it,
+    `NetworkError` when an index cannot be reached and `Interrupted` when the work is cancelled.
     """
     folder.mkdir(parents=True, exist_ok=True)
     prefix = f"{package.sha256}-"
     for shared in _shared(package, downloads):
         with suppress(FileNotFoundError):  # another build has removed it since it was listed
-            if _sha256(shared, go_on) != package.sha256:
+            if hash_file(shared) != package.sha256:
                 shared.unlink()
                 on_damaged()
                 continue
@@ -52,7 +59,7 @@ def fetch_wheel(
             return wheel
     partial = folder / f"partial-{token_hex(8)}"
     try:
-        name = _download(package, partial, indexes, supplied, go_on)
+        name = _download(package, partial, source)
         # Installers read a wheel's name and version from its file name.
         wheel = partial.replace(folder / name)
     finally:
@@ -71,38 +78,29 @@ def _shared(package: LockedPackage, downloads: Path) -> Iterator[Path]:
     return downloads.glob(f"{package.sha256}-*.whl")
 
 
-def _download(
-    package: LockedPackage,
-    target: Path,
-    indexes: Sequence[Index],
-    supplied: Sequence[Path],
-    go_on: Callable[[], None],
-) -> str:
+def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
     """Write the wheel's content and return its file name."""
-    for wheel in supplied:
-        if _sha256(wheel, go_on) == package.sha256:
+    for wheel in source.supplied:
+        if hash_file(wheel) == package.sha256:
             shutil.copy(wheel, target)
             return wheel.name
-    others = []
-    for index in indexes:
+    mismatches = []
+    for index in source.indexes:
         for file in index.locate(package.name, package.version, package.sha256):
             digest = hashlib.sha256()
             with target.open("wb") as sink:
                 for piece in index.download(file, PIECE):
-                    go_on()
+                    check()
                     digest.update(piece)
                     sink.write(piece)
             if digest.hexdigest() == package.sha256:
                 return file.name
-            others.append(f"{file.name} has sha256 {digest.hexdigest()}")
-        others += [
-            f"{wheel.filename} has another hash"
-            for wheel in index.wheels(package.name)
-            if str(wheel.version) == package.version
-        ]
-    if others:
+            mismatches.append(f"{file.name} has sha256 {digest.hexdigest()}")
+        listed = [wheel for wheel in index.wheels(package.name) if str(wheel.version) == package.version]
+        mismatches += [f"{wheel.filename} has another hash" for wheel in listed]
+    if mismatches:
         raise HashMismatchError(
-            f"A wheel from the package index is not the one that was locked: {others[0]}, and the lock has "
+            f"A wheel from the package index is not the one that was locked: {mismatches[0]}, and the lock has "
             f"{package.name} with {package.sha256}.",
             next_step=CHANGED_FILE,
         )
@@ -110,12 +108,3 @@ def _download(
         f"The package index has no {package.name} {package.version} with sha256 {package.sha256}.",
         next_step="If the index is a mirror, check that it has everything; else write the lock anew with `tfimg lock`.",
     )
-
-
-def _sha256(file: Path, go_on: Callable[[], None]) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb", buffering=0) as content:
-        while piece := content.read(PIECE):
-            go_on()
-            digest.update(piece)
-    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""One part of a lock and its wheels → the layers that it becomes."""
+"""Pack the wheels of one part of a lock into its layers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
-from typing import BinaryIO
 
 from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.store import LayerStore
@@ -17,16 +16,16 @@ from tfimg.recipe.layout import Compression, LockPart, WheelLayer, list_wheel_la
 from tfimg.recipe.lockfile import read_packages
 
 LAYER_FORMAT = "2"
-"""Of the layers that this module makes; another one when the same wheels would give other bytes."""
+"""Version of the layers that this package makes: raised when the same wheels would give other bytes."""
 
 
 def list_part_layers(part: LockPart) -> tuple[WheelLayer, ...]:
-    """The one or two layers that a part of a lock becomes."""
+    """Return the one or two layers of a part of a lock."""
     return tuple(list_wheel_layers({part.name: part.lock}))
 
 
 def compute_key(layer: WheelLayer, compression: Compression) -> str:
-    """What a layer is found by in the store: all that its bytes depend on."""
+    """Return the key of a layer in the store, from all that its bytes depend on."""
     words = [LAYER_FORMAT, compression, str(layer.shared), *layer.part.shared]
     words += [package.sha256 for package in read_packages({layer.part.name: layer.part.lock})]
     return hashlib.sha256("\n".join(words).encode()).hexdigest()
@@ -36,84 +35,62 @@ def compute_key(layer: WheelLayer, compression: Compression) -> str:
 class Packer:
     """Packs layers into a store.
 
-    `fresh` uses no layer that is there; `go_on` raises where it is to stop; `on_damaged` is called with the name of a
-    layer whose file in the store is not what was made.
+    `fresh` ignores the layers in the store; `on_damaged` is called with the name of a layer whose file in the store is
+    damaged.
     """
 
     store: LayerStore
     compression: Compression
     fresh: bool
-    go_on: Callable[[], None]
     on_damaged: Callable[[str], None]
 
-    def found(self, part: LockPart) -> dict[WheelLayer, Blob]:
-        """The layers of a part, if the store has all of them."""
-        blobs = {layer: None if self.fresh else self._kept(layer) for layer in list_part_layers(part)}
-        found = {layer: blob for layer, blob in blobs.items() if blob}
-        return found if len(found) == len(blobs) else {}
+    def find(self, part: LockPart) -> dict[WheelLayer, Blob]:
+        """Return the layers of a part if the store has all of them undamaged, else nothing."""
+        layers = list_part_layers(part)
+        found = {layer: self._find(compute_key(layer, self.compression), layer) for layer in layers}
+        blobs = {layer: blob for layer, blob in found.items() if blob}
+        return blobs if len(blobs) == len(layers) else {}
 
     def pack(self, part: LockPart, wheels: Sequence[Path]) -> dict[WheelLayer, Blob]:
-        """Make the layers of a part, and keep them. What another Python's wheels gave already is not packed again."""
-        made = self._of_another_python(part, wheels)
+        """Make the layers of a part and add them to the store; a layer that another Python's wheels gave is reused."""
+        layers = list_part_layers(part)
+        blobs: dict[WheelLayer, Blob] = {}
+        content_key = "" if part.whole or not part.shared else self._content_key(part, wheels)
+        if content_key and (blob := self._find(content_key, layers[0])):
+            blobs[layers[0]] = blob
         with ExitStack() as stack:
-            pending = {
-                layer: stack.enter_context(self._pending()) for layer in list_part_layers(part) if layer not in made
-            }
-            into, rest = (
-                next((one.writer for layer, one in pending.items() if layer.shared is shared), None)
-                for shared in (True, False)
-            )
+            missing = [layer for layer in layers if layer not in blobs]
+            writers = {layer.shared: stack.enter_context(self._new_layer(layer, blobs)) for layer in missing}
             for wheel in wheels:
-                unpack_wheel(wheel, shared=part.shared, into=into, rest=rest)
-            for layer, one in pending.items():
-                made[layer] = one.writer.close()
-                one.sink.flush()
-                self.store.keep(compute_key(layer, self.compression), made[layer], one.path)
-        for layer, blob in made.items():
-            self.store.remember(compute_key(layer, self.compression), blob)
-            if layer.shared and not part.whole:
-                self.store.remember(self._content_key(part, wheels), blob)
+                unpack_wheel(wheel, shared=part.shared, into=writers.get(True), rest=writers.get(False))
+        for layer in layers:
+            self.store.set_key(compute_key(layer, self.compression), blobs[layer])
+        if content_key:
+            self.store.set_key(content_key, blobs[layers[0]])
         for wheel in wheels:
             wheel.unlink(missing_ok=True)
-        return made
+        return {layer: blobs[layer] for layer in layers}
 
-    def _kept(self, layer: WheelLayer) -> Blob | None:
-        return self._verified(compute_key(layer, self.compression), layer)
-
-    def _verified(self, name: str, layer: WheelLayer) -> Blob | None:
-        """Return a layer that the store has under a name, if its file is whole."""
-        blob = self.store.find(name)
-        if blob and not self.store.verify(blob, self.go_on):
+    def _find(self, key: str, layer: WheelLayer) -> Blob | None:
+        blob = None if self.fresh else self.store.find(key)
+        if blob and not self.store.verify(blob):
             self.on_damaged(layer.name)
             return None
         return blob
 
-    def _of_another_python(self, part: LockPart, wheels: Sequence[Path]) -> dict[WheelLayer, Blob]:
-        if part.whole or not part.shared or self.fresh:
-            return {}
-        layer = list_part_layers(part)[0]
-        blob = self._verified(self._content_key(part, wheels), layer)
-        return {layer: blob} if blob else {}
-
     def _content_key(self, part: LockPart, wheels: Sequence[Path]) -> str:
-        """What is the same for every Python has, in its wheels' own words, the same hashes."""
-        listed = [line for wheel in wheels for line in list_record_rows(wheel, part.shared)]
-        return hashlib.sha256("\n".join([LAYER_FORMAT, self.compression, *listed]).encode()).hexdigest()
+        """Return the key of the shared files' hashes: the wheels of every Python state the same ones in RECORD."""
+        rows = [row for wheel in wheels for row in list_record_rows(wheel, part.shared)]
+        return hashlib.sha256("\n".join([LAYER_FORMAT, self.compression, *rows]).encode()).hexdigest()
 
     @contextmanager
-    def _pending(self) -> Iterator[_Pending]:
+    def _new_layer(self, layer: WheelLayer, blobs: dict[WheelLayer, Blob]) -> Iterator[BlobWriter]:
+        """Add the layer that the block writes to the store and to `blobs`."""
         path = self.store.folder / f"layer-{token_hex(8)}"
         try:
             with path.open("wb") as sink:
-                yield _Pending(path, sink, BlobWriter(sink, self.compression, self.go_on))
+                yield (writer := BlobWriter(sink, self.compression))
+                blobs[layer] = writer.close()
+            self.store.add(blobs[layer], path)
         finally:
             path.unlink(missing_ok=True)
-
-
-@dataclass(frozen=True)
-class _Pending:
-    """A layer that is being written."""
-
-    path: Path
-    sink: BinaryIO
-    writer: BlobWriter

@@ -1,7 +1,7 @@
-"""A wheel → the files that its installation consists of. What it says of itself is checked before any is written.
+"""Install a wheel into layers, as pip would into a folder. Everything that it states is checked before it is written.
 
-The names that a wheel may have, its RECORD, metadata and entry points follow the specification of binary
-distributions (packaging.python.org). `installer`, of the Python packaging authority, writes scripts and RECORD.
+File names, RECORD, metadata and entry points follow the specification of binary distributions (packaging.python.org).
+`installer`, of the Python packaging authority, writes scripts and RECORD.
 """
 
 from __future__ import annotations
@@ -33,41 +33,31 @@ from packaging.version import Version
 from tfimg.core.errors import InvalidWheel
 from tfimg.core.printable import escape_unprintable
 from tfimg.layers.blob import BlobWriter
-from tfimg.layers.wheel_zip import WheelZip, check_path, encode_hash, find_collision
+from tfimg.layers.wheel_zip import WheelFile, WheelZip, encode_digest, find_collision, find_path_problem
 from tfimg.recipe.layout import SITE_PACKAGES
 
-PREFIX = str(Path(SITE_PACKAGES).parents[2])
-INTERPRETER = f"{PREFIX}/bin/python"
+ENVIRONMENT = str(Path(SITE_PACKAGES).parents[2])
+INTERPRETER = f"{ENVIRONMENT}/bin/python"
 
-FOLDERS = {
+SCHEME_FOLDERS = {
     "purelib": SITE_PACKAGES,
     "platlib": SITE_PACKAGES,
-    "scripts": f"{PREFIX}/bin",
-    "data": PREFIX,
-    "headers": f"{PREFIX}/include/site/python3",
+    "scripts": f"{ENVIRONMENT}/bin",
+    "data": ENVIRONMENT,
+    "headers": f"{ENVIRONMENT}/include/site/python3",
 }
-"""Where the parts of a wheel go (the specification of binary distributions calls them schemes)."""
 
-HASHES = ("sha256", "sha384", "sha512")
-"""Hashes of a RECORD: the specification forbids those weaker than SHA-256."""
+# Limits in bytes, or characters of a text.
+MAX_METADATA = 8 << 20  # RECORD of TensorFlow 2.21.0 has 2.8 MB
+MAX_ENTRY_POINTS = 64 << 10  # entry_points.txt and WHEEL of TensorFlow's locks have 3 kB at most
+MAX_LINE = 500  # of an entry point; `ConfigParser` takes the square of it in time
+MAX_SCRIPT = 128 << 20  # of a file in `.data/scripts`, which is read whole
+MAX_REASON = 400  # of the reason why a wheel is not valid
 
-MAX_METADATA = 8 << 20
-"""Bytes of RECORD or METADATA. RECORD of TensorFlow 2.21.0 has 2.8 MB."""
-
-MAX_ENTRY_POINTS = 64 << 10
-"""Bytes of entry_points.txt or WHEEL: those of TensorFlow's locks have 3 kB at most."""
-
-MAX_LINE = 500
-"""Characters of an entry point; `ConfigParser` takes the square of it in time."""
-
-MAX_SCRIPT = 128 << 20
-"""Bytes of a file in `.data/scripts`, which is read whole."""
-
-MAX_REASON = 400
-"""Characters of what is told about a malformed wheel."""
+HASHES = ("sha256", "sha384", "sha512")  # the specification forbids weaker ones in RECORD
 
 _ENTRY_POINT = re.compile(r"([\w.]+)\s*:\s*([\w.]+)(\s*\[[\w\s.,-]*\])?")
-_UNHASHED = ("RECORD.jws", "RECORD.p7s")
+_SECTIONS: tuple[Literal["console", "gui"], ...] = ("console", "gui")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,19 +70,14 @@ class Member:
     record: RecordEntry
 
     @property
-    def place(self) -> str:
-        """The path in the image, without the leading slash."""
-        return f"{FOLDERS[self.scheme]}/{self.path}".lstrip("/")
-
-    @property
-    def executable(self) -> bool:
+    def is_executable(self) -> bool:
         """Whether its mode has a bit for execution."""
         mode = self.item.external_attr >> 16
         return stat.S_ISREG(mode) and bool(mode & 0o111)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wheel:
+class CheckedWheel:
     """An open wheel whose names, RECORD, metadata and entry points are sound; `info` is its dist-info folder."""
 
     archive: WheelZip
@@ -106,25 +91,25 @@ def unpack_wheel(wheel: Path, *, shared: Sequence[str], into: BlobWriter | None,
     """Write a wheel's files: what matches `shared`, patterns of paths below site-packages, `into` one layer.
 
     What does not match goes to `rest`. A layer that is None exists already: its files are not even read. Raises
-    `InvalidWheel` for a wheel that is malformed or damaged; what was written until then is not to be used.
+    `InvalidWheel` for a wheel that is malformed or damaged; what was written until then is unusable.
     """
-    with _opened(wheel) as opened:
-        _install(opened, shared=shared, into=into, rest=rest)
+    with _open(wheel) as checked:
+        _Installation(checked, shared, into, rest).write()
 
 
 def list_record_rows(wheel: Path, shared: Sequence[str]) -> list[str]:
     """Return the rows of a wheel's RECORD whose paths match `shared`. Raises `InvalidWheel`."""
-    with _opened(wheel) as opened:
-        rows = (member.record.to_row() for member in opened.members)
+    with _open(wheel) as checked:
+        rows = (member.record.to_row() for member in checked.members)
         return sorted(",".join(row) for row in rows if _matches(row[0], shared))
 
 
 @contextmanager
-def _opened(wheel: Path) -> Iterator[Wheel]:
-    """Open a wheel and check what it says of itself. Raises `InvalidWheel`, also for what fails inside the block."""
+def _open(wheel: Path) -> Iterator[CheckedWheel]:
+    """Open and check a wheel. Raises `InvalidWheel`, also for errors inside the block."""
     try:
-        with io.FileIO(wheel) as raw:
-            yield _read(wheel.name, WheelZip(raw))
+        with WheelFile(wheel) as raw:
+            yield _check(wheel.name, WheelZip(raw))
     except (
         zipfile.BadZipFile,
         IsalError,
@@ -146,25 +131,31 @@ def _matches(path: str, shared: Sequence[str]) -> bool:
     return any(pattern == "." or path.startswith(f"{pattern}/") or fnmatch.fnmatch(path, pattern) for pattern in shared)
 
 
-def _read(filename: str, archive: WheelZip) -> Wheel:
-    """Read what a wheel says of itself. Raises `ValueError` and what parsers raise."""
+def _place(scheme: Scheme | str, path: str) -> str:
+    """Return a path in the image, without the leading slash."""
+    return f"{SCHEME_FOLDERS[scheme]}/{path}".lstrip("/")
+
+
+def _check(filename: str, archive: WheelZip) -> CheckedWheel:
+    """Read what a wheel states. Raises `ValueError`, and the errors of parsers."""
     name, version, _, _ = parse_wheel_filename(filename)
-    stem = "-".join(filename.split("-")[:2])
     info = _find_info(archive, name, version)
-    _check_metadata(_headers(archive, f"{info}/METADATA", MAX_METADATA), name, version)
-    root = _find_root(_headers(archive, f"{info}/WHEEL", MAX_ENTRY_POINTS))
+    metadata = _read_headers(archive, f"{info}/METADATA", MAX_METADATA)
+    names, versions = metadata.get_all("Name", []), metadata.get_all("Version", [])
+    if list(map(canonicalize_name, names)) != [name] or list(map(Version, versions)) != [version]:
+        raise ValueError(f"METADATA has to be of {name} {version}, and states {names[:2]} {versions[:2]}")
+    root = _find_root(_read_headers(archive, f"{info}/WHEEL", MAX_ENTRY_POINTS))
     records = _read_records(archive, info)
-    members = tuple(
-        _locate(item, records[path], data=f"{stem}.data", root=root) for path, item in archive.files.items()
-    )
-    scripts = tuple(_read_scripts(archive, f"{info}/entry_points.txt"))
+    data = f"{'-'.join(filename.split('-')[:2])}.data"
+    members = tuple(_locate(item, records[path], data=data, root=root) for path, item in archive.files.items())
+    scripts = tuple(_read_entry_points(archive, f"{info}/entry_points.txt"))
     _check_places(members, scripts, info)
-    return Wheel(archive=archive, info=info, root=root, members=members, scripts=scripts)
+    return CheckedWheel(archive=archive, info=info, root=root, members=members, scripts=scripts)
 
 
 def _find_info(archive: WheelZip, name: str, version: Version) -> str:
     """Return the one dist-info folder, which has to name the wheel's distribution."""
-    found = sorted({path.split("/")[0] for path in archive.files if _names_distribution(path.split("/")[0])})
+    found = sorted(filter(_names_distribution, {path.split("/")[0] for path in archive.files}))
     stem, dash, stated = found[0].removesuffix(".dist-info").partition("-") if len(found) == 1 else ("", "", "")
     if not dash or canonicalize_name(stem) != name or Version(stated) != version:
         raise ValueError(f"it has to have one folder {name}-{version}.dist-info, and has {found[:3]}")
@@ -176,46 +167,38 @@ def _names_distribution(component: str) -> bool:
     return component.lower().endswith((".dist-info", ".egg-info"))
 
 
-def _headers(archive: WheelZip, path: str, limit: int) -> Message:
+def _read_headers(archive: WheelZip, path: str, limit: int) -> Message:
     # Headers alone: a parser of whole messages recurses into a body of messages.
     return HeaderParser().parsestr(archive.read(path, limit).decode())
 
 
-def _check_metadata(headers: Message, name: str, version: Version) -> None:
-    names, versions = headers.get_all("Name", []), headers.get_all("Version", [])
-    if [canonicalize_name(one) for one in names] != [name] or len(versions) != 1 or Version(versions[0]) != version:
-        raise ValueError(f"METADATA has to be of {name} {version}, and states {names[:2]} {versions[:2]}")
-
-
 def _find_root(headers: Message) -> Scheme:
-    stated = str(headers["Wheel-Version"])
-    if not re.fullmatch(r"1\.\d+", stated):
-        raise ValueError(f"its Wheel-Version is {stated!r}, and only 1.x is known")
+    version = str(headers["Wheel-Version"])
+    if not re.fullmatch(r"1\.\d+", version):
+        raise ValueError(f"its Wheel-Version is {version!r}, and only 1.x is known")
     return Scheme("purelib" if headers["Root-Is-Purelib"] == "true" else "platlib")
 
 
 def _read_records(archive: WheelZip, info: str) -> dict[str, RecordEntry]:
-    """Return the row of RECORD for each file: all are listed with size and hash, and nothing else is."""
+    """Return the row of RECORD for each file. It has to list all files, with size and hash, and nothing else."""
     path = f"{info}/RECORD"
-    unhashed = {path, *(f"{info}/{name}" for name in _UNHASHED)}
-    found: dict[str, RecordEntry] = {}
+    unhashed = {path, f"{path}.jws", f"{path}.p7s"}
+    records: dict[str, RecordEntry] = {}
     for row in parse_record_file(archive.read(path, MAX_METADATA).decode().splitlines()):
-        if row[0] not in archive.files or row[0] in found:
+        if row[0] not in archive.files or row[0] in records:
             raise ValueError(f"RECORD lists {row[0]!r}, which is not in the wheel or listed before")
-        found[row[0]] = RecordEntry.from_elements(*row)
+        records[row[0]] = RecordEntry.from_elements(*row)
     for name, item in archive.files.items():
-        entry = found.setdefault(name, RecordEntry(name, None, None)) if name in unhashed else found.get(name)
-        if entry is None:
+        record = records.setdefault(name, RecordEntry(name, None, None)) if name in unhashed else records.get(name)
+        if record is None:
             raise ValueError(f"{name!r} is not listed in RECORD")
-        if (entry.hash_ is None and entry.size is None) if name in unhashed else _states(entry, item.file_size):
-            continue
-        raise ValueError(f"{name!r} has another size, a weak hash or none in RECORD")
-    return found
-
-
-def _states(entry: RecordEntry, size: int) -> bool:
-    """Return whether a row of RECORD has a strong hash and the size of the file."""
-    return entry.hash_ is not None and entry.hash_.name in HASHES and entry.size == size
+        if name in unhashed:
+            is_sound = record.hash_ is None and record.size is None
+        else:
+            is_sound = record.hash_ is not None and record.hash_.name in HASHES and record.size == item.file_size
+        if not is_sound:
+            raise ValueError(f"{name!r} has another size, a weak hash or none in RECORD")
+    return records
 
 
 def _locate(item: zipfile.ZipInfo, record: RecordEntry, *, data: str, root: Scheme) -> Member:
@@ -224,13 +207,12 @@ def _locate(item: zipfile.ZipInfo, record: RecordEntry, *, data: str, root: Sche
     if not top.lower().endswith(".data"):
         return Member(item=item, scheme=root, path=item.filename, record=record)
     scheme, _, path = below.partition("/")
-    if top != data or scheme not in FOLDERS or not path:
+    if top != data or scheme not in SCHEME_FOLDERS or not path:
         raise ValueError(f"{item.filename!r} is not below a known folder of {data}")
     return Member(item=item, scheme=Scheme(scheme), path=path, record=record)
 
 
-def _read_scripts(archive: WheelZip, path: str) -> Iterator[Script]:
-    """Yield the scripts that entry points ask for."""
+def _read_entry_points(archive: WheelZip, path: str) -> Iterator[Script]:
     if path not in archive.files:
         return
     text = archive.read(path, MAX_ENTRY_POINTS).decode()
@@ -240,19 +222,18 @@ def _read_scripts(archive: WheelZip, path: str) -> Iterator[Script]:
     parser = configparser.ConfigParser(delimiters="=", interpolation=None)
     parser.optionxform = str  # type: ignore[assignment, method-assign]  # its documentation says so
     parser.read_string(text)
-    sections: tuple[Literal["console", "gui"], ...] = ("console", "gui")
-    for section in sections:
+    for section in _SECTIONS:
         for name, value in parser.items(f"{section}_scripts") if f"{section}_scripts" in parser else ():
             match = _ENTRY_POINT.fullmatch(value) if len(value) <= MAX_LINE else None
-            if "/" in name or check_path(name) or match is None:
+            if "/" in name or find_path_problem(name) or match is None:
                 raise ValueError(f"{path!r} has the script {name!r} = {value[:MAX_LINE]!r}")
             yield Script(name, match[1], match[2], section)
 
 
 def _check_places(members: Sequence[Member], scripts: Sequence[Script], info: str) -> None:
     """Raise `ValueError` if two files have one place, or one belongs to another distribution."""
-    places = [member.place for member in members]
-    if collision := find_collision([*places, *(_script_place(script.name) for script in scripts)]):
+    places = [_place(member.scheme, member.path) for member in members]
+    if collision := find_collision([*places, *(_place("scripts", script.name) for script in scripts)]):
         raise ValueError(f"{collision!r} is there twice, but for case, or is a file and a folder")
     site = SITE_PACKAGES.lstrip("/") + "/"
     for place in places:
@@ -261,51 +242,54 @@ def _check_places(members: Sequence[Member], scripts: Sequence[Script], info: st
             raise ValueError(f"{place!r} belongs to another distribution")
 
 
-def _script_place(name: str) -> str:
-    return f"{FOLDERS['scripts']}/{name}".lstrip("/")
+class _Installation:
+    """Writes the files of a wheel into its layers, and their rows into RECORD."""
 
+    def __init__(
+        self, wheel: CheckedWheel, shared: Sequence[str], into: BlobWriter | None, rest: BlobWriter | None
+    ) -> None:
+        self._wheel, self._shared, self._into = wheel, shared, into
+        self._own = into if tuple(shared) == (".",) else rest
+        self._records: list[tuple[Scheme, RecordEntry]] = []
 
-def _install(wheel: Wheel, *, shared: Sequence[str], into: BlobWriter | None, rest: BlobWriter | None) -> None:
-    """Write scripts, files, INSTALLER and RECORD, in this order."""
-    own = into if tuple(shared) == (".",) else rest
-    ours = (f"{wheel.info}/RECORD", f"{wheel.info}/INSTALLER")
-    written: list[tuple[Scheme, RecordEntry]] = []
+    def write(self) -> None:
+        """Write scripts, files, INSTALLER and RECORD, in this order."""
+        wheel, info = self._wheel, self._wheel.info
+        for script in wheel.scripts:
+            name, data = script.generate(INTERPRETER, "posix")
+            self._write_own(Scheme("scripts"), name, data, executable=True)
+        for member in wheel.members:
+            # Byte code in a wheel is by mistake, and is compiled anew in the image.
+            if "__pycache__" not in member.item.filename.split("/")[:-1] and member.item.filename not in (
+                f"{info}/RECORD",
+                f"{info}/INSTALLER",
+            ):
+                self._write_member(member)
+        self._write_own(wheel.root, f"{info}/INSTALLER", b"tfimg\n")
+        self._records.append((wheel.root, RecordEntry(f"{info}/RECORD", None, None)))
+        with construct_record_file(self._records, self._prefix) as record:
+            self._write_own(wheel.root, f"{info}/RECORD", record.read())
 
-    def write(layer: BlobWriter | None, scheme: Scheme, path: str, data: bytes, *, executable: bool) -> None:
-        if layer:
-            layer.add(f"{FOLDERS[scheme]}/{path}".lstrip("/"), len(data), [data], executable=executable)
-        digest = Hash("sha256", encode_hash(hashlib.sha256(data).digest()))
-        written.append((scheme, RecordEntry(path, digest, len(data))))
+    def _write_own(self, scheme: Scheme, path: str, data: bytes, *, executable: bool = False) -> None:
+        if self._own:
+            self._own.add(_place(scheme, path), len(data), [data], executable=executable)
+        digest = Hash("sha256", encode_digest(hashlib.sha256(data).digest()))
+        self._records.append((scheme, RecordEntry(path, digest, len(data))))
 
-    for script in wheel.scripts:
-        name, data = script.generate(INTERPRETER, "posix")
-        write(own, Scheme("scripts"), name, data, executable=True)
-    for member in wheel.members:
-        # Byte code in a wheel is by mistake, and is made anew in the image.
-        if member.item.filename in ours or "__pycache__" in member.item.filename.split("/")[:-1]:
-            continue
+    def _write_member(self, member: Member) -> None:
+        item, record = member.item, member.record
+        pieces = self._wheel.archive.pieces(item, record)
         if member.scheme == "scripts":
-            write(own, member.scheme, member.path, _read_script(wheel.archive, member), executable=True)
-            continue
-        is_shared = member.scheme in ("purelib", "platlib") and _matches(member.path, shared)
-        if layer := into if is_shared else own:
-            pieces = wheel.archive.pieces(member.item, member.record)
-            layer.add(member.place, member.item.file_size, pieces, executable=member.executable)
-        written.append((member.scheme, RecordEntry(member.path, member.record.hash_, member.record.size)))
-    write(own, wheel.root, f"{wheel.info}/INSTALLER", b"tfimg\n", executable=False)
-    written.append((wheel.root, RecordEntry(f"{wheel.info}/RECORD", None, None)))
+            if item.file_size > MAX_SCRIPT:
+                raise ValueError(f"{item.filename!r} has more than {MAX_SCRIPT} bytes")
+            with fix_shebang(io.BytesIO(b"".join(pieces)), INTERPRETER) as script:
+                self._write_own(member.scheme, member.path, script.read(), executable=True)
+            return
+        is_shared = member.scheme in ("purelib", "platlib") and _matches(member.path, self._shared)
+        if layer := self._into if is_shared else self._own:
+            layer.add(_place(member.scheme, member.path), item.file_size, pieces, executable=member.is_executable)
+        self._records.append((member.scheme, RecordEntry(member.path, record.hash_, record.size)))
 
-    def prefix(scheme: Scheme) -> str | None:
-        return None if scheme == wheel.root else f"{relpath(FOLDERS[scheme], FOLDERS[wheel.root])}/"
-
-    with construct_record_file(written, prefix) as record:
-        write(own, wheel.root, f"{wheel.info}/RECORD", record.read(), executable=False)
-
-
-def _read_script(archive: WheelZip, member: Member) -> bytes:
-    """Return a script with the image's interpreter."""
-    if member.item.file_size > MAX_SCRIPT:
-        raise ValueError(f"{member.item.filename!r} has more than {MAX_SCRIPT} bytes")
-    content = b"".join(archive.pieces(member.item, member.record))
-    with fix_shebang(io.BytesIO(content), INTERPRETER) as fixed:
-        return fixed.read()
+    def _prefix(self, scheme: Scheme) -> str | None:
+        root = self._wheel.root
+        return None if scheme == root else f"{relpath(SCHEME_FOLDERS[scheme], SCHEME_FOLDERS[root])}/"

@@ -1,4 +1,4 @@
-"""The archive of a wheel: its directory and names are checked before a file is read, each file while it is read."""
+"""The ZIP archive of a wheel: its directory is checked before a file is read, each file while it is read."""
 
 from __future__ import annotations
 
@@ -13,43 +13,49 @@ from itertools import pairwise
 from installer.records import RecordEntry
 from isal import isal_zlib
 
-MAX_DIRECTORY = 8 << 20
-"""Bytes of an archive's directory. That of TensorFlow 2.21.0, with 24,117 files, has 2.9 MB."""
-
-MAX_UNPACKED = 16 << 30
-"""Bytes of all files. TensorFlow 2.21.0 has 1.9 GB."""
-
+# Limits in bytes. In the 164 wheels of the locks of TensorFlow 2.10.1, 2.15.1 and 2.21.0, the longest path has 175
+# bytes and 13 folders.
+MAX_DIRECTORY = 8 << 20  # TensorFlow 2.21.0, with 24,117 files, has 2.9 MB
+MAX_UNPACKED = 16 << 30  # TensorFlow 2.21.0 has 1.9 GB
 MAX_PATH = 512
-"""Bytes of a path. The longest of the 164 wheels in the locks of TensorFlow 2.10.1, 2.15.1 and 2.21.0 has 175."""
+MAX_COMPONENT = 255  # NAME_MAX of Linux
+MAX_DEPTH = 32  # folders
 
-MAX_COMPONENT = 255
-"""Bytes of a file name: NAME_MAX of Linux."""
+PIECE = 1 << 20  # bytes read at a time
+UNSAFE_FLAGS = 0x2061  # encryption, patches and masked headers (APPNOTE.TXT 4.4.4)
 
-MAX_DEPTH = 32
-"""Folders of a path. The same wheels have 13."""
 
-PIECE = 1 << 20
-"""Bytes at a time."""
+class WheelFile(io.FileIO):
+    """The file of a wheel. `zipfile` reads a directory of any size at once, which this refuses."""
 
-UNSAFE_FLAGS = 0x2061
-"""Encryption, patches and masked headers (APPNOTE.TXT 4.4.4)."""
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read at most `MAX_DIRECTORY` bytes."""
+        if size is not None and size > MAX_DIRECTORY:
+            raise zipfile.BadZipFile(f"its directory has {size} bytes, and at most {MAX_DIRECTORY} are allowed")
+        return super().read(size)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Seek within the file."""
+        if whence == io.SEEK_SET and offset < 0:
+            raise zipfile.BadZipFile("its directory lies before its beginning")
+        return super().seek(offset, whence)
 
 
 class WheelZip:
-    """An open wheel. Every method raises `ValueError` or `zipfile.BadZipFile` for what is malformed."""
+    """An open archive. Every method raises `ValueError` or `zipfile.BadZipFile` for what is malformed."""
 
-    def __init__(self, raw: io.FileIO) -> None:
+    def __init__(self, raw: WheelFile) -> None:
         self._raw = raw
-        with zipfile.ZipFile(_Bounded(raw)) as directory:
-            self.items = directory.infolist()
+        with zipfile.ZipFile(raw) as directory:
+            items = directory.infolist()
             end = directory.start_dir
-        for item in self.items:
-            if problem := _item_problem(item):
+        for item in items:
+            if problem := _find_item_problem(item):
                 raise ValueError(f"{item.orig_filename!r} {problem}")
-        if sum(item.file_size for item in self.items) > MAX_UNPACKED:
+        if sum(item.file_size for item in items) > MAX_UNPACKED:
             raise ValueError(f"its files have more than {MAX_UNPACKED >> 30} GiB")
-        self.files = {item.filename: item for item in self.items if not item.is_dir()}
-        self._starts = dict(self._find_starts(end))
+        self.files = {item.filename: item for item in items if not item.is_dir()}
+        self._starts = dict(self._find_starts(items, end))
 
     def read(self, path: str, limit: int) -> bytes:
         """Return the content of a small file. Raises `ValueError` if it is missing or has more than `limit` bytes."""
@@ -61,7 +67,7 @@ class WheelZip:
         return b"".join(self.pieces(item))
 
     def pieces(self, item: zipfile.ZipInfo, record: RecordEntry | None = None) -> Iterator[bytes]:
-        """Yield a file's content. Raises `ValueError` where it differs from the directory or from `record`."""
+        """Yield a file's content. Raises `ValueError` if it differs from the directory or from `record`."""
         size = check = 0
         digest = hashlib.new(record.hash_.name) if record and record.hash_ else None
         for piece in self._inflate(item):
@@ -74,7 +80,7 @@ class WheelZip:
             yield piece
         if size != item.file_size or check != item.CRC:
             raise ValueError(f"{item.filename!r} is damaged: size or checksum differs from the archive's directory")
-        if record and record.hash_ and digest and encode_hash(digest.digest()) != record.hash_.value:
+        if record and record.hash_ and digest and encode_digest(digest.digest()) != record.hash_.value:
             raise ValueError(f"{item.filename!r} does not have the hash that RECORD states")
 
     def _inflate(self, item: zipfile.ZipInfo) -> Iterator[bytes]:
@@ -91,23 +97,22 @@ class WheelZip:
             if stored:
                 yield data
             while data and not stored:
-                # Bounded: a little may become very much.
+                # Bounded: a few bytes may inflate to gigabytes.
                 if piece := inflate.decompress(data, 4 * PIECE):
                     yield piece
                 data = inflate.unconsumed_tail
         if not stored and (not inflate.eof or left or inflate.unused_data):
             raise ValueError(f"{item.filename!r} is not one whole deflate stream")
 
-    def _find_starts(self, end: int) -> Iterator[tuple[str, int]]:
+    def _find_starts(self, items: Sequence[zipfile.ZipInfo], end: int) -> Iterator[tuple[str, int]]:
         """Yield where the content of each file starts. Raises `ValueError` for overlaps and contradictions."""
         before = 0
-        for item in sorted(self.items, key=lambda item: item.header_offset):
+        for item in sorted(items, key=lambda item: item.header_offset):
             # The local header repeats the name and has extra fields of its own (APPNOTE.TXT 4.3.7).
             name = item.orig_filename.encode("utf-8" if item.flag_bits & 0x800 else "cp437")
             self._raw.seek(item.header_offset)
             header = self._raw.read(30 + len(name))
-            extra = int.from_bytes(header[28:30], "little")
-            start = item.header_offset + 30 + len(name) + extra
+            start = item.header_offset + 30 + len(name) + int.from_bytes(header[28:30], "little")
             agrees = (
                 header[:4] == b"PK\3\4"
                 and header[30:] == name
@@ -122,31 +127,7 @@ class WheelZip:
             yield item.filename, start
 
 
-class _Bounded(io.RawIOBase):
-    """A file as `zipfile` may read it: it reads a directory of any size at once."""
-
-    def __init__(self, raw: io.FileIO) -> None:
-        self._raw = raw
-        self.name = raw.name
-
-    def read(self, size: int = -1, /) -> bytes:
-        if size > MAX_DIRECTORY:
-            raise zipfile.BadZipFile(f"its directory has {size} bytes, and at most {MAX_DIRECTORY} are allowed")
-        return self._raw.read(size)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        if whence == io.SEEK_SET and offset < 0:
-            raise zipfile.BadZipFile("its directory lies before its beginning")
-        return self._raw.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._raw.tell()
-
-    def seekable(self) -> bool:
-        return True
-
-
-def check_path(path: str) -> str | None:
+def find_path_problem(path: str) -> str | None:
     """Return what makes a path unfit to be packed below a folder, or None."""
     parts = path.split("/")
     if not {"", ".", ".."}.isdisjoint(parts):
@@ -155,13 +136,11 @@ def check_path(path: str) -> str | None:
         return "has a backslash, a drive or a control character"
     if max(len(part.encode()) for part in parts) > MAX_COMPONENT or len(path.encode()) > MAX_PATH:
         return f"has a name of more than {MAX_COMPONENT} or a path of more than {MAX_PATH} bytes"
-    if len(parts) > MAX_DEPTH:
-        return f"lies more than {MAX_DEPTH} folders deep"
-    return None
+    return f"lies more than {MAX_DEPTH} folders deep" if len(parts) > MAX_DEPTH else None
 
 
 def find_collision(paths: Sequence[str]) -> str | None:
-    """Return a path that another one equals, but for case, or is a folder of."""
+    """Return a path that equals another one, but for case, or that another one has as its folder."""
     # A file's descendants follow it, because NUL sorts before everything that a name may have.
     folded = sorted((path.casefold().replace("/", "\0"), path) for path in paths)
     for (before, _), (after, path) in pairwise(folded):
@@ -170,14 +149,14 @@ def find_collision(paths: Sequence[str]) -> str | None:
     return None
 
 
-def encode_hash(digest: bytes) -> str:
+def encode_digest(digest: bytes) -> str:
     """Return a digest as RECORD writes it."""
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-def _item_problem(item: zipfile.ZipInfo) -> str | None:
+def _find_item_problem(item: zipfile.ZipInfo) -> str | None:
     kind = stat.S_IFMT(item.external_attr >> 16)
-    if problem := check_path(item.orig_filename.removesuffix("/")):
+    if problem := find_path_problem(item.orig_filename.removesuffix("/")):
         return problem
     if item.filename != item.orig_filename or item.header_offset < 0:
         return "has two names, or lies before the archive"
@@ -187,6 +166,4 @@ def _item_problem(item: zipfile.ZipInfo) -> str | None:
         return f"is compressed with method {item.compress_type}, and wheels are deflated"
     if kind not in ((0, stat.S_IFDIR) if item.is_dir() else (0, stat.S_IFREG)):
         return "is neither a file nor a folder"
-    if item.is_dir() and item.file_size:
-        return "is a folder with content"
-    return None
+    return "is a folder with content" if item.is_dir() and item.file_size else None

@@ -118,7 +118,8 @@ class Services:
         on_event: OnLayerEvent,
     ) -> dict[str, str]:
         """Make layers from a lock's wheels in `folder` and return them as build stages; see `tfimg.layers.make`."""
-        from tfimg.layers.make import WheelSource, make_layers, write_stages
+        from tfimg.layers.fetch import WheelSource
+        from tfimg.layers.make import make_layers, write_stages
 
         store = _layer_store(folder)
         source = WheelSource(indexes=self._indexes(), supplied=supplied)
@@ -161,11 +162,11 @@ class Services:
 
     def fetch_wheel(self, package: LockedPackage, folder: Path) -> Path:
         """Download a locked wheel into a folder and verify its hash; see `tfimg.layers.fetch`."""
-        from tfimg.layers.fetch import fetch_wheel
+        from tfimg.layers.fetch import WheelSource, fetch_wheel
 
         shared = folder / "downloads"
         shared.mkdir(parents=True, exist_ok=True)
-        return fetch_wheel(package, folder, downloads=shared, indexes=self._indexes(), supplied=(), go_on=lambda: None)
+        return fetch_wheel(package, folder, downloads=shared, source=WheelSource(indexes=self._indexes()))
 
     def _indexes(self) -> tuple[Index, ...]:
         from pypi_simple import PYPI_SIMPLE_ENDPOINT
