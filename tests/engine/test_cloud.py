@@ -34,17 +34,16 @@ from support.session import label, once
 from support.statements import promoted
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.evidence.attach import attach
-from tfimg.evidence.keys import SigningKey, generate
+from tfimg.evidence.keys import SigningKey, generate_key
+from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
 from tfimg.evidence.statement import Subject
-from tfimg.evidence.tested import Ran, validation_report
-from tfimg.evidence.tested import test_result as result_statement
 from tfimg.host.cloud.clouds import CLOUDS
 from tfimg.host.cloud.files import machine_files
 from tfimg.host.cloud.machine import CloudMachine
 from tfimg.host.cloud.user_data import render_user_data
 from tfimg.index.network import HostNetwork, host_network, pip_settings
 from tfimg.project.services import Services
-from tfimg.registry.reference import parse
+from tfimg.registry.reference import parse_reference
 
 from .conftest import prepare_bootstrap
 
@@ -80,7 +79,9 @@ def publish(engine: DockerEngine, host: str, tag: str, folder: Path, key: Signin
     docker("build", f"--tag={name}", str(folder), host=engine.host)
     docker("push", name, host=engine.host)
     engine.remove(name)
-    repository = Services(environ={**os.environ, "TFIMG_STATE": str(folder)}).registry(parse(name), plain=True)
+    repository = Services(environ={**os.environ, "TFIMG_STATE": str(folder)}).registry(
+        parse_reference(name), plain=True
+    )
     manifest = repository.find(tag)
     assert manifest
     if key:
@@ -88,10 +89,10 @@ def publish(engine: DockerEngine, host: str, tag: str, folder: Path, key: Signin
         report = replace(
             GREEN, identifier="2.20.0-cpu-py3.13", digest=manifest.digest, date=datetime.now(UTC).isoformat()
         )
-        ran = Ran(host="here", engine="Docker", version="0")
+        ran = RunContext(host="here", engine="Docker", version="0")
         statements = (
-            result_statement(report, subject=subject, ran=ran),
-            validation_report(report, subject=subject),
+            make_test_result(report, subject=subject, ran=ran),
+            make_report_statement(report, subject=subject),
             promoted(tag, of=manifest.digest, repository=REPOSITORY),
         )
         attach(repository, manifest.digest, statements, key=key)
@@ -114,7 +115,7 @@ class Store:
         """Return the user data of a machine that runs `2.20` and trains, or of one that differs in `changes`."""
         defaults = {
             "cloud": CLOUDS["generic"], "image": f"{REPOSITORY}:2.20",
-            "key": self.key.verifying.pem.decode(), "wheel": wheel, "program": TRAIN,
+            "key": self.key.verifying_key.pem.decode(), "wheel": wheel, "program": TRAIN,
         }  # fmt: skip
         return render_user_data(machine_order(**{**defaults, **changes})).text
 
@@ -129,7 +130,7 @@ def trixie(engine: DockerEngine) -> str:
 
 @pytest.fixture(scope="module")
 def store(engine: DockerEngine, base: str, trixie: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    folder, key = tmp_path_factory.mktemp("store"), generate()
+    folder, key = tmp_path_factory.mktemp("store"), generate_key()
     ca = network().ca
     (folder / "ca.crt").write_bytes(ca.read_bytes() if ca else b"")
     with registry(engine, folder) as address:
@@ -356,7 +357,7 @@ def test_evidence_of_another_key_is_refused(host: Host) -> None:
     machine = host.machine
     machine.clear()
     machine.must(REMOVE_IMAGES)
-    output = machine.order(host.user_data(key=generate().verifying.pem.decode()))
+    output = machine.order(host.user_data(key=generate_key().verifying_key.pem.decode()))
     assert output.code != 0
     assert "Setting up stopped at 'image'" in machine.journal()
     assert machine.must("docker image ls --quiet; docker ps --all --quiet") == ""

@@ -21,10 +21,11 @@ from support.small_workspace import build_small
 from support.statements import promoted
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.evidence.attach import attach
-from tfimg.evidence.cosign_tags import layers_under, tag_of
-from tfimg.evidence.keys import SigningKey, generate
+from tfimg.evidence.cosign_tags import cosign_tag, read_layers
+from tfimg.evidence.keys import SigningKey, generate_key
 from tfimg.evidence.promotions import PROMOTION
-from tfimg.evidence.provenance import Making, provenance
+from tfimg.evidence.provenance import BuildRecord, make_provenance
+from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import (
     CYCLONEDX,
@@ -33,14 +34,12 @@ from tfimg.evidence.statement import (
     TEST_RESULT,
     Statement,
     Subject,
-    compact,
+    canonical_json,
 )
-from tfimg.evidence.tested import Ran, validation_report
-from tfimg.evidence.tested import test_result as result_statement
-from tfimg.registry.connect import connect
-from tfimg.registry.connection import Way
+from tfimg.registry.client import open_registry
+from tfimg.registry.connection import ConnectionSettings
 from tfimg.registry.protocol import OCI_MANIFEST, Manifest, Registry
-from tfimg.registry.reference import parse
+from tfimg.registry.reference import parse_reference
 from tfimg.validation.schema import read_report
 
 pytestmark = pytest.mark.full
@@ -134,21 +133,23 @@ def pushed(engine: DockerEngine, name: str) -> None:
 
 
 def opened(name: str, state: Path) -> Registry:
-    return connect(parse(name), os.environ, state, way=Way(ca=None, proxies={}))
+    return open_registry(
+        parse_reference(name), os.environ, state, settings=ConnectionSettings(ca_file=None, proxies={})
+    )
 
 
 def everything(report: Path, subject: Subject) -> tuple[Statement, ...]:
     """All that a publisher says of an image."""
     read = read_report(report.read_text(), source=report.name)
     now = datetime.now(UTC)
-    making = Making(
+    making = BuildRecord(
         identifier=IDENTIFIER, base="tfimg/base:trixie-py3.13", base_digest=read.lock, locks={"tensorflow": read.lock},
         recipe=read.lock, revision=None, engine="Docker", version="0.1.0", began=now, ended=now,
     )  # fmt: skip
     return (
-        result_statement(read, subject=subject, ran=Ran(host="here", engine="Docker", version="0.1.0")),
-        validation_report(read, subject=subject),
-        provenance(making, subject=subject),
+        make_test_result(read, subject=subject, ran=RunContext(host="here", engine="Docker", version="0.1.0")),
+        make_report_statement(read, subject=subject),
+        make_provenance(making, subject=subject),
         make_sbom(INVENTORY, subject=subject, made=now),
         promoted("2.20", of=subject.digest, repository=subject.name),
     )
@@ -158,7 +159,7 @@ def publish(engine: DockerEngine, name: str, report: Path, key: SigningKey, stat
     """Push under a name, attach everything."""
     pushed(engine, name)
     place = opened(name, state)
-    found = place.find(parse(name).target)
+    found = place.find(parse_reference(name).target)
     assert found is not None
     statements = everything(report, Subject(name=place.repository, digest=found.digest))
     attach(place, found.digest, statements, key=key)
@@ -172,9 +173,9 @@ def published(
     engine: DockerEngine, made: Path, address: str, tools: Tools, tmp_path_factory: pytest.TempPathFactory
 ) -> Published:
     """An image whose evidence nobody has touched, and whose key the tools have as ours.pub."""
-    key, state = generate(), tmp_path_factory.mktemp("state")
-    (tools.folder / "ours.pub").write_bytes(key.verifying.pem)
-    (tools.folder / "theirs.pub").write_bytes(generate().verifying.pem)
+    key, state = generate_key(), tmp_path_factory.mktemp("state")
+    (tools.folder / "ours.pub").write_bytes(key.verifying_key.pem)
+    (tools.folder / "theirs.pub").write_bytes(generate_key().verifying_key.pem)
     return publish(engine, f"{address}/team/true:2.20", made, key, state)
 
 
@@ -229,24 +230,24 @@ def test_cosign_refuses_another_key(tools: Tools, published: Published) -> None:
 
 
 def under(published: Published, ending: str) -> list[dict[str, Any]]:
-    return layers_under(published.registry, tag_of(published.digest, ending))
+    return read_layers(published.registry, cosign_tag(published.digest, ending))
 
 
 def put(published: Published, ending: str, layers: list[dict[str, Any]]) -> None:
     """Write cosign's tag anew, with all digests right."""
-    tag = tag_of(published.digest, ending)
+    tag = cosign_tag(published.digest, ending)
     found = published.registry.find(tag)
     assert found is not None
-    content = compact({**found.document, "layers": layers})
+    content = canonical_json({**found.document, "layers": layers})
     published.registry.put(tag, Manifest(media_type=OCI_MANIFEST, content=content))
 
 
 def test_changed_words_are_refused_by_cosign_and_by_us(tools: Tools, spoiled: Published) -> None:
     layers = under(spoiled, "att")
     first = next(one for one in layers if one["annotations"]["predicateType"] == TEST_RESULT)
-    envelope = json.loads(b"".join(spoiled.registry.blob(first["digest"])))
+    envelope = json.loads(b"".join(spoiled.registry.get_blob(first["digest"])))
     words = base64.b64decode(envelope["payload"]).replace(b'"passedTests":["one"]', b'"passedTests":["two"]')
-    changed = compact({**envelope, "payload": base64.b64encode(words).decode()})
+    changed = canonical_json({**envelope, "payload": base64.b64encode(words).decode()})
     described = spoiled.registry.put_blob(changed)
     put(spoiled, "att", [{**first, "digest": described.digest, "size": described.size}])
     assert attestation(tools, spoiled.image, TEST_RESULT).code != 0
@@ -255,8 +256,8 @@ def test_changed_words_are_refused_by_cosign_and_by_us(tools: Tools, spoiled: Pu
 
 def test_a_replaced_signature_is_refused_by_cosign_and_by_us(tools: Tools, spoiled: Published) -> None:
     layers = under(spoiled, "att")
-    first, other = (json.loads(b"".join(spoiled.registry.blob(one["digest"]))) for one in layers[:2])
-    changed = compact({**first, "signatures": other["signatures"]})
+    first, other = (json.loads(b"".join(spoiled.registry.get_blob(one["digest"]))) for one in layers[:2])
+    changed = canonical_json({**first, "signatures": other["signatures"]})
     described = spoiled.registry.put_blob(changed)
     put(spoiled, "att", [{**layers[0], "digest": described.digest, "size": described.size}])
     assert attestation(tools, spoiled.image, layers[0]["annotations"]["predicateType"]).code != 0
@@ -319,8 +320,8 @@ def test_what_cosign_attached_before_stays_and_is_read(
         "--predicate=predicate.json", image, COSIGN_PASSWORD=PASSWORD,
     )  # fmt: skip
     assert ended.code == 0, ended.stderr
-    key = generate()
-    (tools.folder / "both.pub").write_bytes(key.verifying.pem)
+    key = generate_key()
+    (tools.folder / "both.pub").write_bytes(key.verifying_key.pem)
     attach(place, found.digest, everything(made, Subject(name=place.repository, digest=found.digest)), key=key)
     assert verify(tools, image, key="both.pub").code == 0
     assert attestation(tools, image, "https://x.test/kind", key="cosign.pub").code == 0
@@ -332,11 +333,11 @@ def test_what_cosign_attached_before_stays_and_is_read(
 
 
 def test_attaching_again_sends_nothing_and_changes_nothing(spoiled: Published) -> None:
-    tag = tag_of(spoiled.digest, "att")
-    before, listed = spoiled.registry.find(tag), spoiled.registry.referrers(spoiled.digest)
+    tag = cosign_tag(spoiled.digest, "att")
+    before, listed = spoiled.registry.find(tag), spoiled.registry.list_referrers(spoiled.digest)
     attach(spoiled.registry, spoiled.digest, spoiled.statements, key=spoiled.key)
     assert spoiled.registry.find(tag) == before
-    assert spoiled.registry.referrers(spoiled.digest) == listed
+    assert spoiled.registry.list_referrers(spoiled.digest) == listed
     assert len(listed) == len(KINDS)
 
 

@@ -171,7 +171,7 @@ def test_inspect_shows_the_image_and_whose_word_is_what(published: Published) ->
         "packages",
         "system",
     ]
-    assert {one["signer"] for one in told["evidence"]} == {published.key.verifying.identifier}
+    assert {one["signer"] for one in told["evidence"]} == {published.key.verifying_key.identifier}
     assert sum(layer["size"] for layer in told["layers"]) == told["compressed_bytes"] > 200_000_000
     text = run_tfimg("inspect", published.name, "--key", str(published.public)).stdout
     assert re.search(r"^row +2\.15\.1-cpu-py3\.11 \(rows\[8\] of the matrix\)$", text, re.MULTILINE), text
@@ -296,7 +296,7 @@ def test_a_bundle_is_verified_and_loaded_where_there_is_no_network(
     assert ended.code == 0, ended.stderr
     told = ended.documents[-1]
     assert (told["image"], told["digest"], told["level"]) == (little.name, little.digest, "validated")
-    configured = open_image(little.registry, "2.15").platforms[0].configured
+    configured = open_image(little.registry, "2.15").platforms[0].config_descriptor
     assert configured
     assert engine.find_digest(little.name) == (little.digest if containerd else configured.digest)
     order = RunRequest(image=little.name, command=["python", "-c", "print(6 * 7)"], files={})
@@ -379,7 +379,7 @@ def test_a_disk_without_room_for_a_bundle_is_told_before(little: Published, disk
 
 def test_a_disk_that_fills_up_leaves_nothing(little: Published, disk: Path) -> None:
     """Somebody else fills the disk after we have looked how much room there is."""
-    archive = collect_image(little.registry, "2.15", tag="2.15", keys=[little.key.verifying])
+    archive = collect_image(little.registry, "2.15", tag="2.15", keys=[little.key.verifying_key])
     with pytest.raises(DiskSpaceError, match="is full"):
         save_archive(archive, disk / "image.tar", free_bytes=10**12)
     assert list(disk.iterdir()) == []

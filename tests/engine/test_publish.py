@@ -24,8 +24,8 @@ from support.paths import ROOT
 from support.registry_container import Behaviour, docker, registry
 from support.small_workspace import small
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.registry.connect import connect
-from tfimg.registry.connection import Way
+from tfimg.registry.client import open_registry
+from tfimg.registry.connection import ConnectionSettings
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import parse_repository
 
@@ -67,11 +67,13 @@ class Here:
     @property
     def registry(self) -> Registry:
         state = Path(self.env["TFIMG_STATE"])
-        return connect(parse_repository(self.target), os.environ, state, way=Way(ca=None, proxies={}))
+        return open_registry(
+            parse_repository(self.target), os.environ, state, settings=ConnectionSettings(ca_file=None, proxies={})
+        )
 
     def tags(self) -> dict[str, str]:
         """Every tag that people see, and where it points."""
-        seen = [tag for tag in self.registry.tags() if not tag.startswith("sha256-")]
+        seen = [tag for tag in self.registry.list_tags() if not tag.startswith("sha256-")]
         found = {tag: self.registry.find(tag) for tag in seen}
         return {tag: manifest.digest for tag, manifest in found.items() if manifest}
 

@@ -20,10 +20,10 @@ from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import ProgressEvent
 from tfimg.project.services import Services
 from tfimg.publish.send import Source
-from tfimg.registry.connect import connect
-from tfimg.registry.connection import Way
+from tfimg.registry.client import open_registry
+from tfimg.registry.connection import ConnectionSettings
 from tfimg.registry.reference import parse_repository
-from tfimg.registry.retry import Patience
+from tfimg.registry.retry import RetryPolicy
 
 pytestmark = pytest.mark.full
 
@@ -62,7 +62,7 @@ def made(engine: DockerEngine, tmp_path: Path) -> Iterator[Made]:
 def digest_there(address: str, name: str, state: Path) -> str | None:
     """What the registry has under a name, asked by our own client."""
     repository, _, tag = name.replace(name.partition("/")[0], address, 1).rpartition(":")
-    found = connect(parse_repository(repository), {}, state, way=Way()).find(tag)
+    found = open_registry(parse_repository(repository), {}, state, settings=ConnectionSettings()).find(tag)
     return found.digest if found else None
 
 
@@ -140,7 +140,7 @@ def test_a_push_that_fails_is_raised_and_tried_again_until_it_succeeds(
             aliases=(),
             level="linked",
         )
-        machine = Machine(context, {}, {}, patience=Patience(sleep=wait))
+        machine = Machine(context, {}, {}, retry_policy=RetryPolicy(sleep=wait))
         digest = machine._push(source, f"{name}-candidate")
         assert digest == digest_there(address, f"{name}-candidate", tmp_path)
         assert len(waits) == 1

@@ -17,14 +17,13 @@ from support.registry_container import Behaviour, docker, registry
 from support.token_server import token_server
 from tfimg.core.errors import NotInRegistry, RegistryRefused
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.registry.client import HttpRegistry
-from tfimg.registry.connect import connect
-from tfimg.registry.connection import Connection, Way
+from tfimg.registry.client import HttpRegistry, open_registry
+from tfimg.registry.connection import Connection, ConnectionSettings
 from tfimg.registry.credentials import Credentials
 from tfimg.registry.protocol import digest_of
 from tfimg.registry.reference import parse_repository
 from tfimg.registry.referrers import fallback_tag
-from tfimg.registry.retry import Patience, pause
+from tfimg.registry.retry import RetryPolicy, pause
 from tfimg.registry.upload import upload
 
 BOB = Credentials(username="bob", password="other")
@@ -55,13 +54,16 @@ def proxy(address: str) -> Iterator[Faulty]:
 
 
 def client(
-    address: str, locks: Path, *, path: str = "", credentials: Credentials | None = None, way: Way | None = None,
+    address: str, locks: Path, *, path: str = "", credentials: Credentials | None = None,
+    settings: ConnectionSettings | None = None,
     slept: Callable[[float], None] | None = None,
 ) -> HttpRegistry:  # fmt: skip
     """A client of a repository of its own, which waits for nothing."""
     reference = parse_repository(f"{address}/{path or f'team/{secrets.token_hex(4)}'}")
-    patience = Patience(sleep=Slept() if slept is None else slept, backoff=LONGEST_WAITS)
-    connection = Connection(reference, credentials=credentials, way=way or Way(), patience=patience)
+    retry_policy = RetryPolicy(sleep=Slept() if slept is None else slept, backoff=LONGEST_WAITS)
+    connection = Connection(
+        reference, credentials=credentials, settings=settings or ConnectionSettings(), retry_policy=retry_policy
+    )
     return HttpRegistry(connection, locks=locks)
 
 
@@ -73,16 +75,16 @@ def fill(client: HttpRegistry, bytes_: int) -> None:
 
 def test_it_keeps_what_it_is_given(address: str, tmp_path: Path) -> None:
     here = client(address, tmp_path)
-    assert (here.tags(), here.find("1")) == ((), None)
+    assert (here.list_tags(), here.find("1")) == ((), None)
     first = image(here)
     here.put("1", first)
     here.put("2", first)
     here.put("1", first)
     assert here.find("1") == here.find("2") == here.find(first.digest) == first
-    assert sorted(here.tags()) == ["1", "2"]
+    assert sorted(here.list_tags()) == ["1", "2"]
     with pytest.raises(NotInRegistry, match=r"404 BLOB_UNKNOWN"):
-        list(here.blob(digest_of(b"nothing")))
-    assert here.untag("1") is False, "this registry deletes nothing"
+        list(here.get_blob(digest_of(b"nothing")))
+    assert here.delete_tag("1") is False, "this registry deletes nothing"
     assert here.find("1") == first
 
 
@@ -90,7 +92,7 @@ def test_a_manifest_whose_blobs_it_does_not_have_is_refused(address: str, tmp_pa
     elsewhere, here = client(address, tmp_path), client(address, tmp_path)
     with pytest.raises(RegistryRefused, match=r"refused a request about .*BLOB_UNKNOWN: blob unknown to registry"):
         here.put("1", image(elsewhere))
-    assert here.tags() == ()
+    assert here.list_tags() == ()
 
 
 def test_a_tag_is_deleted_and_its_manifest_with_its_other_tags_stays(place: Place, tmp_path: Path) -> None:
@@ -99,7 +101,7 @@ def test_a_tag_is_deleted_and_its_manifest_with_its_other_tags_stays(place: Plac
     one = image(here)
     here.put("1", one)
     here.put("2", one)
-    assert here.untag("1") is True
+    assert here.delete_tag("1") is True
     assert here.find("1") is None
     assert here.find("2") == here.find(one.digest) == one
 
@@ -108,13 +110,13 @@ def test_what_refers_to_an_image_is_under_a_tag(address: str, tmp_path: Path) ->
     here = client(address, tmp_path)
     subject = image(here)
     here.put("1", subject)
-    assert here.referrers(subject.digest) == ()
+    assert here.list_referrers(subject.digest) == ()
     entered = tuple(
-        here.refer(evidence(here, subject, name), subject=subject.digest, artifact_type=KIND) for name in "ab"
+        here.put_referrer(evidence(here, subject, name), subject=subject.digest, artifact_type=KIND) for name in "ab"
     )
-    assert here.referrers(subject.digest) == entered
+    assert here.list_referrers(subject.digest) == entered
     assert [(one.artifact_type, one.annotations) for one in entered] == [(KIND, {"name": name}) for name in "ab"]
-    assert sorted(here.tags()) == ["1", fallback_tag(subject.digest)]
+    assert sorted(here.list_tags()) == ["1", fallback_tag(subject.digest)]
 
 
 def test_two_machines_that_publish_at_once_lose_nothing(address: str, tmp_path: Path) -> None:
@@ -128,11 +130,11 @@ def test_two_machines_that_publish_at_once_lose_nothing(address: str, tmp_path: 
     def publish(number: int) -> str:
         # Really waits: what the other one writes meanwhile is the point.
         mine = client(address, tmp_path / str(number % 2), path=path, slept=pause)
-        return mine.refer(manifests[number], subject=subject.digest, artifact_type=KIND).digest
+        return mine.put_referrer(manifests[number], subject=subject.digest, artifact_type=KIND).digest
 
     with ThreadPoolExecutor(2) as pool:
         entered = set(pool.map(publish, range(8)))
-    assert {one.digest for one in first.referrers(subject.digest)} == entered
+    assert {one.digest for one in first.list_referrers(subject.digest)} == entered
     assert len(entered) == 8
 
 
@@ -144,7 +146,7 @@ def test_an_upload_that_is_cut_begins_anew(proxy: Faulty, tmp_path: Path) -> Non
     proxy.faults.append(fault)
     upload(here._connection, digest_of(content), [content], sent=lambda _: None, chunk=1 << 20)
     assert (fault.times, proxy.count("POST")) == (0, 2)
-    assert b"".join(here.blob(digest_of(content))) == content
+    assert b"".join(here.get_blob(digest_of(content))) == content
 
 
 def test_a_download_goes_on_where_it_was_cut(proxy: Faulty, tmp_path: Path) -> None:
@@ -152,7 +154,7 @@ def test_a_download_goes_on_where_it_was_cut(proxy: Faulty, tmp_path: Path) -> N
     content = os.urandom(5_000_000)
     upload(here._connection, digest_of(content), [content], sent=lambda _: None)
     proxy.faults.append(Fault(method="GET", path="/blobs/", cut_answer=2_000_000, times=2))
-    assert b"".join(here.blob(digest_of(content))) == content
+    assert b"".join(here.get_blob(digest_of(content))) == content
     assert proxy.count("GET .*/blobs/") == 3
 
 
@@ -161,14 +163,14 @@ def test_docker_login_lets_us_in_and_nothing_else_does(engine: DockerEngine, pla
     environ = {"HOME": str(tmp_path), "DOCKER_CONFIG": str(tmp_path / "docker")}
     reference = parse_repository(f"{there}/team/tf")
     with pytest.raises(RegistryRefused, match=r"wants to know who asks for .*: 401 UNAUTHORIZED.*docker login 127"):
-        connect(reference, environ, tmp_path, way=Way()).tags()
+        open_registry(reference, environ, tmp_path, settings=ConnectionSettings()).list_tags()
     with pytest.raises(RegistryRefused, match=r"does not take our credentials: 401 UNAUTHORIZED.*docker login 127"):
-        client(there, tmp_path, credentials=BOB).tags()
+        client(there, tmp_path, credentials=BOB).list_tags()
     docker("login", "--username=ann", "--password=secret", there, host=engine.host, env=environ)
-    here = connect(reference, environ, tmp_path, way=Way())
+    here = open_registry(reference, environ, tmp_path, settings=ConnectionSettings())
     one = image(here)
     here.put("1", one)
-    assert (here.find("1"), here.tags()) == (one, ("1",))
+    assert (here.find("1"), here.list_tags()) == (one, ("1",))
 
 
 def test_with_a_token_server(place: Place, tmp_path: Path) -> None:
@@ -185,11 +187,11 @@ def test_with_a_token_server(place: Place, tmp_path: Path) -> None:
         with pytest.raises(RegistryRefused, match=r"does not let us write to .*/team/tf: 401 UNAUTHORIZED"):
             bob.put("2", one)
         with pytest.raises(RegistryRefused, match=r"wants to know who asks"):
-            client(there, tmp_path, path="team/tf").tags()
+            client(there, tmp_path, path="team/tf").list_tags()
         wrong = Credentials(username="ann", password="wrong")
         with pytest.raises(RegistryRefused, match=r"does not take our credentials"):
-            client(there, tmp_path, path="team/tf", credentials=wrong).tags()
-        assert here.tags() == ("1",)
+            client(there, tmp_path, path="team/tf", credentials=wrong).list_tags()
+        assert here.list_tags() == ("1",)
 
 
 def test_a_read_only_registry_is_told(place: Place, tmp_path: Path) -> None:
@@ -197,7 +199,7 @@ def test_a_read_only_registry_is_told(place: Place, tmp_path: Path) -> None:
     for deed in (lambda: here.put_blob(b"x"), lambda: fill(here, 3 << 20)):
         with pytest.raises(RegistryRefused, match=r"is read-only: 405"):
             deed()
-    assert here.tags() == ()
+    assert here.list_tags() == ()
 
 
 def test_a_full_registry_is_told_and_keeps_what_it_has(place: Place, tmp_path: Path) -> None:
@@ -209,4 +211,4 @@ def test_a_full_registry_is_told_and_keeps_what_it_has(place: Place, tmp_path: P
         with pytest.raises(RegistryRefused, match=r"is full: 500 UNKNOWN"):
             fill(here, 6 << 20)
     assert slept == []
-    assert (here.find("1"), here.tags()) == (one, ("1",))
+    assert (here.find("1"), here.list_tags()) == (one, ("1",))

@@ -12,10 +12,10 @@ from support.faulty_proxy import Faulty, faulty
 from support.loopback_registry import Loopback, loopback
 from support.manifests import LONGEST_WAITS, PLAIN, Open, Slept
 from tfimg.registry.client import HttpRegistry
-from tfimg.registry.connection import Connection, Way
+from tfimg.registry.connection import Connection, ConnectionSettings
 from tfimg.registry.credentials import Credentials
 from tfimg.registry.reference import parse_repository
-from tfimg.registry.retry import Patience
+from tfimg.registry.retry import RetryPolicy
 
 
 @pytest.fixture
@@ -28,10 +28,12 @@ def slept() -> Slept:
 def open_registry(slept: Slept, tmp_path: Path) -> Open:
     """The client of a registry by its address."""
 
-    def opened(address: str, *, credentials: Credentials | None = None, way: Way = PLAIN, **rest: Any) -> HttpRegistry:
+    def opened(
+        address: str, *, credentials: Credentials | None = None, settings: ConnectionSettings = PLAIN, **rest: Any
+    ) -> HttpRegistry:
         reference = parse_repository(f"{address}/team/tf")
-        patience = Patience(sleep=slept, backoff=LONGEST_WAITS)
-        connection = Connection(reference, credentials=credentials, way=way, patience=patience)
+        retry_policy = RetryPolicy(sleep=slept, backoff=LONGEST_WAITS)
+        connection = Connection(reference, credentials=credentials, settings=settings, retry_policy=retry_policy)
         return HttpRegistry(connection, locks=tmp_path / "locks", **rest)
 
     return opened

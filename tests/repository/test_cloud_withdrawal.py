@@ -17,7 +17,7 @@ from support.statements import IMAGE, LINKED, promoted, said, withdrawn
 from tfimg.evidence.attach import attach
 from tfimg.evidence.statement import Statement
 from tfimg.project.services import Services
-from tfimg.registry.reference import parse
+from tfimg.registry.reference import parse_reference
 
 TFIMG = f"""\
 if [ "$1" = run ]; then
@@ -42,7 +42,7 @@ class Published:
     """The image in the registry, with fresh evidence."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        reference = parse(name)
+        reference = parse_reference(name)
         self.registry = Services(environ={"TFIMG_STATE": str(folder)}).registry(reference, plain=True)
         self.registry.put("2.15", IMAGE)
         self.sign(*said(replace(LINKED, date=datetime.now(UTC).isoformat())), promoted("2.15", repository=name))
@@ -61,7 +61,7 @@ def machine(name: str, tmp_path: Path) -> StepMachine:
     root = tmp_path / "root"
     root.mkdir()
     steps = StepMachine(root).order(
-        image=f"{name}:2.15", device="gpu", key=OURS.verifying.pem.decode(), program=("true",)
+        image=f"{name}:2.15", device="gpu", key=OURS.verifying_key.pem.decode(), program=("true",)
     )
     steps.tfimg(TFIMG)
     steps.stand_in("docker", '[ "$2" != inspect ] || [ -n "${4:-}" ] || test -e "$ROOT/pulled"')

@@ -22,11 +22,10 @@ from support.registry_attacks import ATTACKS, BLOB, DIGEST, IDENTITY, OWN, PAIR,
 from support.signing import OURS
 from tfimg.core.errors import InternalError
 from tfimg.project.services import Services
-from tfimg.registry.client import HttpRegistry
-from tfimg.registry.connect import connect
-from tfimg.registry.connection import Way
+from tfimg.registry.client import HttpRegistry, open_registry
+from tfimg.registry.connection import ConnectionSettings
 from tfimg.registry.reference import parse_repository
-from tfimg.registry.retry import Patience
+from tfimg.registry.retry import RetryPolicy
 
 MAX_ATTACK_SECONDS = 20.0
 MAX_MEMORY_KB = 250 << 10
@@ -69,10 +68,12 @@ def log_in(home: Path, host: str, *, identity: bool) -> dict[str, str]:
 def open_client(server: HostileRegistry, attack: Attack, ca: Path, home: Path) -> HttpRegistry:
     host = server.address if attack.direct else "registry.test"
     proxy = f"http://{server.address}"
-    way = Way(ca=str(ca), proxies={"http": proxy, "https": proxy}, plain=attack.plain, **attack.settings)
-    return connect(
-        parse_repository(f"{host}/team/tf"), log_in(home, host, identity=attack.identity), home, way=way,
-        patience=Patience(sleep=Slept()),
+    settings = ConnectionSettings(
+        ca_file=str(ca), proxies={"http": proxy, "https": proxy}, plain_http=attack.plain, **attack.settings
+    )
+    return open_registry(
+        parse_repository(f"{host}/team/tf"), log_in(home, host, identity=attack.identity), home, settings=settings,
+        retry_policy=RetryPolicy(sleep=Slept()),
     )  # fmt: skip
 
 
@@ -140,7 +141,7 @@ def test_an_attack_on_a_command_fails(
     }  # fmt: skip
     run = CliRunner(home=tmp_path, edge=NetworkServices(), environ=environ)
     key = tmp_path / "tfimg.pub"
-    key.write_bytes(OURS.verifying.public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    key.write_bytes(OURS.verifying_key.public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
     result = run(command, "registry.test/team/tf:1", "--key", str(key))
     assert server.seen
     assert_no_secret_left(server, attack)

@@ -19,12 +19,12 @@ from support.loopback_registry import Loopback, loopback
 from support.publisher import CPU, NOW, Machine, visible
 from tfimg.core.errors import NetworkError, PublicationIncomplete, RegistryRefused
 from tfimg.evidence.policy import Policy
-from tfimg.evidence.promotions import read_from
+from tfimg.evidence.promotions import read_image_statements
 from tfimg.evidence.verify import verify
 from tfimg.registry.client import HttpRegistry
-from tfimg.registry.connection import Connection, Way
+from tfimg.registry.connection import Connection, ConnectionSettings
 from tfimg.registry.reference import parse_repository
-from tfimg.registry.retry import Patience
+from tfimg.registry.retry import RetryPolicy
 
 FULL = b'{"errors": [{"code": "UNKNOWN", "message": "no space left on device"}]}'
 ALIASES = ("2.15.1", "2.15")
@@ -152,7 +152,7 @@ def publish_again(here: Loopback, machine: Machine, client: HttpRegistry) -> Non
     found = visible(here.tags)
     assert len({found[tag] for tag in (CPU, *ALIASES)}) == 1
     assert not [tag for tag in found if tag.startswith("candidate-")]
-    promotions = read_from(client, found[CPU], machine.trusted).promotions
+    promotions = read_image_statements(client, found[CPU], machine.trusted).promotions
     moves = [move.tag for one in promotions for move in one.predicate.tags]
     assert sorted(moves) == sorted(set(moves)), "no promotion is signed twice"
     for tag in (CPU, *ALIASES):
@@ -160,6 +160,8 @@ def publish_again(here: Loopback, machine: Machine, client: HttpRegistry) -> Non
 
 
 def opened(address: str, folder: Path) -> HttpRegistry:
-    way = Way(ca=None, proxies={})
-    connection = Connection(parse_repository(f"{address}/team/tf"), credentials=None, way=way, patience=Patience())
+    settings = ConnectionSettings(ca_file=None, proxies={})
+    connection = Connection(
+        parse_repository(f"{address}/team/tf"), credentials=None, settings=settings, retry_policy=RetryPolicy()
+    )
     return HttpRegistry(connection, locks=folder / "locks")

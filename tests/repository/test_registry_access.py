@@ -14,7 +14,7 @@ from support.faulty_proxy import Fault, faulty
 from support.loopback_registry import Loopback, loopback
 from support.manifests import ANN, CONTENT, PLAIN, Open, Slept, manifest, send
 from tfimg.core.errors import NetworkError, RegistryRefused
-from tfimg.registry.connection import Way
+from tfimg.registry.connection import ConnectionSettings
 from tfimg.registry.credentials import Credentials
 from tfimg.registry.protocol import digest_of
 
@@ -30,8 +30,8 @@ def test_who_is_known_may_read_and_write(locked: Loopback, open_registry: Open) 
     client.put("1", manifest())
     client.put_blob(b"{}")
     assert client.find("1") == manifest()
-    assert client.untag("1")
-    assert b"".join(client.blob(digest_of(b"{}"))) == b"{}"
+    assert client.delete_tag("1")
+    assert b"".join(client.get_blob(digest_of(b"{}"))) == b"{}"
 
 
 def test_a_wrong_password_has_its_own_sentence(locked: Loopback, open_registry: Open, slept: Slept) -> None:
@@ -51,7 +51,7 @@ def test_without_credentials_the_message_names_docker_login(locked: Loopback, op
 def test_who_may_only_read_is_told_so(open_registry: Open, slept: Slept) -> None:
     with loopback(users={"ann": "secret"}, tokens=True, readers=frozenset({"ann"})) as registry:
         client = open_registry(registry.address, credentials=ANN)
-        assert client.tags() == ()
+        assert client.list_tags() == ()
         with pytest.raises(RegistryRefused, match=r"does not let us write to .*/team/tf: 401 DENIED: requested"):
             client.put("1", manifest())
     assert slept == []
@@ -83,7 +83,7 @@ def test_a_token_server_that_fails_is_asked_again(open_registry: Open, slept: Sl
     with loopback(users={"ann": "secret"}, tokens=True) as registry, faulty(registry.address) as between:
         registry.address = between.address  # where it sends those who ask
         between.faults.append(Fault(path="/token", status=503, times=2))
-        assert open_registry(between.address, credentials=ANN).tags() == ()
+        assert open_registry(between.address, credentials=ANN).list_tags() == ()
     assert slept == [1, 2]
 
 
@@ -99,8 +99,8 @@ def test_nobody_else_is_told_who_we_are(open_registry: Open) -> None:
         there = {"Location": f"{away}/{digest_of(CONTENT)}"}
         between.faults.append(Fault(method="GET", path="/blobs/", status=307, headers=there))
         client = open_registry(between.address, credentials=ANN)
-        client.tags()  # from here on, the client has something to say
-        assert b"".join(client.blob(digest_of(CONTENT))) == CONTENT
+        client.list_tags()  # from here on, the client has something to say
+        assert b"".join(client.get_blob(digest_of(CONTENT))) == CONTENT
         store.uploads["there"] = bytearray()
         there = {"Location": f"{away}/uploads/there"}
         between.faults.append(Fault(method="POST", status=202, headers=there))
@@ -127,25 +127,27 @@ def test_an_authority_of_its_own_is_trusted_where_it_is_named(
     secure: str, authority: trustme.CA, open_registry: Open, tmp_path: Path
 ) -> None:
     authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
-    client = open_registry(secure, way=Way(ca=str(tmp_path / "ca.crt")))
+    client = open_registry(secure, settings=ConnectionSettings(ca_file=str(tmp_path / "ca.crt")))
     client.put("1", manifest())
     assert client.find("1") == manifest()
 
 
 def test_any_other_is_not(secure: str, open_registry: Open, slept: Slept, tmp_path: Path) -> None:
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.crt"))
-    for way in (Way(), Way(ca=str(tmp_path / "other.crt"))):
+    for settings in (ConnectionSettings(), ConnectionSettings(ca_file=str(tmp_path / "other.crt"))):
         with pytest.raises(
             NetworkError,
             match=rf"The certificate of {secure} is not to be trusted: .*SSL_CERT_FILE.*certs.d/{secure}",
         ):
-            open_registry(secure, way=way).tags()
+            open_registry(secure, settings=settings).list_tags()
     assert slept == []
 
 
 def test_a_registry_on_loopback_may_have_none(here: Loopback, open_registry: Open) -> None:
-    assert open_registry(here.address, way=Way()).tags() == ()
-    assert open_registry(here.address.replace("127.0.0.1", "localhost"), way=Way()).tags() == ()
+    assert open_registry(here.address, settings=ConnectionSettings()).list_tags() == ()
+    assert (
+        open_registry(here.address.replace("127.0.0.1", "localhost"), settings=ConnectionSettings()).list_tags() == ()
+    )
 
 
 def test_any_other_must_have_it_unless_said_otherwise(
@@ -153,30 +155,30 @@ def test_any_other_must_have_it_unless_said_otherwise(
 ) -> None:
     monkeypatch.setattr("tfimg.registry.connection.is_loopback", lambda _: False)
     with pytest.raises(NetworkError, match=r"does not speak TLS as it should: wrong version number"):
-        open_registry(here.address, way=Way()).tags()
-    assert open_registry(here.address, way=PLAIN).tags() == ()
+        open_registry(here.address, settings=ConnectionSettings()).list_tags()
+    assert open_registry(here.address, settings=PLAIN).list_tags() == ()
 
 
 @pytest.mark.parametrize(("no_proxy", "through"), [("", True), ("registry.invalid", False)])
 def test_a_proxy_is_used_and_gone_past(no_proxy: str, through: bool, here: Loopback, open_registry: Open) -> None:
     """What an HTTP proxy is asked for is a whole address, which the registry behind this one does not know."""
     with faulty(here.address) as company:
-        way = replace(PLAIN, proxies={"http": f"http://{company.address}", "no_proxy": no_proxy})
-        client = open_registry("registry.invalid:5000", way=way)
+        settings = replace(PLAIN, proxies={"http": f"http://{company.address}", "no_proxy": no_proxy})
+        client = open_registry("registry.invalid:5000", settings=settings)
         if through:
-            assert client.tags() == ()
+            assert client.list_tags() == ()
             assert company.asked == ["GET http://registry.invalid:5000/v2/team/tf/tags/list"]
         else:
             with pytest.raises(NetworkError, match=r"registry\.invalid:5000 cannot be reached: "):
-                client.tags()
+                client.list_tags()
             assert company.asked == []
 
 
 def test_a_proxy_that_is_gone_is_named_and_not_asked_for_anything_on_this_machine(
     here: Loopback, open_registry: Open
 ) -> None:
-    way = replace(PLAIN, proxies={"http": "http://127.0.0.1:9"})
-    assert open_registry(here.address, way=way).tags() == ()
+    settings = replace(PLAIN, proxies={"http": "http://127.0.0.1:9"})
+    assert open_registry(here.address, settings=settings).list_tags() == ()
     says = r"The proxy on the way to registry.invalid does not work: connection ref"
     with pytest.raises(NetworkError, match=says):
-        open_registry("registry.invalid", way=way).tags()
+        open_registry("registry.invalid", settings=settings).list_tags()

@@ -61,26 +61,26 @@ def test_tags_are_those_of_all_pages(page: int, client: HttpRegistry, here: Loop
     here.page = page
     for tag in "abc":
         client.put(tag, manifest(tag))
-    assert client.tags() == ("a", "b", "c")
+    assert client.list_tags() == ("a", "b", "c")
 
 
 def test_a_list_that_leads_back_to_itself_ends(client: HttpRegistry, proxy: Faulty) -> None:
     link = {"Link": '<tags/list>; rel="next"', "Content-Type": "application/json"}
     proxy.faults.append(Fault(path="/tags/list", times=-1, status=200, headers=link, body=b'{"tags": ["a"]}'))
-    assert client.tags() == ("a",)
+    assert client.list_tags() == ("a",)
 
 
 def test_a_repository_that_is_not_there_has_no_tags(client: HttpRegistry, proxy: Faulty) -> None:
     proxy.faults.append(Fault(path="/tags/list", status=404, body=b"{}"))
-    assert client.tags() == ()
+    assert client.list_tags() == ()
     proxy.faults.append(Fault(path="/tags/list", status=200, body=b'{"name": "team/tf", "tags": null}'))
-    assert client.tags() == ()
+    assert client.list_tags() == ()
 
 
 def test_a_tag_can_be_taken_away_and_its_manifest_stays(client: HttpRegistry) -> None:
     client.put("1", manifest())
-    assert client.untag("1") is True
-    assert client.untag("1") is True
+    assert client.delete_tag("1") is True
+    assert client.delete_tag("1") is True
     assert (client.find("1"), client.find(manifest().digest)) == (None, manifest())
 
 
@@ -88,7 +88,7 @@ def test_a_tag_can_be_taken_away_and_its_manifest_stays(client: HttpRegistry) ->
 def test_where_tags_cannot_be_deleted_nothing_is(status: int, client: HttpRegistry, proxy: Faulty) -> None:
     client.put("1", manifest())
     proxy.faults.append(Fault(method="DELETE", status=status, times=-1))
-    assert client.untag("1") is False
+    assert client.delete_tag("1") is False
     assert client.find("1") == manifest()
     assert f"DELETE /v2/team/tf/manifests/{manifest().digest}" not in proxy.asked
 
@@ -99,9 +99,9 @@ def test_where_manifests_alone_can_be_deleted_a_tag_is_and_its_manifest_with_its
     here.deletes_tags, here.deletes_digests = False, True
     client.put("1", manifest())
     client.put("2", manifest())
-    assert client.untag("1") is True
-    assert (client.find("1"), client.find("2"), client.tags()) == (None, manifest(), ("2",))
-    assert client.untag("1") is True
+    assert client.delete_tag("1") is True
+    assert (client.find("1"), client.find("2"), client.list_tags()) == (None, manifest(), ("2",))
+    assert client.delete_tag("1") is True
 
 
 def test_a_tag_that_was_being_taken_away_when_the_registry_failed_leads_nowhere(
@@ -112,13 +112,13 @@ def test_a_tag_that_was_being_taken_away_when_the_registry_failed_leads_nowhere(
         client.put(tag, manifest())
         proxy.faults[:] = [Fault(method="DELETE", path="sha256:", status=500, times=-1)]
         with pytest.raises(NetworkError):
-            client.untag(tag)
+            client.delete_tag(tag)
         assert client.find(tag) is None, "what stands there in the meantime is no image"
     proxy.faults.clear()
     client.put("1", manifest())
     assert client.find("1") == manifest()
-    assert client.untag("2") is True
-    assert client.tags() == ("1",)
+    assert client.delete_tag("2") is True
+    assert client.list_tags() == ("1",)
 
 
 def test_a_small_blob_is_sent_once(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:
@@ -129,7 +129,7 @@ def test_a_small_blob_is_sent_once(client: HttpRegistry, here: Loopback, proxy: 
     assert here.blobs == {digest_of(b"{}"): b"{}"}
     assert (proxy.count("POST"), proxy.count("PATCH"), proxy.count("PUT")) == (1, 0, 1)
     client.put_blob(b"")
-    assert list(client.blob(digest_of(b""))) == []
+    assert list(client.get_blob(digest_of(b""))) == []
 
 
 def test_a_large_blob_goes_in_chunks(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:
@@ -141,10 +141,10 @@ def test_a_large_blob_goes_in_chunks(client: HttpRegistry, here: Loopback, proxy
 
 def test_a_blob_s_bytes_come_back_and_their_number_is_told(here: Loopback, open_registry: Open) -> None:
     told: list[tuple[str, int, int]] = []
-    client = open_registry(here.address, moved=lambda *what: told.append(what))
+    client = open_registry(here.address, on_transfer=lambda *what: told.append(what))
     digest = digest_of(CONTENT)
     client.put_stream(digest, len(CONTENT), iter([CONTENT[:100], CONTENT[100:]]))
-    assert b"".join(client.blob(digest)) == CONTENT
+    assert b"".join(client.get_blob(digest)) == CONTENT
     assert told[0] == told[-1] == (digest, len(CONTENT), len(CONTENT))
     assert 1 < len(told) < 20
     assert [current for _, current, _ in told[1:]] == sorted({current for _, current, _ in told})
@@ -214,7 +214,7 @@ def test_a_download_that_was_cut_goes_on(
     content = CONTENT * 150
     here.blobs[digest_of(content)] = content
     proxy.faults.append(Fault(path="/blobs/", cut_answer=3_000_000, times=times))
-    assert b"".join(client.blob(digest_of(content))) == content
+    assert b"".join(client.get_blob(digest_of(content))) == content
     assert proxy.count("GET") == times + 1
     asked = [int(one["Range"][6:-1]) for one in here.headers if "Range" in one]
     # Each time, it asks for what it does not have yet: all that it has read, of what the reset connection had brought.
@@ -227,19 +227,19 @@ def test_a_download_that_never_begins_ends(client: HttpRegistry, here: Loopback,
     here.blobs[digest_of(CONTENT)] = CONTENT
     proxy.faults.append(Fault(path="/blobs/", cut_answer=0, times=-1))
     with pytest.raises(NetworkError, match=r"was cut: "):
-        list(client.blob(digest_of(CONTENT)))
+        list(client.get_blob(digest_of(CONTENT)))
     assert (proxy.count("GET"), slept) == (5, [1, 2, 4, 8])
 
 
 def test_a_blob_with_other_bytes_is_not_taken(client: HttpRegistry, here: Loopback) -> None:
     here.blobs[digest_of(CONTENT)] = CONTENT[:-1] + b"x"
     with pytest.raises(TamperedError, match=rf"has other bytes than {digest_of(CONTENT)}"):
-        list(client.blob(digest_of(CONTENT)))
+        list(client.get_blob(digest_of(CONTENT)))
 
 
 def test_a_blob_that_is_not_there_is_told(client: HttpRegistry) -> None:
     with pytest.raises(NotInRegistry, match=r"404 BLOB_UNKNOWN: blob unknown to registry"):
-        list(client.blob(digest_of(CONTENT)))
+        list(client.get_blob(digest_of(CONTENT)))
 
 
 def test_an_upload_that_is_refused_takes_no_room(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:

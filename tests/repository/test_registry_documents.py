@@ -22,7 +22,7 @@ from tfimg.registry.connection import Connection
 from tfimg.registry.credentials import find_credentials
 from tfimg.registry.protocol import OCI_INDEX
 from tfimg.registry.reference import parse_repository
-from tfimg.registry.retry import Patience
+from tfimg.registry.retry import RetryPolicy
 
 QUICKLY = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=cases(60))
 LISTED = {"schemaVersion": 2, "manifests": [entry(annotations={"a": "b"}, artifactType="c"), entry()]}
@@ -49,7 +49,8 @@ def server() -> Iterator[HostileRegistry]:
 
 def open_client(server: HostileRegistry, locks: Path) -> HttpRegistry:
     connection = Connection(
-        parse_repository(f"{server.address}/team/tf"), credentials=ANN, way=PLAIN, patience=Patience(sleep=Slept())
+        parse_repository(f"{server.address}/team/tf"), credentials=ANN, settings=PLAIN,
+        retry_policy=RetryPolicy(sleep=Slept())
     )  # fmt: skip
     return HttpRegistry(connection, locks=locks)
 

@@ -17,14 +17,16 @@ from tfimg.registry.protocol import digest_of
 
 READS: list[Callable[[HttpRegistry], object]] = [
     lambda client: client.find("1"),
-    lambda client: client.tags(),
-    lambda client: client.referrers(manifest().digest),
-    lambda client: b"".join(client.blob(manifest().digest)),
+    lambda client: client.list_tags(),
+    lambda client: client.list_referrers(manifest().digest),
+    lambda client: b"".join(client.get_blob(manifest().digest)),
 ]
 WRITES: list[Callable[[HttpRegistry], object]] = [
     lambda client: client.put("2", manifest("other")),
     lambda client: client.put_blob(b"{}"),
-    lambda client: client.refer(about(manifest()), subject=manifest().digest, artifact_type="application/x-test"),
+    lambda client: client.put_referrer(
+        about(manifest()), subject=manifest().digest, artifact_type="application/x-test"
+    ),
 ]
 
 
@@ -59,7 +61,7 @@ def test_after_faults_that_pass_answer_and_registry_are_as_without_them(
 def fill(client: HttpRegistry, registry: Loopback) -> None:
     """Put there what reads find, so that an empty answer is a wrong one."""
     client.put("1", manifest())
-    client.refer(about(manifest(), "two"), subject=manifest().digest, artifact_type="application/x-test")
+    client.put_referrer(about(manifest(), "two"), subject=manifest().digest, artifact_type="application/x-test")
     registry.blobs[manifest().digest] = manifest().content
 
 
@@ -84,14 +86,14 @@ def test_what_is_refused_is_not_tried_again(
 
 def test_a_wait_that_the_registry_names_is_kept(client: HttpRegistry, proxy: Faulty, slept: Slept) -> None:
     proxy.faults.append(Fault(status=429, headers={"Retry-After": "7"}))
-    client.tags()
+    client.list_tags()
     assert slept == [8]
 
 
 def test_a_long_wait_is_told_instead(client: HttpRegistry, proxy: Faulty, slept: Slept) -> None:
     proxy.faults.append(Fault(status=429, headers={"Retry-After": "21600"}))
     with pytest.raises(NetworkError, match=r"asks for fewer requests and to wait 21600 s: 429 Too Many Requests"):
-        client.tags()
+        client.list_tags()
     assert slept == []
 
 
@@ -109,15 +111,15 @@ def test_a_registry_that_is_down_is_told(open_registry: Open, slept: Slept) -> N
     with faulty("127.0.0.1:9") as gone:
         address = gone.address
     with pytest.raises(NetworkError, match=rf"The registry {address} cannot be reached: connection refused"):
-        open_registry(address).tags()
+        open_registry(address).list_tags()
     assert len(slept) == 4
 
 
 def test_a_registry_that_says_nothing_is_too_slow(proxy: Faulty, open_registry: Open, slept: Slept) -> None:
     proxy.faults.append(Fault(delay=2, times=-1))
-    client = open_registry(proxy.address, way=replace(PLAIN, silence_seconds=0.1))
+    client = open_registry(proxy.address, settings=replace(PLAIN, read_seconds=0.1))
     with pytest.raises(NetworkError, match=r"is too slow: it did not answer within 0.1 s"):
-        client.tags()
+        client.list_tags()
     assert (len(proxy.asked), len(slept)) == (5, 4)
 
 
@@ -127,7 +129,7 @@ def test_a_registry_that_never_ends_is_too_slow(
     """A little comes all the time."""
     open_registry(here.address).put("1", manifest())
     proxy.faults.append(Fault(rate=40, times=-1))
-    client = open_registry(proxy.address, way=replace(PLAIN, answer_seconds=0.3))
+    client = open_registry(proxy.address, settings=replace(PLAIN, response_seconds=0.3))
     with pytest.raises(NetworkError, match=r"is too slow: it did not answer within 0.3 s"):
         client.find("1")
     assert (len(proxy.asked), slept) == (1, [])
@@ -136,7 +138,7 @@ def test_a_registry_that_never_ends_is_too_slow(
 def test_a_slow_registry_is_waited_for(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:
     here.blobs[digest_of(CONTENT)] = CONTENT
     proxy.faults.append(Fault(delay=0.2, rate=400_000, times=-1))
-    assert b"".join(client.blob(digest_of(CONTENT))) == CONTENT
+    assert b"".join(client.get_blob(digest_of(CONTENT))) == CONTENT
 
 
 def test_what_has_no_end_is_not_read_to_it(client: HttpRegistry, proxy: Faulty) -> None:
@@ -148,4 +150,4 @@ def test_what_has_no_end_is_not_read_to_it(client: HttpRegistry, proxy: Faulty) 
 def test_a_page_for_people_is_no_list(client: HttpRegistry, proxy: Faulty) -> None:
     proxy.faults.append(Fault(status=200, headers={"Content-Type": "text/html"}, body=b"<h1>Log in</h1>"))
     with pytest.raises(RegistryRefused, match=r"answered the question for tags of .* with something else"):
-        client.tags()
+        client.list_tags()

@@ -36,21 +36,21 @@ def listing(request: pytest.FixtureRequest, here: Loopback) -> Loopback:
 def test_what_refers_to_a_manifest_is_listed(listing: Loopback, client: HttpRegistry) -> None:
     subject = manifest()
     client.put("1", subject)
-    assert client.referrers(subject.digest) == ()
-    refer = partial(client.refer, **ABOUT)
+    assert client.list_referrers(subject.digest) == ()
+    refer = partial(client.put_referrer, **ABOUT)
     entered = [refer(about(subject, name)) for name in ("one", "two", "two")]
-    assert client.referrers(subject.digest) == tuple(entered[:2])
+    assert client.list_referrers(subject.digest) == tuple(entered[:2])
     assert entered[0].artifact_type == "application/x-test"
     assert (entered[0].digest, entered[0].annotations) == (about(subject).digest, {"name": "one"})
     assert client.find(about(subject).digest) == about(subject)
-    assert ("1" in client.tags(), fallback_tag(subject.digest) in client.tags()) == (True, not listing.native)
+    assert ("1" in client.list_tags(), fallback_tag(subject.digest) in client.list_tags()) == (True, not listing.native)
 
 
 def test_the_list_is_that_of_all_pages(here: Loopback, client: HttpRegistry) -> None:
     here.page = 2
     for name in "abcde":
-        client.refer(about(manifest(), name), **ABOUT)
-    assert len(client.referrers(manifest().digest)) == 5
+        client.put_referrer(about(manifest(), name), **ABOUT)
+    assert len(client.list_referrers(manifest().digest)) == 5
 
 
 def test_what_others_entered_stays_as_it_is(fallback: Loopback, client: HttpRegistry) -> None:
@@ -62,7 +62,7 @@ def test_what_others_entered_stays_as_it_is(fallback: Loopback, client: HttpRegi
     index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [theirs], "annotations": {"a": "b"}}
     tag = fallback_tag(manifest().digest)
     client.put(tag, Manifest(media_type=OCI_INDEX, content=json.dumps(index).encode()))
-    client.refer(about(manifest()), **ABOUT)
+    client.put_referrer(about(manifest()), **ABOUT)
     found = client.find(tag)
     assert found is not None
     assert (found.document["manifests"][0], len(found.document["manifests"])) == (theirs, 2)
@@ -73,7 +73,7 @@ def test_a_tag_that_is_no_list_is_not_overwritten(fallback: Loopback, client: Ht
     tag = fallback_tag(manifest().digest)
     client.put(tag, manifest("a signature"))
     with pytest.raises(RegistryRefused, match=rf":{tag} should list what refers to .*, and is no such list"):
-        client.refer(about(manifest()), **ABOUT)
+        client.put_referrer(about(manifest()), **ABOUT)
     assert client.find(tag) == manifest("a signature")
 
 
@@ -101,8 +101,8 @@ def test_an_entry_that_somebody_overwrites_is_entered_again(
         fallback.tags[tag] = digest_of(index)
 
     proxy.faults.append(replace(when, path="/manifests/sha256-", before=overwrite))
-    ours = client.refer(about(subject), **ABOUT)
-    listed = {one.digest for one in client.referrers(subject.digest)}
+    ours = client.put_referrer(about(subject), **ABOUT)
+    listed = {one.digest for one in client.list_referrers(subject.digest)}
     assert ours.digest in listed
     assert theirs.digest in listed or when.method == "PUT"
 
@@ -116,13 +116,13 @@ def test_who_is_always_overwritten_is_told(
     overwrite = partial(fallback.tags.update, {tag: digest_of(empty)})
     proxy.faults.append(Fault(method="GET", path=f"/{tag}$", times=-1, before=overwrite))
     with pytest.raises(NetworkError, match=rf"keep overwriting {tag} of .*what we entered does not stay there"):
-        client.refer(about(manifest()), **ABOUT)
+        client.put_referrer(about(manifest()), **ABOUT)
     assert slept == [1, 2, 4, 8]
 
 
 def test_a_manifest_about_something_else_is_refused(client: HttpRegistry, proxy: Faulty) -> None:
     with pytest.raises(TamperedError, match=rf"does not refer to {manifest().digest}: it refers to "):
-        client.refer(about(manifest("other")), **ABOUT)
+        client.put_referrer(about(manifest("other")), **ABOUT)
     assert proxy.asked == []
 
 
@@ -135,7 +135,9 @@ def test_a_manifest_about_something_else_is_refused(client: HttpRegistry, proxy:
 )
 def test_a_malformed_manifest_refers_to_nothing(content: bytes, client: HttpRegistry, proxy: Faulty) -> None:
     with pytest.raises(TamperedError, match=rf"does not refer to {manifest().digest}: "):
-        client.refer(Manifest(media_type=OCI_MANIFEST, content=content), subject=manifest().digest, artifact_type="")
+        client.put_referrer(
+            Manifest(media_type=OCI_MANIFEST, content=content), subject=manifest().digest, artifact_type=""
+        )
     assert proxy.asked == []
 
 
@@ -144,10 +146,10 @@ def test_two_publishers_on_one_machine_lose_nothing(fallback: Loopback, open_reg
     clients = [open_registry(fallback.address) for _ in range(4)]
 
     def publish(number: int) -> str:
-        return clients[number % 4].refer(about(manifest(), f"evidence {number}"), **ABOUT).digest
+        return clients[number % 4].put_referrer(about(manifest(), f"evidence {number}"), **ABOUT).digest
 
     with ThreadPoolExecutor(4) as pool:
         fours = [pool.map(publish, range(start, start + 4)) for start in range(0, 12, 4)]
         wanted = {digest for four in fours for digest in four}
-    assert {one.digest for one in clients[0].referrers(manifest().digest)} == wanted
+    assert {one.digest for one in clients[0].list_referrers(manifest().digest)} == wanted
     assert len(wanted) == 12

@@ -82,7 +82,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 def arguments(command: str, address: str, tmp_path: Path) -> list[str]:
     key = tmp_path / "tfimg.pub"
-    key.write_bytes(OURS.verifying.pem)
+    key.write_bytes(OURS.verifying_key.pem)
     name, *options = COMMANDS[command]
     return [name, f"{address}/team/tf:2.15", *(one.format(key=key, folder=tmp_path) for one in options)]
 

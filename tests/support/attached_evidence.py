@@ -12,16 +12,15 @@ from support.paths import ROOT
 from support.registry_container import docker
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.evidence.attach import attach
-from tfimg.evidence.keys import SigningKey, generate
+from tfimg.evidence.keys import SigningKey, generate_key
 from tfimg.evidence.promotions import Promotion, TagMove, predicate_statement
+from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import Statement, Subject
-from tfimg.evidence.tested import Ran, validation_report
-from tfimg.evidence.tested import test_result as result_statement
-from tfimg.registry.connect import connect
-from tfimg.registry.connection import Way
+from tfimg.registry.client import open_registry
+from tfimg.registry.connection import ConnectionSettings
 from tfimg.registry.protocol import Registry
-from tfimg.registry.reference import parse
+from tfimg.registry.reference import parse_reference
 from tfimg.validation.inventory import take_inventory
 from tfimg.validation.report import Report
 
@@ -53,11 +52,13 @@ def publish(
     engine.tag(local, [name])
     docker("push", "--quiet", name, host=engine.host)
     engine.remove(name)
-    registry = connect(parse(name), os.environ, folder / "state", way=Way(ca=None, proxies={}))
-    found = registry.find(parse(name).target)
+    registry = open_registry(
+        parse_reference(name), os.environ, folder / "state", settings=ConnectionSettings(ca_file=None, proxies={})
+    )
+    found = registry.find(parse_reference(name).target)
     assert found is not None
-    key = generate()
-    (folder / "tfimg.pub").write_bytes(key.verifying.pem)
+    key = generate_key()
+    (folder / "tfimg.pub").write_bytes(key.verifying_key.pem)
     attach(
         registry,
         found.digest,
@@ -73,9 +74,9 @@ def _said(
 ) -> Sequence[Statement]:
     subject = Subject(name=repository, digest=digest)
     inventory = take_inventory(local, (images / "inventory.py").read_bytes(), engine=engine)
-    ran = Ran(host="here", engine="Docker", version="0.1.0")
+    ran = RunContext(host="here", engine="Docker", version="0.1.0")
     return (
-        result_statement(report, subject=subject, ran=ran), validation_report(report, subject=subject),
+        make_test_result(report, subject=subject, ran=ran), make_report_statement(report, subject=subject),
         make_sbom(inventory, subject=subject, made=datetime.now(UTC)),
     )  # fmt: skip
 

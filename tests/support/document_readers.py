@@ -24,12 +24,11 @@ from support.oci_images import archive, put_image, put_index
 from support.reports import GREEN
 from support.signing import OURS, PASSWORD
 from tfimg.core.paths import find_workspace
-from tfimg.evidence.attach import attach, referrer
-from tfimg.evidence.bundle import BUNDLE, bundle, seal
+from tfimg.evidence.attach import attach, make_referrer
+from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, make_bundle, sign_statement
 from tfimg.evidence.promotions import Promotion, TagMove, predicate_statement
+from tfimg.evidence.results import RunContext, make_test_result
 from tfimg.evidence.statement import Statement, Subject
-from tfimg.evidence.tested import Ran
-from tfimg.evidence.tested import test_result as result_statement
 from tfimg.project.services import Services
 from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
 from tfimg.validation.schema import format_json
@@ -65,10 +64,10 @@ class HostileRegistry:
         if kind == "blobs" and name in self.content.blobs:
             return 200, {}, self.content.blobs[name]
         if kind == "referrers":
-            entries = [one.document() for one in self.content.referrers(name)]
+            entries = [one.to_document() for one in self.content.list_referrers(name)]
             return 200, {"Content-Type": OCI_INDEX}, json.dumps({"manifests": entries}).encode()
         if kind == "tags":
-            return 200, {}, json.dumps({"tags": list(self.content.tags())}).encode()
+            return 200, {}, json.dumps({"tags": list(self.content.list_tags())}).encode()
         return 404, {}, b""
 
     def _find(self, name: str) -> Manifest | None:
@@ -115,12 +114,12 @@ class Readers:
         self.local = CliRunner(home=folder, edge=TestEnvironment())
         self.name = f"{here.address}/team/tf"
         self.key = folder / "tfimg.pub"
-        self.key.write_bytes(OURS.verifying.pem)
+        self.key.write_bytes(OURS.verifying_key.pem)
         self.image = put_image(here.content, TAG, config={"Labels": {"tfimg.identifier": TAG}})
         self.subject = Subject(name=self.name, digest=self.image.digest)
-        ran = Ran(host="host", engine="Docker", version="1")
+        ran = RunContext(host="host", engine="Docker", version="1")
         report = replace(GREEN, date=datetime.now(UTC).isoformat(timespec="seconds"))
-        self.statement = result_statement(report, subject=self.subject, ran=ran)
+        self.statement = make_test_result(report, subject=self.subject, ran=ran)
         self.promotion = predicate_statement(
             self.subject,
             Promotion(
@@ -169,7 +168,7 @@ class Readers:
         return Reader(document=document, read=changed)
 
     def referrers(self) -> Reader:
-        entries = [one.document() for one in self.here.content.referrers(self.image.digest)]
+        entries = [one.to_document() for one in self.here.content.list_referrers(self.image.digest)]
         document = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}).encode()
         return self._replaced(r".*/referrers/.*", document, self.verify)
 
@@ -186,35 +185,37 @@ class Readers:
         """Attach a changed bundle, or its envelope, to an image of its own, and verify that."""
         registry = self.here.content
         subject = Descriptor(media_type=self.image.media_type, digest=self.image.digest, size=len(self.image.content))
-        for digest in [one.digest for one in registry.referrers(self.image.digest)]:
+        for digest in [one.digest for one in registry.list_referrers(self.image.digest)]:
             del registry.manifests[digest]
         for blob in (b"{}", content):
             registry.put_blob(blob)
-        manifest = referrer(self.statement, content, subject=subject)
-        registry.refer(manifest, subject=self.image.digest, artifact_type=BUNDLE)
+        manifest = make_referrer(self.statement, content, subject=subject)
+        registry.put_referrer(manifest, subject=self.image.digest, artifact_type=BUNDLE_MEDIA_TYPE)
         attestations = f"{self.image.digest.replace(':', '-')}.att"
         registry.named.pop(attestations, None)
         if envelope is not None:
-            layer = registry.put_blob(envelope).document() | {"mediaType": "application/vnd.dsse.envelope.v1+json"}
+            layer = registry.put_blob(envelope).to_document() | {"mediaType": "application/vnd.dsse.envelope.v1+json"}
             text = json.dumps({"schemaVersion": 2, "layers": [layer]}).encode()
             registry.put(attestations, Manifest(media_type=OCI_MANIFEST, content=text))
         return self.verify(reference=f"@{self.image.digest}")
 
     def bundle(self) -> Reader:
-        return Reader(document=bundle(seal(self.statement, OURS), OURS.verifying), read=self._evidence)
+        return Reader(
+            document=make_bundle(sign_statement(self.statement, OURS), OURS.verifying_key), read=self._evidence
+        )
 
     def envelope(self) -> Reader:
-        valid = bundle(seal(self.statement, OURS), OURS.verifying)
+        valid = make_bundle(sign_statement(self.statement, OURS), OURS.verifying_key)
 
         def read(content: bytes) -> CliResult:
             return self._evidence(valid, content)
 
-        return Reader(document=seal(self.statement, OURS), read=read)
+        return Reader(document=sign_statement(self.statement, OURS), read=read)
 
     def signed_statement(self) -> Reader:
         def read(content: bytes) -> CliResult:
             changed = Statement(predicate_type=self.statement.predicate_type, content=content)
-            return self._evidence(bundle(seal(changed, OURS), OURS.verifying))
+            return self._evidence(make_bundle(sign_statement(changed, OURS), OURS.verifying_key))
 
         return Reader(document=self.statement.content, read=read)
 
@@ -237,7 +238,7 @@ class Readers:
             file.write_bytes(content)
             return self.verify(key=file)
 
-        return Reader(document=OURS.verifying.pem, read=read)
+        return Reader(document=OURS.verifying_key.pem, read=read)
 
     def private_key(self) -> Reader:
         file = self.folder / "hostile.key"
@@ -292,8 +293,8 @@ class Readers:
                 "org.opencontainers.image.ref.name": TAG, "io.containerd.image.name": f"{self.name}:{TAG}",
             },
         )  # fmt: skip
-        listed = [root, *registry.referrers(self.image.digest)]
-        document = json.dumps({"schemaVersion": 2, "manifests": [one.document() for one in listed]}).encode()
+        listed = [root, *registry.list_referrers(self.image.digest)]
+        document = json.dumps({"schemaVersion": 2, "manifests": [one.to_document() for one in listed]}).encode()
         others = {f"blobs/{digest.replace(':', '/')}": content for digest, content in blobs.items()}
 
         def read(content: bytes) -> CliResult:

@@ -9,14 +9,14 @@ from typing import Any
 from tenacity import wait_exponential
 
 from tfimg.registry.client import HttpRegistry
-from tfimg.registry.connection import Way
+from tfimg.registry.connection import ConnectionSettings
 from tfimg.registry.credentials import Credentials
 from tfimg.registry.protocol import EMPTY, OCI_CONFIG, OCI_MANIFEST, Manifest, digest_of
 from tfimg.registry.retry import BACKOFF
 from tfimg.registry.upload import upload
 
 ANN = Credentials(username="ann", password="secret")
-PLAIN = Way(plain=True, connect_seconds=5, silence_seconds=5)
+PLAIN = ConnectionSettings(plain_http=True, connect_seconds=5, read_seconds=5)
 
 Open = Callable[..., HttpRegistry]
 """Makes the client of a registry: its address, and by name whatever is not as usual."""
@@ -62,8 +62,8 @@ def image(client: HttpRegistry, name: str = "one") -> Manifest:
     layer = client.put_blob(f"layer of {name}".encode())
     return manifest(
         name,
-        config={**config.document(), "mediaType": OCI_CONFIG},
-        layers=[{**layer.document(), "mediaType": "application/vnd.oci.image.layer.v1.tar"}],
+        config={**config.to_document(), "mediaType": OCI_CONFIG},
+        layers=[{**layer.to_document(), "mediaType": "application/vnd.oci.image.layer.v1.tar"}],
     )
 
 
@@ -75,6 +75,6 @@ def evidence(client: HttpRegistry, subject: Manifest, name: str = "one") -> Mani
         name,
         artifactType="application/x-test",
         subject=described,
-        config={**config.document(), "mediaType": EMPTY},
-        layers=[{**layer.document(), "mediaType": "text/plain"}],
+        config={**config.to_document(), "mediaType": EMPTY},
+        layers=[{**layer.to_document(), "mediaType": "text/plain"}],
     )

@@ -47,15 +47,15 @@ class MemoryRegistry:
         if not reference.startswith("sha256:"):
             self.named[reference] = manifest.digest
 
-    def tags(self) -> Sequence[str]:
+    def list_tags(self) -> Sequence[str]:
         return sorted(self.named)
 
-    def untag(self, tag: str) -> bool:
+    def delete_tag(self, tag: str) -> bool:
         if self.deletes:
             self.named.pop(tag, None)
         return self.deletes
 
-    def blob(self, digest: str) -> Iterator[bytes]:
+    def get_blob(self, digest: str) -> Iterator[bytes]:
         if digest not in self.blobs:
             raise NotInRegistry(f"There is no {digest}.", next_step="Push it first.")
         content = self.blobs[digest]
@@ -77,7 +77,7 @@ class MemoryRegistry:
             assert digest_of(content) == digest
             self.put_blob(content)
 
-    def referrers(self, digest: str) -> Sequence[Descriptor]:
+    def list_referrers(self, digest: str) -> Sequence[Descriptor]:
         found = []
         for manifest in self.manifests.values():
             document = manifest.document
@@ -85,7 +85,7 @@ class MemoryRegistry:
                 found.append(described(manifest, document.get("artifactType"), document.get("annotations")))
         return found
 
-    def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
+    def put_referrer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
         assert manifest.document["subject"]["digest"] == subject
         if manifest.digest not in self.manifests:
             self.put(manifest.digest, manifest)

@@ -52,14 +52,14 @@ class Line:
         if found is None or found.digest != manifest.digest:
             raise TagMoved(f"Somebody else moved {reference}.", next_step="Run it again.")
 
-    def tags(self) -> Sequence[str]:
-        return self._ask("tags", "", self.to.tags)
+    def list_tags(self) -> Sequence[str]:
+        return self._ask("tags", "", self.to.list_tags)
 
-    def untag(self, tag: str) -> bool:
-        return self._ask("untag", tag, lambda: self.to.untag(tag))
+    def delete_tag(self, tag: str) -> bool:
+        return self._ask("untag", tag, lambda: self.to.delete_tag(tag))
 
-    def blob(self, digest: str) -> Iterator[bytes]:
-        return self._ask("blob", digest, lambda: iter(list(self.to.blob(digest))))
+    def get_blob(self, digest: str) -> Iterator[bytes]:
+        return self._ask("blob", digest, lambda: iter(list(self.to.get_blob(digest))))
 
     def put_blob(self, content: bytes) -> Descriptor:
         return self._ask("put_blob", "", lambda: self.to.put_blob(content))
@@ -67,12 +67,12 @@ class Line:
     def put_stream(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
         self._ask("put_stream", digest, lambda: self.to.put_stream(digest, size, pieces))
 
-    def referrers(self, digest: str) -> Sequence[Descriptor]:
-        return self._ask("referrers", digest, lambda: self.to.referrers(digest))
+    def list_referrers(self, digest: str) -> Sequence[Descriptor]:
+        return self._ask("referrers", digest, lambda: self.to.list_referrers(digest))
 
-    def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
+    def put_referrer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
         return self._ask(
-            "refer", subject, lambda: self.to.refer(manifest, subject=subject, artifact_type=artifact_type)
+            "refer", subject, lambda: self.to.put_referrer(manifest, subject=subject, artifact_type=artifact_type)
         )
 
     def _ask(self, name: str, argument: str, answer: Callable[[], Answer]) -> Answer:
@@ -157,7 +157,7 @@ def put_image(
         "rootfs": {"type": "layers", "diff_ids": [content]},
     }
     described = replace(registry.put_blob(json.dumps(config).encode()), media_type=OCI_CONFIG)
-    told = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described.document(), "layers": []}
+    told = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described.to_document(), "layers": []}
     manifest = Manifest(media_type=OCI_MANIFEST, content=json.dumps(told).encode())
     registry.put(tag or manifest.digest, manifest)
     return manifest

@@ -15,13 +15,12 @@ from support.reports import GREEN
 from support.signing import OURS
 from tfimg.core.errors import LeakFound, ValidationFailed
 from tfimg.core.levels import Level
-from tfimg.evidence.attach import attach, mend
+from tfimg.evidence.attach import attach, repair
 from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.policy import Policy
-from tfimg.evidence.promotions import read_from, walk
+from tfimg.evidence.promotions import read_image_statements, walk_history
+from tfimg.evidence.results import RunContext, make_test_result
 from tfimg.evidence.statement import Subject
-from tfimg.evidence.tested import Ran
-from tfimg.evidence.tested import test_result as result_statement
 from tfimg.evidence.verify import verify
 from tfimg.publish.publish import Publication, publish
 from tfimg.publish.publisher import Publisher
@@ -121,20 +120,20 @@ class Machine:
 
     @property
     def trusted(self) -> tuple[VerifyingKey, ...]:
-        return (self.key.verifying,)
+        return (self.key.verifying_key,)
 
     def prove(self, registry: Registry, digest: str, least: Level, *, reinstate: bool = False) -> Level:
         assert least != "declared"
         policy = Policy(level=least)
         found = verify(registry, digest, self.trusted, policy, now=NOW, allow_withdrawn=reinstate)
-        return found.outcome.shown
+        return found.outcome.proven_level
 
     def hands(self, registry: Registry) -> Hands:
         return Hands(
             search=self._search, push=partial(self._push, registry), drop=lambda name: self.engine.pop(name, None),
             validate=partial(self._validate, registry), scan=lambda source, _: self._do("scan", source),
             attach=partial(self._attach, registry), tell=lambda *_: None,
-            mend=lambda digest: mend(registry, digest, key=self.key),
+            mend=lambda digest: repair(registry, digest, key=self.key),
         )  # fmt: skip
 
     def _do(self, what: str, source: Source) -> None:
@@ -166,7 +165,7 @@ class Machine:
     def _attach(self, registry: Registry, source: Source, digest: str, report: Report) -> None:
         self._do("attach", source)
         subject = Subject(name=registry.repository, digest=digest)
-        said = [result_statement(report, subject=subject, ran=Ran(host="h", engine="e", version="0"))]
+        said = [make_test_result(report, subject=subject, ran=RunContext(host="h", engine="e", version="0"))]
         attach(registry, digest, said, key=self.key)
 
 
@@ -179,8 +178,8 @@ def chain(registry: Registry, tag: str = "2.15", key: SigningKey = OURS) -> list
     """Return the history of a tag, newest first: each digest, and whether a signed promotion gave it the tag."""
     found = registry.find(tag)
     assert found
-    steps = walk(
+    steps = walk_history(
         registry.repository, tag, found.digest,
-        lambda digest: read_from(registry, digest, [key.verifying]), limit=100,
+        lambda digest: read_image_statements(registry, digest, [key.verifying_key]), limit=100,
     )  # fmt: skip
     return [(step.digest, step.promotion is not None) for step in steps]

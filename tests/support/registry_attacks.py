@@ -48,15 +48,15 @@ def find(client: HttpRegistry) -> object:
 
 
 def tags(client: HttpRegistry) -> object:
-    return client.tags()
+    return client.list_tags()
 
 
 def referrers(client: HttpRegistry) -> object:
-    return client.referrers(OTHER)
+    return client.list_referrers(OTHER)
 
 
 def blob(client: HttpRegistry) -> object:
-    return b"".join(client.blob(DIGEST))
+    return b"".join(client.get_blob(DIGEST))
 
 
 def sized(client: HttpRegistry) -> object:
@@ -333,15 +333,15 @@ DOCUMENTS = [
     Attack(name="a manifest of an endless kind", plays={MANIFESTS: reply(200, b"{}", Content_Type="a" * 60_000)}),
     Attack(name="a tag that is a path", act=lambda client: client.find("../../other/manifests/1"), plays={}, requests=0,
            says="neither a tag nor a digest"),
-    Attack(name="a digest that is a path", act=lambda client: b"".join(client.blob("sha256:../x")),
+    Attack(name="a digest that is a path", act=lambda client: b"".join(client.get_blob("sha256:../x")),
            plays={}, requests=0),
-    Attack(name="a digest of referrers that is a path", act=lambda client: client.referrers("../x"),
+    Attack(name="a digest of referrers that is a path", act=lambda client: client.list_referrers("../x"),
            plays={}, requests=0),
     Attack(name="a digest with a query", act=lambda client: client.find(f"{OTHER}?x=1"), plays={}, requests=0),
     Attack(name="an upload under a path", act=lambda client: client.put_stream("../x", 1, [b"x"]),
            plays={}, requests=0),
     Attack(name="a manifest put to a path", act=lambda client: client.put("../x", manifest()), plays={}, requests=0),
-    Attack(name="a path untagged", act=lambda client: client.untag("../x"), plays={}, requests=0),
+    Attack(name="a path untagged", act=lambda client: client.delete_tag("../x"), plays={}, requests=0),
 ]  # fmt: skip
 
 NUMBERS = [
@@ -368,7 +368,7 @@ NUMBERS = [
     Attack(name="early hints", plays={MANIFESTS: lambda _: iter([head(103) + head(200)])}),
 ]  # fmt: skip
 
-QUICK = {"answer_seconds": 0.5, "silence_seconds": 2.0, "connect_seconds": 2.0}
+QUICK = {"response_seconds": 0.5, "read_seconds": 2.0, "connect_seconds": 2.0}
 CHUNKED = head(200, Transfer_Encoding="chunked", Content_Type=OCI_MANIFEST)
 BOTH = (RegistryRefused, NetworkError)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tfimg.evidence.keys import SigningKey, verifying
+from tfimg.evidence.keys import SigningKey, make_verifying_key
 
 PASSWORD = b"correct horse battery staple"
 
@@ -12,7 +12,7 @@ PASSWORD = b"correct horse battery staple"
 def pair(number: int) -> SigningKey:
     """The key pair of a number."""
     private = ec.derive_private_key(number, ec.SECP256R1())
-    return SigningKey(private=private, verifying=verifying(private.public_key()))
+    return SigningKey(private=private, verifying_key=make_verifying_key(private.public_key()))
 
 
 OURS, THEIRS = pair(20_210_531), pair(19_991_231)

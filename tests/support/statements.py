@@ -12,15 +12,14 @@ from support.signing import OURS
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.promotions import Promotion, TagMove, Withdrawal, predicate_statement
+from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
 from tfimg.evidence.statement import Statement, Subject
-from tfimg.evidence.tested import Ran, validation_report
-from tfimg.evidence.tested import test_result as result_statement
 from tfimg.registry.protocol import OCI_MANIFEST, Manifest
 from tfimg.validation.report import CheckResult, Report
 
 IMAGE = Manifest(media_type=OCI_MANIFEST, content=b'{"schemaVersion":2,"config":{},"layers":[]}')
 SUBJECT = Subject(name="registry.test:5000/team/tensorflow", digest=IMAGE.digest)
-RAN = Ran(host="gpu-runner-3", engine="Docker 26.1.5", version="0.1.0")
+RAN = RunContext(host="gpu-runner-3", engine="Docker 26.1.5", version="0.1.0")
 NOW = datetime(2026, 1, 12, tzinfo=UTC)
 """Nine days and some hours after the reports."""
 
@@ -39,7 +38,7 @@ FAILED = replace(ON_GPU, results=(*ON_GPU.results, result("gpu.matmul", "failed"
 def said(report: Report, *, of: str = IMAGE.digest) -> tuple[Statement, Statement]:
     """The statements about a report on the image, or on another digest."""
     subject = replace(SUBJECT, digest=of)
-    return result_statement(report, subject=subject, ran=RAN), validation_report(report, subject=subject)
+    return make_test_result(report, subject=subject, ran=RAN), make_report_statement(report, subject=subject)
 
 
 def published(*reports: Report, key: SigningKey = OURS) -> MemoryRegistry:

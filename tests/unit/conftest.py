@@ -67,7 +67,7 @@ def tfimg(tmp_path: Path, environment: TestEnvironment) -> CliRunner:
 def key(tmp_path: Path) -> str:
     """Write our public key to a file."""
     file = tmp_path / "tfimg.pub"
-    file.write_bytes(OURS.verifying.pem)
+    file.write_bytes(OURS.verifying_key.pem)
     return str(file)
 
 

@@ -23,7 +23,7 @@ from tfimg.core.errors import EngineRefused
 from tfimg.engine.protocol import Exit, StoredImage, StoredLayer
 from tfimg.evidence.attach import attach
 from tfimg.evidence.sbom import make_sbom
-from tfimg.evidence.statement import CYCLONEDX, Subject, statement
+from tfimg.evidence.statement import CYCLONEDX, Subject, make_statement
 from tfimg.inspect.comparison import PartSize
 from tfimg.inspect.secrets.rules import Rule
 
@@ -91,7 +91,7 @@ numpy 1.26.4
 libc6 2.36-9+deb12u4
 Debian packages (2)
 """
-    assert {*told.strip().splitlines(), f"test result {OURS.verifying.identifier} yes"} <= set(lines)
+    assert {*told.strip().splitlines(), f"test result {OURS.verifying_key.identifier} yes"} <= set(lines)
     assert [line.split()[3] for line in lines if line.startswith("sha256:")] == [
         "cudnn", "cublas", "solvers", "cuda", "tensorflow", "tensorflow-python", "packages", "system", "bytecode",
         "selftest", "home",
@@ -112,7 +112,7 @@ def test_inspect_tells_programs_everything(tfimg: CliRunner, registry: MemoryReg
     assert told["contents"]["libraries"] == {"nvidia-cudnn-cu12": "8.9.4.25"}
     assert told["environment"] == {"RELEASE": "2.15.1"}
     assert told["aliases"] == ["2.15.1"]
-    assert {one["signer"] for one in told["evidence"]} == {OURS.verifying.identifier}
+    assert {one["signer"] for one in told["evidence"]} == {OURS.verifying_key.identifier}
     assert told["tested"]["level"] == "validated"
 
 
@@ -149,7 +149,7 @@ def test_names_in_a_bill_of_materials_are_printed_as_text(tfimg: CliRunner, regi
     image = put_image(registry, "1", created="0001-01-01T00:00:00+14:00")
     bill = {"components": [{"purl": "pkg:pypi/a%1B%5B2Jb@1"}]}
     subject = Subject(name=registry.repository, digest=image.digest)
-    attach(registry, image.digest, [statement(subject, CYCLONEDX, bill)], key=OURS)
+    attach(registry, image.digest, [make_statement(subject, CYCLONEDX, bill)], key=OURS)
     text = tfimg("inspect", f"{NAME}:1").succeeded().stdout
     assert "Python packages (1)" in text
     assert "\x1b" not in text

@@ -16,7 +16,7 @@ from support.oci_images import put_image
 from support.signing import OURS, THEIRS
 from support.statements import IMAGE, LINKED, NOW, ON_GPU, promoted, said, withdrawn
 from tfimg.evidence.attach import attach
-from tfimg.evidence.bundle import seal
+from tfimg.evidence.dsse import sign_statement
 from tfimg.validation.report import Report
 
 NAME = "registry.test:5000/team/tensorflow"
@@ -45,7 +45,7 @@ def environment(engine: FakeEngine) -> TestEnvironment:
 @pytest.fixture
 def their_key(tmp_path: Path) -> str:
     file = tmp_path / "theirs.pub"
-    file.write_bytes(THEIRS.verifying.pem)
+    file.write_bytes(THEIRS.verifying_key.pem)
     return str(file)
 
 
@@ -63,7 +63,7 @@ def test_bundle_verifies_writes_and_says_what_went_in(
     ended = tfimg("bundle", f"{NAME}:{TAG}", str(target), "--key", key, "--json").succeeded()
     assert ended.documents[-1] == {
         "event": "bundled", "image": f"{NAME}:{TAG}", "digest": environment.registries.named[TAG], "file": str(target),
-        "bytes": target.stat().st_size, "evidence": 5, "keys": [OURS.verifying.identifier], "verified": True,
+        "bytes": target.stat().st_size, "evidence": 5, "keys": [OURS.verifying_key.identifier], "verified": True,
     }  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def test_bundle_without_a_key_says_that_nothing_was_verified_and_load_asks_for_o
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--require", "gpu=sm_80"), ("--policy", "policy.yaml"), ("--refuse-key", OURS.verifying.identifier)],
+    [("--require", "gpu=sm_80"), ("--policy", "policy.yaml"), ("--refuse-key", OURS.verifying_key.identifier)],
 )
 def test_bundle_does_not_pass_over_what_is_required_for_want_of_a_key(
     tfimg: CliRunner, tmp_path: Path, option: str, value: str, monkeypatch: pytest.MonkeyPatch
@@ -123,14 +123,15 @@ def test_load_verifies_loads_and_says_whose_word_is_what(
     assert "The key signed repository, identifier, level and time." in ended.stderr
     assert tfimg("load", file, "--json", TFIMG_KEY=key).documents[-1] == {
         "event": "loaded", "image": f"{NAME}:{TAG}", "digest": environment.registries.named[TAG], "level": "validated",
-        "identifier": "2.15.1-cuda12.2-py3.11", "tested": "2026-01-02T03:04:05Z", "signer": OURS.verifying.identifier,
+        "identifier": "2.15.1-cuda12.2-py3.11", "tested": "2026-01-02T03:04:05Z",
+        "signer": OURS.verifying_key.identifier,
     }  # fmt: skip
 
 
 def test_the_key_that_came_along_counts_by_its_fingerprint_alone(
     tfimg: CliRunner, engine: FakeEngine, file: str
 ) -> None:
-    ours, theirs = OURS.verifying.identifier, THEIRS.verifying.identifier
+    ours, theirs = OURS.verifying_key.identifier, THEIRS.verifying_key.identifier
     message = tfimg("load", file).refusal(2)
     assert f"brings {ours}, and that proves nothing" in message
     assert "in another way" in message
@@ -189,8 +190,8 @@ def test_load_and_bundle_refuse_evidence_after_90_days(
 
 
 def test_a_policy_file_brings_and_refuses_keys(tfimg: CliRunner, file: str, tmp_path: Path) -> None:
-    policy, ours = tmp_path / "policy.yaml", OURS.verifying.identifier
-    block = "".join(f"    {line}\n" for line in OURS.verifying.pem.decode().splitlines())
+    policy, ours = tmp_path / "policy.yaml", OURS.verifying_key.identifier
+    block = "".join(f"    {line}\n" for line in OURS.verifying_key.pem.decode().splitlines())
     policy.write_text(f"version: 1\ntrusted-keys:\n  - |\n{block}")
     commands = (("load", file), ("bundle", f"{NAME}:{TAG}", str(tmp_path / "new.tar")))
     for command in commands:
@@ -226,8 +227,8 @@ def test_load_refuses_what_a_later_file_withdraws(
     withdrawals = tmp_path / "withdrawals.jsonl"
     command = ("load", file, "--key", key, "--withdrawals", str(withdrawals))
     assert "is not a file" in tfimg(*command).refusal(2)
-    withdrawals.write_bytes(seal(withdrawal, THEIRS))
+    withdrawals.write_bytes(sign_statement(withdrawal, THEIRS))
     assert "no statement that a trusted key signed" in tfimg(*command).refusal(16)
-    withdrawals.write_bytes(seal(withdrawal, OURS))
+    withdrawals.write_bytes(sign_statement(withdrawal, OURS))
     assert "by gpu-runner-3: wrong cuDNN" in tfimg(*command).refusal(17)
     assert engine.names == {}, "nothing reached the engine"

@@ -36,7 +36,7 @@ def test_keys_writes_a_pair_that_only_its_owner_may_read(tfimg: CliRunner, tmp_p
     ended = tfimg("keys", str(folder), "--json", TFIMG_KEY_PASSWORD=PASSWORD.decode()).succeeded()
     private, public = folder / "tfimg.key", folder / "tfimg.pub"
     read = read_signing_key(private.read_bytes(), password=PASSWORD, source="")
-    assert read.verifying.pem == public.read_bytes()
+    assert read.verifying_key.pem == public.read_bytes()
     fingerprint = read_verifying_key(public.read_bytes(), source="").identifier
     assert ended.json == {
         "event": "keys", "private": str(private), "public": str(public), "fingerprint": fingerprint,
@@ -96,7 +96,7 @@ def test_verify_in_json_is_one_object(tfimg: CliRunner, environment: TestEnviron
     (told,) = ended.documents
     assert (told["event"], told["digest"], told["level"]) == ("verified", IMAGE.digest, "linked")
     assert told["tested"]["unproven"] == [{"name": "gpu.visible", "reason": "it needs a GPU"}]
-    assert told["signer"] == OURS.verifying.identifier
+    assert told["signer"] == OURS.verifying_key.identifier
     assert environment.connections == [(IMAGE_NAME, True)]
 
 
@@ -142,11 +142,11 @@ def test_evidence_is_refused_after_90_days(
 
 def test_several_keys_are_trusted_and_one_is_refused(tfimg: CliRunner, key: str, tmp_path: Path) -> None:
     their = tmp_path / "their.pub"
-    their.write_bytes(THEIRS.verifying.pem)
+    their.write_bytes(THEIRS.verifying_key.pem)
     verify = ("verify", f"{IMAGE_NAME}:2.15", "--key", str(their))
     tfimg(*verify, "--key", key).succeeded()
     tfimg("verify", f"{IMAGE_NAME}:2.15", TFIMG_KEY=f"{their}:{key}").succeeded()
-    ours = ("--refuse-key", OURS.verifying.identifier)
+    ours = ("--refuse-key", OURS.verifying_key.identifier)
     assert tfimg(*verify, "--key", key, *ours).code == 16
     assert "the policy refuses" in tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", key, *ours).refusal(16)
     assert tfimg(*verify, "--key", key, "--refuse-key", "SHA256:short").code == 2
@@ -154,12 +154,12 @@ def test_several_keys_are_trusted_and_one_is_refused(tfimg: CliRunner, key: str,
 
 def test_a_policy_file_may_bring_the_keys(tfimg: CliRunner, tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
-    block = "".join(f"    {line}\n" for line in OURS.verifying.pem.decode().splitlines())
+    block = "".join(f"    {line}\n" for line in OURS.verifying_key.pem.decode().splitlines())
     file.write_text(f"version: 1\ntrusted-keys:\n  - |\n{block}")
     verify = ("verify", f"{IMAGE_NAME}:2.15", "--policy", str(file))
     tfimg(*verify).succeeded()
-    assert tfimg(*verify, "--refuse-key", OURS.verifying.identifier).code == 16
-    file.write_text(f"{file.read_text()}refused-keys: ['{OURS.verifying.identifier}']\n")
+    assert tfimg(*verify, "--refuse-key", OURS.verifying_key.identifier).code == 16
+    file.write_text(f"{file.read_text()}refused-keys: ['{OURS.verifying_key.identifier}']\n")
     assert tfimg(*verify).code == 16
 
 
@@ -173,7 +173,7 @@ def test_a_large_file_is_not_a_key_or_policy(tfimg: CliRunner, tmp_path: Path, k
 
 
 def test_another_key_is_told_in_json_too(tfimg: CliRunner, tmp_path: Path) -> None:
-    (tmp_path / "their.pub").write_bytes(THEIRS.verifying.pem)
+    (tmp_path / "their.pub").write_bytes(THEIRS.verifying_key.pem)
     ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", str(tmp_path / "their.pub"), "--json")
     assert (ended.code, ended.json["error"]) == (16, "UnsignedError")
 

@@ -43,7 +43,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("keys")
     for name, key in (("ours", OURS), ("theirs", THEIRS)):
         (folder / f"{name}.key").write_bytes(key.pem(PASSWORD))
-        (folder / f"{name}.pub").write_bytes(key.verifying.pem)
+        (folder / f"{name}.pub").write_bytes(key.verifying_key.pem)
     return {name: str(folder / name) for name in ("ours.key", "ours.pub", "theirs.key", "theirs.pub")}
 
 
@@ -148,8 +148,8 @@ def test_a_refused_key_signs_nothing_though_another_is_trusted(
     publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, keys: dict[str, str]
 ) -> None:
     engine.has(CPU)
-    refused = ("--trust", keys["theirs.pub"], "--refuse-key", OURS.verifying.identifier)
-    assert OURS.verifying.identifier in publish(*refused).refusal(16)
+    refused = ("--trust", keys["theirs.pub"], "--refuse-key", OURS.verifying_key.identifier)
+    assert OURS.verifying_key.identifier in publish(*refused).refusal(16)
     assert (engine.did, registry.named) == ([], {})
 
 
@@ -271,7 +271,7 @@ def test_the_history_of_a_tag_is_what_trusted_keys_signed(
     ended = history(REPOSITORY, "2.15", "--json")
     assert history_of(ended) == [("promotion", new), ("promotion", old)]
     first = ended.documents[0]
-    assert (first["publisher"], first["signer"]) == ("me", OURS.verifying.identifier)
+    assert (first["publisher"], first["signer"]) == ("me", OURS.verifying_key.identifier)
     assert {"tag": "2.15", "previous": old} in first["tags"]
     for words in ([f"{REPOSITORY}:2.15"], [REPOSITORY, "2.15"], [REPOSITORY, "--plain-http", "2.15"]):
         rows = [line.split() for line in history(*words).succeeded().lines]

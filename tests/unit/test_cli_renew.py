@@ -19,9 +19,9 @@ from support.statements import said as evidence_of
 from support.suite_events import EXPLAINED, done, end, said, start, suite
 from tfimg.core.paths import Workspace
 from tfimg.evidence.attach import attach
-from tfimg.evidence.collect import collect
+from tfimg.evidence.collect import collect_envelopes
 from tfimg.evidence.signatures import verify_signatures
-from tfimg.evidence.statement import CYCLONEDX, TEST_RESULT, statement
+from tfimg.evidence.statement import CYCLONEDX, TEST_RESULT, make_statement
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL
 from tfimg.recipe.lockfile import hash_lock
 
@@ -57,7 +57,7 @@ def environment(engine: FakeEngine, registry: MemoryRegistry) -> TestEnvironment
 def renew(tfimg: CliRunner, tmp_path: Path, key: str) -> CliRunner:
     (tmp_path / "tfimg.key").write_bytes(OURS.pem(PASSWORD))
     (tmp_path / "new.key").write_bytes(THEIRS.pem(PASSWORD))
-    (tmp_path / "new.pub").write_bytes(THEIRS.verifying.pem)
+    (tmp_path / "new.pub").write_bytes(THEIRS.verifying_key.pem)
     prefix = ("renew", "--key", str(tmp_path / "tfimg.key"), "--publisher", "me")
     return replace(tfimg, prefix=prefix, environ={"TFIMG_KEY_PASSWORD": PASSWORD.decode()})
 
@@ -78,7 +78,7 @@ def test_stale_evidence_is_renewed_by_running_the_suite_on_the_pulled_bytes(
     (proven,) = verify(tfimg, key).succeeded().documents
     assert proven["level"] == "validated"
     assert proven["tested"]["environment"]["host"] == "me"
-    assert proven["signer"] == OURS.verifying.identifier
+    assert proven["signer"] == OURS.verifying_key.identifier
 
 
 def test_by_digest_and_in_json(renew: CliRunner, engine: FakeEngine) -> None:
@@ -169,8 +169,8 @@ def test_a_failure_of_one_image_stops_no_other(renew: CliRunner, engine: FakeEng
 
 def signers(registry: MemoryRegistry) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for key in (OURS.verifying, THEIRS.verifying):
-        evidence = [one for one in collect(registry, IMAGE.digest) if one.envelope.signed_by([key])]
+    for key in (OURS.verifying_key, THEIRS.verifying_key):
+        evidence = [one for one in collect_envelopes(registry, IMAGE.digest) if one.envelope.find_signer([key])]
         for one in verify_signatures(evidence, [key], image="", digest=IMAGE.digest) if evidence else ():
             found.setdefault(one.predicate_type, set()).add(key.identifier)
     return found
@@ -179,25 +179,25 @@ def signers(registry: MemoryRegistry) -> dict[str, set[str]]:
 def test_a_new_key_takes_over_what_an_old_one_signed(
     renew: CliRunner, tfimg: CliRunner, registry: MemoryRegistry, key: str, tmp_path: Path
 ) -> None:
-    attach(registry, IMAGE.digest, [statement(SUBJECT, CYCLONEDX, {"components": []})], key=OURS)
+    attach(registry, IMAGE.digest, [make_statement(SUBJECT, CYCLONEDX, {"components": []})], key=OURS)
     new_key, new_pub = str(tmp_path / "new.key"), str(tmp_path / "new.pub")
     rotate = replace(renew, prefix=("renew", f"{NAME}:2.15", "--key", new_key))
     assert rotate().code == 16, "the old key is not trusted"
     rotate("--trust", key).succeeded()
     verify(tfimg, new_pub, "--key", key).succeeded()
     verify(tfimg, new_pub).refusal(16)  # the promotion of the tag has to be signed again too
-    assert signers(registry)[TEST_RESULT] == {OURS.verifying.identifier, THEIRS.verifying.identifier}
-    assert signers(registry)[CYCLONEDX] == {OURS.verifying.identifier}
+    assert signers(registry)[TEST_RESULT] == {OURS.verifying_key.identifier, THEIRS.verifying_key.identifier}
+    assert signers(registry)[CYCLONEDX] == {OURS.verifying_key.identifier}
     rotate("--re-sign", TFIMG_KEY=key).succeeded()
-    assert signers(registry)[CYCLONEDX] == {OURS.verifying.identifier, THEIRS.verifying.identifier}
+    assert signers(registry)[CYCLONEDX] == {OURS.verifying_key.identifier, THEIRS.verifying_key.identifier}
     verify(tfimg, new_pub).succeeded()
-    verify(tfimg, new_pub, "--key", key, "--refuse-key", OURS.verifying.identifier).succeeded()
-    assert rotate("--trust", key, "--refuse-key", THEIRS.verifying.identifier).code == 16
+    verify(tfimg, new_pub, "--key", key, "--refuse-key", OURS.verifying_key.identifier).succeeded()
+    assert rotate("--trust", key, "--refuse-key", THEIRS.verifying_key.identifier).code == 16
 
 
 def test_a_refused_key_s_statements_are_not_renewed(renew: CliRunner, tmp_path: Path, key: str) -> None:
     rotate = replace(renew, prefix=("renew", f"{NAME}:2.15", "--key", str(tmp_path / "new.key"), "--trust", key))
-    assert rotate("--re-sign", "--refuse-key", OURS.verifying.identifier).code == 16
+    assert rotate("--re-sign", "--refuse-key", OURS.verifying_key.identifier).code == 16
 
 
 def test_a_level_that_cannot_be_shown_here_is_refused_before_anything_runs(

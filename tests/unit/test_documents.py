@@ -68,7 +68,7 @@ def test_a_malformed_descriptor_is_refused_by_its_path(entry: str, path: str) ->
 
 def test_a_well_formed_manifest_is_read() -> None:
     layer = Descriptor(media_type="a", digest=DIGEST, size=7, annotations={"b": "c"})
-    manifest = Manifest(media_type="m", content=f'{{"layers": [{layer.document()}]}}'.replace("'", '"').encode())
+    manifest = Manifest(media_type="m", content=f'{{"layers": [{layer.to_document()}]}}'.replace("'", '"').encode())
     assert manifest.image.layers == (layer,)
 
 

@@ -15,13 +15,13 @@ from support.published_images import Call, Killed, Line
 from support.signing import OURS, THEIRS
 from support.statements import IMAGE, SUBJECT
 from tfimg.core.errors import NotInRegistry, TagMoved, TamperedError
-from tfimg.evidence.attach import attach, mend
-from tfimg.evidence.statement import statement
+from tfimg.evidence.attach import attach, repair
+from tfimg.evidence.statement import make_statement
 from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
 
 TAG = IMAGE.digest.replace(":", "-")
-ONE = statement(SUBJECT, "https://slsa.dev/provenance/v1", {"of": "ß"})
-OTHER = statement(SUBJECT, "https://cyclonedx.org/bom", {"components": []})
+ONE = make_statement(SUBJECT, "https://slsa.dev/provenance/v1", {"of": "ß"})
+OTHER = make_statement(SUBJECT, "https://cyclonedx.org/bom", {"components": []})
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def sealed(registry: MemoryRegistry, digest: str) -> dict[str, Any]:
 
 def test_each_statement_is_a_bundle_that_refers_to_the_image(registry: MemoryRegistry) -> None:
     attached = attach(registry, IMAGE.digest, [ONE, OTHER], key=OURS)
-    listed = registry.referrers(IMAGE.digest)
+    listed = registry.list_referrers(IMAGE.digest)
     assert [one.digest for one in attached.referrers] == [one.digest for one in listed]
     for said, referrer in zip((ONE, OTHER), attached.referrers, strict=True):
         manifest = registry.manifests[referrer.digest].document
@@ -62,13 +62,13 @@ def test_each_statement_is_a_bundle_that_refers_to_the_image(registry: MemoryReg
         (layer,) = manifest["layers"]
         bundle = sealed(registry, layer["digest"])
         assert base64.b64decode(bundle["dsseEnvelope"]["payload"]) == said.content
-        assert bundle["verificationMaterial"] == {"publicKey": {"hint": OURS.verifying.hint}}
+        assert bundle["verificationMaterial"] == {"publicKey": {"hint": OURS.verifying_key.hint}}
 
 
 def test_in_toto_s_own_library_verifies_what_is_under_cosign_s_tag(registry: MemoryRegistry) -> None:
     attached = attach(registry, IMAGE.digest, [ONE, OTHER], key=OURS)
     assert attached.tags == (f"{TAG}.att", f"{TAG}.sig")
-    key = SSlibKey.from_crypto(OURS.verifying.public, keyid=OURS.verifying.identifier)
+    key = SSlibKey.from_crypto(OURS.verifying_key.public, keyid=OURS.verifying_key.identifier)
     for said, layer in zip((ONE, OTHER), layers(registry, f"{TAG}.att"), strict=True):
         assert layer["annotations"] == {
             "dev.cosignproject.cosign/signature": "", "predicateType": said.predicate_type
@@ -83,7 +83,7 @@ def test_the_image_itself_is_signed_as_cosign_signs(registry: MemoryRegistry) ->
     (layer,) = layers(registry, f"{TAG}.sig")
     payload = registry.blobs[layer["digest"]]
     signature = base64.b64decode(layer["annotations"]["dev.cosignproject.cosign/signature"])
-    assert OURS.verifying.fits(signature, payload)
+    assert OURS.verifying_key.has_signed(signature, payload)
     assert json.loads(payload)["critical"] == {
         "identity": {"docker-reference": "registry.test:5000/team/tensorflow"},
         "image": {"docker-manifest-digest": IMAGE.digest},
@@ -103,11 +103,11 @@ def test_a_bundle_that_is_listed_is_not_referred_to_again(registry: MemoryRegist
     attach(registry, IMAGE.digest, [ONE], key=OURS)
 
     class Listed(MemoryRegistry):
-        def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
+        def put_referrer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
             raise AssertionError((manifest, subject, artifact_type))
 
     again = Listed.with_content_of(registry)
-    assert attach(again, IMAGE.digest, [ONE], key=OURS).referrers == tuple(again.referrers(IMAGE.digest))
+    assert attach(again, IMAGE.digest, [ONE], key=OURS).referrers == tuple(again.list_referrers(IMAGE.digest))
 
 
 def test_a_later_statement_and_another_signer_leave_what_is_there(registry: MemoryRegistry) -> None:
@@ -118,7 +118,7 @@ def test_a_later_statement_and_another_signer_leave_what_is_there(registry: Memo
         ONE.predicate_type, OTHER.predicate_type
     ]  # fmt: skip
     assert len(layers(registry, f"{TAG}.sig")) == 2
-    assert len(registry.referrers(IMAGE.digest)) == 2
+    assert len(registry.list_referrers(IMAGE.digest)) == 2
 
 
 def test_every_blob_that_a_manifest_names_is_there(registry: MemoryRegistry) -> None:
@@ -140,7 +140,7 @@ def test_killed_at_any_step_it_is_called_again_and_all_is_there(registry: Memory
     with pytest.raises(Killed):
         attach(line, IMAGE.digest, [ONE, OTHER], key=OURS)
     attach(registry, IMAGE.digest, [ONE, OTHER], key=OURS)
-    assert len(registry.referrers(IMAGE.digest)) == 2
+    assert len(registry.list_referrers(IMAGE.digest)) == 2
     assert len(layers(registry, f"{TAG}.att")) == 2
     assert len(layers(registry, f"{TAG}.sig")) == 1
     once = [digest for digest in registry.sent if digest in registry.blobs]
@@ -151,21 +151,21 @@ def test_killed_at_any_step_it_is_called_again_and_all_is_there(registry: Memory
 def test_what_a_kill_left_out_is_put_there_from_what_is(registry: MemoryRegistry, lost: tuple[str, ...]) -> None:
     attach(registry, IMAGE.digest, [ONE, OTHER], key=OURS)
     attach(registry, IMAGE.digest, [ONE], key=THEIRS)
-    mend(registry, IMAGE.digest, key=OURS)
+    repair(registry, IMAGE.digest, key=OURS)
     whole = dict(registry.manifests)
     for name in lost:
         registry.named.pop(f"{TAG}.{name}", None)
     if "bundles" in lost:
-        for one in registry.referrers(IMAGE.digest):
+        for one in registry.list_referrers(IMAGE.digest):
             del registry.manifests[one.digest]
-    mend(registry, IMAGE.digest, key=OURS)
+    repair(registry, IMAGE.digest, key=OURS)
     ours = 2 if "bundles" in lost else 3
-    assert len(registry.referrers(IMAGE.digest)) == ours, "theirs is theirs to mend"
+    assert len(registry.list_referrers(IMAGE.digest)) == ours, "theirs is theirs to mend"
     assert {f"{TAG}.att", f"{TAG}.sig"} <= registry.named.keys()
     registry.sent.clear()
-    mend(registry, IMAGE.digest, key=OURS)
+    repair(registry, IMAGE.digest, key=OURS)
     assert registry.sent == []
-    assert whole.keys() >= {one.digest for one in registry.referrers(IMAGE.digest)}
+    assert whole.keys() >= {one.digest for one in registry.list_referrers(IMAGE.digest)}
 
 
 def test_nothing_is_said_of_an_image_that_is_not_there(registry: MemoryRegistry) -> None:

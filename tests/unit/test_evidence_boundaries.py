@@ -14,10 +14,9 @@ from support.signing import OURS
 from support.statements import IMAGE, NOW, ON_GPU, published, said
 from tfimg.core.errors import PolicyUnmet
 from tfimg.evidence.attach import attach
-from tfimg.evidence.parts import parts
 from tfimg.evidence.policy import Policy
-from tfimg.evidence.sbom import image_purl
-from tfimg.evidence.statement import Subject, compact
+from tfimg.evidence.sbom import image_purl, list_parts
+from tfimg.evidence.statement import Subject, canonical_json
 from tfimg.evidence.verify import verify
 
 
@@ -26,7 +25,7 @@ def test_at_most_three_failures_are_named(count: int, named: str) -> None:
     failed = tuple(result(f"a.{number}", "failed", "no") for number in range(count))
     registry = published(replace(GREEN, results=failed))
     with pytest.raises(PolicyUnmet, match=f"failed its tests on 2026-01-02: {named}\\. Do not use it"):
-        verify(registry, "2.15", [OURS.verifying], Policy(level="built"), now=NOW)
+        verify(registry, "2.15", [OURS.verifying_key], Policy(level="built"), now=NOW)
 
 
 def test_cosign_s_tags_hold_oci_manifests_whose_configuration_lists_their_layers() -> None:
@@ -57,7 +56,7 @@ def test_the_first_skipped_check_is_named_and_the_others_are_counted(count: int,
         required=(*ON_GPU.required, *(one.check for one in skipped)),
     )  # fmt: skip
     with pytest.raises(PolicyUnmet) as caught:
-        verify(published(report), "2.15", [OURS.verifying], Policy(level="built"), now=NOW)
+        verify(published(report), "2.15", [OURS.verifying_key], Policy(level="built"), now=NOW)
     assert caught.value.what.endswith(f"gpu.0, which it needs: the check was skipped on 2026-01-02 (no GPU){more}.")
 
 
@@ -72,7 +71,7 @@ def test_a_bundle_s_manifest_has_the_empty_configuration() -> None:
 
 def test_a_library_of_a_package_and_one_of_nobody_may_have_the_same_name() -> None:
     libraries = {"/a/libcudnn.so.8": "nvidia-cudnn-cu12", "/b/libcudnn.so.8": None}
-    found = [part for part in parts({**INVENTORY, "libraries": libraries}) if part.kind == "library"]
+    found = [part for part in list_parts({**INVENTORY, "libraries": libraries}) if part.kind == "library"]
     assert [(part.name, part.version, part.paths) for part in found] == [
         ("libcudnn.so.8", None, ("/b/libcudnn.so.8",)),
         ("libcudnn.so.8", "8.9.4.25", ("/a/libcudnn.so.8",)),
@@ -87,6 +86,6 @@ def test_an_image_without_a_place_has_a_purl_without_one(name: str, qualifiers: 
 
 
 def test_signed_json_has_one_form() -> None:
-    assert compact({"b": [1, 2], "a": "ß"}) == '{"a":"ß","b":[1,2]}'.encode()
+    assert canonical_json({"b": [1, 2], "a": "ß"}) == '{"a":"ß","b":[1,2]}'.encode()
     with pytest.raises(ValueError, match="not JSON compliant"):
-        compact({"a": float("nan")})
+        canonical_json({"a": float("nan")})

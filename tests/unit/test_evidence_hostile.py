@@ -20,15 +20,21 @@ from support.signing import OURS, THEIRS
 from support.statements import IMAGE, NOW, ON_GPU, SUBJECT, published, said
 from tfimg.core.errors import FileError, PolicyUnmet, TamperedError, TfimgError, UnsignedError
 from tfimg.evidence import collect as reading
-from tfimg.evidence.attach import attach, mend, referrer
-from tfimg.evidence.bundle import BUNDLE, bundle, seal
-from tfimg.evidence.collect import collect
-from tfimg.evidence.cosign_tags import tag_of
-from tfimg.evidence.dsse import ENVELOPE, opened, sealed
+from tfimg.evidence.attach import attach, make_referrer, repair
+from tfimg.evidence.collect import collect_envelopes
+from tfimg.evidence.cosign_tags import cosign_tag
+from tfimg.evidence.dsse import (
+    BUNDLE_MEDIA_TYPE,
+    ENVELOPE_MEDIA_TYPE,
+    make_bundle,
+    parse_envelope,
+    sign_envelope,
+    sign_statement,
+)
 from tfimg.evidence.keys import read_verifying_key
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.policy_file import parse_policy
-from tfimg.evidence.statement import IN_TOTO, TEST_RESULT, Statement, compact, statement
+from tfimg.evidence.statement import IN_TOTO, TEST_RESULT, Statement, canonical_json, make_statement
 from tfimg.evidence.verify import verify
 from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
 
@@ -43,29 +49,29 @@ HOSTILE = (
 def put_bundle(registry: MemoryRegistry, content: bytes, *, size: int | None = None) -> None:
     registry.put_blob(content)
     subject = Descriptor(media_type=OCI_MANIFEST, digest=IMAGE.digest, size=len(IMAGE.content))
-    manifest = referrer(Statement(predicate_type="any", content=b""), content, subject=subject)
+    manifest = make_referrer(Statement(predicate_type="any", content=b""), content, subject=subject)
     if size is not None:
         document = manifest.document
         document["layers"][0]["size"] = size
-        manifest = Manifest(media_type=OCI_MANIFEST, content=compact(document))
-    registry.refer(manifest, subject=IMAGE.digest, artifact_type=BUNDLE)
+        manifest = Manifest(media_type=OCI_MANIFEST, content=canonical_json(document))
+    registry.put_referrer(manifest, subject=IMAGE.digest, artifact_type=BUNDLE_MEDIA_TYPE)
 
 
 def put_envelope(registry: MemoryRegistry, content: bytes) -> None:
-    layer = {**registry.put_blob(content).document(), "mediaType": ENVELOPE}
+    layer = {**registry.put_blob(content).to_document(), "mediaType": ENVELOPE_MEDIA_TYPE}
     document = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "layers": [layer]}
-    registry.put(tag_of(IMAGE.digest, "att"), Manifest(media_type=OCI_MANIFEST, content=compact(document)))
+    registry.put(cosign_tag(IMAGE.digest, "att"), Manifest(media_type=OCI_MANIFEST, content=canonical_json(document)))
 
 
 def put_referrer(registry: MemoryRegistry, document: dict[str, Any]) -> None:
     subject = {"subject": {"mediaType": OCI_MANIFEST, "digest": IMAGE.digest, "size": len(IMAGE.content)}}
-    manifest = Manifest(media_type=OCI_MANIFEST, content=compact({**subject, **document}))
+    manifest = Manifest(media_type=OCI_MANIFEST, content=canonical_json({**subject, **document}))
     registry.put(manifest.digest, manifest)
 
 
 def check(registry: MemoryRegistry, error: type[TfimgError] = TamperedError, says: str = "") -> None:
     with pytest.raises(error, match=says) as caught:
-        verify(registry, "2.15", [OURS.verifying], ANYTHING, now=NOW)
+        verify(registry, "2.15", [OURS.verifying_key], ANYTHING, now=NOW)
     assert type(caught.value) is error
     assert len(str(caught.value)) < 1000
 
@@ -90,33 +96,33 @@ def test_a_bundle_of_wrong_types_is_refused(content: str) -> None:
 @cases("evidence_hostile", "an_envelope_of_wrong_types_is_refused")
 def test_an_envelope_of_wrong_types_is_refused(content: str) -> None:
     with pytest.raises(TamperedError, match="Invalid DSSE envelope: "):
-        opened(content.encode())
+        parse_envelope(content.encode())
 
 
 def test_an_envelope_may_use_either_alphabet_of_base64() -> None:
     """DSSE 1.0.2, protocol.md."""
-    document = json.loads(seal(said(GREEN)[0], OURS))
+    document = json.loads(sign_statement(said(GREEN)[0], OURS))
     signature = base64.b64decode(document["signatures"][0]["sig"])
     document["signatures"][0]["sig"] = base64.urlsafe_b64encode(signature).decode()
-    assert opened(compact(document)).signed_by([OURS.verifying])
+    assert parse_envelope(canonical_json(document)).find_signer([OURS.verifying_key])
 
 
 @cases("evidence_hostile", "a_bundle_s_manifest_of_another_form_is_refused")
 def test_a_bundle_s_manifest_of_another_form_is_refused(layers: Any) -> None:
     registry = published(GREEN)
-    put_referrer(registry, {"artifactType": BUNDLE, "layers": layers})
+    put_referrer(registry, {"artifactType": BUNDLE_MEDIA_TYPE, "layers": layers})
     check(registry, says="cannot be read: invalid bundle: ")
 
 
 def test_a_referrer_of_another_type_may_have_any_form() -> None:
     registry = published(GREEN)
     put_referrer(registry, {"artifactType": "application/spdx+json", "layers": 7})
-    assert verify(registry, "2.15", [OURS.verifying], ANYTHING, now=NOW)
+    assert verify(registry, "2.15", [OURS.verifying_key], ANYTHING, now=NOW)
 
 
 def test_the_size_that_a_manifest_states_bounds_what_is_read() -> None:
     class Endless(MemoryRegistry):
-        def blob(self, digest: str) -> Iterator[bytes]:  # noqa: ARG002
+        def get_blob(self, digest: str) -> Iterator[bytes]:  # noqa: ARG002
             yield from (b" " * 2**20 for _ in range(12))
             raise AssertionError("it was read to its end")
 
@@ -142,15 +148,15 @@ def test_the_evidence_of_one_image_is_bounded(
     check(registry, says=says)
 
 
-@pytest.mark.parametrize("artifact_type", [None, BUNDLE])
+@pytest.mark.parametrize("artifact_type", [None, BUNDLE_MEDIA_TYPE])
 def test_a_list_of_many_referrers_is_not_read_to_its_end(artifact_type: str | None) -> None:
     """A list that a client keeps may say nothing of types: each entry costs a request."""
 
     class Listing(MemoryRegistry):
         finds = 0
 
-        def referrers(self, digest: str) -> Sequence[Descriptor]:
-            return [replace(one, artifact_type=artifact_type) for one in super().referrers(digest)] * 2_000
+        def list_referrers(self, digest: str) -> Sequence[Descriptor]:
+            return [replace(one, artifact_type=artifact_type) for one in super().list_referrers(digest)] * 2_000
 
         def find(self, reference: str) -> Manifest | None:
             self.finds += 1
@@ -163,16 +169,16 @@ def test_a_list_of_many_referrers_is_not_read_to_its_end(artifact_type: str | No
 
 
 def test_an_envelope_of_many_signatures_is_refused() -> None:
-    document = json.loads(seal(said(GREEN)[0], OURS))
+    document = json.loads(sign_statement(said(GREEN)[0], OURS))
     document["signatures"] *= 17
     registry = published(GREEN)
-    put_envelope(registry, compact(document))
+    put_envelope(registry, canonical_json(document))
     check(registry, says="signatures: tuple should have at most 16 items")
 
 
 def signed(content: bytes, payload_type: str = IN_TOTO) -> MemoryRegistry:
     registry = published(GREEN)
-    put_envelope(registry, sealed(content, payload_type, OURS))
+    put_envelope(registry, sign_envelope(content, payload_type, OURS))
     return registry
 
 
@@ -185,7 +191,7 @@ def test_a_signed_document_that_is_not_a_statement_is_refused(content: str) -> N
 def test_hostile_bytes_that_the_key_signed_are_refused(content: bytes) -> None:
     check(signed(content), says="is not an in-toto statement: ")
     with pytest.raises(TamperedError, match="is not an in-toto statement"):
-        mend(signed(content), IMAGE.digest, key=OURS)
+        repair(signed(content), IMAGE.digest, key=OURS)
 
 
 def of(subject: Any) -> dict[str, Any]:
@@ -205,7 +211,7 @@ OWN = IMAGE.digest[7:]
     ],
 )  # fmt: skip
 def test_a_subject_is_the_image_by_its_sha256_alone(digest: dict[str, str]) -> None:
-    check(signed(compact(of([{"name": "x", "digest": digest}]))), says="signed for another image")
+    check(signed(canonical_json(of([{"name": "x", "digest": digest}]))), says="signed for another image")
 
 
 TIMES = (
@@ -219,7 +225,7 @@ TIMES = (
 def result(**changed: Any) -> MemoryRegistry:
     predicate = json.loads(said(ON_GPU)[0].content)["predicate"]
     registry = published(ON_GPU)
-    attach(registry, IMAGE.digest, [statement(SUBJECT, TEST_RESULT, {**predicate, **changed})], key=OURS)
+    attach(registry, IMAGE.digest, [make_statement(SUBJECT, TEST_RESULT, {**predicate, **changed})], key=OURS)
     return registry
 
 
@@ -262,7 +268,7 @@ def test_a_driver_that_is_no_version_meets_no_range(driver: str) -> None:
     registry = result(finishedOn="2026-01-03T00:00:00Z", environment={**environment, "driver": driver})
     policy = Policy(level="built", driver=SpecifierSet("<1"))
     with pytest.raises(PolicyUnmet, match="driver<1 is required"):
-        verify(registry, "2.15", [OURS.verifying], policy, now=NOW)
+        verify(registry, "2.15", [OURS.verifying_key], policy, now=NOW)
 
 
 @cases("evidence_hostile", "a_hostile_policy_is_refused")
@@ -283,39 +289,39 @@ def test_a_policy_that_is_a_bomb_is_refused(text: str) -> None:
 def test_a_statement_of_an_untrusted_key_is_not_parsed() -> None:
     """Anyone may attach anything; what counts is what a trusted key signed."""
     registry = published(GREEN)
-    put_envelope(registry, sealed(DEEP, IN_TOTO, THEIRS))
-    assert verify(registry, "2.15", [OURS.verifying], ANYTHING, now=NOW)
+    put_envelope(registry, sign_envelope(DEEP, IN_TOTO, THEIRS))
+    assert verify(registry, "2.15", [OURS.verifying_key], ANYTHING, now=NOW)
 
 
 def test_one_statement_in_two_encodings_counts_once() -> None:
-    document = json.loads(seal(said(GREEN)[0], OURS))
+    document = json.loads(sign_statement(said(GREEN)[0], OURS))
     registry = published(GREEN)
-    put_bundle(registry, bundle(compact({**document, "more": 1}), OURS.verifying))
-    assert len(collect(registry, IMAGE.digest)) == 3
+    put_bundle(registry, make_bundle(canonical_json({**document, "more": 1}), OURS.verifying_key))
+    assert len(collect_envelopes(registry, IMAGE.digest)) == 3
 
 
 def test_a_second_valid_form_of_a_signature_adds_no_statement() -> None:
     """Of an ECDSA signature (r, s), (r, -s) is valid too."""
     order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
     registry = published(GREEN)
-    document = json.loads(seal(said(GREEN)[0], OURS))
+    document = json.loads(sign_statement(said(GREEN)[0], OURS))
     r, s = decode_dss_signature(base64.b64decode(document["signatures"][0]["sig"]))
     other = base64.b64encode(encode_dss_signature(r, order - s)).decode()
-    put_envelope(registry, compact({**document, "signatures": [{"sig": other}]}))
-    found = verify(registry, "2.15", [OURS.verifying], ANYTHING, now=NOW)
+    put_envelope(registry, canonical_json({**document, "signatures": [{"sig": other}]}))
+    found = verify(registry, "2.15", [OURS.verifying_key], ANYTHING, now=NOW)
     assert len(found.statements) == 3
 
 
 def test_a_name_that_occurs_twice_cannot_replace_what_was_signed() -> None:
     """Parsers differ in which of two members counts; the signature is over the one that is read."""
-    envelope = seal(said(ON_GPU)[0], OURS).decode()
+    envelope = sign_statement(said(ON_GPU)[0], OURS).decode()
     forged = base64.b64encode(said(ON_GPU)[0].content.replace(b"2.15.1", b"2.21.0")).decode()
     for text in (f'{{"payload":"{forged}",{envelope[1:]}', f'{envelope[:-1]},"payload":"{forged}"}}'):
         registry = MemoryRegistry()
         registry.put("2.15", IMAGE)
         put_envelope(registry, text.encode())
         try:
-            found = verify(registry, IMAGE.digest, [OURS.verifying], ANYTHING, now=NOW)
+            found = verify(registry, IMAGE.digest, [OURS.verifying_key], ANYTHING, now=NOW)
         except TamperedError:
             continue
         assert found.outcome.identifier == ON_GPU.identifier
@@ -323,24 +329,24 @@ def test_a_name_that_occurs_twice_cannot_replace_what_was_signed() -> None:
 
 @pytest.mark.parametrize("payload_type", ["application/vnd.in-toto+json ", "APPLICATION/vnd.in-toto+json", "", "x"])
 def test_the_payload_type_is_part_of_what_is_signed(payload_type: str) -> None:
-    document = json.loads(seal(said(GREEN)[0], OURS))
+    document = json.loads(sign_statement(said(GREEN)[0], OURS))
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
-    put_envelope(registry, compact({**document, "payloadType": payload_type}))
+    put_envelope(registry, canonical_json({**document, "payloadType": payload_type}))
     check(registry, says="that key did not sign it")
     other = MemoryRegistry()
     other.put("2.15", IMAGE)
-    put_envelope(other, sealed(said(GREEN)[0].content, payload_type, OURS))
+    put_envelope(other, sign_envelope(said(GREEN)[0].content, payload_type, OURS))
     check(other, PolicyUnmet, "no test result is among it")
 
 
 @pytest.mark.parametrize("signatures", [[], [{"sig": ""}], [{"sig": "MAYCAQACAQA="}], [{"sig": "MAYCAQECAQE="}] * 16])
 def test_signatures_of_nothing_prove_nothing(signatures: list[dict[str, str]]) -> None:
     """None, an empty one, and r and s of zero or one."""
-    document = json.loads(seal(said(GREEN)[0], OURS))
+    document = json.loads(sign_statement(said(GREEN)[0], OURS))
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
-    put_envelope(registry, compact({**document, "signatures": signatures}))
+    put_envelope(registry, canonical_json({**document, "signatures": signatures}))
     check(registry, UnsignedError, "none that .* signed")
 
 
@@ -351,18 +357,20 @@ def test_a_genuine_statement_of_one_key_gives_another_key_s_no_weight() -> None:
     attach(registry, IMAGE.digest, [said(ON_GPU)[1]], key=OURS)  # ours is only a report
     attach(registry, IMAGE.digest, said(ON_GPU), key=THEIRS)
     check(registry, PolicyUnmet, "no test result is among it")
-    both = [json.loads(seal(said(ON_GPU)[0], key))["signatures"][0] for key in (THEIRS, OURS)]
-    document = json.loads(seal(said(ON_GPU)[0], OURS))
-    put_envelope(registry, compact({**document, "signatures": both}))
-    assert verify(registry, IMAGE.digest, [OURS.verifying], ANYTHING, now=NOW).signer == OURS.verifying.identifier
+    both = [json.loads(sign_statement(said(ON_GPU)[0], key))["signatures"][0] for key in (THEIRS, OURS)]
+    document = json.loads(sign_statement(said(ON_GPU)[0], OURS))
+    put_envelope(registry, canonical_json({**document, "signatures": both}))
+    assert (
+        verify(registry, IMAGE.digest, [OURS.verifying_key], ANYTHING, now=NOW).signer == OURS.verifying_key.identifier
+    )
 
 
 def test_evidence_that_the_registry_lists_for_another_image_is_refused() -> None:
     other = Manifest(media_type=OCI_MANIFEST, content=b'{"schemaVersion":2,"config":{},"layers":[{}]}')
 
     class Mixing(MemoryRegistry):
-        def referrers(self, _: str) -> Sequence[Descriptor]:
-            return super().referrers(IMAGE.digest)
+        def list_referrers(self, _: str) -> Sequence[Descriptor]:
+            return super().list_referrers(IMAGE.digest)
 
     registry = Mixing.with_content_of(published(GREEN))
     registry.put("2.15", other)
@@ -371,8 +379,8 @@ def test_evidence_that_the_registry_lists_for_another_image_is_refused() -> None
 
 def test_a_key_has_one_fingerprint_in_all_its_forms() -> None:
     """Else a refused key would come back in another form."""
-    point = OURS.verifying.public.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
+    point = OURS.verifying_key.public.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
     compressed = bytes.fromhex("3039301306072a8648ce3d020106082a8648ce3d030107032200") + point
     body = base64.encodebytes(compressed).decode()
     pem = f"-----BEGIN PUBLIC KEY-----\r\n{body}-----END PUBLIC KEY-----".encode()
-    assert read_verifying_key(pem, source="").identifier == OURS.verifying.identifier
+    assert read_verifying_key(pem, source="").identifier == OURS.verifying_key.identifier

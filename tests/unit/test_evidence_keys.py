@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from support.signing import OURS, PASSWORD, THEIRS
 from tfimg.core.errors import KeyRefused
-from tfimg.evidence.keys import generate, is_encrypted, read_signing_key, read_verifying_key
+from tfimg.evidence.keys import generate_key, is_encrypted, read_signing_key, read_verifying_key
 
 
 def unlocked(key: Any) -> bytes:
@@ -23,28 +23,28 @@ def unlocked(key: Any) -> bytes:
 
 
 def test_a_new_pair_is_read_back_with_its_password() -> None:
-    made = generate()
+    made = generate_key()
     pem = made.pem(PASSWORD)
     assert pem.startswith(b"-----BEGIN ENCRYPTED PRIVATE KEY-----\n")
     read = read_signing_key(pem, password=PASSWORD, source="tfimg.key")
-    assert read.verifying.identifier == made.verifying.identifier
-    assert read_verifying_key(made.verifying.pem, source="tfimg.pub").fits(read.sign(b"words"), b"words")
-    assert generate().verifying.identifier != made.verifying.identifier
+    assert read.verifying_key.identifier == made.verifying_key.identifier
+    assert read_verifying_key(made.verifying_key.pem, source="tfimg.pub").has_signed(read.sign(b"words"), b"words")
+    assert generate_key().verifying_key.identifier != made.verifying_key.identifier
 
 
 def test_the_same_bytes_get_the_same_signature_and_no_other_bytes_fit_it() -> None:
     signature = OURS.sign(b"words")
     assert signature == OURS.sign(b"words")
-    assert OURS.verifying.fits(signature, b"words")
-    assert not OURS.verifying.fits(signature, b"other words")
-    assert not THEIRS.verifying.fits(signature, b"words")
-    assert not OURS.verifying.fits(b"no signature at all", b"words")
+    assert OURS.verifying_key.has_signed(signature, b"words")
+    assert not OURS.verifying_key.has_signed(signature, b"other words")
+    assert not THEIRS.verifying_key.has_signed(signature, b"words")
+    assert not OURS.verifying_key.has_signed(b"no signature at all", b"words")
 
 
 def test_a_key_is_named_as_ssh_names_it() -> None:
-    line = OURS.verifying.public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    line = OURS.verifying_key.public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     digest = hashlib.sha256(base64.b64decode(line.split()[1])).digest()
-    assert OURS.verifying.identifier == f"SHA256:{base64.b64encode(digest).decode()[:-1]}"
+    assert OURS.verifying_key.identifier == f"SHA256:{base64.b64encode(digest).decode()[:-1]}"
 
 
 def test_a_private_key_does_not_show_itself() -> None:
@@ -80,7 +80,7 @@ def pem_block(kind: str, content: bytes) -> bytes:
 
 
 def public_der(more: bytes) -> bytes:
-    der = OURS.verifying.public.public_bytes(
+    der = OURS.verifying_key.public.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     return pem_block("PUBLIC KEY", der + more)
@@ -102,7 +102,7 @@ def test_a_password_is_needed_only_for_a_key_that_it_opens(pem: bytes, encrypted
 
 def test_a_key_of_openssl_is_read_with_its_password() -> None:
     read = read_signing_key(traditional(OURS.private, b"right"), password=b"right", source="openssl.key")
-    assert read.verifying.identifier == OURS.verifying.identifier
+    assert read.verifying_key.identifier == OURS.verifying_key.identifier
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,11 @@ def test_a_key_of_openssl_is_read_with_its_password() -> None:
         (pem_block("ENCRYPTED COSIGN PRIVATE KEY", b"{}"), None, "cosign's own format for private keys"),
         (b"", None, "not exactly one PEM block"),
         (b"-----BEGIN PRIVATE KEY-----\n", None, "not exactly one PEM block"),
-        (OURS.verifying.pem, None, "it is not a private key. It has to be"),
+        (OURS.verifying_key.pem, None, "it is not a private key. It has to be"),
         (pem_block("ENCRYPTED PRIVATE KEY", b"[" * 100_000), PASSWORD, "has more than 16384 bytes"),
         (pem_block("ENCRYPTED PRIVATE KEY", b"[" * 10_000), PASSWORD, "it is not a private key"),
         (OURS.pem(PASSWORD) + THEIRS.pem(PASSWORD), PASSWORD, "not exactly one PEM block"),
-        (OURS.pem(PASSWORD) + THEIRS.verifying.pem, PASSWORD, "not exactly one PEM block"),
+        (OURS.pem(PASSWORD) + THEIRS.verifying_key.pem, PASSWORD, "not exactly one PEM block"),
         (OURS.pem(PASSWORD) + b"trailing", PASSWORD, "not exactly one PEM block"),
         (b"Bag Attributes\n" + OURS.pem(PASSWORD), PASSWORD, "not exactly one PEM block"),
         (unlocked(OTHER_CURVE), None, "a key of another kind"),
@@ -145,14 +145,14 @@ def test_what_is_no_private_key_of_ours_is_refused_with_the_reason(
     [
         (b"", "not exactly one PEM block"),
         (unlocked(OURS.private), "it is not a public key"),
-        (OURS.verifying.pem + THEIRS.verifying.pem, "not exactly one PEM block"),
-        (OURS.verifying.pem + OURS.verifying.pem, "not exactly one PEM block"),
-        (OURS.verifying.pem + unlocked(OURS.private), "not exactly one PEM block"),
-        (OURS.verifying.pem + b"trailing", "not exactly one PEM block"),
-        (OURS.verifying.pem + b"-----END PUBLIC KEY-----", "not exactly one PEM block"),
-        (b"my key:\n" + OURS.verifying.pem, "not exactly one PEM block"),
+        (OURS.verifying_key.pem + THEIRS.verifying_key.pem, "not exactly one PEM block"),
+        (OURS.verifying_key.pem + OURS.verifying_key.pem, "not exactly one PEM block"),
+        (OURS.verifying_key.pem + unlocked(OURS.private), "not exactly one PEM block"),
+        (OURS.verifying_key.pem + b"trailing", "not exactly one PEM block"),
+        (OURS.verifying_key.pem + b"-----END PUBLIC KEY-----", "not exactly one PEM block"),
+        (b"my key:\n" + OURS.verifying_key.pem, "not exactly one PEM block"),
         (public_der(b"trailing"), "it is not a public key"),
-        (OURS.verifying.pem * 200, "has more than 16384 bytes"),
+        (OURS.verifying_key.pem * 200, "has more than 16384 bytes"),
         (public(OTHER_CURVE), "a key of another kind"),
         (public(OTHER_KIND), "a key of another kind"),
     ],

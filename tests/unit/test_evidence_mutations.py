@@ -14,16 +14,15 @@ from support.mutated_documents import cases, mutations
 from support.signing import OURS, PASSWORD, THEIRS
 from support.statements import IMAGE, NOW, ON_GPU, promoted, published, said, withdrawn
 from tfimg.core.errors import TfimgError
-from tfimg.evidence.attach import referrer
-from tfimg.evidence.bundle import BUNDLE, bundle, seal
-from tfimg.evidence.cosign_tags import tag_of
-from tfimg.evidence.dsse import ENVELOPE, sealed
+from tfimg.evidence.attach import make_referrer
+from tfimg.evidence.cosign_tags import cosign_tag
+from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, ENVELOPE_MEDIA_TYPE, make_bundle, sign_envelope, sign_statement
 from tfimg.evidence.keys import read_signing_key, read_verifying_key
 from tfimg.evidence.policy import Policy, parse_requirements
 from tfimg.evidence.policy_file import parse_policy
-from tfimg.evidence.promotions import read_from, read_withdrawals, require_not_withdrawn, walk
-from tfimg.evidence.statement import IN_TOTO, Statement, compact
-from tfimg.evidence.verify import Verified, verify
+from tfimg.evidence.promotions import read_image_statements, read_withdrawals, require_not_withdrawn, walk_history
+from tfimg.evidence.statement import IN_TOTO, Statement, canonical_json
+from tfimg.evidence.verify import VerifiedImage, verify
 from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
 
 SUBJECT = Descriptor(media_type=OCI_MANIFEST, digest=IMAGE.digest, size=len(IMAGE.content))
@@ -32,8 +31,8 @@ DEADLINE = 20_000
 """Milliseconds that a case may take on a busy machine; 20 are usual."""
 
 
-def check(registry: MemoryRegistry) -> Verified:
-    return verify(registry, IMAGE.digest, [OURS.verifying], Policy(level="built"), now=NOW)
+def check(registry: MemoryRegistry) -> VerifiedImage:
+    return verify(registry, IMAGE.digest, [OURS.verifying_key], Policy(level="built"), now=NOW)
 
 
 @cache
@@ -44,16 +43,16 @@ def genuine() -> tuple[bytes, ...]:
 def put_referrer(registry: MemoryRegistry, manifest: Manifest) -> None:
     registry.manifests[manifest.digest] = manifest
     entry = Descriptor(
-        media_type=OCI_MANIFEST, digest=manifest.digest, size=len(manifest.content), artifact_type=BUNDLE
+        media_type=OCI_MANIFEST, digest=manifest.digest, size=len(manifest.content), artifact_type=BUNDLE_MEDIA_TYPE
     )
-    registry.referrers = lambda _: [entry]  # type: ignore[method-assign,assignment]
+    registry.list_referrers = lambda _: [entry]  # type: ignore[method-assign,assignment]
 
 
 def as_bundle(content: bytes) -> None:
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
     registry.put_blob(content)
-    put_referrer(registry, referrer(Statement(predicate_type="x", content=b""), content, subject=SUBJECT))
+    put_referrer(registry, make_referrer(Statement(predicate_type="x", content=b""), content, subject=SUBJECT))
     assert all(one.content in genuine() for one in check(registry).statements)
 
 
@@ -71,26 +70,26 @@ def as_attestations(content: bytes) -> None:
     registry.put_blob(ENVELOPE_OF_RESULT)
     manifest = Manifest(media_type=OCI_MANIFEST, content=content)
     registry.manifests[manifest.digest] = manifest
-    registry.named[tag_of(IMAGE.digest, "att")] = manifest.digest
-    registry.referrers = lambda _: []  # type: ignore[method-assign,assignment]
+    registry.named[cosign_tag(IMAGE.digest, "att")] = manifest.digest
+    registry.list_referrers = lambda _: []  # type: ignore[method-assign,assignment]
     assert all(one.content in genuine() for one in check(registry).statements)
 
 
 def as_envelope(content: bytes) -> None:
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
-    layer = {**registry.put_blob(content).document(), "mediaType": ENVELOPE}
-    as_tag = Manifest(media_type=OCI_MANIFEST, content=compact({"layers": [layer]}))
-    registry.put(tag_of(IMAGE.digest, "att"), as_tag)
+    layer = {**registry.put_blob(content).to_document(), "mediaType": ENVELOPE_MEDIA_TYPE}
+    as_tag = Manifest(media_type=OCI_MANIFEST, content=canonical_json({"layers": [layer]}))
+    registry.put(cosign_tag(IMAGE.digest, "att"), as_tag)
     assert all(one.content in genuine() for one in check(registry).statements)
 
 
 def as_signed_statement(content: bytes) -> None:
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
-    layer = {**registry.put_blob(sealed(content, IN_TOTO, OURS)).document(), "mediaType": ENVELOPE}
-    as_tag = Manifest(media_type=OCI_MANIFEST, content=compact({"layers": [layer]}))
-    registry.put(tag_of(IMAGE.digest, "att"), as_tag)
+    layer = {**registry.put_blob(sign_envelope(content, IN_TOTO, OURS)).to_document(), "mediaType": ENVELOPE_MEDIA_TYPE}
+    as_tag = Manifest(media_type=OCI_MANIFEST, content=canonical_json({"layers": [layer]}))
+    registry.put(cosign_tag(IMAGE.digest, "att"), as_tag)
     assert check(registry).outcome.is_pass
 
 
@@ -98,13 +97,13 @@ def as_promotion(content: bytes) -> None:
     """A signed statement of another form is refused; one of another kind is passed over."""
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
-    layer = {**registry.put_blob(sealed(content, IN_TOTO, OURS)).document(), "mediaType": ENVELOPE}
-    as_tag = Manifest(media_type=OCI_MANIFEST, content=compact({"layers": [layer]}))
-    registry.put(tag_of(IMAGE.digest, "att"), as_tag)
-    found = read_from(registry, IMAGE.digest, [OURS.verifying])
+    layer = {**registry.put_blob(sign_envelope(content, IN_TOTO, OURS)).to_document(), "mediaType": ENVELOPE_MEDIA_TYPE}
+    as_tag = Manifest(media_type=OCI_MANIFEST, content=canonical_json({"layers": [layer]}))
+    registry.put(cosign_tag(IMAGE.digest, "att"), as_tag)
+    found = read_image_statements(registry, IMAGE.digest, [OURS.verifying_key])
     for tag in ("2.15", None):
         require_not_withdrawn(found, image="image", repository=registry.repository, tag=tag)
-    tuple(walk(registry.repository, "2.15", IMAGE.digest, lambda _: found, limit=20))
+    tuple(walk_history(registry.repository, "2.15", IMAGE.digest, lambda _: found, limit=20))
 
 
 def as_withdrawal(content: bytes) -> None:
@@ -112,8 +111,8 @@ def as_withdrawal(content: bytes) -> None:
 
 
 def as_withdrawals_file(content: bytes) -> None:
-    later = read_withdrawals(content, [OURS.verifying])
-    verify(published(ON_GPU), "2.15-gpu", [OURS.verifying], Policy(), now=NOW, later=later)
+    later = read_withdrawals(content, [OURS.verifying_key])
+    verify(published(ON_GPU), "2.15-gpu", [OURS.verifying_key], Policy(), now=NOW, later=later)
 
 
 def as_policy(content: bytes) -> None:
@@ -122,12 +121,12 @@ def as_policy(content: bytes) -> None:
     except UnicodeDecodeError:  # the program says so before a policy is parsed
         return
     policy = parse_policy(text, source="policy.yaml")
-    verify(published(ON_GPU), IMAGE.digest, [OURS.verifying], policy, now=NOW, tag="2.15")
+    verify(published(ON_GPU), IMAGE.digest, [OURS.verifying_key], policy, now=NOW, tag="2.15")
 
 
 def as_requirements(content: bytes) -> None:
     policy = parse_requirements(content.decode(errors="replace"), policy=Policy())
-    verify(published(ON_GPU), "2.15", [OURS.verifying], policy, now=NOW)
+    verify(published(ON_GPU), "2.15", [OURS.verifying_key], policy, now=NOW)
 
 
 def as_public_key(content: bytes) -> None:
@@ -138,34 +137,34 @@ def as_private_key(content: bytes) -> None:
     read_signing_key(content, password=PASSWORD, source="tfimg.key")
 
 
-ENVELOPE_OF_RESULT = seal(said(ON_GPU)[0], OURS)
-BUNDLE_OF_RESULT = bundle(ENVELOPE_OF_RESULT, OURS.verifying)
+ENVELOPE_OF_RESULT = sign_statement(said(ON_GPU)[0], OURS)
+BUNDLE_OF_RESULT = make_bundle(ENVELOPE_OF_RESULT, OURS.verifying_key)
 POLICY = f"""\
 version: 1
 require: {{level: linked, gpu: sm_90, driver: ">=535,<600", max-age: 30d}}
 aliases:
   "*-gpu": {{level: linked, reason: Our CI has no GPU.}}
-refused-keys: ["{THEIRS.verifying.identifier}"]
+refused-keys: ["{THEIRS.verifying_key.identifier}"]
 """.encode()
-ATTESTATIONS = compact(
+ATTESTATIONS = canonical_json(
     {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
-        "layers": [{**MemoryRegistry().put_blob(ENVELOPE_OF_RESULT).document(), "mediaType": ENVELOPE}],
+        "layers": [{**MemoryRegistry().put_blob(ENVELOPE_OF_RESULT).to_document(), "mediaType": ENVELOPE_MEDIA_TYPE}],
     }
 )
 DOCUMENTS: Mapping[Callable[[bytes], None], bytes] = {
     as_bundle: BUNDLE_OF_RESULT,
-    as_referrer: referrer(said(ON_GPU)[0], BUNDLE_OF_RESULT, subject=SUBJECT).content,
+    as_referrer: make_referrer(said(ON_GPU)[0], BUNDLE_OF_RESULT, subject=SUBJECT).content,
     as_attestations: ATTESTATIONS,
     as_envelope: ENVELOPE_OF_RESULT,
     as_signed_statement: RESULT,
     as_promotion: promoted("2.15", cancels=[IMAGE.digest]).content,
     as_withdrawal: withdrawn("2.16", replacement=IMAGE.digest).content,
-    as_withdrawals_file: seal(withdrawn("2.16"), OURS) + b"\n" + seal(promoted("2.15"), OURS),
+    as_withdrawals_file: sign_statement(withdrawn("2.16"), OURS) + b"\n" + sign_statement(promoted("2.15"), OURS),
     as_policy: POLICY,
     as_requirements: b"linked,gpu=sm_90,driver>=535,driver<600,max-age=30d",
-    as_public_key: OURS.verifying.pem,
+    as_public_key: OURS.verifying_key.pem,
     as_private_key: OURS.pem(PASSWORD),
 }
 

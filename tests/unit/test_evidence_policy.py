@@ -52,15 +52,15 @@ KEYS = f"""\
 version: 1
 trusted-keys:
   - |
-{"".join(f"    {line}" for line in OURS.verifying.pem.decode().splitlines(keepends=True))}
-refused-keys: ["{THEIRS.verifying.identifier}"]
+{"".join(f"    {line}" for line in OURS.verifying_key.pem.decode().splitlines(keepends=True))}
+refused-keys: ["{THEIRS.verifying_key.identifier}"]
 """
 
 
 def test_a_file_names_trusted_and_refused_keys() -> None:
     policy = parse_policy(KEYS, source="policy.yaml")
-    assert [key.identifier for key in policy.trusted_keys] == [OURS.verifying.identifier]
-    assert policy.refused_keys == {THEIRS.verifying.identifier}
+    assert [key.identifier for key in policy.trusted_keys] == [OURS.verifying_key.identifier]
+    assert policy.refused_keys == {THEIRS.verifying_key.identifier}
     assert parse_requirements("built", policy=policy).refused_keys == policy.refused_keys
 
 
@@ -68,7 +68,7 @@ def test_a_file_names_trusted_and_refused_keys() -> None:
     "text",
     [
         "trusted-keys: [tfimg.pub]", "trusted-keys: OURS", "trusted-keys: [7]", "refused-keys: [SHA256:short]",
-        "refused-keys: SHA256:x", f"refused-keys: [{THEIRS.verifying.identifier}x]",
+        "refused-keys: SHA256:x", f"refused-keys: [{THEIRS.verifying_key.identifier}x]",
         "refused-keys: ['sha256:SV9TRBjXLU+uJ7KnX0c6bXbU0iBkNqoqAEJ+KnDVdXo']",
     ],
 )  # fmt: skip
@@ -107,15 +107,15 @@ def test_words_that_mean_nothing_are_refused_with_what_can_be_said(words: str) -
 
 @cases("evidence_policy", "gpu_aliases_promise_that_a_gpu_was_there")
 def test_gpu_aliases_promise_that_a_gpu_was_there(tag: str, level: str) -> None:
-    assert Policy().alias_level(tag) == level
+    assert Policy().required_level(tag) == level
 
 
 def test_a_file_may_promise_less_in_writing() -> None:
     policy = parse_policy(ALIASES, source="policy.yaml")
-    assert [policy.alias_level(tag) for tag in ("2.15-gpu", "2.16-gpu", "2.16-gpu-arm64", "2.16")] == [
+    assert [policy.required_level(tag) for tag in ("2.15-gpu", "2.16-gpu", "2.16-gpu-arm64", "2.16")] == [
         "built", "linked", "validated", "linked"
     ]  # fmt: skip
-    assert policy.promise("2.16-gpu").reason == "Our CI has no GPU until March."
+    assert policy.find_promise("2.16-gpu").reason == "Our CI has no GPU until March."
 
 
 @cases("evidence_policy", "a_file_that_is_no_policy_is_refused_by_path")

@@ -21,27 +21,27 @@ from support.statements import IMAGE, NOW, SUBJECT, promoted, published, said, w
 from tfimg.core.documents import InvalidDocument, validate
 from tfimg.core.errors import PolicyUnmet, TamperedError, UnsignedError, WithdrawnError
 from tfimg.evidence.attach import attach
-from tfimg.evidence.bundle import seal
+from tfimg.evidence.dsse import sign_statement
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import (
     PROMOTION,
+    ImageStatements,
     Promotion,
-    Signed,
-    Statements,
+    SignedPredicate,
     TagMove,
     Withdrawal,
     next_time,
     predicate_statement,
-    read_from,
+    read_image_statements,
     read_withdrawals,
-    walk,
+    walk_history,
     withdrawal_envelopes,
 )
-from tfimg.evidence.statement import Statement, Subject, compact
+from tfimg.evidence.statement import Statement, Subject, canonical_json
 from tfimg.evidence.verify import verify
 from tfimg.registry.protocol import digest_of
 
-KEYS = [OURS.verifying]
+KEYS = [OURS.verifying_key]
 REPOSITORY = SUBJECT.name
 MIRROR = "mirror.test/team/tensorflow"
 
@@ -50,15 +50,15 @@ def digest(number: int) -> str:
     return f"sha256:{number:064x}"
 
 
-def statements(promotions: Sequence[Promotion] = (), withdrawals: Sequence[Withdrawal] = ()) -> Statements:
+def statements(promotions: Sequence[Promotion] = (), withdrawals: Sequence[Withdrawal] = ()) -> ImageStatements:
     """Return statements as they are read: the latest first; withdrawals are named by their number."""
-    return Statements(
+    return ImageStatements(
         promotions=tuple(
-            Signed(statement=digest_of(one.model_dump_json().encode()), signer="ours", predicate=one)
+            SignedPredicate(statement=digest_of(one.model_dump_json().encode()), signer="ours", predicate=one)
             for one in sorted(promotions, key=lambda one: one.time, reverse=True)
         ),
         withdrawals=tuple(
-            Signed(statement=digest(2000 + number), signer="ours", predicate=one)
+            SignedPredicate(statement=digest(2000 + number), signer="ours", predicate=one)
             for number, one in enumerate(withdrawals)
         ),
     )
@@ -79,9 +79,9 @@ def withdrawal(*tags: str) -> Withdrawal:
 
 
 def history(
-    known: Mapping[str, Statements], present: str, tag: str = "2.15", limit: int = 20
+    known: Mapping[str, ImageStatements], present: str, tag: str = "2.15", limit: int = 20
 ) -> list[tuple[str, bool]]:
-    steps = walk(REPOSITORY, tag, present, lambda one: known.get(one, Statements()), limit=limit)
+    steps = walk_history(REPOSITORY, tag, present, lambda one: known.get(one, ImageStatements()), limit=limit)
     return [(step.digest, step.promotion is not None) for step in steps]
 
 
@@ -224,13 +224,13 @@ def test_withdrawals_travel_in_a_file_and_count_when_they_are_signed() -> None:
     registry = published(GREEN)
     attach(registry, IMAGE.digest, [withdrawn()], key=OURS)
     (line,) = withdrawal_envelopes(registry, IMAGE.digest, KEYS)
-    theirs = seal(withdrawn(), THEIRS)
+    theirs = sign_statement(withdrawn(), THEIRS)
     offline = published(GREEN)
     later = read_withdrawals(b"\n".join([theirs, line, b""]), KEYS)
     with pytest.raises(WithdrawnError, match="wrong cuDNN"):
         verified(offline, later=later)
     other = replace(withdrawn(), content=withdrawn().content.replace(IMAGE.digest[7:].encode(), b"0" * 64))
-    assert verified(offline, later=read_withdrawals(seal(other, OURS), KEYS)), "it is about another image"
+    assert verified(offline, later=read_withdrawals(sign_statement(other, OURS), KEYS)), "it is about another image"
     with pytest.raises(UnsignedError):
         read_withdrawals(theirs, KEYS)
     with pytest.raises(TamperedError):
@@ -243,13 +243,13 @@ def test_statements_are_found_under_cosign_s_tag_where_the_bundles_were_deleted(
         one: manifest for one, manifest in registry.manifests.items() if "subject" not in manifest.document
     }
     for is_thorough in (True, False):
-        assert len(read_from(registry, IMAGE.digest, KEYS, is_thorough=is_thorough).promotions) == 1
+        assert len(read_image_statements(registry, IMAGE.digest, KEYS, is_thorough=is_thorough).promotions) == 1
 
 
 def test_of_several_test_results_the_newest_is_the_first() -> None:
     dates = ("2026-01-02T03:04:05+00:00", "2026-01-04T03:04:05+00:00", "2026-01-03T03:04:05+00:00")
     registry = published(*(replace(GREEN, date=date) for date in dates))
-    outcomes = read_from(registry, IMAGE.digest, KEYS).outcomes
+    outcomes = read_image_statements(registry, IMAGE.digest, KEYS).outcomes
     assert [one.ended.day for one in outcomes] == [4, 3, 2]
 
 
@@ -261,14 +261,14 @@ def test_what_others_put_beside_an_image_is_passed_over() -> None:
         if manifest.document.get("subject"):
             broken = json.loads(manifest.content)
             broken["layers"] = [{"mediaType": "x"}]
-            registry.put(digest_of(compact(broken)), replace(manifest, content=compact(broken)))
-    found = read_from(registry, IMAGE.digest, KEYS)
+            registry.put(digest_of(canonical_json(broken)), replace(manifest, content=canonical_json(broken)))
+    found = read_image_statements(registry, IMAGE.digest, KEYS)
     assert [move.tag for one in found.promotions for move in one.predicate.tags] == ["2.15", "2.15-gpu"]
 
 
 def test_a_promotion_of_an_unknown_form_that_our_key_signed_is_refused() -> None:
     registry = published(GREEN)
-    content = compact(json.loads(promoted("2.15").content) | {"predicate": {"tags": []}})
+    content = canonical_json(json.loads(promoted("2.15").content) | {"predicate": {"tags": []}})
     attach(registry, IMAGE.digest, [Statement(predicate_type=PROMOTION, content=content)], key=OURS)
     with pytest.raises(TamperedError, match=r"has an unknown form: .*A newer tfimg"):
         verified(registry)
@@ -321,9 +321,9 @@ def test_a_history_costs_three_requests_for_a_move_among_1000_images() -> None:
     line = Line(registry)
     read = [
         step.digest
-        for step in walk(
+        for step in walk_history(
             registry.repository, "2.15", digests[-1],
-            lambda one: read_from(line, one, KEYS, is_thorough=False), limit=20,
+            lambda one: read_image_statements(line, one, KEYS, is_thorough=False), limit=20,
         )
     ]  # fmt: skip
     assert read == digests[: 30 - 20 - 1 : -1]

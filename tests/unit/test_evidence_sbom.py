@@ -18,8 +18,7 @@ from support.paths import DATA
 from support.reports import DIGEST
 from tfimg.core.errors import ValidationBroken
 from tfimg.core.paths import Workspace
-from tfimg.evidence.parts import parts
-from tfimg.evidence.sbom import make_sbom
+from tfimg.evidence.sbom import list_parts, make_sbom
 from tfimg.evidence.statement import Subject
 
 SUBJECT = Subject(name="registry.test:5000/team/tensorflow", digest=DIGEST)
@@ -107,7 +106,7 @@ def test_the_image_tells_its_debian_packages_and_its_system(script: SimpleNamesp
 
 def test_what_this_python_has_is_told_in_a_form_that_is_understood(script: SimpleNamespace) -> None:
     told = {"packages": script.packages(), "about": script.about()}
-    found = {part.name: part for part in parts({**told, "libraries": {}, "debian": [], "system": {}})}
+    found = {part.name: part for part in list_parts({**told, "libraries": {}, "debian": [], "system": {}})}
     assert found["pytest"].purl == f"pkg:pypi/pytest@{pytest.__version__}"
     assert found["pytest"].licence == "MIT"
     assert found["pytest"].homepage is None or found["pytest"].homepage.startswith("https://")

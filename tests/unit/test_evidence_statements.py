@@ -11,10 +11,12 @@ import pytest
 
 from support.reports import BROKEN, DIGEST, GREEN, NAMES, PARTIAL, RED, result
 from support.statements import RAN, SUBJECT
-from tfimg.evidence.provenance import SELF_SIGNED, Making, provenance
+from tfimg.evidence.provenance import SELF_SIGNED, BuildRecord, make_provenance
+from tfimg.evidence.results import (
+    make_report_statement,
+    make_test_result,  # pytest would take the term for a test
+)
 from tfimg.evidence.statement import Statement
-from tfimg.evidence.tested import test_result as result_statement  # pytest would take the term for a test
-from tfimg.evidence.tested import validation_report
 from tfimg.validation.report import CheckResult, Report
 
 SEEN = CheckResult(
@@ -32,7 +34,7 @@ def said(statement: Statement) -> dict[str, Any]:
 
 
 def outcome(report: Report) -> dict[str, Any]:
-    statement = result_statement(report, subject=SUBJECT, ran=RAN)
+    statement = make_test_result(report, subject=SUBJECT, ran=RAN)
     assert statement.predicate_type == "https://in-toto.io/attestation/test-result/v0.1"
     return said(statement)
 
@@ -103,16 +105,16 @@ def test_failures_waivers_and_a_suite_that_broke_are_told() -> None:
 
 def test_the_report_is_a_statement_of_its_own_also_with_numbers_that_json_lacks() -> None:
     for report in (GREEN, RED):
-        told = said(validation_report(report, subject=SUBJECT))
+        told = said(make_report_statement(report, subject=SUBJECT))
         assert [one["check"] for one in told["results"]] == [one.check for one in report.results]
         assert told["verdict"] == report.verdict
 
 
 def test_the_same_report_gives_the_same_bytes() -> None:
-    assert result_statement(RED, subject=SUBJECT, ran=RAN) == result_statement(RED, subject=SUBJECT, ran=RAN)
+    assert make_test_result(RED, subject=SUBJECT, ran=RAN) == make_test_result(RED, subject=SUBJECT, ran=RAN)
 
 
-MAKING = Making(
+MAKING = BuildRecord(
     identifier="2.15.1-cpu-py3.11", base="tfimg/base:bookworm-py3.11", base_digest=f"sha256:{'cd' * 32}",
     locks={"tensorflow": f"sha256:{'ef' * 32}", "dependencies": f"sha256:{'12' * 32}"}, recipe=f"sha256:{'34' * 32}",
     revision=f"{'56' * 20}-dirty", engine="Docker 26.1.5", version="0.1.0",
@@ -121,7 +123,7 @@ MAKING = Making(
 
 
 def test_provenance_names_everything_that_went_in() -> None:
-    statement = provenance(MAKING, subject=SUBJECT)
+    statement = make_provenance(MAKING, subject=SUBJECT)
     assert statement.predicate_type == "https://slsa.dev/provenance/v1"
     definition = said(statement)["buildDefinition"]
     assert definition["buildType"] == "urn:tfimg:build:1"
@@ -136,7 +138,7 @@ def test_provenance_names_everything_that_went_in() -> None:
 
 
 def test_who_builds_and_signs_claims_level_1_and_no_more() -> None:
-    run = said(provenance(MAKING, subject=SUBJECT))["runDetails"]
+    run = said(make_provenance(MAKING, subject=SUBJECT))["runDetails"]
     assert run["builder"]["id"] == SELF_SIGNED
     assert run["builder"]["id"].endswith("slsa-build-l1")
     assert run["builder"]["version"] == {"tfimg": MAKING.version, "engine": MAKING.engine}
@@ -147,7 +149,7 @@ def test_who_builds_and_signs_claims_level_1_and_no_more() -> None:
 
 def test_a_platform_that_signs_is_the_builder() -> None:
     making = replace(MAKING, platform="https://ci.test/workflow", invocation="https://ci.test/run/7")
-    run = said(provenance(making, subject=SUBJECT))["runDetails"]
+    run = said(make_provenance(making, subject=SUBJECT))["runDetails"]
     assert run["builder"]["id"] == "https://ci.test/workflow"
     assert (run["metadata"]["slsaBuildLevel"], run["metadata"]["invocationId"]) == (
         2,
@@ -157,5 +159,5 @@ def test_a_platform_that_signs_is_the_builder() -> None:
 
 @pytest.mark.parametrize("name", ["base_digest", "recipe", "revision"])
 def test_what_is_not_known_is_left_out(name: str) -> None:
-    definition = said(provenance(replace(MAKING, **{name: None}), subject=SUBJECT))["buildDefinition"]
+    definition = said(make_provenance(replace(MAKING, **{name: None}), subject=SUBJECT))["buildDefinition"]
     assert "null" not in json.dumps(definition)

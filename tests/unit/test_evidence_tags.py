@@ -37,8 +37,8 @@ def verify_tag(tag: str, identifier: str) -> None:
     registry = published(report)
     registry.put(tag, IMAGE)
     attach(registry, IMAGE.digest, [promoted(tag)], key=OURS)
-    verify(registry, tag, [OURS.verifying], ANYTHING, now=NOW)
-    verify(registry, IMAGE.digest, [OURS.verifying], ANYTHING, now=NOW, tag=tag)
+    verify(registry, tag, [OURS.verifying_key], ANYTHING, now=NOW)
+    verify(registry, IMAGE.digest, [OURS.verifying_key], ANYTHING, now=NOW, tag=tag)
 
 
 @cases("evidence_tags", "a_tag_that_states_another_image_than_was_signed_is_refused")

@@ -28,20 +28,20 @@ from tfimg.core.errors import (
     TfimgError,
     UnsignedError,
 )
-from tfimg.evidence.attach import attach, mend, referrer
-from tfimg.evidence.bundle import BUNDLE, bundle, seal
-from tfimg.evidence.cosign_tags import ATTESTATIONS, add, attestation, tag_of
-from tfimg.evidence.dsse import sealed as dsse_sealed
+from tfimg.evidence.attach import attach, make_referrer, repair
+from tfimg.evidence.cosign_tags import ATTESTATION_SUFFIX, add_layers, cosign_tag, make_attestation_layer
+from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, make_bundle, sign_statement
+from tfimg.evidence.dsse import sign_envelope as dsse_sealed
 from tfimg.evidence.keys import SigningKey
-from tfimg.evidence.policy import Policy, Promise, parse_requirements
+from tfimg.evidence.policy import Policy, TagPromise, parse_requirements
 from tfimg.evidence.promotions import PROMOTION
-from tfimg.evidence.statement import IN_TOTO, TEST_RESULT, Statement, compact, statement
-from tfimg.evidence.verify import Verified, verify
+from tfimg.evidence.statement import IN_TOTO, TEST_RESULT, Statement, canonical_json, make_statement
+from tfimg.evidence.verify import VerifiedImage, verify
 from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
 from tfimg.validation.report import Report
 
 ANYTHING = Policy(level="built")
-ATT = tag_of(IMAGE.digest, "att")
+ATT = cosign_tag(IMAGE.digest, "att")
 
 
 def verified(
@@ -51,9 +51,9 @@ def verified(
     require: str = "",
     policy: Policy | None = None,
     now: datetime = NOW,
-) -> Verified:
+) -> VerifiedImage:
     asked = parse_requirements(require, policy=Policy()) if require else policy or Policy()
-    return verify(registry, reference, [OURS.verifying], asked, now=now)
+    return verify(registry, reference, [OURS.verifying_key], asked, now=now)
 
 
 def refused(registry: MemoryRegistry, error: type[TfimgError], says: str, *args: Any, **kwargs: Any) -> None:
@@ -65,7 +65,7 @@ def refused(registry: MemoryRegistry, error: type[TfimgError], says: str, *args:
 
 def test_what_our_key_signed_about_these_bytes_is_believed() -> None:
     found = verified(published(ON_GPU), "2.15-gpu", require="validated,gpu=sm_90,driver>=535,max-age=30d")
-    assert (found.digest, found.signer) == (IMAGE.digest, OURS.verifying.identifier)
+    assert (found.digest, found.signer) == (IMAGE.digest, OURS.verifying_key.identifier)
     assert found.image == "registry.test:5000/team/tensorflow:2.15-gpu"
     assert (found.outcome.level, found.outcome.environment.driver) == ("validated", "535.104.05")
     assert {one.predicate_type for one in found.statements} == {
@@ -78,15 +78,15 @@ def test_what_our_key_signed_about_these_bytes_is_believed() -> None:
 def test_evidence_is_found_wherever_it_lies() -> None:
     """Bundles in one registry, cosign's tag in another that has lost the bundles."""
     only_bundles, only_tag = published(GREEN), published(GREEN)
-    only_bundles.untag(ATT)
+    only_bundles.delete_tag(ATT)
     only_tag.manifests = {digest: one for digest, one in only_tag.manifests.items() if "subject" not in one.document}
-    assert only_tag.referrers(IMAGE.digest) == []
+    assert only_tag.list_referrers(IMAGE.digest) == []
     assert verified(only_bundles).statements == verified(only_tag).statements
 
 
 def test_one_of_several_keys_is_enough() -> None:
-    found = verify(published(GREEN), "2.15", [THEIRS.verifying, OURS.verifying], ANYTHING, now=NOW)
-    assert found.signer == OURS.verifying.identifier
+    found = verify(published(GREEN), "2.15", [THEIRS.verifying_key, OURS.verifying_key], ANYTHING, now=NOW)
+    assert found.signer == OURS.verifying_key.identifier
 
 
 def test_what_others_signed_is_passed_over() -> None:
@@ -101,20 +101,20 @@ def test_an_image_without_evidence_is_unsigned() -> None:
 
 def test_a_statement_that_nobody_signed_is_no_evidence() -> None:
     registry = published()
-    layers = [{**registry.put_blob(one.content).document(), "mediaType": IN_TOTO} for one in said(ON_GPU)]
+    layers = [{**registry.put_blob(one.content).to_document(), "mediaType": IN_TOTO} for one in said(ON_GPU)]
     subject = {"mediaType": OCI_MANIFEST, "digest": IMAGE.digest, "size": len(IMAGE.content)}
     document = {
         "schemaVersion": 2, "mediaType": OCI_MANIFEST, "artifactType": IN_TOTO, "layers": layers, "subject": subject,
     }  # fmt: skip
-    manifest = Manifest(media_type=OCI_MANIFEST, content=compact(document))
-    registry.refer(manifest, subject=IMAGE.digest, artifact_type=IN_TOTO)
+    manifest = Manifest(media_type=OCI_MANIFEST, content=canonical_json(document))
+    registry.put_referrer(manifest, subject=IMAGE.digest, artifact_type=IN_TOTO)
     refused(registry, UnsignedError, "has no evidence attached")
     attach(registry, IMAGE.digest, said(LINKED), key=OURS)
-    assert verified(registry, IMAGE.digest).outcome.shown == "linked"
+    assert verified(registry, IMAGE.digest).outcome.proven_level == "linked"
 
 
 def test_an_image_with_evidence_of_another_key_is_unsigned_and_the_key_is_named() -> None:
-    theirs, ours = (re.escape(key.verifying.identifier) for key in (THEIRS, OURS))
+    theirs, ours = (re.escape(key.verifying_key.identifier) for key in (THEIRS, OURS))
     says = rf"another key signed \({theirs}\), and none that {ours} signed"
     refused(published(GREEN, key=THEIRS), UnsignedError, says)
 
@@ -126,12 +126,12 @@ def test_an_image_that_is_not_there_is_told() -> None:
 
 def test_signed_evidence_without_a_test_result_is_not_enough() -> None:
     registry = published()
-    attach(registry, IMAGE.digest, [statement(SUBJECT, "https://cyclonedx.org/bom", {})], key=OURS)
+    attach(registry, IMAGE.digest, [make_statement(SUBJECT, "https://cyclonedx.org/bom", {})], key=OURS)
     refused(registry, PolicyUnmet, "no test result is among it")
 
 
-def sealed(statement: Statement, key: SigningKey = OURS) -> dict[str, Any]:
-    envelope: dict[str, Any] = json.loads(seal(statement, key))
+def sign_envelope(statement: Statement, key: SigningKey = OURS) -> dict[str, Any]:
+    envelope: dict[str, Any] = json.loads(sign_statement(statement, key))
     return envelope
 
 
@@ -145,44 +145,44 @@ def changed_words(envelope: dict[str, Any]) -> dict[str, Any]:
 
 
 def changed_signature(envelope: dict[str, Any]) -> dict[str, Any]:
-    other = sealed(said(GREEN)[1])["signatures"][0]["sig"]
+    other = sign_envelope(said(GREEN)[1])["signatures"][0]["sig"]
     return {**envelope, "signatures": [{**envelope["signatures"][0], "sig": other}]}
 
 
 def resigned(envelope: dict[str, Any]) -> dict[str, Any]:
     """With another key, in our name."""
-    theirs = sealed(Statement(predicate_type="", content=base64.b64decode(envelope["payload"])), THEIRS)
-    return {**envelope, "signatures": [{**theirs["signatures"][0], "keyid": OURS.verifying.identifier}]}
+    theirs = sign_envelope(Statement(predicate_type="", content=base64.b64decode(envelope["payload"])), THEIRS)
+    return {**envelope, "signatures": [{**theirs["signatures"][0], "keyid": OURS.verifying_key.identifier}]}
 
 
 def no_signature(envelope: dict[str, Any]) -> dict[str, Any]:
-    return {**envelope, "signatures": [{"keyid": OURS.verifying.identifier, "sig": ""}]}
+    return {**envelope, "signatures": [{"keyid": OURS.verifying_key.identifier, "sig": ""}]}
 
 
 def put_bundle(registry: MemoryRegistry, content: bytes) -> None:
     registry.put_blob(content)
     subject = Descriptor(media_type=OCI_MANIFEST, digest=IMAGE.digest, size=len(IMAGE.content))
-    manifest = referrer(Statement(predicate_type="any", content=b""), content, subject=subject)
-    registry.refer(manifest, subject=IMAGE.digest, artifact_type=BUNDLE)
+    manifest = make_referrer(Statement(predicate_type="any", content=b""), content, subject=subject)
+    registry.put_referrer(manifest, subject=IMAGE.digest, artifact_type=BUNDLE_MEDIA_TYPE)
 
 
 def with_envelopes(registry: MemoryRegistry, envelopes: Sequence[dict[str, Any]]) -> None:
     """What an attacker who may write to the registry puts there, with all digests right."""
     for envelope in envelopes:
-        put_bundle(registry, bundle(compact(envelope), OURS.verifying))
+        put_bundle(registry, make_bundle(canonical_json(envelope), OURS.verifying_key))
 
 
 def under_the_tag(registry: MemoryRegistry, envelopes: Sequence[dict[str, Any]]) -> None:
-    put_under_the_tag(registry, [compact(envelope) for envelope in envelopes])
+    put_under_the_tag(registry, [canonical_json(envelope) for envelope in envelopes])
 
 
 def put_under_the_tag(registry: MemoryRegistry, contents: Sequence[bytes]) -> None:
     layers = []
     for content in contents:
         described = registry.put_blob(content)
-        layers.append({**described.document(), "mediaType": "application/vnd.dsse.envelope.v1+json"})
+        layers.append({**described.to_document(), "mediaType": "application/vnd.dsse.envelope.v1+json"})
     document = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": {}, "layers": layers}
-    registry.put(ATT, Manifest(media_type=OCI_MANIFEST, content=compact(document)))
+    registry.put(ATT, Manifest(media_type=OCI_MANIFEST, content=canonical_json(document)))
 
 
 @pytest.mark.parametrize("place", [with_envelopes, under_the_tag])
@@ -191,15 +191,15 @@ def test_changed_evidence_in_our_name_is_refused_wherever_it_lies_and_beside_tru
     change: Change, place: Callable[[MemoryRegistry, Sequence[dict[str, Any]]], None]
 ) -> None:
     for registry in (published(), published(GREEN)):
-        place(registry, [change(sealed(one)) for one in said(FAILED)])
+        place(registry, [change(sign_envelope(one)) for one in said(FAILED)])
         refused(registry, TamperedError, "that key did not sign it", policy=ANYTHING)
 
 
 def test_where_the_true_half_is_attached_too_it_is_told_which_half_was_changed() -> None:
     replaced, rewritten = published(GREEN), published(FAILED)
-    with_envelopes(replaced, [resigned(sealed(said(GREEN)[0]))])
+    with_envelopes(replaced, [resigned(sign_envelope(said(GREEN)[0]))])
     refused(replaced, TamperedError, "its signature was replaced: the same content is attached")
-    with_envelopes(rewritten, [changed_words(sealed(said(FAILED)[0]))])
+    with_envelopes(rewritten, [changed_words(sign_envelope(said(FAILED)[0]))])
     refused(rewritten, TamperedError, "its content was changed: the signature belongs to other content")
 
 
@@ -212,7 +212,7 @@ def test_evidence_of_another_image_is_refused() -> None:
 
 def with_attestation(envelope: dict[str, Any]) -> MemoryRegistry:
     registry = published()
-    add(registry, IMAGE.digest, ATTESTATIONS, [attestation(json.dumps(envelope).encode(), "x")])
+    add_layers(registry, IMAGE.digest, ATTESTATION_SUFFIX, [make_attestation_layer(json.dumps(envelope).encode(), "x")])
     return registry
 
 
@@ -229,7 +229,7 @@ def test_whoever_names_his_key_cannot_write_on_the_terminal() -> None:
 
 def test_a_bundle_in_our_name_is_ours_to_refuse_also_where_its_envelope_names_nobody() -> None:
     registry = published(GREEN)
-    nameless = {**sealed(said(FAILED)[0]), "signatures": [{"keyid": "", "sig": "MAA="}]}
+    nameless = {**sign_envelope(said(FAILED)[0]), "signatures": [{"keyid": "", "sig": "MAA="}]}
     with_envelopes(registry, [nameless])
     refused(registry, TamperedError, "that key did not sign it")
 
@@ -254,7 +254,7 @@ def test_a_statement_about_nothing_is_refused() -> None:
 def test_no_changed_byte_makes_anybody_believe_anything_else(data: strategies.DataObject) -> None:
     """Whoever may write to the registry changes one byte of an envelope; all digests are right."""
     true = verified(published(ON_GPU)).statements
-    contents = [seal(one, OURS) for one in said(ON_GPU)]
+    contents = [sign_statement(one, OURS) for one in said(ON_GPU)]
     number = data.draw(strategies.integers(0, len(contents) - 1))
     changed = bytearray(contents[number])
     changed[data.draw(strategies.integers(0, len(changed) - 1))] = data.draw(strategies.integers(0, 255))
@@ -316,7 +316,7 @@ def test_a_registry_that_answers_a_digest_with_other_bytes_is_refused() -> None:
 
 def test_evidence_without_end_is_not_read_to_its_end() -> None:
     class Endless(MemoryRegistry):
-        def blob(self, digest: str) -> Iterator[bytes]:  # noqa: ARG002
+        def get_blob(self, digest: str) -> Iterator[bytes]:  # noqa: ARG002
             # Two pieces more than are read: where nobody stops it, the test fails, and not the machine.
             yield from (b" " * 2**20 for _ in range(66))
             raise AssertionError("it was read to its end")
@@ -330,7 +330,7 @@ def test_evidence_without_end_is_not_read_to_its_end() -> None:
 
 def test_a_registry_that_cannot_be_reached_is_no_reason_to_believe() -> None:
     class Gone(MemoryRegistry):
-        def blob(self, digest: str) -> Iterator[bytes]:  # noqa: ARG002
+        def get_blob(self, digest: str) -> Iterator[bytes]:  # noqa: ARG002
             raise NetworkError("registry.test does not answer.", next_step="Try again.")
 
     refused(Gone.with_content_of(published(GREEN)), NetworkError, "does not answer")
@@ -364,9 +364,9 @@ def test_a_tag_that_names_a_device_is_not_kept_by_an_image_for_another(tag: str,
 def test_a_tag_beside_a_digest_is_kept_to_what_it_promises() -> None:
     registry = published(LINKED)
     with pytest.raises(PolicyUnmet, match="is linked, and has to be validated: its tag promises it"):
-        verify(registry, IMAGE.digest, [OURS.verifying], Policy(), now=NOW, tag="2.15-gpu")
-    assert verify(registry, IMAGE.digest, [OURS.verifying], Policy(), now=NOW, tag="2.15")
-    less = Policy(promises=(Promise(tags="*-gpu", level="linked", reason="Our CI has no GPU."),))
+        verify(registry, IMAGE.digest, [OURS.verifying_key], Policy(), now=NOW, tag="2.15-gpu")
+    assert verify(registry, IMAGE.digest, [OURS.verifying_key], Policy(), now=NOW, tag="2.15")
+    less = Policy(promises=(TagPromise(tags="*-gpu", level="linked", reason="Our CI has no GPU."),))
     assert verified(registry, "2.15-gpu", policy=less), "a file may let an alias promise less"
 
 
@@ -388,18 +388,18 @@ def test_without_another_policy_evidence_may_be_90_days_old() -> None:
     assert verified(published(GREEN), require="max-age=unlimited", now=limit + timedelta(days=9999))
 
 
-REFUSE_OURS = Policy(level="built", refused_keys=frozenset({OURS.verifying.identifier}))
-BOTH = (OURS.verifying, THEIRS.verifying)
+REFUSE_OURS = Policy(level="built", refused_keys=frozenset({OURS.verifying_key.identifier}))
+BOTH = (OURS.verifying_key, THEIRS.verifying_key)
 
 
 def test_what_a_refused_key_signed_counts_no_more_though_the_key_is_trusted() -> None:
     registry = published(GREEN)
-    with pytest.raises(UnsignedError, match=f"none that {re.escape(THEIRS.verifying.identifier)} signed"):
+    with pytest.raises(UnsignedError, match=f"none that {re.escape(THEIRS.verifying_key.identifier)} signed"):
         verify(registry, "2.15", BOTH, REFUSE_OURS, now=NOW)
     attach(registry, IMAGE.digest, [*said(GREEN), promoted("2.15")], key=THEIRS)
     found = verify(registry, "2.15", BOTH, REFUSE_OURS, now=NOW)
-    assert found.signer == THEIRS.verifying.identifier
-    assert {one.signer for one in found.statements} == {THEIRS.verifying.identifier}
+    assert found.signer == THEIRS.verifying_key.identifier
+    assert {one.signer for one in found.statements} == {THEIRS.verifying_key.identifier}
 
 
 def test_a_failure_that_a_refused_key_signed_blocks_nothing() -> None:
@@ -410,13 +410,13 @@ def test_a_failure_that_a_refused_key_signed_blocks_nothing() -> None:
 
 def test_a_forged_statement_in_the_name_of_a_refused_key_is_passed_over() -> None:
     registry = published(GREEN, key=THEIRS)
-    with_envelopes(registry, [no_signature(sealed(said(FAILED)[0]))])
+    with_envelopes(registry, [no_signature(sign_envelope(said(FAILED)[0]))])
     assert verify(registry, "2.15", BOTH, REFUSE_OURS, now=NOW)
 
 
 def test_where_every_trusted_key_is_refused_nothing_can_be_verified() -> None:
-    with pytest.raises(KeyRefused, match=f"refuses {re.escape(OURS.verifying.identifier)}, and no other key"):
-        verify(published(GREEN), "2.15", [OURS.verifying], REFUSE_OURS, now=NOW)
+    with pytest.raises(KeyRefused, match=f"refuses {re.escape(OURS.verifying_key.identifier)}, and no other key"):
+        verify(published(GREEN), "2.15", [OURS.verifying_key], REFUSE_OURS, now=NOW)
 
 
 def test_a_key_is_rotated_without_a_gap() -> None:
@@ -424,8 +424,8 @@ def test_a_key_is_rotated_without_a_gap() -> None:
     registry = published(GREEN)
     assert verify(registry, "2.15", BOTH, ANYTHING, now=NOW)
     attach(registry, IMAGE.digest, [*said(on("2026-01-10", GREEN)), promoted("2.15")], key=THEIRS)
-    assert verify(registry, "2.15", BOTH, ANYTHING, now=NOW).signer == THEIRS.verifying.identifier
-    assert verify(registry, "2.15", [THEIRS.verifying], REFUSE_OURS, now=NOW)
+    assert verify(registry, "2.15", BOTH, ANYTHING, now=NOW).signer == THEIRS.verifying_key.identifier
+    assert verify(registry, "2.15", [THEIRS.verifying_key], REFUSE_OURS, now=NOW)
 
 
 @cases("evidence_verify", "an_age_of_two_days_or_more_is_told_in_days")
@@ -496,7 +496,7 @@ def test_a_test_result_of_another_form_is_refused() -> None:
     registry = published()
     kind = said(GREEN)[0].predicate_type
     for predicate in ({}, {**json.loads(said(GREEN)[0].content)["predicate"], "level": "perfect"}):
-        attach(registry, IMAGE.digest, [statement(SUBJECT, kind, predicate)], key=OURS)
+        attach(registry, IMAGE.digest, [make_statement(SUBJECT, kind, predicate)], key=OURS)
         refused(registry, TamperedError, "The test result of .* is invalid: ")
 
 
@@ -533,9 +533,9 @@ def test_a_newer_result_that_is_no_pass_blocks_every_older_pass(newer: Report, k
     registry = published(on("2025-12-24", ON_GPU), ON_GPU)
     attach(registry, IMAGE.digest, said(on("2026-01-10", newer)), key=key)
     with pytest.raises(PolicyUnmet, match="2026-01-10"):
-        verify(registry, "2.15-gpu", [OURS.verifying, THEIRS.verifying], ANYTHING, now=NOW)
+        verify(registry, "2.15-gpu", [OURS.verifying_key, THEIRS.verifying_key], ANYTHING, now=NOW)
     attach(registry, IMAGE.digest, said(on("2026-01-11", ON_GPU)), key=OURS)
-    assert verify(registry, "2.15-gpu", [OURS.verifying, THEIRS.verifying], ANYTHING, now=NOW)
+    assert verify(registry, "2.15-gpu", [OURS.verifying_key, THEIRS.verifying_key], ANYTHING, now=NOW)
 
 
 @pytest.mark.parametrize("other", [BROKEN, WITH_SKIPPED, LEFT_OUT])
@@ -545,7 +545,7 @@ def test_of_two_results_of_one_second_the_one_that_is_no_pass_counts(other: Repo
         registry = published(first)
         attach(registry, IMAGE.digest, said(second), key=key)
         with pytest.raises(PolicyUnmet):
-            verify(registry, "2.15-gpu", [OURS.verifying, THEIRS.verifying], ANYTHING, now=NOW)
+            verify(registry, "2.15-gpu", [OURS.verifying_key, THEIRS.verifying_key], ANYTHING, now=NOW)
 
 
 def test_a_result_of_a_key_that_is_not_trusted_blocks_nothing() -> None:
@@ -566,7 +566,7 @@ def predicate_of(report: Report, **changed: Any) -> dict[str, Any]:
 
 
 def with_result(registry: MemoryRegistry, predicate: dict[str, Any]) -> MemoryRegistry:
-    attach(registry, IMAGE.digest, [statement(SUBJECT, TEST_RESULT, predicate)], key=OURS)
+    attach(registry, IMAGE.digest, [make_statement(SUBJECT, TEST_RESULT, predicate)], key=OURS)
     return registry
 
 
@@ -631,7 +631,7 @@ def test_an_image_for_another_device_is_told_before_its_failures() -> None:
 
 
 def test_a_digest_has_no_name_that_promises_anything() -> None:
-    everything = Policy(promises=(Promise(tags="*", level="validated", reason="We have every GPU."),))
+    everything = Policy(promises=(TagPromise(tags="*", level="validated", reason="We have every GPU."),))
     refused(published(LINKED), PolicyUnmet, "validated: its tag promises it", policy=everything)
     refused(
         published(LINKED),
@@ -648,7 +648,7 @@ def test_a_statement_of_an_unknown_type_changes_nothing(kind: str) -> None:
     registry = published(GREEN)
     plain = verified(registry)
     spdx = {"spdxVersion": "SPDX-2.3", "packages": [{"name": "numpy", "versionInfo": "0.0.1"}]}
-    attach(registry, IMAGE.digest, [statement(SUBJECT, kind, spdx)], key=OURS)
+    attach(registry, IMAGE.digest, [make_statement(SUBJECT, kind, spdx)], key=OURS)
     found = verified(registry)
     assert (found.outcome, found.signer) == (plain.outcome, plain.signer)
     assert {one.predicate_type for one in found.statements} == {
@@ -660,18 +660,18 @@ def test_referrers_that_are_listed_without_a_type_are_read() -> None:
     """A client keeps the list where the registry has no referrers API, and may leave the type out."""
 
     class Untyped(MemoryRegistry):
-        def referrers(self, digest: str) -> Sequence[Descriptor]:
-            return [replace(one, artifact_type=None) for one in super().referrers(digest)]
+        def list_referrers(self, digest: str) -> Sequence[Descriptor]:
+            return [replace(one, artifact_type=None) for one in super().list_referrers(digest)]
 
     true = published(GREEN)
-    true.untag(ATT)
+    true.delete_tag(ATT)
     content = b"a bill of materials"
     document = {
         "artifactType": "application/spdx+json",
         "layers": [{"digest": true.put_blob(content).digest}],
         "subject": {"digest": IMAGE.digest},
     }
-    other = Manifest(media_type=OCI_MANIFEST, content=compact(document))
+    other = Manifest(media_type=OCI_MANIFEST, content=canonical_json(document))
     true.put(other.digest, other)
     assert verified(Untyped.with_content_of(true))
 
@@ -681,12 +681,12 @@ def test_a_subject_may_have_a_second_digest() -> None:
     for one in said(GREEN):
         document = json.loads(one.content)
         document["subject"][0]["digest"]["sha512"] = "0" * 128
-        attach(registry, IMAGE.digest, [replace(one, content=compact(document))], key=OURS)
+        attach(registry, IMAGE.digest, [replace(one, content=canonical_json(document))], key=OURS)
     attach(registry, IMAGE.digest, [promoted("2.15")], key=OURS)
     assert verified(registry)
 
 
 def test_mending_signs_nothing_that_another_key_signed() -> None:
     registry = published(GREEN, key=THEIRS)
-    mend(registry, IMAGE.digest, key=OURS)
+    repair(registry, IMAGE.digest, key=OURS)
     refused(registry, UnsignedError, "another key signed")

@@ -70,7 +70,7 @@ class Publisher:
 def key(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("keys")
     (folder / "ours.key").write_bytes(OURS.pem(PASSWORD))
-    (folder / "ours.pub").write_bytes(OURS.verifying.pem)
+    (folder / "ours.pub").write_bytes(OURS.verifying_key.pem)
     return str(folder / "ours")
 
 

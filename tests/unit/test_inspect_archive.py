@@ -34,7 +34,7 @@ from tfimg.core.errors import (
     UsageError,
 )
 from tfimg.evidence.attach import attach
-from tfimg.evidence.cosign_tags import tag_of
+from tfimg.evidence.cosign_tags import cosign_tag
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import verify
 from tfimg.inspect.archive.collect import ArchiveFile, ImageArchive, collect_image
@@ -43,10 +43,10 @@ from tfimg.inspect.archive.load import find_signed_name, load_archive
 from tfimg.inspect.archive.save import archive_size, save_archive, stream_archive
 from tfimg.registry.images import open_image
 from tfimg.registry.protocol import Registry
-from tfimg.registry.reference import parse
+from tfimg.registry.reference import parse_reference
 
 TAG = "2.15-gpu"
-NAME = parse(f"registry.test:5000/team/tensorflow:{TAG}")
+NAME = parse_reference(f"registry.test:5000/team/tensorflow:{TAG}")
 PLENTY = 10**12
 LABELS = {"Labels": {"tfimg.identifier": "2.15.1-cuda12.2-py3.11"}}
 
@@ -64,7 +64,7 @@ def registry() -> MemoryRegistry:
 
 
 def archive_of(registry: Registry, tag: str | None = TAG) -> ImageArchive:
-    return collect_image(registry, TAG, tag=tag, keys=[OURS.verifying])
+    return collect_image(registry, TAG, tag=tag, keys=[OURS.verifying_key])
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_the_file_is_an_image_layout_with_nothing_but_the_image_and_what_speaks_
     }
     digest = registry.named[TAG]
     assert [entry.get("annotations", {}).get("org.opencontainers.image.ref.name") for entry in index["manifests"]] == [
-        TAG, None, None, None, tag_of(digest, "att"), tag_of(digest, "sig"),
+        TAG, None, None, None, cosign_tag(digest, "att"), cosign_tag(digest, "sig"),
     ]  # fmt: skip
     elses = registry.manifests[registry.named["somebody-elses"]]
     foreign = {
@@ -107,7 +107,7 @@ def test_the_file_is_an_image_layout_with_nothing_but_the_image_and_what_speaks_
     blobs = {f"sha256:{name[13:]}" for name in found if name.startswith("blobs/sha256/")}
     assert blobs <= {*registry.manifests, *registry.blobs} - foreign
     assert [name for name in found if name.startswith("keys/")] == [
-        f"keys/{OURS.verifying.identifier.replace(':', '-').replace('/', '_')}.pub"
+        f"keys/{OURS.verifying_key.identifier.replace(':', '-').replace('/', '_')}.pub"
     ]
 
 
@@ -116,14 +116,14 @@ def test_an_image_and_its_evidence_are_read_from_it_as_from_the_registry(registr
     there = (registry.repository, TAG, registry.named[TAG])
     assert (layout.repository, layout.reference, layout.digest) == there
     assert open_image(layout, TAG) == open_image(registry, TAG)
-    assert {one.digest for one in layout.referrers(layout.digest)} == {
-        one.digest for one in registry.referrers(layout.digest)
+    assert {one.digest for one in layout.list_referrers(layout.digest)} == {
+        one.digest for one in registry.list_referrers(layout.digest)
     }
-    there, here = (verify(one, TAG, [OURS.verifying], Policy(), now=NOW) for one in (registry, layout))
+    there, here = (verify(one, TAG, [OURS.verifying_key], Policy(), now=NOW) for one in (registry, layout))
     assert there == here
     for digest, content in registry.blobs.items():
         if f"blobs/sha256/{digest[7:]}" in contents(file):
-            assert b"".join(layout.blob(digest)) == content
+            assert b"".join(layout.get_blob(digest)) == content
 
 
 def test_nothing_can_be_put_into_it(registry: MemoryRegistry, file: Path) -> None:
@@ -132,11 +132,11 @@ def test_nothing_can_be_put_into_it(registry: MemoryRegistry, file: Path) -> Non
     before = file.read_bytes()
     for put in (
         lambda: layout.put("x", manifest), lambda: layout.put_blob(b""), lambda: layout.put_stream("sha256:x", 0, []),
-        lambda: layout.refer(manifest, subject=layout.digest, artifact_type="x"),
+        lambda: layout.put_referrer(manifest, subject=layout.digest, artifact_type="x"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match="only read"):
             put()
-    assert not layout.untag(TAG)
+    assert not layout.delete_tag(TAG)
     assert file.read_bytes() == before
 
 
@@ -155,8 +155,8 @@ class Cut:
     def __getattr__(self, name: str) -> object:
         return getattr(self.registry, name)
 
-    def blob(self, digest: str) -> Iterator[bytes]:
-        for piece in self.registry.blob(digest):
+    def get_blob(self, digest: str) -> Iterator[bytes]:
+        for piece in self.registry.get_blob(digest):
             for at in range(0, len(piece), 100):
                 self.left -= 100
                 if self.left < 0:
@@ -361,7 +361,11 @@ def test_it_is_loaded_by_the_digest_that_was_verified(registry: MemoryRegistry, 
     engine, told = FakeEngine(), []
     name = f"{registry.repository}:{TAG}"
     load_archive(
-        ArchiveRegistry(file), registry.named[TAG], parse(name), engine, on_progress=lambda *at: told.append(at)
+        ArchiveRegistry(file),
+        registry.named[TAG],
+        parse_reference(name),
+        engine,
+        on_progress=lambda *at: told.append(at),
     )
     assert engine.find_digest(name) == registry.named[TAG]
     assert list(engine.names) == [name]
@@ -372,7 +376,7 @@ IDENTIFIER = "2.15.1-cuda12.2-py3.11"
 
 
 def name_of(layout: ArchiveRegistry) -> str:
-    return str(find_signed_name(layout, verify(layout, layout.digest, [OURS.verifying], Policy(), now=NOW)))
+    return str(find_signed_name(layout, verify(layout, layout.digest, [OURS.verifying_key], Policy(), now=NOW)))
 
 
 def test_the_repository_is_the_signed_one_and_the_tag_the_files_or_the_identifier(
@@ -404,7 +408,7 @@ def test_a_name_outside_the_signed_repository_is_refused(registry: MemoryRegistr
 def test_without_a_claim_the_one_signed_repository_is_the_name(registry: MemoryRegistry, file: Path) -> None:
     layout = named(file, None, None)
     assert name_of(layout) == f"{registry.repository}:{IDENTIFIER}"
-    proven = verify(layout, layout.digest, [OURS.verifying], Policy(), now=NOW)
+    proven = verify(layout, layout.digest, [OURS.verifying_key], Policy(), now=NOW)
     two = replace(proven, statements=(*proven.statements, replace(proven.statements[0], subjects=("other/x",))))
     with pytest.raises(PolicyUnmet, match="calls its image nothing"):
         find_signed_name(layout, two)
@@ -431,7 +435,7 @@ def test_a_changed_manifest_is_not_the_image(file: Path) -> None:
     place = f"blobs/sha256/{digest[7:]}"
     rewritten(file, {place: contents(file)[place].replace(b"amd64", b"amd65")})
     with pytest.raises(TamperedError):
-        verify(ArchiveRegistry(file), TAG, [OURS.verifying], Policy(), now=NOW)
+        verify(ArchiveRegistry(file), TAG, [OURS.verifying_key], Policy(), now=NOW)
 
 
 def test_another_image_under_the_same_name_has_no_evidence(registry: MemoryRegistry, file: Path) -> None:
@@ -443,7 +447,7 @@ def test_another_image_under_the_same_name_has_no_evidence(registry: MemoryRegis
     }  # fmt: skip
     rewritten(file, {"index.json": json.dumps(index).encode(), f"blobs/sha256/{other.digest[7:]}": other.content})
     with pytest.raises(UnsignedError):
-        verify(ArchiveRegistry(file), TAG, [OURS.verifying], Policy(), now=NOW)
+        verify(ArchiveRegistry(file), TAG, [OURS.verifying_key], Policy(), now=NOW)
 
 
 def test_an_engine_that_has_something_else_afterwards_is_told(registry: MemoryRegistry, file: Path) -> None:

@@ -15,7 +15,7 @@ from tfimg.inspect.archive.collect import collect_image
 from tfimg.inspect.archive.layout import ArchiveRegistry
 from tfimg.inspect.archive.load import load_archive
 from tfimg.inspect.archive.save import save_archive
-from tfimg.registry.reference import parse
+from tfimg.registry.reference import parse_reference
 
 NAME = "registry.test:5000/team/tensorflow:2.15"
 
@@ -35,5 +35,5 @@ def test_a_failed_load_removes_the_tag_unless_the_engine_had_it(before: dict, tm
     save_archive(collect_image(registry, "2.15", tag="2.15", keys=[]), tmp_path / "image.tar", free_bytes=10**12)
     engine = FullDisk(names=dict(before))
     with pytest.raises(DiskSpaceError):
-        load_archive(ArchiveRegistry(tmp_path / "image.tar"), image.digest, parse(NAME), engine)
+        load_archive(ArchiveRegistry(tmp_path / "image.tar"), image.digest, parse_reference(NAME), engine)
     assert engine.names.keys() == before.keys()

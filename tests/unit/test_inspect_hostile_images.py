@@ -34,7 +34,7 @@ from tfimg.engine.protocol import Exit, Line
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.sbom import make_sbom
-from tfimg.evidence.statement import REPORT, Subject, statement
+from tfimg.evidence.statement import REPORT, Subject, make_statement
 from tfimg.evidence.verify import verify
 from tfimg.inspect.archive.collect import collect_image
 from tfimg.inspect.archive.layout import ArchiveRegistry
@@ -106,7 +106,7 @@ def hostile_registry(change: Mapping[str, Any]) -> MemoryRegistry:
 class Referring(MemoryRegistry):
     """A registry without evidence; its list of referrers is another matter."""
 
-    def referrers(self, digest: str) -> list[Descriptor]:  # noqa: ARG002
+    def list_referrers(self, digest: str) -> list[Descriptor]:  # noqa: ARG002
         return []
 
 
@@ -133,7 +133,7 @@ def bundle() -> dict[str, bytes]:
     image = put_image(registry, TAG, config={"Labels": LABELS})
     statements = (*said(ON_GPU, of=image.digest), promoted(TAG, of=image.digest))
     attach(registry, image.digest, statements, key=OURS)
-    content = b"".join(stream_archive(collect_image(registry, TAG, tag=TAG, keys=[OURS.verifying])))
+    content = b"".join(stream_archive(collect_image(registry, TAG, tag=TAG, keys=[OURS.verifying_key])))
     with tempfile.TemporaryFile() as file:
         file.write(content)
         file.seek(0)
@@ -147,7 +147,7 @@ def loaded(content: bytes) -> FakeEngine:
     with tempfile.TemporaryDirectory() as folder, only_our_errors():
         file = Path(folder, "x.tar")
         file.write_bytes(content)
-        layout, keys = ArchiveRegistry(file), [OURS.verifying]
+        layout, keys = ArchiveRegistry(file), [OURS.verifying_key]
         proven = verify(layout, layout.reference, keys, Policy(), now=NOW)
         load_archive(layout, proven.digest, find_signed_name(layout, proven), engine)
     return engine
@@ -358,7 +358,7 @@ def test_a_malformed_report_is_not_compared(kind: str) -> None:
     for tag in ("1", "2"):
         image = put_image(registry, tag, [{tag: b""}])
         subject = Subject(name=registry.repository, digest=image.digest)
-        attach(registry, image.digest, [statement(subject, REPORT, REPORTS[kind])], key=OURS)
+        attach(registry, image.digest, [make_statement(subject, REPORT, REPORTS[kind])], key=OURS)
         found.append(inspect_image(registry, tag, ()))
     changed = compare_images(*found)
     assert (changed.outcomes, changed.timings, changed.seconds) == ((), (), None)

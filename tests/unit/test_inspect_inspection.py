@@ -17,9 +17,9 @@ from support.statements import ON_GPU, said
 from tfimg.core.errors import NotInRegistry
 from tfimg.core.paths import Workspace
 from tfimg.evidence.attach import attach
-from tfimg.evidence.cosign_tags import tag_of
+from tfimg.evidence.cosign_tags import cosign_tag
 from tfimg.evidence.sbom import make_sbom
-from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT, Subject, statement
+from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT, Subject, make_statement
 from tfimg.inspect.contents import parse_bill_of_materials, parse_inventory
 from tfimg.inspect.inspection import inspect_image
 from tfimg.matrix.spec import ImageSpec
@@ -120,7 +120,7 @@ def test_with_one_it_tells_and_no_layer_is_read(registry: MemoryRegistry) -> Non
     image = put(registry)
     said_of(registry, image.digest)
     without_layers(registry, image)
-    found = inspect_image(registry, "2.15", [OURS.verifying]).contents
+    found = inspect_image(registry, "2.15", [OURS.verifying_key]).contents
     assert found.source == "bill of materials"
     assert found.nvidia == {"nvidia-cudnn-cu12": "8.9.4.25"}
     assert found.packages == {"numpy": "1.26.4", "odd": "1.0", "tensorflow": "2.15.1"}
@@ -132,8 +132,8 @@ def test_with_one_it_tells_and_no_layer_is_read(registry: MemoryRegistry) -> Non
 def test_evidence_is_told_with_who_signed_it(registry: MemoryRegistry) -> None:
     image = put(registry)
     said_of(registry, image.digest)
-    ours = OURS.verifying.identifier
-    for keys, signer in (((), None), ([OURS.verifying], ours), ([THEIRS.verifying], None)):
+    ours = OURS.verifying_key.identifier
+    for keys, signer in (((), None), ([OURS.verifying_key], ours), ([THEIRS.verifying_key], None)):
         found = inspect_image(registry, "2.15", keys)
         assert {one.kind for one in found.evidence} >= {CYCLONEDX, REPORT, TEST_RESULT}
         assert {one.signer for one in found.evidence} == {signer}
@@ -147,7 +147,7 @@ def test_the_newest_report_counts_and_one_of_a_known_key_before_others(registry:
     for key, day in ((OURS, 1), (OURS, 2), (THEIRS, 3)):
         report = replace(ON_GPU, seconds=float(day), date=f"2026-01-0{day}T00:00:00+00:00")
         attach(registry, image.digest, said(report, of=image.digest), key=key)
-    for keys, seconds in (([OURS.verifying], 2.0), ((), 3.0)):
+    for keys, seconds in (([OURS.verifying_key], 2.0), ((), 3.0)):
         report = inspect_image(registry, "2.15", keys).report
         assert report
         assert report["seconds"] == seconds
@@ -156,7 +156,7 @@ def test_the_newest_report_counts_and_one_of_a_known_key_before_others(registry:
 def test_evidence_that_was_signed_for_another_image_is_a_problem(registry: MemoryRegistry) -> None:
     image, other = put(registry), put_image(registry, "other")
     attach(registry, image.digest, said(ON_GPU, of=other.digest), key=OURS)
-    found = inspect_image(registry, "2.15", [OURS.verifying])
+    found = inspect_image(registry, "2.15", [OURS.verifying_key])
     assert found.evidence == ()
     assert found.evidence_problem
     assert "signed for another image" in found.evidence_problem
@@ -164,7 +164,7 @@ def test_evidence_that_was_signed_for_another_image_is_a_problem(registry: Memor
 
 def test_aliases_are_the_tags_that_lead_to_the_same_bytes(registry: MemoryRegistry) -> None:
     image = put(registry)
-    for tag in ("2.15.1", "latest", "unlike", tag_of(image.digest, "att")):
+    for tag in ("2.15.1", "latest", "unlike", cosign_tag(image.digest, "att")):
         registry.put(tag, image)
     put_image(registry, "2.15.0")
     assert inspect_image(registry, "2.15", ()).aliases == ("2.15.1", "latest")
@@ -204,11 +204,11 @@ def test_an_image_that_is_not_there_is_told(registry: MemoryRegistry) -> None:
 
 def test_an_spdx_statement_is_no_bill_of_materials(registry: MemoryRegistry) -> None:
     image = put(registry)
-    before = inspect_image(registry, "2.15", [OURS.verifying]).contents
+    before = inspect_image(registry, "2.15", [OURS.verifying_key]).contents
     subject = Subject(name=registry.repository, digest=image.digest)
     spdx = {"spdxVersion": "SPDX-2.3", "packages": [{"name": "numpy", "versionInfo": "0.0.1"}]}
-    attach(registry, image.digest, [statement(subject, "https://spdx.dev/Document", spdx)], key=OURS)
-    assert inspect_image(registry, "2.15", [OURS.verifying]).contents == before
+    attach(registry, image.digest, [make_statement(subject, "https://spdx.dev/Document", spdx)], key=OURS)
+    assert inspect_image(registry, "2.15", [OURS.verifying_key]).contents == before
 
 
 def test_an_inventory_says_the_same_as_the_bill_that_is_made_of_it() -> None:

@@ -12,13 +12,13 @@ from support.memory_registry import MemoryRegistry
 from support.published_images import EPOCH
 from tfimg.core.errors import TamperedError
 from tfimg.core.levels import Level
-from tfimg.evidence.policy import Promise
-from tfimg.evidence.promotions import Promotion, Signed, Statements, TagMove, Withdrawal
+from tfimg.evidence.policy import TagPromise
+from tfimg.evidence.promotions import ImageStatements, Promotion, SignedPredicate, TagMove, Withdrawal
 from tfimg.publish.decide import Decision, Question, decide
 from tfimg.publish.release import Holder, Release, labelled_holder
 from tfimg.registry.protocol import OCI_CONFIG, OCI_MANIFEST, Manifest
 
-PROMISE = Promise(tags="*-gpu", level="validated", reason="it was seen there")
+PROMISE = TagPromise(tags="*-gpu", level="validated", reason="it was seen there")
 LESS = replace(PROMISE, level="linked")
 NEW = Release(identifier="2.15.1-cuda12.2-py3.11", tensorflow="2.15.1", created=EPOCH)
 EARLIER = replace(NEW, created=EPOCH - timedelta(hours=1))
@@ -33,25 +33,25 @@ def question(holder: Release | None = None, **more: object) -> Question:
     there = Holder(manifest=THERE, release=holder) if holder else None
     asked = Question(
         repository=REPOSITORY, tag="2.15-gpu", kind="alias", digest=NEW_DIGEST, release=NEW, level="validated",
-        holder=there, statements=Statements(), promise=PROMISE,
+        holder=there, statements=ImageStatements(), promise=PROMISE,
     )  # fmt: skip
     return replace(asked, **more)  # type: ignore[arg-type]
 
 
-def promoted(tag: str = "2.15-gpu") -> Statements:
+def promoted(tag: str = "2.15-gpu") -> ImageStatements:
     promotion = Promotion(
         repository=REPOSITORY, tags=(TagMove(tag=tag, previous=None),), time=EPOCH, publisher="me",
         reason="publish", run="r", tfimg="0",
     )  # fmt: skip
-    return Statements(promotions=(Signed(statement=NEW_DIGEST, signer="ours", predicate=promotion),))
+    return ImageStatements(promotions=(SignedPredicate(statement=NEW_DIGEST, signer="ours", predicate=promotion),))
 
 
-def withdrawn(*tags: str) -> Statements:
+def withdrawn(*tags: str) -> ImageStatements:
     withdrawal = Withdrawal(
         repository=REPOSITORY, tags=tags or None, reason="wrong cuDNN", replacement=None, time=EPOCH,
         publisher="me",
     )  # fmt: skip
-    return Statements(withdrawals=(Signed(statement=NEW_DIGEST, signer="ours", predicate=withdrawal),))
+    return ImageStatements(withdrawals=(SignedPredicate(statement=NEW_DIGEST, signer="ours", predicate=withdrawal),))
 
 
 def refused(asked: Question) -> str:
@@ -78,7 +78,7 @@ def test_a_tag_that_points_there_and_was_promoted_stays_whatever_else_is_the_cas
 
 
 def test_a_tag_that_points_there_without_a_promotion_is_attested() -> None:
-    for statements in (Statements(), promoted("latest")):
+    for statements in (ImageStatements(), promoted("latest")):
         assert decide(question(NEW, digest=THERE.digest, statements=statements)).verdict == "attest"
     assert "it promises validated" in refused(question(NEW, digest=THERE.digest, level="linked"))
     foreign = Holder(manifest=THERE, release=None)
@@ -151,7 +151,7 @@ def test_an_image_whose_label_is_not_a_version_is_no_image_of_tfimg() -> None:
     labels = {"tfimg.identifier": "2.15.1-cpu-py3.11", "tfimg.tensorflow": "newest"}
     config = json.dumps({"config": {"Labels": labels}}).encode()
     described = replace(registry.put_blob(config), media_type=OCI_CONFIG)
-    manifest = Manifest(media_type=OCI_MANIFEST, content=json.dumps({"config": described.document()}).encode())
+    manifest = Manifest(media_type=OCI_MANIFEST, content=json.dumps({"config": described.to_document()}).encode())
     assert labelled_holder(registry, manifest).release is None
 
 
@@ -159,6 +159,6 @@ def test_an_image_whose_label_is_not_a_version_is_no_image_of_tfimg() -> None:
 def test_an_invalid_configuration_is_refused(config: bytes) -> None:
     registry = MemoryRegistry()
     described = replace(registry.put_blob(config), media_type=OCI_CONFIG)
-    manifest = Manifest(media_type=OCI_MANIFEST, content=json.dumps({"config": described.document()}).encode())
+    manifest = Manifest(media_type=OCI_MANIFEST, content=json.dumps({"config": described.to_document()}).encode())
     with pytest.raises(TamperedError):
         labelled_holder(registry, manifest)

@@ -19,10 +19,10 @@ from support.publisher import CPU, GPU, NOW, Machine, chain, visible
 from support.reports import RED
 from support.signing import OURS
 from tfimg.core.errors import LeakFound, NetworkError, PublicationIncomplete, TagMoved, ValidationFailed
-from tfimg.evidence.bundle import BUNDLE
-from tfimg.evidence.cosign_tags import ATTESTATIONS, SIGNATURES, layers_under, tag_of
-from tfimg.evidence.policy import Policy, Promise
-from tfimg.evidence.promotions import read_from
+from tfimg.evidence.cosign_tags import ATTESTATION_SUFFIX, SIGNATURE_SUFFIX, cosign_tag, read_layers
+from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE
+from tfimg.evidence.policy import Policy, TagPromise
+from tfimg.evidence.promotions import read_image_statements
 from tfimg.evidence.verify import verify
 from tfimg.publish.promote import Table
 from tfimg.publish.publish import Publication, planned, publish
@@ -87,7 +87,7 @@ def test_a_gpu_image_that_no_gpu_has_seen_has_its_exact_tags_and_no_alias(machin
 
 def test_a_policy_may_let_an_alias_promise_less_in_writing(machine: Machine) -> None:
     registry = MemoryRegistry()
-    machine.policy = Policy(promises=(Promise(tags="*-gpu", level="linked", reason="nobody has a GPU"),))
+    machine.policy = Policy(promises=(TagPromise(tags="*-gpu", level="linked", reason="nobody has a GPU"),))
     machine.publish(registry, GPU)
     assert "2.15-gpu" in visible(registry.named)
 
@@ -213,16 +213,16 @@ def test_killed_at_any_step_and_run_again_everything_is_there_once(memory_folder
 def moved_tags(registry: MemoryRegistry, digest: str | None) -> list[str]:
     """Return the tags of all promotions of a digest."""
     assert digest
-    found = read_from(registry, digest, [OURS.verifying]).promotions
+    found = read_image_statements(registry, digest, [OURS.verifying_key]).promotions
     return [move.tag for one in found for move in one.predicate.tags]
 
 
 def assert_all_evidence(shared: MemoryRegistry, digest: str | None) -> None:
     """All that attaching leaves is there: under both of cosign's tags, and as a bundle that refers to the image."""
     assert digest
-    assert len(layers_under(shared, tag_of(digest, ATTESTATIONS))) == 2, "a test result and a promotion"
-    assert len(layers_under(shared, tag_of(digest, SIGNATURES))) == 1
-    assert [one.artifact_type for one in shared.referrers(digest)] == [BUNDLE] * 2
+    assert len(read_layers(shared, cosign_tag(digest, ATTESTATION_SUFFIX))) == 2, "a test result and a promotion"
+    assert len(read_layers(shared, cosign_tag(digest, SIGNATURE_SUFFIX))) == 1
+    assert [one.artifact_type for one in shared.list_referrers(digest)] == [BUNDLE_MEDIA_TYPE] * 2
 
 
 def evidence_of_new(shared: MemoryRegistry, machine: Machine, old: Manifest) -> None:
@@ -367,14 +367,14 @@ def test_any_publisher_completes_a_promotion_that_was_attached(memory_folder: Pa
     assert "2.15" not in registry.named
     (image,) = Machine(memory_folder / "two", seconds=9).publish(registry).images
     assert registry.named["2.15"] == registry.named["2.15.1"] == image.digest
-    assert len(read_from(registry, image.digest or "", [OURS.verifying]).promotions) == 1
+    assert len(read_image_statements(registry, image.digest or "", [OURS.verifying_key]).promotions) == 1
 
 
 def test_an_image_that_was_tagged_without_a_promotion_is_attested(machine: Machine) -> None:
     registry = MemoryRegistry()
     (image,) = machine.publish(registry).images
     assert image.digest
-    del registry.named[tag_of(image.digest, ATTESTATIONS)]
+    del registry.named[cosign_tag(image.digest, ATTESTATION_SUFFIX)]
     registry.manifests = {
         digest: one for digest, one in registry.manifests.items() if b"urn:tfimg:promotion" not in one.content
     }
@@ -409,7 +409,7 @@ def test_two_publishers_at_once_end_or_stop_with_a_conflict_and_the_next_run_set
     for tag, digest in visible(registry.named).items():
         machines[0].prove(registry, digest, "validated")
         if not tag.startswith("candidate-"):
-            verify(registry, tag, [OURS.verifying], Policy(), now=NOW)
+            verify(registry, tag, [OURS.verifying_key], Policy(), now=NOW)
     machines[0].seconds = 99
     images = machines[0].publish(registry).images
     found = {registry.named[tag] for tag in (CPU, "2.15.1", "2.15")}

@@ -16,14 +16,14 @@ from support.publisher import CPU, GPU, NOW, Machine, chain
 from support.signing import OURS, THEIRS
 from tfimg.core.errors import NotInRegistry, PolicyUnmet, TagMoved, UsageError, WithdrawnError
 from tfimg.evidence.attach import attach
-from tfimg.evidence.policy import Policy, Promise
-from tfimg.evidence.promotions import Promotion, TagMove, predicate_statement, read_from
+from tfimg.evidence.policy import Policy, TagPromise
+from tfimg.evidence.promotions import Promotion, TagMove, predicate_statement, read_image_statements
 from tfimg.evidence.statement import Subject
 from tfimg.evidence.verify import verify
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Registry
 
-KEYS = [OURS.verifying]
+KEYS = [OURS.verifying_key]
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_each_further_rollback_goes_one_image_back_and_never_to_a_withdrawn_one(
 
 def test_a_rollback_demands_the_level_that_the_tag_promises(machine: Machine) -> None:
     registry = MemoryRegistry()
-    machine.policy = Policy(promises=(Promise(tags="*-gpu", level="linked", reason="There is no GPU here."),))
+    machine.policy = Policy(promises=(TagPromise(tags="*-gpu", level="linked", reason="There is no GPU here."),))
     digests = []
     for age in (5, 0):
         machine.ages[GPU] = age
@@ -169,7 +169,9 @@ def test_a_withdrawal_moves_tags_back_and_everyone_refuses_the_digest(machine: M
             proven(registry, reference)
         assert f"{registry.repository}@{old}" in caught.value.next_step
     assert proven(registry, "2.15") == old
-    assert len(read_from(registry, old, KEYS).promotions) == 2, "one promotion for all tags that return to it"
+    assert len(read_image_statements(registry, old, KEYS).promotions) == 2, (
+        "one promotion for all tags that return to it"
+    )
 
 
 def test_a_withdrawn_digest_is_published_only_when_it_is_reinstated(machine: Machine) -> None:
@@ -193,7 +195,7 @@ def test_an_image_without_an_earlier_one_keeps_its_tags_which_are_refused(machin
     with pytest.raises(WithdrawnError):
         proven(registry, "2.15")
     assert machine.withdraw(registry, only).withdrawal is None, "it was withdrawn already"
-    assert len(read_from(registry, only, KEYS).withdrawals) == 1
+    assert len(read_image_statements(registry, only, KEYS).withdrawals) == 1
 
 
 def test_an_image_is_withdrawn_for_some_tags(machine: Machine) -> None:
@@ -254,6 +256,6 @@ def test_killed_at_any_step_the_same_command_goes_on_and_signs_nothing_twice(
         machine.on_note = lambda: None
         act(machine, shared, new)
         assert shared.named["2.15"] == proven(shared, "2.15") == old
-        assert len(read_from(shared, old, KEYS).promotions) == 2
-        assert len(read_from(shared, new, KEYS).withdrawals) == 1
+        assert len(read_image_statements(shared, old, KEYS).promotions) == 2
+        assert len(read_image_statements(shared, new, KEYS).withdrawals) == 1
         assert [digest for digest, _ in chain(shared)] == [old, new, old]

@@ -32,11 +32,11 @@ from tfimg.core.errors import (
     WithdrawnError,
 )
 from tfimg.evidence.policy import Policy
-from tfimg.evidence.promotions import read_from
+from tfimg.evidence.promotions import read_image_statements
 from tfimg.evidence.verify import verify
 from tfimg.registry.protocol import Registry
 
-KEYS = [OURS.verifying]
+KEYS = [OURS.verifying_key]
 REFUSALS = (
     NotInRegistry,
     PolicyUnmet,
@@ -155,7 +155,7 @@ class Publishing(RuleBasedStateMachine):
                 continue
             error = self.verifies(tag)
             assert error is None or isinstance(error, WithdrawnError), (tag, error)
-            assert read_from(self.registry, digest, KEYS).of_tag(self.registry.repository, tag)
+            assert read_image_statements(self.registry, digest, KEYS).promotions_of(self.registry.repository, tag)
 
     @invariant()
     def no_tag_with_an_earlier_image_points_to_a_withdrawn_one(self) -> None:
@@ -167,7 +167,9 @@ class Publishing(RuleBasedStateMachine):
                 continue
             steps = dict.fromkeys(digest for digest, _ in chain(self.registry, tag))
             repository = self.registry.repository
-            others = [one for one in steps if not read_from(self.registry, one, KEYS).in_force(repository, tag)]
+            others = [
+                one for one in steps if not read_image_statements(self.registry, one, KEYS).in_force(repository, tag)
+            ]
             assert others == [], (tag, others)
 
     @invariant()

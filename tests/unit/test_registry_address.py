@@ -7,11 +7,11 @@ import pytest
 from tfimg.registry.address import (
     InvalidAddress,
     Origin,
-    check_next,
     check_realm,
+    check_redirect,
     is_loopback,
-    origin_of,
-    resolve,
+    parse_origin,
+    resolve_address,
 )
 
 
@@ -28,7 +28,7 @@ from tfimg.registry.address import (
     ],
 )
 def test_the_origin_is_scheme_host_and_port(address: str, origin: tuple[str, str, int]) -> None:
-    found = origin_of(address)
+    found = parse_origin(address)
     assert (found.scheme, found.host, found.port) == origin
 
 
@@ -70,7 +70,7 @@ def test_the_origin_is_scheme_host_and_port(address: str, origin: tuple[str, str
 )
 def test_what_parsers_could_disagree_about_is_refused(address: str) -> None:
     with pytest.raises(InvalidAddress):
-        origin_of(address)
+        parse_origin(address)
 
 
 @pytest.mark.parametrize(
@@ -83,18 +83,18 @@ def test_what_parsers_could_disagree_about_is_refused(address: str) -> None:
     ],
 )
 def test_an_address_may_be_relative(address: str, whole: str) -> None:
-    assert resolve("https://r.example:5000/v2/list", address) == whole
+    assert resolve_address("https://r.example:5000/v2/list", address) == whole
 
 
 @pytest.mark.parametrize("address", ["https:///x", "https:x", "htt\nps://evil.example/", "//[::1", "//a@b/", "", "x y"])
 def test_a_relative_address_is_as_plain(address: str) -> None:
     with pytest.raises(InvalidAddress):
-        resolve("https://r.example/v2/", address)
+        resolve_address("https://r.example/v2/", address)
 
 
 def _may(check: object, first: str, second: str) -> bool:
     try:
-        check(origin_of(first), origin_of(second))  # type: ignore[operator]
+        check(parse_origin(first), parse_origin(second))  # type: ignore[operator]
     except InvalidAddress:
         return False
     return True
@@ -143,7 +143,7 @@ def test_a_password_goes_to_a_token_server_with_tls_or_to_the_same_host(
 def test_a_client_is_sent_on_to_no_server_without_tls_and_to_none_on_this_machine(
     registry: str, following: str, allowed: bool
 ) -> None:
-    assert _may(check_next, registry, following) is allowed
+    assert _may(check_redirect, registry, following) is allowed
 
 
 def test_loopback_is_what_docker_takes_for_it() -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from tfimg.index.network import HostNetwork
 from tfimg.project.services import Services
-from tfimg.registry.client import HttpRegistry
-from tfimg.registry.connect import connect
-from tfimg.registry.connection import Way
+from tfimg.registry.client import HttpRegistry, open_registry
+from tfimg.registry.connection import ConnectionSettings
 from tfimg.registry.reference import parse_repository
 
 REFERENCE = parse_repository("registry.example:5000/team/tf")
@@ -21,7 +20,9 @@ def test_the_authority_that_docker_knows_for_a_registry_is_trusted(tmp_path: Pat
     own.parent.mkdir()
     own.touch()
     for reference, trusted in ((REFERENCE, str(own)), (parse_repository("other.example/x"), "usual.crt")):
-        there = connect(reference, {}, tmp_path, way=Way(ca="usual.crt"), certificates=tmp_path)
+        there = open_registry(
+            reference, {}, tmp_path, settings=ConnectionSettings(ca_file="usual.crt"), certificates=tmp_path
+        )
         assert there._connection._session.verify == trusted
 
 
@@ -29,7 +30,10 @@ def test_who_logged_in_is_known(tmp_path: Path) -> None:
     auths = {"registry.example:5000": {"auth": b64encode(b"ann:secret").decode()}}
     (tmp_path / "config.json").write_text(json.dumps({"auths": auths}))
     for environ, known in (({"DOCKER_CONFIG": str(tmp_path)}, True), ({"HOME": str(tmp_path)}, False)):
-        assert connect(REFERENCE, environ, tmp_path, way=Way())._connection._authorization.known is known
+        assert (
+            open_registry(REFERENCE, environ, tmp_path, settings=ConnectionSettings())._connection._authorization.known
+            is known
+        )
 
 
 def test_the_settings_of_this_machine_are_those_of_its_registries(tmp_path: Path) -> None:
@@ -50,5 +54,5 @@ def test_the_settings_of_this_machine_are_those_of_its_registries(tmp_path: Path
 
 
 def test_the_hub_answers_elsewhere_than_its_name_says(tmp_path: Path) -> None:
-    there = connect(parse_repository("tfimg/tensorflow"), {}, tmp_path, way=Way())
+    there = open_registry(parse_repository("tfimg/tensorflow"), {}, tmp_path, settings=ConnectionSettings())
     assert there._connection.base == "https://registry-1.docker.io/v2/tfimg/tensorflow/"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfimg.core.errors import UsageError
-from tfimg.registry.reference import Reference, parse, parse_repository
+from tfimg.registry.reference import Reference, parse_reference, parse_repository
 
 DIGEST = f"sha256:{'a' * 64}"
 
@@ -29,8 +29,8 @@ DIGEST = f"sha256:{'a' * 64}"
     ],
 )
 def test_a_reference_means_what_it_means_to_docker(text: str, whole: str) -> None:
-    assert str(parse(text)) == whole
-    assert parse(whole) == parse(text)
+    assert str(parse_reference(text)) == whole
+    assert parse_reference(whole) == parse_reference(text)
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,14 @@ def test_a_reference_means_what_it_means_to_docker(text: str, whole: str) -> Non
 )
 def test_what_is_no_reference_is_told_why(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why) as caught:
-        parse(text)
+        parse_reference(text)
     assert str(caught.value).startswith(f"{text!r} is no image reference: ")
 
 
 def test_a_registry_is_asked_for_the_digest_where_there_is_one() -> None:
-    assert parse("a/b:1").target == "1"
-    assert parse(f"a/b:1@{DIGEST}").target == DIGEST
-    assert str(parse("a/b:1").at(DIGEST)) == f"docker.io/a/b:1@{DIGEST}"
+    assert parse_reference("a/b:1").target == "1"
+    assert parse_reference(f"a/b:1@{DIGEST}").target == DIGEST
+    assert str(parse_reference("a/b:1").at(DIGEST)) == f"docker.io/a/b:1@{DIGEST}"
 
 
 def test_a_repository_has_neither_tag_nor_digest() -> None:

@@ -11,7 +11,7 @@ import pytest
 from support.manifests import LONGEST_WAITS, Slept
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, NetworkError, RegistryRefused
-from tfimg.registry.retry import MAX_RETRY_AFTER, Passing, Patience, pause
+from tfimg.registry.retry import MAX_RETRY_AFTER, RetryPolicy, TransientError, pause
 
 GONE = NetworkError("It is gone.", next_step="Wait.")
 
@@ -34,15 +34,15 @@ WINDOWS = [1, 2, 4, 8, 16, 30, 30, 30, 30]
 @pytest.mark.parametrize("attempts", [1, 2, 5, 10])
 def test_waits_double_up_to_half_a_minute(attempts: int) -> None:
     slept = Slept()
-    patience = Patience(attempts=attempts, sleep=slept, backoff=LONGEST_WAITS)
-    assert patience.keep_trying(failing(attempts - 1, Passing(GONE))) == "done"
+    retry_policy = RetryPolicy(attempts=attempts, sleep=slept, backoff=LONGEST_WAITS)
+    assert retry_policy.retry_transient(failing(attempts - 1, TransientError(GONE))) == "done"
     assert slept == WINDOWS[: attempts - 1]
 
 
 def test_waits_are_drawn_from_the_whole_window() -> None:
     runs = [Slept() for _ in range(300)]
     for slept in runs:
-        Patience(attempts=10, sleep=slept).keep_trying(failing(9, Passing(GONE)))
+        RetryPolicy(attempts=10, sleep=slept).retry_transient(failing(9, TransientError(GONE)))
     for window, *waits in zip(WINDOWS, *runs, strict=True):
         # 300 draws miss a tenth of the window once in 10 ** 13 runs.
         assert 0 <= min(waits) < window * 0.1
@@ -52,24 +52,24 @@ def test_waits_are_drawn_from_the_whole_window() -> None:
 def test_the_last_attempt_s_error_is_raised_without_a_wait_after_it() -> None:
     slept = Slept()
     with pytest.raises(NetworkError) as caught:
-        Patience(attempts=3, sleep=slept).keep_trying(failing(3, Passing(GONE)))
+        RetryPolicy(attempts=3, sleep=slept).retry_transient(failing(3, TransientError(GONE)))
     assert (caught.value, len(slept)) == (GONE, 2)
 
 
 def test_what_is_not_transient_is_raised_at_once() -> None:
     slept = Slept()
     with pytest.raises(NetworkError):
-        Patience(sleep=slept).keep_trying(failing(1, GONE))
+        RetryPolicy(sleep=slept).retry_transient(failing(1, GONE))
     assert slept == []
 
 
 def test_a_wait_that_is_asked_for_is_added_up_to_a_maximum() -> None:
     slept = Slept()
-    patience = Patience(sleep=slept, backoff=LONGEST_WAITS)
-    assert patience.keep_trying(failing(2, Passing(GONE, after=MAX_RETRY_AFTER))) == "done"
+    retry_policy = RetryPolicy(sleep=slept, backoff=LONGEST_WAITS)
+    assert retry_policy.retry_transient(failing(2, TransientError(GONE, after=MAX_RETRY_AFTER))) == "done"
     assert slept == [MAX_RETRY_AFTER + 1, MAX_RETRY_AFTER + 2]
     with pytest.raises(NetworkError):
-        patience.keep_trying(failing(1, Passing(GONE, after=MAX_RETRY_AFTER + 0.1)))
+        retry_policy.retry_transient(failing(1, TransientError(GONE, after=MAX_RETRY_AFTER + 0.1)))
     assert len(slept) == 2
 
 
@@ -90,25 +90,25 @@ def test_a_wait_that_is_asked_for_is_added_up_to_a_maximum() -> None:
     ],
 )
 def test_a_wait_is_told_in_seconds_or_as_a_time(header: str | None, seconds: float) -> None:
-    assert Patience(clock=lambda: 1000.0).retry_after(header) == seconds
+    assert RetryPolicy(clock=lambda: 1000.0).retry_after(header) == seconds
 
 
 def test_a_wait_of_thousands_of_digits_is_a_long_one() -> None:
-    assert Patience().retry_after("9" * 5000) > MAX_RETRY_AFTER
+    assert RetryPolicy().retry_after("9" * 5000) > MAX_RETRY_AFTER
 
 
 def test_a_push_is_done_again_when_the_network_failed() -> None:
     slept = Slept()
-    patience = Patience(sleep=slept)
-    assert patience.over_network(failing(2, GONE)) == "done"
+    retry_policy = RetryPolicy(sleep=slept)
+    assert retry_policy.retry_network_errors(failing(2, GONE)) == "done"
     assert len(slept) == 2
     refused = RegistryRefused("No.", next_step="Ask.")
     with pytest.raises(RegistryRefused):
-        patience.over_network(failing(1, refused))
+        retry_policy.retry_network_errors(failing(1, refused))
     assert len(slept) == 2
-    assert patience.over_network(failing(1, refused), also=(RegistryRefused,)) == "done"
+    assert retry_policy.retry_network_errors(failing(1, refused), also=(RegistryRefused,)) == "done"
     with pytest.raises(NetworkError) as caught:
-        patience.over_network(failing(5, GONE))
+        retry_policy.retry_network_errors(failing(5, GONE))
     assert (caught.value, len(slept)) == (GONE, 7)
 
 
@@ -133,9 +133,9 @@ def test_a_cancelled_wait_ends_the_attempts() -> None:
 
     def attempt() -> None:
         tries.append(None)
-        raise Passing(GONE, after=60)
+        raise TransientError(GONE, after=60)
 
     with cancellation.covering(), pytest.raises(Interrupted):
-        Patience().keep_trying(attempt)
+        RetryPolicy().retry_transient(attempt)
     timer.join()
     assert len(tries) == 1

@@ -18,7 +18,7 @@ from tfimg.matrix.abbreviation import find
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import DEVICE_NAMES
-from tfimg.registry.reference import Reference, parse, parse_repository
+from tfimg.registry.reference import Reference, parse_reference, parse_repository
 
 
 def cloud_init(context: Context) -> int:
@@ -64,7 +64,7 @@ def _document(made: UserData, output: str | None) -> dict[str, object]:
 
 def _order(context: Context) -> CloudMachine:
     given = context.arguments
-    image = parse(given.image)
+    image = parse_reference(given.image)
     if given.require is not None:
         parse_requirements(given.require, policy=Policy())  # refuses a typo before a machine is made
     spec = _spec(context, image)

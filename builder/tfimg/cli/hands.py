@@ -21,11 +21,11 @@ from tfimg.cli.publisher import Signer
 from tfimg.cli.transfers import SECONDS
 from tfimg.core.errors import EngineRefused, ImageGone, LockError, TamperedError, TfimgError
 from tfimg.engine.protocol import LocalImage, ProgressEvent, StageEvent
-from tfimg.evidence.attach import attach, mend
-from tfimg.evidence.provenance import Making, provenance
+from tfimg.evidence.attach import attach, repair
+from tfimg.evidence.provenance import BuildRecord, make_provenance
+from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import Statement, Subject
-from tfimg.evidence.tested import Ran, test_result, validation_report
 from tfimg.host.survey import TargetHost
 from tfimg.host.target_level import choose_target_level
 from tfimg.inspect.secrets.findings import require_clean
@@ -37,7 +37,7 @@ from tfimg.recipe.labels import LABEL_PREFIX, LOCK_LABEL, RECIPE_LABEL
 from tfimg.recipe.lockfile import hash_lock
 from tfimg.recipe.plan import hash_files
 from tfimg.registry.protocol import Registry
-from tfimg.registry.retry import Patience
+from tfimg.registry.retry import RetryPolicy
 from tfimg.validation.report import Report
 from tfimg.validation.verdict import raise_for_verdict
 
@@ -57,7 +57,7 @@ WORDS: Mapping[Stage, str] = {
 P = ParamSpec("P")
 T = TypeVar("T")
 
-PATIENT = Patience()
+PATIENT = RetryPolicy()
 """Pushes and pulls are tried again as often as requests are: layers that are there are not sent twice."""
 
 
@@ -69,14 +69,14 @@ class Machine:
         context: Context,
         specs: Mapping[str, ImageSpec],
         images: Mapping[str, LocalImage],
-        patience: Patience = PATIENT,
+        retry_policy: RetryPolicy = PATIENT,
     ) -> None:
         self._context, self._specs, self.images = context, specs, images
         self._engine = context.engine
         self._progress: Progress | None = None
         self._stage: tuple[str, float] | None = None
         self._told = 0.0
-        self._patience = patience
+        self._patience = retry_policy
 
     @cached_property
     def target_host(self) -> TargetHost:
@@ -94,7 +94,7 @@ class Machine:
             validate=noting(partial(self._validate, progress)),
             scan=noting(partial(self._scan, registry)),
             attach=noting(partial(self._attach, registry, signer)),
-            mend=partial(mend, registry, key=signer.key),
+            mend=partial(repair, registry, key=signer.key),
             tell=self._tell,
             revalidate=self._context.arguments.revalidate,
         )
@@ -141,7 +141,7 @@ class Machine:
             return self._engine.push(reference, self._moved)
 
         try:
-            return self._patience.over_network(attempt, also=(ImageGone,))
+            return self._patience.retry_network_errors(attempt, also=(ImageGone,))
         finally:
             self._drop(reference)
 
@@ -164,7 +164,7 @@ class Machine:
             self._engine.tag(image, [name])
 
         try:
-            self._patience.over_network(attempt, also=(ImageGone,))
+            self._patience.retry_network_errors(attempt, also=(ImageGone,))
         finally:
             if not known:
                 self._drop(image)
@@ -247,18 +247,19 @@ class Machine:
         release = release_of(registry, manifest) if manifest else None
         created = release.created if release else None
         made = created or self._context.services.now()
+        ran = RunContext(host=signer.name, engine=engine, version=__version__)
         return (
             make_sbom(inventory, subject=subject, made=made),
-            provenance(self._making(source, engine, made), subject=subject),
-            validation_report(report, subject=subject),
-            test_result(report, subject=subject, ran=Ran(host=signer.name, engine=engine, version=__version__)),
+            make_provenance(self._making(source, engine, made), subject=subject),
+            make_report_statement(report, subject=subject),
+            make_test_result(report, subject=subject, ran=ran),
         )
 
-    def _making(self, source: Source, engine: str, made: datetime) -> Making:
+    def _making(self, source: Source, engine: str, made: datetime) -> BuildRecord:
         labels = self.images[source.identifier].labels
         lock = self._context.project.lock(self._specs[source.identifier])
         base = "org.opencontainers.image.base"
-        return Making(
+        return BuildRecord(
             identifier=source.identifier,
             base=labels.get(f"{base}.name", "unknown"),
             base_digest=labels.get(f"{base}.digest"),

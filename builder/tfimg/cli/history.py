@@ -19,19 +19,19 @@ from tfimg.cli.show import plain_table, print_table
 from tfimg.core.text import plain
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.promotions import (
+    ImageStatements,
     Promotion,
-    Signed,
-    Statements,
-    Step,
+    SignedPredicate,
+    TagHistoryEntry,
     Withdrawal,
-    read_from,
-    walk,
+    read_image_statements,
+    walk_history,
     withdrawal_envelopes,
 )
-from tfimg.evidence.statement import moment
+from tfimg.evidence.statement import format_time
 from tfimg.recipe.tags import DIGEST_DIGITS, make_build_tag
 from tfimg.registry.protocol import Registry, require_manifest
-from tfimg.registry.reference import Reference, parse, parse_repository
+from tfimg.registry.reference import Reference, parse_reference, parse_repository
 
 Event = dict[str, Any]
 
@@ -47,7 +47,7 @@ def history(context: Context) -> int:
     if tag:
         events = list(_tag_events(_steps(registry, tag, keys, limit), tag))
     else:
-        builds = _build_tags(registry.tags())
+        builds = _build_tags(registry.list_tags())
         if len(builds) > limit:
             context.say(f"Only the {limit} newest of {len(builds)} builds are read: --limit reads more.")
         events = _repository_events(registry, builds[:limit], keys)[:limit]
@@ -70,24 +70,24 @@ def _asked(context: Context) -> tuple[Reference, str | None]:
     if tag is None and not set("/:") & set(text):
         return parse_repository(default_repository(context, text)), text
     if tag is None and ":" in text.rpartition("/")[2]:
-        reference = parse(text)
+        reference = parse_reference(text)
         return reference, reference.tag
     return parse_repository(text), tag
 
 
-def _steps(registry: Registry, tag: str, keys: Sequence[VerifyingKey], limit: int) -> Iterator[Step]:
+def _steps(registry: Registry, tag: str, keys: Sequence[VerifyingKey], limit: int) -> Iterator[TagHistoryEntry]:
     present = require_manifest(registry, tag).digest
-    known: dict[str, Statements] = {}
+    known: dict[str, ImageStatements] = {}
 
-    def read(digest: str) -> Statements:
+    def read(digest: str) -> ImageStatements:
         if digest not in known:
-            known[digest] = read_from(registry, digest, keys, is_thorough=False)
+            known[digest] = read_image_statements(registry, digest, keys, is_thorough=False)
         return known[digest]
 
-    return walk(registry.repository, tag, present, read, limit=limit)
+    return walk_history(registry.repository, tag, present, read, limit=limit)
 
 
-def _tag_events(steps: Iterable[Step], tag: str) -> Iterator[Event]:
+def _tag_events(steps: Iterable[TagHistoryEntry], tag: str) -> Iterator[Event]:
     told: set[str] = set()
     for step in steps:
         for withdrawal in step.withdrawals:
@@ -106,7 +106,7 @@ def _repository_events(registry: Registry, builds: Sequence[str], keys: Sequence
         found = registry.find(tag)
         if found is None or tag != make_build_tag(tag[: -DIGEST_DIGITS - 1], found.digest):
             continue  # a tag of one build that was moved names nothing
-        statements = read_from(registry, found.digest, keys, is_thorough=False)
+        statements = read_image_statements(registry, found.digest, keys, is_thorough=False)
         events += [(one.predicate.time, _promotion(one, found.digest)) for one in statements.promotions]
         events += [
             (one.predicate.time, _withdrawal(one, found.digest, in_force=_holds(one, statements)))
@@ -116,7 +116,7 @@ def _repository_events(registry: Registry, builds: Sequence[str], keys: Sequence
     return [event for _, event in sorted(events, key=itemgetter(0), reverse=True)]
 
 
-def _holds(signed: Signed[Withdrawal], statements: Statements) -> bool:
+def _holds(signed: SignedPredicate[Withdrawal], statements: ImageStatements) -> bool:
     said = signed.predicate
     return any(signed in statements.in_force(said.repository, tag) for tag in said.tags or (None,))
 
@@ -134,19 +134,19 @@ def _release(identifier: str) -> Version:
         return Version("0")
 
 
-def _promotion(signed: Signed[Promotion], digest: str) -> Event:
+def _promotion(signed: SignedPredicate[Promotion], digest: str) -> Event:
     return {"event": "promotion", "digest": digest, **_document(signed)}
 
 
-def _withdrawal(signed: Signed[Withdrawal], digest: str, *, in_force: bool) -> Event:
+def _withdrawal(signed: SignedPredicate[Withdrawal], digest: str, *, in_force: bool) -> Event:
     return {"event": "withdrawal", "digest": digest, "in_force": in_force, **_document(signed)}
 
 
-def _document(signed: Signed[Promotion] | Signed[Withdrawal]) -> Event:
+def _document(signed: SignedPredicate[Promotion] | SignedPredicate[Withdrawal]) -> Event:
     said = signed.predicate
     return {
         **said.model_dump(mode="json"),
-        "time": moment(said.time),
+        "time": format_time(said.time),
         "statement": signed.statement,
         "signer": signed.signer,
     }

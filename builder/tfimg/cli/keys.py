@@ -15,7 +15,7 @@ from tfimg.core.paths import write_once
 from tfimg.evidence.keys import (
     SigningKey,
     VerifyingKey,
-    generate,
+    generate_key,
     is_encrypted,
     read_signing_key,
     read_verifying_key,
@@ -40,12 +40,12 @@ def keys(context: Context) -> int:
                 f"{file} is there already, and evidence may be signed with it.",
                 next_step="Name another folder, or move the old pair away.",
             )
-    key = generate()
+    key = generate_key()
     pem = key.pem(password(context, new=True))
     folder.mkdir(parents=True, exist_ok=True)
     write_once(private, pem, mode=0o600)
-    write_once(public, key.verifying.pem, mode=0o644)
-    told = {"private": str(private), "public": str(public), "fingerprint": key.verifying.identifier}
+    write_once(public, key.verifying_key.pem, mode=0o644)
+    told = {"private": str(private), "public": str(public), "fingerprint": key.verifying_key.identifier}
     if context.arguments.json:
         context.emit({"event": "keys", **told})
     else:

@@ -10,7 +10,7 @@ from tfimg.core.errors import UsageError
 from tfimg.engine.protocol import ProgressEvent
 from tfimg.inspect.secrets.findings import SecretFinding, require_clean
 from tfimg.inspect.secrets.scan import ScanProgress, scan_export, scan_image
-from tfimg.registry.reference import parse
+from tfimg.registry.reference import parse_reference
 
 
 def scan_command(context: Context) -> int:
@@ -24,7 +24,7 @@ def scan_command(context: Context) -> int:
                 raise UsageError(f"The engine has no image {image}.", next_step="Build or pull it first.")
             found = scan_export(engine.export(image), secrets, on_progress=_teller(context, follow))
         else:
-            reference = parse(image)
+            reference = parse_reference(image)
             kept = context.services.state / "registry" / "leaks"
             found = scan_image(
                 context.registry(reference),

@@ -15,7 +15,7 @@ from tfimg.inspect.comparison import compare_images
 from tfimg.inspect.contents import Contents, parse_inventory
 from tfimg.inspect.inspection import Inspection, inspect_image
 from tfimg.inspect.local import inspect_local
-from tfimg.registry.reference import parse
+from tfimg.registry.reference import parse_reference
 
 
 def inspect(context: Context) -> int:
@@ -44,7 +44,7 @@ def diff(context: Context) -> int:
 
 
 def _in_registry(context: Context, image: str) -> Inspection:
-    reference = parse(image)
+    reference = parse_reference(image)
     context.say(f"Reading {reference}")
     return inspect_image(context.registry(reference), reference.target, _keys(context))
 

@@ -14,21 +14,21 @@ from tfimg.cli.transfers import transfer
 from tfimg.core.errors import FileError, KeyRefused, UsageError
 from tfimg.core.text import plain
 from tfimg.engine.protocol import ProgressEvent
-from tfimg.evidence.collect import Found
+from tfimg.evidence.collect import CollectedEnvelope
 from tfimg.evidence.keys import VerifyingKey, read_verifying_key
 from tfimg.evidence.promotions import read_withdrawals
-from tfimg.evidence.statement import moment
+from tfimg.evidence.statement import format_time
 from tfimg.evidence.verify import verify
 from tfimg.inspect.archive.collect import collect_image
 from tfimg.inspect.archive.layout import ArchiveRegistry
 from tfimg.inspect.archive.load import find_signed_name, load_archive
 from tfimg.inspect.archive.save import archive_size, save_archive
-from tfimg.registry.reference import Reference, parse
+from tfimg.registry.reference import Reference, parse_reference
 
 
 def bundle(context: Context) -> int:
     """`tfimg bundle IMAGE FILE`: verify it if a key is named, find all that speaks of it, write it."""
-    reference, file = parse(context.arguments.image), _target(context.arguments.file)
+    reference, file = parse_reference(context.arguments.image), _target(context.arguments.file)
     registry = context.registry(reference)
     arguments = context.arguments
     asked = arguments.key or arguments.require is not None or arguments.policy or arguments.refuse_key
@@ -120,8 +120,8 @@ def load(context: Context) -> int:
         "image": str(name),
         "digest": proven.digest,
         "identifier": outcome.identifier,
-        "level": outcome.shown,
-        "tested": moment(outcome.ended),
+        "level": outcome.proven_level,
+        "tested": format_time(outcome.ended),
         "signer": proven.signer,
     }
     if context.arguments.json:
@@ -132,7 +132,7 @@ def load(context: Context) -> int:
     return 0
 
 
-def _withdrawals(context: Context, keys: Sequence[VerifyingKey]) -> tuple[Found, ...]:
+def _withdrawals(context: Context, keys: Sequence[VerifyingKey]) -> tuple[CollectedEnvelope, ...]:
     file = context.arguments.withdrawals
     return read_withdrawals(_source(file).read_bytes(), keys) if file else ()
 
@@ -140,7 +140,7 @@ def _withdrawals(context: Context, keys: Sequence[VerifyingKey]) -> tuple[Found,
 def _chosen(context: Context) -> Reference | None:
     if context.arguments.name is None:
         return None
-    name = parse(context.arguments.name)
+    name = parse_reference(context.arguments.name)
     if name.digest:
         raise UsageError(f"--as {name} has a digest.", next_step="Name the image NAME:TAG.")
     return name

@@ -13,14 +13,14 @@ from tfimg.cli.keys import verifying_keys
 from tfimg.cli.transfers import transfer
 from tfimg.core.errors import FileError, TamperedError
 from tfimg.engine.protocol import Engine
-from tfimg.evidence.outcome import Outcome, Skipped, Without
 from tfimg.evidence.policy import Policy, parse_requirements
 from tfimg.evidence.policy_file import MAX_BYTES, parse_policy
 from tfimg.evidence.promotions import PROMOTION, WITHDRAWAL
-from tfimg.evidence.statement import CYCLONEDX, PROVENANCE, REPORT, TEST_RESULT, moment
-from tfimg.evidence.verify import Verified
+from tfimg.evidence.results import ExemptCheck, SignedResult, SkippedCheck
+from tfimg.evidence.statement import CYCLONEDX, PROVENANCE, REPORT, TEST_RESULT, format_time
+from tfimg.evidence.verify import VerifiedImage
 from tfimg.evidence.verify import verify as prove
-from tfimg.registry.reference import Reference, parse, parse_repository
+from tfimg.registry.reference import Reference, parse_reference, parse_repository
 
 KINDS = {
     TEST_RESULT: "test result",
@@ -38,13 +38,13 @@ MAX_LISTED = 20
 
 def verify(context: Context) -> int:
     """`tfimg verify IMAGE`: read its evidence, say what that proves."""
-    _tell(context, _proven(context, parse(context.arguments.image)))
+    _tell(context, _proven(context, parse_reference(context.arguments.image)))
     return 0
 
 
 def pull(context: Context) -> int:
     """`tfimg pull IMAGE`: verify it, pull by the digest that was verified, give it the name that was asked for."""
-    reference = parse(context.arguments.image)
+    reference = parse_reference(context.arguments.image)
     proven = _proven(context, reference)
     engine = context.services.runner()
     name = f"{reference.repository}@{proven.digest}"
@@ -67,7 +67,7 @@ def pull_verified(context: Context, engine: Engine, name: str) -> None:
         )
 
 
-def _proven(context: Context, reference: Reference) -> Verified:
+def _proven(context: Context, reference: Reference) -> VerifiedImage:
     required = policy(context)
     keys = verifying_keys(context, required.trusted_keys)
     registry = context.registry(reference)
@@ -107,7 +107,7 @@ def _policy_file(file: str) -> Policy:
     return parse_policy(content.decode(), source=file)
 
 
-def _tell(context: Context, proven: Verified) -> None:
+def _tell(context: Context, proven: VerifiedImage) -> None:
     outcome = proven.outcome
     if context.arguments.json:
         context.emit(_document(proven))
@@ -119,8 +119,8 @@ def _tell(context: Context, proven: Verified) -> None:
             "image": proven.image,
             "digest": proven.digest,
             "identifier": outcome.identifier,
-            "level": outcome.shown,
-            "tested": f"{moment(outcome.ended)} on {', '.join(filter(None, place))}",
+            "level": outcome.proven_level,
+            "tested": f"{format_time(outcome.ended)} on {', '.join(filter(None, place))}",
             "gpu": _gpus(outcome),
             "skipped": _names(outcome.skipped),
             "waived": _names(outcome.waived),
@@ -131,27 +131,27 @@ def _tell(context: Context, proven: Verified) -> None:
     )
 
 
-def _names(checks: Sequence[Skipped | Without]) -> str | None:
+def _names(checks: Sequence[SkippedCheck | ExemptCheck]) -> str | None:
     more = f" and {len(checks) - MAX_LISTED} more" if len(checks) > MAX_LISTED else ""
     return ", ".join(one.name for one in checks[:MAX_LISTED]) + more or None
 
 
-def _gpus(outcome: Outcome) -> str:
+def _gpus(outcome: SignedResult) -> str:
     found = ", ".join(f"{gpu.name} ({gpu.capability})" for gpu in outcome.environment.gpus)
     return f"{found}, driver {outcome.environment.driver}" if found else "none"
 
 
-def _kinds(proven: Verified) -> Sequence[str]:
+def _kinds(proven: VerifiedImage) -> Sequence[str]:
     return sorted({KINDS.get(one.predicate_type, one.predicate_type) for one in proven.statements})
 
 
-def _document(proven: Verified) -> dict[str, Any]:
+def _document(proven: VerifiedImage) -> dict[str, Any]:
     return {
         "event": "verified",
         "image": proven.image,
         "digest": proven.digest,
         "signer": proven.signer,
-        "level": proven.outcome.shown,
+        "level": proven.outcome.proven_level,
         "tested": proven.outcome.model_dump(mode="json"),
         "evidence": sorted({one.predicate_type for one in proven.statements}),
     }

@@ -12,7 +12,7 @@ from tfimg.core.errors import UsageError
 from tfimg.core.journal import Journal
 from tfimg.core.levels import Level
 from tfimg.evidence.keys import SigningKey, VerifyingKey
-from tfimg.evidence.policy import REQUIRED, Policy, Required
+from tfimg.evidence.policy import EVIDENCE_LEVELS, EvidenceLevel, Policy
 from tfimg.evidence.verify import verify
 from tfimg.publish.publisher import Publisher
 from tfimg.publish.runs import folder_of
@@ -40,7 +40,7 @@ def signer_of(context: Context) -> Signer:
     return Signer(
         key=key,
         name=arguments.publisher or os.uname().nodename,
-        trusted=(key.verifying, *trusted_keys(context)),
+        trusted=(key.verifying_key, *trusted_keys(context)),
     )
 
 
@@ -48,16 +48,16 @@ def publisher_of(
     context: Context, target: Reference, signer: Signer, policy: Policy, *, run: str, journal: Journal
 ) -> Publisher:
     """Return the publisher of a run to a repository. Raises `KeyRefused` for a key that the policy refuses."""
-    policy.accepted([signer.key.verifying])
+    policy.accepted_keys([signer.key.verifying_key])
     registry = context.registry(target)
-    trusted = policy.accepted((*signer.trusted, *policy.trusted_keys))
+    trusted = policy.accepted_keys((*signer.trusted, *policy.trusted_keys))
     reinstates = getattr(context.arguments, "reinstate", False)
 
     def prove(digest: str, least: Level) -> Level:
-        level: Required = next((one for one in REQUIRED if one == least), "built")
+        level: EvidenceLevel = next((one for one in EVIDENCE_LEVELS if one == least), "built")
         asked = Policy(level=level, max_age=policy.max_age, refused_keys=policy.refused_keys)
         found = verify(registry, digest, trusted, asked, now=context.services.now(), allow_withdrawn=reinstates)
-        return found.outcome.shown
+        return found.outcome.proven_level
 
     return Publisher(
         registry=registry,

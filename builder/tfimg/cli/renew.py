@@ -20,19 +20,18 @@ from tfimg.core.errors import Interrupted, LockError, PublicationIncomplete, Sta
 from tfimg.engine.protocol import Engine
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey
-from tfimg.evidence.outcome import Outcome
+from tfimg.evidence.policy_check import find_tag_mismatch
 from tfimg.evidence.promotions import read_statements, require_not_withdrawn
-from tfimg.evidence.statement import Statement, Subject, moment
-from tfimg.evidence.tested import Ran, test_result, validation_report
-from tfimg.evidence.unmet import other_image
-from tfimg.evidence.verify import Evidence, read_evidence, test_results
+from tfimg.evidence.results import RunContext, SignedResult, make_report_statement, make_test_result
+from tfimg.evidence.statement import Statement, Subject, format_time
+from tfimg.evidence.verify import ImageEvidence, read_evidence, read_results
 from tfimg.host.target_level import choose_target_level
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import LOCK_LABEL
 from tfimg.recipe.lockfile import hash_lock
 from tfimg.recipe.plan import Plan
 from tfimg.registry.protocol import Registry
-from tfimg.registry.reference import Reference, parse
+from tfimg.registry.reference import Reference, parse_reference
 from tfimg.validation.report import Report
 from tfimg.validation.run import ALL_CHECKS, suite_files
 from tfimg.validation.verdict import raise_for_verdict
@@ -44,19 +43,19 @@ class _Image:
 
     reference: Reference
     registry: Registry
-    evidence: Evidence
-    newest: Outcome
+    evidence: ImageEvidence
+    newest: SignedResult
 
 
 def renew(context: Context) -> int:
     """Renew each image; one that fails stops no other. Raises its error, or `PublicationIncomplete` for several."""
     key = signing_key(context, context.arguments.key)
-    policy(context).accepted([key.verifying])
+    policy(context).accepted_keys([key.verifying_key])
     failures: list[tuple[str, TfimgError]] = []
     renewed: set[str] = set()
     for name in dict.fromkeys(context.arguments.images):
         try:
-            image = _read(context, parse(name), key)
+            image = _read(context, parse_reference(name), key)
             if image.evidence.digest not in renewed:
                 renewed.add(image.evidence.digest)
                 _renew(context, image, key)
@@ -80,7 +79,7 @@ def renew(context: Context) -> int:
 def _read(context: Context, reference: Reference, key: SigningKey) -> _Image:
     """Read the image's evidence. What no trusted key attested is never signed, whatever its labels say."""
     registry = context.registry(reference)
-    keys = (key.verifying, *trusted_keys(context))
+    keys = (key.verifying_key, *trusted_keys(context))
     evidence = read_evidence(registry, reference.target, keys, policy(context))
     require_not_withdrawn(
         read_statements(evidence.statements, image=evidence.image),
@@ -88,21 +87,21 @@ def _read(context: Context, reference: Reference, key: SigningKey) -> _Image:
         repository=registry.repository,
         tag=reference.tag,
     )
-    outcomes = [outcome for outcome, _ in test_results(evidence)]
+    outcomes = [outcome for outcome, _ in read_results(evidence)]
     newest = max(outcomes, key=lambda outcome: outcome.ended)
-    if moved := other_image(newest, image=evidence.image, tag=reference.tag or "", digest=evidence.digest):
+    if moved := find_tag_mismatch(newest, image=evidence.image, tag=reference.tag or "", digest=evidence.digest):
         raise moved
     _require_past(context, outcomes, evidence.image)
     return _Image(reference=reference, registry=registry, evidence=evidence, newest=newest)
 
 
-def _require_past(context: Context, outcomes: Sequence[Outcome], image: str) -> None:
+def _require_past(context: Context, outcomes: Sequence[SignedResult], image: str) -> None:
     """Raise `StaleEvidence` where a result is from the future and no pass: it would block what is attached now."""
     for outcome in outcomes:
         if outcome.ended > context.services.now() and not outcome.is_pass:
             raise StaleEvidence(
-                f"{image} has a result of {moment(outcome.ended)} that is no pass, and that is in the future: nothing "
-                "that is attached now would be newer.",
+                f"{image} has a result of {format_time(outcome.ended)} that is no pass, and that is in the future: "
+                "nothing that is attached now would be newer.",
                 next_step="Check this machine's clock; if it is right, build and publish the image again.",
             )
 
@@ -117,14 +116,14 @@ def _renew(context: Context, image: _Image, key: SigningKey) -> None:
             report, subject=_described(image), consequence="Its evidence is as it was: nothing is attached."
         )
     subject = Subject(name=image.registry.repository, digest=image.evidence.digest)
-    ran = Ran(
+    ran = RunContext(
         host=context.arguments.publisher or os.uname().nodename,
         engine=f"Docker {engine.get_capabilities().engine}",
         version=__version__,
     )
     taken_over = _signed_by_others(image.evidence, key) if context.arguments.re_sign else ()
     # The test result last: once it is there, all is.
-    new = (validation_report(report, subject=subject), test_result(report, subject=subject, ran=ran))
+    new = (make_report_statement(report, subject=subject), make_test_result(report, subject=subject, ran=ran))
     attach(image.registry, image.evidence.digest, (*taken_over, *new), key=key)
     _tell(context, image, report)
     raise_for_verdict(
@@ -179,11 +178,11 @@ def _require_lock(engine: Engine, name: str, image: _Image, planned: Plan) -> No
         )
 
 
-def _signed_by_others(evidence: Evidence, key: SigningKey) -> Sequence[Statement]:
+def _signed_by_others(evidence: ImageEvidence, key: SigningKey) -> Sequence[Statement]:
     return [
         Statement(predicate_type=one.predicate_type, content=one.content)
         for one in evidence.statements
-        if one.signer != key.verifying.identifier
+        if one.signer != key.verifying_key.identifier
     ]
 
 

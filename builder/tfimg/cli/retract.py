@@ -11,7 +11,7 @@ from tfimg.cli.keep import require_writable
 from tfimg.cli.proofs import policy as policy_of
 from tfimg.cli.publisher import Signer, default_repository, publisher_of, signer_of
 from tfimg.core.errors import UsageError
-from tfimg.evidence.bundle import seal
+from tfimg.evidence.dsse import sign_statement
 from tfimg.evidence.promotions import predicate_statement
 from tfimg.evidence.statement import Subject
 from tfimg.publish.publisher import Publisher
@@ -25,14 +25,14 @@ from tfimg.publish.retract import (
 from tfimg.publish.retract import rollback as roll_back
 from tfimg.publish.retract import withdraw as withdraw_image
 from tfimg.publish.runs import folder_of, opened_run
-from tfimg.registry.reference import Reference, parse
+from tfimg.registry.reference import Reference, parse_reference
 
 
 def rollback(context: Context) -> int:
     """`tfimg rollback REPOSITORY:TAG`: point the tag to the image before, and withdraw the present one for it."""
     arguments = context.arguments
     image = arguments.image
-    reference = parse(image if set("/:") & set(image) else f"{default_repository(context, image)}:{image}")
+    reference = parse_reference(image if set("/:") & set(image) else f"{default_repository(context, image)}:{image}")
     if not reference.tag or reference.digest:
         raise UsageError(f"{reference} has to be a tag without a digest.", next_step="Write REGISTRY/NAME:TAG.")
     if arguments.reinstate and not arguments.to:
@@ -56,7 +56,7 @@ def rollback(context: Context) -> int:
 def withdraw(context: Context) -> int:
     """`tfimg withdraw REPOSITORY@DIGEST`: move its tags back, then withdraw it, for all time or for some tags."""
     arguments = context.arguments
-    reference = parse(arguments.image)
+    reference = parse_reference(arguments.image)
     if not reference.digest or reference.tag:
         raise UsageError(f"{reference} has to be a digest.", next_step="Write REGISTRY/NAME@sha256:….")
     if arguments.output is not None:  # before anything is withdrawn
@@ -71,7 +71,7 @@ def withdraw(context: Context) -> int:
     )
     if arguments.output and done.withdrawal:
         subject = Subject(name=reference.repository, digest=digest)
-        envelope = seal(predicate_statement(subject, done.withdrawal), signer.key)
+        envelope = sign_statement(predicate_statement(subject, done.withdrawal), signer.key)
         with Path(arguments.output).open("ab") as file:
             file.write(envelope + b"\n")
     if arguments.json:

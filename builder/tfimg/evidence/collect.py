@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from tfimg.core.documents import MAX_BYTES, InvalidDocument, parse_document, validate
 from tfimg.core.errors import NotInRegistry, TamperedError
-from tfimg.evidence.bundle import BUNDLE, BundleDocument
-from tfimg.evidence.cosign_tags import ATTESTATIONS, layers_under, tag_of
-from tfimg.evidence.dsse import ENVELOPE, Envelope, opened
+from tfimg.evidence.cosign_tags import ATTESTATION_SUFFIX, cosign_tag, read_layers
+from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, ENVELOPE_MEDIA_TYPE, BundleDocument, Envelope, parse_envelope
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.registry.protocol import Descriptor, Registry
 
@@ -26,7 +25,7 @@ PREDICATE_TYPE = "dev.sigstore.bundle.predicateType"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class CollectedEnvelope:
     """An envelope in the registry: `where` it lies, for messages, and the `hint` at its key that its bundle gives."""
 
     where: str
@@ -38,32 +37,32 @@ class Found:
         return tuple(key for key in keys if key.identifier in self.envelope.signers or key.hint == self.hint)
 
 
-def collect(registry: Registry, digest: str) -> tuple[Found, ...]:
+def collect_envelopes(registry: Registry, digest: str) -> tuple[CollectedEnvelope, ...]:
     """Return the bundles that refer to an image, then what cosign's tag has beside them, each envelope once.
 
     Raises what the registry raises, and `TamperedError` for evidence that is malformed or more than is read.
     """
     reader = _Reader(registry=registry)
-    found: dict[Envelope, Found] = {}
+    found: dict[Envelope, CollectedEnvelope] = {}
     for one in (*reader.bundles(digest), *reader.attestations(digest)):
         found.setdefault(one.envelope, one)
     return tuple(found.values())
 
 
-def collect_bundles(registry: Registry, digest: str, kinds: Sequence[str]) -> Iterator[Found]:
+def collect_bundles(registry: Registry, digest: str, kinds: Sequence[str]) -> Iterator[CollectedEnvelope]:
     """Yield the bundles of some predicate types, by their annotation, and those without one.
 
     What cannot be read is passed over. Raises what the registry raises.
     """
     reader = _Reader(registry=registry)
-    for referrer in registry.referrers(digest):
+    for referrer in registry.list_referrers(digest):
         if referrer.annotations.get(PREDICATE_TYPE, kinds[0]) in kinds:
             reader.require_room(digest)
             with suppress(TamperedError, NotInRegistry):
                 yield from reader.bundle(referrer)
 
 
-def collect_attestations(registry: Registry, digest: str, kinds: Sequence[str]) -> Iterator[Found]:
+def collect_attestations(registry: Registry, digest: str, kinds: Sequence[str]) -> Iterator[CollectedEnvelope]:
     """Yield the envelopes of some predicate types under cosign's tag, as `collect_bundles` does."""
     reader = _Reader(registry=registry)
     layers: tuple[Descriptor, ...] = ()
@@ -84,14 +83,14 @@ class _Reader:
     documents: int = 0
     total: int = 0
 
-    def bundles(self, digest: str) -> Iterator[Found]:
+    def bundles(self, digest: str) -> Iterator[CollectedEnvelope]:
         """Yield the envelopes of the sigstore bundles that refer to the image."""
-        for referrer in self.registry.referrers(digest):
+        for referrer in self.registry.list_referrers(digest):
             yield from self.bundle(referrer)
 
-    def bundle(self, referrer: Descriptor) -> Iterator[Found]:
+    def bundle(self, referrer: Descriptor) -> Iterator[CollectedEnvelope]:
         """Yield the envelope of a referrer that is a bundle with one."""
-        if referrer.artifact_type not in (BUNDLE, None):  # lists that clients keep may lack the type
+        if referrer.artifact_type not in (BUNDLE_MEDIA_TYPE, None):  # lists that clients keep may lack the type
             return
         where = f"{self.registry.repository}@{referrer.digest}"
         try:
@@ -100,27 +99,27 @@ class _Reader:
         except InvalidDocument as error:
             raise _unreadable(where, f"invalid bundle: {error}") from None
         if document and document.envelope:
-            yield Found(where=where, envelope=document.envelope.envelope, hint=document.hint)
+            yield CollectedEnvelope(where=where, envelope=document.envelope.envelope, hint=document.hint)
 
-    def attestations(self, digest: str) -> Iterator[Found]:
+    def attestations(self, digest: str) -> Iterator[CollectedEnvelope]:
         """Yield the envelopes under cosign's tag."""
         for layer in self.layers(digest):
             yield from self.attestation(layer, digest)
 
     def layers(self, digest: str) -> tuple[Descriptor, ...]:
         """Return the layers under cosign's tag."""
-        tag = tag_of(digest, ATTESTATIONS)
+        tag = cosign_tag(digest, ATTESTATION_SUFFIX)
         try:
-            return tuple(validate(Descriptor, one) for one in layers_under(self.registry, tag))
+            return tuple(validate(Descriptor, one) for one in read_layers(self.registry, tag))
         except InvalidDocument as error:
             raise _unreadable(f"{self.registry.repository}:{tag}", str(error)) from None
 
-    def attestation(self, layer: Descriptor, digest: str) -> Iterator[Found]:
+    def attestation(self, layer: Descriptor, digest: str) -> Iterator[CollectedEnvelope]:
         """Yield the envelope in a layer, if it is one."""
-        where = f"{self.registry.repository}:{tag_of(digest, ATTESTATIONS)}"
-        if layer.media_type == ENVELOPE:
+        where = f"{self.registry.repository}:{cosign_tag(digest, ATTESTATION_SUFFIX)}"
+        if layer.media_type == ENVELOPE_MEDIA_TYPE:
             try:
-                yield Found(where=where, envelope=opened(self._content(layer, where)))
+                yield CollectedEnvelope(where=where, envelope=parse_envelope(self._content(layer, where)))
             except TamperedError as error:
                 raise _unreadable(where, error.what) from None
 
@@ -139,7 +138,7 @@ class _Reader:
         if manifest is None or manifest.digest != referrer.digest:
             raise _unreadable(where, "the registry lists it, and has other bytes or none under its digest")
         self._count(len(manifest.content), where)
-        if manifest.document.get("artifactType") != BUNDLE:
+        if manifest.document.get("artifactType") != BUNDLE_MEDIA_TYPE:
             return None
         layers = manifest.image.layers
         if len(layers) != 1:
@@ -152,7 +151,7 @@ class _Reader:
             raise _unreadable(where, f"it has {layer.size} bytes, and at most {MAX_BYTES} are read")
         self._count(layer.size, where)
         content = bytearray()
-        for piece in self.registry.blob(layer.digest):
+        for piece in self.registry.get_blob(layer.digest):
             content += piece
             if len(content) > layer.size:
                 raise _unreadable(where, f"it has more than the {layer.size} bytes that its manifest states")

@@ -15,9 +15,9 @@ from pydantic import Field
 
 from tfimg.core.documents import Document, InvalidDocument, validate
 from tfimg.core.errors import TagMoved, TamperedError
-from tfimg.evidence.dsse import ENVELOPE
+from tfimg.evidence.dsse import ENVELOPE_MEDIA_TYPE
 from tfimg.evidence.keys import SigningKey
-from tfimg.evidence.statement import compact
+from tfimg.evidence.statement import canonical_json
 from tfimg.registry.protocol import (
     MAX_LAYERS,
     OCI_CONFIG,
@@ -28,7 +28,7 @@ from tfimg.registry.protocol import (
     digest_of,
 )
 
-ATTESTATIONS, SIGNATURES = "att", "sig"
+ATTESTATION_SUFFIX, SIGNATURE_SUFFIX = "att", "sig"
 """What the tags end in."""
 
 SIGNATURE = "dev.cosignproject.cosign/signature"
@@ -39,7 +39,7 @@ ATTEMPTS = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Layer:
+class CosignLayer:
     """A layer of such a manifest, and its bytes."""
 
     descriptor: Descriptor
@@ -50,19 +50,19 @@ class _Layers(Document):
     layers: tuple[Descriptor, ...] = Field(max_length=MAX_LAYERS)
 
 
-def tag_of(digest: str, ending: str) -> str:
+def cosign_tag(digest: str, ending: str) -> str:
     """`sha256-….att` of an image's digest."""
     return f"{digest.replace(':', '-')}.{ending}"
 
 
-def attestation(envelope: bytes, predicate_type: str) -> Layer:
+def make_attestation_layer(envelope: bytes, predicate_type: str) -> CosignLayer:
     """An envelope as a layer; its signature is inside, and the annotation empty."""
-    return _layer(envelope, ENVELOPE, {SIGNATURE: "", "predicateType": predicate_type})
+    return _layer(envelope, ENVELOPE_MEDIA_TYPE, {SIGNATURE: "", "predicateType": predicate_type})
 
 
-def signature(repository: str, digest: str, key: SigningKey) -> Layer:
+def make_signature_layer(repository: str, digest: str, key: SigningKey) -> CosignLayer:
     """The image's own signature, over what containers' simple signing says of it."""
-    payload = compact(
+    payload = canonical_json(
         {
             "critical": {
                 "identity": {"docker-reference": repository},
@@ -75,21 +75,21 @@ def signature(repository: str, digest: str, key: SigningKey) -> Layer:
     return _layer(payload, SIMPLE_SIGNING, {SIGNATURE: base64.b64encode(key.sign(payload)).decode()})
 
 
-def add(registry: Registry, digest: str, ending: str, layers: Sequence[Layer]) -> str:
+def add_layers(registry: Registry, digest: str, ending: str, layers: Sequence[CosignLayer]) -> str:
     """Put layers under an image's tag beside those that are there, and see them there. Returns the tag.
 
     Raises `TagMoved` where others write all the time, `TamperedError` where something else is under the tag.
     """
-    tag = tag_of(digest, ending)
+    tag = cosign_tag(digest, ending)
     for _ in range(ATTEMPTS):
-        present = layers_under(registry, tag)
-        missing = [one for one in layers if one.descriptor.document() not in present]
+        present = read_layers(registry, tag)
+        missing = [one for one in layers if one.descriptor.to_document() not in present]
         if not missing:
             return tag
         for layer in missing:
             registry.put_blob(layer.content)
         try:
-            _put(registry, tag, [*present, *(one.descriptor.document() for one in missing)])
+            _put(registry, tag, [*present, *(one.descriptor.to_document() for one in missing)])
         except TagMoved:
             continue  # the other writer may have left our layers out: read it again
     raise TagMoved(
@@ -99,7 +99,7 @@ def add(registry: Registry, digest: str, ending: str, layers: Sequence[Layer]) -
     )
 
 
-def layers_under(registry: Registry, tag: str) -> list[dict[str, Any]]:
+def read_layers(registry: Registry, tag: str) -> list[dict[str, Any]]:
     """Return the layers of the manifest under such a tag as they are written; empty where there is no such tag.
 
     Each is a valid `Descriptor`. Raises `TamperedError` for anything but a manifest of such layers.
@@ -119,7 +119,7 @@ def layers_under(registry: Registry, tag: str) -> list[dict[str, Any]]:
 
 
 def _put(registry: Registry, tag: str, layers: list[dict[str, Any]]) -> None:
-    config = compact(
+    config = canonical_json(
         {
             "architecture": "",
             "config": {},
@@ -132,12 +132,12 @@ def _put(registry: Registry, tag: str, layers: list[dict[str, Any]]) -> None:
     document = {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
-        "config": described.document(),
+        "config": described.to_document(),
         "layers": layers,
     }
-    registry.put(tag, Manifest(media_type=OCI_MANIFEST, content=compact(document)))
+    registry.put(tag, Manifest(media_type=OCI_MANIFEST, content=canonical_json(document)))
 
 
-def _layer(content: bytes, media_type: str, annotations: dict[str, str]) -> Layer:
+def _layer(content: bytes, media_type: str, annotations: dict[str, str]) -> CosignLayer:
     described = Descriptor(media_type=media_type, digest=digest_of(content), size=len(content), annotations=annotations)
-    return Layer(descriptor=described, content=content)
+    return CosignLayer(descriptor=described, content=content)

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import TamperedError
-from tfimg.evidence.encoding import Base64
 from tfimg.evidence.keys import SigningKey, VerifyingKey
+from tfimg.evidence.statement import IN_TOTO, Statement, canonical_json
 
-ENVELOPE = "application/vnd.dsse.envelope.v1+json"
+ENVELOPE_MEDIA_TYPE = "application/vnd.dsse.envelope.v1+json"
 
 MAX_SIGNATURES = 16
 """Signatures of one envelope. Ours have one; each is checked with each trusted key."""
@@ -71,28 +71,82 @@ class Envelope:
         }
         return json.dumps(envelope, sort_keys=True, separators=(",", ":")).encode()
 
-    def signed_by(self, keys: Sequence[VerifyingKey]) -> VerifyingKey | None:
+    def find_signer(self, keys: Sequence[VerifyingKey]) -> VerifyingKey | None:
         """Return the first of these keys that signed it."""
-        content = authenticated(self.payload, self.payload_type)
-        return next((key for key in keys for _, signature in self.signatures if key.fits(signature, content)), None)
+        content = encode_for_signing(self.payload, self.payload_type)
+        return next(
+            (key for key in keys for _, signature in self.signatures if key.has_signed(signature, content)), None
+        )
 
 
-def authenticated(payload: bytes, payload_type: str) -> bytes:
+def encode_for_signing(payload: bytes, payload_type: str) -> bytes:
     """Return the bytes that are signed: the pre-authentication encoding (DSSE 1.0.2, protocol.md)."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
-def sealed(payload: bytes, payload_type: str, key: SigningKey) -> bytes:
+def sign_envelope(payload: bytes, payload_type: str, key: SigningKey) -> bytes:
     """Sign bytes; return the envelope as JSON."""
-    signature = key.sign(authenticated(payload, payload_type))
-    envelope = Envelope(payload=payload, payload_type=payload_type, signatures=((key.verifying.identifier, signature),))
+    signature = key.sign(encode_for_signing(payload, payload_type))
+    envelope = Envelope(
+        payload=payload, payload_type=payload_type, signatures=((key.verifying_key.identifier, signature),)
+    )
     return envelope.to_json()
 
 
-def opened(content: bytes) -> Envelope:
+def parse_envelope(content: bytes) -> Envelope:
     """Return the envelope of a JSON document. Raises `TamperedError` for an invalid one."""
     try:
         return parse_document(EnvelopeDocument, content).envelope
     except InvalidDocument as error:
         raise TamperedError(f"Invalid DSSE envelope: {error}.", next_step="Do not trust it.") from None
+
+
+def decode_base64(value: object) -> bytes:
+    """Decode base64 of either alphabet (DSSE 1.0.2, protocol.md). Raises `ValueError`."""
+    if not isinstance(value, str):
+        raise ValueError("it is not base64")
+    try:
+        return base64.b64decode(value.replace("-", "+").replace("_", "/"), validate=True)
+    except ValueError:
+        raise ValueError("it is not base64") from None
+
+
+Base64 = Annotated[bytes, BeforeValidator(decode_base64)]
+
+
+BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+
+
+class _PublicKey(Document):
+    hint: str = Field(default="", max_length=1024)
+
+
+class _Material(Document):
+    public_key: _PublicKey | None = Field(default=None, alias="publicKey")
+
+
+class BundleDocument(Document):
+    """A bundle from outside. One without an envelope holds a signature of bytes, which states nothing."""
+
+    envelope: EnvelopeDocument | None = Field(default=None, alias="dsseEnvelope")
+    material: _Material | None = Field(default=None, alias="verificationMaterial")
+
+    @property
+    def hint(self) -> str:
+        """What the bundle calls its key; empty where it names none."""
+        key = self.material.public_key if self.material else None
+        return key.hint if key else ""
+
+
+def sign_statement(statement: Statement, key: SigningKey) -> bytes:
+    """Sign a statement; return the envelope as JSON."""
+    return sign_envelope(statement.content, IN_TOTO, key)
+
+
+def make_bundle(envelope: bytes, key: VerifyingKey) -> bytes:
+    """Return a sigstore bundle 0.3 around an envelope: signed with a key, and in no transparency log."""
+    material = {"publicKey": {"hint": key.hint}}
+    return canonical_json(
+        {"mediaType": BUNDLE_MEDIA_TYPE, "verificationMaterial": material, "dsseEnvelope": json.loads(envelope)}
+    )

@@ -49,7 +49,7 @@ class VerifyingKey:
         """The SHA-256 of its DER in base64, which names the key in a sigstore bundle."""
         return base64.b64encode(hashlib.sha256(_der(self.public)).digest()).decode()
 
-    def fits(self, signature: bytes, content: bytes) -> bool:
+    def has_signed(self, signature: bytes, content: bytes) -> bool:
         """Return whether this key signed these bytes."""
         try:
             self.public.verify(signature, content, ec.ECDSA(SHA256()))
@@ -60,10 +60,10 @@ class VerifyingKey:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SigningKey:
-    """A private key; it has no representation as text. `verifying` is its public half."""
+    """A private key; it has no representation as text. `make_verifying_key` is its public half."""
 
     private: ec.EllipticCurvePrivateKey
-    verifying: VerifyingKey
+    verifying_key: VerifyingKey
 
     def sign(self, content: bytes) -> bytes:
         """Return the signature of bytes, in DER: the same bytes get the same one."""
@@ -82,7 +82,7 @@ class SigningKey:
         )
 
 
-def generate() -> SigningKey:
+def generate_key() -> SigningKey:
     """Return a new key pair."""
     return _signing(ec.generate_private_key(ec.SECP256R1()))
 
@@ -121,7 +121,7 @@ def read_verifying_key(pem: bytes, *, source: str) -> VerifyingKey:
         raise _refused(source, "it is not a public key") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _refused(source, "it is a key of another kind")
-    return verifying(key)
+    return make_verifying_key(key)
 
 
 def _require_one_block(pem: bytes, source: str) -> None:
@@ -132,7 +132,7 @@ def _require_one_block(pem: bytes, source: str) -> None:
         raise _refused(source, "it is not exactly one PEM block", f"Give each key a file of its own. {NEEDED}")
 
 
-def verifying(public: ec.EllipticCurvePublicKey) -> VerifyingKey:
+def make_verifying_key(public: ec.EllipticCurvePublicKey) -> VerifyingKey:
     """Return a public key with its identifier."""
     line = public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     blob = base64.b64decode(line.split()[1])
@@ -146,7 +146,7 @@ def fingerprints(keys: Iterable[VerifyingKey]) -> str:
 
 
 def _signing(private: ec.EllipticCurvePrivateKey) -> SigningKey:
-    return SigningKey(private=private, verifying=verifying(private.public_key()))
+    return SigningKey(private=private, verifying_key=make_verifying_key(private.public_key()))
 
 
 def _der(public: ec.EllipticCurvePublicKey) -> bytes:

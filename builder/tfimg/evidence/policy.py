@@ -17,10 +17,10 @@ from tfimg.core.levels import Level
 from tfimg.evidence.keys import VerifyingKey, fingerprints
 from tfimg.matrix.schema import Device, RangeText
 
-Required = Literal["built", "linked", "validated"]
+EvidenceLevel = Literal["built", "linked", "validated"]
 """Levels that evidence can show: `declared` is nothing but a line of the matrix."""
 
-REQUIRED: tuple[Required, ...] = ("built", "linked", "validated")
+EVIDENCE_LEVELS: tuple[EvidenceLevel, ...] = ("built", "linked", "validated")
 
 ACCELERATORS: tuple[Device, ...] = ("gpu", "tpu")
 
@@ -34,18 +34,18 @@ UNITS: Mapping[str, str] = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Promise:
+class TagPromise:
     """The level that tags promise: `tags` is a glob, `reason` says why they promise so much or so little."""
 
     tags: str
-    level: Required
+    level: EvidenceLevel
     reason: str
 
 
 PROMISES = (
-    Promise(tags="*-gpu", level="validated", reason="it works on a GPU, and has been seen to"),
-    Promise(tags="*-gpu-*", level="validated", reason="it works on a GPU, and has been seen to"),
-    Promise(tags="*", level="linked", reason="whatever shows without its accelerator has been seen"),
+    TagPromise(tags="*-gpu", level="validated", reason="it works on a GPU, and has been seen to"),
+    TagPromise(tags="*-gpu-*", level="validated", reason="it works on a GPU, and has been seen to"),
+    TagPromise(tags="*", level="linked", reason="whatever shows without its accelerator has been seen"),
 )
 """What tags promise where a policy says nothing else; the first that matches counts."""
 
@@ -59,19 +59,19 @@ class Policy:
     a policy file brings; `refused_keys` are fingerprints of keys that count for nothing, also where they are trusted.
     """
 
-    level: Required | None = None
+    level: EvidenceLevel | None = None
     gpu: str | None = None
     driver: SpecifierSet | None = None
     max_age: timedelta | None = DEFAULT_MAX_AGE
-    promises: tuple[Promise, ...] = ()
+    promises: tuple[TagPromise, ...] = ()
     trusted_keys: tuple[VerifyingKey, ...] = ()
     refused_keys: frozenset[str] = frozenset()
 
-    def promise(self, tag: str) -> Promise:
+    def find_promise(self, tag: str) -> TagPromise:
         """Return what a tag promises, and why."""
         return next(one for one in (*self.promises, *PROMISES) if fnmatchcase(tag, one.tags))
 
-    def accepted(self, keys: Sequence[VerifyingKey]) -> tuple[VerifyingKey, ...]:
+    def accepted_keys(self, keys: Sequence[VerifyingKey]) -> tuple[VerifyingKey, ...]:
         """Return the keys that are not refused. Raises `KeyRefused` where none is left."""
         accepted = tuple(key for key in keys if key.identifier not in self.refused_keys)
         if not accepted:
@@ -81,12 +81,12 @@ class Policy:
             )
         return accepted
 
-    def alias_level(self, alias: str) -> Level:
+    def required_level(self, alias: str) -> Level:
         """Return the lowest level that an image may have to be given a tag."""
-        return self.promise(alias).level
+        return self.find_promise(alias).level
 
 
-def named_device(tag: str) -> Device | None:
+def device_in_tag(tag: str) -> Device | None:
     """Return the accelerator that a tag names, as `2.15-gpu-py3.11` does; None where it names none."""
     return next((device for device in ACCELERATORS if device in tag.split("-")[1:]), None)
 
@@ -110,7 +110,7 @@ def parse_requirements(text: str, *, policy: Policy) -> Policy:
     )
 
 
-def age(text: str) -> timedelta | None:
+def parse_age(text: str) -> timedelta | None:
     """Return the duration of `30d`, `12h` or `4w`; None for `unlimited`. Raises `ValueError`."""
     if text == UNLIMITED:
         return None
@@ -121,7 +121,7 @@ def age(text: str) -> timedelta | None:
 
 
 def _requirement(word: str) -> tuple[str, str]:
-    if word in REQUIRED:
+    if word in EVIDENCE_LEVELS:
         return "level", word
     if word.startswith("driver") and word[6:7] in tuple("<>=!~"):
         return "driver", word[6:]
@@ -133,8 +133,8 @@ def _requirement(word: str) -> tuple[str, str]:
     raise _refused(word, "nothing of that kind can be required")
 
 
-def _level(text: str) -> Required:
-    return next(level for level in REQUIRED if level == text)
+def _level(text: str) -> EvidenceLevel:
+    return next(level for level in EVIDENCE_LEVELS if level == text)
 
 
 def _range(text: str) -> SpecifierSet:
@@ -146,7 +146,7 @@ def _range(text: str) -> SpecifierSet:
 
 def _age(text: str) -> timedelta | None:
     try:
-        return age(text)
+        return parse_age(text)
     except ValueError as error:
         raise _refused(f"max-age={text}", str(error)) from None
 
@@ -154,5 +154,6 @@ def _age(text: str) -> timedelta | None:
 def _refused(word: str, why: str) -> UsageError:
     return UsageError(
         f"--require {word!r} cannot be understood: {why}.",
-        next_step=f"Write one of {', '.join(REQUIRED)}, gpu=sm_90, driver>=535 and max-age=30d, with commas between.",
+        next_step=f"Write one of {', '.join(EVIDENCE_LEVELS)}, gpu=sm_90, driver>=535 and max-age=30d, with commas "
+        "between.",
     )

@@ -10,13 +10,13 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from tfimg.core.errors import FileError, KeyRefused
 from tfimg.evidence.keys import FINGERPRINT, read_verifying_key
-from tfimg.evidence.policy import DEFAULT_MAX_AGE, Policy, Promise, Required, age
+from tfimg.evidence.policy import DEFAULT_MAX_AGE, EvidenceLevel, Policy, TagPromise, parse_age
 from tfimg.matrix.load import NotYaml, read_yaml, shape_problems
 from tfimg.matrix.schema import Capability, Part, RangeText, Sentence
 
 
 def _age(text: str) -> str:
-    age(text)
+    parse_age(text)
     return text
 
 
@@ -43,14 +43,14 @@ Fingerprint = Annotated[str, Field(pattern=FINGERPRINT)]
 
 
 class _Require(Part):
-    level: Required | None = None
+    level: EvidenceLevel | None = None
     gpu: Capability | None = None
     driver: RangeText | None = None
     max_age: AgeText | None = Field(default=None, alias="max-age")
 
 
 class _Alias(Part):
-    level: Required
+    level: EvidenceLevel
     reason: Sentence
 
 
@@ -80,9 +80,9 @@ def parse_policy(text: str, *, source: str) -> Policy:
         level=require.level,
         gpu=require.gpu,
         driver=SpecifierSet(require.driver) if require.driver else None,
-        max_age=age(require.max_age) if require.max_age else DEFAULT_MAX_AGE,
+        max_age=parse_age(require.max_age) if require.max_age else DEFAULT_MAX_AGE,
         promises=tuple(
-            Promise(tags=tags, level=alias.level, reason=alias.reason) for tags, alias in file.aliases.items()
+            TagPromise(tags=tags, level=alias.level, reason=alias.reason) for tags, alias in file.aliases.items()
         ),
         trusted_keys=tuple(read_verifying_key(text.encode(), source=source) for text in file.trusted_keys),
         refused_keys=frozenset(file.refused_keys),

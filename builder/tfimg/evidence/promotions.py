@@ -19,12 +19,12 @@ from pydantic import AwareDatetime, Field, StringConstraints
 from tfimg.core.documents import Digest, Document, InvalidDocument, validate
 from tfimg.core.errors import PolicyUnmet, TamperedError, UnsignedError, WithdrawnError
 from tfimg.core.text import plain
-from tfimg.evidence.collect import Found, collect_attestations, collect_bundles
-from tfimg.evidence.dsse import opened
+from tfimg.evidence.collect import CollectedEnvelope, collect_attestations, collect_bundles
+from tfimg.evidence.dsse import parse_envelope
 from tfimg.evidence.keys import VerifyingKey
-from tfimg.evidence.outcome import Outcome, read_outcome
-from tfimg.evidence.signatures import Genuine, genuine_among
-from tfimg.evidence.statement import TEST_RESULT, Statement, Subject, moment, statement
+from tfimg.evidence.results import SignedResult, read_result
+from tfimg.evidence.signatures import VerifiedStatement, filter_verified
+from tfimg.evidence.statement import TEST_RESULT, Statement, Subject, format_time, make_statement
 from tfimg.registry.protocol import Registry
 
 PROMOTION = "urn:tfimg:promotion"
@@ -86,8 +86,8 @@ Predicate = TypeVar("Predicate", Promotion, Withdrawal)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Signed(Generic[Predicate]):
-    """A statement that a trusted key signed. `statement` is the SHA-256 of its payload."""
+class SignedPredicate(Generic[Predicate]):
+    """A statement that a trusted key signed. `make_statement` is the SHA-256 of its payload."""
 
     statement: str
     signer: str
@@ -95,14 +95,14 @@ class Signed(Generic[Predicate]):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Statements:
+class ImageStatements:
     """What trusted keys signed about one digest, each kind with the latest first."""
 
-    promotions: tuple[Signed[Promotion], ...] = ()
-    withdrawals: tuple[Signed[Withdrawal], ...] = ()
-    outcomes: tuple[Outcome, ...] = ()
+    promotions: tuple[SignedPredicate[Promotion], ...] = ()
+    withdrawals: tuple[SignedPredicate[Withdrawal], ...] = ()
+    outcomes: tuple[SignedResult, ...] = ()
 
-    def of_tag(self, repository: str, tag: str) -> tuple[Signed[Promotion], ...]:
+    def promotions_of(self, repository: str, tag: str) -> tuple[SignedPredicate[Promotion], ...]:
         """Return the promotions that name a tag of a repository."""
         return tuple(
             one
@@ -110,7 +110,7 @@ class Statements:
             if one.predicate.repository == repository and tag in {move.tag for move in one.predicate.tags}
         )
 
-    def in_force(self, repository: str, tag: str | None) -> tuple[Signed[Withdrawal], ...]:
+    def in_force(self, repository: str, tag: str | None) -> tuple[SignedPredicate[Withdrawal], ...]:
         """Return the withdrawals that hold for a tag, or for the digest alone: no promotion cancels them.
 
         A promotion cancels a withdrawal of the whole digest; of one for tags, what it says of the tags it promotes.
@@ -121,13 +121,13 @@ class Statements:
             if one.predicate.covers(repository, tag) and not self._is_cancelled(one, repository, tag)
         )
 
-    def _is_cancelled(self, withdrawal: Signed[Withdrawal], repository: str, tag: str | None) -> bool:
+    def _is_cancelled(self, withdrawal: SignedPredicate[Withdrawal], repository: str, tag: str | None) -> bool:
         whole = withdrawal.predicate.tags is None
-        promotions = self.promotions if whole or tag is None else self.of_tag(repository, tag)
+        promotions = self.promotions if whole or tag is None else self.promotions_of(repository, tag)
         return any(withdrawal.statement in one.predicate.cancels for one in promotions)
 
 
-def next_time(now: datetime, earlier: Iterable[Statements]) -> datetime:
+def next_time(now: datetime, earlier: Iterable[ImageStatements]) -> datetime:
     """Return the time of a new promotion: now, or just after every promotion that it follows."""
     times = [one.predicate.time for statements in earlier for one in statements.promotions]
     return max([now.astimezone(UTC), *(time + timedelta.resolution for time in times)])
@@ -136,21 +136,23 @@ def next_time(now: datetime, earlier: Iterable[Statements]) -> datetime:
 def predicate_statement(subject: Subject, predicate: Promotion | Withdrawal) -> Statement:
     """Return the statement of a predicate: the same input gives the same bytes."""
     kind = PROMOTION if isinstance(predicate, Promotion) else WITHDRAWAL
-    return statement(subject, kind, predicate.model_dump(mode="json"))
+    return make_statement(subject, kind, predicate.model_dump(mode="json"))
 
 
-def read_statements(genuine: Iterable[Genuine], *, image: str) -> Statements:
+def read_statements(genuine: Iterable[VerifiedStatement], *, image: str) -> ImageStatements:
     """Sort what trusted keys signed. Raises `TamperedError` for a predicate of an unknown form."""
     found = tuple(genuine)
-    outcomes = (read_outcome(one.predicate, image=image) for one in found if one.predicate_type == TEST_RESULT)
-    return Statements(
+    outcomes = (read_result(one.predicate, image=image) for one in found if one.predicate_type == TEST_RESULT)
+    return ImageStatements(
         promotions=_signed(Promotion, PROMOTION, found, image),
         withdrawals=_signed(Withdrawal, WITHDRAWAL, found, image),
         outcomes=tuple(sorted(outcomes, key=lambda one: one.ended, reverse=True)),
     )
 
 
-def read_from(registry: Registry, digest: str, keys: Sequence[VerifyingKey], *, is_thorough: bool = True) -> Statements:
+def read_image_statements(
+    registry: Registry, digest: str, keys: Sequence[VerifyingKey], *, is_thorough: bool = True
+) -> ImageStatements:
     """Read what trusted keys signed about the tags and tests of a digest; everything else is passed over.
 
     Only `verify` refuses an image for evidence that was changed: here, that would let anyone who can write to the
@@ -159,9 +161,9 @@ def read_from(registry: Registry, digest: str, keys: Sequence[VerifyingKey], *, 
     """
     kinds = (PROMOTION, WITHDRAWAL, TEST_RESULT) if is_thorough else (PROMOTION, WITHDRAWAL)
     image = f"{registry.repository}@{digest}"
-    found = tuple(genuine_among(collect_bundles(registry, digest, kinds), keys, digest=digest))
+    found = tuple(filter_verified(collect_bundles(registry, digest, kinds), keys, digest=digest))
     if is_thorough or not any(one.predicate_type == PROMOTION for one in found):
-        found += tuple(genuine_among(collect_attestations(registry, digest, kinds), keys, digest=digest))
+        found += tuple(filter_verified(collect_attestations(registry, digest, kinds), keys, digest=digest))
     return read_statements({one.statement: one for one in found}.values(), image=image)
 
 
@@ -173,7 +175,7 @@ def withdrawal_envelopes(registry: Registry, digest: str, keys: Sequence[Verifyi
     genuine = {
         statement.statement: (statement, one)
         for one in found.values()
-        for statement in genuine_among([one], keys, digest=digest)
+        for statement in filter_verified([one], keys, digest=digest)
     }
     return tuple(
         one.envelope.to_json()
@@ -182,17 +184,17 @@ def withdrawal_envelopes(registry: Registry, digest: str, keys: Sequence[Verifyi
     )
 
 
-def read_withdrawals(content: bytes, keys: Sequence[VerifyingKey]) -> tuple[Found, ...]:
+def read_withdrawals(content: bytes, keys: Sequence[VerifyingKey]) -> tuple[CollectedEnvelope, ...]:
     """Read JSON lines of DSSE envelopes, as `withdrawal_envelopes` returns them.
 
     Raises `TamperedError` for a line that is no envelope, `UnsignedError` where the keys signed none of them.
     """
     found = tuple(
-        Found(where=f"line {number}", envelope=opened(line))
+        CollectedEnvelope(where=f"line {number}", envelope=parse_envelope(line))
         for number, line in enumerate(content.splitlines(), start=1)
         if line.strip()
     )
-    if not any(one.envelope.signed_by(keys) for one in found):
+    if not any(one.envelope.find_signer(keys) for one in found):
         raise UnsignedError(
             "The file of withdrawals has no statement that a trusted key signed.",
             next_step="Get it from the image's publisher: `tfimg history REPOSITORY --withdrawals FILE` writes it.",
@@ -200,10 +202,12 @@ def read_withdrawals(content: bytes, keys: Sequence[VerifyingKey]) -> tuple[Foun
     return found
 
 
-def _signed(model: type[Predicate], kind: str, genuine: Iterable[Genuine], image: str) -> tuple[Signed[Predicate], ...]:
+def _signed(
+    model: type[Predicate], kind: str, genuine: Iterable[VerifiedStatement], image: str
+) -> tuple[SignedPredicate[Predicate], ...]:
     try:
         found = [
-            Signed(statement=one.statement, signer=one.signer, predicate=validate(model, one.predicate))
+            SignedPredicate(statement=one.statement, signer=one.signer, predicate=validate(model, one.predicate))
             for one in genuine
             if one.predicate_type == kind
         ]
@@ -215,18 +219,18 @@ def _signed(model: type[Predicate], kind: str, genuine: Iterable[Genuine], image
     return tuple(sorted(found, key=lambda one: (one.predicate.time, one.statement), reverse=True))
 
 
-def require_not_withdrawn(statements: Statements, *, image: str, repository: str, tag: str | None) -> None:
+def require_not_withdrawn(statements: ImageStatements, *, image: str, repository: str, tag: str | None) -> None:
     """Raise `WithdrawnError` for an image that is withdrawn, altogether or for this tag of the repository."""
     if withdrawals := statements.in_force(repository, tag):
         raise withdrawn_error(withdrawals[0].predicate, image=image)
 
 
-def require_promoted(statements: Statements, *, image: str, repository: str, tag: str | None) -> None:
+def require_promoted(statements: ImageStatements, *, image: str, repository: str, tag: str | None) -> None:
     """Raise `PolicyUnmet` for a tag that no promotion names. Without a tag, none is required.
 
     `repository` is the one that promotions have to name: of a mirror, its origin.
     """
-    if tag and not statements.of_tag(repository, tag):
+    if tag and not statements.promotions_of(repository, tag):
         raise PolicyUnmet(
             f"{image} has evidence, and no signed promotion that gives it the tag {tag} of {repository}.",
             next_step="Anyone who can write to the registry could have moved the tag. For a mirror, name the "
@@ -239,26 +243,28 @@ def withdrawn_error(withdrawal: Withdrawal, *, image: str) -> WithdrawnError:
     of = "" if withdrawal.tags is None else f" as {', '.join(withdrawal.tags)}"
     replacement = withdrawal.replacement
     return WithdrawnError(
-        f"{image} was withdrawn{of} at {moment(withdrawal.time)} by {plain(withdrawal.publisher)}: "
+        f"{image} was withdrawn{of} at {format_time(withdrawal.time)} by {plain(withdrawal.publisher)}: "
         f"{plain(withdrawal.reason)}",
         next_step=f"Use {withdrawal.repository}@{replacement} instead." if replacement else "Use another image.",
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class TagHistoryEntry:
     """A digest in the history of a tag. `promotion` is None for a gap: no genuine statement gave it the tag.
 
     Of its withdrawals that cover the tag, those in force are not cancelled.
     """
 
     digest: str
-    promotion: Signed[Promotion] | None
-    withdrawals: tuple[Signed[Withdrawal], ...]
-    in_force: tuple[Signed[Withdrawal], ...]
+    promotion: SignedPredicate[Promotion] | None
+    withdrawals: tuple[SignedPredicate[Withdrawal], ...]
+    in_force: tuple[SignedPredicate[Withdrawal], ...]
 
 
-def walk(repository: str, tag: str, present: str, read: Callable[[str], Statements], *, limit: int) -> Iterator[Step]:
+def walk_history(
+    repository: str, tag: str, present: str, read: Callable[[str], ImageStatements], *, limit: int
+) -> Iterator[TagHistoryEntry]:
     """Yield the history of a tag from its present digest back, at most `limit` steps.
 
     After rollbacks a digest occurs several times: of its promotions for the tag, the latest before the one that
@@ -269,9 +275,9 @@ def walk(repository: str, tag: str, present: str, read: Callable[[str], Statemen
     before = LATEST + timedelta.resolution
     while digest and limit > 0:
         statements = read(digest)
-        promotions = statements.of_tag(repository, tag)
+        promotions = statements.promotions_of(repository, tag)
         promotion = next((one for one in promotions if one.predicate.time < before), None)
-        yield Step(
+        yield TagHistoryEntry(
             digest=digest,
             promotion=promotion,
             withdrawals=tuple(one for one in statements.withdrawals if one.predicate.covers(repository, tag)),
@@ -282,8 +288,8 @@ def walk(repository: str, tag: str, present: str, read: Callable[[str], Statemen
         digest, before, limit = promotion.predicate.previous(tag), promotion.predicate.time, limit - 1
 
 
-def fitting(
-    promotions: Sequence[Signed[Promotion]], tag: str, *, previous: str | None, cancels: Collection[str]
+def can_complete(
+    promotions: Sequence[SignedPredicate[Promotion]], tag: str, *, previous: str | None, cancels: Collection[str]
 ) -> bool:
     """Return whether a promotion can be completed as it is: the tag still points to what it names as previous."""
     return any(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tfimg.evidence.statement import PROVENANCE, Statement, Subject, digests, moment, statement
+from tfimg.evidence.statement import PROVENANCE, Statement, Subject, digest_set, format_time, make_statement
 
 BUILD_TYPE = "urn:tfimg:build:1"
 """Says how the parameters are meant: an identifier of the matrix, built from its lock on a base."""
@@ -17,7 +17,7 @@ SELF_SIGNED = "urn:tfimg:builder:slsa-build-l1"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Making:
+class BuildRecord:
     """One build. `locks` are digests of the lock's files by layer, `recipe` is the recipe's digest.
 
     `revision` is the git commit of the checkout, `engine` the container engine with its version, `invocation` the
@@ -44,7 +44,7 @@ class Making:
         return 2 if self.platform else 1
 
 
-def provenance(making: Making, *, subject: Subject) -> Statement:
+def make_provenance(making: BuildRecord, *, subject: Subject) -> Statement:
     """SLSA provenance v1. The level that is claimed is in the builder's name and in the metadata."""
     predicate = {
         "buildDefinition": {
@@ -60,22 +60,22 @@ def provenance(making: Making, *, subject: Subject) -> Statement:
             },
             "metadata": {
                 **({"invocationId": making.invocation} if making.invocation else {}),
-                **({"startedOn": moment(making.began)} if making.began else {}),
-                "finishedOn": moment(making.ended),
+                **({"startedOn": format_time(making.began)} if making.began else {}),
+                "finishedOn": format_time(making.ended),
                 "slsaBuildLevel": making.level,
             },
         },
     }
-    return statement(subject, PROVENANCE, predicate)
+    return make_statement(subject, PROVENANCE, predicate)
 
 
-def _dependencies(making: Making) -> Iterator[dict[str, Any]]:
+def _dependencies(making: BuildRecord) -> Iterator[dict[str, Any]]:
     base = {"name": "base", "uri": making.base}
-    yield base | ({"digest": digests(making.base_digest)} if making.base_digest else {})
+    yield base | ({"digest": digest_set(making.base_digest)} if making.base_digest else {})
     for layer in sorted(making.locks):
-        yield {"name": f"lock/{layer}", "digest": digests(making.locks[layer])}
+        yield {"name": f"lock/{layer}", "digest": digest_set(making.locks[layer])}
     if making.recipe:
-        yield {"name": "recipe", "digest": digests(making.recipe)}
+        yield {"name": "recipe", "digest": digest_set(making.recipe)}
     if making.revision:
         commit, _, dirty = making.revision.partition("-")
         changed = {"annotations": {"uncommittedChanges": True}} if dirty else {}

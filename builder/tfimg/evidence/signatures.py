@@ -10,7 +10,7 @@ from typing import Any
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import TamperedError, UnsignedError
 from tfimg.core.text import plain
-from tfimg.evidence.collect import Found
+from tfimg.evidence.collect import CollectedEnvelope
 from tfimg.evidence.keys import VerifyingKey, fingerprints
 from tfimg.evidence.statement import IN_TOTO, read_statement
 from tfimg.registry.protocol import digest_of
@@ -22,7 +22,7 @@ MAX_LISTED = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Genuine:
+class VerifiedStatement:
     """A statement about the image that a trusted key signed; `signer` is the key's fingerprint.
 
     `subjects` are the names that the statement gives the image: repositories. `content` is what was signed.
@@ -41,14 +41,14 @@ class Genuine:
 
 
 def verify_signatures(
-    evidence: Sequence[Found], keys: Sequence[VerifyingKey], *, image: str, digest: str
-) -> tuple[Genuine, ...]:
+    evidence: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey], *, image: str, digest: str
+) -> tuple[VerifiedStatement, ...]:
     """Return the statements that the keys signed about the manifest `digest`, each once; others' are left out.
 
     `image` is its name in messages. Raises `TamperedError` for evidence that claims one of the keys and was not signed
     by it, or was signed for another image; `UnsignedError` when the keys signed nothing.
     """
-    signed = [(one, key) for one in evidence if (key := one.envelope.signed_by(keys))]
+    signed = [(one, key) for one in evidence if (key := one.envelope.find_signer(keys))]
     genuine = [one for one, _ in signed]
     for one in evidence:
         if one not in genuine and one.claimed(keys):
@@ -63,15 +63,17 @@ def verify_signatures(
     return tuple(statements.values())
 
 
-def genuine_among(evidence: Iterable[Found], keys: Sequence[VerifyingKey], *, digest: str) -> Iterator[Genuine]:
+def filter_verified(
+    evidence: Iterable[CollectedEnvelope], keys: Sequence[VerifyingKey], *, digest: str
+) -> Iterator[VerifiedStatement]:
     """Yield the statements that the keys signed about the manifest `digest`, and pass over everything else."""
     for one in evidence:
-        if one.envelope.payload_type == IN_TOTO and (key := one.envelope.signed_by(keys)):
+        if one.envelope.payload_type == IN_TOTO and (key := one.envelope.find_signer(keys)):
             with suppress(TamperedError):
                 yield _statement(one, key, digest)
 
 
-def _statement(one: Found, signer: VerifyingKey, digest: str) -> Genuine:
+def _statement(one: CollectedEnvelope, signer: VerifyingKey, digest: str) -> VerifiedStatement:
     try:
         document = read_statement(one.envelope.payload)
     except InvalidDocument as error:
@@ -86,7 +88,7 @@ def _statement(one: Found, signer: VerifyingKey, digest: str) -> Genuine:
             next_step=DO_NOT_USE,
         )
     names = tuple(subject.name for subject in document.subject if subject.sha256 == digest)
-    return Genuine(
+    return VerifiedStatement(
         predicate_type=document.predicate_type,
         predicate=document.predicate,
         signer=signer.identifier,
@@ -95,7 +97,9 @@ def _statement(one: Found, signer: VerifyingKey, digest: str) -> Genuine:
     )
 
 
-def _tampered(one: Found, genuine: Sequence[Found], keys: Sequence[VerifyingKey]) -> TamperedError:
+def _tampered(
+    one: CollectedEnvelope, genuine: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey]
+) -> TamperedError:
     """Tell which half was changed, where the other half is attached once more as it was signed."""
     signatures = {signature for other in genuine for _, signature in other.envelope.signatures}
     if any(one.envelope.payload == other.envelope.payload for other in genuine):
@@ -111,7 +115,7 @@ def _tampered(one: Found, genuine: Sequence[Found], keys: Sequence[VerifyingKey]
     )
 
 
-def _unsigned(evidence: Sequence[Found], keys: Sequence[VerifyingKey], image: str) -> UnsignedError:
+def _unsigned(evidence: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey], image: str) -> UnsignedError:
     if not evidence:
         return UnsignedError(
             f"{image} has no evidence attached.",

@@ -74,28 +74,28 @@ def read_statement(content: bytes) -> StatementDocument:
     return parse_document(StatementDocument, content)
 
 
-def statement(subject: Subject, predicate_type: str, predicate: Mapping[str, Any]) -> Statement:
+def make_statement(subject: Subject, predicate_type: str, predicate: Mapping[str, Any]) -> Statement:
     """Return a statement: the same input gives the same bytes."""
     document = {
         "_type": STATEMENT,
-        "subject": [{"name": subject.name, "digest": digests(subject.digest)}],
+        "subject": [{"name": subject.name, "digest": digest_set(subject.digest)}],
         "predicateType": predicate_type,
         "predicate": strict(predicate),
     }
-    return Statement(predicate_type=predicate_type, content=compact(document))
+    return Statement(predicate_type=predicate_type, content=canonical_json(document))
 
 
-def digests(digest: str) -> dict[str, str]:
+def digest_set(digest: str) -> dict[str, str]:
     """Return `sha256:…` as in-toto's digest set: the value by its algorithm."""
     algorithm, _, value = digest.partition(":")
     return {algorithm: value}
 
 
-def compact(document: object) -> bytes:
+def canonical_json(document: object) -> bytes:
     """Return JSON in one form only: sorted, without blanks."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
-def moment(time: datetime) -> str:
+def format_time(time: datetime) -> str:
     """Return a time as RFC 3339 text in UTC, to the second."""
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

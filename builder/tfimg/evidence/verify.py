@@ -7,28 +7,28 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tfimg.core.errors import PolicyUnmet, TamperedError, TfimgError
-from tfimg.evidence.collect import Found, collect
+from tfimg.evidence.collect import CollectedEnvelope, collect_envelopes
 from tfimg.evidence.keys import VerifyingKey
-from tfimg.evidence.outcome import Outcome, read_outcome
 from tfimg.evidence.policy import Policy
+from tfimg.evidence.policy_check import MAX_CLOCK_SKEW, Requirement, find_violation
 from tfimg.evidence.promotions import read_statements, require_not_withdrawn, require_promoted
-from tfimg.evidence.signatures import Genuine, genuine_among, verify_signatures
+from tfimg.evidence.results import SignedResult, read_result
+from tfimg.evidence.signatures import VerifiedStatement, filter_verified, verify_signatures
 from tfimg.evidence.statement import TEST_RESULT
-from tfimg.evidence.unmet import CLOCKS, Demand, unmet
 from tfimg.registry.protocol import Manifest, Registry, require_manifest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class ImageEvidence:
     """The statements about an image that trusted keys signed; `image` is its name in messages."""
 
     image: str
     digest: str
-    statements: tuple[Genuine, ...]
+    statements: tuple[VerifiedStatement, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verified:
+class VerifiedImage:
     """An image whose evidence is genuine and meets the policy.
 
     `outcome` is the test result that decided, `signer` the fingerprint of the key that signed it; `statements` are all
@@ -37,9 +37,9 @@ class Verified:
 
     image: str
     digest: str
-    outcome: Outcome
+    outcome: SignedResult
     signer: str
-    statements: tuple[Genuine, ...]
+    statements: tuple[VerifiedStatement, ...]
 
 
 def verify(
@@ -51,10 +51,10 @@ def verify(
     now: datetime,
     tag: str | None = None,
     origin: str | None = None,
-    later: Sequence[Found] = (),
+    later: Sequence[CollectedEnvelope] = (),
     allow_withdrawn: bool = False,
     needs_promotion: bool = True,
-) -> Verified:
+) -> VerifiedImage:
     """Resolve a tag or digest, verify the signatures of its evidence, compare the newest test result with the policy.
 
     `tag` is a name that the image is to have though `reference` is its digest: what that promises counts. A promotion
@@ -70,16 +70,16 @@ def verify(
     """
     evidence = read_evidence(registry, reference, keys, policy)
     named = tag or ("" if reference.startswith("sha256:") else reference)
-    later_statements = genuine_among(later, policy.accepted(keys), digest=evidence.digest)
+    later_statements = filter_verified(later, policy.accepted_keys(keys), digest=evidence.digest)
     known = read_statements((*evidence.statements, *later_statements), image=evidence.image)
     repository = origin or registry.repository
     if not allow_withdrawn:
         require_not_withdrawn(known, image=evidence.image, repository=repository, tag=named)
     demand = _demand(policy, named, evidence.digest, now)
-    outcome, signer = _deciding(test_results(evidence), demand, evidence.image)
+    outcome, signer = _deciding(read_results(evidence), demand, evidence.image)
     if needs_promotion:
         require_promoted(known, image=evidence.image, repository=repository, tag=named)
-    return Verified(
+    return VerifiedImage(
         image=evidence.image,
         digest=evidence.digest,
         outcome=outcome,
@@ -88,23 +88,23 @@ def verify(
     )
 
 
-def read_evidence(registry: Registry, reference: str, keys: Sequence[VerifyingKey], policy: Policy) -> Evidence:
+def read_evidence(registry: Registry, reference: str, keys: Sequence[VerifyingKey], policy: Policy) -> ImageEvidence:
     """Resolve a tag or digest and return what trusted keys signed about the image. Raises as `verify` does."""
-    accepted = policy.accepted(keys)
+    accepted = policy.accepted_keys(keys)
     image = f"{registry.repository}{'@' if reference.startswith('sha256:') else ':'}{reference}"
     manifest = _found(registry, reference, image)
-    evidence = collect(registry, manifest.digest)
+    evidence = collect_envelopes(registry, manifest.digest)
     statements = verify_signatures(evidence, accepted, image=image, digest=manifest.digest)
-    return Evidence(image=image, digest=manifest.digest, statements=statements)
+    return ImageEvidence(image=image, digest=manifest.digest, statements=statements)
 
 
-def test_results(evidence: Evidence) -> tuple[tuple[Outcome, str], ...]:
+def read_results(evidence: ImageEvidence) -> tuple[tuple[SignedResult, str], ...]:
     """Return the test results of an image, each with its signer. Raises `TamperedError` and `PolicyUnmet`.
 
     One that cannot be read is an error: it may be the newest, and a failure.
     """
     found = tuple(
-        (read_outcome(one.predicate, image=evidence.image), one.signer)
+        (read_result(one.predicate, image=evidence.image), one.signer)
         for one in evidence.statements
         if one.predicate_type == TEST_RESULT
     )
@@ -126,28 +126,28 @@ def _found(registry: Registry, reference: str, image: str) -> Manifest:
     return manifest
 
 
-def _demand(policy: Policy, tag: str, digest: str, now: datetime) -> Demand:
-    promise = policy.promise(tag)
+def _demand(policy: Policy, tag: str, digest: str, now: datetime) -> Requirement:
+    promise = policy.find_promise(tag)
     if policy.level:
         level, why = policy.level, "that is required"
     else:
         level = promise.level
         why = f"its tag promises it ({promise.reason})" if tag else "a lower level is no proof"
-    return Demand(policy=policy, level=level, why=why, now=now, tag=tag, digest=digest)
+    return Requirement(policy=policy, level=level, why=why, now=now, tag=tag, digest=digest)
 
 
-def _deciding(results: Sequence[tuple[Outcome, str]], demand: Demand, image: str) -> tuple[Outcome, str]:
+def _deciding(results: Sequence[tuple[SignedResult, str]], demand: Requirement, image: str) -> tuple[SignedResult, str]:
     """Return the newest result that meets the demand, unless a newer one is no pass."""
 
-    def age(result: tuple[Outcome, str]) -> tuple[bool, datetime, bool]:
+    def age(result: tuple[SignedResult, str]) -> tuple[bool, datetime, bool]:
         # A pass from the future is the oldest: it neither counts nor hides a failure.
         outcome, _ = result
         blocks = not outcome.is_pass
-        return blocks or outcome.ended <= demand.now + CLOCKS, outcome.ended, blocks
+        return blocks or outcome.ended <= demand.now + MAX_CLOCK_SKEW, outcome.ended, blocks
 
     reasons: list[TfimgError] = []
     for result in sorted(results, key=age, reverse=True):
-        reason = unmet(result[0], demand, image=image)
+        reason = find_violation(result[0], demand, image=image)
         if reason is None:
             return result
         reasons.append(reason)

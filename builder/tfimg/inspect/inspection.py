@@ -12,7 +12,7 @@ from typing import Any
 
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import TamperedError
-from tfimg.evidence.collect import Found, collect
+from tfimg.evidence.collect import CollectedEnvelope, collect_envelopes
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, read_statement
@@ -162,19 +162,19 @@ def configuration(image: PlatformImage) -> dict[str, str]:
 
 def _evidence(registry: Registry, digest: str, keys: Sequence[VerifyingKey]) -> tuple[tuple[Evidence, ...], str | None]:
     try:
-        return tuple(_told(collect(registry, digest), keys, digest)), None
+        return tuple(_told(collect_envelopes(registry, digest), keys, digest)), None
     except TamperedError as error:
         return (), str(error)
 
 
-def _told(found: Sequence[Found], keys: Sequence[VerifyingKey], digest: str) -> Iterator[Evidence]:
+def _told(found: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey], digest: str) -> Iterator[Evidence]:
     for one in found:
         try:
             document = read_statement(one.envelope.payload)
         except InvalidDocument:
             continue  # it is in an envelope, and is not a statement about an image
         signer = None
-        if one.envelope.payload_type == IN_TOTO and one.envelope.signed_by(keys):
+        if one.envelope.payload_type == IN_TOTO and one.envelope.find_signer(keys):
             # Raises where it is about another image.
             (genuine,) = verify_signatures([one], keys, image=digest, digest=digest)
             signer = genuine.signer
@@ -200,7 +200,7 @@ def _aliases(registry: Registry, image: RegistryImage) -> tuple[str, ...]:
     minor = ".".join(release.split(".")[:2])
     likely = (
         tag
-        for tag in registry.tags()
+        for tag in registry.list_tags()
         if not tag.startswith("sha256-") and (not minor or tag.startswith((minor, "latest")))
     )
     return tuple(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tfimg.engine.protocol import Engine, StoredImage
 from tfimg.inspect.contents import Contents
 from tfimg.inspect.inspection import Inspection, configuration, environment, named_layers
-from tfimg.registry.images import ImageConfig, PlatformImage, Runtime
+from tfimg.registry.images import ContainerConfig, ImageConfig, PlatformImage
 from tfimg.registry.protocol import Descriptor, Manifest
 
 
@@ -17,9 +17,9 @@ def inspect_local(engine: Engine, name: str, stored: StoredImage, contents: Cont
     image = PlatformImage(
         manifest=Manifest(media_type="", content=b"{}"),
         platform=None,
-        configured=None,
+        config_descriptor=None,
         config={"config": stored.config},
-        settings=ImageConfig(config=Runtime(Labels=stored.labels, Env=tuple(stored.config.get("Env") or ()))),
+        settings=ImageConfig(config=ContainerConfig(Labels=stored.labels, Env=tuple(stored.config.get("Env") or ()))),
         layers=tuple(
             Descriptor(media_type=layer.media_type, digest=layer.digest, size=layer.size) for layer in stored.layers
         ),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tfimg.layers.store import LayerStore
     from tfimg.recipe.layout import Compression
     from tfimg.recipe.lockfile import Lock, LockedPackage
-    from tfimg.registry.client import Moved
+    from tfimg.registry.client import TransferCallback
     from tfimg.registry.protocol import Registry
     from tfimg.registry.reference import Reference
 
@@ -126,15 +126,18 @@ class Services:
         made = make_layers(lock, store, source=source, compression=compression, fresh=fresh, on_event=on_event)
         return write_stages(made, store)
 
-    def registry(self, reference: Reference, *, plain: bool = False, moved: Moved | None = None) -> Registry:
-        """Return the repository of a reference; see `tfimg.registry.connect`. `plain`: without TLS."""
-        from tfimg.registry.client import silent
-        from tfimg.registry.connect import connect
-        from tfimg.registry.connection import Way
+    def registry(
+        self, reference: Reference, *, plain: bool = False, on_transfer: TransferCallback | None = None
+    ) -> Registry:
+        """Return the repository of a reference; see `tfimg.registry.client`. `plain`: without TLS."""
+        from tfimg.registry.client import ignore_transfer, open_registry
+        from tfimg.registry.connection import ConnectionSettings
 
         ca = str(self.network.ca) if self.network.ca else None
-        way = Way(ca=ca, proxies=_proxies(self.network), plain=plain)
-        return connect(reference, self.environ, self.state, way=way, moved=moved or silent)
+        settings = ConnectionSettings(ca_file=ca, proxies=_proxies(self.network), plain_http=plain)
+        return open_registry(
+            reference, self.environ, self.state, settings=settings, on_transfer=on_transfer or ignore_transfer
+        )
 
     def secrets(self) -> tuple[Rule, ...]:
         """Return what this machine knows and an image must not hold; see `tfimg.inspect.secrets.host_secrets`."""

@@ -10,8 +10,8 @@ from packaging.version import Version
 
 from tfimg.core.levels import LEVELS, Level
 from tfimg.core.text import plain
-from tfimg.evidence.policy import Promise
-from tfimg.evidence.promotions import Statements
+from tfimg.evidence.policy import TagPromise
+from tfimg.evidence.promotions import ImageStatements
 from tfimg.publish.release import Holder, Release
 
 Kind = Literal["build", "identifier", "alias"]
@@ -36,8 +36,8 @@ class Question:
     release: Release
     level: Level
     holder: Holder | None
-    statements: Statements
-    promise: Promise
+    statements: ImageStatements
+    promise: TagPromise
     reinstates: bool = False
 
 
@@ -74,7 +74,7 @@ def decide(question: Question) -> Decision:
         )
 
     points_there = before is not None and before == question.digest
-    promoted = question.statements.of_tag(question.repository, question.tag)
+    promoted = question.statements.promotions_of(question.repository, question.tag)
     if points_there and not withdrawals and promoted:
         return answer("stay", "it points there already")
     for rule in RULES:

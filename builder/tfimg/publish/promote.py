@@ -13,7 +13,7 @@ from tfimg.core.errors import TagMoved, TfimgError, WithdrawnError
 from tfimg.core.levels import Level
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.policy import Policy
-from tfimg.evidence.promotions import Statements, TagMove, fitting, read_from
+from tfimg.evidence.promotions import ImageStatements, TagMove, can_complete, read_image_statements
 from tfimg.publish.decide import Decision, Kind, Question, decide
 from tfimg.publish.publisher import Publisher
 from tfimg.publish.release import Holder, Release, labelled_holder, signed_holder
@@ -34,7 +34,7 @@ class Table:
     policy: Policy
     reinstates: bool = False
     _holders: dict[str, Holder] = field(default_factory=dict)
-    _statements: dict[str, Statements] = field(default_factory=dict)
+    _statements: dict[str, ImageStatements] = field(default_factory=dict)
 
     def decide(self, kind: Kind, tag: str, *, digest: str | None, release: Release, level: Level) -> Decision:
         """Decide on one tag, which is read now."""
@@ -47,16 +47,16 @@ class Table:
             release=release,
             level=level,
             holder=self._holder(manifest) if manifest else None,
-            promise=self.policy.promise(tag),
-            statements=self.statements(digest) if digest else Statements(),
+            promise=self.policy.find_promise(tag),
+            statements=self.statements(digest) if digest else ImageStatements(),
             reinstates=self.reinstates,
         )
         return decide(question)
 
-    def statements(self, digest: str) -> Statements:
+    def statements(self, digest: str) -> ImageStatements:
         """Return what trusted keys signed about a digest."""
         if digest not in self._statements:
-            self._statements[digest] = read_from(self.registry, digest, self.trusted)
+            self._statements[digest] = read_image_statements(self.registry, digest, self.trusted)
         return self._statements[digest]
 
     def _holder(self, manifest: Manifest) -> Holder:
@@ -137,13 +137,13 @@ def _attach(one: Sent, decisions: Sequence[Decision], publisher: Publisher, tabl
         publisher.attach(one.digest, publisher.promotion(moves, earlier, reason="publish", cancels=cancels))
 
 
-def _tag_move(decision: Decision, known: Statements, repository: str) -> TagMove | None:
+def _tag_move(decision: Decision, known: ImageStatements, repository: str) -> TagMove | None:
     """Return what a new promotion has to say of a tag; None where it stays, or an earlier promotion fits."""
-    promotions = known.of_tag(repository, decision.tag)
+    promotions = known.promotions_of(repository, decision.tag)
     if decision.verdict == "attest":
         previous = promotions[0].predicate.previous(decision.tag) if promotions else None
         return TagMove(tag=decision.tag, previous=previous)
-    if fitting(promotions, decision.tag, previous=decision.before, cancels=decision.cancels):
+    if can_complete(promotions, decision.tag, previous=decision.before, cancels=decision.cancels):
         return None
     return TagMove(tag=decision.tag, previous=decision.before)
 

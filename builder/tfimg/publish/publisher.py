@@ -16,14 +16,14 @@ from tfimg.core.paths import exclusive
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.promotions import (
+    ImageStatements,
     Promotion,
     Reason,
-    Statements,
     TagMove,
     Withdrawal,
     next_time,
     predicate_statement,
-    read_from,
+    read_image_statements,
 )
 from tfimg.evidence.statement import Subject
 from tfimg.registry.protocol import Registry, digest_of
@@ -58,14 +58,14 @@ class Publisher:
                 stack.enter_context(exclusive(self.locks / tag, check))
             yield
 
-    def statements(self, digest: str) -> Statements:
+    def statements(self, digest: str) -> ImageStatements:
         """Read what trusted keys signed about a digest."""
-        return read_from(self.registry, digest, self.trusted)
+        return read_image_statements(self.registry, digest, self.trusted)
 
     def promotion(
         self,
         tags: Sequence[TagMove],
-        earlier: Iterable[Statements],
+        earlier: Iterable[ImageStatements],
         *,
         reason: Reason,
         cancels: Iterable[str] = (),

@@ -9,7 +9,7 @@ from packaging.version import InvalidVersion, Version
 
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.levels import Level
-from tfimg.evidence.promotions import Statements
+from tfimg.evidence.promotions import ImageStatements
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX
 from tfimg.registry.images import (
     CONFIGS,
@@ -59,7 +59,7 @@ def labelled_holder(registry: Registry, manifest: Manifest) -> Holder:
     return Holder(manifest=manifest, release=release_of(registry, manifest))
 
 
-def signed_holder(registry: Registry, manifest: Manifest, statements: Statements) -> Holder:
+def signed_holder(registry: Registry, manifest: Manifest, statements: ImageStatements) -> Holder:
     """Describe an image by its newest signed test result, and by the time of creation that its digest covers."""
     newest = next(iter(statements.outcomes), None)
     tensorflow = newest.identifier.partition("-")[0] if newest else ""
@@ -69,7 +69,7 @@ def signed_holder(registry: Registry, manifest: Manifest, statements: Statements
     release = Release(
         identifier=newest.identifier, tensorflow=tensorflow, created=labelled.created if labelled else None
     )
-    level = None if newest.result == "FAILED" else newest.shown
+    level = None if newest.result == "FAILED" else newest.proven_level
     return Holder(manifest=manifest, release=release, level=level)
 
 

@@ -25,7 +25,7 @@ from tfimg.core.errors import (
 )
 from tfimg.core.journal import Record
 from tfimg.evidence.policy import Policy
-from tfimg.evidence.promotions import Promotion, Step, TagMove, Withdrawal, walk, withdrawn_error
+from tfimg.evidence.promotions import Promotion, TagHistoryEntry, TagMove, Withdrawal, walk_history, withdrawn_error
 from tfimg.publish.publisher import Publisher
 from tfimg.publish.tags import Move, move_tags, require_tags
 from tfimg.recipe.tags import make_build_tag
@@ -115,7 +115,7 @@ def withdraw(publisher: Publisher, digest: str, policy: Policy, *, tags: Sequenc
 
 def _tags_of(registry: Registry, digest: str) -> list[str]:
     """Return the tags that point to an image, also those that no promotion names."""
-    return [tag for tag in registry.tags() if (found := registry.find(tag)) and found.digest == digest]
+    return [tag for tag in registry.list_tags() if (found := registry.find(tag)) and found.digest == digest]
 
 
 def rollback_request(tag: str, to: str | None) -> dict[str, Any]:
@@ -238,13 +238,13 @@ def _previous(publisher: Publisher, tag: str, present: str, policy: Policy) -> s
     )
 
 
-def _objection(publisher: Publisher, step: Step, tag: str, policy: Policy) -> str | None:
+def _objection(publisher: Publisher, step: TagHistoryEntry, tag: str, policy: Policy) -> str | None:
     if step.in_force:
         return "was withdrawn"
     if step.promotion is None:
         return "has no signed promotion for this tag"
     try:
-        publisher.prove(step.digest, policy.promise(tag).level)
+        publisher.prove(step.digest, policy.find_promise(tag).level)
     except UNPROVEN as error:
         return f"has not the evidence that the tag promises ({error.what})"
     return None
@@ -256,7 +256,7 @@ def _named(publisher: Publisher, tag: str, present: str, to: str, policy: Policy
     known = dict.fromkeys(step.digest for step in _steps(publisher, tag, present) if step.digest != present)
     found = [digest for digest in known if digest.startswith(to) or digest.startswith(f"sha256:{to}")]
     behind_gap = not found and to != present and DIGEST.fullmatch(to)
-    if behind_gap and publisher.statements(to).of_tag(repository, tag):
+    if behind_gap and publisher.statements(to).promotions_of(repository, tag):
         found = [to]
     if len(found) != 1:
         what = f"{len(found)} images have a digest that begins so" if found else "no image has such a digest"
@@ -269,9 +269,9 @@ def _named(publisher: Publisher, tag: str, present: str, to: str, policy: Policy
     if withdrawals and not publisher.reinstates:
         error = withdrawn_error(withdrawals[0].predicate, image=f"{repository}@{digest}")
         raise WithdrawnError(error.what, next_step="Name another image, or cancel the withdrawal with --reinstate.")
-    publisher.prove(digest, policy.promise(tag).level)
+    publisher.prove(digest, policy.find_promise(tag).level)
     return digest
 
 
-def _steps(publisher: Publisher, tag: str, present: str) -> Iterator[Step]:
-    return walk(publisher.registry.repository, tag, present, publisher.statements, limit=MAX_STEPS)
+def _steps(publisher: Publisher, tag: str, present: str) -> Iterator[TagHistoryEntry]:
+    return walk_history(publisher.registry.repository, tag, present, publisher.statements, limit=MAX_STEPS)

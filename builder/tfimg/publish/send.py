@@ -108,10 +108,10 @@ def clear(publisher: Publisher, hands: Hands) -> tuple[str, ...]:
     """
     left = []
     candidates = _candidates(publisher)
-    listed = set(publisher.registry.tags()) if candidates else set()
+    listed = set(publisher.registry.list_tags()) if candidates else set()
     for candidate in candidates:
         hands.drop(f"{publisher.registry.repository}:{candidate}")
-        if candidate in listed and not publisher.registry.untag(candidate):
+        if candidate in listed and not publisher.registry.delete_tag(candidate):
             left.append(candidate)
     return tuple(left)
 

@@ -97,7 +97,7 @@ def _went_back(registry: Registry, move: Move) -> bool:
         if found is None or found.digest != move.after:
             return True
         if move.before is None:
-            return registry.untag(move.tag)
+            return registry.delete_tag(move.tag)
         registry.put(move.tag, require_manifest(registry, move.before, next_step=DELETED))
         return True
     return False

@@ -39,7 +39,7 @@ class Origin:
         return is_loopback(self.host)
 
 
-def origin_of(address: str) -> Origin:
+def parse_origin(address: str) -> Origin:
     """Return the origin of a complete address. Raises `InvalidAddress`."""
     if not PRINTABLE.fullmatch(address):
         raise InvalidAddress("it has characters that no address has")
@@ -56,7 +56,7 @@ def origin_of(address: str) -> Origin:
     return Origin(scheme=parts.scheme, host=found[1].lower(), port=port)
 
 
-def resolve(base: str, address: str) -> str:
+def resolve_address(base: str, address: str) -> str:
     """Return an address that may be relative to `base` as a complete one. Raises `InvalidAddress`."""
     if not PRINTABLE.fullmatch(address):
         raise InvalidAddress("it has characters that no address has")
@@ -67,11 +67,11 @@ def resolve(base: str, address: str) -> str:
         raise InvalidAddress(str(error).lower()) from None
     if parts.scheme and not parts.netloc:
         raise InvalidAddress("it has no host name")
-    origin_of(whole)
+    parse_origin(whole)
     return whole
 
 
-def check_next(origin: Origin, following: Origin) -> None:
+def check_redirect(origin: Origin, following: Origin) -> None:
     """Raise `InvalidAddress` unless a registry may send a client on to another origin."""
     if origin.scheme == "https" and following.scheme != "https":
         raise InvalidAddress("it leads to a server without TLS")

@@ -13,19 +13,19 @@ from requests.utils import parse_dict_header
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import RegistryRefused, TfimgError
-from tfimg.registry.address import InvalidAddress, Origin, check_realm, origin_of
-from tfimg.registry.answers import read_answer
+from tfimg.registry.address import InvalidAddress, Origin, check_realm, parse_origin
 from tfimg.registry.credentials import Credentials
-from tfimg.registry.refusals import (
-    TRANSPORT,
-    Answer,
-    Asked,
-    bad_address,
-    of_answer,
-    of_transport,
-    wrong_credentials,
+from tfimg.registry.error_mapping import (
+    TRANSPORT_ERRORS,
+    RequestContext,
+    Response,
+    address_error,
+    credentials_error,
+    map_response,
+    map_transport_error,
 )
-from tfimg.registry.retry import Passing, Patience
+from tfimg.registry.responses import read_response
+from tfimg.registry.retry import RetryPolicy, TransientError
 
 ACTIONS: Mapping[str, str] = {"GET": "pull", "HEAD": "pull", "DELETE": "delete"}
 """What a method needs the right to; any other, to pull and to push (distribution, `handlers/app.go`)."""
@@ -56,16 +56,16 @@ class Authorization:
         credentials: Credentials | None,
         session: requests.Session,
         timeout: tuple[float, float],
-        answer_seconds: float,
-        patience: Patience,
+        response_seconds: float,
+        retry_policy: RetryPolicy,
     ) -> None:
         self._host = host
         self._path = path
         self._credentials = credentials
         self._session = session
         self._timeout = timeout
-        self._answer_seconds = answer_seconds
-        self._patience = patience
+        self._answer_seconds = response_seconds
+        self._patience = retry_policy
         self._headers: dict[str, str] = {}
 
     @property
@@ -98,9 +98,9 @@ class Authorization:
     def _token(self, given: Mapping[str, str], actions: str, origin: Origin) -> str:
         realm = given["realm"]
         try:
-            check_realm(origin, origin_of(realm))
+            check_realm(origin, parse_origin(realm))
         except InvalidAddress as error:
-            raise bad_address(self._host, "its token server", realm, error) from None
+            raise address_error(self._host, "its token server", realm, error) from None
         asked = {"scope": given.get("scope") or f"repository:{self._path}:{actions}"}
         if given.get("service"):
             asked["service"] = given["service"]
@@ -117,7 +117,7 @@ class Authorization:
             ) from None
         return token
 
-    def _ask(self, realm: str, asked: Mapping[str, str]) -> Answer:
+    def _ask(self, realm: str, asked: Mapping[str, str]) -> Response:
         server, us = urlsplit(realm).netloc, self._credentials
         try:
             if us and us.identity_token:
@@ -132,24 +132,24 @@ class Authorization:
                 headers = {"Authorization": _basic(us)} if us else {}
                 response = self._session.get(realm, params=asked, headers=headers, timeout=self._timeout, stream=True)
             with closing(response):
-                answer = read_answer(response, server, self._answer_seconds)
-        except TRANSPORT as error:
-            raise of_transport(error, server, self._timeout[1]) from None
+                answer = read_response(response, server, self._answer_seconds)
+        except TRANSPORT_ERRORS as error:
+            raise map_transport_error(error, server, self._timeout[1]) from None
         if answer.status == requests.codes.ok:
             return answer
         raise self._refused(answer, server)
 
-    def _refused(self, answer: Answer, server: str) -> Passing | TfimgError:
+    def _refused(self, answer: Response, server: str) -> TransientError | TfimgError:
         no_entry = answer.status in (400, 401, 403)
         if no_entry and self.known:
-            return wrong_credentials(self._host, f"{answer.status} {answer.words}")
-        asked = Asked(
+            return credentials_error(self._host, f"{answer.status} {answer.words}")
+        asked = RequestContext(
             host=self._host if no_entry else server,
             repository=f"{self._host}/{self._path}",
             writing=False,
             known=self.known,
         )
-        return of_answer(answer, asked, self._patience)
+        return map_response(answer, asked, self._patience)
 
 
 def _actions(method: str) -> str:

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -17,9 +18,12 @@ from requests.utils import parse_header_links
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import RegistryRefused, TagMoved, TamperedError
+from tfimg.core.process import Completed, run
 from tfimg.registry import referrers
-from tfimg.registry.connection import Connection
+from tfimg.registry.connection import Connection, ConnectionSettings
+from tfimg.registry.credentials import HELPER_SECONDS, config_file, find_credentials
 from tfimg.registry.download import MAX_BYTES, download
+from tfimg.registry.error_mapping import Response, limit_error, timeout_error, truncate
 from tfimg.registry.protocol import (
     DOCKER_INDEX,
     DOCKER_MANIFEST,
@@ -31,8 +35,8 @@ from tfimg.registry.protocol import (
     Manifest,
     digest_of,
 )
-from tfimg.registry.reference import DIGEST, TAG
-from tfimg.registry.refusals import Answer, endless, quoted, too_slow
+from tfimg.registry.reference import DIGEST, TAG, Reference
+from tfimg.registry.retry import RetryPolicy
 from tfimg.registry.upload import upload
 
 ACCEPT = ", ".join((OCI_INDEX, OCI_MANIFEST, DOCKER_INDEX, DOCKER_MANIFEST))
@@ -65,11 +69,11 @@ MAX_MEDIA_TYPE = 255
 
 Entry = TypeVar("Entry")
 
-Moved = Callable[[str, int, int], None]
+TransferCallback = Callable[[str, int, int], None]
 """Is told a blob's digest, how many of its bytes have been moved, and of how many; 0 where that is not known."""
 
 
-def silent(digest: str, current: int, total: int) -> None:
+def ignore_transfer(digest: str, current: int, total: int) -> None:
     """Nobody is to be told."""
 
 
@@ -85,10 +89,10 @@ class TagList(Document):
 class HttpRegistry:
     """See `Registry`. `locks` is a folder that everybody who publishes from this machine shares."""
 
-    def __init__(self, connection: Connection, *, locks: Path, moved: Moved = silent) -> None:
+    def __init__(self, connection: Connection, *, locks: Path, on_transfer: TransferCallback = ignore_transfer) -> None:
         self._connection = connection
         self._locks = locks
-        self._moved = moved
+        self._on_transfer = on_transfer
         self._sizes: dict[str, int] = {}
 
     @property
@@ -108,13 +112,13 @@ class HttpRegistry:
             return None
         kind = answer.headers.get("Content-Type", "").partition(";")[0].strip()
         if len(kind) > MAX_MEDIA_TYPE:
-            raise endless(self._connection.host, f"a media type of {len(kind)} characters")
+            raise limit_error(self._connection.host, f"a media type of {len(kind)} characters")
         found = Manifest(media_type=kind, content=answer.content)
         # Of a tag, the registry's own word for what it meant to send.
         said = reference if ":" in reference else answer.headers.get("Docker-Content-Digest", "")
         if said not in ("", found.digest):
             raise TamperedError(
-                f"The registry {self._connection.host} says that {reference} of {self.repository} is {quoted(said)}, "
+                f"The registry {self._connection.host} says that {reference} of {self.repository} is {truncate(said)}, "
                 f"and sends {found.digest}.",
                 next_step="Do not use it, and tell the registry's owner.",
             )
@@ -125,7 +129,7 @@ class HttpRegistry:
         """See `Registry`."""
         self._put(reference, manifest)
 
-    def _put(self, reference: str, manifest: Manifest) -> Answer:
+    def _put(self, reference: str, manifest: Manifest) -> Response:
         """Put a manifest and read it back; returns what the registry said."""
         answer = self._connection.ask(
             "PUT",
@@ -148,12 +152,12 @@ class HttpRegistry:
             )
         return answer
 
-    def tags(self) -> Sequence[str]:
+    def list_tags(self) -> Sequence[str]:
         """See `Registry`."""
         answer = self._connection.ask("GET", "tags/list", expected=(200, 404))
         return self._entries(answer, "tags", _tags) if answer.status == 200 else ()
 
-    def untag(self, tag: str) -> bool:
+    def delete_tag(self, tag: str) -> bool:
         """See `Registry`."""
         answer = self._connection.ask(
             "DELETE", f"manifests/{self._checked(tag)}", expected=(200, 202, 204, 404, *CANNOT_UNTAG)
@@ -180,11 +184,11 @@ class HttpRegistry:
             return False
         return self._find(tag) is None
 
-    def blob(self, digest: str) -> Iterator[bytes]:
+    def get_blob(self, digest: str) -> Iterator[bytes]:
         """See `Registry`."""
         self._checked(digest, DIGEST)
         limit = self._sizes.get(digest, MAX_BYTES)
-        return download(self._connection, digest, came=partial(self._moved, digest), limit=limit)
+        return download(self._connection, digest, came=partial(self._on_transfer, digest), limit=limit)
 
     def _remember_sizes(self, manifest: Manifest) -> None:
         """Note the sizes that a manifest states; the largest of a blob counts where manifests disagree."""
@@ -203,9 +207,9 @@ class HttpRegistry:
     def put_stream(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
         """See `Registry`."""
         self._checked(digest, DIGEST)
-        upload(self._connection, digest, pieces, sent=lambda sent: self._moved(digest, sent, size))
+        upload(self._connection, digest, pieces, sent=lambda sent: self._on_transfer(digest, sent, size))
 
-    def referrers(self, digest: str) -> Sequence[Descriptor]:
+    def list_referrers(self, digest: str) -> Sequence[Descriptor]:
         """See `Registry`."""
         found = self._native(digest)
         return referrers.read_fallback(self, digest) if found is None else found
@@ -219,12 +223,12 @@ class HttpRegistry:
             return None
         return self._entries(answer, "referrers", _referrers)
 
-    def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
+    def put_referrer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
         """See `Registry`."""
         new = referrers.entry(manifest, subject, artifact_type)
         answer = self._put(manifest.digest, manifest)
         if "OCI-Subject" not in answer.headers:
-            referrers.enter(self, new, subject, locks=self._locks, patience=self._connection.patience)
+            referrers.enter(self, new, subject, locks=self._locks, retry_policy=self._connection.retry_policy)
         return new
 
     def _checked(self, reference: str, grammar: re.Pattern[str] | None = None) -> str:
@@ -232,13 +236,13 @@ class HttpRegistry:
         allowed = (grammar,) if grammar else (TAG, DIGEST)
         if not any(pattern.fullmatch(str(reference)) for pattern in allowed):
             raise RegistryRefused(
-                f"{quoted(str(reference))!r} is {'not a digest' if grammar else 'neither a tag nor a digest'}; "
+                f"{truncate(str(reference))!r} is {'not a digest' if grammar else 'neither a tag nor a digest'}; "
                 f"{self.repository} was not asked for it.",
                 next_step="The document that names it is damaged or forged.",
             )
         return reference
 
-    def _entries(self, answer: Answer, name: str, parse: Callable[[bytes], Mapping[str, Entry]]) -> tuple[Entry, ...]:
+    def _entries(self, answer: Response, name: str, parse: Callable[[bytes], Mapping[str, Entry]]) -> tuple[Entry, ...]:
         """Return the entries of all pages of a list. A page without a new entry is the last."""
         found: dict[str, Entry] = {}
         for content in self._pages(answer, name):
@@ -254,26 +258,26 @@ class HttpRegistry:
                 break
             found |= {key: entry for key, entry in page.items() if key not in found}
             if len(found) > MAX_LISTED:
-                raise endless(self._connection.host, f"more than {MAX_LISTED} {name}")
+                raise limit_error(self._connection.host, f"more than {MAX_LISTED} {name}")
         return tuple(found.values())
 
-    def _pages(self, answer: Answer, name: str) -> Iterator[bytes]:
+    def _pages(self, answer: Response, name: str) -> Iterator[bytes]:
         """Yield the pages of a list, within limits on their number, bytes and time."""
-        seconds, size = self._connection.answer_seconds, 0
+        seconds, size = self._connection.response_seconds, 0
         deadline = time.monotonic() + seconds
         for _ in range(MAX_PAGES):
             size += len(answer.content)
             if size > MAX_LIST_BYTES:
-                raise endless(self._connection.host, f"more than {MAX_LIST_BYTES >> 20} MiB of {name}")
+                raise limit_error(self._connection.host, f"more than {MAX_LIST_BYTES >> 20} MiB of {name}")
             yield answer.content
             following = _next(answer)
             if following is None:
                 return
             if time.monotonic() > deadline:
-                raise too_slow(self._connection.host, seconds)
+                raise timeout_error(self._connection.host, seconds)
             place = self._connection.follow(answer.url, following, "the next page", own=True)
             answer = self._connection.ask("GET", place)
-        raise endless(self._connection.host, f"more than {MAX_PAGES} pages of {name}")
+        raise limit_error(self._connection.host, f"more than {MAX_PAGES} pages of {name}")
 
 
 def _tags(content: bytes) -> dict[str, str]:
@@ -284,7 +288,7 @@ def _referrers(content: bytes) -> dict[str, Descriptor]:
     return {entry.digest: entry for entry in parse_document(ImageIndex, content).manifests}
 
 
-def _next(answer: Answer) -> str | None:
+def _next(answer: Response) -> str | None:
     """Return the address of the next page as it is written (RFC 8288), where there is one."""
     links = parse_header_links(answer.headers.get("Link", ""))
     return next((link["url"] for link in links if link.get("rel") == "next"), None)
@@ -302,8 +306,41 @@ def _nothing(about: str) -> Manifest:
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
         "artifactType": NOTHING,
-        "config": Descriptor(media_type=EMPTY, digest=digest_of(b"{}"), size=2).document(),
-        "layers": [Descriptor(media_type=EMPTY, digest=digest_of(b"{}"), size=2).document()],
+        "config": Descriptor(media_type=EMPTY, digest=digest_of(b"{}"), size=2).to_document(),
+        "layers": [Descriptor(media_type=EMPTY, digest=digest_of(b"{}"), size=2).to_document()],
         "annotations": {"org.opencontainers.image.description": about},
     }
     return Manifest(media_type=OCI_MANIFEST, content=json.dumps(told).encode())
+
+
+CERTIFICATES = Path("/etc/docker/certs.d")
+"""Where Docker's engine looks for the authority of a registry: HOST[:PORT]/ca.crt."""
+
+
+def open_registry(
+    reference: Reference,
+    environ: Mapping[str, str],
+    state: Path,
+    *,
+    settings: ConnectionSettings,
+    on_transfer: TransferCallback = ignore_transfer,
+    certificates: Path = CERTIFICATES,
+    retry_policy: RetryPolicy | None = None,
+) -> HttpRegistry:
+    """The repository of a reference. `on_transfer` is told of the bytes of blobs that come and go.
+
+    Nothing is asked of the registry yet. Raises as `find_credentials` does.
+    """
+
+    def helper(argv: list[str], stdin: bytes) -> Completed:
+        return run(argv, env=environ, stdin=stdin, timeout=HELPER_SECONDS)
+
+    credentials = find_credentials(reference.host, config_file(environ), helper)
+    own = certificates / reference.host / "ca.crt"
+    connection = Connection(
+        reference,
+        credentials=credentials,
+        settings=replace(settings, ca_file=str(own)) if own.is_file() else settings,
+        retry_policy=retry_policy or RetryPolicy(),
+    )
+    return HttpRegistry(connection, locks=state / "registry" / "locks", on_transfer=on_transfer)

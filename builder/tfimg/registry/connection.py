@@ -12,13 +12,21 @@ from urllib.parse import urljoin
 import requests
 
 from tfimg.index.transport import DirectSession
-from tfimg.registry.address import InvalidAddress, Origin, check_next, is_loopback, origin_of, resolve
-from tfimg.registry.answers import read_answer
+from tfimg.registry.address import InvalidAddress, Origin, check_redirect, is_loopback, parse_origin, resolve_address
 from tfimg.registry.authorization import Authorization
 from tfimg.registry.credentials import Credentials
-from tfimg.registry.reference import HUB, Reference
-from tfimg.registry.refusals import TRANSPORT, Answer, Asked, bad_address, endless, of_answer, of_transport
-from tfimg.registry.retry import Patience
+from tfimg.registry.error_mapping import (
+    TRANSPORT_ERRORS,
+    RequestContext,
+    Response,
+    address_error,
+    limit_error,
+    map_response,
+    map_transport_error,
+)
+from tfimg.registry.reference import DOCKER_HUB, Reference
+from tfimg.registry.responses import read_response
+from tfimg.registry.retry import RetryPolicy
 
 CONNECT_SECONDS = 10.0
 """Also of one piece of what is sent. A connection around the world takes under 1 s; the rest is for busy machines."""
@@ -35,29 +43,29 @@ MAX_REDIRECTS = 5
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
-HOSTS: Mapping[str, str] = {HUB: f"registry-1.{HUB}"}
+HOSTS: Mapping[str, str] = {DOCKER_HUB: f"registry-1.{DOCKER_HUB}"}
 """Registries that answer elsewhere than their names say."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Way:
-    """How this machine reaches a registry. `ca` is a file of authorities to trust in place of the usual ones.
+class ConnectionSettings:
+    """How this machine reaches a registry. `ca_file` is a file of authorities to trust in place of the usual ones.
 
-    `proxies` are by scheme; beside them `no_proxy` may name hosts that are reached without one. With `plain`, the
+    `proxies` are by scheme; beside them `no_proxy` may name hosts that are reached without one. With `plain_http`, the
     registry has no TLS. Times are seconds.
     """
 
-    ca: str | None = None
+    ca_file: str | None = None
     proxies: Mapping[str, str] = field(default_factory=dict)
-    plain: bool = False
+    plain_http: bool = False
     connect_seconds: float = CONNECT_SECONDS
-    silence_seconds: float = SILENCE_SECONDS
-    answer_seconds: float = ANSWER_SECONDS
+    read_seconds: float = SILENCE_SECONDS
+    response_seconds: float = ANSWER_SECONDS
 
     @property
     def timeout(self) -> tuple[float, float]:
         """As requests has it."""
-        return self.connect_seconds, self.silence_seconds
+        return self.connect_seconds, self.read_seconds
 
 
 class Connection:
@@ -66,55 +74,64 @@ class Connection:
     Every method raises `NetworkError` where the registry does not answer and `RegistryRefused` where it says no.
     """
 
-    def __init__(self, reference: Reference, *, credentials: Credentials | None, way: Way, patience: Patience) -> None:
+    def __init__(
+        self,
+        reference: Reference,
+        *,
+        credentials: Credentials | None,
+        settings: ConnectionSettings,
+        retry_policy: RetryPolicy,
+    ) -> None:
         self.host = reference.host
         self.path = reference.path
         self.repository = reference.repository
-        self.patience = patience
-        self._way = way
+        self.retry_policy = retry_policy
+        self._settings = settings
         self._loopback = is_loopback(self.host)
-        self._session = DirectSession(step_seconds=way.answer_seconds)
-        self._session.verify = way.ca or True
+        self._session = DirectSession(step_seconds=settings.response_seconds)
+        self._session.verify = settings.ca_file or True
         self._session.headers["Accept-Encoding"] = "identity"  # digests are of what is sent
         self._session.headers["User-Agent"] = "tfimg"
         if not self._loopback:
-            self._session.proxies.update(way.proxies)
+            self._session.proxies.update(settings.proxies)
         self._authorization = Authorization(
             host=self.host,
             path=self.path,
             credentials=credentials,
             session=self._session,
-            timeout=way.timeout,
-            answer_seconds=way.answer_seconds,
-            patience=patience,
+            timeout=settings.timeout,
+            response_seconds=settings.response_seconds,
+            retry_policy=retry_policy,
         )
 
     @property
-    def answer_seconds(self) -> float:
+    def response_seconds(self) -> float:
         """Longest time of one answer."""
-        return self._way.answer_seconds
+        return self._settings.response_seconds
 
     @cached_property
     def base(self) -> str:
         """The address of the repository. A registry on loopback may have TLS or not, and is asked."""
         netloc = HOSTS.get(self.host, self.host)
-        plain = self._way.plain or (self._loopback and self.patience.keep_trying(partial(self._is_plain, netloc)))
+        plain = self._settings.plain_http or (
+            self._loopback and self.retry_policy.retry_transient(partial(self._is_plain, netloc))
+        )
         return f"{'http' if plain else 'https'}://{netloc}/v2/{self.path}/"
 
     @cached_property
     def origin(self) -> Origin:
         """Where the registry answers: nothing else gets its credentials."""
-        return origin_of(self.base)
+        return parse_origin(self.base)
 
     def _is_plain(self, netloc: str) -> bool:
         try:
-            self._session.get(f"https://{netloc}/v2/", timeout=self._way.timeout, stream=True).close()
+            self._session.get(f"https://{netloc}/v2/", timeout=self._settings.timeout, stream=True).close()
         except requests.exceptions.SSLError as error:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
-                raise of_transport(error, self.host, self._way.silence_seconds) from None
+                raise map_transport_error(error, self.host, self._settings.read_seconds) from None
             return True
-        except TRANSPORT as error:
-            raise of_transport(error, self.host, self._way.silence_seconds) from None
+        except TRANSPORT_ERRORS as error:
+            raise map_transport_error(error, self.host, self._settings.read_seconds) from None
         return False
 
     def ask(
@@ -125,9 +142,9 @@ class Connection:
         expected: Collection[int] = (200,),
         headers: Mapping[str, str] | None = None,
         content: bytes = b"",
-    ) -> Answer:
+    ) -> Response:
         """A whole answer with an expected status; `place` is an address, or a path below the repository."""
-        return self.patience.keep_trying(
+        return self.retry_policy.retry_transient(
             partial(self.once, method, place, expected=expected, headers=headers, content=content)
         )
 
@@ -139,8 +156,8 @@ class Connection:
         expected: Collection[int] = (200,),
         headers: Mapping[str, str] | None = None,
         content: bytes = b"",
-    ) -> Answer:
-        """As `ask`, in one try. Raises `Passing` where another one is worth it."""
+    ) -> Response:
+        """As `ask`, in one try. Raises `TransientError` where another one is worth it."""
         with self.opened(method, place, headers=headers, content=content) as response:
             answer = self.read(response)
         if answer.status in expected:
@@ -165,18 +182,18 @@ class Connection:
             response, _ = self._send(method, url, headers or {}, content)
             with closing(response):
                 yield response
-        except TRANSPORT as error:
-            raise of_transport(error, self.host, self._way.silence_seconds) from None
+        except TRANSPORT_ERRORS as error:
+            raise map_transport_error(error, self.host, self._settings.read_seconds) from None
 
-    def refused(self, answer: Answer, method: str) -> Exception:
+    def refused(self, answer: Response, method: str) -> Exception:
         """What to raise for an answer that was not expected."""
-        asked = Asked(
+        asked = RequestContext(
             host=self.host,
             repository=self.repository,
             writing=method not in ("GET", "HEAD"),
             known=self._authorization.known,
         )
-        return of_answer(answer, asked, self.patience)
+        return map_response(answer, asked, self.retry_policy)
 
     def follow(self, base: str, address: str, name: str, *, own: bool = False) -> str:
         """Return the address in a header, complete. Raises `RegistryRefused` for one that is not followed.
@@ -184,12 +201,12 @@ class Connection:
         `name` says in the message what the address is of; with `own`, it must be the registry's.
         """
         try:
-            whole = resolve(base, address)
-            check_next(self.origin, origin_of(whole))
-            if own and origin_of(whole) != self.origin:
+            whole = resolve_address(base, address)
+            check_redirect(self.origin, parse_origin(whole))
+            if own and parse_origin(whole) != self.origin:
                 raise InvalidAddress("it leads to another host")
         except InvalidAddress as error:
-            raise bad_address(self.host, name, address, error) from None
+            raise address_error(self.host, name, address, error) from None
         return whole
 
     def _send(
@@ -201,7 +218,7 @@ class Connection:
         """
         own = True
         for _ in range(MAX_REDIRECTS + 1):
-            own = own and origin_of(url) == self.origin
+            own = own and parse_origin(url) == self.origin
             response = self._session.request(
                 method,
                 url,
@@ -209,7 +226,7 @@ class Connection:
                 # As a file it goes out in small pieces, each of which may take as long as a connection.
                 data=BytesIO(content) if content else None,
                 stream=True,
-                timeout=self._way.timeout,
+                timeout=self._settings.timeout,
             )
             location = response.headers.get("Location") if response.status_code in REDIRECTS else None
             if location is None or method not in ("GET", "HEAD"):
@@ -217,8 +234,8 @@ class Connection:
             with closing(response):
                 self.read(response)  # so that the connection can be used again
             url = self.follow(url, location, "the target of a redirect")
-        raise endless(self.host, f"more than {MAX_REDIRECTS} redirects in a row")
+        raise limit_error(self.host, f"more than {MAX_REDIRECTS} redirects in a row")
 
-    def read(self, response: requests.Response) -> Answer:
+    def read(self, response: requests.Response) -> Response:
         """Return all of an answer that was opened. Raises as `ask`, also where there is no end to it."""
-        return read_answer(response, self.host, self._way.answer_seconds)
+        return read_response(response, self.host, self._settings.response_seconds)

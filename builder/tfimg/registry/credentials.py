@@ -14,7 +14,7 @@ from pydantic import Field, StringConstraints
 from tfimg.core.documents import Document, InvalidDocument, parse_document, parse_object, validate
 from tfimg.core.errors import FileError, RegistryRefused
 from tfimg.core.process import CommandFailed, Completed
-from tfimg.registry.reference import HUB
+from tfimg.registry.reference import DOCKER_HUB
 
 HELPER_SECONDS = 60.0
 """A helper may ask a cloud's server. One that asks a person, where nobody sits, would never end."""
@@ -76,7 +76,7 @@ def find_credentials(host: str, config: Path, run: RunHelper) -> Credentials | N
     known = _read(config)
     if helper := known.get_credential_store(host):
         # The hub is known by an old address there, as the docker package has it for its own calls.
-        told = _ask(helper, auth.INDEX_URL if host == HUB else host, run)
+        told = _ask(helper, auth.INDEX_URL if host == DOCKER_HUB else host, run)
         if told is not None:
             return told
     # Without helpers: the docker package would start them, and wait for them without end.

@@ -12,8 +12,8 @@ import requests
 from tfimg.core.cancellation import check
 from tfimg.core.errors import NetworkError, TamperedError
 from tfimg.registry.connection import Connection
-from tfimg.registry.refusals import number, too_slow
-from tfimg.registry.retry import Passing
+from tfimg.registry.error_mapping import parse_size, timeout_error
+from tfimg.registry.retry import TransientError
 
 PIECE = 1 << 16
 """Bytes of a piece at most."""
@@ -42,7 +42,7 @@ def download(connection: Connection, digest: str, *, came: Came, limit: int = MA
     for _ in range(MAX_ROUNDS):
         # Each round brings something, or there have been as many tries as there may be.
         begin = partial(_begin, connection, digest, done, limit)
-        (piece, total), rest = connection.patience.keep_trying(begin)
+        (piece, total), rest = connection.retry_policy.retry_transient(begin)
         try:
             while piece:
                 check()
@@ -52,7 +52,7 @@ def download(connection: Connection, digest: str, *, came: Came, limit: int = MA
                 yield piece
                 piece, total = next(rest, END)
             break
-        except Passing:
+        except TransientError:
             continue
     else:
         raise NetworkError(
@@ -81,7 +81,7 @@ def _after(connection: Connection, digest: str, done: int, limit: int) -> Iterat
             raise connection.refused(connection.read(response), "GET")
         # One that knows no ranges begins at the beginning.
         skip = done if response.status_code == 200 else 0
-        total = number(response.headers.get("Content-Length")) + done - skip
+        total = parse_size(response.headers.get("Content-Length")) + done - skip
         received = done - skip
         for piece in _pieces(response, connection):
             received += len(piece)
@@ -100,8 +100,8 @@ def _pieces(response: requests.Response, connection: Connection) -> Iterator[byt
         piece = response.raw.read1(PIECE, decode_content=False)
         spent += time.monotonic() - began
         received += len(piece)
-        if spent > connection.answer_seconds + received / SLOWEST:
-            raise too_slow(connection.host, connection.answer_seconds)
+        if spent > connection.response_seconds + received / SLOWEST:
+            raise timeout_error(connection.host, connection.response_seconds)
         if not piece:
             return
         yield piece

@@ -28,11 +28,11 @@ INDEXES = frozenset({OCI_INDEX, DOCKER_INDEX})
 CONFIGS = frozenset({OCI_CONFIG, "application/vnd.docker.container.image.v1+json"})
 """Media types of an image's configuration; other artifacts have something else there."""
 
-LARGEST_DOCUMENT = 8 << 20
+MAX_DOCUMENT_BYTES = 8 << 20
 """Bytes that a configuration may have; registries take manifests of 4 MiB (distribution specification, "Pushing
 manifests"). Ours have less than 20 kB."""
 
-MAX_DOCUMENTS = 64 << 20
+MAX_TOTAL_BYTES = 64 << 20
 """Bytes of all manifests and configurations of one image."""
 
 MAX_MANIFESTS = 1000
@@ -70,14 +70,14 @@ class _Entries(Document):
     manifests: Annotated[tuple[IndexEntry, ...], _default(())]
 
 
-class Runtime(Document):
+class ContainerConfig(Document):
     """What a configuration says of containers."""
 
     labels: Annotated[Mapping[str, str], _default({})] = Field(default_factory=dict, alias="Labels")
     env: Annotated[tuple[str, ...], _default(())] = Field(default=(), alias="Env")
 
 
-class Step(Document):
+class ConfigStep(Document):
     """A step of a configuration's history."""
 
     created_by: Text = ""
@@ -90,8 +90,8 @@ class ImageConfig(Document):
     os: Text = ""
     architecture: Text = ""
     created: Text = ""
-    config: Annotated[Runtime, _default(Runtime())] = Runtime()
-    history: Annotated[tuple[Step, ...], _default(())] = ()
+    config: Annotated[ContainerConfig, _default(ContainerConfig())] = ContainerConfig()
+    history: Annotated[tuple[ConfigStep, ...], _default(())] = ()
 
     @property
     def created_at(self) -> datetime | None:
@@ -112,7 +112,7 @@ class PlatformImage:
 
     manifest: Manifest
     platform: str | None
-    configured: Descriptor | None
+    config_descriptor: Descriptor | None
     config: Mapping[str, Any]
     settings: ImageConfig
     layers: tuple[Descriptor, ...]
@@ -185,7 +185,7 @@ class _Reader:
     """Read the documents of one image, limited in their bytes."""
 
     def __init__(self, registry: Registry) -> None:
-        self._registry, self._left = registry, MAX_DOCUMENTS
+        self._registry, self._left = registry, MAX_TOTAL_BYTES
 
     def manifest(self, reference: str) -> Manifest:
         found = require_manifest(self._registry, reference)
@@ -201,7 +201,7 @@ class _Reader:
         return PlatformImage(
             manifest=manifest,
             platform=None if UNKNOWN in (system, machine) else f"{system}/{machine}",
-            configured=parsed.config,
+            config_descriptor=parsed.config,
             config=config,
             settings=settings,
             layers=parsed.layers,
@@ -220,7 +220,7 @@ class _Reader:
     def _count(self, digest: str, size: int) -> None:
         self._left -= size
         if self._left < 0:
-            why = f"the manifests and configurations of its image have more than {MAX_DOCUMENTS >> 20} MiB"
+            why = f"the manifests and configurations of its image have more than {MAX_TOTAL_BYTES >> 20} MiB"
             raise _malformed(self._registry, digest, why)
 
 
@@ -232,10 +232,10 @@ def read_config(registry: Registry, described: Descriptor) -> ImageConfig:
         raise _malformed(registry, described.digest, str(error)) from None
 
 
-def read_blob(registry: Registry, blob: Descriptor, largest: int = LARGEST_DOCUMENT) -> bytes:
+def read_blob(registry: Registry, blob: Descriptor, largest: int = MAX_DOCUMENT_BYTES) -> bytes:
     """Read a small blob. Raises `TamperedError` for one that is larger than it may be, or that has another digest."""
     pieces, size = [], 0
-    for piece in registry.blob(blob.digest):
+    for piece in registry.get_blob(blob.digest):
         pieces.append(piece)
         size += len(piece)
         if size > largest:

@@ -42,7 +42,7 @@ class Descriptor:
     annotations: Annotations = Field(default_factory=dict)
     artifact_type: Annotated[str | None, Field(alias="artifactType", max_length=255)] = None
 
-    def document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         """Return the JSON object as it stands in a manifest."""
         document: dict[str, Any] = {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
         if self.artifact_type:
@@ -123,13 +123,13 @@ class Registry(Protocol):
     def put(self, reference: str, manifest: Manifest) -> None:
         """Put these bytes under a tag or their digest, read back what is there and compare. Raises `TagMoved`."""
 
-    def tags(self) -> Sequence[str]:
+    def list_tags(self) -> Sequence[str]:
         """Every tag, in the registry's order; of all pages."""
 
-    def untag(self, tag: str) -> bool:
+    def delete_tag(self, tag: str) -> bool:
         """Let a tag lead nowhere; the manifest stays. False where the registry does not do that, and the tag stays."""
 
-    def blob(self, digest: str) -> Iterator[bytes]:
+    def get_blob(self, digest: str) -> Iterator[bytes]:
         """Yield a blob's bytes, verified when they end; no more than a manifest states that was found before."""
 
     def put_blob(self, content: bytes) -> Descriptor:
@@ -141,10 +141,10 @@ class Registry(Protocol):
         Where the registry has lost what it had of it, `pieces` are iterated once more: an iterator cannot be.
         """
 
-    def referrers(self, digest: str) -> Sequence[Descriptor]:
+    def list_referrers(self, digest: str) -> Sequence[Descriptor]:
         """What refers to a manifest: the registry's own list, or that of the fallback tag where it keeps none."""
 
-    def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
+    def put_referrer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
         """Put a manifest whose `subject` is another, and enter it in the fallback tag where there is no list."""
 
 

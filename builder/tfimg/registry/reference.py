@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tfimg.core.errors import UsageError
 
-HUB = "docker.io"
+DOCKER_HUB = "docker.io"
 """The registry of a name that names none, and the folder of its images that name none either, as Docker has them."""
 
 HUB_FOLDER = "library"
@@ -55,7 +55,7 @@ class Reference:
         return f"{self.repository}{tag}{f'@{self.digest}' if self.digest else ''}"
 
 
-def parse(text: str) -> Reference:
+def parse_reference(text: str) -> Reference:
     """An image reference. Without tag and digest, it is Docker's `latest`. Raises `UsageError`."""
     name, at, digest = text.partition("@")
     if at and not DIGEST.fullmatch(digest):
@@ -89,7 +89,7 @@ def _split(text: str, name: str) -> tuple[str, str]:
         raise _wrong(text, "that is an address", "Leave the part up to :// away.")
     first, slash, rest = name.partition("/")
     if not slash or not (set(first) & set(".:") or first == "localhost" or first != first.lower()):
-        first, rest = HUB, name
+        first, rest = DOCKER_HUB, name
     host, path = _hub(first, rest)
     if not HOST.fullmatch(host) or not 0 < _port(host) < 1 << 16:
         raise _wrong(text, f"{host} is no registry", "A registry is a host name or address, with or without :PORT.")
@@ -108,9 +108,9 @@ _PATH_ADVICE = (
 
 
 def _hub(host: str, path: str) -> tuple[str, str]:
-    if host not in (HUB, f"index.{HUB}"):
+    if host not in (DOCKER_HUB, f"index.{DOCKER_HUB}"):
         return host, path
-    return HUB, path if "/" in path else f"{HUB_FOLDER}/{path}"
+    return DOCKER_HUB, path if "/" in path else f"{HUB_FOLDER}/{path}"
 
 
 def _port(host: str) -> int:

@@ -19,7 +19,7 @@ from tfimg.core.documents import Digest, Document, InvalidDocument, parse_docume
 from tfimg.core.errors import NetworkError, RegistryRefused, TagMoved, TamperedError
 from tfimg.core.paths import exclusive
 from tfimg.registry.protocol import OCI_INDEX, Annotations, Descriptor, ImageIndex, Manifest
-from tfimg.registry.retry import Passing, Patience
+from tfimg.registry.retry import RetryPolicy, TransientError
 
 SETTLE_SECONDS = 0.5
 """How long after an entry was written it is looked at again. A publisher on another machine does not know our lock: one
@@ -106,7 +106,7 @@ def enter(
     subject: str,
     *,
     locks: Path,
-    patience: Patience,
+    retry_policy: RetryPolicy,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Enter a referrer under the tag, and look until it stays there. Raises `NetworkError` where it does not."""
@@ -125,11 +125,11 @@ def enter(
         with exclusive(locks / name, go_on):
             _write(registry, new, subject)
         # Outside: those who wait on this machine need not wait for this.
-        patience.sleep(SETTLE_SECONDS)
+        retry_policy.sleep(SETTLE_SECONDS)
         if new not in read_fallback(registry, subject):
-            raise Passing(_lost(registry, subject))
+            raise TransientError(_lost(registry, subject))
 
-    patience.keep_trying(attempt)
+    retry_policy.retry_transient(attempt)
 
 
 def _write(registry: Tagged, new: Descriptor, subject: str) -> None:
@@ -137,14 +137,14 @@ def _write(registry: Tagged, new: Descriptor, subject: str) -> None:
     index = _index(registry, subject)
     present = index["manifests"] or []
     others = [one for one in present if one["digest"] != new.digest]
-    if new.document() in present:
+    if new.to_document() in present:
         return
-    index["manifests"] = [*others, new.document()]
+    index["manifests"] = [*others, new.to_document()]
     content = json.dumps(index, separators=(",", ":")).encode()
     try:
         registry.put(fallback_tag(subject), Manifest(media_type=OCI_INDEX, content=content))
     except TagMoved:
-        raise Passing(_lost(registry, subject)) from None
+        raise TransientError(_lost(registry, subject)) from None
 
 
 def _index(registry: Tagged, subject: str) -> dict[str, Any]:

@@ -39,7 +39,7 @@ MAX_HEADER = 64
 T = TypeVar("T")
 
 
-class Passing(Exception):
+class TransientError(Exception):
     """A failure that may pass. `error` is what to raise when no attempt is left.
 
     `after` is how many seconds the registry asks to wait; 0 where it names no time.
@@ -60,7 +60,7 @@ def pause(seconds: float) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Patience:
+class RetryPolicy:
     """How often to try, and how long to wait in between.
 
     A Retry-After is waited for in addition to `backoff`. `clock` gives seconds since 1970, for a Retry-After that is a
@@ -72,14 +72,14 @@ class Patience:
     sleep: Callable[[float], None] = pause
     clock: Callable[[], float] = time.time
 
-    def keep_trying(self, attempt: Callable[[], T]) -> T:
-        """Return what `attempt` returns, and retry it where it raises `Passing`. Raises the error of the last one."""
+    def retry_transient(self, attempt: Callable[[], T]) -> T:
+        """Call `attempt`, and retry it after a `TransientError`. Raises the error of the last attempt."""
         try:
             return self._retrying(retry_if_exception(_is_worth_retrying))(attempt)
-        except Passing as passing:
+        except TransientError as passing:
             raise passing.error from None
 
-    def over_network(self, attempt: Callable[[], T], *, also: tuple[type[TfimgError], ...] = ()) -> T:
+    def retry_network_errors(self, attempt: Callable[[], T], *, also: tuple[type[TfimgError], ...] = ()) -> T:
         """Return what `attempt` returns, and retry it where it raises `NetworkError`: for what may be done twice.
 
         `also`: other errors after which to retry.
@@ -107,8 +107,8 @@ class Patience:
 
 
 def _is_worth_retrying(error: BaseException) -> bool:
-    return isinstance(error, Passing) and error.after <= MAX_RETRY_AFTER
+    return isinstance(error, TransientError) and error.after <= MAX_RETRY_AFTER
 
 
 def _asked_wait(error: BaseException) -> float:
-    return error.after if isinstance(error, Passing) else 0.0
+    return error.after if isinstance(error, TransientError) else 0.0

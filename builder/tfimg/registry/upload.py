@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from tfimg.core.cancellation import check
 from tfimg.core.errors import NetworkError, RegistryRefused, TamperedError
 from tfimg.registry.connection import Connection
-from tfimg.registry.refusals import Answer, number
-from tfimg.registry.retry import Passing
+from tfimg.registry.error_mapping import Response, parse_size
+from tfimg.registry.retry import TransientError
 
 CHUNK = 16 << 20
 """Bytes in one request: above the 5 MiB that object stores want of a part (Amazon S3, "multipart upload limits")."""
@@ -48,9 +48,9 @@ def upload(connection: Connection, digest: str, pieces: Iterable[bytes], *, sent
             begun = True
             _send(connection, digest, pieces, chunk, sent)
         except _Lost:
-            raise Passing(_lost_for_good(connection)) from None
+            raise TransientError(_lost_for_good(connection)) from None
 
-    connection.patience.keep_trying(attempt)
+    connection.retry_policy.retry_transient(attempt)
 
 
 def is_there(connection: Connection, digest: str) -> bool:
@@ -74,7 +74,7 @@ def chunks(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
 def _send(connection: Connection, digest: str, pieces: Iterable[bytes], chunk: int, sent: Sent) -> None:
     begun = connection.ask("POST", "blobs/uploads/", expected=(202,))
     place, offset = _place(connection, begun), 0
-    least = min(number(begun.headers.get("OCI-Chunk-Min-Length")), LARGEST)
+    least = min(parse_size(begun.headers.get("OCI-Chunk-Min-Length")), LARGEST)
     parts = chunks(pieces, max(chunk, least))
     part = next(parts)
     try:
@@ -97,7 +97,7 @@ def _give_up(connection: Connection, place: str) -> None:
 
     Distribution 2.8 keeps all the same what came of a chunk that it could not write.
     """
-    with suppress(NetworkError, RegistryRefused, Passing):
+    with suppress(NetworkError, RegistryRefused, TransientError):
         connection.once("DELETE", place, expected=range(200, 600))
 
 
@@ -125,10 +125,10 @@ def _finish(connection: Connection, place: str, digest: str, content: bytes) -> 
             )
         _require(connection, answer, "PUT", 201)
 
-    connection.patience.keep_trying(attempt)
+    connection.retry_policy.retry_transient(attempt)
 
 
-def _require(connection: Connection, answer: Answer, method: str, status: int) -> None:
+def _require(connection: Connection, answer: Response, method: str, status: int) -> None:
     """Raises `_Lost` where the upload is gone. Distribution gives up every one that was cut: "upload resumed at wrong
     offset" (`handlers/blobupload.go`)."""
     if answer.status == status:
@@ -166,7 +166,7 @@ def _patch(connection: Connection, place: str, offset: int, content: bytes) -> s
         _require(connection, answer, "PATCH", 202)
         return _place(connection, answer)
 
-    return connection.patience.keep_trying(attempt)
+    return connection.retry_policy.retry_transient(attempt)
 
 
 def _progress(connection: Connection, place: str, offset: int, size: int) -> tuple[str, int]:
@@ -184,7 +184,7 @@ def _progress(connection: Connection, place: str, offset: int, size: int) -> tup
     return _place(connection, answer) if "Location" in answer.headers else place, there
 
 
-def _place(connection: Connection, answer: Answer) -> str:
+def _place(connection: Connection, answer: Response) -> str:
     """Return the address that an answer names; some name it without the registry's."""
     location = answer.headers.get("Location")
     return connection.follow(answer.url, location, "the place of an upload") if location else answer.url

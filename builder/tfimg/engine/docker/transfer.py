@@ -116,7 +116,7 @@ SIGNS: tuple[tuple[str, Sentence], ...] = (
         (RegistryRefused, "The registry {host} does not let the engine {deed} {name}", LOGIN),
     ),
     (
-        # Somebody else sends the same blob: see `tfimg.registry.refusals.UNREADY`.
+        # Somebody else sends the same blob: see `tfimg.registry.error_mapping.UNREADY`.
         r"manifest[ _]blob[ _]unknown",
         (NetworkError, "The registry {host} does not have all of {name} yet", LATER),
     ),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tfimg.core.errors import UsageError
 from tfimg.host.cloud.clouds import Cloud
 from tfimg.matrix.schema import Device
-from tfimg.registry.reference import parse, parse_repository
+from tfimg.registry.reference import parse_reference, parse_repository
 
 JUPYTERLAB = "jupyterlab>=4,<5"
 """The requirement that is installed where the image has no JupyterLab."""
@@ -82,13 +82,13 @@ class CloudMachine:
     @property
     def repository(self) -> str:
         """The image's name without tag and digest."""
-        return parse(self.image).repository
+        return parse_reference(self.image).repository
 
 
 def _checks(order: CloudMachine) -> Iterator[tuple[str, object, bool]]:
     """Name, value and validity of everything that comes from outside."""
     words = order.program or ()
-    yield "image", order.image, str(parse(order.image)) == order.image
+    yield "image", order.image, str(parse_reference(order.image)) == order.image
     yield (
         "origin",
         order.origin,

@@ -9,10 +9,10 @@ from functools import partial
 
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import TamperedError
-from tfimg.evidence.cosign_tags import ATTESTATIONS, SIGNATURES, tag_of
+from tfimg.evidence.cosign_tags import ATTESTATION_SUFFIX, SIGNATURE_SUFFIX, cosign_tag
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.inspect.archive.layout import FULL_NAME, INDEX, KEYS, MARKER, REF_NAME
-from tfimg.registry.images import MAX_DOCUMENTS, MAX_MANIFESTS, PlatformImage, RegistryImage, open_image
+from tfimg.registry.images import MAX_MANIFESTS, MAX_TOTAL_BYTES, PlatformImage, RegistryImage, open_image
 from tfimg.registry.protocol import Descriptor, Manifest, Registry, digest_of
 
 LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
@@ -95,18 +95,18 @@ def _frame(
     image: RegistryImage, listed: Sequence[Descriptor], tag: str | None, repository: str
 ) -> Iterator[ArchiveFile]:
     """What says what the rest is. manifest.json is for engines with the classic store, which read nothing else."""
-    index = {"schemaVersion": 2, "manifests": [one.document() for one in listed]}
+    index = {"schemaVersion": 2, "manifests": [one.to_document() for one in listed]}
     yield _held(MARKER, LAYOUT)
     yield _held(INDEX, json.dumps(index, sort_keys=True).encode())
     names = [f"{repository}:{tag}"] if tag else []
     saved = [
         {
-            "Config": _place(one.configured.digest),
+            "Config": _place(one.config_descriptor.digest),
             "RepoTags": names,
             "Layers": [_place(layer.digest) for layer in one.layers],
         }
         for one in image.platforms[:1]
-        if one.configured
+        if one.config_descriptor
     ]
     yield _held("manifest.json", json.dumps(saved, sort_keys=True).encode())
 
@@ -127,18 +127,18 @@ def _evidence(registry: Registry, image: RegistryImage) -> Iterator[tuple[Descri
             continue
         seen.add(described.digest)
         size += len(manifest.content)
-        if len(seen) > MAX_MANIFESTS or size > MAX_DOCUMENTS:
+        if len(seen) > MAX_MANIFESTS or size > MAX_TOTAL_BYTES:
             raise TamperedError(
                 f"{registry.repository}@{image.digest} has more than {MAX_MANIFESTS} pieces of evidence, or more than "
-                f"{MAX_DOCUMENTS >> 20} MiB of their manifests.",
+                f"{MAX_TOTAL_BYTES >> 20} MiB of their manifests.",
                 next_step="Find out who attached them, and delete those that are not the publisher's.",
             )
         yield replace(described, size=len(manifest.content)), manifest
 
 
 def _attached(registry: Registry, digest: str) -> Iterator[Descriptor]:
-    yield from registry.referrers(digest)
-    for tag in (tag_of(digest, ATTESTATIONS), tag_of(digest, SIGNATURES)):
+    yield from registry.list_referrers(digest)
+    for tag in (cosign_tag(digest, ATTESTATION_SUFFIX), cosign_tag(digest, SIGNATURE_SUFFIX)):
         if manifest := registry.find(tag):
             yield Descriptor(
                 media_type=manifest.media_type,
@@ -149,7 +149,7 @@ def _attached(registry: Registry, digest: str) -> Iterator[Descriptor]:
 
 
 def _blobs(images: Sequence[PlatformImage]) -> list[Descriptor]:
-    return [blob for one in images for blob in (one.configured, *one.layers) if blob]
+    return [blob for one in images for blob in (one.config_descriptor, *one.layers) if blob]
 
 
 def _blobs_of(manifests: Sequence[Manifest]) -> Iterator[Descriptor]:
@@ -172,7 +172,7 @@ def _fetched(registry: Registry, blob: Descriptor) -> ArchiveFile:
         name=_place(blob.digest),
         size=blob.size,
         digest=blob.digest,
-        pieces=partial(registry.blob, blob.digest),
+        pieces=partial(registry.get_blob, blob.digest),
     )
 
 

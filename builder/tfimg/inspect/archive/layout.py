@@ -15,9 +15,9 @@ from tarfile import AREGTYPE, REGTYPE, TarInfo
 from tfimg.core.documents import InvalidDocument, parse_document
 from tfimg.core.errors import FileError, NotInRegistry, TamperedError, UsageError
 from tfimg.core.tar import InvalidArchive, TarReader
-from tfimg.registry.images import LARGEST_DOCUMENT, MAX_DOCUMENTS, MAX_MANIFESTS
+from tfimg.registry.images import MAX_DOCUMENT_BYTES, MAX_MANIFESTS, MAX_TOTAL_BYTES
 from tfimg.registry.protocol import Descriptor, ImageIndex, ImageManifest, Manifest, digest_of
-from tfimg.registry.reference import TAG, Reference, parse
+from tfimg.registry.reference import TAG, Reference, parse_reference
 
 INDEX, MARKER = "index.json", "oci-layout"
 REF_NAME = "org.opencontainers.image.ref.name"
@@ -64,7 +64,7 @@ class ArchiveRegistry:
         if text is None:
             return None
         try:
-            name = parse(text)
+            name = parse_reference(text)
         except UsageError as error:
             raise _no_layout(self.path, f"its {INDEX} names the image wrongly: {error.what.rstrip('.')}") from None
         tag = self._image.annotations.get(REF_NAME)
@@ -100,18 +100,18 @@ class ArchiveRegistry:
         digest = reference if reference.startswith("sha256:") else next(tagged, None)
         if digest is None or _blob(digest) not in self._places:
             return None
-        content = self._read(_blob(digest), LARGEST_DOCUMENT)
+        content = self._read(_blob(digest), MAX_DOCUMENT_BYTES)
         if digest_of(content) != digest:
             raise self._tampered(f"its {digest} has other bytes than that")
         listed = (one.media_type for one in self._entries if one.digest == digest)
         manifest = Manifest(media_type=next(listed, ""), content=content)
         return Manifest(media_type=self._parsed(manifest).media_type or manifest.media_type, content=content)
 
-    def tags(self) -> Sequence[str]:
+    def list_tags(self) -> Sequence[str]:
         """See `Registry`."""
         return tuple(name for one in self._entries if (name := one.annotations.get(REF_NAME)))
 
-    def blob(self, digest: str) -> Iterator[bytes]:
+    def get_blob(self, digest: str) -> Iterator[bytes]:
         """See `Registry`. Raises `NotInRegistry` where the archive lacks it."""
         place = self._places.get(_blob(digest))
         if place is None:
@@ -123,7 +123,7 @@ class ArchiveRegistry:
         if f"sha256:{hashed.hexdigest()}" != digest:
             raise self._tampered(f"its {digest} has other bytes than that")
 
-    def referrers(self, digest: str) -> Sequence[Descriptor]:
+    def list_referrers(self, digest: str) -> Sequence[Descriptor]:
         """See `Registry`: those that the archive's index lists."""
         return tuple(described for subject, described in self._listed if subject == digest)
 
@@ -131,7 +131,7 @@ class ArchiveRegistry:
         """Not possible. Raises `UsageError`."""
         raise self._closed(f"{manifest.digest} as {reference}")
 
-    def untag(self, tag: str) -> bool:
+    def delete_tag(self, tag: str) -> bool:
         """Not possible."""
         return not tag
 
@@ -143,14 +143,14 @@ class ArchiveRegistry:
         """Not possible. Raises `UsageError`."""
         raise self._closed(f"{digest} of {size} bytes")
 
-    def refer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
+    def put_referrer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
         """Not possible. Raises `UsageError`."""
         raise self._closed(f"{artifact_type} about {subject} ({manifest.digest})")
 
     @cached_property
     def _entries(self) -> tuple[Descriptor, ...]:
         try:
-            found = parse_document(ImageIndex, self._read(INDEX, LARGEST_DOCUMENT)).manifests
+            found = parse_document(ImageIndex, self._read(INDEX, MAX_DOCUMENT_BYTES)).manifests
         except InvalidDocument as error:
             raise _no_layout(self.path, f"its {INDEX} cannot be understood: {error}") from None
         if len(found) > MAX_MANIFESTS:
@@ -165,8 +165,8 @@ class ArchiveRegistry:
             if (manifest := self.find(digest)) is None:
                 continue
             size += len(manifest.content)
-            if size > MAX_DOCUMENTS:
-                raise self._tampered(f"its manifests have more than {MAX_DOCUMENTS >> 20} MiB")
+            if size > MAX_TOTAL_BYTES:
+                raise self._tampered(f"its manifests have more than {MAX_TOTAL_BYTES >> 20} MiB")
             image = self._parsed(manifest)
             described = Descriptor(
                 media_type=manifest.media_type,

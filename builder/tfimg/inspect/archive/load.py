@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from tfimg.core.errors import PolicyUnmet, TamperedError, TfimgError
 from tfimg.engine.protocol import Engine
-from tfimg.evidence.verify import Verified
+from tfimg.evidence.verify import VerifiedImage
 from tfimg.inspect.archive.collect import ImageArchive, collect_for_engine
 from tfimg.inspect.archive.layout import ArchiveRegistry
 from tfimg.inspect.archive.save import OnProgress, read_file, stream_archive
@@ -14,7 +14,7 @@ from tfimg.registry.images import open_image
 from tfimg.registry.reference import TAG, Reference, parse_repository
 
 
-def find_signed_name(layout: ArchiveRegistry, proven: Verified) -> Reference:
+def find_signed_name(layout: ArchiveRegistry, proven: VerifiedImage) -> Reference:
     """Return the name that the file claims for its image, if its repository is one that the signed statements name.
 
     Without a claim, it is the one signed repository; without a tag, the signed identifier. Raises `PolicyUnmet`.
@@ -55,7 +55,7 @@ def load_archive(
                 engine.remove(str(name))
         raise
     there = engine.find_digest(str(name))
-    configured = {one.configured.digest for one in image.images if one.configured}
+    configured = {one.config_descriptor.digest for one in image.images if one.config_descriptor}
     # The containerd store calls an image by its manifest or index, the classic one by its configuration.
     if there != digest and there not in configured:
         raise TamperedError(

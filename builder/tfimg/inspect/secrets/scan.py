@@ -150,7 +150,7 @@ class _Scan:
         if file and (known := _read_findings(file)) is not None:
             self._on_progress(ScanProgress(digest=layer.digest, searched=0, ended=True, from_cache=True))
             return known
-        found = self._search_stream(layer.digest, registry.blob(layer.digest), kind)
+        found = self._search_stream(layer.digest, registry.get_blob(layer.digest), kind)
         if file and not any(finding.kind == "unread" for finding in found):
             write_atomically(file, json.dumps([asdict(finding) for finding in found]))
         return found

@@ -15,7 +15,7 @@ from urllib3.exceptions import HTTPError, IncompleteRead, ProtocolError
 from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import NetworkError, NotInRegistry, RegistryRefused, TfimgError
 from tfimg.index.transport import LimitExceeded
-from tfimg.registry.retry import Passing, Patience
+from tfimg.registry.retry import RetryPolicy, TransientError
 
 PASSING_STATUSES = frozenset({408, 425, 429, *range(500, 600)}) - {501, 505, 507, 511}
 """What another try may mend (RFC 9110, 6585, 8470). The four taken out say what no wait changes."""
@@ -32,7 +32,7 @@ FULL = re.compile(
 
 UNTRUSTED = re.compile(r"certificate verify failed: (.*?)(?: \(_ssl|$)")
 
-TRANSPORT = (requests.RequestException, HTTPError, OSError)
+TRANSPORT_ERRORS = (requests.RequestException, HTTPError, OSError)
 """What requests and its transport raise."""
 
 
@@ -56,7 +56,7 @@ class RegistryProblems(Document):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Response:
     """A registry's answer. Header names are in whatever case one asks for them."""
 
     status: int
@@ -78,24 +78,24 @@ class Answer:
         """Return what the registry says, for people, in at most `MAX_WORDS` characters."""
         if errors := self.errors:
             text = "; ".join(f"{code}: {message}" if message else code for code, message in errors)
-            return quoted(text)
+            return truncate(text)
         plain = "text/plain" in self.headers.get("Content-Type", "")
         text = self.content[:MAX_WORDS].decode(errors="replace").strip() if plain else ""
         return text or next((one.phrase for one in HTTPStatus if one == self.status), "")
 
 
-def quoted(text: str) -> str:
+def truncate(text: str) -> str:
     """Return a text from outside as a message has it: cut after `MAX_WORDS` characters."""
     return text if len(text) <= MAX_WORDS else f"{text[:MAX_WORDS]}…"
 
 
-def number(header: str | None) -> int:
+def parse_size(header: str | None) -> int:
     """Return the number in a header; 0 where there is none, or one that no size and no time has."""
     return int(header) if header and re.fullmatch(r"[0-9]{1,15}", header) else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class RequestContext:
     """What was asked for, for sentences. `known` says that credentials went with it."""
 
     host: str
@@ -104,18 +104,20 @@ class Asked:
     known: bool
 
 
-def of_answer(answer: Answer, asked: Asked, patience: Patience) -> Passing | TfimgError:
+def map_response(answer: Response, asked: RequestContext, retry_policy: RetryPolicy) -> TransientError | TfimgError:
     """An answer that is none of those that were expected."""
-    told = one_line(f"{answer.status} {answer.words}")
+    told = join_lines(f"{answer.status} {answer.words}")
     if answer.status == requests.codes.insufficient_storage or _says_full(answer):
         return RegistryRefused(
             f"The registry {asked.host} is full: {told}.",
             next_step="Let its owner make room or raise the quota, and run it again: what it has is not sent twice.",
         )
     if answer.status in PASSING_STATUSES:
-        return Passing(_failing(answer, asked, told), after=patience.retry_after(answer.headers.get("Retry-After")))
+        return TransientError(
+            _failing(answer, asked, told), after=retry_policy.retry_after(answer.headers.get("Retry-After"))
+        )
     if answer.status == 400 and UNREADY in (code for code, _ in answer.errors):
-        return Passing(_refused(answer, asked, told))
+        return TransientError(_refused(answer, asked, told))
     if answer.status in (401, 403):
         return _no_entry(answer, asked, told)
     if answer.status == 407:
@@ -126,19 +128,19 @@ def of_answer(answer: Answer, asked: Asked, patience: Patience) -> Passing | Tfi
     return _refused(answer, asked, told)
 
 
-def one_line(text: str) -> str:
+def join_lines(text: str) -> str:
     """Return a text on one line: a registry must not write lines that look like ours."""
     return " ".join(text.split())
 
 
-def _says_full(answer: Answer) -> bool:
+def _says_full(answer: Response) -> bool:
     failed = answer.status >= 500 or answer.status in (403, 412, 413)
     return failed and FULL.search(answer.content.decode(errors="replace")) is not None
 
 
-def _failing(answer: Answer, asked: Asked, told: str) -> NetworkError:
+def _failing(answer: Response, asked: RequestContext, told: str) -> NetworkError:
     if answer.status == 429:
-        wait = number(answer.headers.get("Retry-After"))
+        wait = parse_size(answer.headers.get("Retry-After"))
         again = f" and to wait {wait} s" if wait else ""
         return NetworkError(
             f"The registry {asked.host} asks for fewer requests{again}: {told}.",
@@ -150,7 +152,7 @@ def _failing(answer: Answer, asked: Asked, told: str) -> NetworkError:
     )
 
 
-def _no_entry(answer: Answer, asked: Asked, told: str) -> RegistryRefused:
+def _no_entry(answer: Response, asked: RequestContext, told: str) -> RegistryRefused:
     login = f"Log in with `docker login {asked.host}`"
     deed = "write to" if asked.writing else "read"
     if answer.status == 401 and not asked.known:
@@ -159,22 +161,22 @@ def _no_entry(answer: Answer, asked: Asked, told: str) -> RegistryRefused:
             next_step=f"{login}, and run it again.",
         )
     if answer.status == 401 and "insufficient_scope" not in answer.headers.get("WWW-Authenticate", ""):
-        return wrong_credentials(asked.host, told)
+        return credentials_error(asked.host, told)
     return RegistryRefused(
         f"The registry {asked.host} does not let us {deed} {asked.repository}: {told}.",
         next_step=f"{login} as somebody who may, or check the repository's name.",
     )
 
 
-def wrong_credentials(host: str, told: str) -> RegistryRefused:
+def credentials_error(host: str, told: str) -> RegistryRefused:
     """The registry knows no such name, or the password is another."""
     return RegistryRefused(
-        f"The registry {host} does not take our credentials: {one_line(told)}.",
+        f"The registry {host} does not take our credentials: {join_lines(told)}.",
         next_step=f"Log in again with `docker login {host}`; a token may have run out.",
     )
 
 
-def _refused(answer: Answer, asked: Asked, told: str) -> TfimgError:
+def _refused(answer: Response, asked: RequestContext, told: str) -> TfimgError:
     if asked.writing and answer.status == 405:
         return RegistryRefused(
             f"The registry {asked.host} is read-only: {told}.",
@@ -202,10 +204,10 @@ def _refused(answer: Answer, asked: Asked, told: str) -> TfimgError:
     )
 
 
-def of_transport(error: Exception, host: str, seconds: float) -> Passing | TfimgError:
+def map_transport_error(error: Exception, host: str, seconds: float) -> TransientError | TfimgError:
     """No answer, or half of one. `seconds` is how long was waited."""
     if isinstance(limit := _innermost(error), LimitExceeded):
-        return too_slow(host, limit.seconds) if limit.seconds else endless(host, str(limit))
+        return timeout_error(host, limit.seconds) if limit.seconds else limit_error(host, str(limit))
     text = str(error)
     if found := UNTRUSTED.search(text):
         return NetworkError(
@@ -219,22 +221,22 @@ def of_transport(error: Exception, host: str, seconds: float) -> Passing | Tfimg
             next_step="If it has none, say so with --plain-http; else check the name and the port.",
         )
     if isinstance(error, requests.exceptions.ProxyError):
-        return Passing(
+        return TransientError(
             NetworkError(
                 f"The proxy on the way to {host} does not work: {_reason(error)}.",
                 next_step="Check HTTPS_PROXY and NO_PROXY.",
             )
         )
     if isinstance(error, requests.exceptions.Timeout) or "timed out" in text:
-        return Passing(too_slow(host, seconds))
+        return TransientError(timeout_error(host, seconds))
     if _cut(error):
-        return Passing(
+        return TransientError(
             NetworkError(
                 f"The connection to the registry {host} was cut: {_reason(error)}.",
                 next_step="Run it again: what the registry has is not sent twice.",
             )
         )
-    return Passing(
+    return TransientError(
         NetworkError(
             f"The registry {host} cannot be reached: {_reason(error)}.",
             next_step="Check its name and port, the network and the proxy (HTTPS_PROXY, NO_PROXY).",
@@ -242,20 +244,20 @@ def of_transport(error: Exception, host: str, seconds: float) -> Passing | Tfimg
     )
 
 
-def endless(host: str, what: str) -> RegistryRefused:
+def limit_error(host: str, what: str) -> RegistryRefused:
     """Return the error for a registry that sends more than any answer has."""
     return RegistryRefused(f"The registry {host} sends {what}.", next_step="Check that it is a registry.")
 
 
-def bad_address(host: str, name: str, address: str, why: Exception) -> RegistryRefused:
+def address_error(host: str, name: str, address: str, why: Exception) -> RegistryRefused:
     """Return the error for an address in a header that is not followed."""
     return RegistryRefused(
-        f"The registry {host} names {quoted(address)!r} as {name}: {why}.",
+        f"The registry {host} names {truncate(address)!r} as {name}: {why}.",
         next_step="Nothing was sent there. Check that it is the right registry, and ask its owner.",
     )
 
 
-def too_slow(host: str, seconds: float) -> NetworkError:
+def timeout_error(host: str, seconds: float) -> NetworkError:
     """It said nothing, or never came to an end."""
     return NetworkError(
         f"The registry {host} is too slow: it did not answer within {seconds:g} s.",

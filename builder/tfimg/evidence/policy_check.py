@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from packaging.version import Version
 
 from tfimg.core.errors import PolicyUnmet, StaleEvidence, TfimgError
-from tfimg.evidence.outcome import Outcome
-from tfimg.evidence.policy import REQUIRED, Policy, Required, named_device
+from tfimg.evidence.policy import EVIDENCE_LEVELS, EvidenceLevel, Policy, device_in_tag
+from tfimg.evidence.results import SignedResult
 from tfimg.recipe.tags import find_contradiction
 
-CLOCKS = timedelta(minutes=10)
+MAX_CLOCK_SKEW = timedelta(minutes=10)
 """How far two machines' clocks may be apart before a test result counts as one from the future."""
 
 MAX_LISTED = 3
@@ -21,29 +21,29 @@ MAX_LISTED = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Demand:
+class Requirement:
     """What is required of a test result: the policy, the level with the reason for it, the time.
 
     `tag` is the image's tag, empty where it was asked for by digest alone; `digest` is that of its manifest.
     """
 
     policy: Policy
-    level: Required
+    level: EvidenceLevel
     why: str
     now: datetime
     tag: str
     digest: str
 
 
-def unmet(outcome: Outcome, demand: Demand, *, image: str) -> TfimgError | None:
+def find_violation(outcome: SignedResult, demand: Requirement, *, image: str) -> TfimgError | None:
     """Return the error of the first rule that a test result does not meet; None where it meets all."""
     return next((error for rule in RULES for error in rule(outcome, demand, image)), None)
 
 
-def other_image(outcome: Outcome, *, image: str, tag: str, digest: str) -> PolicyUnmet | None:
+def find_tag_mismatch(outcome: SignedResult, *, image: str, tag: str, digest: str) -> PolicyUnmet | None:
     """Return an error if a tag states another image than the one that was tested."""
     # A genuine image of another release or device passes every other rule: its tag alone tells that it was moved.
-    device = named_device(tag)
+    device = device_in_tag(tag)
     stated = find_contradiction(tag, identifier=outcome.identifier, digest=digest)
     if stated is None and device and outcome.device != device:
         stated = device.upper()
@@ -55,12 +55,12 @@ def other_image(outcome: Outcome, *, image: str, tag: str, digest: str) -> Polic
     )
 
 
-def _other_image(outcome: Outcome, demand: Demand, image: str) -> Iterator[TfimgError]:
-    if error := other_image(outcome, image=image, tag=demand.tag, digest=demand.digest):
+def _other_image(outcome: SignedResult, demand: Requirement, image: str) -> Iterator[TfimgError]:
+    if error := find_tag_mismatch(outcome, image=image, tag=demand.tag, digest=demand.digest):
         yield error
 
 
-def _failed(outcome: Outcome, _: Demand, image: str) -> Iterator[TfimgError]:
+def _failed(outcome: SignedResult, _: Requirement, image: str) -> Iterator[TfimgError]:
     if not outcome.is_pass and (outcome.failed or not outcome.missing):
         named = ", ".join(outcome.failed[:MAX_LISTED]) or "the suite did not reach its end"
         yield PolicyUnmet(
@@ -69,7 +69,7 @@ def _failed(outcome: Outcome, _: Demand, image: str) -> Iterator[TfimgError]:
         )
 
 
-def _skips(outcome: Outcome, _: Demand, image: str) -> Iterator[TfimgError]:
+def _skips(outcome: SignedResult, _: Requirement, image: str) -> Iterator[TfimgError]:
     if skipped := outcome.missing:
         first = skipped[0]
         more = f", and {len(skipped) - 1} more" if len(skipped) > 1 else ""
@@ -80,15 +80,15 @@ def _skips(outcome: Outcome, _: Demand, image: str) -> Iterator[TfimgError]:
         )
 
 
-def _level(outcome: Outcome, demand: Demand, image: str) -> Iterator[TfimgError]:
-    if REQUIRED.index(outcome.shown) < REQUIRED.index(demand.level):
+def _level(outcome: SignedResult, demand: Requirement, image: str) -> Iterator[TfimgError]:
+    if EVIDENCE_LEVELS.index(outcome.proven_level) < EVIDENCE_LEVELS.index(demand.level):
         yield PolicyUnmet(
-            f"{image} is {outcome.shown}, and has to be {demand.level}: {demand.why}.",
+            f"{image} is {outcome.proven_level}, and has to be {demand.level}: {demand.why}.",
             next_step="It has to be validated on its device and published again; or require less, knowing that.",
         )
 
 
-def _gpu(outcome: Outcome, demand: Demand, image: str) -> Iterator[TfimgError]:
+def _gpu(outcome: SignedResult, demand: Requirement, image: str) -> Iterator[TfimgError]:
     found = outcome.environment.gpus
     if demand.policy.gpu and demand.policy.gpu not in {gpu.capability for gpu in found}:
         names = ", ".join(f"{gpu.name} ({gpu.capability})" for gpu in found) or "no GPU at all"
@@ -98,7 +98,7 @@ def _gpu(outcome: Outcome, demand: Demand, image: str) -> Iterator[TfimgError]:
         )
 
 
-def _driver(outcome: Outcome, demand: Demand, image: str) -> Iterator[TfimgError]:
+def _driver(outcome: SignedResult, demand: Requirement, image: str) -> Iterator[TfimgError]:
     required, found = demand.policy.driver, outcome.environment.driver
     if required is not None and not (found and _within(found, demand)):
         yield PolicyUnmet(
@@ -108,22 +108,22 @@ def _driver(outcome: Outcome, demand: Demand, image: str) -> Iterator[TfimgError
         )
 
 
-def _within(found: str, demand: Demand) -> bool:
+def _within(found: str, demand: Requirement) -> bool:
     try:
         return demand.policy.driver is not None and demand.policy.driver.contains(Version(found))
     except ValueError:  # also a number of thousands of digits, which Python does not read
         return False
 
 
-def _future(outcome: Outcome, demand: Demand, image: str) -> Iterator[TfimgError]:
-    if outcome.ended > demand.now + CLOCKS:
+def _future(outcome: SignedResult, demand: Requirement, image: str) -> Iterator[TfimgError]:
+    if outcome.ended > demand.now + MAX_CLOCK_SKEW:
         yield StaleEvidence(
             f"{image} was tested on {_day(outcome)} according to its evidence, which is in the future.",
             next_step="Check the clock of this machine, then that of the machine that tested it.",
         )
 
 
-def _old(outcome: Outcome, demand: Demand, image: str) -> Iterator[TfimgError]:
+def _old(outcome: SignedResult, demand: Requirement, image: str) -> Iterator[TfimgError]:
     allowed, age = demand.policy.max_age, demand.now - outcome.ended
     if allowed is not None and age > allowed:
         yield StaleEvidence(
@@ -133,7 +133,7 @@ def _old(outcome: Outcome, demand: Demand, image: str) -> Iterator[TfimgError]:
         )
 
 
-RULES: tuple[Callable[[Outcome, Demand, str], Iterator[TfimgError]], ...] = (
+RULES: tuple[Callable[[SignedResult, Requirement, str], Iterator[TfimgError]], ...] = (
     _other_image,
     _failed,
     _skips,
@@ -146,7 +146,7 @@ RULES: tuple[Callable[[Outcome, Demand, str], Iterator[TfimgError]], ...] = (
 """The rules, the gravest first."""
 
 
-def _day(outcome: Outcome) -> str:
+def _day(outcome: SignedResult) -> str:
     return outcome.ended.date().isoformat()
 
 
