@@ -225,7 +225,7 @@ def test_a_bundle_with_too_many_manifests_is_refused(tmp_path: Path) -> None:
     one = {"mediaType": OCI_MANIFEST, "digest": f"sha256:{'0' * 64}", "size": 1}
     index = json.dumps({"manifests": [one] * (MAX_MANIFESTS + 1)}).encode()
     with pytest.raises(FileError, match="lists more than 1000 manifests"):
-        bundle_with(tmp_path, [("index.json", index)]).tags()
+        bundle_with(tmp_path, [("index.json", index)]).list_tags()
 
 
 def test_an_image_with_too_many_manifests_is_refused() -> None:
