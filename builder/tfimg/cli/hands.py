@@ -245,8 +245,7 @@ class Machine:
         inventory = inventories(self._context).take(source.name, content, self._engine)
         manifest = registry.find(digest)
         release = release_of(registry, manifest) if manifest else None
-        created = release.created if release else None
-        made = created or self._context.services.now()
+        made = (release and release.created) or self._context.services.now()
         ran = RunContext(host=signer.name, engine=engine, version=__version__)
         return (
             make_sbom(inventory, subject=subject, made=made),
