@@ -15,7 +15,7 @@ from uv import find_uv_bin
 from support.paths import ROOT
 from support.rotation import group_of, today
 from support.session import Session, once, session_folder
-from tfimg.index.network import host_network, pip_settings
+from tfimg.index.network import read_host_network, read_pip_settings
 
 SESSION = pytest.StashKey[Session]()
 
@@ -74,7 +74,7 @@ def _install() -> tuple[str, str]:
     (wheel,) = folder.glob("tfimg-*.whl")
     environment = folder / "environment"
     # uv installs in seconds what takes pip half a minute; it needs pip's settings as variables.
-    env = host_network(os.environ, pip_settings()).environment(os.environ)
+    env = read_host_network(os.environ, read_pip_settings()).environment(os.environ)
     for arguments in (
         ["venv", "--python", sys.executable, str(environment)],
         ["pip", "install", "--python", str(environment), str(wheel)],

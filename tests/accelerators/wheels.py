@@ -18,7 +18,7 @@ from support.locked_tensorflow import PYTHON, SUITE, locked_python
 from support.paths import ROOT
 from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
-from tfimg.matrix.spec import expand
+from tfimg.matrix.spec import expand_matrix
 from tfimg.recipe.facts import collect_bare_facts
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
@@ -33,7 +33,7 @@ def claims(identifier: str) -> dict[str, Any]:
     """What a virtual environment of an image's lock claims to be."""
     workspace, today = Workspace(root=ROOT), datetime.now(UTC).date()
     matrix = parse_matrix(workspace.matrix.read_text(), source="matrix.yaml", today=today)
-    (spec,) = [spec for spec in expand(matrix) if spec.identifier == identifier]
+    (spec,) = [spec for spec in expand_matrix(matrix) if spec.identifier == identifier]
     return collect_bare_facts(spec, workspace.read_lock(identifier))
 
 

@@ -18,7 +18,7 @@ from tfimg.core.paths import find_workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.resolve.request import Request
 from tfimg.matrix.resolve.resolution import resolve
-from tfimg.matrix.spec import expand
+from tfimg.matrix.spec import expand_matrix
 from tfimg.recipe.render import make_template_environment, render_dockerfile
 
 RUNS = 9
@@ -49,7 +49,7 @@ def stages() -> dict[str, Callable[[], object]]:
     workspace = find_workspace({})
     text, today = workspace.matrix.read_text(), datetime.now(UTC).date()
     matrix = parse_matrix(text, source="matrix.yaml", today=today)
-    specs = expand(matrix)
+    specs = expand_matrix(matrix)
     templates = make_template_environment(workspace.read_templates())
     requests = [Request(tensorflow=spec.tensorflow, python=spec.python, device=spec.device) for spec in specs]
     locks = {spec.identifier: workspace.read_lock(spec.identifier) for spec in specs}
@@ -59,7 +59,7 @@ def stages() -> dict[str, Callable[[], object]]:
             parse_matrix.cache_clear(),
             parse_matrix(text, source="matrix.yaml", today=today),
         ),
-        f"expand to {count} images": lambda: expand(matrix),
+        f"expand to {count} images": lambda: expand_matrix(matrix),
         f"resolve {count} requests": lambda: [resolve(matrix, specs, request) for request in requests],
         f"read {count} locks": lambda: [workspace.read_lock(spec.identifier) for spec in specs],
         f"render {count} Dockerfiles": lambda: [

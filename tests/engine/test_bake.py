@@ -16,7 +16,7 @@ from support.containers import run_container
 from support.paths import ROOT
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.matrix.load import parse_matrix
-from tfimg.matrix.spec import ImageSpec, expand
+from tfimg.matrix.spec import ImageSpec, expand_matrix
 from tfimg.recipe.bake import BakeTarget, make_bake_file
 from tfimg.recipe.plan import Plan
 
@@ -69,7 +69,7 @@ def meant(target: dict[str, Any]) -> dict[str, Any]:
 def test_a_stage_that_two_images_have_is_built_once(engine: DockerEngine, base: str, tmp_path: Path) -> None:
     names = ("2.15.1-cpu-py3.11", "2.15.0-cpu-py3.11")
     matrix = parse_matrix((ROOT / "matrix.yaml").read_text(), source="matrix.yaml", today=date.max)
-    specs = {spec.identifier: spec for spec in expand(matrix)}
+    specs = {spec.identifier: spec for spec in expand_matrix(matrix)}
     (tmp_path / "images" / "locks").mkdir(parents=True)
     for name in names:
         (tmp_path / "images" / "locks" / f"{name}.txt").write_text("the same\n")

@@ -41,7 +41,7 @@ from tfimg.host.cloud.clouds import CLOUDS
 from tfimg.host.cloud.files import machine_files
 from tfimg.host.cloud.machine import CloudMachine
 from tfimg.host.cloud.user_data import render_user_data
-from tfimg.index.network import HostNetwork, host_network, pip_settings
+from tfimg.index.network import HostNetwork, read_host_network, read_pip_settings
 from tfimg.project.services import Services
 from tfimg.registry.reference import parse_reference
 
@@ -100,7 +100,7 @@ def publish(engine: DockerEngine, host: str, tag: str, folder: Path, key: Signin
 
 
 def network() -> HostNetwork:
-    return host_network(os.environ, pip_settings())
+    return read_host_network(os.environ, read_pip_settings())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from support.registry_container import Behaviour, docker, registry
 from tfimg.cli.context import Context
 from tfimg.cli.hands import Machine
 from tfimg.cli.parser import build_parser
-from tfimg.core.errors import EngineRefused, NetworkError, NotInRegistry, RegistryRefused
+from tfimg.core.errors import EngineError, NetworkError, NotInRegistry, RegistryError
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import ProgressEvent
 from tfimg.project.services import Services
@@ -96,7 +96,7 @@ def test_what_was_pushed_is_not_sent_again(engine: DockerEngine, address: str, m
 
 
 def test_what_is_not_there_is_not_pushed(engine: DockerEngine, address: str) -> None:
-    with pytest.raises(EngineRefused, match=rf"has no image {address}/team/nothing:1"):
+    with pytest.raises(EngineError, match=rf"has no image {address}/team/nothing:1"):
         engine.push(f"{address}/team/nothing:1", ignore)
 
 
@@ -160,7 +160,7 @@ def test_who_may_not_push_is_told_and_who_logs_in_may(
     ours = DockerEngine(host=engine.host, environ=environ)
     with registry(engine, tmp_path, Behaviour(users={"ann": "secret"})) as there:
         name = made(there)
-        with pytest.raises(RegistryRefused, match=rf"The registry {there} does not take .*docker login {there}"):
+        with pytest.raises(RegistryError, match=rf"The registry {there} does not take .*docker login {there}"):
             ours.push(name, ignore)
         docker("login", "--username=ann", "--password=secret", there, host=engine.host, env=environ)
         assert ours.push(name, ignore).startswith("sha256:")
@@ -170,7 +170,7 @@ def test_a_read_only_registry_is_told(engine: DockerEngine, base: str, made: Mad
     behaviour = Behaviour(read_only=True)
     with (
         registry(engine, tmp_path, behaviour) as there,
-        pytest.raises(RegistryRefused, match=r"is read-only: .*405"),
+        pytest.raises(RegistryError, match=r"is read-only: .*405"),
     ):
         engine.push(made(there), ignore)
 
@@ -180,6 +180,6 @@ def test_a_full_registry_is_an_error_and_has_no_such_tag(
 ) -> None:
     with registry(engine, tmp_path, Behaviour(megabytes=1)) as there:
         name = made(there)
-        with pytest.raises((NetworkError, RegistryRefused), match=r"did not come through|is full"):
+        with pytest.raises((NetworkError, RegistryError), match=r"did not come through|is full"):
             engine.push(name, ignore)
         assert digest_there(there, name, tmp_path) is None

@@ -54,7 +54,7 @@ def test_an_advisory_is_told_with_its_fix_and_its_images(service: str, capsys) -
     (advisory,) = told["advisories"]
     assert (advisory["name"], advisory["fixed"], advisory["images"]) == ("werkzeug", ["99"], [IMAGE])
     assert told["audited"] > 30
-    assert error["error"] == "Vulnerable"
+    assert error["error"] == "VulnerablePackage"
 
 
 def test_a_service_out_of_reach_is_no_good_news(capsys) -> None:

@@ -25,7 +25,7 @@ from tfimg.core.errors import NetworkError
 from tfimg.index.client import BUILD_INFO, Index, IndexedWheel
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
-from tfimg.matrix.sync.survey import Survey, Wheel
+from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel
 
 MATRIX = (
     GOOD.replace(
@@ -296,7 +296,7 @@ def small() -> Matrix:
     return parse_matrix(MATRIX, source="base.yaml", today=date.max)
 
 
-def publish(served: PackageIndex, survey: Survey) -> None:
+def publish(served: PackageIndex, survey: IndexSurvey) -> None:
     """Put a survey on the index: a wheel for each of its wheels, and one for each version of a library."""
     for wheel in survey.wheels:
         served.files.setdefault(wheel.package, []).append(_file(wheel))
@@ -306,7 +306,7 @@ def publish(served: PackageIndex, survey: Survey) -> None:
         ]
 
 
-def _file(wheel: Wheel) -> File:
+def _file(wheel: TensorFlowWheel) -> File:
     uploaded = f"{wheel.uploaded}T12:00:00Z" if wheel.uploaded else None
     if wheel.package == "tensorflow":
         return File(wheel.filename, archive(wheel.requires, wheel.build), uploaded)
@@ -348,7 +348,7 @@ def test_check_names_row_and_field_of_a_disagreement(agreed: PackageIndex, tfimg
     assert [one for one in row["findings"] if one["verdict"] != "agrees"] == [
         {"path": "rows[0].gpu.cuda", "field": "cuda", "verdict": "disagrees", "told": told}
     ]
-    assert (error["error"], error["exit_code"]) == ("Disagreement", 1)
+    assert (error["error"], error["exit_code"]) == ("MatrixMismatch", 1)
 
 
 def test_the_index_is_reached_as_the_environment_says(agreed: PackageIndex, tfimg: Run) -> None:

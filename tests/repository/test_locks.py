@@ -11,7 +11,7 @@ from uv import find_uv_bin
 
 from conftest import ROOT
 from tfimg.cli import main
-from tfimg.index.network import host_network, pip_settings
+from tfimg.index.network import read_host_network, read_pip_settings
 from tfimg.recipe.lock import LockQuery, resolve_packages
 
 
@@ -54,7 +54,7 @@ def test_without_a_cutoff_tensorboard_would_not_import() -> None:
         platform="linux/amd64",
         cutoff="2026-11-16T00:00:00Z",
     )
-    env = host_network(os.environ, pip_settings()).environment(os.environ)
+    env = read_host_network(os.environ, read_pip_settings()).environment(os.environ)
     versions = {package.name: package.version for package in resolve_packages(asked, uv=find_uv_bin(), env=env)}
     setuptools = versions["setuptools"]
     assert setuptools is not None

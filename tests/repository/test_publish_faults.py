@@ -17,7 +17,7 @@ import pytest
 from support.faulty_proxy import Fault, Faulty
 from support.loopback_registry import Loopback, loopback
 from support.publisher import CPU, NOW, Machine, visible
-from tfimg.core.errors import NetworkError, PublicationIncomplete, RegistryRefused
+from tfimg.core.errors import NetworkError, PublicationIncomplete, RegistryError
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import read_image_statements
 from tfimg.evidence.verify import verify
@@ -63,7 +63,7 @@ def test_a_fault_that_lasts_from_a_step_on_ends_the_run_and_the_next_one_finishe
         proxy.faults.insert(0, replace(fault, times=-1))
 
     proxy.faults.append(Fault(method="PUT|POST", path=where, before=begins, status=fault.status or 503))
-    with pytest.raises((NetworkError, RegistryRefused, PublicationIncomplete)):
+    with pytest.raises((NetworkError, RegistryError, PublicationIncomplete)):
         machine.publish(client)
     proxy.faults.clear()
     publish_again(here, machine, client)

@@ -12,7 +12,7 @@ import pytest
 from support.faulty_proxy import Fault, Faulty
 from support.loopback_registry import Loopback
 from support.manifests import Open, Slept, about, manifest
-from tfimg.core.errors import NetworkError, RegistryRefused, TamperedError
+from tfimg.core.errors import NetworkError, RegistryError, TamperedError
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of
 from tfimg.registry.referrers import fallback_tag
@@ -72,7 +72,7 @@ def test_what_others_entered_stays_as_it_is(fallback: Loopback, client: HttpRegi
 def test_a_tag_that_is_no_list_is_not_overwritten(fallback: Loopback, client: HttpRegistry) -> None:
     tag = fallback_tag(manifest().digest)
     client.put(tag, manifest("a signature"))
-    with pytest.raises(RegistryRefused, match=rf":{tag} should list what refers to .*, and is no such list"):
+    with pytest.raises(RegistryError, match=rf":{tag} should list what refers to .*, and is no such list"):
         client.put_referrer(about(manifest()), **ABOUT)
     assert client.find(tag) == manifest("a signature")
 

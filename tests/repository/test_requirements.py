@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from uv import find_uv_bin
 
 from support.paths import ROOT
-from tfimg.index.network import host_network, pip_settings
+from tfimg.index.network import read_host_network, read_pip_settings
 
 FILE = ROOT / "builder/requirements.txt"
 PIN = re.compile(
@@ -27,7 +27,7 @@ PYTHONS = ("3.11", "3.12", "3.13")
 
 def environ() -> dict[str, str]:
     """Return this process's environment with pip's settings as variables of uv."""
-    return dict(host_network(os.environ, pip_settings()).environment(os.environ))
+    return dict(read_host_network(os.environ, read_pip_settings()).environment(os.environ))
 
 
 def pins(text: str) -> dict[str, Requirement]:

@@ -14,7 +14,7 @@ from uv import find_uv_bin
 
 from support.paths import ROOT
 from support.session import once, session_folder
-from tfimg.index.network import host_network, pip_settings
+from tfimg.index.network import read_host_network, read_pip_settings
 
 SUITE = ROOT / "images" / "validation"
 LOCKS = ROOT / "images" / "locks"
@@ -52,7 +52,7 @@ def _install(identifier: str) -> str:
     # images/bare/run.py names the folder of its virtual environment so.
     folder = session_folder() / identifier / "environment"
     # uv needs pip's settings as variables.
-    environment = host_network(os.environ, pip_settings()).environment(os.environ)
+    environment = read_host_network(os.environ, read_pip_settings()).environment(os.environ)
     files = sorted((LOCKS / identifier).glob("*.txt"))
     requirements = [part for file in files for part in ("--requirement", str(file))]
     install = ["pip", "install", "--python", str(folder)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from support.inventories import INVENTORY
-from tfimg.core.errors import EngineRefused, NetworkError, NotInRegistry
+from tfimg.core.errors import EngineError, NetworkError, NotInRegistry
 from tfimg.engine.protocol import (
     NO_IMAGES,
     BuildEvent,
@@ -151,7 +151,7 @@ class FakeEngine:
 
     def push(self, name: str, on_event: Callable[[ProgressEvent], None]) -> str:
         if name not in self.names:
-            raise EngineRefused(f"The engine has no image {name}.", next_step="Give it that name first.")
+            raise EngineError(f"The engine has no image {name}.", next_step="Give it that name first.")
         if self.line:
             raise self.line
         image = self.names[name]

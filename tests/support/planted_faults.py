@@ -14,9 +14,9 @@ from support.containers import Ended, run_container
 from support.paths import ROOT
 from tfimg.core.paths import find_workspace
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.index.network import host_network, pip_settings
+from tfimg.index.network import read_host_network, read_pip_settings
 from tfimg.matrix.load import parse_matrix
-from tfimg.matrix.spec import ImageSpec, expand
+from tfimg.matrix.spec import ImageSpec, expand_matrix
 from tfimg.recipe.facts import collect_facts
 from tfimg.validation.report import ProvableLevel
 
@@ -27,7 +27,7 @@ Results = dict[str, dict[str, Any]]
 def all_specs() -> tuple[ImageSpec, ...]:
     """Return every image of the real matrix."""
     text = (ROOT / "matrix.yaml").read_text()
-    return expand(parse_matrix(text, source="matrix.yaml", today=datetime.now(UTC).date()))
+    return expand_matrix(parse_matrix(text, source="matrix.yaml", today=datetime.now(UTC).date()))
 
 
 def spec_of(identifier: str) -> ImageSpec:
@@ -124,7 +124,7 @@ def with_packages(
     ]
     copies = [f"COPY --from={name} /{name}.jsonl /\n" for name in faults]
     (folder / "Dockerfile").write_text("".join([*stages, "FROM scratch\n", *copies]))
-    options, env = host_network(os.environ, pip_settings()).secrets()
+    options, env = read_host_network(os.environ, read_pip_settings()).secrets()
     line = [
         "docker", "--host", engine.host, "buildx", "build", "--progress=plain", f"--build-context=images={ROOT}/images",
         *(f"--secret={option}" for option in options), f"--output=type=local,dest={folder}/out", str(folder),

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from support.memory_registry import MemoryRegistry
-from tfimg.core.errors import NetworkError, TagMoved
+from tfimg.core.errors import NetworkError, TagConflict
 from tfimg.registry.protocol import OCI_CONFIG, OCI_MANIFEST, Descriptor, Manifest, Registry
 
 EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
@@ -50,7 +50,7 @@ class Line:
         self._ask("put", reference, lambda: self.to.put(reference, manifest))
         found = self.to.find(reference)
         if found is None or found.digest != manifest.digest:
-            raise TagMoved(f"Somebody else moved {reference}.", next_step="Run it again.")
+            raise TagConflict(f"Somebody else moved {reference}.", next_step="Run it again.")
 
     def list_tags(self) -> Sequence[str]:
         return self._ask("tags", "", self.to.list_tags)

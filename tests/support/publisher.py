@@ -13,7 +13,7 @@ from support.memory_registry import MemoryRegistry
 from support.published_images import Mortal, put_image
 from support.reports import GREEN
 from support.signing import OURS
-from tfimg.core.errors import LeakFound, ValidationFailed
+from tfimg.core.errors import SecretFound, ValidationFailed
 from tfimg.core.levels import Level
 from tfimg.evidence.attach import attach, repair
 from tfimg.evidence.keys import SigningKey, VerifyingKey
@@ -143,7 +143,7 @@ class Machine:
     def _search(self, source: Source) -> None:
         self._do("search", source)
         if source.identifier in self.leaks:
-            raise LeakFound(f"{source.name} holds a token.", next_step="Take it out.")
+            raise SecretFound(f"{source.name} holds a token.", next_step="Take it out.")
 
     def _push(self, registry: Registry, source: Source, reference: str) -> str:
         self._do("push", source)

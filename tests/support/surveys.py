@@ -9,32 +9,32 @@ from typing import Any
 from packaging.version import Version
 
 from tfimg.matrix.schema import Matrix, Platform, Release, Row
-from tfimg.matrix.spec import libraries
-from tfimg.matrix.sync.survey import Survey, Wheel
+from tfimg.matrix.spec import list_libraries
+from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel
 
 PROCESSORS = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 
 
-def agreeing(matrix: Matrix) -> Survey:
+def agreeing(matrix: Matrix) -> IndexSurvey:
     """A survey in which nothing disagrees with a matrix."""
     wheels = tuple(
         wheel for row in matrix.rows for release in row.tensorflow for wheel in _wheels(matrix, row, release)
     )
     pins: dict[str, set[Version]] = {"libtpu": set()}
     for row in matrix.rows:
-        for name, version in libraries(matrix, row.gpu) if row.gpu else ():
+        for name, version in list_libraries(matrix, row.gpu) if row.gpu else ():
             pins.setdefault(name, set()).add(Version(version))
         for release in row.tensorflow:
             if release.tpu and not release.tpu.unavailable:
                 pins["libtpu"].add(Version(release.tpu.libtpu))
-    return Survey(
+    return IndexSurvey(
         releases=frozenset(Version(release.version) for row in matrix.rows for release in row.tensorflow),
         wheels=wheels,
         libraries={name: frozenset(versions) for name, versions in pins.items()},
     )
 
 
-def _wheels(matrix: Matrix, row: Row, release: Release) -> Iterator[Wheel]:
+def _wheels(matrix: Matrix, row: Row, release: Release) -> Iterator[TensorFlowWheel]:
     for platform, offered in row.wheels.items():
         for device, package in offered.packages.items():
             if platform in release.missing or (device == "tpu" and not release.tpu):
@@ -53,9 +53,9 @@ def _wheels(matrix: Matrix, row: Row, release: Release) -> Iterator[Wheel]:
                     yield _wheel("tensorflow", release, python, platform)
 
 
-def _wheel(package: str, release: Release, python: str, platform: Platform) -> Wheel:
+def _wheel(package: str, release: Release, python: str, platform: Platform) -> TensorFlowWheel:
     tag = f"cp{python.replace('.', '')}"
-    return Wheel(
+    return TensorFlowWheel(
         package=package,
         version=Version(release.version),
         python=python,
@@ -70,7 +70,7 @@ def _wheel(package: str, release: Release, python: str, platform: Platform) -> W
 def _and_cuda(matrix: Matrix, row: Row) -> Iterator[str]:
     # Releases before 2.14 have no such extra.
     if row.gpu and Version(row.tensorflow[0].version) >= Version("2.14"):
-        for name, version in libraries(matrix, row.gpu):
+        for name, version in list_libraries(matrix, row.gpu):
             yield f'{name}=={version}; extra == "and-cuda"'
 
 

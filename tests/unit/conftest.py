@@ -17,7 +17,7 @@ from support.signing import OURS
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
-from tfimg.matrix.spec import ImageSpec, expand
+from tfimg.matrix.spec import ImageSpec, expand_matrix
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def matrix(workspace: Workspace) -> Matrix:
 
 @pytest.fixture(scope="session")
 def specs(matrix: Matrix) -> Sequence[ImageSpec]:
-    return expand(matrix)
+    return expand_matrix(matrix)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tfimg.build.journal import candidates, open_journal, unfinished
 from tfimg.core.errors import BatchRunning
-from tfimg.core.journal import opened, read
+from tfimg.core.journal import open_journal_file, parse_records
 
 NOTES = [
     ("run", {"images": 2}),
@@ -28,7 +28,7 @@ NOTES = [
 
 
 def test_a_record_for_which_the_disk_has_no_room_is_an_error_and_not_half_a_record(tmp_path: Path) -> None:
-    with opened(tmp_path / "journal.jsonl") as journal:
+    with open_journal_file(tmp_path / "journal.jsonl") as journal:
         journal.note("run")
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (journal.path.stat().st_size + 20, limits[1]))
@@ -38,7 +38,7 @@ def test_a_record_for_which_the_disk_has_no_room_is_an_error_and_not_half_a_reco
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         journal.note("moved-back")
-        assert [record["event"] for record in journal.everything()] == ["run", "moved-back"]
+        assert [record["event"] for record in journal.read_records()] == ["run", "moved-back"]
 
 
 def write(folder: Path, *more: tuple[str, dict[str, str]]) -> bytes:
@@ -83,13 +83,13 @@ def test_a_line_that_was_torn_tears_no_other(tmp_path: Path) -> None:
             before = len(journal.records)
             journal.note("run")
         with open_journal(tmp_path) as journal:
-            assert before == len(read(whole[:cut]))
+            assert before == len(parse_records(whole[:cut]))
             assert len(journal.records) == before + 1
 
 
 @given(st.binary(max_size=200))
 def test_anything_can_be_read(text: bytes) -> None:
-    assert all(isinstance(record, dict) for record in read(text))
+    assert all(isinstance(record, dict) for record in parse_records(text))
 
 
 def test_two_runs_do_not_have_it_at_once(tmp_path: Path) -> None:

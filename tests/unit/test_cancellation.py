@@ -10,20 +10,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from tfimg.core.cancellation import Cancellation, ahead, check, on_cancel
+from tfimg.core.cancellation import Cancellation, on_cancel, raise_if_cancelled, run_ahead
 from tfimg.core.errors import Interrupted
-from tfimg.core.process import CommandFailed, run, stream, uninterrupted
+from tfimg.core.process import CommandFailed, defer_signals, run, stream_stderr
 
 ENV = {"PATH": os.defpath}
 
 
 def covered(cancellation: Cancellation, work: Callable[[], object]) -> object:
-    with cancellation.covering():
+    with cancellation.activate():
         return work()
 
 
 def hangs() -> None:
-    for _ in stream(["sh", "-c", "echo ready >&2; exec sleep 60"], env=ENV):
+    for _ in stream_stderr(["sh", "-c", "echo ready >&2; exec sleep 60"], env=ENV):
         pass
 
 
@@ -43,10 +43,10 @@ def test_programs_of_a_thread_end_with_its_work(work: Callable[[], object]) -> N
 
 def test_what_begins_too_late_is_ended_at_once_and_what_has_ended_is_not_ended_again() -> None:
     cancellation, ended, late = Cancellation(), threading.Event(), threading.Event()
-    with cancellation.covering(), on_cancel(ended.set):
+    with cancellation.activate(), on_cancel(ended.set):
         pass
     cancellation.cancel()
-    with cancellation.covering(), on_cancel(late.set):
+    with cancellation.activate(), on_cancel(late.set):
         assert late.wait(10)
     assert not ended.wait(0.05)
 
@@ -57,28 +57,28 @@ def test_one_that_cannot_be_ended_keeps_no_other() -> None:
     def fails() -> None:
         raise ZeroDivisionError
 
-    with cancellation.covering(), on_cancel(fails), on_cancel(threading.Event().wait), on_cancel(ended.set):
+    with cancellation.activate(), on_cancel(fails), on_cancel(threading.Event().wait), on_cancel(ended.set):
         cancellation.cancel()
         assert ended.wait(10)
 
 
 def test_work_asks_between_its_steps_and_another_thread_s_work_goes_on() -> None:
     cancellation = Cancellation()
-    with cancellation.covering():
-        check()
+    with cancellation.activate():
+        raise_if_cancelled()
         cancellation.cancel()
         with pytest.raises(Interrupted):
-            check()
+            raise_if_cancelled()
         with ThreadPoolExecutor() as pool:
-            pool.submit(check).result()
-    check()  # nobody's work
+            pool.submit(raise_if_cancelled).result()
+    raise_if_cancelled()  # nobody's work
 
 
 def test_signals_are_held_back_in_the_main_thread_alone() -> None:
     """Python delivers them nowhere else; a thread that asks for it must not fail."""
 
     def block() -> str:
-        with uninterrupted():
+        with defer_signals():
             return "done"
 
     with ThreadPoolExecutor() as pool:
@@ -92,13 +92,13 @@ def test_work_goes_on_ahead_of_its_result() -> None:
         begun.set()
         return 7
 
-    with ahead(work) as result:
+    with run_ahead(work) as result:
         assert begun.wait(10)
         assert result() == 7
 
 
 def test_an_error_of_work_ahead_is_raised_where_its_result_is_asked_for() -> None:
-    with ahead(lambda: 1 // 0) as result, pytest.raises(ZeroDivisionError):
+    with run_ahead(lambda: 1 // 0) as result, pytest.raises(ZeroDivisionError):
         result()
 
 
@@ -109,6 +109,6 @@ def test_work_ahead_ends_when_the_block_fails() -> None:
         with on_cancel(ended.set):
             assert ended.wait(10)
 
-    with pytest.raises(KeyError), ahead(work):
+    with pytest.raises(KeyError), run_ahead(work):
         raise KeyError
     assert ended.is_set()

@@ -547,7 +547,7 @@ def test_a_build_that_is_not_green_gets_no_tag_and_keeps_its_report(
 def test_a_build_that_fails_or_is_interrupted_gets_no_tag(tfimg: CliRunner, engine: FakeEngine) -> None:
     for error, code, sentence in [
         (BuildError("The build failed.", next_step="Try."), 12, "The build failed. Try."),
-        (KeyboardInterrupt(), 130, "Interrupted. Nothing half done is taken for whole; run it again."),
+        (KeyboardInterrupt(), 130, "Interrupted. Run the same command again."),
     ]:
         engine.script = [error]
         ended = tfimg(*BUILD)

@@ -211,7 +211,7 @@ def test_what_cannot_be_built_is_told_and_stops_nothing(
 def test_a_base_that_cannot_be_had_is_looked_for_once(tfimg: CliRunner, engine: FakeEngine) -> None:
     engine.remote = {}
     ended = tfimg("build", "2.1[56].*-cpu-py3.10", "--json")
-    assert (ended.code, {one["error"] for one in ended.events("result")}) == (12, {"BaseError"})
+    assert (ended.code, {one["error"] for one in ended.events("result")}) == (12, {"BaseImageError"})
     assert len(ended.events("result")) == 5
 
 

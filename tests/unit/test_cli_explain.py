@@ -18,7 +18,7 @@ from support.hosts import plain
 from support.memory_engine import capabilities, toolkit
 from tfimg.cli.context import Context
 from tfimg.cli.explain import MOST, explaining
-from tfimg.core.errors import BuildError, EngineRefused, NoAccelerator, TfimgError, Unexplained
+from tfimg.core.errors import BuildError, EngineError, NoAccelerator, TfimgError, UnknownFailure
 from tfimg.core.paths import Workspace
 from tfimg.host.doctor import DoctorRequest, diagnose
 from tfimg.index.network import HostNetwork
@@ -72,7 +72,7 @@ def test_a_log_comes_through_a_pipe(
 
 def test_bytes_that_are_no_text_do_no_harm(explain: CliRunner, piped: Callable[[bytes], None]) -> None:
     piped(b"\xff\xfe\xff\x00\x80" * 100 + b"\n")
-    assert explain().code == Unexplained.exit_code
+    assert explain().code == UnknownFailure.exit_code
     piped(b"\x80\x81 No module named 'pkg_resources'\n")
     assert explain().code == 0
 
@@ -99,7 +99,7 @@ def test_a_program_is_told_too(explain: CliRunner, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("sys.stdin", None)  # closed: an empty log
     ended = explain("--json")
     found, error = ended.documents
-    assert (ended.code, found, error["error"]) == (1, {"explanations": []}, "Unexplained")
+    assert (ended.code, found, error["error"]) == (1, {"explanations": []}, "UnknownFailure")
 
 
 def test_a_terminal_is_not_waited_for(explain: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,13 +139,13 @@ def test_a_build_or_an_engine_that_fails_of_something_known_says_what_helps() ->
     assert "killed from outside" in error.next_step
     assert "more memory" in error.next_step
     words = 'The engine refused: could not select device driver "" with capabilities: [[gpu]]'
-    assert "nvidia-container-toolkit" in failing(EngineRefused(words, next_step="Read its log.")).next_step
+    assert "nvidia-container-toolkit" in failing(EngineError(words, next_step="Read its log.")).next_step
 
 
 def test_other_errors_stay_as_they_are() -> None:
     error = BuildError("The build failed for no reason", next_step="Think.")
     assert failing(error) is error
-    other = Unexplained("Bus error", next_step="Think.")
+    other = UnknownFailure("Bus error", next_step="Think.")
     assert failing(other) is other
 
 

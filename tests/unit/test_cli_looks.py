@@ -19,7 +19,7 @@ from support.signing import OURS
 from support.statements import ON_GPU, said
 from support.tokens import GITHUB
 from tfimg.cli.difference_text import _change
-from tfimg.core.errors import EngineRefused
+from tfimg.core.errors import EngineError
 from tfimg.engine.protocol import Exit, StoredImage, StoredLayer
 from tfimg.evidence.attach import attach
 from tfimg.evidence.sbom import make_sbom
@@ -192,11 +192,11 @@ def test_a_kept_inventory_of_another_form_is_taken_anew(tfimg: CliRunner, engine
     ("story", "why"),
     [
         (Exit(status=127, out_of_memory=False), "could not tell what it holds and ended with status 127"),
-        (EngineRefused("python: no such file.", next_step="Look."), "python: no such file"),
+        (EngineError("python: no such file.", next_step="Look."), "python: no such file"),
     ],
 )
 def test_a_local_image_that_cannot_say_what_it_contains_is_inspected_without(
-    tfimg: CliRunner, engine: FakeEngine, story: Exit | EngineRefused, why: str
+    tfimg: CliRunner, engine: FakeEngine, story: Exit | EngineError, why: str
 ) -> None:
     engine.names["a:1"] = local_image("2.15.1")
     engine.holds, engine.story = None, [story]

@@ -20,7 +20,7 @@ from tfimg.cli.show import print_support
 from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
-from tfimg.matrix.spec import ImageSpec, expand
+from tfimg.matrix.spec import ImageSpec, expand_matrix
 from tfimg.recipe.lockfile import hash_lock
 from tfimg.recipe.support import summarize_support
 from tfimg.recipe.support_table import BEGIN, END
@@ -89,7 +89,7 @@ def test_a_terminal_is_given_as_much_as_it_has_room_for(
 ) -> None:
     told = Console(force_terminal=True, width=width, color_system=None, record=True)
     monkeypatch.setattr("tfimg.cli.show.make_console", lambda: told)
-    print_support(summarize_support(matrix, expand(matrix), {}))
+    print_support(summarize_support(matrix, expand_matrix(matrix), {}))
     text = told.export_text().splitlines()
     assert heads in text[0]
     assert len(text) == 1 + lines * len(matrix.rows)
@@ -291,7 +291,7 @@ def renderable(small: Workspace, workspace: Workspace) -> Workspace:
     """The small workspace with what `tfimg render` reads."""
     shutil.copytree(workspace.templates, small.templates)
     matrix = parse_matrix(small.matrix.read_text(), source="matrix.yaml", today=date.max)
-    for spec in default_specs(expand(matrix)):
+    for spec in default_specs(expand_matrix(matrix)):
         lock = small.lock(spec.identifier, "packages")
         lock.parent.mkdir(exist_ok=True)
         lock.write_text(SIX)

@@ -32,8 +32,8 @@ from tfimg.cli.console import live, make_console
 from tfimg.cli.live import step_row
 from tfimg.cli.show import plain_table, print_images, print_notes, print_table
 from tfimg.cli.streams import escaped_streams, print_styled
-from tfimg.core.errors import BuildError, RegistryRefused
-from tfimg.core.printable import escape_unprintable
+from tfimg.core.errors import BuildError, RegistryError
+from tfimg.core.text import escape_unprintable
 from tfimg.engine.protocol import StageEvent
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.describe import DECLARED, describe_image
@@ -119,7 +119,7 @@ def test_no_command_prints_its_arguments_raw(words: tuple[str, ...], tfimg: CliR
 def test_an_error_s_message_is_escaped(
     tfimg: CliRunner, environment: TestEnvironment, options: tuple[str, ...]
 ) -> None:
-    environment.docker = RegistryRefused(f"It says: {HOSTILE}", next_step="Stop.")
+    environment.docker = RegistryError(f"It says: {HOSTILE}", next_step="Stop.")
     ended = tfimg("plan", "--tf", "2.15", *options)
     assert ended.code == 15
     assert ended.stderr == f"tfimg: It says: {ESCAPED}. Stop.\n"

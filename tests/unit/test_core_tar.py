@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from support.mutated_documents import mutated_bytes
 from tfimg.core import tar
-from tfimg.core.streams import as_file
+from tfimg.core.files import open_chunks
 from tfimg.core.tar import InvalidArchive, TarReader
 
 
@@ -41,7 +41,7 @@ def padded(content: bytes) -> bytes:
 
 
 def streamed(content: bytes) -> TarReader:
-    return TarReader(as_file(iter([content])))
+    return TarReader(open_chunks(iter([content])))
 
 
 def from_file(content: bytes) -> TarReader:
@@ -162,7 +162,7 @@ def test_members_and_names_are_limited_in_number_and_memory(limits: dict[str, in
     named = header(size=4000, kind=tarfile.GNUTYPE_LONGNAME) + padded(b"x" * 4000) + header()
     tracemalloc.start()
     with pytest.raises(InvalidArchive, match=problem):
-        for _ in TarReader(as_file(itertools.repeat(named * 10)), **limits):
+        for _ in TarReader(open_chunks(itertools.repeat(named * 10)), **limits):
             pass
     assert tracemalloc.get_traced_memory()[1] < 10_000_000
     tracemalloc.stop()

@@ -12,7 +12,7 @@ import pytest
 from support.cases import cases
 from support.memory_engine import FakeEngine
 from support.programs import program
-from tfimg.core.errors import BaseError, BuildError, NetworkError
+from tfimg.core.errors import BaseImageError, BuildError, NetworkError
 from tfimg.engine.base_images.choose import (
     RECIPE_LABEL,
     BaseImage,
@@ -158,7 +158,7 @@ def test_a_base_is_made_anew_only_for_another_recipe(spec: ImageSpec, surroundin
 def test_a_python_that_debian_does_not_have_cannot_be_bootstrapped(
     named: Callable[[str], ImageSpec], surroundings: BootstrapSettings
 ) -> None:
-    with pytest.raises(BaseError) as caught:
+    with pytest.raises(BaseImageError) as caught:
         choose(named("2.15.1-cpu-py3.10"), "auto", FakeEngine(), surroundings)
     image = "docker.io/library/python:3.10-slim-bookworm"
     assert str(caught.value) == (
@@ -171,7 +171,7 @@ def test_a_python_that_debian_does_not_have_cannot_be_bootstrapped(
 
 def test_a_missing_mmdebstrap_is_told(spec: ImageSpec, surroundings: BootstrapSettings, tmp_path: Path) -> None:
     without = replace(surroundings, environ={"PATH": str(tmp_path / "nothing")})
-    with pytest.raises(BaseError) as caught:
+    with pytest.raises(BaseImageError) as caught:
         choose(spec, "bootstrap", FakeEngine(), without)
     assert str(caught.value) == (
         "mmdebstrap, which makes bases of Debian's packages, is not installed. `tfimg engine up --install` installs "
@@ -180,7 +180,7 @@ def test_a_missing_mmdebstrap_is_told(spec: ImageSpec, surroundings: BootstrapSe
 
 
 def test_a_machine_without_mirrors_is_told(spec: ImageSpec, surroundings: BootstrapSettings) -> None:
-    with pytest.raises(BaseError) as caught:
+    with pytest.raises(BaseImageError) as caught:
         choose(spec, "bootstrap", FakeEngine(), replace(surroundings, mirrors=None))
     assert str(caught.value) == (
         "This machine's APT sources name no mirror of Debian to bootstrap from. Add one under "
@@ -194,7 +194,7 @@ def test_a_failed_bootstrap_says_mmdebstrap_s_last_words_and_leaves_nothing(
 ) -> None:
     (tmp_path / "bin" / "words").write_text(words)
     engine = FakeEngine()
-    with pytest.raises(BaseError) as caught:
+    with pytest.raises(BaseImageError) as caught:
         choose(spec, "bootstrap", engine, surroundings)
     assert str(caught.value) == (
         f"Bootstrapping Debian bookworm failed: {reason}. Check this machine's APT sources and network, then build "

@@ -11,7 +11,7 @@ from support.cases import cases
 from support.memory_engine import capabilities
 from support.paths import DATA
 from support.programs import program
-from tfimg.core.errors import EngineRefused, EngineUnavailable, TfimgError, UsageError
+from tfimg.core.errors import EngineError, EngineUnavailable, TfimgError, UsageError
 from tfimg.engine import connect
 from tfimg.engine.build_cache import BuildCache, check_cache_export, parse_cache_options
 from tfimg.engine.docker.builders import Builder, find_builder, read_builder, read_context
@@ -127,7 +127,7 @@ def test_cache_is_written_as_a_reference_or_as_buildx_has_it(written: str, sourc
 def test_a_classic_store_cannot_export_cache_and_that_is_told_first() -> None:
     classic = capabilities(store="classic")
     cache = parse_cache_options(["r/c"], ["r/c"])
-    with pytest.raises(EngineRefused, match=r"unix:///run/fake\.sock cannot export build cache: .* leave --cache-to"):
+    with pytest.raises(EngineError, match=r"unix:///run/fake\.sock cannot export build cache: .* leave --cache-to"):
         check_cache_export(classic, cache)
     check_cache_export(classic, parse_cache_options(["r/c"], ["type=inline"]))
     check_cache_export(capabilities(store="containerd"), cache)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from support.http_server import AnyMethod, serving
-from tfimg.core.errors import EngineRefused
+from tfimg.core.errors import EngineError
 from tfimg.engine.docker.engine import OLDEST_BUILDX, OLDEST_ENGINE, DockerEngine, older
 
 BLOB = f"blob sha256:{'7' * 64}"
@@ -46,7 +46,7 @@ def test_every_other_failure_of_an_inspection_is_an_error() -> None:
     with serving(_Answers, f"content store: {BLOB}: permission denied") as address:
         engine = DockerEngine(host=f"tcp://{address}", environ={})
         for ask in (lambda: engine.find_digest("a:b"), lambda: engine.find_labels("a:b"), engine.list_images):
-            with pytest.raises(EngineRefused, match="permission denied"):
+            with pytest.raises(EngineError, match="permission denied"):
                 ask()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.cases import cases
-from tfimg.index.network import HostNetwork, host_network, pip_settings, read_pip_settings
+from tfimg.index.network import HostNetwork, parse_pip_settings, read_host_network, read_pip_settings
 
 INDEX = "https://index.example.test/simple"
 OTHER = "https://other.example.test/simple"
@@ -25,7 +25,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def variables(environ: Mapping[str, str], pip: Mapping[str, str] | None = None) -> dict[str, str]:
-    return dict(host_network({"HOME": "/nowhere", **environ}, pip or {}).variables)
+    return dict(read_host_network({"HOME": "/nowhere", **environ}, pip or {}).variables)
 
 
 @cases("engine_network", "proxies_are_passed_in_both_cases_and_the_environment_wins")
@@ -46,7 +46,7 @@ def test_the_package_index_is_told_to_uv_and_pip_and_uv_s_own_setting_wins(
 
 
 def test_indexes_on_this_machine_s_disk_are_left_out_and_told() -> None:
-    network = host_network(
+    network = read_host_network(
         {"HOME": "/nowhere"},
         {"index-url": "file:///srv/index", "extra-index-url": f"/srv/more {OTHER} file:///srv/wheels"},
     )
@@ -62,20 +62,20 @@ def test_the_ca_bundle_is_the_environment_s_then_pip_s(home: Path) -> None:
     mine, other = home / "ca.pem", home / "other.pem"
     other.write_text("")
     environ = {"HOME": str(home), "SSL_CERT_FILE": str(mine)}
-    assert host_network(environ, {"cert": str(other)}).ca == mine
-    assert host_network({"HOME": str(home)}, {"cert": str(other)}).ca == other
+    assert read_host_network(environ, {"cert": str(other)}).ca == mine
+    assert read_host_network({"HOME": str(home)}, {"cert": str(other)}).ca == other
 
 
 def test_files_that_are_not_there_are_no_secrets(home: Path) -> None:
     environ = {"HOME": str(home / "nowhere"), "SSL_CERT_FILE": str(home / "nothing.pem")}
-    assert host_network(environ, {}).secrets() == ([], {})
+    assert read_host_network(environ, {}).secrets() == ([], {})
 
 
 def test_netrc_is_the_named_one_else_that_of_the_home(home: Path) -> None:
     named = home / "credentials"
     named.write_text("")
-    assert host_network({"HOME": str(home)}, {}).netrc == home / ".netrc"
-    assert host_network({"HOME": str(home), "NETRC": str(named)}, {}).netrc == named
+    assert read_host_network({"HOME": str(home)}, {}).netrc == home / ".netrc"
+    assert read_host_network({"HOME": str(home), "NETRC": str(named)}, {}).netrc == named
 
 
 def test_options_name_secrets_and_contain_none(home: Path) -> None:
@@ -85,7 +85,7 @@ def test_options_name_secrets_and_contain_none(home: Path) -> None:
         "HTTPS_PROXY": PROXY,
         "UV_DEFAULT_INDEX": "https://me:word@index.example.test/simple",
     }
-    options, env = host_network(environ, {}).secrets()
+    options, env = read_host_network(environ, {}).secrets()
     assert options == [
         f"id=ca,src={home}/ca.pem",
         f"id=netrc,src={home}/.netrc",
@@ -117,7 +117,7 @@ def test_odd_characters_survive_the_shell(value: str) -> None:
 
 def test_uv_on_this_machine_gets_the_same_settings(home: Path) -> None:
     environ = {"HOME": str(home), "SSL_CERT_FILE": str(home / "ca.pem"), "LANG": "C"}
-    assert host_network(environ, {"index-url": INDEX}).environment(environ) == {
+    assert read_host_network(environ, {"index-url": INDEX}).environment(environ) == {
         "HOME": str(home),
         "LANG": "C",
         "SSL_CERT_FILE": str(home / "ca.pem"),
@@ -127,15 +127,15 @@ def test_uv_on_this_machine_gets_the_same_settings(home: Path) -> None:
 
 @cases("engine_network", "what_pip_lists_is_read_and_the_environment_wins")
 def test_what_pip_lists_is_read_and_the_environment_wins(listed: str, settings: dict[str, str]) -> None:
-    assert read_pip_settings(listed) == settings
+    assert parse_pip_settings(listed) == settings
 
 
 def test_a_module_in_the_current_folder_is_not_executed_in_place_of_pip(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = pip_settings()
+    settings = read_pip_settings()
     for module in ("pip", "json", "sitecustomize"):
         (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')\n")
     monkeypatch.chdir(tmp_path)
-    assert pip_settings() == settings
+    assert read_pip_settings() == settings
     assert not (tmp_path / "executed").exists()

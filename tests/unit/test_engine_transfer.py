@@ -8,7 +8,7 @@ import pytest
 
 from support.cases import cases
 from tfimg.core.cancellation import Cancellation
-from tfimg.core.errors import Interrupted, NetworkError, RegistryRefused, TamperedError, TfimgError
+from tfimg.core.errors import Interrupted, NetworkError, RegistryError, TamperedError, TfimgError
 from tfimg.engine.docker.transfer import Deed, failure, transferred
 from tfimg.engine.protocol import ProgressEvent
 
@@ -61,14 +61,14 @@ def test_a_stream_that_ends_too_early_is_no_success() -> None:
 
 @pytest.mark.parametrize("line", [{"error": "denied: no"}, {"errorDetail": {"message": "denied: no"}}])
 def test_an_error_in_the_stream_is_raised(line: dict[str, Any]) -> None:
-    with pytest.raises(RegistryRefused, match=r"does not let the engine push .*: denied: no"):
+    with pytest.raises(RegistryError, match=r"does not let the engine push .*: denied: no"):
         transferred("push", NAME, [*PUSHING, line, SAID], ignore)
 
 
 def test_what_is_to_end_ends_between_two_lines() -> None:
     cancellation = Cancellation()
     cancellation.cancel()
-    with cancellation.covering(), pytest.raises(Interrupted):
+    with cancellation.activate(), pytest.raises(Interrupted):
         transferred("push", NAME, [*PUSHING, SAID], ignore)
 
 

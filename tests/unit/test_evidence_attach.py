@@ -14,7 +14,7 @@ from support.memory_registry import MemoryRegistry
 from support.published_images import Call, Killed, Line
 from support.signing import OURS, THEIRS
 from support.statements import IMAGE, SUBJECT
-from tfimg.core.errors import NotInRegistry, TagMoved, TamperedError
+from tfimg.core.errors import NotInRegistry, TagConflict, TamperedError
 from tfimg.evidence.attach import attach, repair
 from tfimg.evidence.statement import make_statement
 from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
@@ -205,7 +205,7 @@ def test_a_tag_that_somebody_else_writes_over_is_written_again(registry: MemoryR
 
 
 def test_a_tag_that_somebody_else_writes_all_the_time_is_told(registry: MemoryRegistry) -> None:
-    with pytest.raises(TagMoved, match="keeps overwriting"):
+    with pytest.raises(TagConflict, match="keeps overwriting"):
         attach(overwritten(registry, times=100), IMAGE.digest, [ONE], key=OURS)
 
 

@@ -12,7 +12,7 @@ from support.memory_registry import MemoryRegistry
 from support.reports import GREEN, result
 from support.signing import OURS
 from support.statements import IMAGE, NOW, ON_GPU, published, said
-from tfimg.core.errors import PolicyUnmet
+from tfimg.core.errors import PolicyViolation
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.sbom import image_purl, list_parts
@@ -24,7 +24,7 @@ from tfimg.evidence.verify import verify
 def test_at_most_three_failures_are_named(count: int, named: str) -> None:
     failed = tuple(result(f"a.{number}", "failed", "no") for number in range(count))
     registry = published(replace(GREEN, results=failed))
-    with pytest.raises(PolicyUnmet, match=f"failed its tests on 2026-01-02: {named}\\. Do not use it"):
+    with pytest.raises(PolicyViolation, match=f"failed its tests on 2026-01-02: {named}\\. Do not use it"):
         verify(registry, "2.15", [OURS.verifying_key], Policy(level="built"), now=NOW)
 
 
@@ -55,7 +55,7 @@ def test_the_first_skipped_check_is_named_and_the_others_are_counted(count: int,
         ON_GPU, results=(*ON_GPU.results, *skipped),
         required=(*ON_GPU.required, *(one.check for one in skipped)),
     )  # fmt: skip
-    with pytest.raises(PolicyUnmet) as caught:
+    with pytest.raises(PolicyViolation) as caught:
         verify(published(report), "2.15", [OURS.verifying_key], Policy(level="built"), now=NOW)
     assert caught.value.what.endswith(f"gpu.0, which it needs: the check was skipped on 2026-01-02 (no GPU){more}.")
 

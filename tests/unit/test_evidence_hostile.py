@@ -18,7 +18,7 @@ from support.memory_registry import MemoryRegistry
 from support.reports import GREEN
 from support.signing import OURS, THEIRS
 from support.statements import IMAGE, NOW, ON_GPU, SUBJECT, published, said
-from tfimg.core.errors import FileError, PolicyUnmet, TamperedError, TfimgError, UnsignedError
+from tfimg.core.errors import FileError, PolicyViolation, TamperedError, TfimgError, UnsignedError
 from tfimg.evidence import collect as reading
 from tfimg.evidence.attach import attach, make_referrer, repair
 from tfimg.evidence.collect import collect_envelopes
@@ -267,7 +267,7 @@ def test_a_driver_that_is_no_version_meets_no_range(driver: str) -> None:
     environment = json.loads(said(ON_GPU)[0].content)["predicate"]["environment"]
     registry = result(finishedOn="2026-01-03T00:00:00Z", environment={**environment, "driver": driver})
     policy = Policy(level="built", driver=SpecifierSet("<1"))
-    with pytest.raises(PolicyUnmet, match="driver<1 is required"):
+    with pytest.raises(PolicyViolation, match="driver<1 is required"):
         verify(registry, "2.15", [OURS.verifying_key], policy, now=NOW)
 
 
@@ -337,7 +337,7 @@ def test_the_payload_type_is_part_of_what_is_signed(payload_type: str) -> None:
     other = MemoryRegistry()
     other.put("2.15", IMAGE)
     put_envelope(other, sign_envelope(said(GREEN)[0].content, payload_type, OURS))
-    check(other, PolicyUnmet, "no test result is among it")
+    check(other, PolicyViolation, "no test result is among it")
 
 
 @pytest.mark.parametrize("signatures", [[], [{"sig": ""}], [{"sig": "MAYCAQACAQA="}], [{"sig": "MAYCAQECAQE="}] * 16])
@@ -356,7 +356,7 @@ def test_a_genuine_statement_of_one_key_gives_another_key_s_no_weight() -> None:
     registry.put("2.15", IMAGE)
     attach(registry, IMAGE.digest, [said(ON_GPU)[1]], key=OURS)  # ours is only a report
     attach(registry, IMAGE.digest, said(ON_GPU), key=THEIRS)
-    check(registry, PolicyUnmet, "no test result is among it")
+    check(registry, PolicyViolation, "no test result is among it")
     both = [json.loads(sign_statement(said(ON_GPU)[0], key))["signatures"][0] for key in (THEIRS, OURS)]
     document = json.loads(sign_statement(said(ON_GPU)[0], OURS))
     put_envelope(registry, canonical_json({**document, "signatures": both}))

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from support.signing import OURS, PASSWORD, THEIRS
-from tfimg.core.errors import KeyRefused
+from tfimg.core.errors import InvalidKey
 from tfimg.evidence.keys import generate_key, is_encrypted, read_signing_key, read_verifying_key
 
 
@@ -52,7 +52,7 @@ def test_a_private_key_does_not_show_itself() -> None:
 
 
 def test_a_private_key_is_not_written_without_a_password() -> None:
-    with pytest.raises(KeyRefused, match="not written without a password"):
+    with pytest.raises(InvalidKey, match="not written without a password"):
         OURS.pem(b"")
 
 
@@ -136,7 +136,7 @@ def test_a_key_of_openssl_is_read_with_its_password() -> None:
 def test_what_is_no_private_key_of_ours_is_refused_with_the_reason(
     pem: bytes, password: bytes | None, says: str
 ) -> None:
-    with pytest.raises(KeyRefused, match=f"^some.key cannot be used as a key: .*{says}"):
+    with pytest.raises(InvalidKey, match=f"^some.key cannot be used as a key: .*{says}"):
         read_signing_key(pem, password=password, source="some.key")
 
 
@@ -158,5 +158,5 @@ def test_what_is_no_private_key_of_ours_is_refused_with_the_reason(
     ],
 )
 def test_what_is_no_public_key_of_ours_is_refused_with_the_reason(pem: bytes, says: str) -> None:
-    with pytest.raises(KeyRefused, match=f"^some.pub cannot be used as a key: .*{says}"):
+    with pytest.raises(InvalidKey, match=f"^some.pub cannot be used as a key: .*{says}"):
         read_verifying_key(pem, source="some.pub")

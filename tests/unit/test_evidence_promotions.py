@@ -19,7 +19,7 @@ from support.reports import GREEN
 from support.signing import OURS, THEIRS
 from support.statements import IMAGE, NOW, SUBJECT, promoted, published, said, withdrawn
 from tfimg.core.documents import InvalidDocument, validate
-from tfimg.core.errors import PolicyUnmet, TamperedError, UnsignedError, WithdrawnError
+from tfimg.core.errors import PolicyViolation, TamperedError, UnsignedError, WithdrawnError
 from tfimg.evidence.attach import attach
 from tfimg.evidence.dsse import sign_statement
 from tfimg.evidence.policy import Policy
@@ -166,16 +166,16 @@ def test_a_tag_needs_a_promotion_that_our_key_signed_and_a_digest_needs_none() -
     registry = published(GREEN)
     registry.put("latest", IMAGE)
     attach(registry, IMAGE.digest, [promoted("latest")], key=THEIRS)
-    with pytest.raises(PolicyUnmet, match=r"no signed promotion that gives it the tag latest of registry\.test"):
+    with pytest.raises(PolicyViolation, match=r"no signed promotion that gives it the tag latest of registry\.test"):
         verified(registry, "latest")
-    with pytest.raises(PolicyUnmet, match="the tag latest"):
+    with pytest.raises(PolicyViolation, match="the tag latest"):
         verified(registry, IMAGE.digest, tag="latest")
     assert verified(registry, IMAGE.digest) == IMAGE.digest
 
 
 def test_a_mirror_s_promotions_name_its_origin() -> None:
     registry = replace(published(GREEN), repository=MIRROR)
-    with pytest.raises(PolicyUnmet, match="with --origin"):
+    with pytest.raises(PolicyViolation, match="with --origin"):
         verified(registry)
     assert verified(registry, origin=REPOSITORY) == IMAGE.digest
     attach(registry, IMAGE.digest, [withdrawn("2.15")], key=OURS)

@@ -11,7 +11,7 @@ from support.cases import cases
 from support.reports import GREEN
 from support.signing import OURS
 from support.statements import IMAGE, NOW, ON_GPU, promoted, published
-from tfimg.core.errors import PolicyUnmet
+from tfimg.core.errors import PolicyViolation
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import verify
@@ -43,7 +43,7 @@ def verify_tag(tag: str, identifier: str) -> None:
 
 @cases("evidence_tags", "a_tag_that_states_another_image_than_was_signed_is_refused")
 def test_a_tag_that_states_another_image_than_was_signed_is_refused(tag: str, identifier: str, states: str) -> None:
-    with pytest.raises(PolicyUnmet) as caught:
+    with pytest.raises(PolicyViolation) as caught:
         verify_tag(tag, identifier)
     assert identifier in caught.value.what
     assert caught.value.what.endswith(f"and its tag {tag} states {states}.")
@@ -57,7 +57,7 @@ def test_a_tag_that_agrees_or_leaves_it_open_is_accepted(tag: str, identifier: s
 def test_a_build_s_tag_begins_like_its_digest() -> None:
     identifier = "2.15.1-cpu-py3.11"
     verify_tag(make_build_tag(identifier, IMAGE.digest), identifier)
-    with pytest.raises(PolicyUnmet, match="states build 000000000000"):
+    with pytest.raises(PolicyViolation, match="states build 000000000000"):
         verify_tag(f"{identifier}-000000000000", identifier)
 
 

@@ -19,10 +19,10 @@ from support.reports import GREEN, PARTIAL, result
 from support.signing import OURS, THEIRS
 from support.statements import FAILED, IMAGE, LINKED, NOW, ON_GPU, SUBJECT, promoted, published, said
 from tfimg.core.errors import (
-    KeyRefused,
+    InvalidKey,
     NetworkError,
     NotInRegistry,
-    PolicyUnmet,
+    PolicyViolation,
     StaleEvidence,
     TamperedError,
     TfimgError,
@@ -127,7 +127,7 @@ def test_an_image_that_is_not_there_is_told() -> None:
 def test_signed_evidence_without_a_test_result_is_not_enough() -> None:
     registry = published()
     attach(registry, IMAGE.digest, [make_statement(SUBJECT, "https://cyclonedx.org/bom", {})], key=OURS)
-    refused(registry, PolicyUnmet, "no test result is among it")
+    refused(registry, PolicyViolation, "no test result is among it")
 
 
 def sign_envelope(statement: Statement, key: SigningKey = OURS) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def test_what_we_signed_as_something_else_is_no_statement() -> None:
     registry = published()
     words = said(ON_GPU)[0].content
     put_under_the_tag(registry, [dsse_sealed(words, "application/vnd.test.other+json", OURS)])
-    refused(registry, PolicyUnmet, "no test result is among it", policy=ANYTHING)
+    refused(registry, PolicyViolation, "no test result is among it", policy=ANYTHING)
 
 
 def test_a_statement_about_nothing_is_refused() -> None:
@@ -263,7 +263,7 @@ def test_no_changed_byte_makes_anybody_believe_anything_else(data: strategies.Da
     put_under_the_tag(registry, contents)
     try:
         found = verified(registry)
-    except (TamperedError, UnsignedError, PolicyUnmet):
+    except (TamperedError, UnsignedError, PolicyViolation):
         return
     assert all(one in true for one in found.statements)
 
@@ -337,15 +337,15 @@ def test_a_registry_that_cannot_be_reached_is_no_reason_to_believe() -> None:
 
 
 def test_a_failure_is_told_by_name() -> None:
-    refused(published(FAILED), PolicyUnmet, r"failed its tests on 2026-01-02: gpu\.matmul", policy=ANYTHING)
+    refused(published(FAILED), PolicyViolation, r"failed its tests on 2026-01-02: gpu\.matmul", policy=ANYTHING)
     broken = replace(GREEN, problem="the suite did not start", required=(), results=())
     says = "failed its tests .*: the suite did not reach its end"
-    refused(published(broken), PolicyUnmet, says, policy=ANYTHING)
+    refused(published(broken), PolicyViolation, says, policy=ANYTHING)
 
 
 @cases("evidence_verify", "a_level_that_is_too_low_is_told_with_the_demand")
 def test_a_level_that_is_too_low_is_told_with_the_demand(reference: str, require: str, says: str) -> None:
-    refused(published(LINKED), PolicyUnmet, says, reference, require=require)
+    refused(published(LINKED), PolicyViolation, says, reference, require=require)
     assert verified(published(LINKED), "2.15").outcome.level == "linked"
     assert verified(published(LINKED), "2.15-gpu", require="linked")
 
@@ -357,13 +357,13 @@ def test_a_tag_that_names_a_device_is_not_kept_by_an_image_for_another(tag: str,
     registry.put(tag, IMAGE)
     device = tag.split("-")[1]
     says = rf"{tag} is 2\.15\.1-cpu-py3\.11, and its tag {tag} states {device.upper()}"
-    refused(registry, PolicyUnmet, says, tag, require=require)
+    refused(registry, PolicyViolation, says, tag, require=require)
     assert verified(registry, IMAGE.digest, require=require)
 
 
 def test_a_tag_beside_a_digest_is_kept_to_what_it_promises() -> None:
     registry = published(LINKED)
-    with pytest.raises(PolicyUnmet, match="is linked, and has to be validated: its tag promises it"):
+    with pytest.raises(PolicyViolation, match="is linked, and has to be validated: its tag promises it"):
         verify(registry, IMAGE.digest, [OURS.verifying_key], Policy(), now=NOW, tag="2.15-gpu")
     assert verify(registry, IMAGE.digest, [OURS.verifying_key], Policy(), now=NOW, tag="2.15")
     less = Policy(promises=(TagPromise(tags="*-gpu", level="linked", reason="Our CI has no GPU."),))
@@ -415,7 +415,7 @@ def test_a_forged_statement_in_the_name_of_a_refused_key_is_passed_over() -> Non
 
 
 def test_where_every_trusted_key_is_refused_nothing_can_be_verified() -> None:
-    with pytest.raises(KeyRefused, match=f"refuses {re.escape(OURS.verifying_key.identifier)}, and no other key"):
+    with pytest.raises(InvalidKey, match=f"refuses {re.escape(OURS.verifying_key.identifier)}, and no other key"):
         verify(published(GREEN), "2.15", [OURS.verifying_key], REFUSE_OURS, now=NOW)
 
 
@@ -448,7 +448,7 @@ def test_a_pass_hides_an_earlier_failure_when_its_clock_is_at_most_ten_minutes_a
     failed = replace(FAILED, date=(ENDED - timedelta(hours=1)).isoformat())
     registry, now = published(ON_GPU, failed), ENDED - timedelta(minutes=10)
     if late:
-        refused(registry, PolicyUnmet, "failed its tests", policy=ANYTHING, now=now - SECOND)
+        refused(registry, PolicyViolation, "failed its tests", policy=ANYTHING, now=now - SECOND)
     else:
         assert verified(registry, policy=ANYTHING, now=now)
 
@@ -470,7 +470,7 @@ ODD_DRIVER = replace(ON_GPU, results=(*ON_GPU.results[:-1], ODD))
     ],
 )
 def test_another_gpu_or_driver_than_required_is_told(report: Report, require: str, says: str) -> None:
-    refused(published(report), PolicyUnmet, says, require=require)
+    refused(published(report), PolicyViolation, says, require=require)
 
 
 @cases("evidence_verify", "a_driver_on_the_bound_of_a_range_is_within_it_or_not")
@@ -478,7 +478,7 @@ def test_a_driver_on_the_bound_of_a_range_is_within_it_or_not(require: str, fits
     if fits:
         assert verified(published(ON_GPU), require=require)
     else:
-        refused(published(ON_GPU), PolicyUnmet, "was tested with driver 535", require=require)
+        refused(published(ON_GPU), PolicyViolation, "was tested with driver 535", require=require)
 
 
 def on(day: str, report: Report) -> Report:
@@ -505,7 +505,7 @@ def test_a_failure_counts_unless_what_passed_is_newer(passed: str, failed: str, 
     reports = (on(passed, ON_GPU), on(failed, FAILED))
     for registry in (published(*reports), published(*reversed(reports))):
         if counts:
-            refused(registry, PolicyUnmet, f"failed its tests on {failed}")
+            refused(registry, PolicyViolation, f"failed its tests on {failed}")
         else:
             assert verified(registry)
 
@@ -516,9 +516,9 @@ WITH_SKIPPED = replace(ON_GPU, results=(*ON_GPU.results, SKIPPED), required=(*ON
 
 def test_a_required_check_that_was_skipped_is_told_by_name() -> None:
     says = r"no proof of gpu\.matmul, which it needs: the check was skipped on 2026-01-02 \(there is no GPU\)"
-    refused(published(WITH_SKIPPED), PolicyUnmet, says, policy=ANYTHING)
+    refused(published(WITH_SKIPPED), PolicyViolation, says, policy=ANYTHING)
     says = r"the check was skipped .*\(it was left out\), and \d+ more"
-    refused(published(PARTIAL), PolicyUnmet, says, policy=ANYTHING)
+    refused(published(PARTIAL), PolicyViolation, says, policy=ANYTHING)
 
 
 BROKEN = replace(ON_GPU, problem="the suite was killed", results=())
@@ -532,7 +532,7 @@ LEFT_OUT = replace(PARTIAL, identifier=ON_GPU.identifier, device="gpu")
 def test_a_newer_result_that_is_no_pass_blocks_every_older_pass(newer: Report, key: SigningKey) -> None:
     registry = published(on("2025-12-24", ON_GPU), ON_GPU)
     attach(registry, IMAGE.digest, said(on("2026-01-10", newer)), key=key)
-    with pytest.raises(PolicyUnmet, match="2026-01-10"):
+    with pytest.raises(PolicyViolation, match="2026-01-10"):
         verify(registry, "2.15-gpu", [OURS.verifying_key, THEIRS.verifying_key], ANYTHING, now=NOW)
     attach(registry, IMAGE.digest, said(on("2026-01-11", ON_GPU)), key=OURS)
     assert verify(registry, "2.15-gpu", [OURS.verifying_key, THEIRS.verifying_key], ANYTHING, now=NOW)
@@ -544,7 +544,7 @@ def test_of_two_results_of_one_second_the_one_that_is_no_pass_counts(other: Repo
     for first, second in ((ON_GPU, other), (other, ON_GPU)):
         registry = published(first)
         attach(registry, IMAGE.digest, said(second), key=key)
-        with pytest.raises(PolicyUnmet):
+        with pytest.raises(PolicyViolation):
             verify(registry, "2.15-gpu", [OURS.verifying_key, THEIRS.verifying_key], ANYTHING, now=NOW)
 
 
@@ -588,7 +588,7 @@ def test_a_newer_result_of_an_unknown_kind_blocks_an_older_pass(result: Any) -> 
 def test_a_result_that_contradicts_itself_proves_nothing(changed: dict[str, Any]) -> None:
     """A pass with a failed, missing or no test at all."""
     registry = with_result(published(ON_GPU), predicate_of(on("2026-01-10", ON_GPU), **changed))
-    refused(registry, PolicyUnmet, "2026-01-10", policy=ANYTHING)
+    refused(registry, PolicyViolation, "2026-01-10", policy=ANYTHING)
 
 
 @pytest.mark.parametrize("without", ["gpus", "seen"])
@@ -598,7 +598,7 @@ def test_a_level_that_the_tests_do_not_show_is_not_believed(without: str) -> Non
         predicate["environment"]["gpus"] = []
     else:
         predicate["passedTests"].remove("gpu.visible")
-    refused(with_result(published(), predicate), PolicyUnmet, "is linked, and has to be validated", "2.15-gpu")
+    refused(with_result(published(), predicate), PolicyViolation, "is linked, and has to be validated", "2.15-gpu")
 
 
 @pytest.mark.parametrize("require", ["built", "built,max-age=30d"])
@@ -612,7 +612,7 @@ def test_a_result_from_the_future_is_refused_with_or_without_an_age(require: str
 def test_of_several_results_that_are_not_enough_the_newest_gives_the_reason() -> None:
     later = on("2026-01-10", LINKED)
     says = "is linked, and has to be validated"
-    refused(published(ON_GPU, later), PolicyUnmet, says, require="validated,gpu=sm_80")
+    refused(published(ON_GPU, later), PolicyViolation, says, require="validated,gpu=sm_80")
 
 
 def test_a_check_that_is_not_required_may_be_skipped() -> None:
@@ -622,20 +622,20 @@ def test_a_check_that_is_not_required_may_be_skipped() -> None:
 def test_the_first_three_failures_are_named() -> None:
     failed = [result(f"gpu.{name}", "failed", "wrong") for name in "abcd"]
     report = replace(ON_GPU, results=(*ON_GPU.results, *failed))
-    refused(published(report), PolicyUnmet, r": gpu\.a, gpu\.b, gpu\.c\. ", policy=ANYTHING)
+    refused(published(report), PolicyViolation, r": gpu\.a, gpu\.b, gpu\.c\. ", policy=ANYTHING)
 
 
 def test_an_image_for_another_device_is_told_before_its_failures() -> None:
     failed = replace(GREEN, results=(*GREEN.results, result("input.other", "failed", "wrong")))
-    refused(published(failed), PolicyUnmet, "its tag 2.15-gpu states GPU", "2.15-gpu")
+    refused(published(failed), PolicyViolation, "its tag 2.15-gpu states GPU", "2.15-gpu")
 
 
 def test_a_digest_has_no_name_that_promises_anything() -> None:
     everything = Policy(promises=(TagPromise(tags="*", level="validated", reason="We have every GPU."),))
-    refused(published(LINKED), PolicyUnmet, "validated: its tag promises it", policy=everything)
+    refused(published(LINKED), PolicyViolation, "validated: its tag promises it", policy=everything)
     refused(
         published(LINKED),
-        PolicyUnmet,
+        PolicyViolation,
         "validated: a lower level is no proof",
         IMAGE.digest,
         policy=everything,

@@ -159,7 +159,7 @@ def test_doctor_as_json(doctor: CliRunner) -> None:
     ended = doctor("--json")
     assert (ended.code, ended.json["image"], len(ended.json["findings"])) == (0, None, 11)
     ended = doctor(GPU, "--json")
-    assert (ended.code, ended.json["error"], ended.json["image"]) == (14, "UnfitHost", GPU)
+    assert (ended.code, ended.json["error"], ended.json["image"]) == (14, "UnsuitableHost", GPU)
     assert set(ended.json["findings"][0]) == {"name", "state", "found", "why", "next_step"}
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfimg.core.errors import NoAccelerator, TfimgError, UsageError
-from tfimg.core.process import CommandFailed, Completed, run
+from tfimg.core.process import CommandFailed, CompletedCommand, run
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi, parse_nvidia_smi, query_nvidia_smi
 from tfimg.host.smi_forms import FORMS
 
@@ -200,7 +200,7 @@ def failing(said: str, unless: str = "compute_cap") -> Run:
     def run(argv: Sequence[str]) -> str:
         if unless not in argv[1]:
             return "name, driver_version, memory.total [MiB]\nTesla T4, 470.256.02, 15109 MiB\n"
-        raise CommandFailed(Completed(argv=tuple(argv), returncode=2, stdout=said, stderr=""))
+        raise CommandFailed(CompletedCommand(argv=tuple(argv), returncode=2, stdout=said, stderr=""))
 
     return run
 

@@ -14,7 +14,7 @@ from support.hosts import B200, H100, RTX_5090, T4, plain, with_gpus
 from support.memory_engine import FakeEngine, stored_image, toolkit
 from tfimg.core.errors import (
     NoAccelerator,
-    NoToolkit,
+    NoContainerToolkit,
     UnavailableDriver,
     UnavailableGpu,
     UsageError,
@@ -110,7 +110,7 @@ def test_without_nvidia_s_runtime_gpus_come_by_cdi(plan: Plan, host: Host, hands
 def test_the_hook_alone_is_enough_for_an_engine_on_this_machine(plan: Plan) -> None:
     assert "--gpus all" in line(plan(GPU, with_gpus(hook=True)))
     far = toolkit(host="tcp://far:2376")
-    assert isinstance(plan(GPU, with_gpus(hook=True), far).missing[0], NoToolkit)
+    assert isinstance(plan(GPU, with_gpus(hook=True), far).missing[0], NoContainerToolkit)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_the_hook_alone_is_enough_for_an_engine_on_this_machine(plan: Plan) -> N
 def test_an_engine_without_the_toolkit_cannot_hand_a_gpu_over(plan: Plan, host: Host, told: str, step: str) -> None:
     planned = plan(GPU, host)
     (lack,) = planned.missing
-    assert isinstance(lack, NoToolkit)
+    assert isinstance(lack, NoContainerToolkit)
     assert told in str(lack)
     assert step in lack.next_step
     assert "--gpus all" in line(planned)
@@ -231,7 +231,7 @@ def test_a_tpu_image_runs_as_google_runs_them(plan: Plan) -> None:
 
 
 def test_everything_that_is_missing_is_told_first_things_first(plan: Plan) -> None:
-    assert [type(lack) for lack in plan(GPU).missing] == [NoAccelerator, NoToolkit]
+    assert [type(lack) for lack in plan(GPU).missing] == [NoAccelerator, NoContainerToolkit]
     (lack,) = plan(TPU, options=("--publish", "1:1")).missing
     assert isinstance(lack, NoAccelerator)
     assert "neither /dev/accel0 nor /dev/vfio/0" in str(lack)

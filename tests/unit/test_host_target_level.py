@@ -8,7 +8,7 @@ import pytest
 
 from support.hosts import T4, plain, with_gpus
 from support.memory_engine import toolkit
-from tfimg.core.errors import NoAccelerator, NoToolkit, TfimgError, UnavailableDriver
+from tfimg.core.errors import NoAccelerator, NoContainerToolkit, TfimgError, UnavailableDriver
 from tfimg.engine.protocol import DeviceSupport
 from tfimg.host.survey import Host, TargetHost
 from tfimg.host.target_level import TargetLevel, choose_target_level
@@ -62,7 +62,7 @@ OLD = with_gpus(T4, driver="470.57.02")
     ("identifier", "host", "toolkit_", "error", "reason"),
     [
         (GPU, plain(), NVIDIA, NoAccelerator, "this machine has none"),
-        (GPU, with_gpus(), toolkit(), NoToolkit, "cannot hand a GPU to a container"),
+        (GPU, with_gpus(), toolkit(), NoContainerToolkit, "cannot hand a GPU to a container"),
         (GPU, OLD, NVIDIA, UnavailableDriver, "needs NVIDIA driver 525.60.13 or newer"),
         (TPU, plain(), toolkit(), NoAccelerator, "neither /dev/accel0 nor /dev/vfio/0"),
     ],

@@ -28,7 +28,7 @@ from tfimg.core.errors import (
     FileError,
     NetworkError,
     NotInRegistry,
-    PolicyUnmet,
+    PolicyViolation,
     TamperedError,
     UnsignedError,
     UsageError,
@@ -401,7 +401,7 @@ def named(file: Path, name: str | None, tag: str | None) -> ArchiveRegistry:
 )
 def test_a_name_outside_the_signed_repository_is_refused(registry: MemoryRegistry, file: Path, name: str) -> None:
     layout = named(file, name, name.rpartition(":")[2])
-    with pytest.raises(PolicyUnmet, match=f"signed statements call it {registry.repository}.*--as NAME:TAG"):
+    with pytest.raises(PolicyViolation, match=f"signed statements call it {registry.repository}.*--as NAME:TAG"):
         name_of(layout)
 
 
@@ -410,7 +410,7 @@ def test_without_a_claim_the_one_signed_repository_is_the_name(registry: MemoryR
     assert name_of(layout) == f"{registry.repository}:{IDENTIFIER}"
     proven = verify(layout, layout.digest, [OURS.verifying_key], Policy(), now=NOW)
     two = replace(proven, statements=(*proven.statements, replace(proven.statements[0], subjects=("other/x",))))
-    with pytest.raises(PolicyUnmet, match="calls its image nothing"):
+    with pytest.raises(PolicyViolation, match="calls its image nothing"):
         find_signed_name(layout, two)
 
 

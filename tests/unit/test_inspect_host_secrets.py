@@ -15,7 +15,7 @@ import pytest
 from support.cases import cases
 from support.tls import CORP, PUBLIC
 from tfimg.engine.base_images.debian import Mirrors
-from tfimg.index.network import HostNetwork, host_network
+from tfimg.index.network import HostNetwork, read_host_network
 from tfimg.inspect.secrets.host_secrets import host_secret_rules, read_host_files
 from tfimg.inspect.secrets.search import Search
 
@@ -28,7 +28,7 @@ def kinds(
 ) -> set[tuple[str, str]]:  # fmt: skip
     """(kind, what) of all that is found in a text on a machine whose files are below `root`."""
     environ = {"HOME": str(root / "root"), **(environ or {})}
-    network = network or host_network({"SSL_CERT_FILE": "/none", "NETRC": str(root / "netrc"), **environ}, {})
+    network = network or read_host_network({"SSL_CERT_FILE": "/none", "NETRC": str(root / "netrc"), **environ}, {})
     around = read_host_files(network, mirrors, environ, public={"index.example"}, root=root)
     rules = host_secret_rules(network, around, environ)
     window = text if isinstance(text, bytes) else text.encode()
@@ -56,7 +56,7 @@ def test_a_proxys_host_and_password_are_secrets(tmp_path: Path) -> None:
 
 @cases("inspect_host_secrets", "an_indexs_host_is_a_secret_however_it_is_named")
 def test_an_indexs_host_is_a_secret_however_it_is_named(tmp_path: Path, variable: str, value: str) -> None:
-    network = host_network({variable: value}, {"index-url": value} if variable.startswith("PIP") else {})
+    network = read_host_network({variable: value}, {"index-url": value} if variable.startswith("PIP") else {})
     assert found("at index.corp.test/x", root=tmp_path, network=network) == {"index"}
 
 
@@ -178,7 +178,7 @@ def test_a_machine_without_secrets_has_none(tmp_path: Path) -> None:
 
 def test_no_secret_is_told_by_its_rule(tmp_path: Path) -> None:
     environ = {"https_proxy": "http://ann:pw-7c1e-long@proxy.corp.test:3128"}
-    network = host_network(environ, {})
+    network = read_host_network(environ, {})
     around = read_host_files(network, None, environ, public=(), root=tmp_path)
     told = " ".join(rule.what for rule in host_secret_rules(network, around, environ))
     assert "pw-7c1e" not in told

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from support.oci_images import archive
-from tfimg.core.errors import EngineRefused
+from tfimg.core.errors import EngineError
 from tfimg.inspect.layer_comparison import compare_layers
 
 Export = Callable[..., Path]
@@ -62,7 +62,7 @@ def test_a_layer_that_one_lacks_differs_whole(export: Export) -> None:
 
 def test_what_is_no_export_is_refused(tmp_path: Path) -> None:
     (tmp_path / "1").write_bytes(b"\0" * 2048)
-    with pytest.raises(EngineRefused, match="not an exported image"):
+    with pytest.raises(EngineError, match="not an exported image"):
         list(compare_layers(tmp_path / "1", tmp_path / "1"))
 
 
@@ -73,5 +73,5 @@ def test_what_is_no_export_is_refused(tmp_path: Path) -> None:
 def test_a_malformed_export_is_refused(tmp_path: Path, manifest: bytes) -> None:
     (tmp_path / "1").write_bytes(archive({"manifest.json": manifest}))
     (tmp_path / "2").write_bytes(archive({"manifest.json": b'[{"Layers": []}]'}))
-    with pytest.raises(EngineRefused, match="not an exported image"):
+    with pytest.raises(EngineError, match="not an exported image"):
         list(compare_layers(tmp_path / "1", tmp_path / "2"))

@@ -16,7 +16,7 @@ from support.oci_images import PACKINGS, Packing, archive, packed, put_document,
 from support.tls import CORP, PUBLIC
 from support.tokens import GITHUB
 from tfimg.core.cancellation import Cancellation
-from tfimg.core.errors import Interrupted, LeakFound, NotInRegistry, TamperedError
+from tfimg.core.errors import Interrupted, NotInRegistry, SecretFound, TamperedError
 from tfimg.inspect.limits import Budget, Limits
 from tfimg.inspect.secrets.findings import SecretFinding, require_clean
 from tfimg.inspect.secrets.host_secrets import _literal_rule
@@ -270,7 +270,7 @@ def test_a_scan_ends_when_everything_is_to_end(registry: MemoryRegistry) -> None
     put_image(registry, "1", [{"a": b"b"}])
     cancellation = Cancellation()
     cancellation.cancel()
-    with cancellation.covering(), pytest.raises(Interrupted):
+    with cancellation.activate(), pytest.raises(Interrupted):
         scanned(registry)
 
 
@@ -296,7 +296,7 @@ def test_what_an_engine_exports_is_searched_alike(registry: MemoryRegistry, pack
 def test_findings_end_a_publication(registry: MemoryRegistry) -> None:
     put_image(registry, "1", [{"srv/key": TOKEN.encode()}], config={"Env": [f"A={HOST}"]})
     require_clean("image", ())
-    with pytest.raises(LeakFound, match=r"2 secrets:\n  environment .*A: .*\n") as caught:
+    with pytest.raises(SecretFound, match=r"2 secrets:\n  environment .*A: .*\n") as caught:
         require_clean("image", scanned(registry))
     assert len(caught.value.details["findings"]) == 2  # type: ignore[arg-type]
 

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from support.memory_registry import MemoryRegistry
 from support.oci_images import archive, packed, put_image
-from tfimg.core.errors import LeakFound
+from tfimg.core.errors import SecretFound
 from tfimg.inspect.limits import Budget, Limits
 from tfimg.inspect.secrets.findings import SecretFinding, require_clean
 from tfimg.inspect.secrets.layer_scan import search_layer
@@ -538,7 +538,7 @@ def test_what_was_not_read_is_not_kept(registry: MemoryRegistry, tmp_path: Path)
 def test_findings_tell_what_is_unread(registry: MemoryRegistry) -> None:
     put_layer(registry, lz4())
     with pytest.raises(
-        LeakFound, match="image contains 1 part that cannot be read completely:\n  layer sha256:"
+        SecretFound, match="image contains 1 part that cannot be read completely:\n  layer sha256:"
     ) as caught:
         require_clean("image", scan_image(registry, "1", [OWN]))
     assert "it is not a tar archive" in str(caught.value)

@@ -127,7 +127,7 @@ def test_a_cancelled_download_stops_at_the_next_piece(tmp_path: Path) -> None:
                     cancellation.cancel()
                 yield content
 
-    with index_of([large]) as url, cancellation.covering(), pytest.raises(Interrupted):
+    with index_of([large]) as url, cancellation.activate(), pytest.raises(Interrupted):
         fetch_wheel(
             locked(large),
             tmp_path / "wheels/a",

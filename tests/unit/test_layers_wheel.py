@@ -146,7 +146,7 @@ def test_of_two_files_at_one_path_the_first_stays() -> None:
 def test_a_cancelled_layer_is_not_written_further() -> None:
     cancellation = Cancellation()
     cancellation.cancel()
-    with cancellation.covering(), pytest.raises(Interrupted):
+    with cancellation.activate(), pytest.raises(Interrupted):
         BlobWriter(io.BytesIO(), "fast").add("a", 3, [b"abc"])
 
 
@@ -426,7 +426,7 @@ def test_a_wheel_that_two_images_need_is_taken_from_neither(wheel: Wheel, store:
 def test_what_is_cancelled_stops_and_leaves_nothing_half_made(images: Images, store: LayerStore) -> None:
     cancellation = Cancellation()
     cancellation.cancel()
-    with cancellation.covering(), pytest.raises(Interrupted):
+    with cancellation.activate(), pytest.raises(Interrupted):
         made(images["cp39"], store)
     assert not list(store.folder.glob("layer-*"))
 

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tfimg.core.errors import UsageError
-from tfimg.matrix.gpus import Means, capability, find_gpu, ptx_note, runs, why_not
-from tfimg.matrix.schema import Gpu, Matrix, Report
+from tfimg.matrix.gpus import (
+    ExecutionMode,
+    describe_ptx,
+    explain_no_support,
+    find_execution_mode,
+    find_gpu,
+    parse_capability,
+)
+from tfimg.matrix.schema import Gpu, Matrix, PtxReport
 
 NAMED = [
     *((name, "sm_75") for name in ("T4", "t4", "NVIDIA T4", "Tesla T4", "tesla-t4", "TESLA_T4", " t4 ", "T4-16Q")),
@@ -74,13 +81,13 @@ def test_an_unknown_name_is_answered_with_those_near_to_it(matrix: Matrix) -> No
     [("sm_75", (7, 5)), ("compute_80", (8, 0)), ("sm_100", (10, 0)), ("compute_121", (12, 1))],
 )
 def test_the_last_digit_of_a_capability_is_the_minor(name: str, numbers: tuple[int, int]) -> None:
-    assert capability(name) == numbers
+    assert parse_capability(name) == numbers
 
 
 OLD = ("sm_35", "sm_50", "sm_60", "sm_70", "sm_75", "compute_80")
 NEW = ("sm_60", "sm_70", "sm_80", "sm_89", "compute_90")
 
-RUNS: list[tuple[tuple[str, ...], Means | None, str]] = [
+RUNS: list[tuple[tuple[str, ...], ExecutionMode | None, str]] = [
     (OLD, "code", "sm_35 sm_37 sm_75 sm_80 sm_89"),
     (OLD, "ptx", "sm_90"),
     (OLD, None, "sm_30 sm_100 sm_120"),
@@ -96,13 +103,13 @@ RUNS: list[tuple[tuple[str, ...], Means | None, str]] = [
 
 @pytest.mark.parametrize(("architectures", "means", "gpus"), RUNS)
 def test_code_runs_within_its_major_and_ptx_on_what_is_newer_below_blackwell(
-    architectures: tuple[str, ...], means: Means | None, gpus: str, matrix: Matrix
+    architectures: tuple[str, ...], means: ExecutionMode | None, gpus: str, matrix: Matrix
 ) -> None:
-    found = {sm: runs(matrix, with_code(matrix, architectures), sm) for sm in gpus.split()}
+    found = {sm: find_execution_mode(matrix, with_code(matrix, architectures), sm) for sm in gpus.split()}
     assert found == dict.fromkeys(gpus.split(), means)
 
 
-def with_code(matrix: Matrix, architectures: tuple[str, ...], **reports: Report) -> Gpu:
+def with_code(matrix: Matrix, architectures: tuple[str, ...], **reports: PtxReport) -> Gpu:
     """A row's facts with other architectures and reports."""
     gpu = matrix.rows[0].gpu
     assert gpu
@@ -110,36 +117,39 @@ def with_code(matrix: Matrix, architectures: tuple[str, ...], **reports: Report)
 
 
 def test_the_order_of_architectures_does_not_matter(matrix: Matrix) -> None:
-    assert runs(matrix, with_code(matrix, OLD[::-1]), "sm_90") == "ptx"
-    assert runs(matrix, with_code(matrix, NEW[::-1]), "sm_90") == "code"
+    assert find_execution_mode(matrix, with_code(matrix, OLD[::-1]), "sm_90") == "ptx"
+    assert find_execution_mode(matrix, with_code(matrix, NEW[::-1]), "sm_90") == "code"
 
 
 FAILS, UNPROVEN = (
-    Report(runs="fails", reason="it fails"),
-    Report(runs="unproven", reason="some say", issue="a/b#1"),
+    PtxReport(runs="fails", reason="it fails"),
+    PtxReport(runs="unproven", reason="some say", issue="a/b#1"),
 )
 
 
 def test_reports_decide_where_ptx_is_not_known_to_run(matrix: Matrix) -> None:
     gpu = with_code(matrix, NEW, sm_100=FAILS, sm_120=UNPROVEN)
-    assert [runs(matrix, gpu, sm) for sm in ("sm_100", "sm_120", "sm_121")] == [None, "unproven", None]
+    assert [find_execution_mode(matrix, gpu, sm) for sm in ("sm_100", "sm_120", "sm_121")] == [None, "unproven", None]
     # Without PTX a report is about nothing, and PTX is never for an older GPU.
-    assert runs(matrix, with_code(matrix, ("sm_90",), sm_120=UNPROVEN), "sm_120") is None
-    assert runs(matrix, with_code(matrix, ("compute_121",), sm_120=UNPROVEN), "sm_120") is None
+    assert find_execution_mode(matrix, with_code(matrix, ("sm_90",), sm_120=UNPROVEN), "sm_120") is None
+    assert find_execution_mode(matrix, with_code(matrix, ("compute_121",), sm_120=UNPROVEN), "sm_120") is None
 
 
 def test_what_is_known_of_ptx_is_told_with_its_source(matrix: Matrix) -> None:
     gpu = with_code(matrix, NEW, sm_100=FAILS, sm_120=UNPROVEN)
-    assert ptx_note(matrix, gpu, "sm_90") == matrix.ptx.note
-    assert ptx_note(matrix, gpu, "sm_120") == f"whether it runs is unproven: some say (a/b#1); {matrix.ptx.note}"
-    assert why_not(matrix, gpu, "sm_100") == "it fails"
-    assert why_not(matrix, gpu, "sm_121") == f"{matrix.ptx.reason} ({matrix.ptx.issue})"
-    assert why_not(matrix, gpu, "sm_61") is None
+    assert describe_ptx(matrix, gpu, "sm_90") == matrix.ptx.note
+    assert describe_ptx(matrix, gpu, "sm_120") == f"whether it runs is unproven: some say (a/b#1); {matrix.ptx.note}"
+    assert explain_no_support(matrix, gpu, "sm_100") == "it fails"
+    assert explain_no_support(matrix, gpu, "sm_121") == f"{matrix.ptx.reason} ({matrix.ptx.issue})"
+    assert explain_no_support(matrix, gpu, "sm_61") is None
 
 
 def test_each_release_says_what_is_reported_of_consumer_blackwell(matrix: Matrix) -> None:
     told = {
-        release.version: runs(matrix, row.gpu, "sm_120") for row in matrix.rows for release in row.tensorflow if row.gpu
+        release.version: find_execution_mode(matrix, row.gpu, "sm_120")
+        for row in matrix.rows
+        for release in row.tensorflow
+        if row.gpu
     }
     assert {version: means for version, means in told.items() if means} == {"2.21.0": "unproven"}
     reported = [row.gpu.reports["sm_120"] for row in matrix.rows if row.gpu and row.gpu.reports]

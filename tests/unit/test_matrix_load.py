@@ -8,7 +8,7 @@ import pytest
 
 from support.matrix_edits import FOLDER, GOOD, MatrixEdit, read_edits
 from tfimg.core.errors import MatrixError
-from tfimg.matrix.load import parse_matrix, path
+from tfimg.matrix.load import format_path, parse_matrix
 
 TODAY = date(2024, 6, 1)
 BAD = list(read_edits("problems.txt"))
@@ -70,4 +70,4 @@ def test_a_matrix_never_changes() -> None:
     ],
 )
 def test_a_path_reads_like_an_expression(steps: tuple[int | str, ...], text: str) -> None:
-    assert path(steps) == text
+    assert format_path(steps) == text

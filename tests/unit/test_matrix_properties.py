@@ -19,7 +19,7 @@ from support.matrix_edits import GOOD
 from tfimg.core.errors import MatrixError
 from tfimg.core.paths import find_workspace
 from tfimg.matrix.load import parse_matrix
-from tfimg.matrix.spec import expand, gaps
+from tfimg.matrix.spec import expand_matrix, find_gaps
 
 TEXTS = {"base": GOOD, "project": find_workspace({}).matrix.read_text()}
 
@@ -42,9 +42,9 @@ def claim(text: str) -> None:
     except MatrixError as error:
         problems = error.problems
     else:
-        specs = expand(matrix)
+        specs = expand_matrix(matrix)
         assert len({spec.identifier for spec in specs}) == len(specs)
-        gaps(matrix)
+        find_gaps(matrix)
         return
     assert problems
     assert [problem for problem in problems if not PROBLEM.fullmatch(problem)] == []

@@ -9,7 +9,7 @@ from itertools import product
 from support.matrix_edits import GOOD
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import DEVICES, PLATFORMS, Matrix
-from tfimg.matrix.spec import ImageSpec, expand, gaps
+from tfimg.matrix.spec import ImageSpec, expand_matrix, find_gaps
 
 Named = Callable[[str], ImageSpec]
 
@@ -19,7 +19,7 @@ def small_matrix(text: str = GOOD) -> Matrix:
 
 
 def test_a_matrix_expands_by_release_then_platform_then_device_then_python() -> None:
-    assert [spec.identifier for spec in expand(small_matrix())] == [
+    assert [spec.identifier for spec in expand_matrix(small_matrix())] == [
         "2.15.0-cpu-py3.9",
         "2.15.0-cpu-py3.11",
         "2.15.0-cuda12.2-py3.9",
@@ -37,7 +37,7 @@ def test_a_matrix_expands_by_release_then_platform_then_device_then_python() -> 
 
 
 def test_what_a_release_lacks_is_told_with_its_reason_and_where_the_matrix_says_so() -> None:
-    found = {(gap.tensorflow, gap.device, gap.platform): (gap.path, gap.reason) for gap in gaps(small_matrix())}
+    found = {(gap.tensorflow, gap.device, gap.platform): (gap.path, gap.reason) for gap in find_gaps(small_matrix())}
     missing = ("rows[0].tensorflow[1].missing", "the release has no aarch64 wheel")
     no_libtpu = (
         "rows[1].tensorflow[0].tpu",
@@ -63,7 +63,7 @@ def test_every_release_has_an_image_or_a_reason_on_every_device_and_platform(
     matrix: Matrix, specs: Sequence[ImageSpec]
 ) -> None:
     offered = {(spec.tensorflow, spec.device, spec.platform) for spec in specs}
-    lacking = {(gap.tensorflow, gap.device, gap.platform) for gap in gaps(matrix) if gap.device}
+    lacking = {(gap.tensorflow, gap.device, gap.platform) for gap in find_gaps(matrix) if gap.device}
     releases = {release.version for row in matrix.rows for release in row.tensorflow}
     assert offered | lacking == set(product(releases, DEVICES, PLATFORMS))
     assert offered & lacking == set()
@@ -71,19 +71,19 @@ def test_every_release_has_an_image_or_a_reason_on_every_device_and_platform(
 
 def test_the_newest_patch_is_the_newest_version_and_not_the_last_in_the_alphabet() -> None:
     matrix = small_matrix(GOOD.replace('"2.15.0"', '"2.15.9"').replace('"2.15.1"', '"2.15.10"'))
-    newest = {(spec.tensorflow, spec.device, spec.platform) for spec in expand(matrix) if spec.newest_patch}
+    newest = {(spec.tensorflow, spec.device, spec.platform) for spec in expand_matrix(matrix) if spec.is_newest_patch}
     assert {found for found in newest if found[0].startswith("2.15")} == {
         ("2.15.10", "cpu", "linux/amd64"),
         ("2.15.10", "gpu", "linux/amd64"),
         ("2.15.10", "tpu", "linux/amd64"),
         ("2.15.9", "cpu", "linux/arm64"),  # 2.15.10 has none
     }
-    last = {(spec.tensorflow, spec.device, spec.platform) for spec in expand(matrix) if spec.newest}
+    last = {(spec.tensorflow, spec.device, spec.platform) for spec in expand_matrix(matrix) if spec.is_newest}
     assert len(last) == len({(device, platform) for _, device, platform in last})
 
 
 def test_an_image_has_nvidia_s_wheels_of_its_cuda_major_with_exact_versions() -> None:
-    spec = next(spec for spec in expand(small_matrix()) if spec.device == "gpu")
+    spec = next(spec for spec in expand_matrix(small_matrix()) if spec.device == "gpu")
     assert spec.libraries == (
         ("nvidia-cublas-cu12", "12.2.5.6"),
         ("nvidia-cuda-runtime-cu12", "12.2.140"),
@@ -94,11 +94,11 @@ def test_an_image_has_nvidia_s_wheels_of_its_cuda_major_with_exact_versions() ->
 
 
 def test_releases_are_ordered_as_versions_and_not_as_text() -> None:
-    assert expand(small_matrix(GOOD.replace('"2.15.0"', '"2.9.0"')))[0].tensorflow == "2.9.0"
+    assert expand_matrix(small_matrix(GOOD.replace('"2.15.0"', '"2.9.0"')))[0].tensorflow == "2.9.0"
 
 
 def test_each_release_has_one_default_image_per_device_and_platform(specs: Sequence[ImageSpec]) -> None:
-    defaults = [(spec.tensorflow, spec.device, spec.platform) for spec in specs if spec.default_python]
+    defaults = [(spec.tensorflow, spec.device, spec.platform) for spec in specs if spec.is_default_python]
     assert sorted(defaults) == sorted({(spec.tensorflow, spec.device, spec.platform) for spec in specs})
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from tfimg.core import process
-from tfimg.core.process import CommandFailed, Completed, run, stop, stream, uninterrupted
+from tfimg.core.process import CommandFailed, CompletedCommand, defer_signals, run, stop_process, stream_stderr
 
 ENV = {"PATH": os.defpath}
 
 
 def streamed(script: str) -> str:
     """What a shell's script says on standard error."""
-    return "".join(stream(["sh", "-c", script], env=ENV))
+    return "".join(stream_stderr(["sh", "-c", script], env=ENV))
 
 
 def handlers() -> list[object]:
@@ -27,7 +27,7 @@ def handlers() -> list[object]:
 
 
 def test_a_program_s_output_is_text() -> None:
-    assert run(["sh", "-c", "echo out; echo err >&2"]) == Completed(
+    assert run(["sh", "-c", "echo out; echo err >&2"]) == CompletedCommand(
         argv=("sh", "-c", "echo out; echo err >&2"), returncode=0, stdout="out\n", stderr="err\n"
     )
     assert run(["printf", r"a\377b"]).stdout == "a�b", "undecodable bytes are replaced"
@@ -65,7 +65,7 @@ def test_a_program_that_takes_too_long_is_ended() -> None:
 def test_a_program_that_says_nothing_is_asked_about() -> None:
     asked: list[None] = []
     late = ["sh", "-c", "sleep 0.5; echo late >&2"]
-    pieces = stream(late, env=ENV, on_silence=lambda: asked.append(None), silence=0.1)
+    pieces = stream_stderr(late, env=ENV, on_silence=lambda: asked.append(None), silence=0.1)
     assert "".join(pieces) == "late\n"
     assert 2 <= len(asked) <= 5
 
@@ -76,7 +76,7 @@ def test_what_is_raised_about_a_silent_program_ends_it() -> None:
 
     start = time.monotonic()
     with pytest.raises(ConnectionError):
-        list(stream(["sleep", "60"], env=ENV, on_silence=lost, silence=0.05))
+        list(stream_stderr(["sleep", "60"], env=ENV, on_silence=lost, silence=0.05))
     assert time.monotonic() - start < 10
 
 
@@ -84,9 +84,9 @@ def test_a_program_that_the_kernel_does_not_let_go_of_is_left(monkeypatch: pytes
     child = subprocess.Popen(["sleep", "60"], start_new_session=True)
     with monkeypatch.context() as patch:
         patch.setattr(os, "killpg", lambda *_: None)
-        stop(child, seconds=0.01)
+        stop_process(child, seconds=0.01)
     assert child.poll() is None
-    stop(child)
+    stop_process(child)
     assert child.returncode == -signal.SIGTERM
 
 
@@ -95,7 +95,7 @@ def test_a_stream_is_what_comes_on_stderr() -> None:
 
 
 def test_a_stream_comes_as_it_is_written() -> None:
-    pieces = stream(["sh", "-c", "echo one >&2; exec sleep 60"], env=ENV)
+    pieces = stream_stderr(["sh", "-c", "echo one >&2; exec sleep 60"], env=ENV)
     begin = time.monotonic()
     assert next(pieces) == "one\n"
     pieces.close()  # type: ignore[attr-defined]
@@ -103,7 +103,7 @@ def test_a_stream_comes_as_it_is_written() -> None:
 
 
 def test_a_stream_ends_with_the_failure_after_its_last_piece() -> None:
-    pieces = stream(["sh", "-c", "echo one >&2; exit 4"], env=ENV)
+    pieces = stream_stderr(["sh", "-c", "echo one >&2; exit 4"], env=ENV)
     assert next(pieces) == "one\n"
     with pytest.raises(CommandFailed) as caught:
         next(pieces)
@@ -117,7 +117,7 @@ def test_a_letter_that_is_cut_in_two_stays_one_letter_and_one_that_never_ends_ca
 
 def test_a_consumer_that_leaves_ends_the_program_in_its_own_way(tmp_path: Path) -> None:
     script = f"trap 'echo ended > {tmp_path}/word; exit' TERM; echo one >&2; while :; do sleep 0.02; done"
-    pieces = stream(["sh", "-c", script], env=ENV)
+    pieces = stream_stderr(["sh", "-c", script], env=ENV)
     next(pieces)
     pieces.close()  # type: ignore[attr-defined]
     assert (tmp_path / "word").read_text() == "ended\n"
@@ -125,13 +125,13 @@ def test_a_consumer_that_leaves_ends_the_program_in_its_own_way(tmp_path: Path) 
 
 def test_the_terminal_s_ctrl_c_does_not_reach_a_streamed_program() -> None:
     script = "import os, sys; print(os.getpid() == os.getpgrp(), file=sys.stderr)"
-    assert "".join(stream([sys.executable, "-c", script], env=ENV)) == "True\n"
+    assert "".join(stream_stderr([sys.executable, "-c", script], env=ENV)) == "True\n"
 
 
 def test_a_program_is_asked_to_end_and_waited_for_and_once_it_has_ended_let_be() -> None:
     child = subprocess.Popen(["sleep", "60"], start_new_session=True)
     for _ in range(2):
-        stop(child)
+        stop_process(child)
         assert child.returncode == -signal.SIGTERM
 
 
@@ -151,7 +151,7 @@ def test_those_that_a_program_started_end_with_it(
     with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"ready\n"
-        stop(child, wait)
+        stop_process(child, wait)
         assert child.returncode == -number
         # The pipe ends when nobody holds it any more.
         assert child.stdout.read() == last
@@ -168,7 +168,7 @@ def test_a_signal_waits_until_moves_that_belong_together_are_made(
     moves = []
 
     def move() -> None:
-        with uninterrupted():
+        with defer_signals():
             moves.append("first")
             os.kill(os.getpid(), number)
             moves.append("second")
@@ -183,16 +183,18 @@ def test_a_signal_waits_until_moves_that_belong_together_are_made(
 
 def test_without_a_signal_or_after_an_error_the_handlers_are_back_as_they_were() -> None:
     before = handlers()
-    with uninterrupted():
+    with defer_signals():
         during = handlers()
     assert (handlers(), during != before) == (before, True)
-    with pytest.raises(ValueError, match="inside"), uninterrupted():
+    with pytest.raises(ValueError, match="inside"), defer_signals():
         raise ValueError("inside")
     assert handlers() == before
 
 
 def handed_over(*argv: str) -> subprocess.CompletedProcess[str]:
-    script = "import sys; from tfimg.core.process import hand_over; hand_over(sys.argv[1:], env={'ONE': '1'})"
+    script = (
+        "import sys; from tfimg.core.process import replace_process; replace_process(sys.argv[1:], env={'ONE': '1'})"
+    )
     return subprocess.run(
         [sys.executable, "-c", script, *argv], input="in", capture_output=True, text=True, check=False
     )

@@ -15,8 +15,15 @@ from support.matrix_edits import GOOD, MatrixEdit, read_edits
 from support.surveys import agreeing
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
-from tfimg.matrix.sync.check import Finding, and_cuda, compare, installable, missing_releases, requirements
-from tfimg.matrix.sync.survey import Survey, Wheel
+from tfimg.matrix.sync.check import (
+    FactCheck,
+    check_rows,
+    find_installable_pythons,
+    find_missing_releases,
+    list_and_cuda_requirements,
+    parse_requirements,
+)
+from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel
 
 
 def understood(text: str) -> Matrix:
@@ -29,32 +36,32 @@ def small() -> Matrix:
 
 
 @pytest.fixture(scope="module")
-def survey(small: Matrix) -> Survey:
+def survey(small: Matrix) -> IndexSurvey:
     return agreeing(small)
 
 
-def unlike(matrix: Matrix, survey: Survey) -> list[Finding]:
+def unlike(matrix: Matrix, survey: IndexSurvey) -> list[FactCheck]:
     """What does not agree."""
-    return [finding for _, finding in compare(matrix, survey) if finding.verdict != "agrees"]
+    return [finding for _, finding in check_rows(matrix, survey) if finding.verdict != "agrees"]
 
 
-def wrong(path: str, field: str, told: str) -> Finding:
-    return Finding(path=path, field=field, verdict="disagrees", told=told)
+def wrong(path: str, field: str, told: str) -> FactCheck:
+    return FactCheck(path=path, field=field, verdict="disagrees", told=told)
 
 
-def not_stated(path: str, field: str, told: str) -> Finding:
-    return Finding(path=path, field=field, verdict="not stated", told=told)
+def not_stated(path: str, field: str, told: str) -> FactCheck:
+    return FactCheck(path=path, field=field, verdict="not stated", told=told)
 
 
-Change = Callable[[Wheel], Wheel | None]
+Change = Callable[[TensorFlowWheel], TensorFlowWheel | None]
 """What becomes of a wheel of a survey; None takes it away."""
 
 
-def changed(survey: Survey, change: Change) -> Survey:
+def changed(survey: IndexSurvey, change: Change) -> IndexSurvey:
     return replace(survey, wheels=tuple(new for wheel in survey.wheels if (new := change(wheel)) is not None))
 
 
-def has(wheel: Wheel, facts: dict[str, Any]) -> bool:
+def has(wheel: TensorFlowWheel, facts: dict[str, Any]) -> bool:
     return all(getattr(wheel, name) == value for name, value in facts.items())
 
 
@@ -70,7 +77,7 @@ def without(**facts: Any) -> Change:
 def built(**fields: Any) -> Change:
     """GPU wheels with other build information; None takes a field away."""
 
-    def change(wheel: Wheel) -> Wheel:
+    def change(wheel: TensorFlowWheel) -> TensorFlowWheel:
         if not wheel.build or not wheel.build["is_cuda_build"]:
             return wheel
         build = {**wheel.build, **fields}
@@ -82,7 +89,7 @@ def built(**fields: Any) -> Change:
 def requiring(old: str, new: str, **facts: Any) -> Change:
     """Wheels that have all these facts, with another text in their requirements."""
 
-    def change(wheel: Wheel) -> Wheel:
+    def change(wheel: TensorFlowWheel) -> TensorFlowWheel:
         requires = tuple(one.replace(old, new) for one in wheel.requires)
         return replace(wheel, requires=requires) if has(wheel, facts) else wheel
 
@@ -97,17 +104,17 @@ def asking_also_for(requirement: str) -> Change:
 def test_a_survey_made_from_the_matrix_agrees_with_it(small: Matrix, matrix: Matrix) -> None:
     for facts in (small, matrix):
         assert unlike(facts, agreeing(facts)) == []
-        assert missing_releases(facts, agreeing(facts)) == ()
+        assert find_missing_releases(facts, agreeing(facts)) == ()
 
 
 @pytest.mark.parametrize("slip", list(read_edits("disagreements.txt")), ids=lambda slip: slip.name)
-def test_a_slip_in_the_matrix_is_told_at_its_path(slip: MatrixEdit, survey: Survey) -> None:
+def test_a_slip_in_the_matrix_is_told_at_its_path(slip: MatrixEdit, survey: IndexSurvey) -> None:
     """Made in its text, as people make it; what the wheels say stays the same."""
     found = unlike(understood(slip.text()), survey)
     assert [f"{one.path} ({one.field} {one.verdict}): {one.told}" for one in found] == slip.told
 
 
-def test_a_release_that_is_taken_off_the_index_is_told(small: Matrix, survey: Survey) -> None:
+def test_a_release_that_is_taken_off_the_index_is_told(small: Matrix, survey: IndexSurvey) -> None:
     gone = replace(survey, releases=survey.releases - {Version("2.16.1")})
     gone = changed(gone, without(version=Version("2.16.1")))
     found = {finding.path: finding.told for finding in unlike(small, gone)}
@@ -121,7 +128,7 @@ RANGES = "the matrix has >=1.23.5,<2.0.0, the index <2.0.0,>=1.23.5; >=1.26"
 NVSHMEM = "toolkits.12.2.wheels.nvidia-nvshmem-cu12"
 NO_INFORMATION = "the wheels hold no such build information"
 
-OF_WHEELS: dict[str, tuple[Change, list[Finding]]] = {
+OF_WHEELS: dict[str, tuple[Change, list[FactCheck]]] = {
     "a day that the index does not tell is not stated": (
         other({"version": OLDEST}, uploaded=None),
         [not_stated("rows[0].tensorflow[0].released", "released", "the index tells no day for 2.15.0")],
@@ -169,12 +176,12 @@ OF_WHEELS: dict[str, tuple[Change, list[Finding]]] = {
 
 
 @pytest.mark.parametrize("case", OF_WHEELS)
-def test_what_wheels_say_is_compared(case: str, small: Matrix, survey: Survey) -> None:
+def test_what_wheels_say_is_compared(case: str, small: Matrix, survey: IndexSurvey) -> None:
     change, findings = OF_WHEELS[case]
     assert unlike(small, changed(survey, change)) == findings
 
 
-def test_a_platform_that_is_not_missing_is_told(small: Matrix, survey: Survey) -> None:
+def test_a_platform_that_is_not_missing_is_told(small: Matrix, survey: IndexSurvey) -> None:
     arm = [
         replace(wheel, version=Version("2.15.1"), uploaded=date(2030, 1, 1))
         for wheel in survey.wheels
@@ -187,24 +194,26 @@ def test_a_platform_that_is_not_missing_is_told(small: Matrix, survey: Survey) -
 
 
 @pytest.mark.parametrize("package", ["tensorflow", "tensorflow-cpu-aws"])
-def test_up_to_2_15_an_aarch64_wheel_and_the_one_it_stands_for_are_both_needed(package: str, survey: Survey) -> None:
+def test_up_to_2_15_an_aarch64_wheel_and_the_one_it_stands_for_are_both_needed(
+    package: str, survey: IndexSurvey
+) -> None:
     release = [wheel for wheel in survey.wheels if wheel.version == Version("2.15.0")]
     less = [w for w in release if (w.package, w.platform, w.python) != (package, "linux/arm64", "3.9")]
-    assert installable(release, "tensorflow-cpu-aws", "linux/arm64") == ("3.9", "3.11")
-    assert installable(less, "tensorflow-cpu-aws", "linux/arm64") == ("3.11",)
-    assert installable(less, None, "linux/arm64") == ("3.11",)
-    assert installable(release, "tensorflow", "linux/arm64") == (), "it holds no TensorFlow"
+    assert find_installable_pythons(release, "tensorflow-cpu-aws", "linux/arm64") == ("3.9", "3.11")
+    assert find_installable_pythons(less, "tensorflow-cpu-aws", "linux/arm64") == ("3.11",)
+    assert find_installable_pythons(less, None, "linux/arm64") == ("3.11",)
+    assert find_installable_pythons(release, "tensorflow", "linux/arm64") == (), "it holds no TensorFlow"
 
 
 def test_from_2_16_an_aarch64_wheel_stands_for_itself(matrix: Matrix) -> None:
     release = [wheel for wheel in agreeing(matrix).wheels if wheel.version == Version("2.16.2")]
     pythons = ("3.9", "3.10", "3.11", "3.12")
-    assert installable(release, "tensorflow", "linux/arm64") == pythons
-    assert installable(release, None, "linux/arm64") == pythons
-    assert installable(release, "tensorflow-cpu-aws", "linux/arm64") == ()
+    assert find_installable_pythons(release, "tensorflow", "linux/arm64") == pythons
+    assert find_installable_pythons(release, None, "linux/arm64") == pythons
+    assert find_installable_pythons(release, "tensorflow-cpu-aws", "linux/arm64") == ()
 
 
-def test_a_libtpu_that_came_to_the_index_or_left_it_is_told(small: Matrix, survey: Survey) -> None:
+def test_a_libtpu_that_came_to_the_index_or_left_it_is_told(small: Matrix, survey: IndexSurvey) -> None:
     swapped = replace(survey, libraries={**survey.libraries, "libtpu": frozenset({Version("0.2")})})
     assert unlike(small, swapped) == [
         wrong(
@@ -218,7 +227,7 @@ def test_a_libtpu_that_came_to_the_index_or_left_it_is_told(small: Matrix, surve
     ]  # fmt: skip
 
 
-def test_a_tpu_wheel_that_the_matrix_does_not_know_is_told(small: Matrix, survey: Survey) -> None:
+def test_a_tpu_wheel_that_the_matrix_does_not_know_is_told(small: Matrix, survey: IndexSurvey) -> None:
     tpu = [
         replace(wheel, version=Version("2.15.0"))
         for wheel in survey.wheels
@@ -230,20 +239,20 @@ def test_a_tpu_wheel_that_the_matrix_does_not_know_is_told(small: Matrix, survey
     ]
 
 
-def test_rows_of_which_no_wheel_was_read_are_not_compared(small: Matrix, survey: Survey) -> None:
+def test_rows_of_which_no_wheel_was_read_are_not_compared(small: Matrix, survey: IndexSurvey) -> None:
     part = changed(survey, lambda wheel: wheel if wheel.version == Version("2.16.1") else None)
-    assert {number for number, _ in compare(small, part)} == {1}
+    assert {number for number, _ in check_rows(small, part)} == {1}
 
 
-def test_missing_releases_begin_after_the_matrixs_oldest(small: Matrix, survey: Survey) -> None:
+def test_missing_releases_begin_after_the_matrixs_oldest(small: Matrix, survey: IndexSurvey) -> None:
     more = {Version(version) for version in ("2.14.1", "2.15.0.post1", "2.17.0")}
-    assert missing_releases(small, replace(survey, releases=survey.releases | more)) == (
+    assert find_missing_releases(small, replace(survey, releases=survey.releases | more)) == (
         Version("2.15.0.post1"),
         Version("2.17.0"),
     )
 
 
-def test_requirements_are_those_of_the_wheels_own_python_and_platform(survey: Survey) -> None:
+def test_requirements_are_those_of_the_wheels_own_python_and_platform(survey: IndexSurvey) -> None:
     wheel = replace(
         survey.wheels[0],
         python="3.9",
@@ -260,9 +269,9 @@ def test_requirements_are_those_of_the_wheels_own_python_and_platform(survey: Su
             'nvidia-cublas-cu12==12; extra == "and-cuda"',
         ),
     )
-    assert requirements(wheel) == {
+    assert parse_requirements(wheel) == {
         "absl-py": SpecifierSet(">=1"),
         "arm": SpecifierSet(),
         "numpy": SpecifierSet(">=1.23,<2"),
     }
-    assert and_cuda(wheel) == {"nvidia-cublas-cu12": SpecifierSet("==12")}
+    assert list_and_cuda_requirements(wheel) == {"nvidia-cublas-cu12": SpecifierSet("==12")}

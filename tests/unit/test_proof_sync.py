@@ -19,9 +19,9 @@ from tfimg.core.errors import MatrixError
 from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix, Release
-from tfimg.matrix.sync.check import compare, missing_releases
-from tfimg.matrix.sync.survey import Survey, Wheel
-from tfimg.matrix.sync.sync import propose as propose_until
+from tfimg.matrix.sync.check import check_rows, find_missing_releases
+from tfimg.matrix.sync.propose import propose_rows as propose_until
+from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,7 @@ def text(workspace: Workspace) -> str:
 
 
 @pytest.fixture(scope="session")
-def survey(matrix: Matrix) -> Survey:
+def survey(matrix: Matrix) -> IndexSurvey:
     return agreeing(matrix)
 
 
@@ -57,11 +57,13 @@ def added(before: str, after: str) -> list[str]:
     return [line[1:] for line in difference if line.startswith("+")]
 
 
-Change = Callable[[Wheel], Wheel | None]
+Change = Callable[[TensorFlowWheel], TensorFlowWheel | None]
 """What becomes of a wheel of a survey; None takes it away."""
 
 
-def later(survey: Survey, version: str, *, like: str = "2.21.0", change: Change = lambda wheel: wheel) -> Survey:
+def later(
+    survey: IndexSurvey, version: str, *, like: str = "2.21.0", change: Change = lambda wheel: wheel
+) -> IndexSurvey:
     """The survey, and a release whose wheels are those of another but for a change."""
     wheels = [replace(wheel, version=Version(version)) for wheel in survey.wheels if wheel.version == Version(like)]
     return replace(
@@ -71,11 +73,11 @@ def later(survey: Survey, version: str, *, like: str = "2.21.0", change: Change 
     )
 
 
-def with_requirements(wheel: Wheel, old: str, new: str) -> Wheel:
+def with_requirements(wheel: TensorFlowWheel, old: str, new: str) -> TensorFlowWheel:
     return replace(wheel, requires=tuple(one.replace(old, new) for one in wheel.requires))
 
 
-def propose(text: str, survey: Survey, *versions: str) -> str:
+def propose(text: str, survey: IndexSurvey, *versions: str) -> str:
     """An edit made long after the releases."""
     return propose_until(text, survey, [Version(version) for version in versions], today=date.max)
 
@@ -110,13 +112,13 @@ VERSIONS = ["2.10.1", "2.11.1", "2.12.1", "2.14.0", "2.15.0.post1", "2.16.1", "2
 """Of each kind one: joins a row, stands alone, lacks a platform, is the newest, has a TPU pair or one out of reach."""
 
 
-def test_where_nothing_is_missing_the_text_stays_as_it_is(text: str, survey: Survey) -> None:
+def test_where_nothing_is_missing_the_text_stays_as_it_is(text: str, survey: IndexSurvey) -> None:
     assert propose(text, survey) == text
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_release_that_is_taken_out_comes_back_with_what_its_wheels_say(
-    version: str, text: str, matrix: Matrix, survey: Survey
+    version: str, text: str, matrix: Matrix, survey: IndexSurvey
 ) -> None:
     less = without(text, version)
     proposed = propose(less, survey, version)
@@ -125,11 +127,13 @@ def test_a_release_that_is_taken_out_comes_back_with_what_its_wheels_say(
     assert said_by_wheels(anew, version) == said_by_wheels(matrix, version)
     assert comments(less) <= comments(proposed)
     added(less, proposed)
-    assert [finding for _, finding in compare(anew, survey) if finding.verdict != "agrees"] == []
-    assert missing_releases(anew, survey) == ()
+    assert [finding for _, finding in check_rows(anew, survey) if finding.verdict != "agrees"] == []
+    assert find_missing_releases(anew, survey) == ()
 
 
-def test_several_releases_are_added_at_once_whatever_their_order(text: str, matrix: Matrix, survey: Survey) -> None:
+def test_several_releases_are_added_at_once_whatever_their_order(
+    text: str, matrix: Matrix, survey: IndexSurvey
+) -> None:
     versions = ["2.21.0", "2.11.1", "2.15.1", "2.16.1"]
     less = text
     for version in versions:
@@ -141,24 +145,24 @@ def test_several_releases_are_added_at_once_whatever_their_order(text: str, matr
     assert [release.version for release in releases(anew)] == [r.version for r in releases(matrix)]
 
 
-def test_a_new_patch_release_is_one_more_line_of_its_minors_row(text: str, survey: Survey) -> None:
+def test_a_new_patch_release_is_one_more_line_of_its_minors_row(text: str, survey: IndexSurvey) -> None:
     found = later(survey, "2.21.1", change=lambda wheel: replace(wheel, uploaded=date(2026, 5, 1)))
     assert added(text, propose(text, found, "2.21.1")) == [
         '      - {version: "2.21.1", released: 2026-05-01, cutoff: 2026-05-15}'
     ]
 
 
-def test_a_pin_above_the_wheels_floor_is_kept_for_a_new_patch_release(text: str, survey: Survey) -> None:
+def test_a_pin_above_the_wheels_floor_is_kept_for_a_new_patch_release(text: str, survey: IndexSurvey) -> None:
     """cuDNN of 2.21 is newer than what its wheels ask for at least, as people decided."""
 
-    def loose(wheel: Wheel) -> Wheel:
+    def loose(wheel: TensorFlowWheel) -> TensorFlowWheel:
         floor = 'nvidia-cudnn-cu12<10.0,>=9.3.0.75; extra == "and-cuda"'
         return replace(wheel, requires=tuple(floor if "cudnn" in one else one for one in wheel.requires))
 
     assert len(added(text, propose(text, later(survey, "2.21.1", change=loose), "2.21.1"))) == 1
 
 
-def test_a_patch_release_without_aarch64_wheels_joins_and_lacks_the_platform(text: str, survey: Survey) -> None:
+def test_a_patch_release_without_aarch64_wheels_joins_and_lacks_the_platform(text: str, survey: IndexSurvey) -> None:
     found = later(survey, "2.21.1", change=lambda wheel: wheel if wheel.platform == "linux/amd64" else None)
     assert added(text, propose(text, found, "2.21.1")) == [
         '      - version: "2.21.1"',
@@ -169,7 +173,7 @@ def test_a_patch_release_without_aarch64_wheels_joins_and_lacks_the_platform(tex
     ]
 
 
-def test_a_patch_release_with_facts_of_its_own_gets_a_row_before_the_next_minor(text: str, survey: Survey) -> None:
+def test_a_patch_release_with_facts_of_its_own_gets_a_row_before_the_next_minor(text: str, survey: IndexSurvey) -> None:
     found = later(survey, "2.15.2", like="2.15.1", change=lambda wheel: with_requirements(wheel, "<2.0.0", "<1.27"))
     proposed = propose(text, found, "2.15.2")
     rows = understood(proposed).rows
@@ -182,7 +186,7 @@ def test_a_patch_release_with_facts_of_its_own_gets_a_row_before_the_next_minor(
     assert added(text, proposed).count("") == 1, "rows are apart by an empty line"
 
 
-def unknown_cuda(wheel: Wheel) -> Wheel:
+def unknown_cuda(wheel: TensorFlowWheel) -> TensorFlowWheel:
     """As 2.22 has it: no CUDA in the build information, one NVIDIA wheel more, Keras by another name, a Python more."""
     wheel = with_requirements(wheel, "keras>", "keras-nightly>")
     if wheel.build and wheel.build["is_cuda_build"]:
@@ -191,13 +195,13 @@ def unknown_cuda(wheel: Wheel) -> Wheel:
     return wheel
 
 
-def test_what_wheels_do_not_say_is_taken_from_the_row_before_and_marked(text: str, survey: Survey) -> None:
+def test_what_wheels_do_not_say_is_taken_from_the_row_before_and_marked(text: str, survey: IndexSurvey) -> None:
     proposed = propose(text, later(survey, "2.22.0", change=unknown_cuda), "2.22.0")
     assert understood(proposed).rows[-1].tensorflow[0].version == "2.22.0"
     assert added(text, proposed) == (DATA / "matrix/added-2.22.0.txt").read_text().splitlines()
 
 
-def test_a_python_without_a_base_gets_one_to_confirm(text: str, survey: Survey) -> None:
+def test_a_python_without_a_base_gets_one_to_confirm(text: str, survey: IndexSurvey) -> None:
     found = later(survey, "2.22.0")
     newer = [replace(wheel, python="3.14") for wheel in found.wheels if wheel.version == Version("2.22.0")]
     proposed = propose(text, replace(found, wheels=(*found.wheels, *newer)), "2.22.0")
@@ -208,7 +212,9 @@ def test_a_python_without_a_base_gets_one_to_confirm(text: str, survey: Survey) 
     assert line == f'  "3.14": {{image: "{image}"}} # confirm: named like the one before'
 
 
-def test_where_cuda_is_of_a_new_major_the_toolkit_stays_and_what_it_lacks_is_named(text: str, survey: Survey) -> None:
+def test_where_cuda_is_of_a_new_major_the_toolkit_stays_and_what_it_lacks_is_named(
+    text: str, survey: IndexSurvey
+) -> None:
     found = later(survey, "2.22.0", change=lambda wheel: with_requirements(wheel, "-cu12", "-cu13"))
     (line,) = [line for line in added(text, propose(text, found, "2.22.0")) if "libraries:" in line]
     assert line.startswith(
@@ -217,7 +223,9 @@ def test_where_cuda_is_of_a_new_major_the_toolkit_stays_and_what_it_lacks_is_nam
     assert "nvidia-cublas-cu13==12.5.3.2" in line
 
 
-def test_where_the_index_tells_no_day_those_of_the_row_before_are_to_be_confirmed(text: str, survey: Survey) -> None:
+def test_where_the_index_tells_no_day_those_of_the_row_before_are_to_be_confirmed(
+    text: str, survey: IndexSurvey
+) -> None:
     found = later(survey, "2.22.0", change=lambda wheel: replace(wheel, uploaded=None))
     proposed = propose(text, found, "2.22.0")
     assert understood(proposed).rows[-1].tensorflow[0].released == date(2026, 3, 6)
@@ -228,28 +236,30 @@ def test_where_the_index_tells_no_day_those_of_the_row_before_are_to_be_confirme
     ]
 
 
-def test_a_release_that_is_still_being_uploaded_gets_what_is_there(text: str, survey: Survey) -> None:
+def test_a_release_that_is_still_being_uploaded_gets_what_is_there(text: str, survey: IndexSurvey) -> None:
     """`tensorflow` comes first, `tensorflow-cpu` an hour later."""
     found = later(survey, "2.22.0", change=lambda wheel: wheel if wheel.package != "tensorflow-cpu" else None)
     amd64 = understood(propose(text, found, "2.22.0")).rows[-1].wheels["linux/amd64"]
     assert (amd64.packages, amd64.pythons) == ({"gpu": "tensorflow"}, ("3.10", "3.11", "3.12", "3.13"))
 
 
-def test_a_release_of_which_nothing_can_be_installed_is_proposed_and_named_as_wrong(text: str, survey: Survey) -> None:
+def test_a_release_of_which_nothing_can_be_installed_is_proposed_and_named_as_wrong(
+    text: str, survey: IndexSurvey
+) -> None:
     proposed = propose(text, later(survey, "2.22.0", change=lambda _: None), "2.22.0")
     with pytest.raises(MatrixError) as caught:
         understood(proposed)
     assert [problem.partition(":")[0] for problem in caught.value.problems] == ["rows[15].wheels"]
 
 
-def test_the_cutoff_is_two_weeks_after_the_first_wheel(text: str, survey: Survey) -> None:
+def test_the_cutoff_is_two_weeks_after_the_first_wheel(text: str, survey: IndexSurvey) -> None:
     days = (date(2026, 5, 1) + timedelta(days=number) for number in count())
     found = later(survey, "2.22.0", change=lambda wheel: replace(wheel, uploaded=next(days)))
     release = understood(propose(text, found, "2.22.0")).rows[-1].tensorflow[0]
     assert (release.released, release.cutoff) == (date(2026, 5, 1), date(2026, 5, 15))
 
 
-def test_libtpu_is_what_the_tpu_wheel_asks_for_and_its_absence_is_told(text: str, survey: Survey) -> None:
+def test_libtpu_is_what_the_tpu_wheel_asks_for_and_its_absence_is_told(text: str, survey: IndexSurvey) -> None:
     """2.20 has a TPU wheel, whose libtpu then is taken off the index."""
     found = later(survey, "2.20.1", like="2.20.0")
     assert added(text, propose(text, found, "2.20.1")) == [
@@ -264,7 +274,7 @@ def test_libtpu_is_what_the_tpu_wheel_asks_for_and_its_absence_is_told(text: str
     ]
 
 
-def test_a_release_of_these_days_is_cut_off_today(text: str, survey: Survey) -> None:
+def test_a_release_of_these_days_is_cut_off_today(text: str, survey: IndexSurvey) -> None:
     """Its lock would change with every day of the two weeks otherwise."""
     found = later(survey, "2.21.1")
     day = min(wheel.uploaded for wheel in found.wheels if wheel.uploaded and str(wheel.version) == "2.21.1")

@@ -18,7 +18,7 @@ from support.published_images import Call, Killed, Line, Mortal, Rounds, at_once
 from support.publisher import CPU, GPU, NOW, Machine, chain, visible
 from support.reports import RED
 from support.signing import OURS
-from tfimg.core.errors import LeakFound, NetworkError, PublicationIncomplete, TagMoved, ValidationFailed
+from tfimg.core.errors import NetworkError, PublicationIncomplete, SecretFound, TagConflict, ValidationFailed
 from tfimg.evidence.cosign_tags import ATTESTATION_SUFFIX, SIGNATURE_SUFFIX, cosign_tag, read_layers
 from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE
 from tfimg.evidence.policy import Policy, TagPromise
@@ -126,7 +126,7 @@ def test_what_holds_a_secret_is_never_pushed(machine: Machine) -> None:
     registry = MemoryRegistry()
     machine.leaks.add(CPU)
     (image,) = machine.publish(registry).images
-    assert isinstance(image.failure, LeakFound)
+    assert isinstance(image.failure, SecretFound)
     assert registry.manifests == {}
     assert registry.blobs == {}
 
@@ -176,7 +176,7 @@ def test_every_tag_is_read_back_after_the_last_one_was_moved(machine: Machine, t
 
     line.before = change
     says = rf"{tag} points to sha256:" if theirs else rf"does not have what was published: {tag} is missing"
-    with pytest.raises(TagMoved if theirs else PublicationIncomplete, match=says):
+    with pytest.raises(TagConflict if theirs else PublicationIncomplete, match=says):
         machine.publish(line)
 
 
@@ -260,7 +260,7 @@ def test_an_alias_that_somebody_moves_at_the_same_time_is_his(machine: Machine) 
         if call == ("put", "2.15"):
             shared.put("2.15", theirs)
 
-    with pytest.raises(TagMoved):
+    with pytest.raises(TagConflict):
         machine.publish(Line(shared, after=move))
     assert visible(shared.named)["2.15"] == theirs.digest
     assert visible(shared.named)["2.15.1"] == old
@@ -397,7 +397,7 @@ def test_two_publishers_at_once_end_or_stop_with_a_conflict_and_the_next_run_set
         machines[number].ages[CPU] = number
         try:
             machines[number].publish(Line(registry, before=lambda _: rounds.wait(number)))
-        except TagMoved:
+        except TagConflict:
             pass
         except BaseException as error:
             failed.append(error)

@@ -14,7 +14,7 @@ from support.memory_registry import MemoryRegistry
 from support.published_images import Killed, Mortal, put_image
 from support.publisher import CPU, GPU, NOW, Machine, chain
 from support.signing import OURS, THEIRS
-from tfimg.core.errors import NotInRegistry, PolicyUnmet, TagMoved, UsageError, WithdrawnError
+from tfimg.core.errors import NotInRegistry, PolicyViolation, TagConflict, UsageError, WithdrawnError
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy, TagPromise
 from tfimg.evidence.promotions import Promotion, TagMove, predicate_statement, read_image_statements
@@ -113,7 +113,7 @@ def test_each_further_rollback_goes_one_image_back_and_never_to_a_withdrawn_one(
     for expected in (second, first):
         machine.rollback(registry)
         assert registry.named["2.15"] == expected
-    with pytest.raises(PolicyUnmet, match=r"no earlier image to return to: .* was withdrawn"):
+    with pytest.raises(PolicyViolation, match=r"no earlier image to return to: .* was withdrawn"):
         machine.rollback(registry)
 
 
@@ -126,9 +126,9 @@ def test_a_rollback_demands_the_level_that_the_tag_promises(machine: Machine) ->
         digests.append(machine.publish(registry, GPU).images[0].digest)
     machine.policy = Policy()
     says = r"has not the evidence that the tag promises \(\S+ is linked, and has to be validated"
-    with pytest.raises(PolicyUnmet, match=says):
+    with pytest.raises(PolicyViolation, match=says):
         machine.rollback(registry, "2.15-gpu")
-    with pytest.raises(PolicyUnmet, match="is linked, and has to be validated"):
+    with pytest.raises(PolicyViolation, match="is linked, and has to be validated"):
         machine.rollback(registry, "2.15-gpu", to=digests[0])
     assert registry.named["2.15-gpu"] == digests[1]
 
@@ -224,7 +224,7 @@ def test_a_retraction_whose_tag_was_moved_meanwhile_stops_and_is_decided_anew(ma
         machine.rollback(run.line)
     machine.on_note = lambda: None
     theirs = put_image(registry, "2.16.1-cpu-py3.11", tag="2.15")
-    with pytest.raises(TagMoved, match=theirs.digest):
+    with pytest.raises(TagConflict, match=theirs.digest):
         machine.rollback(registry)
     registry.put("2.15", registry.manifests[new])
     machine.rollback(registry)

@@ -23,9 +23,9 @@ from support.publisher import CPU, NOW, Machine, chain, visible
 from support.signing import OURS
 from tfimg.core.errors import (
     NotInRegistry,
-    PolicyUnmet,
+    PolicyViolation,
     PublicationIncomplete,
-    TagMoved,
+    TagConflict,
     TfimgError,
     UnsignedError,
     UsageError,
@@ -39,9 +39,9 @@ from tfimg.registry.protocol import Registry
 KEYS = [OURS.verifying_key]
 REFUSALS = (
     NotInRegistry,
-    PolicyUnmet,
+    PolicyViolation,
     PublicationIncomplete,
-    TagMoved,
+    TagConflict,
     UnsignedError,
     UsageError,
     WithdrawnError,

@@ -9,7 +9,7 @@ import pytest
 
 from support.memory_registry import MemoryRegistry
 from support.published_images import Call, Line, gone, put_image
-from tfimg.core.errors import NetworkError, NotInRegistry, PublicationIncomplete, TagMoved
+from tfimg.core.errors import NetworkError, NotInRegistry, PublicationIncomplete, TagConflict
 from tfimg.publish.tags import Move, move_tags
 from tfimg.registry.protocol import Manifest
 
@@ -128,7 +128,7 @@ def test_a_tag_that_another_publisher_moves_between_reading_and_writing_is_left(
         if call == ("put", "2.15"):
             shared.put("2.15", theirs)
 
-    with pytest.raises(TagMoved):
+    with pytest.raises(TagConflict):
         move_tags(Line(shared, after=move), moves(new, old), note=Noted())
     assert where(shared) == [old.digest, theirs.digest, old.digest]
 
@@ -136,7 +136,7 @@ def test_a_tag_that_another_publisher_moves_between_reading_and_writing_is_left(
 def test_a_tag_that_points_elsewhere_than_when_it_was_decided_is_left_and_its_digest_named() -> None:
     shared, old, new = images()
     theirs = put_image(shared, "2.15.1-cpu-py3.10", tag="2.15")
-    with pytest.raises(TagMoved, match=rf"^2\.15 points to {theirs.digest}, and not to {old.digest} any more"):
+    with pytest.raises(TagConflict, match=rf"^2\.15 points to {theirs.digest}, and not to {old.digest} any more"):
         move_tags(shared, moves(new, old), note=Noted())
     assert where(shared) == [old.digest, theirs.digest, old.digest]
 

@@ -45,7 +45,7 @@ def test_committed_dockerfiles_are_fresh(named: Named, workspace: Workspace) -> 
 def test_each_release_for_each_device_on_its_default_python_is_committed(
     specs: tuple[ImageSpec, ...],
 ) -> None:
-    default = [spec.identifier for spec in specs if spec.default_python]
+    default = [spec.identifier for spec in specs if spec.is_default_python]
     assert sorted(name for name in default if not name.endswith("-arm64")) == COMMITTED
 
 

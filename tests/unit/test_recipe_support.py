@@ -13,7 +13,7 @@ from support.matrix_edits import GOOD
 from support.paths import DATA
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
-from tfimg.matrix.spec import ImageSpec, expand
+from tfimg.matrix.spec import ImageSpec, expand_matrix
 from tfimg.recipe.describe import Status, describe_matrix_image, format_request
 from tfimg.recipe.support import Support, TpuSupport, format_capability, summarize_support
 from tfimg.recipe.support_table import (
@@ -44,7 +44,7 @@ def small() -> Matrix:
 
 @pytest.fixture
 def rows(small: Matrix) -> tuple[Support, ...]:
-    return summarize_support(small, expand(small), STATUSES)
+    return summarize_support(small, expand_matrix(small), STATUSES)
 
 
 def cells(columns: object, row: Support) -> dict[str, str]:
@@ -122,7 +122,7 @@ def test_a_pair_that_cannot_be_had_says_why(rows: Sequence[Support]) -> None:
 def test_an_image_has_the_command_that_builds_it_where_one_does(small: Matrix) -> None:
     told = {
         spec.identifier: describe_matrix_image(spec, repository="tf", status=Status(level="declared"))
-        for spec in expand(small)
+        for spec in expand_matrix(small)
     }
     assert told["2.15.0-cpu-py3.9"]["build"] == "tfimg build --tf 2.15.0 --python 3.9"
     assert told["2.15.0-cuda12.2-py3.9"]["build"] == "tfimg build --tf 2.15.0 --python 3.9 --device gpu"

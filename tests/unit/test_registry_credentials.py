@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tfimg.core.errors import FileError, RegistryRefused
-from tfimg.core.process import CommandFailed, Completed
+from tfimg.core.errors import FileError, RegistryError
+from tfimg.core.process import CommandFailed, CompletedCommand
 from tfimg.registry.credentials import Credentials, config_file, find_credentials
 
 ANN = Credentials(username="ann", password="secret")
 
 
-def no_helper(argv: list[str], stdin: bytes) -> Completed:
+def no_helper(argv: list[str], stdin: bytes) -> CompletedCommand:
     raise AssertionError(f"{argv} was started")
 
 
-def completed(argv: list[str], stdout: str, returncode: int = 0) -> Completed:
-    return Completed(argv=tuple(argv), returncode=returncode, stdout=stdout, stderr="")
+def completed(argv: list[str], stdout: str, returncode: int = 0) -> CompletedCommand:
+    return CompletedCommand(argv=tuple(argv), returncode=returncode, stdout=stdout, stderr="")
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_nobody_is_known_to_most_registries(document: dict[str, object], config:
     ],
 )  # fmt: skip
 def test_a_helper_is_asked(settings: dict[str, object], host: str, program: str, server: bytes, config: Path) -> None:
-    def helper(argv: list[str], stdin: bytes) -> Completed:
+    def helper(argv: list[str], stdin: bytes) -> CompletedCommand:
         assert (argv, stdin) == ([program, "get"], server)
         return completed(argv, '{"ServerURL": "", "Username": "ann", "Secret": "secret"}')
 
@@ -84,7 +84,7 @@ def test_a_helper_is_asked(settings: dict[str, object], host: str, program: str,
 def ask(config: Path, answer: str | Exception, **document: object) -> Credentials | None:
     """Look credentials up where the helper gives an answer or fails."""
 
-    def helper(argv: list[str], stdin: bytes) -> Completed:
+    def helper(argv: list[str], stdin: bytes) -> CompletedCommand:
         if isinstance(answer, Exception):
             raise answer
         return completed(argv, answer)
@@ -117,7 +117,7 @@ def test_what_a_helper_does_not_know_the_file_may(config: Path) -> None:
     ],
 )
 def test_a_helper_that_does_not_help_is_named(raised: Exception, says: str, config: Path) -> None:
-    with pytest.raises(RegistryRefused, match=f"docker-credential-pass did not tell .* to r.example: {says}"):
+    with pytest.raises(RegistryError, match=f"docker-credential-pass did not tell .* to r.example: {says}"):
         ask(config, raised)
 
 
@@ -138,7 +138,7 @@ def test_a_helper_that_does_not_help_is_named(raised: Exception, says: str, conf
     ],
 )
 def test_a_helper_that_says_something_else_is_named(said: str, config: Path) -> None:
-    with pytest.raises(RegistryRefused, match="its answer is not what the protocol of helpers has"):
+    with pytest.raises(RegistryError, match="its answer is not what the protocol of helpers has"):
         ask(config, said)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from support.manifests import LONGEST_WAITS, Slept
 from tfimg.core.cancellation import Cancellation
-from tfimg.core.errors import Interrupted, NetworkError, RegistryRefused
+from tfimg.core.errors import Interrupted, NetworkError, RegistryError
 from tfimg.registry.retry import MAX_RETRY_AFTER, RetryPolicy, TransientError, pause
 
 GONE = NetworkError("It is gone.", next_step="Wait.")
@@ -102,11 +102,11 @@ def test_a_push_is_done_again_when_the_network_failed() -> None:
     retry_policy = RetryPolicy(sleep=slept)
     assert retry_policy.retry_network_errors(failing(2, GONE)) == "done"
     assert len(slept) == 2
-    refused = RegistryRefused("No.", next_step="Ask.")
-    with pytest.raises(RegistryRefused):
+    refused = RegistryError("No.", next_step="Ask.")
+    with pytest.raises(RegistryError):
         retry_policy.retry_network_errors(failing(1, refused))
     assert len(slept) == 2
-    assert retry_policy.retry_network_errors(failing(1, refused), also=(RegistryRefused,)) == "done"
+    assert retry_policy.retry_network_errors(failing(1, refused), also=(RegistryError,)) == "done"
     with pytest.raises(NetworkError) as caught:
         retry_policy.retry_network_errors(failing(5, GONE))
     assert (caught.value, len(slept)) == (GONE, 7)
@@ -119,7 +119,7 @@ def test_a_wait_is_waited_and_ends_with_the_work_of_its_thread() -> None:
     cancellation = Cancellation()
     timer = threading.Timer(0.05, cancellation.cancel)
     timer.start()
-    with cancellation.covering(), pytest.raises(Interrupted):
+    with cancellation.activate(), pytest.raises(Interrupted):
         pause(60)
     timer.join()
     assert time.monotonic() - began < 5
@@ -135,7 +135,7 @@ def test_a_cancelled_wait_ends_the_attempts() -> None:
         tries.append(None)
         raise TransientError(GONE, after=60)
 
-    with cancellation.covering(), pytest.raises(Interrupted):
+    with cancellation.activate(), pytest.raises(Interrupted):
         RetryPolicy().retry_transient(attempt)
     timer.join()
     assert len(tries) == 1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from support.cases import cases
 from support.cli_options import asked
-from tfimg.matrix.resolve.refusal import listed
+from tfimg.matrix.resolve.refusal import format_values
 from tfimg.matrix.resolve.resolution import resolve
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
@@ -25,4 +25,4 @@ def test_a_choice_between_two_is_explained_and_one_between_one_is_none(
 def test_five_neighbours_are_told_by_their_ends_and_four_one_by_one(
     values: list[str], among: list[str], text: str
 ) -> None:
-    assert listed(values, among) == text
+    assert format_values(values, among) == text

@@ -15,7 +15,7 @@ from support.cases import cases
 from support.cli_options import asked
 from tfimg.core import errors
 from tfimg.core.errors import ResolutionError, UnavailableCuda, UsageError
-from tfimg.matrix.resolve.refusal import listed
+from tfimg.matrix.resolve.refusal import format_values
 from tfimg.matrix.resolve.request import Request
 from tfimg.matrix.resolve.resolution import resolve
 from tfimg.matrix.schema import Matrix
@@ -125,7 +125,7 @@ def test_the_pythons_of_the_matrix_are_one_range(matrix: Matrix, specs: Sequence
 
 def test_a_long_run_of_values_is_told_by_its_ends_unless_one_between_them_is_left_out() -> None:
     there = ["3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13"]
-    assert listed(["3.9", "3.10", "3.8"], there) == "3.8, 3.9, 3.10"
-    assert listed(there, there) == "3.7 to 3.13"
-    assert listed([one for one in there if one != "3.9"], there) == "3.7, 3.8, 3.10, 3.11, 3.12, 3.13"
-    assert listed(["2 or newer", "1 or newer", "2 or newer"]) == "1 or newer; 2 or newer"
+    assert format_values(["3.9", "3.10", "3.8"], there) == "3.8, 3.9, 3.10"
+    assert format_values(there, there) == "3.7 to 3.13"
+    assert format_values([one for one in there if one != "3.9"], there) == "3.7, 3.8, 3.10, 3.11, 3.12, 3.13"
+    assert format_values(["2 or newer", "1 or newer", "2 or newer"]) == "1 or newer; 2 or newer"

@@ -10,8 +10,9 @@ from support.cases import cases
 from support.cli_options import asked
 from support.paths import DATA
 from tfimg.core.errors import ResolutionError
-from tfimg.matrix.resolve.request import EXAMPLES, find_platform, quoted, version_matcher
-from tfimg.matrix.resolve.resolution import resolve, select
+from tfimg.matrix.resolve.request import EXAMPLES, make_version_matcher, parse_platform, quote_argument
+from tfimg.matrix.resolve.resolution import resolve
+from tfimg.matrix.resolve.selection import select_specs
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 
@@ -63,48 +64,48 @@ def test_notes_say_which_driver_is_needed_and_what_ptx_costs(
 
 @cases("resolution_resolve", "a_version_is_matched_by_its_parts")
 def test_a_version_is_matched_by_its_parts(text: str, takes: list[str], leaves: list[str]) -> None:
-    matches = version_matcher(text, option="--tf")
+    matches = make_version_matcher(text, option="--tf")
     assert [version for version in takes + leaves if matches(version)] == takes
 
 
 def test_a_cudnn_of_three_parts_is_not_yet_an_exact_one() -> None:
-    matches = version_matcher("8.9.7", option="--cudnn", whole=4)
+    matches = make_version_matcher("8.9.7", option="--cudnn", whole=4)
     assert [version for version in ("8.9.7.29", "8.9.4.25") if matches(version)] == ["8.9.7.29"]
 
 
 @pytest.mark.parametrize("option", EXAMPLES)
 def test_the_examples_of_an_option_are_versions(option: str) -> None:
     for example in EXAMPLES[option].replace(" or ", ", ").split(", "):
-        assert version_matcher(example.strip("'"), option=option)
+        assert make_version_matcher(example.strip("'"), option=option)
 
 
 def test_a_processor_has_several_names() -> None:
     amd64 = ["amd64", "x86_64", "X86-64", "linux/amd64", "Linux/AMD64", "LINUX/x86_64"]
     arm64 = ["arm64", "aarch64", "linux/arm64", "linux/arm64/v8"]
-    assert {find_platform(name) for name in amd64} == {"linux/amd64"}
-    assert {find_platform(name) for name in arm64} == {"linux/arm64"}
+    assert {parse_platform(name) for name in amd64} == {"linux/amd64"}
+    assert {parse_platform(name) for name in arm64} == {"linux/arm64"}
 
 
 @cases("resolution_resolve", "a_value_is_told_as_a_shell_must_be_given_it")
 def test_a_value_is_told_as_a_shell_must_be_given_it(value: str, word: str) -> None:
-    assert quoted(value) == word
+    assert quote_argument(value) == word
 
 
 @cases("resolution_resolve", "patterns_select_in_the_order_of_the_matrix_and_each_image_once")
 def test_patterns_select_in_the_order_of_the_matrix_and_each_image_once(
     patterns: list[str], identifiers: list[str], specs: Sequence[ImageSpec]
 ) -> None:
-    assert [spec.identifier for spec in select(specs, patterns)] == identifiers
+    assert [spec.identifier for spec in select_specs(specs, patterns)] == identifiers
 
 
 def test_no_pattern_selects_everything(specs: Sequence[ImageSpec]) -> None:
-    assert select(specs, []) == tuple(specs)
+    assert select_specs(specs, []) == tuple(specs)
 
 
 @pytest.mark.parametrize("patterns", [["2.9"], ["2.20.0", "2.9"]])
 def test_a_pattern_that_matches_nothing_is_an_error(patterns: list[str], specs: Sequence[ImageSpec]) -> None:
     with pytest.raises(ResolutionError) as caught:
-        select(specs, patterns)
+        select_specs(specs, patterns)
     assert str(caught.value) == (
         "No image matches '2.9': identifiers look like 2.21.0-cpu-py3.13-arm64. `tfimg list` shows all of them."
     )

@@ -15,7 +15,7 @@ from junitparser import JUnitXml, TestCase
 from support import suite_events as stories
 from support.memory_engine import FakeEngine
 from support.reports import GREEN, KNOWN, result
-from tfimg.core.errors import FileError, UnfitHost, ValidationBroken, ValidationFailed
+from tfimg.core.errors import FileError, UnsuitableHost, ValidationAborted, ValidationFailed
 from tfimg.engine.protocol import Exit
 from tfimg.matrix.spec import ImageSpec
 from tfimg.validation.formats import format_json
@@ -32,7 +32,7 @@ def reported(*results: CheckResult, **others: Any) -> Report:
 
 
 def refusal(report: Report) -> str:
-    with pytest.raises((ValidationFailed, ValidationBroken, UnfitHost)) as caught:
+    with pytest.raises((ValidationFailed, ValidationAborted, UnsuitableHost)) as caught:
         raise_for_verdict(report, subject="It was built", consequence="No tag was given.")
     return str(caught.value)
 
@@ -78,7 +78,7 @@ def test_each_known_cause_is_told_once_with_its_remedy() -> None:
 
 def test_a_machine_at_fault_is_an_error_of_its_own() -> None:
     failed = replace(result("a.b", "failed", "no"), explained=(replace(KNOWN, fault="host"),))
-    with pytest.raises(UnfitHost):
+    with pytest.raises(UnsuitableHost):
         raise_for_verdict(reported(failed), subject="It was built", consequence="No tag was given.")
 
 

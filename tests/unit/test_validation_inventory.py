@@ -15,12 +15,12 @@ import pytest
 from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, stored_image
-from tfimg.core.errors import EngineUnavailable, ValidationBroken
+from tfimg.core.errors import EngineUnavailable, ValidationAborted
 from tfimg.core.paths import Workspace
 from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.schema import Constraint
 from tfimg.matrix.spec import ImageSpec
-from tfimg.matrix.sync.check import Finding
+from tfimg.matrix.sync.check import FactCheck
 from tfimg.validation.inventory import SCRIPT, compare, take_inventory
 
 Named = Callable[[str], ImageSpec]
@@ -82,7 +82,7 @@ def test_an_image_that_cannot_say_what_it_holds_is_told_with_its_last_word(
     story: Sequence[Line | Exit | BaseException], why: str
 ) -> None:
     engine = FakeEngine(story=story)
-    with pytest.raises(ValidationBroken) as caught:
+    with pytest.raises(ValidationAborted) as caught:
         take_inventory("some:image", b"", engine=engine)
     assert str(caught.value).startswith("some:image could not tell what it holds ")
     assert why in str(caught.value)
@@ -137,12 +137,12 @@ def inventory(spec: ImageSpec, **other: Any) -> dict[str, Any]:
     return {**held, "packages": {name: one for name, one in held["packages"].items() if one is not None}}
 
 
-def unlike(spec: ImageSpec, held: dict[str, Any]) -> list[Finding]:
+def unlike(spec: ImageSpec, held: dict[str, Any]) -> list[FactCheck]:
     return [finding for finding in compare(spec, held) if finding.verdict != "agrees"]
 
 
-def wrong(path: str, field: str, told: str) -> Finding:
-    return Finding(path=f"rows[8].{path}", field=field, verdict="disagrees", told=told)
+def wrong(path: str, field: str, told: str) -> FactCheck:
+    return FactCheck(path=f"rows[8].{path}", field=field, verdict="disagrees", told=told)
 
 
 def test_an_image_that_is_what_it_claims_agrees(cpu: ImageSpec, gpu: ImageSpec) -> None:
@@ -224,7 +224,7 @@ def test_a_constraint_finds_its_package_however_it_is_spelt_and_it_may_be_absent
 def test_build_information_that_an_image_lacks_is_not_stated(gpu: ImageSpec) -> None:
     told = "the build information lacks it"
     assert unlike(gpu, {**inventory(gpu), "build": {"is_cuda_build": True}}) == [
-        Finding(path=f"rows[8].gpu.{field}", field=field, verdict="not stated", told=told)
+        FactCheck(path=f"rows[8].gpu.{field}", field=field, verdict="not stated", told=told)
         for field in ("cuda", "cudnn", "architectures")
     ]
 
@@ -268,7 +268,7 @@ def test_the_command_names_what_an_image_disagrees_on(gpu: ImageSpec, tfimg: Cli
     found, error = ended.documents
     assert (found["image"], found["identifier"]) == ("some:image", "2.15.1-cuda12.2-py3.11")
     assert [one for one in found["findings"] if one["verdict"] != "agrees"] == [asdict(finding)]
-    assert (ended.code, error["error"], error["exit_code"]) == (1, "Disagreement", 1)
+    assert (ended.code, error["error"], error["exit_code"]) == (1, "MatrixMismatch", 1)
 
 
 @pytest.mark.parametrize(

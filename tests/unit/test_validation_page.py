@@ -9,7 +9,7 @@ import pytest
 
 from support.html_page import HtmlPage
 from support.reports import ATTACK, BROKEN, DIGEST, ENDS, GREEN, NAMES, PARTIAL, RED, result
-from tfimg.core.text import plain, pretty
+from tfimg.core.text import format_value, to_plain_text
 from tfimg.validation.page import SIGNS, light, page, rows, summary
 from tfimg.validation.report import Report
 
@@ -140,7 +140,7 @@ def test_odd_names_have_places_of_their_own() -> None:
     ],
 )
 def test_text_is_made_harmless(text: str, shown: str) -> None:
-    assert plain(text) == shown
+    assert to_plain_text(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -151,4 +151,4 @@ def test_text_is_made_harmless(text: str, shown: str) -> None:
     ],
 )  # fmt: skip
 def test_evidence_is_readable(value: object, shown: str) -> None:
-    assert pretty(value) == shown
+    assert format_value(value) == shown

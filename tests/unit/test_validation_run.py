@@ -13,7 +13,7 @@ import pytest
 
 from support import suite_events as stories
 from support.memory_engine import FakeEngine
-from tfimg.core.errors import EngineRefused, EngineUnavailable, ValidationBroken
+from tfimg.core.errors import EngineError, EngineUnavailable, ValidationAborted
 from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
@@ -380,8 +380,8 @@ def test_an_event_that_is_out_of_turn_is_noise(said: Line, spec: ImageSpec) -> N
 def test_an_image_that_cannot_start_the_suite_is_told_as_such(spec: ImageSpec) -> None:
     words = 'It refused: exec: "sh": executable file not found in $PATH'
     told = "tf:x cannot be validated: it has no sh to start the suite with"
-    with pytest.raises(ValidationBroken, match=told):
-        judge(spec, EngineRefused(words, next_step="See its log."), from_lock=False)
+    with pytest.raises(ValidationAborted, match=told):
+        judge(spec, EngineError(words, next_step="See its log."), from_lock=False)
 
 
 def test_a_suite_is_its_python_files_without_what_python_leaves_behind(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tfimg.core.errors import LockError, UsageError
-from tfimg.core.paths import Workspace, exclusive, find_workspace, state_folder, write_atomically
+from tfimg.core.files import wait_for_lock, write_atomically
+from tfimg.core.paths import Workspace, find_workspace, state_folder
 from tfimg.core.process import run
 
 
@@ -130,13 +131,13 @@ def test_a_turn_is_waited_for_as_long_as_one_likes(tmp_path: Path) -> None:
     def enough() -> None:
         raise TimeoutError
 
-    with exclusive(place, enough):
+    with wait_for_lock(place, enough):
         # Within one program too: a lock is of the file as it was opened.
-        with pytest.raises(TimeoutError), exclusive(place, enough):
+        with pytest.raises(TimeoutError), wait_for_lock(place, enough):
             raise AssertionError("two were in at once")
-        with exclusive(tmp_path / "locks" / "other", enough):
+        with wait_for_lock(tmp_path / "locks" / "other", enough):
             pass
-    with exclusive(place, enough):
+    with wait_for_lock(place, enough):
         assert place.exists()
 
 
@@ -145,7 +146,7 @@ def test_nobody_is_in_a_block_with_somebody_else(tmp_path: Path) -> None:
     most: list[int] = []
 
     def work(number: int) -> None:
-        with exclusive(tmp_path / "lock", lambda: None):
+        with wait_for_lock(tmp_path / "lock", lambda: None):
             inside.append(number)
             most.append(len(inside))
             inside.remove(number)

@@ -12,9 +12,9 @@ from tfimg.build.pipeline import Means, make
 from tfimg.build.results import Result
 from tfimg.build.schedule import AGAIN, Item, Listener, Worker
 from tfimg.core.cancellation import Cancellation
-from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError, of_a_defect, of_the_system
+from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError, from_defect, from_os_error
+from tfimg.core.files import write_atomically
 from tfimg.core.journal import Journal
-from tfimg.core.paths import write_atomically
 from tfimg.validation.formats import format_json
 from tfimg.validation.report import Report
 
@@ -40,7 +40,7 @@ class Attempt:
         began, name = self.clock(), candidate(item.identifier)
         self.journal.note("start", identifier=item.identifier, candidate=name, engine=worker.host)
         try:
-            with self.cancellation.covering():
+            with self.cancellation.activate():
                 result = self._made(item, worker, name, began)
         except (EngineUnavailable, BrokenPipeError) as error:
             self.journal.note("end", identifier=item.identifier, status="lost", error=type(error).__name__)
@@ -95,7 +95,7 @@ class Attempt:
             return Interrupted("Interrupted.", next_step=AGAIN)
         if isinstance(error, TfimgError):
             return self.explain(error)
-        return of_the_system(error) if isinstance(error, OSError) else of_a_defect(error)
+        return from_os_error(error) if isinstance(error, OSError) else from_defect(error)
 
     def _failed(self, item: Item, worker: Worker, failure: TfimgError, began: float) -> Result:
         return Result(

@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfimg.core.errors import EngineRefused, EngineUnavailable
+from tfimg.core.errors import EngineError, EngineUnavailable
 from tfimg.engine.base_images.choose import BaseImage
 from tfimg.engine.build_cache import NO_CACHE, BuildCache
 from tfimg.engine.protocol import BuildEvent, BuildRequest, Capabilities, Engine, StageEvent, StoredImage
@@ -156,7 +156,7 @@ def assemble(plan: Plan, images: Path, folder: Path) -> None:
 
 def discard(engine: Engine, name: str) -> None:
     """Take a candidate's name away. An engine that cannot do it any more must not hide why we got here."""
-    with suppress(EngineRefused, EngineUnavailable):
+    with suppress(EngineError, EngineUnavailable):
         engine.remove(name)
 
 

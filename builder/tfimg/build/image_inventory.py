@@ -12,9 +12,9 @@ from tfimg.build.journal import candidates
 from tfimg.build.pipeline import Means, Work
 from tfimg.build.results import Result
 from tfimg.build.schedule import Worker
-from tfimg.core.errors import EngineRefused
+from tfimg.core.errors import EngineError
+from tfimg.core.files import write_atomically
 from tfimg.core.journal import Journal
-from tfimg.core.paths import write_atomically
 from tfimg.engine.protocol import LocalImage
 from tfimg.recipe.labels import IDENTIFIER_LABEL, RECIPE_LABEL
 
@@ -78,7 +78,7 @@ def sweep(worker: Worker, journal: Journal, images: Iterable[LocalImage]) -> Seq
     mine = candidates(journal, worker.host)
     left = sorted(name for image in images for name in image.names if name in mine)
     for name in left:
-        with suppress(EngineRefused):
+        with suppress(EngineError):
             worker.engine.remove_with_containers(name)
     return left
 
@@ -89,7 +89,7 @@ def prune(worker: Worker, journal: Journal) -> None:
     sweep(worker, journal, images)
     for image in images:
         if not image.names and IDENTIFIER_LABEL in image.labels:
-            with suppress(EngineRefused):  # a container still needs it
+            with suppress(EngineError):  # a container still needs it
                 worker.engine.remove(image.digest)
     if worker.own:
         worker.engine.prune_cache()

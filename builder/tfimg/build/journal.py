@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tfimg.core.errors import BatchRunning
-from tfimg.core.file_locks import Held, locked
-from tfimg.core.journal import Journal, Record, opened
+from tfimg.core.files import AlreadyLocked, try_lock
+from tfimg.core.journal import Journal, Record, open_journal_file
 
 
 def candidates(journal: Journal, engine: str) -> frozenset[str]:
@@ -39,9 +39,9 @@ def _is_start(record: Record) -> bool:
 def open_journal(folder: Path) -> Iterator[Journal]:
     """The journal in a folder, for one run at a time. Raises `BatchRunning` while another run has it."""
     try:
-        with locked(folder / "lock"), opened(folder / "journal.jsonl") as journal:
+        with try_lock(folder / "lock"), open_journal_file(folder / "journal.jsonl") as journal:
             yield journal
-    except Held as held:
+    except AlreadyLocked as held:
         raise BatchRunning(
             f"Another run over many images is at work: process {held.process} holds {folder / 'lock'}.",
             next_step="Wait for its end, or give this one a state folder of its own with TFIMG_STATE.",

@@ -11,8 +11,8 @@ from typing import Protocol
 from tfimg.build import candidate as building
 from tfimg.build.candidate import BuiltImage
 from tfimg.build.report_cache import Inventories, Kept, Subject
-from tfimg.core.cancellation import check
-from tfimg.core.process import uninterrupted
+from tfimg.core.cancellation import raise_if_cancelled
+from tfimg.core.process import defer_signals
 from tfimg.engine.base_images.choose import BaseImage
 from tfimg.engine.build_cache import BuildCache
 from tfimg.engine.protocol import BuildEvent, Capabilities, Engine
@@ -36,7 +36,7 @@ class Progress(Protocol):
     def planned(self, checks: Sequence[str]) -> None:
         """The suite has said which checks it will run."""
 
-    def check_started(self, check: str) -> None:
+    def check_started(self, raise_if_cancelled: str) -> None:
         """A check begins."""
 
     def check_ended(self, result: CheckResult) -> None:
@@ -143,7 +143,7 @@ def make(
         on_event=progress.build,
     )
     try:
-        check()
+        raise_if_cancelled()
         stored = built.stored
         report, reused = shown(
             work.trial,
@@ -154,15 +154,15 @@ def make(
             engine=engine,
             progress=progress,
         )
-        check()
+        raise_if_cancelled()
         keep(report)
         raise_for_verdict(
             report, subject=f"{built.identifier} was built", consequence="No tag was given.", details=evidence
         )
         means.inventories.take(built.name, stored.content, engine)
-        check()
+        raise_if_cancelled()
         made = Made(built=built, report=report, reused=reused)
-        with uninterrupted():
+        with defer_signals():
             engine.tag(built.name, work.plan.tags)
             conclude(made)
         return made
@@ -199,7 +199,7 @@ def shown(
         aim=trial.aim,
         progress=progress,
     )
-    check()  # a container that was ended shows nothing
+    raise_if_cancelled()  # a container that was ended shows nothing
     if subject:
         means.kept.forget(subject)
         means.kept.keep(subject, report)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import FileError
-from tfimg.core.paths import write_atomically
+from tfimg.core.files import write_atomically
 from tfimg.engine.protocol import Engine
 from tfimg.host.survey import Host
 from tfimg.host.target_level import TargetLevel
@@ -78,7 +78,7 @@ class Inventories:
     def take(self, image: str, content: str | None, engine: Engine) -> dict[str, Any]:
         """Return the inventory of an image: the one kept since its build, else ask the image and keep the answer.
 
-        `content` is as in `LocalImage`. Raises `ValidationBroken` when no inventory can be taken.
+        `content` is as in `LocalImage`. Raises `ValidationAborted` when no inventory can be taken.
         """
         about = hashlib.sha256(f"{content} {hashlib.sha256(self.script).hexdigest()}".encode()).hexdigest()
         file = self.folder / f"{about}.json"

@@ -14,7 +14,7 @@ from tfimg.build.pipeline import Progress, Work
 from tfimg.build.results import Result
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import DiskSpaceError, EngineUnavailable, Interrupted, TfimgError
-from tfimg.core.process import uninterrupted
+from tfimg.core.process import defer_signals
 from tfimg.engine.protocol import Capabilities, Engine, Resources
 from tfimg.recipe.plan import Plan
 
@@ -214,7 +214,7 @@ class Schedule:
 
     def _stop(self) -> None:
         """End what runs and wait until it has cleaned up behind itself; a second Ctrl-C changes nothing."""
-        with suppress(KeyboardInterrupt), uninterrupted():
+        with suppress(KeyboardInterrupt), defer_signals():
             self.cancellation.cancel()
             wait(self._running)
             for future, (item, worker) in self._running.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfimg.build.results import Result, counts, told_counts
-from tfimg.core.text import duration, plain, strict
+from tfimg.core.text import clamp_duration, to_plain_text, to_strict_json
 
 SCHEMA = 1
 """Version of the summary's JSON."""
@@ -55,7 +55,7 @@ def written(summary: Summary, name: str) -> str:
 
 def json_text(summary: Summary) -> str:
     """The summary as JSON that every parser takes."""
-    return json.dumps(strict(summary.to_json()), indent=2, allow_nan=False) + "\n"
+    return json.dumps(to_strict_json(summary.to_json()), indent=2, allow_nan=False) + "\n"
 
 
 def junit(summary: Summary) -> str:
@@ -65,9 +65,9 @@ def junit(summary: Summary) -> str:
     suite = TestSuite("tfimg")
     suite.timestamp = summary.date[:19]  # the form has no place for the zone, which is UTC
     for result in summary.results:
-        case = TestCase(result.identifier, "tfimg.build", duration(result.seconds))
+        case = TestCase(result.identifier, "tfimg.build", clamp_duration(result.seconds))
         if not result.green:
-            told = plain(result.reason or result.status)
+            told = to_plain_text(result.reason or result.status)
             kind = Failure if result.status == "failed" else Error
             ending = kind(told.splitlines()[0], type(result.failure).__name__)
             ending.text = told
@@ -75,7 +75,7 @@ def junit(summary: Summary) -> str:
         else:
             case.system_out = f"{result.status}, level {result.level}, {result.digest}"
         suite.add_testcase(case)
-    suite.time = duration(summary.seconds)
+    suite.time = clamp_duration(summary.seconds)
     whole = JUnitXml("tfimg")
     whole.add_testsuite(suite)
     buffer = BytesIO()

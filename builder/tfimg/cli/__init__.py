@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tfimg import __version__
 from tfimg.cli.streams import escaped_streams
-from tfimg.core.errors import FileError, TfimgError, of_a_defect, of_an_interruption, of_the_system
+from tfimg.core.errors import FileError, Interrupted, TfimgError, from_defect, from_os_error
 
 if TYPE_CHECKING:
     from tfimg.project.services import Services
@@ -51,7 +51,7 @@ def entrypoint() -> NoReturn:
             print(f"tfimg {__version__}")
         sys.stdout.flush()
     except OSError as error:
-        code = code or _report(of_the_system(error))
+        code = code or _report(from_os_error(error))
         _leave_stdout()
     sys.exit(code)
 
@@ -80,11 +80,11 @@ def _run(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
         _leave_stdout()
         return 141
     except KeyboardInterrupt:
-        return _report(of_an_interruption(), argv)
+        return _report(Interrupted(), argv)
     except Exception as error:
         if environ.get("TFIMG_DEBUG") and not isinstance(error, TfimgError):
             traceback.print_exc()
-        return _report(of_an_interruption() if _interrupted else _as_ours(error), argv)
+        return _report(Interrupted() if _interrupted else _as_ours(error), argv)
 
 
 def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Services | None) -> int:
@@ -109,7 +109,7 @@ def _as_ours(error: Exception) -> TfimgError:
             f"A file is not UTF-8 at byte {error.start}: {error.object[max(0, error.start - 20) : error.start]!r}…",
             next_step="Write it anew as UTF-8.",
         )
-    return of_the_system(error) if isinstance(error, OSError) else of_a_defect(error)
+    return from_os_error(error) if isinstance(error, OSError) else from_defect(error)
 
 
 def _leave_stdout() -> None:

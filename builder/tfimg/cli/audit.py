@@ -9,15 +9,15 @@ from rich.markup import escape
 
 from tfimg.cli.context import Context
 from tfimg.cli.show import plain_table, print_table
-from tfimg.core.errors import Vulnerable
-from tfimg.matrix.resolve.resolution import select
+from tfimg.core.errors import VulnerablePackage
+from tfimg.matrix.resolve.selection import select_specs
 from tfimg.recipe.audit import Advisory, AuditResult, collect_pins, query_advisories
 from tfimg.recipe.lockfile import read_packages
 
 
 def audit(context: Context) -> int:
     """`tfimg audit [PATTERNS] [--service NAME | --osv-url URL]`."""
-    specs = select(context.project.specs, context.arguments.patterns)
+    specs = select_specs(context.project.specs, context.arguments.patterns)
     pins = collect_pins(
         {spec.identifier: read_packages(context.project.workspace.read_lock(spec.identifier)) for spec in specs}
     )
@@ -31,7 +31,7 @@ def audit(context: Context) -> int:
     _tell(context, found)
     if found.advisories:
         packages = {(advisory.name, advisory.version) for advisory in found.advisories}
-        raise Vulnerable(
+        raise VulnerablePackage(
             f"{len(found.advisories)} advisories are about {len(packages)} locked packages.",
             next_step="Where a fix does not touch TensorFlow's ABI, name the package under `newer` in matrix.yaml and "
             "lock again.",

@@ -9,8 +9,8 @@ from tfimg import __version__
 from tfimg.cli.context import Context
 from tfimg.cli.images import prepare_base, registries
 from tfimg.cli.keep import require_writable
-from tfimg.core.errors import BaseError, NetworkError
-from tfimg.core.paths import write_atomically
+from tfimg.core.errors import BaseImageError, NetworkError
+from tfimg.core.files import write_atomically
 from tfimg.engine.base_images.choose import apply_mirror
 from tfimg.index.network import NETWORK_SECRET
 from tfimg.matrix.spec import ImageSpec
@@ -42,7 +42,7 @@ def bake(context: Context) -> int:
 
 
 def _base(context: Context, spec: ImageSpec, mirrors: dict[str, str]) -> tuple[str, str, str | None]:
-    """Return what `FROM` gets, the base's name and its digest. Raises `BaseError`.
+    """Return what `FROM` gets, the base's name and its digest. Raises `BaseImageError`.
 
     With `--base registry` no engine is asked. Only `--base bootstrap` makes a base: a bake file is a document, and
     printing it changes nothing on this machine.
@@ -56,7 +56,7 @@ def _base(context: Context, spec: ImageSpec, mirrors: dict[str, str]) -> tuple[s
     try:
         digest = context.engine.resolve_digest(name)
     except NetworkError as error:
-        raise BaseError(
+        raise BaseImageError(
             f"{name} cannot be had: {error.what}",
             next_step="`tfimg bake --base bootstrap` makes a base from Debian's packages in the engine, "
             "`--base registry` names the official image without asking for it, `--mirror` a registry that has it.",

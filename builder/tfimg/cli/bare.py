@@ -9,10 +9,10 @@ from tfimg import __version__
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.show import size
-from tfimg.core.errors import EvidenceRefused, FileError, UnavailableDevice
-from tfimg.core.paths import write_atomically
-from tfimg.core.text import plain
-from tfimg.matrix.resolve.resolution import select
+from tfimg.core.errors import FileError, InsufficientEvidence, UnavailableDevice
+from tfimg.core.files import write_atomically
+from tfimg.core.text import to_plain_text
+from tfimg.matrix.resolve.selection import select_specs
 from tfimg.matrix.spec import ImageSpec
 from tfimg.validation.bare_evidence import (
     MAX_BYTES,
@@ -73,7 +73,7 @@ def bare(context: Context) -> int:
 
 def _specs(context: Context) -> Sequence[ImageSpec]:
     patterns = context.arguments.patterns
-    specs = select(context.project.specs, patterns) if patterns else [context.resolve().spec]
+    specs = select_specs(context.project.specs, patterns) if patterns else [context.resolve().spec]
     if tpu := [spec.identifier for spec in specs if spec.device == "tpu"]:
         raise UnavailableDevice(
             f"{tpu[0]} is for TPUs, whose machines `tfimg bare` does not support.",
@@ -96,7 +96,7 @@ def record(context: Context) -> int:
         if isinstance(judged, BareRecord):
             _keep(context, judged)
         else:
-            refused[plain(run.identifier)] = judged
+            refused[to_plain_text(run.identifier)] = judged
     if refused:
         raise _refusal(name, refused, of=len(found.runs))
     return 0
@@ -136,12 +136,12 @@ def _keep(context: Context, record: BareRecord) -> None:
         print(f"{record.identifier}: {told['checks']} checks passed on {where}. Wrote {file}.")
 
 
-def _refusal(name: str, refused: dict[str, tuple[str, ...]], *, of: int) -> EvidenceRefused:
+def _refusal(name: str, refused: dict[str, tuple[str, ...]], *, of: int) -> InsufficientEvidence:
     lines = []
     for identifier, reasons in refused.items():
         more = f"; and {len(reasons) - MAX_LISTED} more" if len(reasons) > MAX_LISTED else ""
         lines.append(f"\n  {identifier}: {'; '.join(reasons[:MAX_LISTED])}{more}")
-    return EvidenceRefused(
+    return InsufficientEvidence(
         f"{name} does not prove {len(refused)} of its {of} release{'' if of == 1 else 's'}:{''.join(lines)}\n",
         next_step="Run run.py again, in a folder that `tfimg bare` of this checkout has made, where every check can "
         "pass.",

@@ -33,8 +33,8 @@ from tfimg.core.errors import (
     TfimgError,
     UsageError,
 )
+from tfimg.core.files import write_atomically
 from tfimg.core.journal import Journal
-from tfimg.core.paths import write_atomically
 from tfimg.engine.protocol import LocalImage
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.plan import Plan

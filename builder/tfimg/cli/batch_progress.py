@@ -18,7 +18,7 @@ from tfimg.cli.batch_table import WIDTH, Table, verdict
 from tfimg.cli.console import live, make_console
 from tfimg.cli.context import Context
 from tfimg.cli.progress import Events
-from tfimg.core.text import plain, strict
+from tfimg.core.text import to_plain_text, to_strict_json
 from tfimg.engine.protocol import BuildEvent, Resources
 from tfimg.validation.report import CheckResult
 
@@ -52,7 +52,7 @@ class AsEvents:
 
     def _tell(self, identifier: str | None, document: dict[str, Any]) -> None:
         with self._lock:
-            self._emit({"event": document["event"], "identifier": identifier, **strict(document)})
+            self._emit({"event": document["event"], "identifier": identifier, **to_strict_json(document)})
 
     # The methods of `tfimg.build.schedule.Listener`.
 
@@ -83,7 +83,7 @@ class AsLines:
         self._lock = threading.Lock()
 
     def _tell(self, text: str) -> None:
-        print(" ".join(plain(text).splitlines()), file=sys.stderr, flush=True)
+        print(" ".join(to_plain_text(text).splitlines()), file=sys.stderr, flush=True)
 
     # The methods of `tfimg.build.schedule.Listener`.
 

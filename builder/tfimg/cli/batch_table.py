@@ -17,7 +17,7 @@ from tfimg.build.pipeline import Progress
 from tfimg.build.results import Result, Status, counts
 from tfimg.cli.results import count_words
 from tfimg.cli.steps import short
-from tfimg.core.text import plain
+from tfimg.core.text import to_plain_text
 from tfimg.engine.protocol import BuildEvent, LogEvent, ProgressEvent, Resources, StageEvent
 from tfimg.validation.report import CheckResult, Outcome
 
@@ -70,7 +70,7 @@ class Row:
     @property
     def told(self) -> Text:
         """What it is at, and how far its checks are."""
-        text = plain(" ".join(self.step.split()))
+        text = to_plain_text(" ".join(self.step.split()))
         if self.building:
             return Text(text)
         far = f" of {self.total}" if self.total else ""
@@ -110,7 +110,7 @@ class Table:
         with self._lock:
             self._running.pop(identifier, None)
             self._waiting = {identifier: None, **self._waiting}
-        self._keep(Text(f"{identifier} goes to another engine: {plain(reason)}", style="yellow"))
+        self._keep(Text(f"{identifier} goes to another engine: {to_plain_text(reason)}", style="yellow"))
 
     def pruned(self, engine: str) -> None:  # noqa: D102
         self._keep(Text(f"Room was made on the disk of {engine}", style="yellow"))
@@ -172,7 +172,7 @@ def ended_row(result: Result) -> Grid:
     """An image's end, in the columns of those that still run."""
     table = _grid("fold")
     state = Text(result.status, style=COLOURS[result.status])
-    table.add_row(state, f"{result.seconds:.1f} s", Text(result.identifier), Text(plain(verdict(result))))
+    table.add_row(state, f"{result.seconds:.1f} s", Text(result.identifier), Text(to_plain_text(verdict(result))))
     return table
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.cli.keep import require_writable
-from tfimg.core.errors import KeyRefused, UsageError, WrongDevice
-from tfimg.core.paths import write_atomically
+from tfimg.core.errors import InvalidKey, UsageError, WrongDevice
+from tfimg.core.files import write_atomically
 from tfimg.evidence.keys import read_verifying_key
 from tfimg.evidence.policy import Policy, parse_requirements
 from tfimg.host.cloud.clouds import CLOUDS, FITTING_IMAGES, UNFITTING_IMAGE
 from tfimg.host.cloud.machine import PUBLIC_KEY, WHEEL, CloudMachine
 from tfimg.host.cloud.user_data import UserData, render_user_data
-from tfimg.matrix.abbreviation import find
+from tfimg.matrix.resolve.selection import find_spec
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import DEVICE_NAMES
@@ -88,7 +88,7 @@ def _spec(context: Context, image: Reference) -> ImageSpec | None:
     """Return the image that --as names, else its tag. None where neither names an image of the matrix."""
     if identifier := context.arguments.identifier:
         return context.project.spec(identifier)
-    return find(context.project.specs, image.tag) if image.tag else None
+    return find_spec(context.project.specs, image.tag) if image.tag else None
 
 
 def _device(image: Reference, spec: ImageSpec | None, asked: Device | None) -> Device:
@@ -123,7 +123,7 @@ def _key(path: Path) -> str:
     text = path.read_text()
     # What else a file holds would become a part of the user data too: a private key above all.
     if not PUBLIC_KEY.fullmatch(text):
-        raise KeyRefused(
+        raise InvalidKey(
             f"{path} is no public key: it is not one PEM block that says PUBLIC KEY.",
             next_step="Name the public half of the pair: `tfimg keys` calls it tfimg.pub, cosign cosign.pub.",
         )

@@ -14,7 +14,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from tfimg.cli.streams import escaped_streams, unescaped, without_styles
-from tfimg.core.printable import escape_unprintable
+from tfimg.core.text import escape_unprintable
 
 Display = TypeVar("Display", Live, Progress)
 

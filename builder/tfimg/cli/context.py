@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from tfimg.cli.parser import REQUEST
 from tfimg.core.errors import UsageError
 from tfimg.matrix.resolve.request import Request
-from tfimg.matrix.resolve.resolution import Resolution, select
+from tfimg.matrix.resolve.resolution import Resolution
+from tfimg.matrix.resolve.selection import select_specs
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.services import Services
@@ -54,7 +55,7 @@ class Context:
         """
         from tfimg.recipe.describe import select_buildable
 
-        specs = select(self.project.specs, patterns)
+        specs = select_specs(self.project.specs, patterns)
         found = select_buildable(specs)
         if len(found) < len(specs):
             self.say(f"Left out: {len(specs) - len(found)} images that this version cannot build.")

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tfimg.cli.show import plain_table, print_table
-from tfimg.core.text import plain
+from tfimg.core.text import to_plain_text
 from tfimg.inspect.comparison import Change, Comparison, PartSize
 
 Sections = tuple[tuple[str, Sequence[Change]], ...]
@@ -32,8 +32,8 @@ def sections(found: Comparison) -> Sections:
 
 def print_difference(found: Comparison) -> None:
     """Print what changed; what did not is not spoken of."""
-    print(f"before  {plain(found.before.name)}  {found.before.digest}")
-    print(f"after   {plain(found.after.name)}  {found.after.digest}")
+    print(f"before  {to_plain_text(found.before.name)}  {found.before.digest}")
+    print(f"after   {to_plain_text(found.after.name)}  {found.after.digest}")
     if found.nothing:
         print("\nThey are the same image.")
         return
@@ -47,7 +47,7 @@ def print_difference(found: Comparison) -> None:
         print("\nTimings")
         print_table(_timings(found))
     for note in _notes(found):
-        print(f"\n{plain(note)}")
+        print(f"\n{to_plain_text(note)}")
 
 
 def _changes(changes: Sequence[Change]) -> Table:
@@ -55,7 +55,7 @@ def _changes(changes: Sequence[Change]) -> Table:
     for column in table.columns[1:]:
         column.no_wrap, column.overflow = False, "fold"
     for change in changes:
-        table.add_row(*(escape(plain(text or "-")) for text in (change.name, change.before, change.after)))
+        table.add_row(*(escape(to_plain_text(text or "-")) for text in (change.name, change.before, change.after)))
     return table
 
 
@@ -72,7 +72,7 @@ def _timings(found: Comparison) -> Table:
     table = plain_table("CHECK", "BEFORE", "AFTER", "CHANGE")
     for timing in (*((found.seconds,) if found.seconds else ()), *found.timings):
         change = _percent(timing.before, timing.after)
-        table.add_row(escape(plain(timing.check)), f"{timing.before:.1f} s", f"{timing.after:.1f} s", change)
+        table.add_row(escape(to_plain_text(timing.check)), f"{timing.before:.1f} s", f"{timing.after:.1f} s", change)
     return table
 
 
@@ -164,13 +164,13 @@ def _sentence(change: Change) -> str:
 
 
 def _code(text: str | None) -> str:
-    shown = plain(text or "").replace("`", "'").replace("\n", " ")
+    shown = to_plain_text(text or "").replace("`", "'").replace("\n", " ")
     return f"`{shown}`" if shown else "empty"
 
 
 def _cell(text: str) -> str:
     """Text that means nothing to Markdown: a version may hold anything."""
-    flat = " ".join(plain(text).split())
+    flat = " ".join(to_plain_text(text).split())
     for sign in "\\`*_{}[]<>|#":
         flat = flat.replace(sign, f"\\{sign}")
     return flat

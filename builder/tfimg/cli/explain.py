@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
-from tfimg.core.errors import BuildError, EngineRefused, NetworkError, TfimgError, Unexplained, UsageError
-from tfimg.core.text import plain
+from tfimg.core.errors import BuildError, EngineError, NetworkError, TfimgError, UnknownFailure, UsageError
+from tfimg.core.text import to_plain_text
 from tfimg.validation.explain import FAULT_NAMES, HARMLESS, find_cause
 from tfimg.validation.explain import explain as look_up
 from tfimg.validation.report import Explanation
@@ -41,13 +41,13 @@ def explaining(context: Context) -> Iterator[None]:
     """An error of the build or the engine that is known ends with its cause and its remedy as the next step."""
     try:
         yield
-    except (BuildError, EngineRefused, NetworkError) as error:
+    except (BuildError, EngineError, NetworkError) as error:
         raise explained(error, context.project.workspace.validation) from None
 
 
 def explained(error: TfimgError, suite: Path) -> TfimgError:
     """An error of the build or the engine with its cause and its remedy as the next step, where they are known."""
-    if not isinstance(error, BuildError | EngineRefused | NetworkError):
+    if not isinstance(error, BuildError | EngineError | NetworkError):
         return error
     known = find_cause(error.what, suite=suite)
     return type(error)(error.what, next_step=f"{known.cause} {known.remedy}") if known else error
@@ -87,17 +87,17 @@ def _print(found: Sequence[Explanation]) -> None:
                 "found": one.signature,
                 "fault": FAULT_NAMES.get(one.fault, one.fault),
                 "cause": one.cause,
-                "proof": plain(one.proof),
+                "proof": to_plain_text(one.proof),
                 "remedy": one.remedy,
             }
         )
 
 
-def _unexplained(text: str, found: Sequence[Explanation]) -> Unexplained:
+def _unexplained(text: str, found: Sequence[Explanation]) -> UnknownFailure:
     if not text.strip():
-        return Unexplained("The log is empty.", next_step="Errors go to standard error: put 2>&1 before the pipe.")
+        return UnknownFailure("The log is empty.", next_step="Errors go to standard error: put 2>&1 before the pipe.")
     known = "Nothing but what is harmless" if found else "Nothing"
-    return Unexplained(
+    return UnknownFailure(
         f"{known} is known in this log.",
         next_step="Give the whole of it, from the program's start to its end. Otherwise `tfimg validate IMAGE` looks "
         "for the fault in the image, and `tfimg doctor` on this machine.",

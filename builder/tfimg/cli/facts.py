@@ -6,14 +6,14 @@ import json
 
 from tfimg.cli.context import Context
 from tfimg.core.errors import UnsupportedPlatform
-from tfimg.matrix.resolve.resolution import select
+from tfimg.matrix.resolve.selection import select_specs
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 
 
 def list_images(context: Context) -> int:
     """`tfimg list [PATTERNS]`."""
-    rows = [context.project.describe(spec) for spec in select(context.project.specs, context.arguments.patterns)]
+    rows = [context.project.describe(spec) for spec in select_specs(context.project.specs, context.arguments.patterns)]
     if context.arguments.json:
         context.emit(rows)
     else:

@@ -19,7 +19,7 @@ from tfimg.cli.explain import explained
 from tfimg.cli.images import inventories, means_of
 from tfimg.cli.publisher import Signer
 from tfimg.cli.transfers import SECONDS
-from tfimg.core.errors import EngineRefused, ImageGone, LockError, TamperedError, TfimgError
+from tfimg.core.errors import EngineError, ImageMissing, LockError, TamperedError, TfimgError
 from tfimg.engine.protocol import LocalImage, ProgressEvent, StageEvent
 from tfimg.evidence.attach import attach, repair
 from tfimg.evidence.provenance import BuildRecord, make_provenance
@@ -141,17 +141,17 @@ class Machine:
             return self._engine.push(reference, self._moved)
 
         try:
-            return self._patience.retry_network_errors(attempt, also=(ImageGone,))
+            return self._patience.retry_network_errors(attempt, also=(ImageMissing,))
         finally:
             self._drop(reference)
 
     def _drop(self, name: str) -> None:
-        with suppress(EngineRefused):  # it is gone already
+        with suppress(EngineError):  # it is gone already
             self._engine.remove(name)
 
     def _abandon(self, reference: str) -> None:
         for name in (reference, _passing(reference)):
-            with suppress(EngineRefused):
+            with suppress(EngineError):
                 self._engine.remove_with_containers(name)
 
     def _pull(self, source: Source, image: str, name: str) -> None:
@@ -164,7 +164,7 @@ class Machine:
             self._engine.tag(image, [name])
 
         try:
-            self._patience.retry_network_errors(attempt, also=(ImageGone,))
+            self._patience.retry_network_errors(attempt, also=(ImageMissing,))
         finally:
             if not known:
                 self._drop(image)
@@ -208,7 +208,7 @@ class Machine:
         """Raises `TamperedError` where the registry gave another image back than it got."""
         found = self._engine.find_digest(image)
         if found is None:
-            raise ImageGone(f"{image} was pulled, and the engine has it no more.", next_step="Run it again.")
+            raise ImageMissing(f"{image} was pulled, and the engine has it no more.", next_step="Run it again.")
         if found != source.digest:
             raise TamperedError(
                 f"{image} is {found} in the engine, and {source.name}, which was pushed, is {source.digest}.",

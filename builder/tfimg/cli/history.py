@@ -16,7 +16,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.keys import verifying_keys
 from tfimg.cli.publisher import default_repository
 from tfimg.cli.show import plain_table, print_table
-from tfimg.core.text import plain
+from tfimg.core.text import to_plain_text
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.promotions import (
     ImageStatements,
@@ -162,7 +162,7 @@ def _show(context: Context, events: Sequence[Event], *, of_tag: bool) -> None:
     table = plain_table("TIME", "WHAT", "DIGEST", *(() if of_tag else ("TAGS",)), "BY", "WHY")
     for event in events:
         cells = _cells(event, of_tag=of_tag)
-        table.add_row(*(escape(" ".join(plain(cell).split())) for cell in cells))
+        table.add_row(*(escape(" ".join(to_plain_text(cell).split())) for cell in cells))
     print_table(table)
 
 

@@ -14,7 +14,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.images import says
 from tfimg.cli.parser import PASSED_ON
 from tfimg.cli.streams import print_styled
-from tfimg.core.errors import EngineTooOld, EngineUnavailable, TfimgError, UnfitHost, UsageError
+from tfimg.core.errors import EngineTooOld, EngineUnavailable, TfimgError, UnsuitableHost, UsageError
 from tfimg.engine.connect import private_engine
 from tfimg.engine.protocol import Engine
 from tfimg.host.doctor import DoctorRequest, HostFinding, diagnose
@@ -121,9 +121,9 @@ def _document(spec: ImageSpec | None, findings: Sequence[HostFinding]) -> dict[s
     return {"image": spec.identifier if spec else None, "findings": [asdict(one) for one in findings]}
 
 
-def _unfit(spec: ImageSpec | None, findings: Sequence[HostFinding], problems: Sequence[str]) -> UnfitHost:
+def _unfit(spec: ImageSpec | None, findings: Sequence[HostFinding], problems: Sequence[str]) -> UnsuitableHost:
     what = f"run {spec.identifier}" if spec else "build and run images"
-    error = UnfitHost(
+    error = UnsuitableHost(
         f"This machine cannot {what} yet; in the way: {', '.join(problems)}.",
         next_step="Each finding has its next step; begin with the first.",
     )

@@ -16,8 +16,8 @@ from tfimg.cli.explain import explaining
 from tfimg.cli.keep import check_report, keep
 from tfimg.cli.progress import follow
 from tfimg.cli.verdict import tell, told_level
-from tfimg.core.cancellation import ahead
-from tfimg.core.errors import ForeignImage, UsageError
+from tfimg.core.cancellation import run_ahead
+from tfimg.core.errors import UnlabelledImage, UsageError
 from tfimg.engine.base_images.choose import BaseImage, BootstrapSettings, choose_base
 from tfimg.engine.base_images.debian import find_mirrors, snapshot_mirrors
 from tfimg.engine.build_cache import check_cache_export, parse_cache_options
@@ -52,7 +52,7 @@ def build(context: Context) -> int:
 
 
 def check_push(context: Context) -> None:
-    """Raises where what --push needs is not there: a build is too long to find out then. `UsageError`, `KeyRefused`."""
+    """Raises where what --push needs is not there: a build is too long to find out then. `UsageError`, `InvalidKey`."""
     given = [name for name in ("key", "policy", "publisher", "trust") if getattr(context.arguments, name)]
     if context.arguments.target:
         from tfimg.cli.publish import require_publishable
@@ -88,7 +88,7 @@ def _build_one(context: Context) -> ImageSpec:
     with (
         explaining(context),
         follow(context) as progress,
-        ahead(partial(means.hand_in, planned, capabilities, progress.build)) as stages,
+        run_ahead(partial(means.hand_in, planned, capabilities, progress.build)) as stages,
     ):
         base = prepare_base(context, planned.spec, mirrors, fresh=context.arguments.renew_base)
         work = Work(
@@ -218,13 +218,13 @@ def claimed(context: Context, image: str) -> tuple[ImageSpec, str]:
 
 
 def says(context: Context, engine: Engine, image: str) -> ImageSpec:
-    """What an image says it is, or is said to be. Raises `UsageError` or `ForeignImage`."""
+    """What an image says it is, or is said to be. Raises `UsageError` or `UnlabelledImage`."""
     labels = engine.find_labels(image)
     if labels is None:
         raise _absent(image)
     identifier = context.arguments.identifier or labels.get(IDENTIFIER_LABEL)
     if not identifier:
-        raise ForeignImage(
+        raise UnlabelledImage(
             f"{image} does not say what it is: it has no label {IDENTIFIER_LABEL}.",
             next_step="Say it with --as IDENTIFIER; `tfimg list` shows all identifiers.",
         )

@@ -13,7 +13,7 @@ from rich.table import Table
 from tfimg.cli.fields import print_fields
 from tfimg.cli.proofs import KINDS
 from tfimg.cli.show import plain_table, print_table, size
-from tfimg.core.text import plain
+from tfimg.core.text import to_plain_text
 from tfimg.evidence.statement import TEST_RESULT
 from tfimg.inspect.inspection import Evidence, Inspection
 from tfimg.recipe.labels import LABEL_PREFIX
@@ -34,7 +34,10 @@ class Facts:
 def print_inspection(found: Inspection, facts: Facts) -> None:
     """Print all of it."""
     print_fields(
-        {name: plain(value) if isinstance(value, str) else value for name, value in _fields(found, facts).items()}
+        {
+            name: to_plain_text(value) if isinstance(value, str) else value
+            for name, value in _fields(found, facts).items()
+        }
     )
     _print("Layers, lowest first", layer_table(found))
     if found.evidence or not found.evidence_problem:
@@ -108,7 +111,7 @@ def layer_table(found: Inspection) -> Table:
     table.columns[3].no_wrap = False
     for layer in found.layers:
         table.add_row(
-            layer.digest[:SHORT], f"{layer.size / 1e6:,.1f} MB", layer.part or "-", escape(plain(layer.holds))
+            layer.digest[:SHORT], f"{layer.size / 1e6:,.1f} MB", layer.part or "-", escape(to_plain_text(layer.holds))
         )
     return table
 
@@ -118,8 +121,8 @@ def evidence_table(found: Inspection, facts: Facts) -> Table:
     table = plain_table("STATEMENT", "SIGNED BY", "VERIFIED")
     for one in found.evidence:
         table.add_row(
-            escape(plain(KINDS.get(one.kind, one.kind))),
-            escape(plain(", ".join(one.claims) or "-")),
+            escape(to_plain_text(KINDS.get(one.kind, one.kind))),
+            escape(to_plain_text(", ".join(one.claims) or "-")),
             _verified(one, facts),
         )
     return table
@@ -134,7 +137,7 @@ def _verified(one: Evidence, facts: Facts) -> str:
 def _versions(versions: Mapping[str, str]) -> Table:
     table = plain_table("PACKAGE", "VERSION")
     for name, version in versions.items():
-        table.add_row(escape(plain(name)), escape(plain(version)) or "-")
+        table.add_row(escape(to_plain_text(name)), escape(to_plain_text(version)) or "-")
     return table
 
 

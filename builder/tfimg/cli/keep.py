@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.core.errors import FileError, UsageError
-from tfimg.core.paths import write_atomically
+from tfimg.core.files import write_atomically
 from tfimg.validation.formats import REPORT_SUFFIXES, format_json, format_report
 from tfimg.validation.report import Report
 

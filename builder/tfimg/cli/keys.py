@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
-from tfimg.core.errors import FileError, KeyRefused, UsageError
-from tfimg.core.paths import write_once
+from tfimg.core.errors import FileError, InvalidKey, UsageError
+from tfimg.core.files import write_once
 from tfimg.evidence.keys import (
     SigningKey,
     VerifyingKey,
@@ -55,7 +55,7 @@ def keys(context: Context) -> int:
 
 
 def signing_key(context: Context, file: str) -> SigningKey:
-    """The private key in a file; asks for its password where it needs one. Raises `KeyRefused` and `FileError`."""
+    """The private key in a file; asks for its password where it needs one. Raises `InvalidKey` and `FileError`."""
     pem = _read(file)
     return read_signing_key(pem, password=password(context) if is_encrypted(pem) else None, source=file)
 
@@ -98,7 +98,7 @@ def password(context: Context, *, new: bool = False) -> bytes:
         )
     given = getpass("Password of the private key: ")
     if new and getpass("Once more: ") != given:
-        raise KeyRefused("The two passwords differ.", next_step="Try again.")
+        raise InvalidKey("The two passwords differ.", next_step="Try again.")
     return given.encode()
 
 

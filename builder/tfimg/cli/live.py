@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tfimg.cli.results import WIDTH, count_words, result_table, row_grid
 from tfimg.cli.steps import dull, short
-from tfimg.core.text import plain
+from tfimg.core.text import to_plain_text
 from tfimg.engine.protocol import BuildEvent, LogEvent, StageEvent
 from tfimg.validation.report import CheckResult, Outcome
 
@@ -66,7 +66,9 @@ class Running:
         clocks.add_column(width=8, justify="right", no_wrap=True)
         clocks.add_column()  # the only one that may shrink: of columns that do not wrap, rich cuts each a little
         for name, (start, text) in self._running.items():
-            told = Text.assemble(plain(name), " ", (plain(text), "dim"), no_wrap=True, overflow="ellipsis")
+            told = Text.assemble(
+                to_plain_text(name), " ", (to_plain_text(text), "dim"), no_wrap=True, overflow="ellipsis"
+            )
             clocks.add_row(Spinner("dots"), f"{self._clock() - start:.1f} s", told)
         return Group(clocks, *([self._bar(self._began)] if self._began is not None else []))
 
@@ -86,5 +88,7 @@ def step_row(event: StageEvent) -> Table:
     """A build step's end, in the columns of the checks that follow it."""
     row = row_grid()
     colour = {"done": "green", "cached": "cyan", "damaged": "yellow", "failed": "red"}[event.state]
-    row.add_row(Text(event.state, style=colour), f"{event.seconds or 0.0:.1f} s", Text(plain(short(event.step))))
+    row.add_row(
+        Text(event.state, style=colour), f"{event.seconds or 0.0:.1f} s", Text(to_plain_text(short(event.step)))
+    )
     return row

@@ -9,7 +9,7 @@ from tfimg.cli.difference_text import difference_document, markdown, print_diffe
 from tfimg.cli.images import inventories
 from tfimg.cli.inspection_text import Facts, inspection_document, print_inspection
 from tfimg.cli.keys import verifying_keys
-from tfimg.core.errors import EngineRefused, UsageError, ValidationBroken
+from tfimg.core.errors import EngineError, UsageError, ValidationAborted
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.inspect.comparison import compare_images
 from tfimg.inspect.contents import Contents, parse_inventory
@@ -57,7 +57,7 @@ def _local(context: Context, image: str) -> Inspection:
     stored = engine.read_image(image)
     try:
         contents = parse_inventory(inventories(context).take(image, stored.content, engine))
-    except (EngineRefused, ValidationBroken) as error:  # it has no Python, or a broken one
+    except (EngineError, ValidationAborted) as error:  # it has no Python, or a broken one
         context.say(str(error))
         contents = Contents(source="unknown")
     return inspect_local(engine, image, stored, contents)

@@ -12,10 +12,10 @@ from typing import Any
 from tfimg.cli.context import Context
 from tfimg.cli.keep import require_writable
 from tfimg.core.errors import UsageError
+from tfimg.core.files import write_atomically
 from tfimg.core.levels import LEVELS
-from tfimg.core.paths import write_atomically
-from tfimg.matrix.gpus import runs
-from tfimg.matrix.schema import Gpu, Matrix, minor
+from tfimg.matrix.gpus import find_execution_mode
+from tfimg.matrix.schema import Gpu, Matrix, minor_version
 from tfimg.recipe.describe import describe_matrix_image, format_request
 from tfimg.recipe.support import Support, format_capability, summarize_support
 from tfimg.recipe.support_table import (
@@ -143,7 +143,7 @@ def _facts(matrix: Matrix) -> dict[str, Any]:
 
 
 def _gpu_facts(matrix: Matrix, gpu: Gpu) -> dict[str, Any]:
-    means = {sm: runs(matrix, gpu, sm) for sm in CAPABILITIES}
+    means = {sm: find_execution_mode(matrix, gpu, sm) for sm in CAPABILITIES}
     return {
         "runs": {way: [sm for sm in CAPABILITIES if means[sm] == way] for way in ("code", "ptx", "unproven")},
         "driver": matrix.toolkits[gpu.libraries.toolkit].driver,
@@ -160,7 +160,7 @@ def _choices(images: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
 
     return {
         "tensorflow": versions("tensorflow"),
-        "minor": list(dict.fromkeys(map(minor, versions("tensorflow")))),
+        "minor": list(dict.fromkeys(map(minor_version, versions("tensorflow")))),
         "python": versions("python"),
         "cuda": versions("cuda"),
         "device": list(dict.fromkeys(image["device"] for image in images)),

@@ -11,8 +11,8 @@ from tfimg.cli.fields import print_fields
 from tfimg.cli.keys import verifying_keys
 from tfimg.cli.proofs import origin, policy
 from tfimg.cli.transfers import transfer
-from tfimg.core.errors import FileError, KeyRefused, UsageError
-from tfimg.core.text import plain
+from tfimg.core.errors import FileError, InvalidKey, UsageError
+from tfimg.core.text import to_plain_text
 from tfimg.engine.protocol import ProgressEvent
 from tfimg.evidence.collect import CollectedEnvelope
 from tfimg.evidence.keys import VerifyingKey, read_verifying_key
@@ -127,7 +127,7 @@ def load(context: Context) -> int:
     if context.arguments.json:
         context.emit({"event": "loaded", **shown})
         return 0
-    print_fields({field: plain(str(value)) for field, value in shown.items()})
+    print_fields({field: to_plain_text(str(value)) for field, value in shown.items()})
     context.say(f"The key signed {'' if chosen else 'repository, '}identifier, level and time.")
     return 0
 
@@ -161,7 +161,7 @@ def _keys(context: Context, layout: ArchiveRegistry, of_policy: Sequence[Verifyi
     trusted = tuple(key for key in brought if key.identifier in context.arguments.fingerprint)
     if missing := set(context.arguments.fingerprint) - {key.identifier for key in trusted}:
         there = ", ".join(key.identifier for key in brought) or "none"
-        raise KeyRefused(
+        raise InvalidKey(
             f"{layout.path} brings no key {', '.join(sorted(missing))}; it brings {there}.",
             next_step="Compare the fingerprint with the publisher's, character by character; or name the key's file "
             "with --key.",

@@ -17,7 +17,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.live import Running
 from tfimg.cli.results import WIDTH, line
 from tfimg.cli.steps import dull, short
-from tfimg.core.text import strict
+from tfimg.core.text import to_strict_json
 from tfimg.engine.protocol import BuildEvent, LogEvent, StageEvent
 from tfimg.validation.report import CheckResult
 
@@ -61,7 +61,7 @@ class Events:
         self._emit({"event": "check-started", "check": check})
 
     def check_ended(self, result: CheckResult) -> None:  # noqa: D102
-        self._emit({"event": "check", **strict(asdict(result))})
+        self._emit({"event": "check", **to_strict_json(asdict(result))})
 
 
 class _Lines:

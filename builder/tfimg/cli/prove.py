@@ -15,17 +15,17 @@ from tfimg.cli.console import live, make_console
 from tfimg.cli.context import Context
 from tfimg.cli.images import claimed
 from tfimg.cli.show import plain_table, print_table
-from tfimg.core.errors import Disagreement, StaleError, UnknownTensorFlow, UsageError
-from tfimg.core.paths import write_atomically
-from tfimg.matrix.resolve.request import version_matcher
-from tfimg.matrix.sync.check import Finding, compare, missing_releases
-from tfimg.matrix.sync.survey import Survey, Tell
-from tfimg.matrix.sync.survey import survey as take_survey
-from tfimg.matrix.sync.sync import propose
-from tfimg.validation.inventory import compare as compare_image
+from tfimg.core.errors import MatrixMismatch, StaleFiles, UnknownTensorFlow, UsageError
+from tfimg.core.files import write_atomically
+from tfimg.matrix.resolve.request import make_version_matcher
+from tfimg.matrix.sync.check import FactCheck, check_rows, find_missing_releases
+from tfimg.matrix.sync.propose import propose_rows
+from tfimg.matrix.sync.survey import IndexSurvey, OnProgress
+from tfimg.matrix.sync.survey import survey_index as take_survey
+from tfimg.validation.inventory import check_rows as compare_image
 from tfimg.validation.inventory import take_inventory
 
-Findings = Sequence[tuple[int, Finding]]
+Findings = Sequence[tuple[int, FactCheck]]
 
 
 def check(context: Context) -> int:
@@ -38,9 +38,9 @@ def check(context: Context) -> int:
     rows = {number: versions for number, versions in _rows(context).items() if any(map(asked, versions))}
     whole = set().union(*rows.values())  # a row's releases share its facts: none can be compared alone
     found = _survey(context, whole.__contains__)
-    missing = [version for version in missing_releases(context.project.matrix, found) if asked(version)]
+    missing = [version for version in find_missing_releases(context.project.matrix, found) if asked(version)]
     _require_known(context, {*missing, *_known(context)})
-    findings = [(number, finding) for number, finding in compare(context.project.matrix, found) if number in rows]
+    findings = [(number, finding) for number, finding in check_rows(context.project.matrix, found) if number in rows]
     _tell(context, findings, found, missing)
     _demand_agreement([finding for _, finding in findings if finding.verdict == "disagrees"], missing)
     return 0
@@ -48,13 +48,13 @@ def check(context: Context) -> int:
 
 def _asked(context: Context) -> Callable[[Version], bool]:
     """Whether a release is one of those that the arguments name; all are where they name none."""
-    matchers = [version_matcher(text, option="RELEASE") for text in context.arguments.releases]
+    matchers = [make_version_matcher(text, option="RELEASE") for text in context.arguments.releases]
     return lambda version: not matchers or any(matches(str(version)) for matches in matchers)
 
 
 def _require_known(context: Context, versions: Collection[Version]) -> None:
     for text in context.arguments.releases:
-        matches = version_matcher(text, option="RELEASE")
+        matches = make_version_matcher(text, option="RELEASE")
         if not any(matches(str(version)) for version in versions):
             raise UnknownTensorFlow(
                 f"Neither the matrix nor the package index has a TensorFlow release {text}.",
@@ -62,7 +62,7 @@ def _require_known(context: Context, versions: Collection[Version]) -> None:
             )
 
 
-def _demand_agreement(wrong: Sequence[Finding], missing: Sequence[Version]) -> None:
+def _demand_agreement(wrong: Sequence[FactCheck], missing: Sequence[Version]) -> None:
     told, steps = "", []
     if wrong:
         told += _sentence(wrong, "the package index")
@@ -72,17 +72,17 @@ def _demand_agreement(wrong: Sequence[Finding], missing: Sequence[Version]) -> N
         told += f"The matrix lacks what the package index has:\n{releases}"
         steps.append("`tfimg matrix sync` adds releases.")
     if told:
-        raise Disagreement(told, next_step=" ".join(steps))
+        raise MatrixMismatch(told, next_step=" ".join(steps))
 
 
 def sync(context: Context) -> int:
     """`tfimg matrix sync [--check]`."""
     known = _known(context)
     found = _survey(context, lambda version: version not in known and version > min(known))
-    missing = missing_releases(context.project.matrix, found)
+    missing = find_missing_releases(context.project.matrix, found)
     path = context.project.workspace.matrix
     text = path.read_text(encoding="utf-8")
-    proposed = propose(text, found, missing, today=context.services.today) if missing else text
+    proposed = propose_rows(text, found, missing, today=context.services.today) if missing else text
     names = [str(version) for version in missing]
     difference = "".join(
         difflib.unified_diff(text.splitlines(keepends=True), proposed.splitlines(keepends=True), path.name, path.name)
@@ -92,7 +92,7 @@ def sync(context: Context) -> int:
     else:
         print(difference or "The matrix has every release of the package index.", end="" if difference else "\n")
     if missing and context.arguments.check:
-        raise StaleError(
+        raise StaleFiles(
             f"The matrix lacks {', '.join(names)}.",
             next_step="Run `tfimg matrix sync`, and confirm what it marks.",
         )
@@ -124,24 +124,26 @@ def _check_image(context: Context, image: str) -> int:
     else:
         _print_findings([(spec.row, finding) for finding in findings], {spec.row: spec.identifier})
     if wrong := [finding for finding in findings if finding.verdict == "disagrees"]:
-        raise Disagreement(_sentence(wrong, image), next_step=f"Build {spec.identifier} anew, or correct matrix.yaml.")
+        raise MatrixMismatch(
+            _sentence(wrong, image), next_step=f"Build {spec.identifier} anew, or correct matrix.yaml."
+        )
     return 0
 
 
-def _sentence(wrong: Sequence[Finding], other: str) -> str:
+def _sentence(wrong: Sequence[FactCheck], other: str) -> str:
     told = "".join(f"  {finding.path}: {finding.told}\n" for finding in wrong)
     count = f"{len(wrong)} fact{'' if len(wrong) == 1 else 's'}"
     return f"The matrix and {other} disagree on {count}:\n{told}"
 
 
-def _survey(context: Context, wanted: Callable[[Version], bool]) -> Survey:
+def _survey(context: Context, wanted: Callable[[Version], bool]) -> IndexSurvey:
     index = context.services.index()
     with _reading(context) as tell:
         return take_survey(context.project.matrix, index, wanted=wanted, tell=tell)
 
 
 @contextmanager
-def _reading(context: Context) -> Iterator[Tell]:
+def _reading(context: Context) -> Iterator[OnProgress]:
     """Progress while wheels are read: a bar on a terminal, a line for every tenth elsewhere."""
     console = make_console(stderr=True)
     if context.arguments.json or not console.is_terminal:
@@ -156,7 +158,7 @@ def _tenth(number: int, of: int) -> bool:
     return number == of or number * 10 // of != (number - 1) * 10 // of
 
 
-def _tell(context: Context, findings: Findings, found: Survey, missing: Sequence[Version]) -> None:
+def _tell(context: Context, findings: Findings, found: IndexSurvey, missing: Sequence[Version]) -> None:
     rows = {number: _releases(context, number) for number, _ in findings}
     if context.arguments.json:
         context.emit(
@@ -204,7 +206,7 @@ def _print_findings(findings: Findings, rows: dict[int, str]) -> None:
             print(f"{finding.path}: {finding.told}")
 
 
-def _cell(findings: Sequence[Finding], field: str) -> str:
+def _cell(findings: Sequence[FactCheck], field: str) -> str:
     verdicts = [finding.verdict for finding in findings if finding.field == field]
     wrong, unsaid = verdicts.count("disagrees"), verdicts.count("not stated")
     if wrong:

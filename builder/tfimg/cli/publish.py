@@ -18,7 +18,7 @@ from tfimg.core.errors import PublicationIncomplete, ResolutionError, TfimgError
 from tfimg.engine.protocol import LocalImage
 from tfimg.evidence.policy import Policy
 from tfimg.host.target_level import choose_target_level
-from tfimg.matrix.resolve.resolution import select
+from tfimg.matrix.resolve.selection import select_specs
 from tfimg.matrix.spec import ImageSpec
 from tfimg.publish.decide import Verdict
 from tfimg.publish.promote import Table
@@ -44,7 +44,7 @@ MOST = 10
 
 def publish(context: Context) -> int:
     """`tfimg publish`: which images, whose signature, what tags promise; then everything, or the plan alone."""
-    specs = select_buildable(select(context.project.specs, context.arguments.patterns))
+    specs = select_buildable(select_specs(context.project.specs, context.arguments.patterns))
     publish_images(context, specs, named=bool(context.arguments.patterns))
     return 0
 
@@ -59,7 +59,7 @@ def require_publishable(context: Context) -> None:
 def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool) -> None:
     """Publish those of the images that are built here. `named`: somebody asked for these, and is told which are not.
 
-    Raises what stopped an image, `TagMoved`, `PublicationIncomplete`.
+    Raises what stopped an image, `TagConflict`, `PublicationIncomplete`.
     """
     target, policy = parse_repository(context.arguments.target), policy_of(context)
     images = _built(context, specs)

@@ -47,7 +47,7 @@ def signer_of(context: Context) -> Signer:
 def publisher_of(
     context: Context, target: Reference, signer: Signer, policy: Policy, *, run: str, journal: Journal
 ) -> Publisher:
-    """Return the publisher of a run to a repository. Raises `KeyRefused` for a key that the policy refuses."""
+    """Return the publisher of a run to a repository. Raises `InvalidKey` for a key that the policy refuses."""
     policy.accepted_keys([signer.key.verifying_key])
     registry = context.registry(target)
     trusted = policy.accepted_keys((*signer.trusted, *policy.trusted_keys))

@@ -9,9 +9,9 @@ from pathlib import Path
 from tfimg.cli.context import Context
 from tfimg.cli.facts import report_schema_text, schema_text
 from tfimg.cli.matrix import support_rows
-from tfimg.core.errors import LockError, StaleError
-from tfimg.core.paths import write_atomically
-from tfimg.matrix.resolve.resolution import select
+from tfimg.core.errors import LockError, StaleFiles
+from tfimg.core.files import write_atomically
+from tfimg.matrix.resolve.selection import select_specs
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lock import resolve_installer_lock, resolve_lock
@@ -26,7 +26,7 @@ Files = dict[Path, str]
 
 def lock(context: Context) -> int:
     """`tfimg lock [PATTERNS] [--check]`."""
-    specs = select(context.project.specs, context.arguments.patterns)
+    specs = select_specs(context.project.specs, context.arguments.patterns)
     env, uv = context.use_network().environment(context.services.environ), context.services.uv()
     changes = Changes(context)
     changes.add(
@@ -99,7 +99,7 @@ def _readme(context: Context) -> Files:
 
 def default_specs(specs: Iterable[ImageSpec]) -> Iterator[ImageSpec]:
     """The images whose Dockerfiles are committed: each release for each device on its default Python."""
-    return (spec for spec in specs if spec.default_python and spec.platform == PLATFORMS[0])
+    return (spec for spec in specs if spec.is_default_python and spec.platform == PLATFORMS[0])
 
 
 def _rendered(context: Context, spec: ImageSpec) -> str:
@@ -140,10 +140,10 @@ class Changes:
         self._changed[str(file.relative_to(self._context.project.workspace.root))] = problem
 
     def conclude(self, command: str) -> int:
-        """Say what was changed; raises `StaleError` under `--check` when something would be."""
+        """Say what was changed; raises `StaleFiles` under `--check` when something would be."""
         if self._context.arguments.check and self._changed:
             listed = "; ".join(f"{name} {problem}" for name, problem in list(self._changed.items())[:10])
-            raise StaleError(
+            raise StaleFiles(
                 f"{len(self._changed)} of {len(self.wanted)} generated files are not fresh: {listed}.",
                 next_step=f"Run `tfimg {command}` and commit what it writes.",
             )

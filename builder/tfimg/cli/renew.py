@@ -15,7 +15,7 @@ from tfimg.cli.explain import explaining
 from tfimg.cli.keys import signing_key, trusted_keys
 from tfimg.cli.progress import follow
 from tfimg.cli.proofs import policy, pull_verified
-from tfimg.core.cancellation import check
+from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import Interrupted, LockError, PublicationIncomplete, StaleEvidence, TfimgError
 from tfimg.engine.protocol import Engine
 from tfimg.evidence.attach import attach
@@ -148,7 +148,7 @@ def _validated(context: Context, image: _Image, spec: ImageSpec, engine: Engine)
             aim=target,
             progress=progress,
         )
-        check()  # a container that was ended shows nothing
+        raise_if_cancelled()  # a container that was ended shows nothing
     return report
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tfimg.cli.show import COLOURS
-from tfimg.core.text import plain
+from tfimg.core.text import to_plain_text
 from tfimg.validation.report import CheckResult, Outcome, Report
 
 WIDTH = max(map(len, get_args(Outcome)))
@@ -25,7 +25,7 @@ def line(result: CheckResult) -> str:
 
 
 def _flat(text: str) -> str:
-    return " ".join(plain(text).split())
+    return " ".join(to_plain_text(text).split())
 
 
 def row_grid() -> Table:
@@ -51,11 +51,11 @@ def _told(result: CheckResult) -> Text:
     group, dot, name = _flat(result.check).rpartition(".")
     text = Text.assemble((group + dot, "dim"), name)
     if result.reason:
-        text.append(f"\n{plain(result.reason)}", style=COLOURS[result.outcome])
+        text.append(f"\n{to_plain_text(result.reason)}", style=COLOURS[result.outcome])
     for warning in result.warnings:
-        text.append(f"\nwarning: {plain(warning)}", style="yellow")
+        text.append(f"\nwarning: {to_plain_text(warning)}", style="yellow")
     for known in result.explained:
-        text.append(f"\ncause: {plain(known.cause)}\nwhat helps: {plain(known.remedy)}", style="italic")
+        text.append(f"\ncause: {to_plain_text(known.cause)}\nwhat helps: {to_plain_text(known.remedy)}", style="italic")
     return text
 
 
@@ -72,16 +72,16 @@ def summary_fields(report: Report) -> Mapping[str, Any]:
     """What a report amounts to, for `print_fields`."""
     told = {result.check for result in report.results}
     return {
-        "verdict": plain(f"{report.verdict}: {report.problem}" if report.problem else report.verdict),
-        "image": plain(report.identifier),
-        "digest": plain(report.digest),
+        "verdict": to_plain_text(f"{report.verdict}: {report.problem}" if report.problem else report.verdict),
+        "image": to_plain_text(report.identifier),
+        "digest": to_plain_text(report.digest),
         "checks": count_words(result.outcome for result in report.results).plain or "none",
         "level": report.level if report.level == report.aim else f"{report.level}, not {report.aim}",
         "at fault": report.fault,
-        "did not run": [plain(check) for check in report.missing if check not in told] or None,
-        "waived": [plain(f"{check}: {why}") for check, why in report.waived.items()] or None,
-        "unproven": [plain(check) for check in report.unproven] or None,
+        "did not run": [to_plain_text(check) for check in report.missing if check not in told] or None,
+        "waived": [to_plain_text(f"{check}: {why}") for check, why in report.waived.items()] or None,
+        "unproven": [to_plain_text(check) for check in report.unproven] or None,
         "profile": report.profile,
-        **{name: plain(value) for name, value in report.accelerator.items()},
-        "date": f"{plain(report.date)}, {report.seconds:.1f} s",
+        **{name: to_plain_text(value) for name, value in report.accelerator.items()},
+        "date": f"{to_plain_text(report.date)}, {report.seconds:.1f} s",
     }

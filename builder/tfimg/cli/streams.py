@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO, cast
 
-from tfimg.core.printable import escape_unprintable
+from tfimg.core.text import escape_unprintable
 
 
 class EscapingStream(io.TextIOBase):

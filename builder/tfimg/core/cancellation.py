@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TypeVar
 
-from tfimg.core.errors import of_an_interruption
+from tfimg.core.errors import Interrupted
 
 Act = Callable[[], object]
 
@@ -38,7 +38,7 @@ class Cancellation:
             _start(act)
 
     @contextmanager
-    def covering(self) -> Iterator[None]:
+    def activate(self) -> Iterator[None]:
         """What this thread does in the block runs under the cancellation."""
         token = _CURRENT.set(self)
         try:
@@ -75,20 +75,20 @@ def on_cancel(act: Act) -> Iterator[None]:
         yield
 
 
-def check() -> None:
+def raise_if_cancelled() -> None:
     """Raises `Interrupted` where this thread's work is to end."""
     current = _CURRENT.get()
     if current is not None and current.cancelled:
-        raise of_an_interruption()
+        raise Interrupted()
 
 
 @contextmanager
-def ahead(work: Callable[[], Result]) -> Iterator[Callable[[], Result]]:
+def run_ahead(work: Callable[[], Result]) -> Iterator[Callable[[], Result]]:
     """Work that goes on while the block does, and the call that waits for its result. It ends when the block fails."""
     cancellation = Cancellation()
 
     def covered() -> Result:
-        with cancellation.covering():
+        with cancellation.activate():
             return work()
 
     with ThreadPoolExecutor(1) as pool:

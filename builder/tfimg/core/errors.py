@@ -6,56 +6,16 @@ A message is one paragraph: what failed, why, and what to do next. Only `tfimg.c
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Mapping, Sequence
-from enum import IntEnum
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-
-class ExitCode(IntEnum):
-    """Exit codes, one for each family of errors. `--json` names the exact error."""
-
-    FAILED = 1
-    USAGE = 2
-    NOT_FOUND = 3
-    REQUEST = 4
-    ENGINE = 10
-    NETWORK = 11
-    BUILD = 12
-    VALIDATION = 13
-    HOST = 14
-    REGISTRY = 15
-    UNTRUSTED = 16
-    WITHDRAWN = 17
-    INTERNAL = 70
-    INTERRUPTED = 130
-
-
-MEANINGS: Mapping[ExitCode, str] = MappingProxyType(
-    {
-        ExitCode.FAILED: "The command found a difference, stale files or vulnerabilities, or knows no cause",
-        ExitCode.USAGE: "The command line, or a file that it names, is wrong",
-        ExitCode.NOT_FOUND: "The image does not exist in the engine or registry, or does not say which image it is",
-        ExitCode.REQUEST: "No image meets the request",
-        ExitCode.ENGINE: "The container engine is missing, too old or full, or refused",
-        ExitCode.NETWORK: "A server could not be reached",
-        ExitCode.BUILD: "An image could not be built",
-        ExitCode.VALIDATION: "Validation failed",
-        ExitCode.HOST: "This machine cannot run the image as asked",
-        ExitCode.REGISTRY: "The registry refused, or the publication is incomplete",
-        ExitCode.UNTRUSTED: "Not trusted: no valid signature, tampered, against the policy, or a secret was found",
-        ExitCode.WITHDRAWN: "Not trusted: the publisher withdrew the image",
-        ExitCode.INTERNAL: "A defect of tfimg",
-        ExitCode.INTERRUPTED: "Interrupted",
-    }
-)
-"""What each exit code means, for the README."""
+from tfimg.core.exit_codes import ExitCode
 
 
 class TfimgError(Exception):
-    """Something failed that has no code of its own.
+    """The command failed; base class of all errors.
 
-    `str(error)` is the whole message: `what` happened and why, and in the same paragraph `next_step`, what to do about
-    it. `details` are the same things for programs, by name: they become part of the JSON object.
+    `str(error)` is the message: `what` failed and why, then `next_step`. `details` become part of the JSON object.
     """
 
     exit_code: ExitCode = ExitCode.FAILED
@@ -66,368 +26,258 @@ class TfimgError(Exception):
         self.next_step = next_step
         super().__init__(f"{self.what}{'' if self.what.endswith(chr(10)) else ' '}{next_step}".strip())
 
+    def __init_subclass__(cls, exit_code: ExitCode | None = None) -> None:
+        """Set the exit code; without one, a class has that of its base."""
+        if exit_code is not None:
+            cls.exit_code = exit_code
 
-class UsageError(TfimgError):
+
+class StaleFiles(TfimgError, exit_code=ExitCode.FAILED):
+    """`--check` found committed files that are out of date."""
+
+
+class UnknownFailure(TfimgError, exit_code=ExitCode.FAILED):
+    """No known failure matches the log."""
+
+
+class MatrixMismatch(TfimgError, exit_code=ExitCode.FAILED):
+    """The matrix differs from the package index or from an image."""
+
+
+class VulnerablePackage(TfimgError, exit_code=ExitCode.FAILED):
+    """A locked package has a known vulnerability."""
+
+
+class NotReproducible(TfimgError, exit_code=ExitCode.FAILED):
+    """Two builds of an image from scratch have different layers."""
+
+
+class UsageError(TfimgError, exit_code=ExitCode.USAGE):
     """The command line is wrong."""
 
-    exit_code = ExitCode.USAGE
 
-
-class MatrixError(TfimgError):
-    """matrix.yaml is malformed; every problem is listed by its path."""
-
-    exit_code = ExitCode.USAGE
+class MatrixError(TfimgError, exit_code=ExitCode.USAGE):
+    """matrix.yaml is not valid; the message lists each problem with its path."""
 
     def __init__(self, problems: Sequence[str], *, source: str) -> None:
         self.problems = tuple(problems)
-        listed = "\n".join(f"  {problem}" for problem in problems)
+        lines = "\n".join(f"  {problem}" for problem in problems)
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        super().__init__(f"{source} has {count}:\n{listed}\n", next_step="Correct each path named above.")
+        super().__init__(f"{source} has {count}:\n{lines}\n", next_step="Correct each path named above.")
 
 
-class ResolutionError(TfimgError):
+class FileError(TfimgError, exit_code=ExitCode.USAGE):
+    """A file cannot be read or written."""
+
+
+class UnlabelledImage(TfimgError, exit_code=ExitCode.NOT_FOUND):
+    """The image lacks the labels of tfimg."""
+
+
+class NotInRegistry(TfimgError, exit_code=ExitCode.NOT_FOUND):
+    """The registry does not have this image."""
+
+
+class ResolutionError(TfimgError, exit_code=ExitCode.REQUEST):
     """No image of the matrix matches the pattern or identifier."""
-
-    exit_code = ExitCode.REQUEST
 
 
 class UnknownTensorFlow(ResolutionError):
-    """The matrix has no such TensorFlow release."""
+    """The matrix does not have this TensorFlow release."""
 
 
 class UnavailableDevice(ResolutionError):
-    """The release has no image for the device."""
+    """The release has no image for this device."""
 
 
 class UnavailableCuda(ResolutionError):
-    """The release is not built for the CUDA."""
+    """The release has no image with this CUDA version."""
 
 
 class UnavailablePython(ResolutionError):
-    """The release has no image for the Python."""
+    """The release has no image with this Python version."""
 
 
 class UnavailableCudnn(ResolutionError):
-    """No such image has the cuDNN."""
+    """No image has this cuDNN version."""
 
 
 class UnavailablePlatform(ResolutionError):
-    """The release has no image for the platform."""
+    """The release has no image for this platform."""
 
 
 class UnavailableDriver(ResolutionError):
-    """The driver is too old for such an image."""
+    """The GPU driver is too old for these images."""
 
 
 class UnavailableGpu(ResolutionError):
-    """No such image runs on the GPU."""
+    """No image supports this GPU."""
 
 
-class LockError(TfimgError):
-    """A lock is missing or cannot be resolved."""
-
-    exit_code = ExitCode.BUILD
+class UnsupportedPlatform(TfimgError, exit_code=ExitCode.REQUEST):
+    """The matrix has the image, but tfimg cannot build for its platform."""
 
 
-class RenderError(TfimgError):
-    """A template cannot be rendered."""
-
-    exit_code = ExitCode.BUILD
+class EngineUnavailable(TfimgError, exit_code=ExitCode.ENGINE):
+    """No container engine responds."""
 
 
-class StaleError(TfimgError):
-    """A `--check` found committed files that differ from what the program writes."""
-
-    exit_code = ExitCode.FAILED
-
-
-class UnsupportedPlatform(TfimgError):
-    """The matrix has the image, and this version of tfimg cannot build for its platform."""
-
-    exit_code = ExitCode.REQUEST
-
-
-class FileError(TfimgError):
-    """A file cannot be read or written."""
-
-    exit_code = ExitCode.USAGE
-
-
-class EngineUnavailable(TfimgError):
-    """No container engine answers."""
-
-    exit_code = ExitCode.ENGINE
-
-
-class EngineTooOld(TfimgError):
+class EngineTooOld(TfimgError, exit_code=ExitCode.ENGINE):
     """The container engine or buildx is too old."""
 
-    exit_code = ExitCode.ENGINE
 
-
-class EngineSetupError(TfimgError):
+class EngineSetupError(TfimgError, exit_code=ExitCode.ENGINE):
     """The private engine could not be installed, started or stopped."""
 
-    exit_code = ExitCode.ENGINE
 
-
-class DiskSpaceError(TfimgError):
+class DiskSpaceError(TfimgError, exit_code=ExitCode.ENGINE):
     """Not enough free disk space."""
 
-    exit_code = ExitCode.ENGINE
+
+class EngineError(TfimgError, exit_code=ExitCode.ENGINE):
+    """The engine rejected a request."""
 
 
-class NetworkError(TfimgError):
+class ImageMissing(EngineError, exit_code=ExitCode.NOT_FOUND):
+    """The engine does not have this image."""
+
+
+class NetworkError(TfimgError, exit_code=ExitCode.NETWORK):
     """A package index, mirror or registry cannot be reached."""
 
-    exit_code = ExitCode.NETWORK
+
+class LockError(TfimgError, exit_code=ExitCode.BUILD):
+    """A lock is missing or cannot be resolved."""
 
 
-class BaseError(TfimgError):
-    """No base image can be had for the requested Python."""
-
-    exit_code = ExitCode.BUILD
+class RenderError(TfimgError, exit_code=ExitCode.BUILD):
+    """A template cannot be rendered."""
 
 
-class BuildError(TfimgError):
+class BaseImageError(TfimgError, exit_code=ExitCode.BUILD):
+    """No base image is available for this Python version."""
+
+
+class BuildError(TfimgError, exit_code=ExitCode.BUILD):
     """The build failed."""
 
-    exit_code = ExitCode.BUILD
 
+class HashMismatchError(TfimgError, exit_code=ExitCode.BUILD):
+    """The hash of a downloaded wheel differs from the lock."""
 
-class HashMismatchError(TfimgError):
-    """A downloaded wheel is not the one that was locked."""
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            what,
+            next_step="If the index is a mirror, check that mirror; do not build until you know who changed the file. "
+            "Only then write the lock anew with `tfimg lock`.",
+        )
 
-    exit_code = ExitCode.BUILD
 
+class BatchFailed(TfimgError, exit_code=ExitCode.BUILD):
+    """Several images of a run could not be built; the message gives the reason for each."""
 
-CHANGED_FILE = (
-    "If the index is a mirror, check that mirror; do not build until you know who changed the file. Only then write "
-    "the lock anew with `tfimg lock`."
-)
-"""What to do about it, whoever notices: the one who fetches here, or the one inside a build."""
 
+class BatchRunning(TfimgError, exit_code=ExitCode.BUILD):
+    """Another run over several images is active on this machine."""
 
-NETWORK_SIGNS = (
-    "Failed to fetch",
-    "error sending request",
-    "dns error",
-    "Temporary failure in name resolution",
-    "Could not connect",
-    "Network is unreachable",
-    "certificate verify failed",
-    "UnknownIssuer",
-    "Max retries exceeded",
-    "NewConnectionError",
-    "dial tcp",
-    "Could not resolve",
-    "Read timed out",
-    "TimeoutError",
-    "network timeout",
-)
-"""What uv, pip, APT and BuildKit say when it was the network."""
 
+class InvalidWheel(TfimgError, exit_code=ExitCode.BUILD):
+    """A wheel is malformed, or its files differ from its RECORD."""
 
-class EngineRefused(TfimgError):
-    """The engine refused a call."""
 
-    exit_code = ExitCode.ENGINE
+class ValidationFailed(TfimgError, exit_code=ExitCode.VALIDATION):
+    """A check failed inside the image; no tag was set."""
 
 
-class ImageGone(EngineRefused):
-    """The engine has no image of that name, or has it no more."""
+class ValidationAborted(TfimgError, exit_code=ExitCode.VALIDATION):
+    """Validation could not be completed; no tag was set."""
 
-    exit_code = ExitCode.NOT_FOUND
 
+class ValidationCrashed(TfimgError, exit_code=ExitCode.VALIDATION):
+    """A check crashed and none failed; no tag was set."""
 
-class ValidationFailed(TfimgError):
-    """The image was built, and a check failed inside it; no tag was given."""
 
-    exit_code = ExitCode.VALIDATION
+class ValidationTimedOut(TfimgError, exit_code=ExitCode.VALIDATION):
+    """A check timed out and none failed; no tag was set."""
 
 
-class ValidationBroken(TfimgError):
-    """The validation itself could not run to its end; no tag was given."""
+class ValidationIncomplete(TfimgError, exit_code=ExitCode.VALIDATION):
+    """A required check was skipped; no tag was set."""
 
-    exit_code = ExitCode.VALIDATION
 
+class InsufficientEvidence(TfimgError, exit_code=ExitCode.VALIDATION):
+    """The evidence from a machine without an image does not prove a release; it was not recorded."""
 
-class Unexplained(TfimgError):
-    """Nothing is known about the failure in a log."""
 
-    exit_code = ExitCode.FAILED
+class NoAccelerator(TfimgError, exit_code=ExitCode.HOST):
+    """The machine lacks the GPU or TPU that the image needs, or a driver for it."""
 
 
-class ValidationCrashed(TfimgError):
-    """A check took its process along, and none found the image wrong; no tag was given."""
+class NoContainerToolkit(TfimgError, exit_code=ExitCode.HOST):
+    """The engine cannot give a container access to a GPU."""
 
-    exit_code = ExitCode.VALIDATION
 
+class WrongDevice(TfimgError, exit_code=ExitCode.HOST):
+    """The image is for a different device."""
 
-class ValidationTimedOut(TfimgError):
-    """A check did not end in time, and none found the image wrong; no tag was given."""
 
-    exit_code = ExitCode.VALIDATION
-
-
-class ValidationIncomplete(TfimgError):
-    """A check that the row requires could not be made; no tag was given."""
-
-    exit_code = ExitCode.VALIDATION
-
-
-class BatchFailed(TfimgError):
-    """Several images of a run over many were not built; each is told with its own reason."""
-
-    exit_code = ExitCode.BUILD
-
-
-class BatchRunning(TfimgError):
-    """Another run over many images is at work on this machine."""
-
-    exit_code = ExitCode.BUILD
-
-
-class Disagreement(TfimgError):
-    """The matrix disagrees with the package index or with an image."""
-
-    exit_code = ExitCode.FAILED
-
-
-class Vulnerable(TfimgError):
-    """An advisory is about a locked package."""
-
-    exit_code = ExitCode.FAILED
-
-
-class NotReproducible(TfimgError):
-    """An image was built twice from nothing, and the layers differ."""
-
-    exit_code = ExitCode.FAILED
-
-
-class InvalidWheel(TfimgError):
-    """A wheel is malformed, or its files are not what its RECORD says."""
-
-    exit_code = ExitCode.BUILD
-
-
-class EvidenceRefused(TfimgError):
-    """The evidence of a bare machine does not prove a release; nothing of that release was recorded."""
-
-    exit_code = ExitCode.VALIDATION
-
-
-class NoAccelerator(TfimgError):
-    """The machine has no GPU or TPU that the image needs, or no driver for it."""
-
-    exit_code = ExitCode.HOST
-
-
-class NoToolkit(TfimgError):
-    """The engine cannot hand a GPU to a container."""
-
-    exit_code = ExitCode.HOST
-
-
-class WrongDevice(TfimgError):
-    """The image is for another device than the one that it is asked to use."""
-
-    exit_code = ExitCode.HOST
-
-
-class ForeignImage(TfimgError):
-    """The image does not say what it is: it has none of tfimg's labels."""
-
-    exit_code = ExitCode.NOT_FOUND
-
-
-class UnfitHost(TfimgError):
+class UnsuitableHost(TfimgError, exit_code=ExitCode.HOST):
     """The machine cannot run the images; each finding has its own next step."""
 
-    exit_code = ExitCode.HOST
+
+class RegistryError(TfimgError, exit_code=ExitCode.REGISTRY):
+    """The registry rejected a request."""
 
 
-class RegistryRefused(TfimgError):
-    """The registry refused a request."""
-
-    exit_code = ExitCode.REGISTRY
-
-
-class NotInRegistry(TfimgError):
-    """The registry has no such image."""
-
-    exit_code = ExitCode.NOT_FOUND
-
-
-class TagMoved(TfimgError):
+class TagConflict(TfimgError, exit_code=ExitCode.REGISTRY):
     """Another publisher moved a tag at the same time."""
 
-    exit_code = ExitCode.REGISTRY
+
+class PublicationIncomplete(TfimgError, exit_code=ExitCode.REGISTRY):
+    """Part of a publication is missing in the registry; the message names it."""
 
 
-class LeakFound(TfimgError):
-    """The image holds what must not leave this machine; nothing was published."""
-
-    exit_code = ExitCode.UNTRUSTED
+class SecretFound(TfimgError, exit_code=ExitCode.UNTRUSTED):
+    """The image contains secrets; nothing was published."""
 
 
-class PublicationIncomplete(TfimgError):
-    """The registry does not have what was published; what is missing is named."""
-
-    exit_code = ExitCode.REGISTRY
+class UnsignedError(TfimgError, exit_code=ExitCode.UNTRUSTED):
+    """The image has no evidence signed by the key."""
 
 
-class UnsignedError(TfimgError):
-    """The image has no evidence that the key signed."""
-
-    exit_code = ExitCode.UNTRUSTED
+class TamperedError(TfimgError, exit_code=ExitCode.UNTRUSTED):
+    """Evidence or content differs from what was signed."""
 
 
-class TamperedError(TfimgError):
-    """Evidence or content is not what was signed."""
-
-    exit_code = ExitCode.UNTRUSTED
+class PolicyViolation(TfimgError, exit_code=ExitCode.UNTRUSTED):
+    """The evidence is authentic but does not meet the policy."""
 
 
-class PolicyUnmet(TfimgError):
-    """The evidence is genuine, and does not show what is required."""
-
-    exit_code = ExitCode.UNTRUSTED
+class StaleEvidence(TfimgError, exit_code=ExitCode.UNTRUSTED):
+    """The evidence is authentic but too old, or dated in the future."""
 
 
-class StaleEvidence(TfimgError):
-    """The evidence is genuine, and too old or from the future."""
-
-    exit_code = ExitCode.UNTRUSTED
+class InvalidKey(TfimgError, exit_code=ExitCode.UNTRUSTED):
+    """A key cannot be read, its password is wrong, or the policy rejects it."""
 
 
-class KeyRefused(TfimgError):
-    """A key cannot be read, its password is wrong, or the policy refuses it."""
-
-    exit_code = ExitCode.UNTRUSTED
+class WithdrawnError(TfimgError, exit_code=ExitCode.WITHDRAWN):
+    """The publisher withdrew the image; the message gives the reason."""
 
 
-class InternalError(TfimgError):
-    """A defect of tfimg itself."""
-
-    exit_code = ExitCode.INTERNAL
+class InternalError(TfimgError, exit_code=ExitCode.INTERNAL):
+    """A defect of tfimg."""
 
 
-class WithdrawnError(TfimgError):
-    """The image was withdrawn; the reason is named."""
+class Interrupted(TfimgError, exit_code=ExitCode.INTERRUPTED):
+    """Interrupted; run the same command again to continue."""
 
-    exit_code = ExitCode.WITHDRAWN
-
-
-class Interrupted(TfimgError):
-    """Interrupted; nothing half done is taken for whole, and the same command goes on."""
-
-    exit_code = ExitCode.INTERRUPTED
+    def __init__(self, what: str = "Interrupted.", *, next_step: str = "Run the same command again.") -> None:
+        super().__init__(what, next_step=next_step)
 
 
-def of_the_system(error: OSError) -> TfimgError:
-    """What the operating system refused, in our words."""
+def from_os_error(error: OSError) -> TfimgError:
+    """Return the error for a failed system call."""
     if error.errno == errno.ENOSPC:
         return DiskSpaceError(
             f"The disk is full: {error.filename or 'a file'} cannot be written.",
@@ -439,25 +289,9 @@ def of_the_system(error: OSError) -> TfimgError:
     )
 
 
-def of_an_interruption() -> Interrupted:
-    """Somebody wanted it to end: a signal, or whoever started the work."""
-    return Interrupted("Interrupted.", next_step="Nothing half done is taken for whole; run it again.")
-
-
-def of_a_defect(error: Exception) -> TfimgError:
-    """An exception that nobody foresaw."""
+def from_defect(error: Exception) -> InternalError:
+    """Return the error for an unexpected exception."""
     return InternalError(
         f"tfimg has a defect: {type(error).__name__}: {error}.",
         next_step="Please report it with the output of the same command under TFIMG_DEBUG=1.",
     )
-
-
-def family() -> tuple[type[TfimgError], ...]:
-    """Every member, by exit code: what the README's table is checked against."""
-
-    def members(root: type[TfimgError]) -> Iterator[type[TfimgError]]:
-        yield root
-        for child in root.__subclasses__():
-            yield from members(child)
-
-    return tuple(sorted(members(TfimgError), key=lambda member: member.exit_code))

@@ -32,9 +32,9 @@ class Journal:
     now: Callable[[], datetime] = _now
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def everything(self) -> Sequence[Record]:
+    def read_records(self) -> Sequence[Record]:
         """The records of earlier runs and of this one."""
-        return read(self.path.read_bytes())
+        return parse_records(self.path.read_bytes())
 
     def note(self, event: str, **fields: object) -> None:
         """Append a record. Returns when it is on the disk; else raises `OSError`, and leaves none of it there."""
@@ -52,19 +52,19 @@ class Journal:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Journal]:
-    """The journal in a file, which is made where it is not. For one run at a time; see `tfimg.core.file_locks`."""
+def open_journal_file(path: Path) -> Iterator[Journal]:
+    """The journal in a file, which is made where it is not. For one run at a time; see `tfimg.core.files`."""
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         text = path.read_bytes()
         if text and not text.endswith(b"\n"):  # a kill tore the last line
             os.write(descriptor, b"\n")
-        yield Journal(path=path, records=read(text), descriptor=descriptor)
+        yield Journal(path=path, records=parse_records(text), descriptor=descriptor)
     finally:
         os.close(descriptor)
 
 
-def read(text: bytes) -> tuple[Record, ...]:
+def parse_records(text: bytes) -> tuple[Record, ...]:
     """A journal's records. A line that is none was torn, and told nothing that had happened yet."""
     return tuple(record for line in text.split(b"\n") if (record := _record(line)) is not None)
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,7 +98,7 @@ class Workspace:
             )
         return {file.stem: file.read_text() for file in files}
 
-    def read_ingredients(self) -> dict[str, bytes]:
+    def read_build_files(self) -> dict[str, bytes]:
         """What every build gets of `images/`, whichever image it is for: steps' scripts, suite, installer's lock."""
         folders = (self.images / "build", self.validation)
         found = [file for folder in folders for file in folder.rglob("*") if "__pycache__" not in file.parts]
@@ -154,53 +150,3 @@ def state_folder(environ: Mapping[str, str]) -> Path:
         return Path("/var/lib/tfimg")
     home = Path(environ.get("HOME", "/"))
     return Path(environ.get("XDG_STATE_HOME", home / ".local/state")) / "tfimg"
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file in one step: a kill or a full disk leaves the old one.
-
-    What a link points to is replaced, not the link; a device or pipe is written to.
-    """
-    path = path.resolve()
-    if path.exists() and not path.is_file():
-        path.write_text(text)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Several threads may write the same file at once.
-    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    try:
-        partial.write_text(text)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def write_once(path: Path, content: bytes, *, mode: int) -> None:
-    """Write a file that must not be there yet, whole or not at all. Raises `FileExistsError`."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        # Never readable for others, not even for a moment.
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(content)
-        partial.chmod(mode)  # whatever the umask is
-        path.hardlink_to(partial)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-@contextmanager
-def exclusive(place: Path, go_on: Callable[[], None]) -> Iterator[None]:
-    """Let nobody else, in this program or another, into the block of that file; `go_on` may end the waiting.
-
-    The kernel lets go of it with the process, however that ends. The file stays: whoever removed it would let two in.
-    """
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with place.open("a") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                go_on()
-                time.sleep(0.1)
-        yield

@@ -24,7 +24,7 @@ cancellation of a running step took under 3 s when tried."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Completed:
+class CompletedCommand:
     """A program that ended. `stdout` and `stderr` are text, undecodable bytes replaced."""
 
     argv: tuple[str, ...]
@@ -36,12 +36,12 @@ class Completed:
 class CommandFailed(Exception):
     """A program ended with a status other than 0; stages translate this into an error of ours."""
 
-    def __init__(self, completed: Completed) -> None:
+    def __init__(self, completed: CompletedCommand) -> None:
         self.completed = completed
         super().__init__(f"{completed.argv[0]} exited with {completed.returncode}: {completed.stderr.strip()}")
 
 
-def python_module(name: str) -> list[str]:
+def python_module_command(name: str) -> list[str]:
     """Return the words that run a Python module in a process of its own, with this interpreter.
 
     Without -P, Python would take a module of that name, and those that it imports, from the current folder first.
@@ -56,7 +56,7 @@ def run(
     cwd: Path | None = None,
     timeout: float | None = None,
     stdin: bytes = b"",
-) -> Completed:
+) -> CompletedCommand:
     """Run a program to its end and return its output; `stdin` is what it can read.
 
     Raises `CommandFailed` when its status is not 0, `FileNotFoundError` when it does not exist and `TimeoutError`,
@@ -73,16 +73,16 @@ def run(
         start_new_session=True,
     )
     try:
-        with on_cancel(lambda: stop(child)):
+        with on_cancel(lambda: stop_process(child)):
             stdout, stderr = child.communicate(stdin or None, timeout=timeout)
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"`{argv[0]}` did not end within {timeout:g} seconds.") from None
     finally:
-        stop(child)
+        stop_process(child)
         for pipe in (child.stdin, child.stdout, child.stderr):
             if pipe:
                 pipe.close()
-    completed = Completed(
+    completed = CompletedCommand(
         argv=tuple(argv),
         returncode=child.returncode,
         stdout=stdout.decode(errors="replace"),
@@ -93,7 +93,7 @@ def run(
     return completed
 
 
-def stream(
+def stream_stderr(
     argv: Sequence[str],
     *,
     env: Mapping[str, str],
@@ -119,17 +119,17 @@ def stream(
     # A letter may be cut in two by the end of a piece.
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     try:
-        with on_cancel(lambda: stop(child)):
+        with on_cancel(lambda: stop_process(child)):
             while piece := _read(child.stderr.fileno(), on_silence, silence):
                 yield decoder.decode(piece)
             if rest := decoder.decode(b"", final=True):
                 yield rest
             child.wait()
     finally:
-        stop(child)
+        stop_process(child)
         child.stderr.close()
     if child.returncode != 0:
-        raise CommandFailed(Completed(argv=tuple(argv), returncode=child.returncode, stdout="", stderr=""))
+        raise CommandFailed(CompletedCommand(argv=tuple(argv), returncode=child.returncode, stdout="", stderr=""))
 
 
 def _read(stream: int, on_silence: Callable[[], object], silence: float | None) -> bytes:
@@ -138,7 +138,7 @@ def _read(stream: int, on_silence: Callable[[], object], silence: float | None) 
     return os.read(stream, 65536)
 
 
-def stop(child: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> None:
+def stop_process(child: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> None:
     """Ask a child and those it started (its process group) to end, wait for it, and kill them only if it does not.
 
     One that the kernel does not let go of, as a driver that hangs does with its programs, is not waited for any longer.
@@ -163,7 +163,7 @@ def start_daemon(argv: Sequence[str], *, log: Path) -> int:
     return child.pid
 
 
-def hand_over(argv: Sequence[str], *, env: Mapping[str, str]) -> NoReturn:
+def replace_process(argv: Sequence[str], *, env: Mapping[str, str]) -> NoReturn:
     """Become another program: the terminal, the signals and the exit status are its own from here on.
 
     Raises `FileNotFoundError` when it does not exist.
@@ -175,7 +175,7 @@ def hand_over(argv: Sequence[str], *, env: Mapping[str, str]) -> NoReturn:
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Hold SIGINT and SIGTERM back until the block has ended, then deliver them.
 
     For the few moves that must happen together, such as giving an image all of its tags. In another thread than the

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfimg.core.errors import EngineRefused
+from tfimg.core.errors import EngineError
 from tfimg.engine.protocol import Capabilities
 
 
@@ -42,10 +42,10 @@ def _tolerant(target: str) -> str:
 
 
 def check_cache_export(capabilities: Capabilities, cache: BuildCache) -> None:
-    """Raises `EngineRefused` for an engine that would refuse to export the cache, before it is asked to build."""
+    """Raises `EngineError` for an engine that would refuse to export the cache, before it is asked to build."""
     exported = [target for target in cache.targets if "type=inline" not in target]
     if exported and capabilities.store == "classic" and capabilities.builder is None:
-        raise EngineRefused(
+        raise EngineError(
             f"The engine at {capabilities.host} cannot export build cache: its image store is the classic one.",
             next_step="Build on a builder of buildx (--builder), leave --cache-to out, or switch on the containerd "
             "image store on (`containerd-snapshotter` of `features` in its daemon.json).",

@@ -281,7 +281,7 @@ class RegistryTransfer(Protocol):
     def push(self, name: str, on_event: OnProgress) -> str:
         """Push an image and return its digest in the registry. Layers that are there are not sent again.
 
-        Raises `RegistryRefused`, or `NetworkError` where a retry may help.
+        Raises `RegistryError`, or `NetworkError` where a retry may help.
         """
 
     def pull(self, name: str, on_event: OnProgress) -> str:
@@ -296,4 +296,4 @@ class ContainerRunner(Protocol):
 
 
 class Engine(EngineInfo, ImageBuilder, ImageStore, RegistryTransfer, ContainerRunner, Protocol):
-    """A container engine. Every method raises `EngineUnavailable` or `EngineRefused` too."""
+    """A container engine. Every method raises `EngineUnavailable` or `EngineError` too."""

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import Field
 
 from tfimg.core.documents import Document, InvalidDocument, validate
-from tfimg.core.errors import TagMoved, TamperedError
+from tfimg.core.errors import TagConflict, TamperedError
 from tfimg.evidence.dsse import ENVELOPE_MEDIA_TYPE
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.statement import canonical_json
@@ -78,7 +78,7 @@ def make_signature_layer(repository: str, digest: str, key: SigningKey) -> Cosig
 def add_layers(registry: Registry, digest: str, ending: str, layers: Sequence[CosignLayer]) -> str:
     """Put layers under an image's tag beside those that are there, and see them there. Returns the tag.
 
-    Raises `TagMoved` where others write all the time, `TamperedError` where something else is under the tag.
+    Raises `TagConflict` where others write all the time, `TamperedError` where something else is under the tag.
     """
     tag = cosign_tag(digest, ending)
     for _ in range(ATTEMPTS):
@@ -90,9 +90,9 @@ def add_layers(registry: Registry, digest: str, ending: str, layers: Sequence[Co
             registry.put_blob(layer.content)
         try:
             _put(registry, tag, [*present, *(one.descriptor.to_document() for one in missing)])
-        except TagMoved:
+        except TagConflict:
             continue  # the other writer may have left our layers out: read it again
-    raise TagMoved(
+    raise TagConflict(
         f"Another publisher keeps overwriting {registry.repository}:{tag}: after {ATTEMPTS} attempts our evidence is "
         "not there.",
         next_step="Try again when the other publisher has finished.",

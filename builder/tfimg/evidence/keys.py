@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from tfimg.core.errors import KeyRefused
+from tfimg.core.errors import InvalidKey
 
 ALGORITHM = ec.ECDSA(SHA256(), deterministic_signing=True)
 """The same bytes get the same signature (RFC 6979), so attaching a statement twice leaves one."""
@@ -70,9 +70,9 @@ class SigningKey:
         return self.private.sign(content, ALGORITHM)
 
     def pem(self, password: bytes) -> bytes:
-        """Return PKCS#8 in PEM, encrypted. Raises `KeyRefused` for an empty password."""
+        """Return PKCS#8 in PEM, encrypted. Raises `InvalidKey` for an empty password."""
         if not password:
-            raise KeyRefused(
+            raise InvalidKey(
                 "A private key is not written without a password.", next_step="Choose one that is not empty."
             )
         return self.private.private_bytes(
@@ -90,7 +90,7 @@ def generate_key() -> SigningKey:
 def read_signing_key(pem: bytes, *, password: bytes | None, source: str) -> SigningKey:
     """Return the private key of a text: PKCS#8, as tfimg writes it, or OpenSSL's older form.
 
-    Raises `KeyRefused`, naming `source`, for another kind of key, a wrong password or none.
+    Raises `InvalidKey`, naming `source`, for another kind of key, a wrong password or none.
     """
     _require_one_block(pem, source)
     if COSIGN.search(pem):
@@ -113,7 +113,7 @@ def is_encrypted(pem: bytes) -> bool:
 
 
 def read_verifying_key(pem: bytes, *, source: str) -> VerifyingKey:
-    """Return the public key of a PEM text. Raises `KeyRefused`, naming `source`."""
+    """Return the public key of a PEM text. Raises `InvalidKey`, naming `source`."""
     _require_one_block(pem, source)
     try:
         key = serialization.load_pem_public_key(pem)
@@ -125,7 +125,7 @@ def read_verifying_key(pem: bytes, *, source: str) -> VerifyingKey:
 
 
 def _require_one_block(pem: bytes, source: str) -> None:
-    """Raise `KeyRefused` for a text with several keys or other content: which key counts would be ambiguous."""
+    """Raise `InvalidKey` for a text with several keys or other content: which key counts would be ambiguous."""
     if len(pem) > MAX_PEM:
         raise _refused(source, f"it has more than {MAX_PEM} bytes")
     if not BLOCK.fullmatch(pem) or pem.count(b"-----END ") > 1:
@@ -157,5 +157,5 @@ def _password_problem(password: bytes | None) -> str:
     return "it has no password, and one was given" if password else "it has a password, and none was given"
 
 
-def _refused(source: str, why: str, next_step: str = NEEDED) -> KeyRefused:
-    return KeyRefused(f"{source} cannot be used as a key: {why}.", next_step=next_step)
+def _refused(source: str, why: str, next_step: str = NEEDED) -> InvalidKey:
+    return InvalidKey(f"{source} cannot be used as a key: {why}.", next_step=next_step)

@@ -12,7 +12,7 @@ from typing import Literal
 from packaging.specifiers import SpecifierSet
 
 from tfimg.core.documents import InvalidDocument, validate
-from tfimg.core.errors import KeyRefused, UsageError
+from tfimg.core.errors import InvalidKey, UsageError
 from tfimg.core.levels import Level
 from tfimg.evidence.keys import VerifyingKey, fingerprints
 from tfimg.matrix.schema import Device, RangeText
@@ -72,10 +72,10 @@ class Policy:
         return next(one for one in (*self.promises, *PROMISES) if fnmatchcase(tag, one.tags))
 
     def accepted_keys(self, keys: Sequence[VerifyingKey]) -> tuple[VerifyingKey, ...]:
-        """Return the keys that are not refused. Raises `KeyRefused` where none is left."""
+        """Return the keys that are not refused. Raises `InvalidKey` where none is left."""
         accepted = tuple(key for key in keys if key.identifier not in self.refused_keys)
         if not accepted:
-            raise KeyRefused(
+            raise InvalidKey(
                 f"Nothing can be verified: the policy refuses {fingerprints(keys)}, and no other key is trusted.",
                 next_step="Name the publisher's new public key with --key.",
             )

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from packaging.version import Version
 
-from tfimg.core.errors import PolicyUnmet, StaleEvidence, TfimgError
+from tfimg.core.errors import PolicyViolation, StaleEvidence, TfimgError
 from tfimg.evidence.policy import EVIDENCE_LEVELS, EvidenceLevel, Policy, device_in_tag
 from tfimg.evidence.results import SignedResult
 from tfimg.recipe.tags import find_contradiction
@@ -40,7 +40,7 @@ def find_violation(outcome: SignedResult, demand: Requirement, *, image: str) ->
     return next((error for rule in RULES for error in rule(outcome, demand, image)), None)
 
 
-def find_tag_mismatch(outcome: SignedResult, *, image: str, tag: str, digest: str) -> PolicyUnmet | None:
+def find_tag_mismatch(outcome: SignedResult, *, image: str, tag: str, digest: str) -> PolicyViolation | None:
     """Return an error if a tag states another image than the one that was tested."""
     # A genuine image of another release or device passes every other rule: its tag alone tells that it was moved.
     device = device_in_tag(tag)
@@ -49,7 +49,7 @@ def find_tag_mismatch(outcome: SignedResult, *, image: str, tag: str, digest: st
         stated = device.upper()
     if stated is None:
         return None
-    return PolicyUnmet(
+    return PolicyViolation(
         f"{image} is {outcome.identifier}, and its tag {tag} states {stated}.",
         next_step="The tag was moved to another image: ask its publisher, or see `tfimg history`.",
     )
@@ -63,7 +63,7 @@ def _other_image(outcome: SignedResult, demand: Requirement, image: str) -> Iter
 def _failed(outcome: SignedResult, _: Requirement, image: str) -> Iterator[TfimgError]:
     if not outcome.is_pass and (outcome.failed or not outcome.missing):
         named = ", ".join(outcome.failed[:MAX_LISTED]) or "the suite did not reach its end"
-        yield PolicyUnmet(
+        yield PolicyViolation(
             f"{image} failed its tests on {_day(outcome)}: {named}.",
             next_step="Do not use it; ask its publisher, or validate it on this machine with `tfimg validate`.",
         )
@@ -73,7 +73,7 @@ def _skips(outcome: SignedResult, _: Requirement, image: str) -> Iterator[TfimgE
     if skipped := outcome.missing:
         first = skipped[0]
         more = f", and {len(skipped) - 1} more" if len(skipped) > 1 else ""
-        yield PolicyUnmet(
+        yield PolicyViolation(
             f"{image} has no proof of {first.name}, which it needs: the check was skipped on {_day(outcome)} "
             f"({first.reason or 'no reason was given'}){more}.",
             next_step="A skipped check is never green: validate the image where no check is skipped.",
@@ -82,7 +82,7 @@ def _skips(outcome: SignedResult, _: Requirement, image: str) -> Iterator[TfimgE
 
 def _level(outcome: SignedResult, demand: Requirement, image: str) -> Iterator[TfimgError]:
     if EVIDENCE_LEVELS.index(outcome.proven_level) < EVIDENCE_LEVELS.index(demand.level):
-        yield PolicyUnmet(
+        yield PolicyViolation(
             f"{image} is {outcome.proven_level}, and has to be {demand.level}: {demand.why}.",
             next_step="It has to be validated on its device and published again; or require less, knowing that.",
         )
@@ -92,7 +92,7 @@ def _gpu(outcome: SignedResult, demand: Requirement, image: str) -> Iterator[Tfi
     found = outcome.environment.gpus
     if demand.policy.gpu and demand.policy.gpu not in {gpu.capability for gpu in found}:
         names = ", ".join(f"{gpu.name} ({gpu.capability})" for gpu in found) or "no GPU at all"
-        yield PolicyUnmet(
+        yield PolicyViolation(
             f"{image} was tested on {names}, and a GPU of {demand.policy.gpu} is required.",
             next_step="It has to be validated on such a GPU; or require what it was tested on.",
         )
@@ -101,7 +101,7 @@ def _gpu(outcome: SignedResult, demand: Requirement, image: str) -> Iterator[Tfi
 def _driver(outcome: SignedResult, demand: Requirement, image: str) -> Iterator[TfimgError]:
     required, found = demand.policy.driver, outcome.environment.driver
     if required is not None and not (found and _within(found, demand)):
-        yield PolicyUnmet(
+        yield PolicyViolation(
             f"{image} was tested with {f'driver {found}' if found else 'no GPU driver'}, and driver{required} is "
             "required.",
             next_step="It has to be validated with such a driver; or require the one that it was tested with.",

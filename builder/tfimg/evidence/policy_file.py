@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, Field, ValidationError
 
-from tfimg.core.errors import FileError, KeyRefused
+from tfimg.core.errors import FileError, InvalidKey
 from tfimg.evidence.keys import FINGERPRINT, read_verifying_key
 from tfimg.evidence.policy import DEFAULT_MAX_AGE, EvidenceLevel, Policy, TagPromise, parse_age
-from tfimg.matrix.load import NotYaml, read_yaml, shape_problems
-from tfimg.matrix.schema import Capability, Part, RangeText, Sentence
+from tfimg.matrix.load import InvalidYaml, describe_schema_errors, read_yaml
+from tfimg.matrix.schema import Capability, MatrixModel, RangeText, Sentence
 
 
 def _age(text: str) -> str:
@@ -33,7 +33,7 @@ MAX_KEYS = 100
 def _pem(text: str) -> str:
     try:
         read_verifying_key(text.encode(), source="it")
-    except KeyRefused as error:
+    except InvalidKey as error:
         raise ValueError(error.what) from None
     return text
 
@@ -42,19 +42,19 @@ KeyText = Annotated[str, AfterValidator(_pem)]
 Fingerprint = Annotated[str, Field(pattern=FINGERPRINT)]
 
 
-class _Require(Part):
+class _Require(MatrixModel):
     level: EvidenceLevel | None = None
     gpu: Capability | None = None
     driver: RangeText | None = None
     max_age: AgeText | None = Field(default=None, alias="max-age")
 
 
-class _Alias(Part):
+class _Alias(MatrixModel):
     level: EvidenceLevel
     reason: Sentence
 
 
-class _File(Part):
+class _File(MatrixModel):
     version: Literal[1]
     require: _Require = _Require()
     aliases: dict[GlobText, _Alias] = Field(default_factory=dict)
@@ -69,12 +69,12 @@ def parse_policy(text: str, *, source: str) -> Policy:
     """
     try:
         if len(text) > MAX_BYTES:
-            raise NotYaml(f"it has more than {MAX_BYTES >> 10} KiB")
+            raise InvalidYaml(f"it has more than {MAX_BYTES >> 10} KiB")
         file = _File.model_validate(read_yaml(text))
-    except NotYaml as error:
+    except InvalidYaml as error:
         raise _refused(source, [str(error)]) from None
     except ValidationError as error:
-        raise _refused(source, shape_problems(error)) from None
+        raise _refused(source, describe_schema_errors(error)) from None
     require = file.require
     return Policy(
         level=require.level,

@@ -17,8 +17,8 @@ from typing import Annotated, Generic, Literal, TypeVar
 from pydantic import AwareDatetime, Field, StringConstraints
 
 from tfimg.core.documents import Digest, Document, InvalidDocument, validate
-from tfimg.core.errors import PolicyUnmet, TamperedError, UnsignedError, WithdrawnError
-from tfimg.core.text import plain
+from tfimg.core.errors import PolicyViolation, TamperedError, UnsignedError, WithdrawnError
+from tfimg.core.text import to_plain_text
 from tfimg.evidence.collect import CollectedEnvelope, collect_attestations, collect_bundles
 from tfimg.evidence.dsse import parse_envelope
 from tfimg.evidence.keys import VerifyingKey
@@ -226,12 +226,12 @@ def require_not_withdrawn(statements: ImageStatements, *, image: str, repository
 
 
 def require_promoted(statements: ImageStatements, *, image: str, repository: str, tag: str | None) -> None:
-    """Raise `PolicyUnmet` for a tag that no promotion names. Without a tag, none is required.
+    """Raise `PolicyViolation` for a tag that no promotion names. Without a tag, none is required.
 
     `repository` is the one that promotions have to name: of a mirror, its origin.
     """
     if tag and not statements.promotions_of(repository, tag):
-        raise PolicyUnmet(
+        raise PolicyViolation(
             f"{image} has evidence, and no signed promotion that gives it the tag {tag} of {repository}.",
             next_step="Anyone who can write to the registry could have moved the tag. For a mirror, name the "
             "publisher's repository with --origin; otherwise ask the publisher, or verify by digest.",
@@ -243,8 +243,8 @@ def withdrawn_error(withdrawal: Withdrawal, *, image: str) -> WithdrawnError:
     of = "" if withdrawal.tags is None else f" as {', '.join(withdrawal.tags)}"
     replacement = withdrawal.replacement
     return WithdrawnError(
-        f"{image} was withdrawn{of} at {format_time(withdrawal.time)} by {plain(withdrawal.publisher)}: "
-        f"{plain(withdrawal.reason)}",
+        f"{image} was withdrawn{of} at {format_time(withdrawal.time)} by {to_plain_text(withdrawal.publisher)}: "
+        f"{to_plain_text(withdrawal.reason)}",
         next_step=f"Use {withdrawal.repository}@{replacement} instead." if replacement else "Use another image.",
     )
 

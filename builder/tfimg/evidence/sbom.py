@@ -21,8 +21,8 @@ from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tfimg.core.errors import ValidationBroken
-from tfimg.core.text import plain
+from tfimg.core.errors import ValidationAborted
+from tfimg.core.text import to_plain_text
 from tfimg.evidence.statement import CYCLONEDX, Statement, Subject, make_statement
 
 MAX_SHOWN = 500
@@ -32,7 +32,7 @@ MAX_SHOWN = 500
 def make_sbom(inventory: Mapping[str, Any], *, subject: Subject, made: datetime) -> Statement:
     """Return the CycloneDX statement of an inventory (`tfimg.validation.inventory.take_inventory`), validated.
 
-    `made` is the document's timestamp. Raises `ValidationBroken` if the inventory cannot be read or expressed.
+    `made` is the document's timestamp. Raises `ValidationAborted` if the inventory cannot be read or expressed.
     """
     image, made = image_purl(subject), made.replace(microsecond=0)
     # Derived from image and time: making the document again gives the same bytes.
@@ -40,9 +40,9 @@ def make_sbom(inventory: Mapping[str, Any], *, subject: Subject, made: datetime)
     try:
         bom = make_cyclonedx(list_parts(inventory), subject=subject, image=image, made=made, serial=serial)
     except ValueError as error:  # names and versions come from the image
-        raise ValidationBroken(
+        raise ValidationAborted(
             f"The contents of {subject.name}@{subject.digest} cannot be written as a bill of materials: "
-            f"{plain(str(error))[:MAX_SHOWN]}.",
+            f"{to_plain_text(str(error))[:MAX_SHOWN]}.",
             next_step="Look inside with `tfimg inspect --local`: a package has an invalid name or version.",
         ) from None
     return make_statement(subject, CYCLONEDX, bom)
@@ -111,13 +111,13 @@ class _Inventory(_Told):
 def list_parts(inventory: Mapping[str, Any]) -> tuple[SbomPart, ...]:
     """Every part, in an order of their own: Python packages, Debian packages, the accelerator's libraries.
 
-    Raises `ValidationBroken` for an inventory of another form.
+    Raises `ValidationAborted` for an inventory of another form.
     """
     try:
         told = _Inventory.model_validate(inventory)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
-        raise ValidationBroken(
+        raise ValidationAborted(
             f"The inventory of the image has another form than this version reads: {where}.",
             next_step="Take it anew with the same version of tfimg.",
         ) from None

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import TamperedError, UnsignedError
-from tfimg.core.text import plain
+from tfimg.core.text import to_plain_text
 from tfimg.evidence.collect import CollectedEnvelope
 from tfimg.evidence.keys import VerifyingKey, fingerprints
 from tfimg.evidence.statement import IN_TOTO, read_statement
@@ -122,7 +122,9 @@ def _unsigned(evidence: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey
             next_step="Publish it with `tfimg publish`, or ask its publisher for signed evidence.",
         )
     # Not verified: anyone who can write to the registry chooses these names.
-    others = sorted({" ".join(plain(key).split())[:100] for one in evidence for key in one.envelope.signers if key})
+    others = sorted(
+        {" ".join(to_plain_text(key).split())[:100] for one in evidence for key in one.envelope.signers if key}
+    )
     more = f" and {len(others) - MAX_LISTED} more" if len(others) > MAX_LISTED else ""
     by = f" ({', '.join(others[:MAX_LISTED])}{more})" if others else ""
     return UnsignedError(

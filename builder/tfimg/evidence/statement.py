@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from tfimg.core.documents import Document, parse_document
-from tfimg.core.text import strict
+from tfimg.core.text import to_strict_json
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 
@@ -80,7 +80,7 @@ def make_statement(subject: Subject, predicate_type: str, predicate: Mapping[str
         "_type": STATEMENT,
         "subject": [{"name": subject.name, "digest": digest_set(subject.digest)}],
         "predicateType": predicate_type,
-        "predicate": strict(predicate),
+        "predicate": to_strict_json(predicate),
     }
     return Statement(predicate_type=predicate_type, content=canonical_json(document))
 

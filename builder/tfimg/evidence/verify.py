@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tfimg.core.errors import PolicyUnmet, TamperedError, TfimgError
+from tfimg.core.errors import PolicyViolation, TamperedError, TfimgError
 from tfimg.evidence.collect import CollectedEnvelope, collect_envelopes
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.policy import Policy
@@ -65,8 +65,8 @@ def verify(
     The newest result decides. One that is no pass (failed, incomplete, of whichever trusted key) blocks every older
     one; of two with the same time, the one that is no pass counts. A pass that shows less than is required, as from a
     machine without a GPU, contradicts no older result, which may show more. Fails closed: `NotInRegistry`,
-    `NetworkError`, `UnsignedError` (no evidence, or another key's), `TamperedError`, `WithdrawnError`, `PolicyUnmet`,
-    `StaleEvidence`, `KeyRefused` (the policy refuses every key).
+    `NetworkError`, `UnsignedError` (no evidence, or another key's), `TamperedError`, `WithdrawnError`, `PolicyViolation`,
+    `StaleEvidence`, `InvalidKey` (the policy refuses every key).
     """
     evidence = read_evidence(registry, reference, keys, policy)
     named = tag or ("" if reference.startswith("sha256:") else reference)
@@ -99,7 +99,7 @@ def read_evidence(registry: Registry, reference: str, keys: Sequence[VerifyingKe
 
 
 def read_results(evidence: ImageEvidence) -> tuple[tuple[SignedResult, str], ...]:
-    """Return the test results of an image, each with its signer. Raises `TamperedError` and `PolicyUnmet`.
+    """Return the test results of an image, each with its signer. Raises `TamperedError` and `PolicyViolation`.
 
     One that cannot be read is an error: it may be the newest, and a failure.
     """
@@ -109,7 +109,7 @@ def read_results(evidence: ImageEvidence) -> tuple[tuple[SignedResult, str], ...
         if one.predicate_type == TEST_RESULT
     )
     if not found:
-        raise PolicyUnmet(
+        raise PolicyViolation(
             f"{evidence.image} has signed evidence, and no test result is among it.",
             next_step="Publish it with `tfimg publish`, which validates it first.",
         )

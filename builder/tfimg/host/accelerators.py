@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from packaging.version import Version
 
-from tfimg.core.errors import NoAccelerator, NoToolkit, UnavailableDriver, UnavailableGpu
+from tfimg.core.errors import NoAccelerator, NoContainerToolkit, UnavailableDriver, UnavailableGpu
 from tfimg.engine.protocol import DeviceAccess, DeviceSupport
 from tfimg.host.gpu_names import find_capability
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
 from tfimg.host.survey import Host, TargetHost
-from tfimg.matrix.gpus import driver_floor, ptx_note, runs, why_not
+from tfimg.matrix.gpus import describe_ptx, explain_no_support, find_driver_floor, find_execution_mode
 from tfimg.matrix.schema import Device, Matrix
 from tfimg.matrix.spec import ImageSpec
 
@@ -41,7 +41,7 @@ def find_sibling(specs: Sequence[ImageSpec], spec: ImageSpec, device: Device) ->
     same = [
         one for one in specs if (one.tensorflow, one.platform, one.device) == (spec.tensorflow, spec.platform, device)
     ]
-    same.sort(key=lambda one: (one.python != spec.python, not one.default_python))
+    same.sort(key=lambda one: (one.python != spec.python, not one.is_default_python))
     return same[0].identifier if same else None
 
 
@@ -122,14 +122,14 @@ def _judge(matrix: Matrix, spec: ImageSpec, driver: str, gpus: Sequence[Gpu]) ->
 
 def _judge_one(matrix: Matrix, spec: ImageSpec, driver: str, gpu: Gpu) -> Iterator[str]:
     sm = find_capability(matrix, gpu)
-    means = runs(matrix, spec.gpu, sm) if spec.gpu and sm else None
+    means = find_execution_mode(matrix, spec.gpu, sm) if spec.gpu and sm else None
     if spec.gpu and sm and means is None:
-        why = why_not(matrix, spec.gpu, sm)
+        why = explain_no_support(matrix, spec.gpu, sm)
         raise UnavailableGpu(
             f"{spec.identifier} has no code for this machine's {gpu.name} ({sm}){f': {why}' if why else ''}",
             next_step=f"`tfimg resolve --gpu {sm}` names an image that has, or says why there is none.",
         )
-    floor = driver_floor(matrix, spec, sm)
+    floor = find_driver_floor(matrix, spec, sm)
     if floor and Version(driver) < Version(floor):
         raise UnavailableDriver(
             f"{spec.identifier} needs NVIDIA driver {floor} or newer on {gpu.name}, and this machine's is {driver}.",
@@ -141,7 +141,7 @@ def _judge_one(matrix: Matrix, spec: ImageSpec, driver: str, gpu: Gpu) -> Iterat
     elif spec.gpu and means != "code":
         yield (
             f"TensorFlow {spec.tensorflow} has no code for {gpu.name} ({sm}), only PTX for the driver: "
-            f"{ptx_note(matrix, spec.gpu, sm)}."
+            f"{describe_ptx(matrix, spec.gpu, sm)}."
         )
 
 
@@ -154,7 +154,7 @@ def gpu_options(access: DeviceAccess, asked: Sequence[str]) -> list[str]:
 
 
 def choose_gpu_access(toolkit: DeviceSupport, host: Host) -> DeviceAccess:
-    """How the engine hands GPUs to containers. Raises `NoToolkit` when it has no way.
+    """How the engine hands GPUs to containers. Raises `NoContainerToolkit` when it has no way.
 
     `--gpus` needs NVIDIA's hook where the engine runs, which comes with the runtime `nvidia`; CDI needs a
     specification of NVIDIA's in a folder that the engine reads.
@@ -165,7 +165,7 @@ def choose_gpu_access(toolkit: DeviceSupport, host: Host) -> DeviceAccess:
     if listed or (toolkit.local and set(toolkit.cdi_folders) & set(host.cdi)):
         return "cdi"
     off = host.cdi and toolkit.local and not toolkit.cdi_folders
-    raise NoToolkit(
+    raise NoContainerToolkit(
         f"The engine at {toolkit.host} cannot hand a GPU to a container: it does not have NVIDIA's runtime, and "
         + (
             "CDI, for which there is a specification of NVIDIA's, is off."

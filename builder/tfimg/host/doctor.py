@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from tfimg.core.errors import NoAccelerator, NoToolkit, TfimgError
+from tfimg.core.errors import NoAccelerator, NoContainerToolkit, TfimgError
 from tfimg.engine.disk_space import required_disk_bytes
 from tfimg.engine.docker.bridge import suggest_bridge_repair
 from tfimg.engine.protocol import Capabilities, DeviceSupport
@@ -70,7 +70,7 @@ class DoctorRequest:
     @property
     def newest(self) -> ImageSpec | None:
         """The newest GPU image for this platform, if there is one: what a GPU is measured by when none is named."""
-        of_gpus = [spec for spec in self.specs if spec.device == "gpu" and spec.default_python]
+        of_gpus = [spec for spec in self.specs if spec.device == "gpu" and spec.is_default_python]
         here = [spec for spec in of_gpus if spec.platform == self.host.platform]
         return here[-1] if here else None
 
@@ -249,7 +249,7 @@ def toolkit(case: DoctorRequest) -> CheckResult:
         return NOT_LOOKED_FOR
     try:
         flags = gpu_options(choose_gpu_access(case.toolkit, case.host), ALL_GPUS)
-    except NoToolkit as error:
+    except NoContainerToolkit as error:
         if case.needs_gpu:
             return _refused("problem", error)
         if _has_gpu(case.host):

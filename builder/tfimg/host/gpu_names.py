@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfimg.core.errors import UsageError
 from tfimg.host.nvidia_smi import Gpu
-from tfimg.matrix.gpus import find_gpu, known_name
+from tfimg.matrix.gpus import find_gpu, find_gpu_name
 from tfimg.matrix.schema import Matrix
 
 ELLIPSIS = "..."
@@ -23,7 +23,7 @@ def find_capability(matrix: Matrix, gpu: Gpu) -> str | None:
 
 def find_matrix_name(matrix: Matrix, gpu: Gpu) -> str | None:
     """What to ask the matrix for: its own name of the GPU where that says the same, else the capability."""
-    sm, name = find_capability(matrix, gpu), known_name(matrix, gpu.name)
+    sm, name = find_capability(matrix, gpu), find_gpu_name(matrix, gpu.name)
     return name if sm and name in matrix.gpus.get(sm, ()) else sm
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfimg.core.errors import NoToolkit, TfimgError, UsageError, WrongDevice
+from tfimg.core.errors import NoContainerToolkit, TfimgError, UsageError, WrongDevice
 from tfimg.engine.protocol import DeviceAccess
 from tfimg.host.accelerators import (
     ALL_GPUS,
@@ -143,7 +143,7 @@ def _gpu(spec: ImageSpec, asked: tuple[str, ...], target_host: TargetHost) -> _A
         missing.append(lack)
     try:
         access = choose_gpu_access(target_host.toolkit, target_host.host)
-    except NoToolkit as lack:
+    except NoContainerToolkit as lack:
         missing.append(lack)
         access = "nvidia"
     return _Access(flags=(*gpu_options(access, asked), *GPU_LIMITS), shm=GPU_SHM, notes=notes, missing=tuple(missing))

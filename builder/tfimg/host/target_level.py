@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfimg.core.errors import NoAccelerator, NoToolkit, UnavailableDriver, UnavailableGpu
+from tfimg.core.errors import NoAccelerator, NoContainerToolkit, UnavailableDriver, UnavailableGpu
 from tfimg.engine.protocol import DeviceAccess
 from tfimg.host.accelerators import ALL_GPUS, check_gpu, check_tpu, choose_gpu_access
 from tfimg.host.survey import TargetHost
@@ -30,7 +30,7 @@ def choose_target_level(spec: ImageSpec, target_host: TargetHost, requested: Pro
         return TargetLevel(level=requested or "validated")
     try:
         return TargetLevel(level="validated", access=_device_access(spec, target_host))
-    except (NoAccelerator, NoToolkit, UnavailableDriver, UnavailableGpu) as error:
+    except (NoAccelerator, NoContainerToolkit, UnavailableDriver, UnavailableGpu) as error:
         if requested == "validated":
             raise type(error)(
                 error.what,

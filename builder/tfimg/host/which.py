@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from tfimg.core.errors import ResolutionError, UnavailableGpu, UsageError
 from tfimg.host.gpu_names import ELLIPSIS, find_matrix_name
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
-from tfimg.matrix.gpus import find_gpu, runs
-from tfimg.matrix.resolve.refusal import preference
-from tfimg.matrix.resolve.request import Condition, Request, conditions, quoted
+from tfimg.matrix.gpus import find_execution_mode, find_gpu
+from tfimg.matrix.resolve.refusal import preference_key
+from tfimg.matrix.resolve.request import Condition, Request, list_conditions, quote_argument
 from tfimg.matrix.resolve.resolution import Resolution, resolve
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
@@ -64,7 +64,7 @@ class _Fit:
 
     def common(self, kinds: Iterable[GpuGroup]) -> list[ImageSpec]:
         """Images that run on all of these."""
-        all_of = [one for kind in kinds for one in conditions(self.matrix, self.wanted[kind])]
+        all_of = [one for kind in kinds for one in list_conditions(self.matrix, self.wanted[kind])]
         return [spec for spec in self.specs if all(condition.meets(spec) for condition in all_of)]
 
     def of(self, kind: GpuGroup) -> Resolution:
@@ -131,7 +131,7 @@ def _for_all(fit: _Fit, kinds: Sequence[GpuGroup]) -> Resolution:
     common = fit.common(kinds)
     if not common:
         raise _odd_one_out(fit, kinds)
-    best = max(common, key=preference)
+    best = max(common, key=preference_key)
     choice = resolve(fit.matrix, common, fit.wanted[kinds[0]]).explanation
     notes = [note for kind in kinds for note in resolve(fit.matrix, [best], fit.wanted[kind]).notes]
     return Resolution(
@@ -140,7 +140,7 @@ def _for_all(fit: _Fit, kinds: Sequence[GpuGroup]) -> Resolution:
             f"The matrix has {len(fit.specs)} images.",
             *(f"{format_gpus(kind)} with this driver: {len(fit.common([kind]))} meet the request." for kind in kinds),
             f"All of them together: {len(common)} left.",
-            *choice[1 + len(conditions(fit.matrix, fit.wanted[kinds[0]])) :],
+            *choice[1 + len(list_conditions(fit.matrix, fit.wanted[kinds[0]])) :],
         ),
         notes=tuple(dict.fromkeys(notes)),
     )
@@ -156,14 +156,14 @@ def _odd_one_out(fit: _Fit, kinds: Sequence[GpuGroup]) -> ResolutionError:
     headline = f"No image meets the request on every GPU of this host ({', '.join(map(format_gpus, kinds))})"
     if odd is None:
         return UnavailableGpu(f"{headline}.", next_step="`tfimg which --gpu NAME` answers for one of them.")
-    best = max(images, key=preference).identifier
+    best = max(images, key=preference_key).identifier
     refused = refusals.get(odd)
     why = f": {str(refused).partition(WAYS_OUT)[0]}\n" if refused else "."
     rest = next(kind for kind in kinds if kind != odd)
     error = (type(refused) if refused else UnavailableGpu)(
         f"{headline}; {format_gpus(odd)} is the odd one out{why}",
-        next_step=f"{best} meets it without: ask with --gpu {quoted(rest.asked)}, and leave that GPU out of containers "
-        "(`tfimg run --gpus` takes the numbers of those to give them).",
+        next_step=f"{best} meets it without: ask with --gpu {quote_argument(rest.asked)}, and leave that GPU out of "
+        "containers (`tfimg run --gpus` takes the numbers of those to give them).",
     )
     error.details = {"odd_one_out": odd.name, "without_it": best}
     return error
@@ -191,7 +191,7 @@ def compare_minors(
 ) -> tuple[MinorFit, ...]:
     """How each TensorFlow minor fits driver and GPUs, newest first. All else that was asked does not count."""
     host = Request(driver=request.driver, platform=request.platform)
-    wanted = [one for kind in kinds for one in conditions(matrix, replace(host, gpu=kind.asked))]
+    wanted = [one for kind in kinds for one in list_conditions(matrix, replace(host, gpu=kind.asked))]
     by_minor: dict[str, list[ImageSpec]] = {}
     for spec in specs:
         by_minor.setdefault(spec.minor, []).append(spec)
@@ -207,8 +207,8 @@ def _minor(
         for condition in (one for one in wanted if one.option == option):
             before, left = left, [spec for spec in left if condition.meets(spec)]
             if not left:
-                return MinorFit(minor=minor, image=None, why=_lack(condition, max(before, key=preference)))
-    best = max(left, key=preference)
+                return MinorFit(minor=minor, image=None, why=_lack(condition, max(before, key=preference_key)))
+    best = max(left, key=preference_key)
     return MinorFit(minor=minor, image=best.identifier, why=_means(matrix, best, kinds))
 
 
@@ -223,7 +223,9 @@ def _lack(condition: Condition, spec: ImageSpec) -> str:
 
 
 def _means(matrix: Matrix, spec: ImageSpec, kinds: Sequence[GpuGroup]) -> str:
-    means = {kind.capability: runs(matrix, spec.gpu, kind.capability) for kind in kinds} if spec.gpu else {}
+    means = (
+        {kind.capability: find_execution_mode(matrix, spec.gpu, kind.capability) for kind in kinds} if spec.gpu else {}
+    )
     unproven = [sm for sm, way in means.items() if way == "unproven"]
     if unproven:
         return f"{UNPROVEN}: no code for {', '.join(unproven)}, but PTX, of which reports differ"

@@ -29,7 +29,7 @@ from urllib3.exceptions import HTTPError
 
 from tfimg.core.documents import validate
 from tfimg.core.errors import NetworkError
-from tfimg.core.printable import escape_unprintable
+from tfimg.core.text import escape_unprintable
 from tfimg.index.project_page import MAX_HTML, MAX_PAGE, MAX_WHEEL, File, read_html, read_json
 from tfimg.index.transport import DirectSession
 
@@ -127,7 +127,7 @@ class IndexedWheel:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WheelFacts:
+class WheelMetadata:
     """What a wheel says of itself; `build` is None where it holds no build information."""
 
     requires: tuple[str, ...]
@@ -186,7 +186,7 @@ class Index:
         except UNREADABLE as error:
             raise _unreadable(f"a file ({file.name})", error) from None
 
-    def facts(self, wheel: IndexedWheel, *, build: bool) -> WheelFacts:
+    def facts(self, wheel: IndexedWheel, *, build: bool) -> WheelMetadata:
         """Metadata of a wheel and, with `build`, its build information.
 
         Takes the metadata file beside the wheel (PEP 658), else the few kilobytes of the archive that hold it.
@@ -194,7 +194,7 @@ class Index:
         try:
             if wheel.has_metadata and not build:
                 content = _read_body(self._get(f"{wheel.url}.metadata"), MAX_METADATA)
-                return WheelFacts(requires=_requires(content), build=None)
+                return WheelMetadata(requires=_requires(content), build=None)
             with RemoteZip(wheel.url, session=_Ranges(self)) as archive:
                 return _inside(archive, build=build)
         except RangeNotSupported:
@@ -342,14 +342,14 @@ def _unreadable(what: str, error: Exception) -> NetworkError:
     )
 
 
-def _inside(archive: zipfile.ZipFile, *, build: bool) -> WheelFacts:
+def _inside(archive: zipfile.ZipFile, *, build: bool) -> WheelMetadata:
     names = archive.namelist()
     metadata = next((name for name in names if name.endswith(".dist-info/METADATA")), None)
     if metadata is None:
         raise ValueError("it holds no METADATA")
     text = _read_member(archive, BUILD_INFO, MAX_BUILD_INFO) if build and BUILD_INFO in names else None
     requires = _requires(_read_member(archive, metadata, MAX_METADATA))
-    return WheelFacts(requires=requires, build=_build(text.decode()) if text else None)
+    return WheelMetadata(requires=requires, build=_build(text.decode()) if text else None)
 
 
 def _read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfimg.core.process import CommandFailed, python_module, run
+from tfimg.core.process import CommandFailed, python_module_command, run
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 HARMLESS = (
@@ -28,6 +28,26 @@ HARMLESS = (
 
 SYSTEM_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 NETWORK_SECRET = "TFIMG_NETWORK_SECRET"  # noqa: S105  (the name of a variable)
+
+
+NETWORK_FAILURE_TEXTS = (
+    "Failed to fetch",
+    "error sending request",
+    "dns error",
+    "Temporary failure in name resolution",
+    "Could not connect",
+    "Network is unreachable",
+    "certificate verify failed",
+    "UnknownIssuer",
+    "Max retries exceeded",
+    "NewConnectionError",
+    "dial tcp",
+    "Could not resolve",
+    "Read timed out",
+    "TimeoutError",
+    "network timeout",
+)
+"""Parts of messages with which uv, pip, APT and BuildKit report a network failure."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +87,7 @@ class HostNetwork:
         return {**kept, **self.variables, **({"SSL_CERT_FILE": str(self.ca)} if self.ca else {})}
 
 
-def host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> HostNetwork:
+def read_host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> HostNetwork:
     """Collect the settings from the environment and from pip's own configuration (`pip_settings`)."""
     ca = Path(environ.get("SSL_CERT_FILE") or pip.get("cert") or SYSTEM_BUNDLE)
     netrc = Path(environ.get("NETRC") or Path(environ.get("HOME", "/")) / ".netrc")
@@ -107,16 +127,16 @@ def _on_disk(url: str) -> bool:
     return "://" not in url or url.startswith("file:")
 
 
-def pip_settings() -> dict[str, str]:
+def read_pip_settings() -> dict[str, str]:
     """pip's effective settings by option name; nothing where pip is not installed."""
     try:
-        listed = run([*python_module("pip"), "--disable-pip-version-check", "config", "list"]).stdout
+        listed = run([*python_module_command("pip"), "--disable-pip-version-check", "config", "list"]).stdout
     except CommandFailed:
         return {}
-    return read_pip_settings(listed)
+    return parse_pip_settings(listed)
 
 
-def read_pip_settings(listed: str) -> dict[str, str]:
+def parse_pip_settings(listed: str) -> dict[str, str]:
     """What `pip config list` printed → option name → value; the environment wins over files."""
     found: dict[str, tuple[int, str]] = {}
     for line in listed.splitlines():

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tfimg.core.documents import InvalidDocument
-from tfimg.core.errors import EngineRefused
-from tfimg.core.streams import as_file
+from tfimg.core.errors import EngineError
+from tfimg.core.files import open_chunks
 from tfimg.core.tar import PIECE, InvalidArchive, TarReader
 from tfimg.engine.docker.export import saved_image
 from tfimg.inspect.compression import MAGIC_BYTES, decompress, recognise
@@ -39,7 +39,7 @@ class LayerComparison:
 
 
 def compare_layers(first: Path, second: Path) -> Iterator[LayerComparison]:
-    """Yield the layers of two exported images, lowest first. Raises `EngineRefused` for any other file."""
+    """Yield the layers of two exported images, lowest first. Raises `EngineError` for any other file."""
     one, other = _Export(first), _Export(second)
     for left, right in zip_longest(one.layers(), other.layers()):
         digests = (_digest(left), _digest(right))
@@ -86,9 +86,9 @@ class _Export:
         if layer is None:
             return {}
         try:
-            packed = as_file(self._content(layer))
+            packed = open_chunks(self._content(layer))
             compression = recognise(packed.peek(MAGIC_BYTES))
-            source = as_file(decompress(packed, compression, Budget(Limits()))) if compression else packed
+            source = open_chunks(decompress(packed, compression, Budget(Limits()))) if compression else packed
             reader = TarReader(source)
             return {member.name: _describe(reader, member) for member in reader}
         except (InvalidArchive, KeyError):
@@ -104,8 +104,8 @@ class _Export:
                 left -= len(piece)
                 yield piece
 
-    def _error(self) -> EngineRefused:
-        return EngineRefused(f"{self._path} is not an exported image.", next_step="Try again.")
+    def _error(self) -> EngineError:
+        return EngineError(f"{self._path} is not an exported image.", next_step="Try again.")
 
 
 def _describe(reader: TarReader, member: tarfile.TarInfo) -> dict[str, Any]:

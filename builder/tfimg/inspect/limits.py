@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tfimg.core.cancellation import check
+from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.tar import InvalidArchive
 
 
@@ -39,7 +39,7 @@ class Budget:
 
     def add_bytes(self, count: int) -> None:
         """Count bytes of a layer. Raises `LimitReached`, and `Interrupted` on cancellation."""
-        check()
+        raise_if_cancelled()
         self._bytes += count
         if self._bytes > self.limits.read_bytes:
             raise LimitReached(f"it has more than {self.limits.read_bytes >> 20} MiB")

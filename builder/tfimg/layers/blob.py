@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import zstandard
 from isal import isal_zlib
 
-from tfimg.core.cancellation import check
+from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.documents import Digest
 from tfimg.recipe.layout import EPOCH, ZSTD_LEVELS, Compression
 
@@ -67,7 +67,7 @@ class BlobWriter:
         self._write_header(path, size=size, mode=0o755 if executable else 0o644)
         written = 0
         for piece in pieces:
-            check()
+            raise_if_cancelled()
             written += len(piece)
             if written > size:
                 break

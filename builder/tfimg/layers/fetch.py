@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
-from tfimg.core.cancellation import check
-from tfimg.core.errors import CHANGED_FILE, HashMismatchError, LockError
+from tfimg.core.cancellation import raise_if_cancelled
+from tfimg.core.errors import CHANGED_WHEEL_ADVICE, HashMismatchError, LockError
 from tfimg.index.client import Index
 from tfimg.layers.store import hash_file
 from tfimg.recipe.lockfile import LockedPackage
@@ -90,7 +90,7 @@ def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
             digest = hashlib.sha256()
             with target.open("wb") as sink:
                 for piece in index.download(file, PIECE):
-                    check()
+                    raise_if_cancelled()
                     digest.update(piece)
                     sink.write(piece)
             if digest.hexdigest() == package.sha256:
@@ -102,7 +102,7 @@ def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
         raise HashMismatchError(
             f"A wheel from the package index is not the one that was locked: {mismatches[0]}, and the lock has "
             f"{package.name} with {package.sha256}.",
-            next_step=CHANGED_FILE,
+            next_step=CHANGED_WHEEL_ADVICE,
         )
     raise LockError(
         f"The package index has no {package.name} {package.version} with sha256 {package.sha256}.",

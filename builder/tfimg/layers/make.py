@@ -14,7 +14,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Literal, ParamSpec, TypeVar
 
-from tfimg.core.cancellation import Cancellation, check, on_cancel
+from tfimg.core.cancellation import Cancellation, on_cancel, raise_if_cancelled
 from tfimg.core.errors import Interrupted, InvalidWheel
 from tfimg.layers.blob import Blob
 from tfimg.layers.fetch import WheelSource, fetch_wheel, remove_download
@@ -118,8 +118,8 @@ class _PartMaker:
 
     def run(self, work: Callable[Arguments, Result], *arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
         """Do work in another thread, until it is cancelled."""
-        with self._cancellation.covering():
-            check()
+        with self._cancellation.activate():
+            raise_if_cancelled()
             return work(*arguments, **options)
 
     def make(self, part: LockPart) -> list[LayerResult]:
@@ -192,7 +192,7 @@ def _cancelling(cancellation: Cancellation) -> Iterator[None]:
 
 def _raise_first(jobs: Sequence[Future[list[LayerResult]]]) -> None:
     """Raise the error that made the other jobs stop."""
-    check()
+    raise_if_cancelled()
     errors = [error for job in jobs if (error := job.exception())]
     for error in sorted(errors, key=lambda error: isinstance(error, Interrupted)):
         raise error

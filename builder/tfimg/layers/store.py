@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfimg.core.cancellation import check
+from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document
-from tfimg.core.paths import exclusive, write_atomically
+from tfimg.core.files import wait_for_lock, write_atomically
 from tfimg.layers.blob import Blob
 
 MAX_STORE_BYTES = 20_000_000_000
@@ -55,7 +55,7 @@ class LayerStore:
 
     def lock(self, name: str) -> AbstractContextManager[None]:
         """Exclude other threads and programs from the block of that name; cancelling ends the waiting."""
-        return exclusive(self.folder / "locks" / name, check)
+        return wait_for_lock(self.folder / "locks" / name, raise_if_cancelled)
 
     def find(self, key: str) -> Blob | None:
         """Return the layer of a key, if its file still exists; `verify` reads the file."""
@@ -149,7 +149,7 @@ def hash_file(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb", buffering=0) as content:
         while piece := content.read(PIECE):
-            check()
+            raise_if_cancelled()
             digest.update(piece)
     return digest.hexdigest()
 

@@ -31,7 +31,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from tfimg.core.errors import InvalidWheel
-from tfimg.core.printable import escape_unprintable
+from tfimg.core.text import escape_unprintable
 from tfimg.layers.blob import BlobWriter
 from tfimg.layers.wheel_zip import WheelFile, WheelZip, encode_digest, find_collision, find_path_problem
 from tfimg.recipe.layout import SITE_PACKAGES

@@ -12,11 +12,11 @@ from tfimg.core.errors import UsageError
 from tfimg.matrix.schema import Gpu, Matrix
 from tfimg.matrix.spec import ImageSpec
 
-Means = Literal["code", "ptx", "unproven"]
+ExecutionMode = Literal["code", "ptx", "unproven"]
 """How a wheel runs on a GPU; unproven: by PTX, of which reports differ."""
 
 
-def capability(name: str) -> tuple[int, int]:
+def parse_capability(name: str) -> tuple[int, int]:
     """`sm_75`, `compute_80` → (7, 5), (8, 0): the last digit is the minor."""
     digits = name.rpartition("_")[2]
     return int(digits[:-1]), int(digits[-1])
@@ -30,7 +30,7 @@ def find_gpu(matrix: Matrix, asked: str) -> str:
     if number := re.fullmatch(r"(?:(?:sm|compute|cc)[ _-]*|(?=[0-9]+\.))(1?[0-9])\.?([0-9])", asked.lower()):
         return f"sm_{number[1]}{number[2]}"
     names = {name: sm for sm, known in matrix.gpus.items() for name in known}
-    if found := known_name(matrix, asked):
+    if found := find_gpu_name(matrix, asked):
         return names[found]
     near = get_close_matches(asked.lower(), [name.lower() for name in names], n=4)
     like = [name for name in names if name.lower() in near]
@@ -42,23 +42,23 @@ def find_gpu(matrix: Matrix, asked: str) -> str:
     )
 
 
-def known_name(matrix: Matrix, asked: str) -> str | None:
+def find_gpu_name(matrix: Matrix, asked: str) -> str | None:
     """The matrix's own name of a GPU: `tesla-t4`, `NVIDIA A100-SXM4-40GB` → `T4`, `A100`."""
     names = (name for known in matrix.gpus.values() for name in known)
     # The longest, because a GTX 1080 Ti is a GTX 1080 too.
     return max((name for name in names if _is_called(asked, name)), key=len, default=None)
 
 
-def is_arm64(matrix: Matrix, asked: str) -> bool:
+def is_arm64_gpu(matrix: Matrix, asked: str) -> bool:
     """Does the GPU of this name sit beside an Arm processor?"""
     return any(_is_called(asked, name) for name in matrix.arm64_gpus)
 
 
-def driver_floor(matrix: Matrix, spec: ImageSpec, sm: str | None) -> str | None:
+def find_driver_floor(matrix: Matrix, spec: ImageSpec, sm: str | None) -> str | None:
     """The lowest Linux driver that runs an image, on a GPU of a compute capability if one is given."""
     if spec.gpu is None or sm is None:
         return spec.driver
-    floors = [spec.driver] if runs(matrix, spec.gpu, sm) == "code" else [spec.gpu.ptx_driver]
+    floors = [spec.driver] if find_execution_mode(matrix, spec.gpu, sm) == "code" else [spec.gpu.ptx_driver]
     known = matrix.gpu_drivers.get(sm)
     if known and known.since:
         floors.append(known.since)
@@ -73,28 +73,28 @@ def _is_called(asked: str, name: str) -> bool:
     return re.fullmatch(pattern, asked, re.IGNORECASE) is not None
 
 
-def runs(matrix: Matrix, gpu: Gpu, sm: str) -> Means | None:
+def find_execution_mode(matrix: Matrix, gpu: Gpu, sm: str) -> ExecutionMode | None:
     """How a row's wheel runs on a GPU of this compute capability, or None: not at all.
 
     Code for X.Y runs on X.Z with Z ≥ Y and on no other major (CUDA programming guide, binary compatibility);
     PTX, which `compute_` adds, runs on everything newer below the matrix's `ptx.below`; from there on, the row's
     reports decide.
     """
-    wanted = capability(sm)
+    wanted = parse_capability(sm)
     for architecture in gpu.architectures:
-        major, minor = capability(architecture)
+        major, minor = parse_capability(architecture)
         if major == wanted[0] and minor <= wanted[1]:
             return "code"
-    ptx = (capability(one) for one in gpu.architectures if one.startswith("compute_"))
+    ptx = (parse_capability(one) for one in gpu.architectures if one.startswith("compute_"))
     if not any(one <= wanted for one in ptx):
         return None
-    if wanted < capability(matrix.ptx.below):
+    if wanted < parse_capability(matrix.ptx.below):
         return "ptx"
     report = gpu.reports.get(sm)
     return "unproven" if report and report.runs == "unproven" else None
 
 
-def ptx_note(matrix: Matrix, gpu: Gpu, sm: str) -> str:
+def describe_ptx(matrix: Matrix, gpu: Gpu, sm: str) -> str:
     """What to know of a row's PTX on a GPU, in words without a full stop: its cost, or what reports say of it."""
     if sm not in gpu.reports:
         return matrix.ptx.note
@@ -102,9 +102,9 @@ def ptx_note(matrix: Matrix, gpu: Gpu, sm: str) -> str:
     return f"whether it runs is unproven: {_with_issue(report.reason, report.issue)}; {matrix.ptx.note}"
 
 
-def why_not(matrix: Matrix, gpu: Gpu, sm: str) -> str | None:
+def explain_no_support(matrix: Matrix, gpu: Gpu, sm: str) -> str | None:
     """Why a row's PTX does not run on a GPU from `ptx.below` on, without a full stop; None for an older GPU."""
-    if capability(sm) < capability(matrix.ptx.below):
+    if parse_capability(sm) < parse_capability(matrix.ptx.below):
         return None
     report = gpu.reports.get(sm, matrix.ptx)
     return _with_issue(report.reason, report.issue)

@@ -35,10 +35,10 @@ def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
         raise MatrixError([problem], source=source)
     try:
         matrix = Matrix.model_validate(read_yaml(text))
-    except NotYaml as error:
+    except InvalidYaml as error:
         raise MatrixError([str(error)], source=source) from None
     except ValidationError as error:
-        raise MatrixError([*shape_problems(error)], source=source) from None
+        raise MatrixError([*describe_schema_errors(error)], source=source) from None
     problems = [problem for rule in RULES for problem in rule(matrix, today)]
     if problems:
         raise MatrixError(problems, source=source)
@@ -86,7 +86,7 @@ class _Constructor(SafeConstructor):
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
 
 
-class NotYaml(Exception):
+class InvalidYaml(Exception):
     """A text is no YAML of the plain kind that is read here; it says where and why."""
 
 
@@ -99,13 +99,13 @@ def read_yaml(text: str) -> Any:
     except MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
-        raise NotYaml(f"{where}: {(error.problem or 'not YAML').splitlines()[0]}") from None
+        raise InvalidYaml(f"{where}: {(error.problem or 'not YAML').splitlines()[0]}") from None
     except (YAMLError, ValueError, OverflowError, TypeError) as error:
         # The last two are ruamel's: an escaped character beyond Unicode, a key that holds a mapping.
-        raise NotYaml(f"the text: {str(error).splitlines()[0]}") from None
+        raise InvalidYaml(f"the text: {str(error).splitlines()[0]}") from None
 
 
-def shape_problems(error: ValidationError) -> Iterator[str]:
+def describe_schema_errors(error: ValidationError) -> Iterator[str]:
     """What pydantic found, each problem by its path."""
     items = error.errors()
     for item in items:
@@ -114,10 +114,10 @@ def shape_problems(error: ValidationError) -> Iterator[str]:
         ):
             continue  # pydantic counts only the items without problems, which are named already
         message = item["msg"].removeprefix("Value error, ").partition(" or instance of ")[0]
-        yield f"{path(item['loc']) or 'the document'}: {message[0].lower()}{message[1:]}"
+        yield f"{format_path(item['loc']) or 'the document'}: {message[0].lower()}{message[1:]}"
 
 
-def path(steps: Sequence[int | str]) -> str:
+def format_path(steps: Sequence[int | str]) -> str:
     """Steps into a document → `rows[2].gpu.cuda`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{_plain(step)}" for step in steps)
     return text.removeprefix(".")

@@ -68,12 +68,12 @@ def _day(value: object) -> object:
     return value
 
 
-def minor(version: str) -> str:
+def minor_version(version: str) -> str:
     """`12.5.1` → `12.5`."""
     return ".".join(version.split(".")[:2])
 
 
-def repository_name(value: str) -> str:
+def check_repository_name(value: str) -> str:
     """An image's name without its tag, as the OCI distribution specification has it; raises `ValueError`."""
     part = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
     if not re.fullmatch(rf"(?:[a-z0-9.-]+(?::\d+)?/)?{part}(?:/{part})*", value):
@@ -90,7 +90,7 @@ PLATFORMS: tuple[Platform, ...] = get_args(Platform)
 PROCESSORS: dict[Platform, str] = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 """What wheels and the kernel call the processor of a platform."""
 
-RepositoryText = Annotated[str, AfterValidator(repository_name)]
+RepositoryText = Annotated[str, AfterValidator(check_repository_name)]
 VersionText = Annotated[str, BeforeValidator(_quoted), AfterValidator(_version)]
 MinorText = Annotated[str, BeforeValidator(_quoted), Field(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}$")]
 Day = Annotated[date, BeforeValidator(_day)]
@@ -106,13 +106,13 @@ Capability = Annotated[str, Field(pattern=r"^sm_[0-9]{2,3}$")]
 Architecture = Annotated[str, Field(pattern=r"^(sm|compute)_[0-9]{2,3}$")]
 
 
-class Part(BaseModel):
+class MatrixModel(BaseModel):
     """Base of every part: unknown keys are errors, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-class Tpu(Part):
+class Tpu(MatrixModel):
     """The library that a release's TPU wheel was built against."""
 
     libtpu: VersionText = Field(description="libtpu that pairs with tensorflow-tpu of this release")
@@ -121,7 +121,7 @@ class Tpu(Part):
     )
 
 
-class Release(Part):
+class Release(MatrixModel):
     """One TensorFlow release on the package index."""
 
     version: VersionText = Field(description="Exact release, e.g. 2.15.0.post1")
@@ -133,7 +133,7 @@ class Release(Part):
     )
 
 
-class Wheels(Part):
+class Wheels(MatrixModel):
     """What the package index has of a row's releases for one platform."""
 
     pythons: tuple[MinorText, ...] = Field(min_length=1, description="Python minors with a wheel")
@@ -145,7 +145,7 @@ class Wheels(Part):
     )
 
 
-class Libraries(Part):
+class Libraries(MatrixModel):
     """NVIDIA's wheels in a row's GPU images."""
 
     toolkit: MinorText = Field(description="An entry of toolkits: all but cuDNN and NCCL")
@@ -155,7 +155,7 @@ class Libraries(Part):
     )
 
 
-class Report(Part):
+class PtxReport(MatrixModel):
     """What is known from reports of a row's PTX on a GPU from the matrix's `ptx.below` on."""
 
     runs: Literal["fails", "unproven"] = Field(
@@ -165,7 +165,7 @@ class Report(Part):
     issue: IssueText | None = None
 
 
-class Gpu(Part):
+class Gpu(MatrixModel):
     """What the GPU wheel of a row was built against, and what its images carry."""
 
     cuda: MinorText = Field(description="CUDA minor, from tf.sysconfig.get_build_info()")
@@ -175,13 +175,13 @@ class Gpu(Part):
     )
     ptx_driver: VersionText = Field(description="Lowest Linux driver that compiles the wheel's PTX")
     libraries: Libraries
-    reports: dict[Capability, Report] = Field(
+    reports: dict[Capability, PtxReport] = Field(
         default_factory=dict,
         description="Reports of this row's PTX on GPUs from ptx.below on, by compute capability; all others fail",
     )
 
 
-class Constraint(Part):
+class Constraint(MatrixModel):
     """A requirement that the wheel's own metadata lacks."""
 
     requirement: RequirementText
@@ -189,7 +189,7 @@ class Constraint(Part):
     issue: IssueText | None = None
 
 
-class LeftOut(Part):
+class LeftOut(MatrixModel):
     """Requirements of `[and-cuda]` that images do not carry."""
 
     packages: tuple[PackageText, ...] = Field(min_length=1)
@@ -197,14 +197,14 @@ class LeftOut(Part):
     issue: IssueText | None = None
 
 
-class Toolkit(Part):
+class Toolkit(MatrixModel):
     """NVIDIA's wheels of one CUDA toolkit, without cuDNN and NCCL."""
 
     driver: VersionText = Field(description="Lowest Linux driver that runs this CUDA major")
     wheels: dict[PackageText, VersionText] = Field(min_length=1, description="Wheel and its exact version")
 
 
-class Ptx(Part):
+class Ptx(MatrixModel):
     """What becomes of GPUs that are newer than those a wheel has code for."""
 
     below: Capability = Field(
@@ -215,14 +215,14 @@ class Ptx(Part):
     note: Sentence = Field(description="What to know where PTX is used")
 
 
-class GpuDriver(Part):
+class GpuDriver(MatrixModel):
     """Linux drivers that know a GPU."""
 
     since: VersionText | None = Field(default=None, description="The first that does; none: the floor of any CUDA")
     below: VersionText | None = Field(default=None, description="The first that no longer does")
 
 
-class Row(Part):
+class Row(MatrixModel):
     """Releases that share all facts but their dates."""
 
     tensorflow: tuple[Release, ...] = Field(min_length=1)
@@ -244,7 +244,7 @@ class Row(Part):
     )
 
 
-class Base(Part):
+class Base(MatrixModel):
     """Where an image's operating system and Python come from."""
 
     image: str = Field(
@@ -256,14 +256,14 @@ class Base(Part):
     )
 
 
-class Newer(Part):
+class Newer(MatrixModel):
     """Packages that may be newer than a release's cut-off, because they do not touch TensorFlow's ABI."""
 
     as_of: Day = Field(description="The day up to which they may be new")
     packages: dict[PackageText, Sentence] = Field(description="Package and why it may be newer")
 
 
-class Matrix(Part):
+class Matrix(MatrixModel):
     """The facts that people decide."""
 
     version: Literal[2] = Field(description="Version of this format")

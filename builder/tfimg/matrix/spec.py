@@ -27,7 +27,7 @@ class ImageSpec:
 
     `identifier` is its one name everywhere: key, glob target, folder, log line, canonical tag, CI job.
     `row` is the position of its facts among the matrix's rows; `package` the distribution that carries TensorFlow;
-    `newest_patch` says that its minor has no newer release for the device and platform, `newest` that no minor has;
+    `is_newest_patch`: its minor has no newer release for the device and platform; `is_newest`: no minor has one;
     `libraries` are NVIDIA's wheels with their exact versions; `driver` is the lowest Linux driver; `newer` are the
     packages that may be newer than the cut-off; `waived` are checks of the suite that the image does without, and why.
     """
@@ -39,9 +39,9 @@ class ImageSpec:
     device: Device
     platform: Platform
     package: str
-    default_python: bool
-    newest_patch: bool
-    newest: bool
+    is_default_python: bool
+    is_newest_patch: bool
+    is_newest: bool
     released: date
     cutoff: date
     base: Base
@@ -76,7 +76,7 @@ class Gap:
     python: str | None = None
 
 
-def expand(matrix: Matrix, *, supplied: bool = False) -> tuple[ImageSpec, ...]:
+def expand_matrix(matrix: Matrix, *, supplied: bool = False) -> tuple[ImageSpec, ...]:
     """Every image of the matrix: oldest release first, then by platform, then CPU, GPU, TPU, then by Python.
 
     With `supplied`, also those whose libtpu is not on the package index.
@@ -97,15 +97,15 @@ def expand(matrix: Matrix, *, supplied: bool = False) -> tuple[ImageSpec, ...]:
     marked = (
         replace(
             spec,
-            newest_patch=patches[spec.device, spec.platform, spec.minor] == spec.tensorflow,
-            newest=releases[spec.device, spec.platform] == spec.tensorflow,
+            is_newest_patch=patches[spec.device, spec.platform, spec.minor] == spec.tensorflow,
+            is_newest=releases[spec.device, spec.platform] == spec.tensorflow,
         )
         for spec in specs
     )
     return tuple(sorted(marked, key=_order))
 
 
-def gaps(matrix: Matrix) -> tuple[Gap, ...]:
+def find_gaps(matrix: Matrix) -> tuple[Gap, ...]:
     """Everything that a release lacks: devices of platforms, and Pythons that have a wheel and yet no image."""
     places = (
         _gap(number, row, release, device, platform)
@@ -164,9 +164,9 @@ def _spec(matrix: Matrix, number: int, release: Release, device: Device, platfor
         device=device,
         platform=platform,
         package=row.wheels[platform].packages[device],
-        default_python=python == row.default_python,
-        newest_patch=False,  # these two are known once all are
-        newest=False,
+        is_default_python=python == row.default_python,
+        is_newest_patch=False,  # these two are known once all are
+        is_newest=False,
         released=release.released,
         cutoff=release.cutoff,
         base=matrix.bases[python],
@@ -174,7 +174,7 @@ def _spec(matrix: Matrix, number: int, release: Release, device: Device, platfor
         keras=row.keras,
         gpu=gpu,
         driver=matrix.toolkits[gpu.libraries.toolkit].driver if gpu else None,
-        libraries=libraries(matrix, gpu) if gpu else (),
+        libraries=list_libraries(matrix, gpu) if gpu else (),
         libtpu=release.tpu.libtpu if device == "tpu" and release.tpu else None,
         constraints=tuple(matrix.constraints[name] for name in row.constraints),
         newer=tuple(sorted({*matrix.newer.packages, *row.newer, *row.wheels[platform].newer})),
@@ -189,7 +189,7 @@ def _identifier(release: Release, gpu: Gpu | None, device: Device, platform: Pla
     return f"{release.version}-{variant}-py{python}{suffix}"
 
 
-def libraries(matrix: Matrix, gpu: Gpu) -> tuple[tuple[str, str], ...]:
+def list_libraries(matrix: Matrix, gpu: Gpu) -> tuple[tuple[str, str], ...]:
     """NVIDIA's wheels of a row and their exact versions, by name."""
     chosen = gpu.libraries
     major = chosen.toolkit.partition(".")[0]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from tfimg.core.errors import MatrixError, ResolutionError, UsageError
 from tfimg.core.paths import Workspace, find_workspace
-from tfimg.matrix.abbreviation import find
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.resolve.request import Request
 from tfimg.matrix.resolve.resolution import Resolution, resolve
-from tfimg.matrix.schema import Matrix, repository_name
-from tfimg.matrix.spec import ImageSpec, expand
+from tfimg.matrix.resolve.selection import find_spec
+from tfimg.matrix.schema import Matrix, check_repository_name
+from tfimg.matrix.spec import ImageSpec, expand_matrix
 from tfimg.project.services import Services
 from tfimg.recipe.describe import DECLARED, BareMachine, Status, describe_image, read_status
 from tfimg.recipe.lockfile import Lock, hash_lock
@@ -58,11 +58,11 @@ class Project:
     @cached_property
     def specs(self) -> Sequence[ImageSpec]:
         """Every image of the matrix; with `find_links` also those whose libtpu has to be supplied."""
-        return expand(self.matrix, supplied=self.find_links is not None)
+        return expand_matrix(self.matrix, supplied=self.find_links is not None)
 
     def spec(self, identifier: str) -> ImageSpec:
         """Return the image of an identifier, which may be abbreviated. Raises `ResolutionError` if there is none."""
-        found = find(self.specs, identifier)
+        found = find_spec(self.specs, identifier)
         if found is None:
             raise ResolutionError(
                 f"The matrix has no image {identifier!r}.", next_step="`tfimg list` shows all identifiers."
@@ -119,7 +119,7 @@ class Project:
         """Digest of the files of `images/` that every build uses."""
         from tfimg.recipe.plan import hash_files
 
-        return hash_files(self.workspace.read_ingredients())
+        return hash_files(self.workspace.read_build_files())
 
     @cached_property
     def revision(self) -> str | None:
@@ -132,7 +132,7 @@ class Project:
         if self.repository_override is None:
             return self.matrix.repository
         try:
-            return repository_name(self.repository_override)
+            return check_repository_name(self.repository_override)
         except ValueError as error:
             raise UsageError(
                 f"--repository {error}.",

@@ -90,22 +90,22 @@ class Services:
 
     def hand_over(self, argv: Sequence[str], environ: Mapping[str, str]) -> int:
         """Become another program; only tests return, with its exit status. See `tfimg.core.process`."""
-        from tfimg.core.process import hand_over
+        from tfimg.core.process import replace_process
 
-        hand_over(argv, env=environ)
+        replace_process(argv, env=environ)
 
     def pip_settings(self) -> Mapping[str, str]:
         """Return pip's own configuration; see `tfimg.index.network`."""
-        from tfimg.index.network import pip_settings
+        from tfimg.index.network import read_pip_settings
 
-        return pip_settings()
+        return read_pip_settings()
 
     @cached_property
     def network(self) -> HostNetwork:
         """How this machine reaches package indexes: proxies, certificates, index URLs."""
-        from tfimg.index.network import host_network
+        from tfimg.index.network import read_host_network
 
-        return host_network(self.environ, self.pip_settings())
+        return read_host_network(self.environ, self.pip_settings())
 
     def stages(
         self,
@@ -190,9 +190,9 @@ class Services:
                 "pip-audit is not installed.",
                 next_step="Install it beside tfimg: pip install 'tfimg[audit]'.",
             )
-        from tfimg.core.process import python_module
+        from tfimg.core.process import python_module_command
 
-        return python_module("pip_audit")
+        return python_module_command("pip_audit")
 
     def uv(self) -> str:
         """Return the path of the uv that was installed with tfimg; it resolves locks."""

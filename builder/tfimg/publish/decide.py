@@ -9,7 +9,7 @@ from typing import Any, Literal
 from packaging.version import Version
 
 from tfimg.core.levels import LEVELS, Level
-from tfimg.core.text import plain
+from tfimg.core.text import to_plain_text
 from tfimg.evidence.policy import TagPromise
 from tfimg.evidence.promotions import ImageStatements
 from tfimg.publish.release import Holder, Release
@@ -89,7 +89,7 @@ def _withdrawn(question: Question) -> str | None:
     withdrawals = question.statements.in_force(question.repository, question.tag)
     if not withdrawals or question.reinstates:
         return None
-    return f"the image was withdrawn ({plain(withdrawals[0].predicate.reason)}): --reinstate cancels that"
+    return f"the image was withdrawn ({to_plain_text(withdrawals[0].predicate.reason)}): --reinstate cancels that"
 
 
 def _other_build(question: Question) -> str | None:
@@ -155,5 +155,5 @@ RULES: tuple[Callable[[Question], str | None], ...] = (
 
 
 def _named(holder: Holder) -> str:
-    identifier = plain(holder.release.identifier) if holder.release else "an unknown image"
+    identifier = to_plain_text(holder.release.identifier) if holder.release else "an unknown image"
     return f"{identifier} {holder.digest[:19]}"

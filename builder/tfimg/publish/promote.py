@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tfimg.core.errors import TagMoved, TfimgError, WithdrawnError
+from tfimg.core.errors import TagConflict, TfimgError, WithdrawnError
 from tfimg.core.levels import Level
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.policy import Policy
@@ -80,7 +80,7 @@ class Promoted:
 def promote(images: Sequence[Sent], publisher: Publisher, policy: Policy, tell: Tell) -> dict[str, Promoted]:
     """Promote images; returns what became of the tags of each, by identifier.
 
-    Exact tags are moved image by image, then the aliases of all images, all or none. Raises `TagMoved` for an alias
+    Exact tags are moved image by image, then the aliases of all images, all or none. Raises `TagConflict` for an alias
     that another publisher moved, `PublicationIncomplete`, and what `Publisher.prove` and the registry raise.
     """
     with publisher.having([tag for one in images for _, tag in tags_of(one)]):
@@ -102,7 +102,7 @@ def promote(images: Sequence[Sent], publisher: Publisher, policy: Policy, tell: 
                 _attach(one, decisions, publisher, table)
                 exact = [decision for decision in decisions if decision.kind != "alias"]
                 move_tags(publisher.registry, _moves(one, exact), note=publisher.journal.note)
-            except (TagMoved, WithdrawnError) as error:
+            except (TagConflict, WithdrawnError) as error:
                 ended[one.source.identifier] = Promoted(decisions=(), failure=error)
                 continue
             aliases += _moves(one, [decision for decision in decisions if decision.kind == "alias"])

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tfimg.core.errors import (
-    LeakFound,
     LockError,
-    TagMoved,
+    SecretFound,
+    TagConflict,
     TfimgError,
-    UnfitHost,
-    ValidationBroken,
+    UnsuitableHost,
+    ValidationAborted,
     ValidationCrashed,
     ValidationFailed,
     ValidationIncomplete,
@@ -30,13 +30,13 @@ from tfimg.recipe.tags import make_build_tag
 
 OF_THE_IMAGE = (
     ValidationFailed,
-    ValidationBroken,
+    ValidationAborted,
     ValidationCrashed,
     ValidationTimedOut,
     ValidationIncomplete,
-    UnfitHost,
-    LeakFound,
-    TagMoved,
+    UnsuitableHost,
+    SecretFound,
+    TagConflict,
     LockError,
     WithdrawnError,
 )

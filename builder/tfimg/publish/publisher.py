@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from tfimg.core.cancellation import check
+from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import PublicationIncomplete
+from tfimg.core.files import wait_for_lock
 from tfimg.core.journal import Journal
 from tfimg.core.levels import Level
-from tfimg.core.paths import exclusive
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.promotions import (
@@ -55,7 +55,7 @@ class Publisher:
         """Hold the locks of tags on this machine; wait until no other process has them."""
         with ExitStack() as stack:
             for tag in sorted(set(tags)):  # in one order, so that no two wait for each other
-                stack.enter_context(exclusive(self.locks / tag, check))
+                stack.enter_context(wait_for_lock(self.locks / tag, raise_if_cancelled))
             yield
 
     def statements(self, digest: str) -> ImageStatements:

@@ -15,9 +15,9 @@ from pydantic import TypeAdapter
 
 from tfimg.core.errors import (
     NotInRegistry,
-    PolicyUnmet,
+    PolicyViolation,
     StaleEvidence,
-    TagMoved,
+    TagConflict,
     TamperedError,
     UnsignedError,
     UsageError,
@@ -32,7 +32,7 @@ from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Registry, require_manifest
 from tfimg.registry.reference import DIGEST
 
-UNPROVEN = (UnsignedError, TamperedError, PolicyUnmet, StaleEvidence, NotInRegistry, WithdrawnError)
+UNPROVEN = (UnsignedError, TamperedError, PolicyViolation, StaleEvidence, NotInRegistry, WithdrawnError)
 """Errors that say that an image lacks the evidence, and not that the registry did not answer."""
 
 MAX_STEPS = 1000
@@ -59,7 +59,8 @@ def rollback(publisher: Publisher, tag: str, policy: Policy, *, to: str | None, 
     """Point a tag to the image before the present one, or to `to`, and withdraw the present one for this tag.
 
     `to` is a digest of the tag's history, or its first digits. Raises `NotInRegistry` for a missing tag, `UsageError`
-    and `PolicyUnmet` where no image of the history will do, `WithdrawnError` for a withdrawn `to`, and `TagMoved`.
+    and `PolicyViolation` where no image of the history will do, `WithdrawnError` for a withdrawn `to`,
+    and `TagConflict`.
     """
     with publisher.having([tag]):
         registry = publisher.registry
@@ -159,7 +160,7 @@ def _perform(publisher: Publisher, retraction: Retraction) -> Retraction:
         require_tags(publisher.registry, {move.tag: move.after for move in retraction.moves})
         if retraction.request["command"] == "withdraw":
             _attach_withdrawal(publisher, retraction)
-    except TagMoved:
+    except TagConflict:
         publisher.journal.note("finished")  # the next command decides anew
         raise
     publisher.journal.note("finished")
@@ -210,7 +211,7 @@ def _plan_moves(
             continue
         try:
             moves.append(Move(tag=tag, before=digest, after=_previous(publisher, tag, digest, policy)))
-        except (UsageError, PolicyUnmet) as error:
+        except (UsageError, PolicyViolation) as error:
             left[tag] = error.what
     return moves, left
 
@@ -232,7 +233,7 @@ def _previous(publisher: Publisher, tag: str, present: str, policy: Policy) -> s
             next_step="Name an image with --to DIGEST; `tfimg history` shows those that are known.",
         )
     listed = "; ".join(f"{digest} {why}" for digest, why in reasons.items())
-    raise PolicyUnmet(
+    raise PolicyViolation(
         f"{name} has no earlier image to return to: {listed}.",
         next_step="Publish another image under the tag, or name one with --to DIGEST.",
     )

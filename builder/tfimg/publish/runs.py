@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from tfimg.core.file_locks import Held, locked
-from tfimg.core.journal import Journal, opened, read
+from tfimg.core.files import AlreadyLocked, try_lock
+from tfimg.core.journal import Journal, open_journal_file, parse_records
 
 ENDING = ".jsonl"
 
@@ -32,25 +32,25 @@ def opened_run(folder: Path, *, new: bool = False) -> Iterator[tuple[str, Journa
             first, *others = killed
         else:
             file = folder / f"{secrets.token_hex(4)}{ENDING}"
-            stack.enter_context(locked(file.with_suffix(".lock")))
-            first, others = stack.enter_context(opened(file)), killed
+            stack.enter_context(try_lock(file.with_suffix(".lock")))
+            first, others = stack.enter_context(open_journal_file(file)), killed
             first.note("run")
         yield first.path.stem, first, others
 
 
 def is_finished(journal: Journal) -> bool:
     """Whether a run came to its end."""
-    return any(record.get("event") == "finished" for record in journal.everything())
+    return any(record.get("event") == "finished" for record in journal.read_records())
 
 
 def _taken(file: Path, stack: ExitStack) -> Journal | None:
     """The journal of a run that was killed; None for one that is at work. What came to its end is removed."""
     try:
-        stack.enter_context(locked(file.with_suffix(".lock")))
-    except Held:
+        stack.enter_context(try_lock(file.with_suffix(".lock")))
+    except AlreadyLocked:
         return None
-    if not file.exists() or any(record.get("event") == "finished" for record in read(file.read_bytes())):
+    if not file.exists() or any(record.get("event") == "finished" for record in parse_records(file.read_bytes())):
         file.unlink(missing_ok=True)
         file.with_suffix(".lock").unlink(missing_ok=True)
         return None
-    return stack.enter_context(opened(file))
+    return stack.enter_context(open_journal_file(file))

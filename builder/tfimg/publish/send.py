@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tfimg.core.errors import PolicyUnmet, PublicationIncomplete, StaleEvidence, TamperedError, UnsignedError
+from tfimg.core.errors import PolicyViolation, PublicationIncomplete, StaleEvidence, TamperedError, UnsignedError
 from tfimg.core.levels import Level
 from tfimg.publish.publisher import Publisher
 from tfimg.publish.release import Release, is_image, release_of
@@ -129,7 +129,7 @@ def _proven(publisher: Publisher, manifest: Manifest, source: Source) -> Level |
     """What is shown of an image, if that is as much as could be shown here."""
     try:
         return publisher.prove(manifest.digest, source.level)
-    except (UnsignedError, PolicyUnmet, StaleEvidence, TamperedError):
+    except (UnsignedError, PolicyViolation, StaleEvidence, TamperedError):
         return None  # it is proven now
 
 
@@ -168,5 +168,5 @@ def _sent(
 
 def _candidates(publisher: Publisher) -> Sequence[str]:
     """Every name that this run may have given an image, in the registry or in the engine."""
-    found = (record.get("candidate") for record in publisher.journal.everything())
+    found = (record.get("candidate") for record in publisher.journal.read_records())
     return tuple(dict.fromkeys(name for name in found if isinstance(name, str)))

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from tfimg.core.errors import PublicationIncomplete, TagMoved, TfimgError
-from tfimg.core.process import uninterrupted
+from tfimg.core.errors import PublicationIncomplete, TagConflict, TfimgError
+from tfimg.core.process import defer_signals
 from tfimg.registry.protocol import Manifest, Registry, require_manifest
 
 DELETED = "Another program deleted it. Publish it again."
@@ -34,7 +34,7 @@ class Note(Protocol):
 def move_tags(registry: Registry, moves: Sequence[Move], *, note: Note) -> None:
     """Move all of the tags, or none. Tags that a killed run has moved already are rolled back with the others.
 
-    Raises `TagMoved` where a tag points neither to `before` nor to `after`, what the registry raises, and
+    Raises `TagConflict` where a tag points neither to `before` nor to `after`, what the registry raises, and
     `PublicationIncomplete` where tags could not be rolled back.
     """
     moved: list[Move] = []
@@ -58,7 +58,7 @@ def move_tags(registry: Registry, moves: Sequence[Move], *, note: Note) -> None:
 
 
 def require_tags(registry: Registry, expected: dict[str, str]) -> None:
-    """Read tags back. Raises `TagMoved` for one that points elsewhere, `PublicationIncomplete` for a missing one."""
+    """Read tags back. Raises `TagConflict` for one that points elsewhere, `PublicationIncomplete` for a missing one."""
     for tag, digest in expected.items():
         found = registry.find(tag)
         if found is None:
@@ -72,7 +72,7 @@ def require_tags(registry: Registry, expected: dict[str, str]) -> None:
 def _require(tag: str, found: Manifest | None, expected: str | None) -> None:
     digest = found.digest if found else None
     if digest != expected:
-        raise TagMoved(
+        raise TagConflict(
             f"{tag} points to {digest or 'nothing'}, and not to {expected or 'nothing'} any more: another publisher "
             "moved it.",
             next_step="Run the same command again: it decides anew which tags may be moved. `tfimg history` shows the "
@@ -82,7 +82,7 @@ def _require(tag: str, found: Manifest | None, expected: str | None) -> None:
 
 def _roll_back(registry: Registry, moves: Sequence[Move], *, why: BaseException) -> None:
     """Point tags to where they pointed before, except those that another publisher has moved since."""
-    with uninterrupted():
+    with defer_signals():
         left = [move.tag for move in reversed(moves) if not _went_back(registry, move)]
     if left:
         raise PublicationIncomplete(

@@ -20,8 +20,9 @@ from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
-from tfimg.core.errors import NETWORK_SIGNS, LockError, NetworkError
+from tfimg.core.errors import LockError, NetworkError
 from tfimg.core.process import CommandFailed, run
+from tfimg.index.network import NETWORK_FAILURE_TEXTS
 from tfimg.matrix.schema import PROCESSORS, Matrix, Newer, Platform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lockfile import HEADER, Lock, read_packages
@@ -162,7 +163,7 @@ def _uv_argv(asked: LockQuery, uv: str, source: Path, answer: Path) -> list[str]
 def _map_error(asked: LockQuery, stderr: str) -> Exception:
     root = asked.requirements[0]
     # uv does nothing here that could time out but ask the index.
-    if any(sign in stderr for sign in (*NETWORK_SIGNS, "timed out")):
+    if any(sign in stderr for sign in (*NETWORK_FAILURE_TEXTS, "timed out")):
         return NetworkError(
             f"The package index did not answer while {root} was resolved: {_last_line(stderr)}",
             next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",

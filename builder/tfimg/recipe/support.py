@@ -10,9 +10,9 @@ from itertools import product
 from pydantic import BaseModel
 
 from tfimg.core.levels import LEVELS, Level
-from tfimg.matrix.gpus import Means, capability, runs
+from tfimg.matrix.gpus import ExecutionMode, find_execution_mode, parse_capability
 from tfimg.matrix.schema import DEVICES, PLATFORMS, Constraint, Device, Gpu, Matrix, Platform, Row
-from tfimg.matrix.spec import ImageSpec, libraries
+from tfimg.matrix.spec import ImageSpec, list_libraries
 from tfimg.recipe.describe import DECLARED, Status
 
 
@@ -43,7 +43,7 @@ class GpuSupport(BaseModel, frozen=True):
     ptx: tuple[str, ...]
     driver_floor: str
     ptx_driver: str
-    gpus: dict[str, Means | None]
+    gpus: dict[str, ExecutionMode | None]
 
 
 class TpuSupport(BaseModel, frozen=True):
@@ -121,7 +121,7 @@ def summarize_support(
 
 def format_capability(architecture: str) -> str:
     """Return a compute capability as NVIDIA writes it: 7.5 for `sm_75` or `compute_75`."""
-    return "{}.{}".format(*capability(architecture))
+    return "{}.{}".format(*parse_capability(architecture))
 
 
 def _platform_support(row: Row, platform: Platform) -> PlatformSupport:
@@ -140,12 +140,12 @@ def _gpu_support(matrix: Matrix, gpu: Gpu) -> GpuSupport:
         toolkit=gpu.libraries.toolkit,
         cudnn_wheel=gpu.libraries.cudnn,
         nccl_wheel=gpu.libraries.nccl,
-        libraries=dict(libraries(matrix, gpu)),
+        libraries=dict(list_libraries(matrix, gpu)),
         code=tuple(name.replace("compute_", "sm_") for name in gpu.architectures),
         ptx=tuple(name for name in gpu.architectures if name.startswith("compute_")),
         driver_floor=matrix.toolkits[gpu.libraries.toolkit].driver,
         ptx_driver=gpu.ptx_driver,
-        gpus={sm: runs(matrix, gpu, sm) for sm in matrix.gpus},
+        gpus={sm: find_execution_mode(matrix, gpu, sm) for sm in matrix.gpus},
     )
 
 

@@ -46,13 +46,13 @@ def _aliases(spec: ImageSpec) -> Iterator[str]:
     device = "" if spec.device == "cpu" else f"-{spec.device}"
     # The platform that nearly everybody pulls for is not named.
     processor = "" if spec.platform == PLATFORMS[0] else f"-{spec.platform.partition('/')[2]}"
-    if spec.default_python:
+    if spec.is_default_python:
         yield f"{spec.tensorflow}{device}{processor}"
-        if spec.newest_patch:
+        if spec.is_newest_patch:
             yield f"{spec.minor}{device}{processor}"
-    if spec.newest_patch:
+    if spec.is_newest_patch:
         yield f"{spec.minor}{device}-py{spec.python}{processor}"
-    if spec.default_python and spec.newest:
+    if spec.is_default_python and spec.is_newest:
         yield f"latest{device}{processor}"
 
 

@@ -12,7 +12,7 @@ import requests
 from requests.utils import parse_dict_header
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
-from tfimg.core.errors import RegistryRefused, TfimgError
+from tfimg.core.errors import RegistryError, TfimgError
 from tfimg.registry.address import InvalidAddress, Origin, check_realm, parse_origin
 from tfimg.registry.credentials import Credentials
 from tfimg.registry.error_mapping import (
@@ -111,7 +111,7 @@ class Authorization:
             if not TOKEN.fullmatch(token):
                 raise InvalidDocument("a token has 1 to 32768 printable characters of ASCII")
         except InvalidDocument as error:
-            raise RegistryRefused(
+            raise RegistryError(
                 f"The token server {urlsplit(realm).netloc} of {self._host} gave no valid token: {error}.",
                 next_step="Its owner may know why; run it again later.",
             ) from None

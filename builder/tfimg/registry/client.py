@@ -17,8 +17,8 @@ from pydantic import BeforeValidator, StringConstraints
 from requests.utils import parse_header_links
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
-from tfimg.core.errors import RegistryRefused, TagMoved, TamperedError
-from tfimg.core.process import Completed, run
+from tfimg.core.errors import RegistryError, TagConflict, TamperedError
+from tfimg.core.process import CompletedCommand, run
 from tfimg.registry import referrers
 from tfimg.registry.connection import Connection, ConnectionSettings
 from tfimg.registry.credentials import HELPER_SECONDS, config_file, find_credentials
@@ -140,12 +140,12 @@ class HttpRegistry:
         )
         there = self._find(reference)
         if there is None:
-            raise RegistryRefused(
+            raise RegistryError(
                 f"The registry {self._connection.host} took {reference} of {self.repository}, and does not have it.",
                 next_step="Run it again; the registry's own log may say more.",
             )
         if there.digest != manifest.digest:
-            raise TagMoved(
+            raise TagConflict(
                 f"{self.repository}:{reference} was put to {manifest.digest}, and leads to {there.digest}: somebody "
                 "else moved it at the same moment.",
                 next_step="Find out who publishes there too, and run it again.",
@@ -235,7 +235,7 @@ class HttpRegistry:
         """Return a reference that may become part of an address: it may come from a document of others."""
         allowed = (grammar,) if grammar else (TAG, DIGEST)
         if not any(pattern.fullmatch(str(reference)) for pattern in allowed):
-            raise RegistryRefused(
+            raise RegistryError(
                 f"{truncate(str(reference))!r} is {'not a digest' if grammar else 'neither a tag nor a digest'}; "
                 f"{self.repository} was not asked for it.",
                 next_step="The document that names it is damaged or forged.",
@@ -249,7 +249,7 @@ class HttpRegistry:
             try:
                 page = parse(content)
             except InvalidDocument as error:
-                raise RegistryRefused(
+                raise RegistryError(
                     f"The registry {self._connection.host} answered the question for {name} of {self.repository} with "
                     f"something else: {error}.",
                     next_step="Check that it is a registry.",
@@ -332,7 +332,7 @@ def open_registry(
     Nothing is asked of the registry yet. Raises as `find_credentials` does.
     """
 
-    def helper(argv: list[str], stdin: bytes) -> Completed:
+    def helper(argv: list[str], stdin: bytes) -> CompletedCommand:
         return run(argv, env=environ, stdin=stdin, timeout=HELPER_SECONDS)
 
     credentials = find_credentials(reference.host, config_file(environ), helper)

@@ -71,7 +71,7 @@ class ConnectionSettings:
 class Connection:
     """Requests about one repository. For one thread at a time.
 
-    Every method raises `NetworkError` where the registry does not answer and `RegistryRefused` where it says no.
+    Every method raises `NetworkError` where the registry does not answer and `RegistryError` where it says no.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class Connection:
         return map_response(answer, asked, self.retry_policy)
 
     def follow(self, base: str, address: str, name: str, *, own: bool = False) -> str:
-        """Return the address in a header, complete. Raises `RegistryRefused` for one that is not followed.
+        """Return the address in a header, complete. Raises `RegistryError` for one that is not followed.
 
         `name` says in the message what the address is of; with `own`, it must be the registry's.
         """

@@ -12,8 +12,8 @@ from docker.errors import DockerException
 from pydantic import Field, StringConstraints
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document, parse_object, validate
-from tfimg.core.errors import FileError, RegistryRefused
-from tfimg.core.process import CommandFailed, Completed
+from tfimg.core.errors import FileError, RegistryError
+from tfimg.core.process import CommandFailed, CompletedCommand
 from tfimg.registry.reference import DOCKER_HUB
 
 HELPER_SECONDS = 60.0
@@ -58,7 +58,7 @@ class Credentials:
     identity_token: str = field(default="", repr=False)
 
 
-RunHelper = Callable[[list[str], bytes], Completed]
+RunHelper = Callable[[list[str], bytes], CompletedCommand]
 """Starts a program with what it reads; raises as `tfimg.core.process.run` does."""
 
 
@@ -71,7 +71,7 @@ def config_file(environ: Mapping[str, str]) -> Path:
 def find_credentials(host: str, config: Path, run: RunHelper) -> Credentials | None:
     """The credentials for a registry, or None where there are none.
 
-    Raises `FileError` for a file that cannot be understood and `RegistryRefused` for a helper that does not help.
+    Raises `FileError` for a file that cannot be understood and `RegistryError` for a helper that does not help.
     """
     known = _read(config)
     if helper := known.get_credential_store(host):
@@ -126,8 +126,8 @@ def _ask(helper: str, server: str, run: RunHelper) -> Credentials | None:
     return Credentials(username=answer.name, password=answer.secret) if known else None
 
 
-def _helpless(program: str, server: str, why: str) -> RegistryRefused:
-    return RegistryRefused(
+def _helpless(program: str, server: str, why: str) -> RegistryError:
+    return RegistryError(
         f"The credential helper {program} did not tell who we are to {server}: {why}.",
         next_step="Put it right, or take it out of docker's config.json and log in with `docker login`.",
     )

@@ -9,7 +9,7 @@ from functools import partial
 
 import requests
 
-from tfimg.core.cancellation import check
+from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import NetworkError, TamperedError
 from tfimg.registry.connection import Connection
 from tfimg.registry.error_mapping import parse_size, timeout_error
@@ -45,7 +45,7 @@ def download(connection: Connection, digest: str, *, came: Came, limit: int = MA
         (piece, total), rest = connection.retry_policy.retry_transient(begin)
         try:
             while piece:
-                check()
+                raise_if_cancelled()
                 hashed.update(piece)
                 done += len(piece)
                 came(done, total)

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 from urllib3.exceptions import HTTPError, IncompleteRead, ProtocolError
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
-from tfimg.core.errors import NetworkError, NotInRegistry, RegistryRefused, TfimgError
+from tfimg.core.errors import NetworkError, NotInRegistry, RegistryError, TfimgError
 from tfimg.index.transport import LimitExceeded
 from tfimg.registry.retry import RetryPolicy, TransientError
 
@@ -108,7 +108,7 @@ def map_response(answer: Response, asked: RequestContext, retry_policy: RetryPol
     """An answer that is none of those that were expected."""
     told = join_lines(f"{answer.status} {answer.words}")
     if answer.status == requests.codes.insufficient_storage or _says_full(answer):
-        return RegistryRefused(
+        return RegistryError(
             f"The registry {asked.host} is full: {told}.",
             next_step="Let its owner make room or raise the quota, and run it again: what it has is not sent twice.",
         )
@@ -152,25 +152,25 @@ def _failing(answer: Response, asked: RequestContext, told: str) -> NetworkError
     )
 
 
-def _no_entry(answer: Response, asked: RequestContext, told: str) -> RegistryRefused:
+def _no_entry(answer: Response, asked: RequestContext, told: str) -> RegistryError:
     login = f"Log in with `docker login {asked.host}`"
     deed = "write to" if asked.writing else "read"
     if answer.status == 401 and not asked.known:
-        return RegistryRefused(
+        return RegistryError(
             f"The registry {asked.host} wants to know who asks for {asked.repository}: {told}.",
             next_step=f"{login}, and run it again.",
         )
     if answer.status == 401 and "insufficient_scope" not in answer.headers.get("WWW-Authenticate", ""):
         return credentials_error(asked.host, told)
-    return RegistryRefused(
+    return RegistryError(
         f"The registry {asked.host} does not let us {deed} {asked.repository}: {told}.",
         next_step=f"{login} as somebody who may, or check the repository's name.",
     )
 
 
-def credentials_error(host: str, told: str) -> RegistryRefused:
+def credentials_error(host: str, told: str) -> RegistryError:
     """The registry knows no such name, or the password is another."""
-    return RegistryRefused(
+    return RegistryError(
         f"The registry {host} does not take our credentials: {join_lines(told)}.",
         next_step=f"Log in again with `docker login {host}`; a token may have run out.",
     )
@@ -178,7 +178,7 @@ def credentials_error(host: str, told: str) -> RegistryRefused:
 
 def _refused(answer: Response, asked: RequestContext, told: str) -> TfimgError:
     if asked.writing and answer.status == 405:
-        return RegistryRefused(
+        return RegistryError(
             f"The registry {asked.host} is read-only: {told}.",
             next_step="Wait until its owner opens it again; or check the name: a web server that is no registry "
             "answers so too.",
@@ -189,16 +189,16 @@ def _refused(answer: Response, asked: RequestContext, told: str) -> TfimgError:
             next_step="Check the name, and that what refers to it was not removed.",
         )
     if answer.status == 404:
-        return RegistryRefused(
+        return RegistryError(
             f"The registry {asked.host} has no repository {asked.repository}: {told}.",
             next_step="Check the name; some registries want a repository to be made before it is written to.",
         )
     if answer.status < 400:
-        return RegistryRefused(
+        return RegistryError(
             f"What answers at {asked.host} is no registry: {told}.",
             next_step="Check the name and the port; a login page of the network may answer in its place.",
         )
-    return RegistryRefused(
+    return RegistryError(
         f"The registry {asked.host} refused a request about {asked.repository}: {told}.",
         next_step="Check the name; the registry's own log may say more.",
     )
@@ -244,14 +244,14 @@ def map_transport_error(error: Exception, host: str, seconds: float) -> Transien
     )
 
 
-def limit_error(host: str, what: str) -> RegistryRefused:
+def limit_error(host: str, what: str) -> RegistryError:
     """Return the error for a registry that sends more than any answer has."""
-    return RegistryRefused(f"The registry {host} sends {what}.", next_step="Check that it is a registry.")
+    return RegistryError(f"The registry {host} sends {what}.", next_step="Check that it is a registry.")
 
 
-def address_error(host: str, name: str, address: str, why: Exception) -> RegistryRefused:
+def address_error(host: str, name: str, address: str, why: Exception) -> RegistryError:
     """Return the error for an address in a header that is not followed."""
-    return RegistryRefused(
+    return RegistryError(
         f"The registry {host} names {truncate(address)!r} as {name}: {why}.",
         next_step="Nothing was sent there. Check that it is the right registry, and ask its owner.",
     )

@@ -109,7 +109,7 @@ class Manifest:
 class Registry(Protocol):
     """One repository of a registry. `reference` is a tag or a digest; anything else is refused.
 
-    Every call retries what is worth it. Raises `NetworkError` where the registry does not answer, `RegistryRefused`
+    Every call retries what is worth it. Raises `NetworkError` where the registry does not answer, `RegistryError`
     where it says no, and `TamperedError` where content is not what its digest says.
     """
 
@@ -121,7 +121,7 @@ class Registry(Protocol):
         """The manifest under a tag or digest; None where there is none."""
 
     def put(self, reference: str, manifest: Manifest) -> None:
-        """Put these bytes under a tag or their digest, read back what is there and compare. Raises `TagMoved`."""
+        """Put these bytes under a tag or their digest, read back what is there and compare. Raises `TagConflict`."""
 
     def list_tags(self) -> Sequence[str]:
         """Every tag, in the registry's order; of all pages."""

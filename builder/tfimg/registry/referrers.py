@@ -16,8 +16,8 @@ from typing import Any, Protocol
 from pydantic import Field
 
 from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, validate
-from tfimg.core.errors import NetworkError, RegistryRefused, TagMoved, TamperedError
-from tfimg.core.paths import exclusive
+from tfimg.core.errors import NetworkError, RegistryError, TagConflict, TamperedError
+from tfimg.core.files import wait_for_lock
 from tfimg.registry.protocol import OCI_INDEX, Annotations, Descriptor, ImageIndex, Manifest
 from tfimg.registry.retry import RetryPolicy, TransientError
 
@@ -96,7 +96,7 @@ def entry(manifest: Manifest, subject: str, artifact_type: str = "") -> Descript
 
 
 def read_fallback(registry: Tagged, subject: str) -> tuple[Descriptor, ...]:
-    """Return the entries under the tag; none without it. Raises `RegistryRefused` when it is not an index."""
+    """Return the entries under the tag; none without it. Raises `RegistryError` when it is not an index."""
     return validate(ImageIndex, _index(registry, subject)).manifests
 
 
@@ -122,7 +122,7 @@ def enter(
             )
 
     def attempt() -> None:
-        with exclusive(locks / name, go_on):
+        with wait_for_lock(locks / name, go_on):
             _write(registry, new, subject)
         # Outside: those who wait on this machine need not wait for this.
         retry_policy.sleep(SETTLE_SECONDS)
@@ -143,7 +143,7 @@ def _write(registry: Tagged, new: Descriptor, subject: str) -> None:
     content = json.dumps(index, separators=(",", ":")).encode()
     try:
         registry.put(fallback_tag(subject), Manifest(media_type=OCI_INDEX, content=content))
-    except TagMoved:
+    except TagConflict:
         raise TransientError(_lost(registry, subject)) from None
 
 
@@ -158,7 +158,7 @@ def _index(registry: Tagged, subject: str) -> dict[str, Any]:
         if found.media_type != OCI_INDEX:
             raise InvalidDocument(f"it is {found.media_type}")
     except InvalidDocument as error:
-        raise RegistryRefused(
+        raise RegistryError(
             f"{registry.repository}:{tag} should list what refers to {subject}, and is no such list: {error}.",
             next_step="Somebody else put it there; look at it, and remove it.",
         ) from None

@@ -18,7 +18,7 @@ READ_BYTES = 1 << 16
 def read_response(response: requests.Response, host: str, seconds: float) -> Response:
     """Return all of an answer that was opened, as it was sent: a compressed one stays compressed.
 
-    Raises `RegistryRefused` for too many bytes and `NetworkError` when they take more than `seconds`.
+    Raises `RegistryError` for too many bytes and `NetworkError` when they take more than `seconds`.
     """
     content = bytearray()
     deadline = time.monotonic() + seconds

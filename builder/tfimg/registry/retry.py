@@ -21,7 +21,7 @@ from tenacity import (
 from tenacity.retry import retry_base
 from tenacity.wait import wait_base
 
-from tfimg.core.cancellation import check, on_cancel
+from tfimg.core.cancellation import on_cancel, raise_if_cancelled
 from tfimg.core.errors import NetworkError, TfimgError
 
 ATTEMPTS = 5
@@ -56,7 +56,7 @@ def pause(seconds: float) -> None:
     ended = threading.Event()
     with on_cancel(ended.set):
         ended.wait(seconds)
-    check()
+    raise_if_cancelled()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from tfimg.core.cancellation import check
-from tfimg.core.errors import NetworkError, RegistryRefused, TamperedError
+from tfimg.core.cancellation import raise_if_cancelled
+from tfimg.core.errors import NetworkError, RegistryError, TamperedError
 from tfimg.registry.connection import Connection
 from tfimg.registry.error_mapping import Response, parse_size
 from tfimg.registry.retry import TransientError
@@ -86,7 +86,7 @@ def _send(connection: Connection, digest: str, pieces: Iterable[bytes], chunk: i
         if offset:
             place = _patch(connection, place, offset, part)
         _finish(connection, place, digest, b"" if offset else part)
-    except RegistryRefused:
+    except RegistryError:
         _give_up(connection, place)
         raise
     sent(offset + len(part))
@@ -97,7 +97,7 @@ def _give_up(connection: Connection, place: str) -> None:
 
     Distribution 2.8 keeps all the same what came of a chunk that it could not write.
     """
-    with suppress(NetworkError, RegistryRefused, TransientError):
+    with suppress(NetworkError, RegistryError, TransientError):
         connection.once("DELETE", place, expected=range(200, 600))
 
 
@@ -110,7 +110,7 @@ def _finish(connection: Connection, place: str, digest: str, content: bytes) -> 
         if uncertain and is_there(connection, digest):
             return
         uncertain = True
-        check()
+        raise_if_cancelled()
         answer = connection.once(
             "PUT",
             _with_digest(place, digest),
@@ -150,7 +150,7 @@ def _patch(connection: Connection, place: str, offset: int, content: bytes) -> s
             if there == len(content):
                 return place
         uncertain = True
-        check()
+        raise_if_cancelled()
         rest = content[there:]
         start = offset + there
         answer = connection.once(

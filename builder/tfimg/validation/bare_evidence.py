@@ -22,7 +22,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document
 from tfimg.core.errors import FileError
-from tfimg.core.text import plain, strict
+from tfimg.core.text import to_plain_text, to_strict_json
 from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
@@ -158,7 +158,7 @@ def read_file(content: bytes, *, source: str) -> BareFile:
         return parse_document(BareFile, content, max_bytes=MAX_BYTES)
     except InvalidDocument as error:
         raise FileError(
-            f"{source} is not evidence of a bare machine: {plain(str(error))}.",
+            f"{source} is not evidence of a bare machine: {to_plain_text(str(error))}.",
             next_step="Name the file that run.py of a folder of `tfimg bare` has written, as it is.",
         ) from None
 
@@ -185,7 +185,7 @@ def judge(run: BareRun, suite: str, version: str, basis: Basis) -> BareRecord | 
         seconds=run.seconds,
         gpus=tuple(_Gpu(name=_short(name), capability=_short(capability)) for name, capability in report.gpus),
         driver=_short(report.driver) if report.driver else None,
-        environment=dict(strict(report.environment)),
+        environment=dict(to_strict_json(report.environment)),
         variables=run.variables,
         wheels=run.wheels,
         required=report.required,
@@ -196,7 +196,7 @@ def judge(run: BareRun, suite: str, version: str, basis: Basis) -> BareRecord | 
                 outcome=one.outcome,
                 reason=one.reason,
                 seconds=one.seconds,
-                evidence=dict(strict(one.evidence)),
+                evidence=dict(to_strict_json(one.evidence)),
             )
             for one in report.results
         ),
@@ -217,7 +217,7 @@ def read_record(content: bytes, *, identifier: str, lock_digest: str, source: st
         day = date.fromisoformat(record.date[:10]).isoformat()
     except ValueError as error:  # of this family is `InvalidDocument`
         raise FileError(
-            f"{source} is not a record of a bare machine: {plain(str(error))}.",
+            f"{source} is not a record of a bare machine: {to_plain_text(str(error))}.",
             next_step="Write it anew with `tfimg record`.",
         ) from None
     if record.lock != lock_digest:
@@ -226,14 +226,14 @@ def read_record(content: bytes, *, identifier: str, lock_digest: str, source: st
 
 
 def _short(text: str) -> str:
-    return plain(text)[:MAX_NAME]
+    return to_plain_text(text)[:MAX_NAME]
 
 
 def _differences(run: BareRun, suite: str, basis: Basis) -> Iterator[str]:
     """Where a run is of something else than the image's lock and the suite of this checkout."""
     spec, lock = basis.spec, hash_lock(basis.lock)
     if run.problem is not None:
-        yield f"the suite was not run: {plain(run.problem)[:MAX_REASON]}"
+        yield f"the suite was not run: {to_plain_text(run.problem)[:MAX_REASON]}"
     if suite != basis.suite_digest:
         yield f"it ran the suite {suite}, and that of this checkout is {basis.suite_digest}"
     if run.lock != lock:
@@ -246,7 +246,7 @@ def _differences(run: BareRun, suite: str, basis: Basis) -> Iterator[str]:
         ("Python", run.python, spec.python),
     ):
         if found != expected:
-            yield f"it is of {what} {plain(found)[:MAX_NAME]}, and {spec.identifier} has {expected}"
+            yield f"it is of {what} {to_plain_text(found)[:MAX_NAME]}, and {spec.identifier} has {expected}"
 
 
 def _report(run: BareRun, basis: Basis) -> Report:
@@ -278,14 +278,14 @@ def _failings(run: BareRun, report: Report, spec: ImageSpec) -> Iterator[str]:
     first = run.events[0] if run.events else {}
     for name, expected in (("level", "validated"), ("device", spec.device)):
         if (found := first.get(name)) != expected:
-            yield f"the suite ran for {name} {plain(str(found))[:MAX_NAME]}, not {expected}"
+            yield f"the suite ran for {name} {to_plain_text(str(found))[:MAX_NAME]}, not {expected}"
     if not str(report.environment.get("python", "")).startswith(f"{spec.python}."):
         yield f"the suite ran on another Python than {spec.python}"
     if report.problem:
-        yield plain(report.problem)[:MAX_REASON]
+        yield to_plain_text(report.problem)[:MAX_REASON]
     ended = {result.check for result in report.results}
     for result in report.unsuccessful:
-        yield plain(f"{result.check} {result.outcome}: {result.reason}")[:MAX_REASON]
+        yield to_plain_text(f"{result.check} {result.outcome}: {result.reason}")[:MAX_REASON]
     for check in report.missing:
         if check not in ended:
             yield f"{check} is required, and was not run"

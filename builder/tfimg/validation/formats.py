@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tfimg.core.text import strict
+from tfimg.core.text import to_strict_json
 from tfimg.validation.report import Report
 
 REPORT_SUFFIXES = (".json", ".xml", ".html")
@@ -28,4 +28,4 @@ def format_report(report: Report, name: str) -> str:
 
 def format_json(report: Report) -> str:
     """The report as JSON that every parser takes, as images/report.schema.json describes it."""
-    return json.dumps(strict(report.to_json()), indent=2, allow_nan=False) + "\n"
+    return json.dumps(to_strict_json(report.to_json()), indent=2, allow_nan=False) + "\n"

@@ -14,11 +14,11 @@ from packaging.version import Version
 from pydantic import BeforeValidator, Field
 
 from tfimg.core.documents import Document, InvalidDocument, parse_object, validate
-from tfimg.core.errors import ValidationBroken
+from tfimg.core.errors import ValidationAborted
 from tfimg.engine.protocol import Engine, Exit, Line, RunRequest
-from tfimg.matrix.schema import PROCESSORS, minor
+from tfimg.matrix.schema import PROCESSORS, minor_version
 from tfimg.matrix.spec import ImageSpec
-from tfimg.matrix.sync.check import Finding, finding
+from tfimg.matrix.sync.check import FactCheck, compare_values
 
 SECONDS = 300
 """Importing TensorFlow from a cold disk takes tens of seconds."""
@@ -75,7 +75,7 @@ def parse_inventory(content: bytes) -> dict[str, Any]:
 
 
 def take_inventory(image: str, script: bytes, *, engine: Engine, contents_only: bool = False) -> dict[str, Any]:
-    """Return what an image contains, as images/inventory.py prints it. Raises `ValidationBroken` when it cannot say.
+    """Return what an image contains, as images/inventory.py prints it. Raises `ValidationAborted` when it cannot say.
 
     `contents_only` leaves out what TensorFlow and the libraries say of their versions: it is not imported.
     """
@@ -100,14 +100,14 @@ def take_inventory(image: str, script: bytes, *, engine: Engine, contents_only: 
         inventory, why = None, f"{why} ({error})"
     if inventory is None:
         ended = f"in {SECONDS} s" if status is None else f"and ended with status {status}"
-        raise ValidationBroken(
+        raise ValidationAborted(
             f"{image} could not tell what it holds {ended}: {why}",
             next_step=f"Look inside with `docker run --rm -it {image} python`.",
         )
     return inventory
 
 
-def compare(spec: ImageSpec, inventory: Mapping[str, Any]) -> Iterator[Finding]:
+def compare(spec: ImageSpec, inventory: Mapping[str, Any]) -> Iterator[FactCheck]:
     """Every fact of the row that an image can prove or disprove."""
     row = f"rows[{spec.row}]"
     packages, build = inventory["packages"], inventory["build"]
@@ -127,7 +127,7 @@ def compare(spec: ImageSpec, inventory: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _accelerator(
     spec: ImageSpec, row: str, build: Mapping[str, Any], inventory: Mapping[str, Any]
-) -> Iterator[Finding]:
+) -> Iterator[FactCheck]:
     wanted = dict(spec.libraries) | ({"libtpu": spec.libtpu} if spec.libtpu else {})
     installed = {
         name: version
@@ -146,7 +146,7 @@ def _accelerator(
         return
     gpu = spec.gpu
     cuda = build.get("cuda_version")
-    yield from _stated(f"{row}.gpu.cuda", "cuda", gpu.cuda, minor(str(cuda)) if cuda else None)
+    yield from _stated(f"{row}.gpu.cuda", "cuda", gpu.cuda, minor_version(str(cuda)) if cuda else None)
     major = str(Version(gpu.libraries.cudnn).major)
     yield from _stated(f"{row}.gpu.cudnn", "cudnn", major, build.get("cudnn_version"))
     architectures = build.get("cuda_compute_capabilities")
@@ -156,19 +156,19 @@ def _accelerator(
     yield _equal(f"{row}.gpu.libraries.toolkit", "libraries", gpu.libraries.toolkit, inventory["cuda"])
 
 
-def _stated(path: str, field: str, matrix: object, found: object) -> Iterator[Finding]:
+def _stated(path: str, field: str, matrix: object, found: object) -> Iterator[FactCheck]:
     if found is None:
-        yield Finding(path=path, field=field, verdict="not stated", told="the build information lacks it")
+        yield FactCheck(path=path, field=field, verdict="not stated", told="the build information lacks it")
     else:
         yield _equal(path, field, matrix, found)
 
 
-def _equal(path: str, field: str, matrix: object, found: object) -> Finding:
-    return finding(path, field, matrix=matrix, found=found, where="the image")
+def _equal(path: str, field: str, matrix: object, found: object) -> FactCheck:
+    return compare_values(path, field, matrix=matrix, found=found, where="the image")
 
 
-def _within(path: str, field: str, demand: str, found: str | None) -> Finding:
+def _within(path: str, field: str, demand: str, found: str | None) -> FactCheck:
     if found and SpecifierSet(demand).contains(found, prereleases=True):
-        return Finding(path=path, field=field, verdict="agrees")
+        return FactCheck(path=path, field=field, verdict="agrees")
     told = f"the matrix has {demand}, the image {found or 'none'}"
-    return Finding(path=path, field=field, verdict="disagrees", told=told)
+    return FactCheck(path=path, field=field, verdict="disagrees", told=told)

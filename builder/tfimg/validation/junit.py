@@ -8,7 +8,7 @@ from io import BytesIO
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
-from tfimg.core.text import duration, plain, strict
+from tfimg.core.text import clamp_duration, to_plain_text, to_strict_json
 from tfimg.validation.report import CheckResult, Report
 
 Ending = Error | Failure | Skipped
@@ -16,12 +16,12 @@ Ending = Error | Failure | Skipped
 
 def junit(report: Report) -> str:
     """The report's JUnit XML: one suite, a case for each check and for each thing that should have been one."""
-    suite = TestSuite(plain(report.identifier))
-    suite.timestamp = plain(report.date)[:19]  # the form has no place for the zone, which is UTC
+    suite = TestSuite(to_plain_text(report.identifier))
+    suite.timestamp = to_plain_text(report.date)[:19]  # the form has no place for the zone, which is UTC
     for name, value in _properties(report):
-        suite.add_property(name, plain(value))
+        suite.add_property(name, to_plain_text(value))
     suite.add_testcases(_cases(report))
-    suite.time = duration(report.seconds)
+    suite.time = clamp_duration(report.seconds)
     whole = JUnitXml("tfimg")
     whole.add_testsuite(suite)
     buffer = BytesIO()
@@ -50,28 +50,28 @@ def _cases(report: Report) -> list[TestCase]:
 
 
 def _case(result: CheckResult, *, required: bool) -> TestCase:
-    case = _named(result.check, duration(result.seconds))
+    case = _named(result.check, clamp_duration(result.seconds))
     if ending := _ending(result, required=required):
-        ending.text = plain("\n".join(_told(result)))
+        ending.text = to_plain_text("\n".join(_told(result)))
         case.result = [ending]
     if result.output:
-        case.system_out = plain("\n".join(result.output))
+        case.system_out = to_plain_text("\n".join(result.output))
     return case
 
 
 def _named(check: str, seconds: float = 0.0) -> TestCase:
-    group, _, name = plain(check).rpartition(".")
+    group, _, name = to_plain_text(check).rpartition(".")
     return TestCase(name, group or "suite", seconds)
 
 
 def _wrong(check: str, reason: str) -> TestCase:
     case = _named(check)
-    case.result = [Error(plain(reason), "missing")]
+    case.result = [Error(to_plain_text(reason), "missing")]
     return case
 
 
 def _ending(result: CheckResult, *, required: bool) -> Ending | None:
-    reason = plain(result.reason or result.outcome)
+    reason = to_plain_text(result.reason or result.outcome)
     if result.outcome == "passed":
         return None
     if result.outcome == "skipped" and required:
@@ -87,4 +87,4 @@ def _told(result: CheckResult) -> Iterator[str]:
     for known in result.explained:
         yield f"fault: {known.fault}\ncause: {known.cause}\nproof: {known.proof}\nremedy: {known.remedy}"
     for name, value in result.evidence.items():
-        yield f"{name}: {json.dumps(strict(value), ensure_ascii=False)}"
+        yield f"{name}: {json.dumps(to_strict_json(value), ensure_ascii=False)}"

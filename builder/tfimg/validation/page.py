@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal, get_args
 
-from tfimg.core.text import duration, plain, pretty
+from tfimg.core.text import clamp_duration, format_value, to_plain_text
 from tfimg.validation.report import CheckResult, Outcome, Report
 
 Light = Literal["green", "amber", "red"]
@@ -51,7 +51,7 @@ def page(report: Report) -> str:
         keep_trailing_newline=True,
         finalize=_harmless,
     )
-    environment.filters |= {"pretty": pretty}
+    environment.filters |= {"pretty": format_value}
     template = environment.from_string(files("tfimg.validation").joinpath("report.html.j2").read_text("utf-8"))
     shown = rows(report)
     anchors = {row.result.check: row.anchor for row in shown}
@@ -73,7 +73,7 @@ def page(report: Report) -> str:
 
 def _harmless(value: Any) -> Any:
     """What every expression of the template goes through; markup is the template's own and stays."""
-    return plain(value) if type(value) is str else value
+    return to_plain_text(value) if type(value) is str else value
 
 
 def light(report: Report) -> Light:
@@ -100,14 +100,14 @@ def summary(report: Report) -> str:
 
 def rows(report: Report) -> list[Row]:
     """Every check, with all bars on one scale."""
-    longest = max((duration(result.seconds) for result in report.results), default=0.0) or 1.0
+    longest = max((clamp_duration(result.seconds) for result in report.results), default=0.0) or 1.0
     taken: Counter[str] = Counter()
     shown = []
     for result in report.results:
-        group, _, name = plain(result.check).rpartition(".")
+        group, _, name = to_plain_text(result.check).rpartition(".")
         anchor = re.sub(r"[^a-zA-Z0-9_.-]", "-", result.check)
         taken[anchor] += 1
-        seconds = duration(result.seconds)
+        seconds = clamp_duration(result.seconds)
         shown.append(
             Row(
                 result=result,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tfimg.core.errors import EngineRefused, ValidationBroken
+from tfimg.core.errors import EngineError, ValidationAborted
 from tfimg.engine.protocol import ContainerRunner, DeviceAccess, Exit, Line, RunRequest
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
@@ -141,13 +141,13 @@ def _container(request: ValidationRequest, nonce: str) -> RunRequest:
 
 
 def _run(engine: ContainerRunner, request: RunRequest) -> Generator[Line | Exit, None, None]:
-    """Run the suite. Raises `ValidationBroken` where the image has no interpreter, which engines report as refusal."""
+    """Run the suite. Raises `ValidationAborted` where the image has no interpreter, which engines report as refusal."""
     try:
         yield from engine.run(request, timeout=SUITE_SECONDS)
-    except EngineRefused as error:
+    except EngineError as error:
         if re.search(r"executable file not found|no such file or directory", error.what):
             program = (request.entrypoint or request.command)[0]
-            raise ValidationBroken(
+            raise ValidationAborted(
                 f"{request.image} cannot be validated: it has no {program} to start the suite with.",
                 next_step="Check its identifier; --as names another one.",
             ) from None

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from tfimg.core.errors import (
     TfimgError,
-    UnfitHost,
-    ValidationBroken,
+    UnsuitableHost,
+    ValidationAborted,
     ValidationCrashed,
     ValidationFailed,
     ValidationIncomplete,
@@ -20,7 +20,7 @@ ENDINGS: Mapping[Verdict, type[TfimgError]] = {
     "crashed": ValidationCrashed,
     "timed-out": ValidationTimedOut,
     "skipped": ValidationIncomplete,
-    "broken": ValidationBroken,
+    "broken": ValidationAborted,
 }
 """What an image that is not green ends a command with."""
 
@@ -36,7 +36,7 @@ def _short(reason: str) -> str:
 def raise_for_verdict(
     report: Report, *, subject: str, consequence: str, details: str = "--report FILE keeps the whole evidence."
 ) -> None:
-    """Raises the verdict's error when an image is not green; `UnfitHost` where the machine is known to be at fault.
+    """Raises the verdict's error when an image is not green; `UnsuitableHost` where the machine is known to be at fault.
 
     `subject` begins the message, `consequence` says what the failure means for the image's tags, `details` where the
     whole report is.
@@ -58,5 +58,5 @@ def raise_for_verdict(
         found = f", and {len(report.unsuccessful)} of {len(report.results)} checks did not pass. {told}"
         next_step = " ".join(one.remedy for one in known.values()) or details
     causes = "".join(f" Known cause ({one.fault}): {one.cause}" for one in known.values())
-    kind = UnfitHost if report.fault == "host" else ENDINGS[report.verdict]
+    kind = UnsuitableHost if report.fault == "host" else ENDINGS[report.verdict]
     raise kind(f"{subject}{found}{causes}", next_step=f"{consequence} {next_step}")

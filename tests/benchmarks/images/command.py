@@ -26,7 +26,8 @@ from benchmarks.images.figures import FIGURES, Measurement, Result, ratio, resul
 from benchmarks.images.plot import plot
 from benchmarks.images.scenarios import SCENARIOS
 from benchmarks.images.session import STORES, Order, measured
-from tfimg.core.paths import state_folder, write_atomically
+from tfimg.core.files import write_atomically
+from tfimg.core.paths import state_folder
 
 NAMES = [*LAYOUTS, "tfimg"]
 

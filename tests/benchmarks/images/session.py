@@ -20,7 +20,7 @@ from benchmarks.images.namespace import alone, namespace
 from benchmarks.images.registry import Registry
 from benchmarks.images.scenarios import Course, run_course
 from benchmarks.images.targets import Knob, Target, find_knob, target
-from tfimg.index.network import host_network, pip_settings
+from tfimg.index.network import read_host_network, read_pip_settings
 
 STORES = ("containerd", "classic")
 PYTHONS = ("3.9", "3.11", "3.13")
@@ -47,7 +47,7 @@ class Order:
 
 def everyone() -> list[Contestant]:
     """All contestants, with this machine's way to package indexes."""
-    network = host_network(os.environ, pip_settings())
+    network = read_host_network(os.environ, read_pip_settings())
     return [*(Plainly(layout=layout, network=network) for layout in LAYOUTS.values()), Tfimg()]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tfimg.core.errors import BaseError, NetworkError
+from tfimg.core.errors import BaseImageError, NetworkError
 from tfimg.core.process import CommandFailed, run
 from tfimg.engine.base_images.debian import KEYRING, Mirrors
 from tfimg.engine.protocol import BuildRequest, Engine
@@ -74,7 +74,7 @@ def choose_base(
     """The base of an image, made first where it must be.
 
     `registries` maps a registry to its mirror (`docker.io` → `host:port`). `auto` takes the registry's image and,
-    where that cannot be had, the bootstrapped one. Raises `BaseError` when there is none, `NetworkError` when
+    where that cannot be had, the bootstrapped one. Raises `BaseImageError` when there is none, `NetworkError` when
     `registry` was chosen and does not answer.
     """
     name = apply_mirror(spec.base.image, registries)
@@ -106,7 +106,7 @@ def _bootstrapped(
 ) -> BaseImage:
     suite = spec.base.suite
     if suite is None:
-        raise BaseError(
+        raise BaseImageError(
             f"Debian has no Python {spec.python} of its own, and the registry's image was not taken: {why}.",
             next_step=f"Name a mirror of the registry with --mirror docker.io=HOST:PORT, or take a Python that Debian "
             f"has: 3.9, 3.11 or 3.13. (The image would be {spec.base.image}.)",
@@ -118,7 +118,7 @@ def _bootstrapped(
         _make(name, suite, recipe, engine=engine, bootstrap=bootstrap)
     digest = engine.find_digest(name)
     if digest is None:
-        raise BaseError(f"The engine does not have {name} that was just built.", next_step="Build again.")
+        raise BaseImageError(f"The engine does not have {name} that was just built.", next_step="Build again.")
     return BaseImage(kind="bootstrap", name=name, reference=name, digest=digest, why=why)
 
 
@@ -154,12 +154,12 @@ def _make(name: str, suite: str, recipe: str, *, engine: Engine, bootstrap: Boot
 def _mmdebstrap(suite: str, archive: Path, bootstrap: BootstrapSettings) -> None:
     program = shutil.which("mmdebstrap", path=bootstrap.environ.get("PATH"))
     if program is None:
-        raise BaseError(
+        raise BaseImageError(
             "mmdebstrap, which makes bases of Debian's packages, is not installed.",
             next_step="`tfimg engine up --install` installs it; or give access to a registry (--mirror).",
         )
     if bootstrap.mirrors is None:
-        raise BaseError(
+        raise BaseImageError(
             "This machine's APT sources name no mirror of Debian to bootstrap from.",
             next_step="Add one under /etc/apt/sources.list.d, or give access to a registry (--mirror).",
         )
@@ -174,7 +174,7 @@ def _mmdebstrap(suite: str, archive: Path, bootstrap: BootstrapSettings) -> None
         run([*argv, suite, str(archive), *sources(suite, bootstrap.mirrors)], env=env)
     except CommandFailed as failed:
         lines = [line for line in failed.completed.stderr.splitlines() if line.strip()]
-        raise BaseError(
+        raise BaseImageError(
             f"Bootstrapping Debian {suite} failed: {' '.join(lines[-4:]) or 'no reason was given'}",
             next_step="Check this machine's APT sources and network, then build again.",
         ) from None

@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Generator, Mapping
 
 from tfimg.core.errors import (
-    CHANGED_FILE,
-    NETWORK_SIGNS,
+    CHANGED_WHEEL_ADVICE,
     BuildError,
     DiskSpaceError,
     EngineUnavailable,
@@ -15,9 +14,10 @@ from tfimg.core.errors import (
     NetworkError,
     TfimgError,
 )
-from tfimg.core.process import CommandFailed, stream
+from tfimg.core.process import CommandFailed, stream_stderr
 from tfimg.engine.docker.rawjson import Decoder
 from tfimg.engine.protocol import BuildEvent, BuildRequest, LogEvent, StageEvent
+from tfimg.index.network import NETWORK_FAILURE_TEXTS
 
 LOG_LINES = 12
 """How many of the failed step's last lines an error shows."""
@@ -45,7 +45,7 @@ def build(
     """
     decoder, log, failed = Decoder(), dict[str, list[str]](), None
     try:
-        pieces = stream(
+        pieces = stream_stderr(
             argv(request), env={**env, **request.secret_env}, on_silence=still_there, silence=SILENCE_SECONDS
         )
         for text in pieces:
@@ -103,9 +103,9 @@ def translated(failed: StageEvent | None, log: Mapping[str, list[str]], rest: st
     if "ash mismatch" in everything or "DO NOT MATCH THE HASHES" in everything:
         return HashMismatchError(
             f"A wheel from the package index is not the one that was locked: {said}",
-            next_step=CHANGED_FILE,
+            next_step=CHANGED_WHEEL_ADVICE,
         )
-    if any(sign in everything for sign in NETWORK_SIGNS):
+    if any(sign in everything for sign in NETWORK_FAILURE_TEXTS):
         return NetworkError(
             f"The build could not reach the network during {step}: {said}",
             next_step="Check proxy, CA bundle (SSL_CERT_FILE) and index settings on this machine; the build uses "

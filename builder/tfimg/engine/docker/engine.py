@@ -28,12 +28,12 @@ from packaging.version import InvalidVersion, Version
 from tfimg.core.cancellation import on_cancel
 from tfimg.core.errors import (
     DiskSpaceError,
-    EngineRefused,
+    EngineError,
     EngineTooOld,
     EngineUnavailable,
-    ImageGone,
+    ImageMissing,
     NetworkError,
-    RegistryRefused,
+    RegistryError,
     TfimgError,
 )
 from tfimg.core.process import CommandFailed, run
@@ -96,7 +96,7 @@ R = TypeVar("R")
 def _reachable(
     method: Callable[Concatenate[DockerEngine, P], R],
 ) -> Callable[Concatenate[DockerEngine, P], R]:
-    """Turn a lost connection into `EngineUnavailable` and a refusal into `EngineRefused`, wherever they happen."""
+    """Turn a lost connection into `EngineUnavailable` and a refusal into `EngineError`, wherever they happen."""
 
     @wraps(method)
     def guarded(self: DockerEngine, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -174,8 +174,8 @@ class DockerEngine:
             else "Start it; or unset DOCKER_HOST and let `tfimg engine up --install` set one up.",
         )
 
-    def _refused(self, error: APIError) -> EngineRefused:
-        kind = ImageGone if isinstance(error, ImageNotFound) else EngineRefused
+    def _refused(self, error: APIError) -> EngineError:
+        kind = ImageMissing if isinstance(error, ImageNotFound) else EngineError
         return kind(
             f"The engine at {self.host} refused: {error.explanation or error}",
             next_step="Its own log may say more; `tfimg engine status` says where it runs.",
@@ -395,7 +395,7 @@ class DockerEngine:
         except APIError as error:
             raise failure(deed, name, str(error.explanation or error)) from None
         except StoreError as error:
-            raise RegistryRefused(
+            raise RegistryError(
                 f"A credential helper did not tell who we are to the registry of {name}: {error}.",
                 next_step="Put it right, or take it out of docker's config.json and log in with `docker login`.",
             ) from None
@@ -413,7 +413,7 @@ class DockerEngine:
                 f"The disk of the engine at {self.host} is full: {said}.",
                 next_step="Free some space there, or `docker image prune`; then run it again.",
             )
-        return EngineRefused(
+        return EngineError(
             f"The engine at {self.host} did not take the image: {said}.",
             next_step="Its own log may say more; an engine before Docker 23 knows no layers of zstd.",
         )

@@ -12,8 +12,8 @@ from pathlib import Path
 from pydantic import Field
 
 from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, parse_json, validate
-from tfimg.core.errors import BaseError, EngineRefused
-from tfimg.core.streams import as_file
+from tfimg.core.errors import BaseImageError, EngineError
+from tfimg.core.files import open_chunks
 from tfimg.core.tar import InvalidArchive, TarReader
 from tfimg.engine.protocol import StoredLayer
 
@@ -114,7 +114,7 @@ def unpacked_layers(diff_ids: Sequence[str], store: Path) -> tuple[StoredLayer, 
 
 
 def read_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
-    """Return the layers of an exported image, base first. Raises `EngineRefused` for what is not an export."""
+    """Return the layers of an exported image, base first. Raises `EngineError` for what is not an export."""
     try:
         documents, sizes = _read(pieces)
         if "index.json" not in documents:
@@ -131,8 +131,8 @@ def read_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
         raise _unreadable(str(error)) from None
 
 
-def _unreadable(why: str) -> EngineRefused:
-    return EngineRefused(
+def _unreadable(why: str) -> EngineError:
+    return EngineError(
         f"The engine's export of the image cannot be read: {why}.",
         next_step="Build or load the image again; if that does not help, upgrade the engine.",
     )
@@ -141,8 +141,8 @@ def _unreadable(why: str) -> EngineRefused:
 def lay_out(pieces: Iterator[bytes], folder: Path) -> str:
     """Write an exported image as an OCI image layout, and return its digest.
 
-    Raises `BaseError` when the export is not an OCI image layout (engines before 25 with the classic store), and for a
-    file that would lie outside of `folder`.
+    Raises `BaseImageError` when the export is not an OCI image layout (engines before 25 with the classic store), and
+    for a file that would lie outside of `folder`.
     """
     index = folder / "index.json"
     try:
@@ -150,11 +150,11 @@ def lay_out(pieces: Iterator[bytes], folder: Path) -> str:
         if index.exists():
             return parse_document(_Manifest, index.read_bytes()).first.digest
     except (InvalidArchive, InvalidDocument) as error:
-        raise BaseError(
+        raise BaseImageError(
             f"The engine's export of its base cannot be read: {error}.",
             next_step="Take the base from a registry that both reach (--base registry), or upgrade the engine.",
         ) from None
-    raise BaseError(
+    raise BaseImageError(
         "The engine cannot hand its base to a builder elsewhere: it exports no OCI image layout.",
         next_step="Take the base from a registry that both reach (--base registry), or upgrade the engine.",
     )
@@ -162,13 +162,13 @@ def lay_out(pieces: Iterator[bytes], folder: Path) -> str:
 
 def _unpack(pieces: Iterator[bytes], folder: Path) -> None:
     """Write the plain files of an archive; a layout has no others."""
-    reader = TarReader(as_file(pieces))
+    reader = TarReader(open_chunks(pieces))
     for member in reader:
         if not member.isfile():
             continue
         target = folder / member.name
         if not target.resolve().is_relative_to(folder.resolve()):
-            raise BaseError(
+            raise BaseImageError(
                 f"The engine's export of its base has a file outside of the image: {member.name!r}.",
                 next_step="Take the base from a registry that both reach (--base registry).",
             )
@@ -184,7 +184,7 @@ def _blob(digest: str) -> str:
 def _read(pieces: Iterator[bytes]) -> tuple[dict[str, bytes], dict[str, int]]:
     """Return an export's small files by name, and the size of every file in bytes."""
     documents, sizes, left = {}, {}, MAX_DOCUMENTS
-    reader = TarReader(as_file(pieces))
+    reader = TarReader(open_chunks(pieces))
     for member in reader:
         sizes[member.name] = member.size
         if member.isfile() and member.size < SMALL:

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-from tfimg.core.cancellation import check
+from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import (
     DiskSpaceError,
-    EngineRefused,
-    ImageGone,
+    EngineError,
+    ImageMissing,
     NetworkError,
     NotInRegistry,
-    RegistryRefused,
+    RegistryError,
     TamperedError,
     TfimgError,
 )
@@ -34,13 +34,13 @@ def transferred(deed: Deed, name: str, lines: Iterable[Mapping[str, Any]], on_ev
     """The digest of what was pushed or pulled; `lines` are read to their end.
 
     The engine answers 200 before it begins, so that a failure is but a line of the stream, and the docker package
-    raises nothing (docker/docker-py issue 3161). Raises `RegistryRefused`, `NotInRegistry`, `NetworkError`,
-    `DiskSpaceError` or `EngineRefused`; a stream without a digest is one of a push that did not come to its end.
+    raises nothing (docker/docker-py issue 3161). Raises `RegistryError`, `NotInRegistry`, `NetworkError`,
+    `DiskSpaceError` or `EngineError`; a stream without a digest is one of a push that did not come to its end.
     """
     found = None
     totals: dict[str, int] = {}
     for line in lines:
-        check()
+        raise_if_cancelled()
         if said := line.get("error") or (line.get("errorDetail") or {}).get("message"):
             raise failure(deed, name, str(said))
         if layer := line.get("id"):
@@ -87,11 +87,11 @@ Sentence = tuple[type[TfimgError], str, str]
 SIGNS: tuple[tuple[str, Sentence], ...] = (
     (
         r"does not exist locally|tag does not exist|No such image|reference does not exist",
-        (ImageGone, "The engine has no image {name}", "Give it that name first."),
+        (ImageMissing, "The engine has no image {name}", "Give it that name first."),
     ),
     (
         r"content digest \S+: not found",
-        (EngineRefused, "The engine has not all of {name}", "Build it again, or pull it for every platform."),
+        (EngineError, "The engine has not all of {name}", "Build it again, or pull it for every platform."),
     ),
     (
         r"x509|certificate|HTTP response to HTTPS client|tls: ",
@@ -104,16 +104,16 @@ SIGNS: tuple[tuple[str, Sentence], ...] = (
     ),
     (
         r"no basic auth credentials|unauthorized|authentication required|incorrect username|\b401\b",
-        (RegistryRefused, "The registry {host} does not take the engine's credentials", LOGIN),
+        (RegistryError, "The registry {host} does not take the engine's credentials", LOGIN),
     ),
     (r"toomanyrequests|\b429\b", (NetworkError, "The registry {host} asks for fewer requests", "Run it again later.")),
     (
         r"quota|insufficient storage|\b507\b",
-        (RegistryRefused, "The registry {host} is full", "Let its owner make room, and run it again."),
+        (RegistryError, "The registry {host} is full", "Let its owner make room, and run it again."),
     ),
     (
         r"denied|forbidden|insufficient_scope|\b403\b",
-        (RegistryRefused, "The registry {host} does not let the engine {deed} {name}", LOGIN),
+        (RegistryError, "The registry {host} does not let the engine {deed} {name}", LOGIN),
     ),
     (
         # Somebody else sends the same blob: see `tfimg.registry.error_mapping.UNREADY`.
@@ -126,7 +126,7 @@ SIGNS: tuple[tuple[str, Sentence], ...] = (
     ),
     (
         r"\b405\b|unsupported|method not allowed",
-        (RegistryRefused, "The registry {host} is read-only", "Wait until its owner opens it again."),
+        (RegistryError, "The registry {host} is read-only", "Wait until its owner opens it again."),
     ),
     (
         r"\b5\d\d\b|dial |lookup |EOF|reset by peer|broken pipe|timed? ?out|deadline|unreachable|refused|proxyconnect"
@@ -154,6 +154,6 @@ def failure(deed: Deed, name: str, said: str) -> TfimgError:
     for signs, (error, what, step) in SIGNS:
         if re.search(signs, said, re.IGNORECASE):
             return error(f"{what.format(**words)}: {said.rstrip('.')}.", next_step=step.format(**words))
-    return RegistryRefused(
+    return RegistryError(
         f"The {deed} of {name} failed: {said.rstrip('.')}.", next_step="The registry's own log may say more."
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from tfimg.core.errors import PolicyUnmet, TamperedError, TfimgError
+from tfimg.core.errors import PolicyViolation, TamperedError, TfimgError
 from tfimg.engine.protocol import Engine
 from tfimg.evidence.verify import VerifiedImage
 from tfimg.inspect.archive.collect import ImageArchive, collect_for_engine
@@ -17,14 +17,14 @@ from tfimg.registry.reference import TAG, Reference, parse_repository
 def find_signed_name(layout: ArchiveRegistry, proven: VerifiedImage) -> Reference:
     """Return the name that the file claims for its image, if its repository is one that the signed statements name.
 
-    Without a claim, it is the one signed repository; without a tag, the signed identifier. Raises `PolicyUnmet`.
+    Without a claim, it is the one signed repository; without a tag, the signed identifier. Raises `PolicyViolation`.
     """
     repositories = dict.fromkeys(name for one in proven.statements for name in one.subjects if name)
     claimed = layout.claimed
     repository = claimed.repository if claimed else next(iter(repositories)) if len(repositories) == 1 else ""
     if repository not in repositories:
         signed = " or ".join(repositories) or "nothing"
-        raise PolicyUnmet(
+        raise PolicyViolation(
             f"{layout.path} calls its image {claimed or 'nothing'}, and the signed statements call it {signed}.",
             next_step="Give it a name of your choice with --as NAME:TAG.",
         )

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from tfimg.core.cancellation import check
+from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import DiskSpaceError, TamperedError
 from tfimg.inspect.archive.collect import ArchiveFile, ImageArchive
 
@@ -56,7 +56,7 @@ def save_archive(
         with out:
             done = 0
             for piece in stream_archive(archive):
-                check()
+                raise_if_cancelled()
                 out.write(piece)
                 done += len(piece)
                 on_progress(done, total)

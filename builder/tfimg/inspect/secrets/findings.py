@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from tfimg.core.errors import LeakFound
-from tfimg.core.text import plain
+from tfimg.core.errors import SecretFound
+from tfimg.core.text import to_plain_text
 from tfimg.inspect.secrets.rules import Kind
 
 Place = Literal["layer", "environment", "label", "history", "annotation", "configuration", "document"]
@@ -32,7 +32,7 @@ class SecretFinding:
     def text(self) -> str:
         """One line for people."""
         where = " ".join(filter(None, (self.place, self.digest[:19], self.path)))
-        return plain(f"{where}: {self.what} {self.shown}")
+        return to_plain_text(f"{where}: {self.what} {self.shown}")
 
 
 def unreadable_finding(reason: str) -> SecretFinding:
@@ -41,14 +41,14 @@ def unreadable_finding(reason: str) -> SecretFinding:
 
 
 def require_clean(image: str, findings: Sequence[SecretFinding]) -> None:
-    """Raise `LeakFound` with every finding if there are any."""
+    """Raise `SecretFound` with every finding if there are any."""
     if not findings:
         return
     listed = "\n".join(f"  {finding.text}" for finding in findings)
     unreadable = sum(finding.kind == "unread" for finding in findings)
     counts = ((len(findings) - unreadable, "secret", ""), (unreadable, "part", " that cannot be read completely"))
     contents = " and ".join(f"{count} {noun}{'' if count == 1 else 's'}{what}" for count, noun, what in counts if count)
-    error = LeakFound(
+    error = SecretFound(
         f"{image} contains {contents}:\n{listed}\n",
         next_step="Remove it from its source and build again: a file that a later layer deletes is still in the image. "
         "Replace a secret that was already published. A part that cannot be read may contain secrets: build its layer "

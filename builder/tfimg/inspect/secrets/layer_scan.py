@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from tarfile import TarInfo
 
-from tfimg.core.streams import as_file
+from tfimg.core.files import open_chunks
 from tfimg.core.tar import InvalidArchive, TarReader
 from tfimg.inspect.compression import MAGIC_BYTES, OUTPUT_BYTES, Compression, decompress, recognise
 from tfimg.inspect.limits import Budget, LimitReached, UnreadableError
@@ -46,11 +46,11 @@ def search_layer(
     head, pieces = _peek(pieces)
     compression = recognise(head)
     scan = _LayerScan(search, budget, on_bytes, is_compressed=compression is not None)
-    source = as_file(scan.search_packed(pieces))
+    source = open_chunks(scan.search_packed(pieces))
     if mismatch := _media_type_mismatch(media_type, compression):
         scan.problems.append(mismatch)
     try:
-        unpacked = as_file(scan.search_unpacked(decompress(source, compression, budget))) if compression else source
+        unpacked = open_chunks(scan.search_unpacked(decompress(source, compression, budget))) if compression else source
         for member in TarReader(unpacked):
             scan.add_member(member)
     except UnreadableError as error:

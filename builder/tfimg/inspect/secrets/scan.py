@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tfimg.core.documents import MAX_BYTES, InvalidDocument, parse_json, parse_object, validate
-from tfimg.core.paths import write_atomically
-from tfimg.core.streams import as_file
+from tfimg.core.files import open_chunks, write_atomically
 from tfimg.core.tar import InvalidArchive, TarReader
 from tfimg.inspect.limits import Budget, Limits, UnreadableError
 from tfimg.inspect.secrets.document_scan import Searches, search_document
@@ -100,7 +99,7 @@ class _Scan:
 
     def scan_export(self, pieces: Iterator[bytes]) -> tuple[SecretFinding, ...]:
         """Search the files of an export, each of which is a document or a layer."""
-        reader = TarReader(as_file(pieces))
+        reader = TarReader(open_chunks(pieces))
         try:
             for member in reader:
                 self._budget.add_member()

@@ -12,14 +12,14 @@ from operator import and_
 from packaging.version import InvalidVersion, Version
 
 from tfimg.core.errors import ResolutionError
-from tfimg.matrix.resolve.request import Condition, parsed
+from tfimg.matrix.resolve.request import Condition, parse_version
 from tfimg.matrix.schema import Matrix
-from tfimg.matrix.spec import Gap, ImageSpec, gaps
+from tfimg.matrix.spec import Gap, ImageSpec, find_gaps
 
 
-def preference(spec: ImageSpec) -> tuple[Version, bool, Version]:
+def preference_key(spec: ImageSpec) -> tuple[Version, bool, Version]:
     """The policy of `resolve`: the greatest is the best."""
-    return parsed(spec.tensorflow), spec.default_python, parsed(spec.python)
+    return parse_version(spec.tensorflow), spec.is_default_python, parse_version(spec.python)
 
 
 LONG = 5
@@ -29,7 +29,7 @@ NEAREST = 3
 """Requests that would work which a refusal names."""
 
 
-def refusal(matrix: Matrix, specs: Sequence[ImageSpec], wanted: Sequence[Condition]) -> ResolutionError:
+def make_refusal(matrix: Matrix, specs: Sequence[ImageSpec], wanted: Sequence[Condition]) -> ResolutionError:
     """The error for a request whose conditions no image meets together."""
     clash = smallest_clash(specs, wanted)
     reasons = [*_reasons(specs, wanted, clash), *_gap_reasons(matrix, wanted, clash)]
@@ -117,7 +117,7 @@ def _offer(condition: Condition, images: Sequence[ImageSpec], specs: Sequence[Im
     # What was asked for ends a run of values: in the middle of one it would look as if it were there.
     if (asked := _version_in(condition.asked)) and _natural(asked) not in map(_natural, there):
         there.add(asked)
-    values = listed(map(condition.has, images), there)
+    values = format_values(map(condition.has, images), there)
     paths = _paths(map(condition.path, images))
     return f"{condition.topic} {values} (matrix.yaml: {paths}, from {condition.source})"
 
@@ -128,11 +128,11 @@ def _gap_reasons(matrix: Matrix, wanted: Sequence[Condition], clash: Sequence[Co
     clashing = {condition.option for condition in clash}
     alike: dict[str, list[Gap]] = {}
     # Where the release does not matter, each would be told that there is.
-    for gap in gaps(matrix) if "--tf" in clashing else ():
+    for gap in find_gaps(matrix) if "--tf" in clashing else ():
         if _concerns(gap, by_option, clashing):
             alike.setdefault(gap.reason.replace(gap.tensorflow, RELEASE), []).append(gap)
     for reason, of_reason in alike.items():
-        releases = listed((gap.tensorflow for gap in of_reason), (gap.tensorflow for gap in gaps(matrix)))
+        releases = format_values((gap.tensorflow for gap in of_reason), (gap.tensorflow for gap in find_gaps(matrix)))
         yield f"{reason.replace(RELEASE, releases)} (matrix.yaml: {_paths(gap.path for gap in of_reason)})"
 
 
@@ -192,7 +192,7 @@ def _way(spec: ImageSpec, wanted: Sequence[Condition]) -> _Way:
     options = _options(spec, wanted, given_up)
     return _Way(
         spec=spec,
-        preference=preference(spec),
+        preference=preference_key(spec),
         options=options,
         without_driver={**options, "--driver": ""},
         given_up=given_up,
@@ -223,7 +223,7 @@ def _outdoes(rival: _Way, way: _Way) -> bool:
     if rival.preference <= way.preference or not _is_met(way, rival):
         return False
     needed, has = rival.values.get("--driver"), way.values.get("--driver")
-    return not needed or not has or parsed(needed) <= parsed(has)
+    return not needed or not has or parse_version(needed) <= parse_version(has)
 
 
 def _is_met(way: _Way, rival: _Way) -> bool:
@@ -238,7 +238,7 @@ def _is_met(way: _Way, rival: _Way) -> bool:
 
 def _distance(spec: ImageSpec, unmet: Sequence[Condition]) -> tuple[int, int, tuple[int, ...]]:
     """How far an image is from what was asked: what it hurts, by how much it differs, how little it is preferred."""
-    release, default, _ = preference(spec)
+    release, default, _ = preference_key(spec)
     return (
         sum(condition.cost for condition in unmet),
         sum(_apart(condition, spec) for condition in unmet),
@@ -263,7 +263,7 @@ def _version_in(asked: str) -> str | None:
 
 @cache
 def _number(version: str) -> int:
-    major, minor = (*parsed(version).release, 0)[:2]
+    major, minor = (*parse_version(version).release, 0)[:2]
     return 100 * major + minor
 
 
@@ -285,7 +285,7 @@ def _options(spec: ImageSpec, wanted: Sequence[Condition], given_up: frozenset[s
     return {option: text for option, text in kept.items() if option not in unsaid}
 
 
-def listed(values: Iterable[str], among: Iterable[str] = ()) -> str:
+def format_values(values: Iterable[str], among: Iterable[str] = ()) -> str:
     """Distinct values in their natural order; long runs of neighbours `among` all that there are by their ends."""
     distinct = sorted(set(values), key=_natural)
     place = {value: number for number, value in enumerate(sorted({*among, *distinct}, key=_natural))}
@@ -301,7 +301,7 @@ def listed(values: Iterable[str], among: Iterable[str] = ()) -> str:
 
 def _natural(text: str) -> tuple[bool, Version | str]:
     try:
-        return False, parsed(text)
+        return False, parse_version(text)
     except InvalidVersion:
         return True, text
 

@@ -23,8 +23,8 @@ from tfimg.core.errors import (
     UnknownTensorFlow,
     UsageError,
 )
-from tfimg.matrix.gpus import capability, driver_floor, find_gpu, is_arm64, runs
-from tfimg.matrix.schema import PLATFORMS, Device, Matrix, Platform, minor
+from tfimg.matrix.gpus import find_driver_floor, find_execution_mode, find_gpu, is_arm64_gpu, parse_capability
+from tfimg.matrix.schema import PLATFORMS, Device, Matrix, Platform, minor_version
 from tfimg.matrix.spec import ImageSpec
 
 PROCESSORS: Mapping[str, Platform] = {
@@ -52,12 +52,12 @@ class Request:
     gpu: str | None = None
 
     @property
-    def wanted_device(self) -> Device:
+    def effective_device(self) -> Device:
         """The device asked for, or the one that the rest of the request implies."""
-        return self.device or ("gpu" if self.of_gpu else "cpu")
+        return self.device or ("gpu" if self.gpu_options else "cpu")
 
     @property
-    def of_gpu(self) -> tuple[str, ...]:
+    def gpu_options(self) -> tuple[str, ...]:
         """Options given that only a GPU image can meet."""
         given = {"--cuda": self.cuda, "--cudnn": self.cudnn, "--gpu": self.gpu, "--driver": self.driver}
         return tuple(option for option, value in given.items() if value is not None)
@@ -106,7 +106,7 @@ class Condition:
         return None if value is None else f"{self.option} {value}"
 
 
-def conditions(matrix: Matrix, request: Request) -> tuple[Condition, ...]:
+def list_conditions(matrix: Matrix, request: Request) -> tuple[Condition, ...]:
     """Everything that an image must meet, in the order in which it is told.
 
     Raises `UsageError` for a request that cannot be read.
@@ -135,12 +135,12 @@ def _conditions(matrix: Matrix, request: Request) -> Iterator[Condition]:
 def _tensorflow(asked: str) -> Condition:
     return Condition(
         option="--tf",
-        asked=f"--tf {quoted(asked)}",
+        asked=f"--tf {quote_argument(asked)}",
         told=f"TensorFlow {asked}",
         topic="TensorFlow",
         value=lambda spec: spec.tensorflow,
-        takes=version_matcher(asked, option="--tf"),
-        instead=lambda spec: spec.minor if spec.newest_patch else spec.tensorflow,
+        takes=make_version_matcher(asked, option="--tf"),
+        instead=lambda spec: spec.minor if spec.is_newest_patch else spec.tensorflow,
         path=lambda spec: f"rows[{spec.row}].tensorflow",
         source="releases on the package index",
         refusal=UnknownTensorFlow,
@@ -149,7 +149,7 @@ def _tensorflow(asked: str) -> Condition:
 
 
 def _device(request: Request) -> Condition:
-    device = request.wanted_device
+    device = request.effective_device
     return Condition(
         option="--device",
         asked=f"--device {device}",
@@ -161,8 +161,8 @@ def _device(request: Request) -> Condition:
         source="packages on the package index",
         refusal=UnavailableDevice,
         cost=5,
-        implied=None if request.device else _why_device(request.of_gpu),
-        implied_by=request.of_gpu,
+        implied=None if request.device else _why_device(request.gpu_options),
+        implied_by=request.gpu_options,
     )
 
 
@@ -175,13 +175,13 @@ def _why_device(of_gpu: Sequence[str]) -> str:
 
 def _platform(matrix: Matrix, request: Request) -> Condition:
     asked, implied = request.platform, "the default"
-    platform = PLATFORMS[0] if asked is None else find_platform(asked)
-    arm64 = request.gpu is not None and is_arm64(matrix, request.gpu)
+    platform = PLATFORMS[0] if asked is None else parse_platform(asked)
+    arm64 = request.gpu is not None and is_arm64_gpu(matrix, request.gpu)
     if arm64 and asked is None:
-        platform, implied = PLATFORMS[1], f"as --gpu {quoted(request.gpu or '')} implies"
+        platform, implied = PLATFORMS[1], f"as --gpu {quote_argument(request.gpu or '')} implies"
     return Condition(
         option="--platform",
-        asked=f"--platform {quoted(asked or platform)}",
+        asked=f"--platform {quote_argument(asked or platform)}",
         told=platform,
         topic="platform",
         value=lambda spec: spec.platform,
@@ -198,11 +198,11 @@ def _platform(matrix: Matrix, request: Request) -> Condition:
 def _cuda(asked: str) -> Condition:
     return Condition(
         option="--cuda",
-        asked=f"--cuda {quoted(asked)}",
+        asked=f"--cuda {quote_argument(asked)}",
         told=f"CUDA {asked}",
         topic="CUDA",
         value=lambda spec: spec.gpu.cuda if spec.gpu else None,
-        takes=version_matcher(asked, option="--cuda"),
+        takes=make_version_matcher(asked, option="--cuda"),
         path=lambda spec: f"rows[{spec.row}].gpu.cuda",
         source="build information inside the wheels",
         refusal=UnavailableCuda,
@@ -213,12 +213,12 @@ def _cuda(asked: str) -> Condition:
 def _cudnn(asked: str) -> Condition:
     return Condition(
         option="--cudnn",
-        asked=f"--cudnn {quoted(asked)}",
+        asked=f"--cudnn {quote_argument(asked)}",
         told=f"cuDNN {asked}",
         topic="cuDNN",
         value=lambda spec: spec.gpu.libraries.cudnn if spec.gpu else None,
-        takes=version_matcher(asked, option="--cudnn", whole=4),
-        instead=lambda spec: minor(spec.gpu.libraries.cudnn) if spec.gpu else None,
+        takes=make_version_matcher(asked, option="--cudnn", whole=4),
+        instead=lambda spec: minor_version(spec.gpu.libraries.cudnn) if spec.gpu else None,
         path=lambda spec: f"rows[{spec.row}].gpu.libraries.cudnn",
         source="NVIDIA's wheel in the images",
         refusal=UnavailableCudnn,
@@ -230,17 +230,17 @@ def _gpu(matrix: Matrix, asked: str, sm: str) -> Condition:
     name = sm if asked == sm else f"{asked} ({sm})"
     of_row = {f"rows[{number}]": row.gpu for number, row in enumerate(matrix.rows) if row.gpu}
     remark = None
-    if capability(sm) >= capability(matrix.ptx.below):
+    if parse_capability(sm) >= parse_capability(matrix.ptx.below):
         remark = f"{matrix.ptx.reason} ({matrix.ptx.issue}; matrix.yaml: ptx)"
-    elif is_arm64(matrix, asked):
+    elif is_arm64_gpu(matrix, asked):
         remark = f"a {asked} sits beside an Arm processor (matrix.yaml: arm64_gpus)"
     return Condition(
         option="--gpu",
-        asked=f"--gpu {quoted(asked)}",
+        asked=f"--gpu {quote_argument(asked)}",
         told=f"GPU {name}",
         topic="GPU",
         value=lambda spec: f"rows[{spec.row}]" if spec.gpu else None,
-        takes=cache(lambda row: runs(matrix, of_row[row], sm) is not None),
+        takes=cache(lambda row: find_execution_mode(matrix, of_row[row], sm) is not None),
         text=lambda spec: f"code for {' '.join(spec.gpu.architectures)}" if spec.gpu else "none",
         instead=lambda _: None,
         path=lambda spec: f"rows[{spec.row}].gpu.architectures",
@@ -269,7 +269,7 @@ def _driver(matrix: Matrix, asked: str, sm: str | None) -> Condition:
         told=f"driver {asked}",
         topic="driver",
         value=lambda spec: spec.driver,
-        takes=lambda lowest: parsed(asked) >= parsed(lowest),
+        takes=lambda lowest: parse_version(asked) >= parse_version(lowest),
         text=lambda spec: f"{spec.driver} or newer" if spec.driver else "none",
         path=lambda spec: f"rows[{spec.row}].gpu.libraries.toolkit",
         source="NVIDIA's CUDA compatibility guide",
@@ -285,10 +285,10 @@ def _driver_for(matrix: Matrix, sm: str, alone: Condition) -> Condition:
     below = known.below if known else None
 
     def compiles(spec: ImageSpec) -> bool:
-        return spec.gpu is not None and runs(matrix, spec.gpu, sm) in ("ptx", "unproven")
+        return spec.gpu is not None and find_execution_mode(matrix, spec.gpu, sm) in ("ptx", "unproven")
 
     def floor(spec: ImageSpec) -> str | None:
-        return driver_floor(matrix, spec, sm)
+        return find_driver_floor(matrix, spec, sm)
 
     def text(spec: ImageSpec) -> str:
         end = f", below {below}" if below else ""
@@ -311,15 +311,15 @@ def _driver_for(matrix: Matrix, sm: str, alone: Condition) -> Condition:
 
 
 def _python(asked: str) -> Condition:
-    takes = version_matcher(asked, option="--python")
+    takes = make_version_matcher(asked, option="--python")
     if (by_minor := _without_patch(asked)) != asked:
         raise UsageError(
             f"--python {asked}: the patch version of Python cannot be chosen, as an image has that of its base.",
-            next_step=f"Name the minor version: --python {quoted(by_minor)}.",
+            next_step=f"Name the minor version: --python {quote_argument(by_minor)}.",
         )
     return Condition(
         option="--python",
-        asked=f"--python {quoted(asked)}",
+        asked=f"--python {quote_argument(asked)}",
         told=f"Python {asked}",
         topic="Python",
         value=lambda spec: spec.python,
@@ -336,12 +336,12 @@ def _without_patch(asked: str) -> str:
     return re.sub(r"([0-9]+\.[0-9]+)(?!\.\*)[^\s,0-9][^\s,]*", r"\1", asked)
 
 
-def quoted(value: str) -> str:
+def quote_argument(value: str) -> str:
     """A value as a shell must be given it; zsh also expands words that begin with `=`."""
     return f"'{value}'" if value.startswith("=") and "'" not in value else shlex.quote(value)
 
 
-def find_platform(asked: str) -> Platform:
+def parse_platform(asked: str) -> Platform:
     """`linux/arm64`, `arm64`, `aarch64` → `linux/arm64`. Raises `UsageError` for anything else."""
     name = asked.lower().removeprefix("linux/")
     if name not in PROCESSORS:
@@ -352,7 +352,7 @@ def find_platform(asked: str) -> Platform:
     return PROCESSORS[name]
 
 
-def version_matcher(text: str, *, option: str, whole: int = 3) -> Callable[[str], bool]:
+def make_version_matcher(text: str, *, option: str, whole: int = 3) -> Callable[[str], bool]:
     """`2.15` matches every 2.15.x, `2.15.1` itself, `>=2.15,<2.17` a range, `latest` anything.
 
     A version of `whole` parts or more means exactly itself. Raises `UsageError` naming `option` when the text is
@@ -376,8 +376,8 @@ def _release_matcher(text: str, whole: int) -> Callable[[str], bool]:
     wanted = Version(text)
     release = wanted.release
     if len(release) >= whole or str(wanted) != ".".join(map(str, release)):
-        return lambda version: parsed(version) == wanted
-    return lambda version: parsed(version).release[: len(release)] == release
+        return lambda version: parse_version(version) == wanted
+    return lambda version: parse_version(version).release[: len(release)] == release
 
 
 def _range_matcher(text: str) -> Callable[[str], bool]:
@@ -385,7 +385,7 @@ def _range_matcher(text: str) -> Callable[[str], bool]:
     if not list(ranges):
         raise ValueError("a range without bounds, which is most likely a variable that is not set")
     ranges.contains("0")  # Python reads no number of thousands of digits, and says so only in use
-    return lambda version: ranges.contains(parsed(version))
+    return lambda version: ranges.contains(parse_version(version))
 
 
 EXAMPLES = {
@@ -397,6 +397,6 @@ EXAMPLES = {
 
 
 @cache
-def parsed(version: str) -> Version:
+def parse_version(version: str) -> Version:
     """A version that is compared again and again."""
     return Version(version)

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
-from tfimg.core.errors import ResolutionError
-from tfimg.matrix.gpus import driver_floor, find_gpu, ptx_note, runs
-from tfimg.matrix.resolve.refusal import listed, preference, refusal
-from tfimg.matrix.resolve.request import Condition, Request, conditions
+from tfimg.matrix.gpus import describe_ptx, find_driver_floor, find_execution_mode, find_gpu
+from tfimg.matrix.resolve.refusal import format_values, make_refusal, preference_key
+from tfimg.matrix.resolve.request import Condition, Request, list_conditions
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 
@@ -34,11 +32,11 @@ def resolve(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) -> Res
     Raises `UsageError` for a request that cannot be read, and otherwise a `ResolutionError` of the kind of what
     cannot be met: it names the conditions that clash, where each comes from, and the nearest requests that work.
     """
-    wanted = conditions(matrix, request)
+    wanted = list_conditions(matrix, request)
     left = [spec for spec in specs if all(condition.meets(spec) for condition in wanted)]
     if not left:
-        raise refusal(matrix, specs, wanted)
-    spec = max(left, key=preference)
+        raise make_refusal(matrix, specs, wanted)
+    spec = max(left, key=preference_key)
     return Resolution(
         spec=spec,
         explanation=(*_narrowing(specs, wanted, spec), *_choice(left, spec)),
@@ -60,11 +58,11 @@ def _narrowing(specs: Sequence[ImageSpec], wanted: Sequence[Condition], spec: Im
 def _choice(left: Sequence[ImageSpec], spec: ImageSpec) -> Iterator[str]:
     releases = {one.tensorflow for one in left}
     if len(releases) > 1:
-        yield f"TensorFlow {spec.tensorflow} is the newest of {listed(releases)}."
+        yield f"TensorFlow {spec.tensorflow} is the newest of {format_values(releases)}."
     pythons = {one.python for one in left if one.tensorflow == spec.tensorflow}
     if len(pythons) > 1:
-        merit = "the row's default among" if spec.default_python else "the newest of"
-        yield f"Python {spec.python} is {merit} {listed(pythons)}."
+        merit = "the row's default among" if spec.is_default_python else "the newest of"
+        yield f"Python {spec.python} is {merit} {format_values(pythons)}."
     if len(left) == 1:
         yield "It is the only one."
 
@@ -73,34 +71,13 @@ def _notes(matrix: Matrix, request: Request, spec: ImageSpec) -> Iterator[str]:
     if spec.gpu is None:
         return
     sm = find_gpu(matrix, request.gpu) if request.gpu else None
-    floor = driver_floor(matrix, spec, sm)
-    if sm and runs(matrix, spec.gpu, sm) != "code":
+    floor = find_driver_floor(matrix, spec, sm)
+    if sm and find_execution_mode(matrix, spec.gpu, sm) != "code":
         yield (
             f"TensorFlow {spec.tensorflow} has no code for {sm}: driver {floor} or newer is needed, and "
-            f"{ptx_note(matrix, spec.gpu, sm)}."
+            f"{describe_ptx(matrix, spec.gpu, sm)}."
         )
     elif not request.driver:
         known = matrix.gpu_drivers.get(sm) if sm else None
         end = f", below {known.below}," if known and known.below else ""
         yield f"Driver {floor} or newer{end} is needed."
-
-
-def select(specs: Sequence[ImageSpec], patterns: Sequence[str]) -> tuple[ImageSpec, ...]:
-    """The images whose identifier matches a pattern (`*`, `?`, `[…]`); all without patterns.
-
-    A pattern that is neither a glob nor an identifier matches as a beginning: `2.15` means `2.15*`.
-    Raises `ResolutionError` for a pattern that matches nothing.
-    """
-    chosen: set[str] = set()
-    identifiers = {spec.identifier for spec in specs}
-    for pattern in patterns:
-        whole = any(sign in pattern for sign in "*?[") or pattern in identifiers
-        glob = pattern if whole else f"{pattern}*"
-        matched = {identifier for identifier in identifiers if fnmatchcase(identifier, glob)}
-        if not matched:
-            raise ResolutionError(
-                f"No image matches {pattern!r}: identifiers look like {specs[-1].identifier}.",
-                next_step="`tfimg list` shows all of them.",
-            )
-        chosen |= matched
-    return tuple(spec for spec in specs if not patterns or spec.identifier in chosen)

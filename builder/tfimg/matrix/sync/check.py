@@ -16,15 +16,15 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tfimg.matrix.schema import PLATFORMS, PROCESSORS, Device, Gpu, Matrix, Platform, Release, Row, minor
-from tfimg.matrix.spec import libraries
-from tfimg.matrix.sync.survey import Survey, Wheel
+from tfimg.matrix.schema import PLATFORMS, PROCESSORS, Device, Gpu, Matrix, Platform, Release, Row, minor_version
+from tfimg.matrix.spec import list_libraries
+from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel
 
 Verdict = Literal["agrees", "disagrees", "not stated"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class FactCheck:
     """One fact of the matrix beside what was found. `path` is where it stands, `field` what it is about.
 
     `told` says how the two differ, or why the fact could not be compared; it is empty where they agree.
@@ -37,25 +37,25 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class RowContext:
     """A row, and what the index has of its releases."""
 
     matrix: Matrix
     number: int
     row: Row
-    wheels: tuple[Wheel, ...]
-    survey: Survey
+    wheels: tuple[TensorFlowWheel, ...]
+    survey: IndexSurvey
 
     @property
     def path(self) -> str:
         """Where the row stands."""
         return f"rows[{self.number}]"
 
-    def of(self, release: Release) -> tuple[Wheel, ...]:
+    def of(self, release: Release) -> tuple[TensorFlowWheel, ...]:
         """The wheels of one release."""
         return tuple(wheel for wheel in self.wheels if wheel.version == Version(release.version))
 
-    def used(self) -> Iterator[tuple[Device, Wheel]]:
+    def used(self) -> Iterator[tuple[Device, TensorFlowWheel]]:
         """The wheels that the row's images are made of, each with its device."""
         for wheel in self.wheels:
             offered = self.row.wheels.get(wheel.platform)
@@ -64,35 +64,35 @@ class Place:
                     yield device, wheel
 
 
-Comparison = Callable[[Place], Iterator[Finding]]
+RowCheck = Callable[[RowContext], Iterator[FactCheck]]
 
 
-def compare(matrix: Matrix, survey: Survey) -> Iterator[tuple[int, Finding]]:
+def check_rows(matrix: Matrix, survey: IndexSurvey) -> Iterator[tuple[int, FactCheck]]:
     """Every comparison of every row that the survey has wheels of, each with the number of its row."""
     for number, row in enumerate(matrix.rows):
         versions = {Version(release.version) for release in row.tensorflow}
         wheels = tuple(wheel for wheel in survey.wheels if wheel.version in versions)
-        place = Place(matrix=matrix, number=number, row=row, wheels=wheels, survey=survey)
+        context = RowContext(matrix=matrix, number=number, row=row, wheels=wheels, survey=survey)
         if wheels or versions.isdisjoint(survey.releases):
-            yield from ((number, finding) for comparison in COMPARISONS for finding in comparison(place))
+            yield from ((number, fact) for check in ROW_CHECKS for fact in check(context))
 
 
-def missing_releases(matrix: Matrix, survey: Survey) -> tuple[Version, ...]:
+def find_missing_releases(matrix: Matrix, survey: IndexSurvey) -> tuple[Version, ...]:
     """Releases that the index has and the matrix lacks, from the matrix's oldest on."""
     known = {Version(release.version) for row in matrix.rows for release in row.tensorflow}
     return tuple(sorted(version for version in survey.releases - known if version > min(known)))
 
 
-def finding(path: str, field: str, *, matrix: object, found: object, where: str) -> Finding:
+def compare_values(path: str, field: str, *, matrix: object, found: object, where: str) -> FactCheck:
     """The verdict on what the matrix has and what was found `where`: equal, or not."""
     if matrix == found:
-        return Finding(path=path, field=field, verdict="agrees")
+        return FactCheck(path=path, field=field, verdict="agrees")
     told = f"the matrix has {_words(matrix)}, {where} {_words(found)}"
-    return Finding(path=path, field=field, verdict="disagrees", told=told)
+    return FactCheck(path=path, field=field, verdict="disagrees", told=told)
 
 
-def _finding(path: str, field: str, *, matrix: object, index: object) -> Finding:
-    return finding(path, field, matrix=matrix, found=index, where="the index")
+def _finding(path: str, field: str, *, matrix: object, index: object) -> FactCheck:
+    return compare_values(path, field, matrix=matrix, found=index, where="the index")
 
 
 def _words(value: object) -> str:
@@ -101,45 +101,47 @@ def _words(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def releases_exist(place: Place) -> Iterator[Finding]:
+def releases_exist(context: RowContext) -> Iterator[FactCheck]:
     """Every release of the row is on the index."""
-    for j, release in enumerate(place.row.tensorflow):
-        found = release.version if Version(release.version) in place.survey.releases else None
-        path = f"{place.path}.tensorflow[{j}].version"
+    for j, release in enumerate(context.row.tensorflow):
+        found = release.version if Version(release.version) in context.survey.releases else None
+        path = f"{context.path}.tensorflow[{j}].version"
         yield _finding(path, "release", matrix=release.version, index=found)
 
 
-def dates(place: Place) -> Iterator[Finding]:
+def dates(context: RowContext) -> Iterator[FactCheck]:
     """A release appeared with its first Linux wheel."""
-    for j, release in enumerate(place.row.tensorflow):
-        path = f"{place.path}.tensorflow[{j}].released"
-        days = [wheel.uploaded for wheel in place.of(release) if wheel.uploaded]
+    for j, release in enumerate(context.row.tensorflow):
+        path = f"{context.path}.tensorflow[{j}].released"
+        days = [wheel.uploaded for wheel in context.of(release) if wheel.uploaded]
         if days:
             yield _finding(path, "released", matrix=release.released, index=min(days))
         else:
             told = f"the index tells no day for {release.version}"
-            yield Finding(path=path, field="released", verdict="not stated", told=told)
+            yield FactCheck(path=path, field="released", verdict="not stated", told=told)
 
 
-def pythons(place: Place) -> Iterator[Finding]:
+def pythons(context: RowContext) -> Iterator[FactCheck]:
     """Each package of each platform has wheels for the row's Pythons, and a missing platform has none."""
-    for j, release in enumerate(place.row.tensorflow):
+    for j, release in enumerate(context.row.tensorflow):
         for platform in PLATFORMS:
-            offered = place.row.wheels.get(platform)
+            offered = context.row.wheels.get(platform)
             if offered is None or platform in release.missing:
-                found = installable(place.of(release), None, platform)
-                path = f"{place.path}.tensorflow[{j}].missing.{platform}"
+                found = find_installable_pythons(context.of(release), None, platform)
+                path = f"{context.path}.tensorflow[{j}].missing.{platform}"
                 yield _finding(path, "pythons", matrix=(), index=found)
                 continue
             for device, package in offered.packages.items():
                 if device == "tpu" and release.tpu is None:
                     continue
-                path = f"{place.path}.wheels.{platform}.pythons ({package} {release.version})"
-                found = installable(place.of(release), package, platform)
+                path = f"{context.path}.wheels.{platform}.pythons ({package} {release.version})"
+                found = find_installable_pythons(context.of(release), package, platform)
                 yield _finding(path, "pythons", matrix=offered.pythons, index=found)
 
 
-def installable(wheels: Iterable[Wheel], package: str | None, platform: Platform) -> tuple[str, ...]:
+def find_installable_pythons(
+    wheels: Iterable[TensorFlowWheel], package: str | None, platform: Platform
+) -> tuple[str, ...]:
     """Pythons on which a package of one release can be installed; None: any that is for a CPU or GPU.
 
     Wheels that only stand for another package count where that one has a wheel too, and the other way round.
@@ -157,31 +159,31 @@ def installable(wheels: Iterable[Wheel], package: str | None, platform: Platform
     return tuple(sorted(found, key=lambda python: Version(python)))
 
 
-def _is_stub(wheel: Wheel) -> bool:
+def _is_stub(wheel: TensorFlowWheel) -> bool:
     return wheel.package == "tensorflow" and wheel.build is None
 
 
-def bounds(place: Place) -> Iterator[Finding]:
+def bounds(context: RowContext) -> Iterator[FactCheck]:
     """The row's NumPy and Keras ranges are those of the wheels: the loosest where Pythons differ."""
-    for field, text in {"numpy": place.row.numpy, "keras": place.row.keras}.items():
-        found = {specifier for _, wheel in place.used() if (specifier := required(wheel, field)) is not None}
+    for field, text in {"numpy": context.row.numpy, "keras": context.row.keras}.items():
+        found = {specifier for _, wheel in context.used() if (specifier := find_requirement(wheel, field)) is not None}
         widest = [one for one in found if all(other.is_subset(one) for other in found)]
         index = str(widest[0]) if widest else "; ".join(sorted(map(str, found))) or None
-        agrees = bool(widest) and same_range(widest[0], SpecifierSet(text))
-        yield _finding(f"{place.path}.{field}", field, matrix=text, index=text if agrees else index)
+        agrees = bool(widest) and is_same_range(widest[0], SpecifierSet(text))
+        yield _finding(f"{context.path}.{field}", field, matrix=text, index=text if agrees else index)
 
 
-def same_range(one: SpecifierSet, other: SpecifierSet) -> bool:
+def is_same_range(one: SpecifierSet, other: SpecifierSet) -> bool:
     """Whether two ranges hold the same versions."""
     return one.is_subset(other) and other.is_subset(one)
 
 
-def required(wheel: Wheel, name: str, *, extra: str = "") -> SpecifierSet | None:
+def find_requirement(wheel: TensorFlowWheel, name: str, *, extra: str = "") -> SpecifierSet | None:
     """What a wheel requires of a package on its own Python and platform."""
-    return requirements(wheel, extra=extra).get(name)
+    return parse_requirements(wheel, extra=extra).get(name)
 
 
-def requirements(wheel: Wheel, *, extra: str = "") -> dict[str, SpecifierSet]:
+def parse_requirements(wheel: TensorFlowWheel, *, extra: str = "") -> dict[str, SpecifierSet]:
     """Everything that a wheel requires on its own Python and platform, with one of its extras."""
     environment = {
         **{name: str(value) for name, value in default_environment().items()},
@@ -200,53 +202,55 @@ def requirements(wheel: Wheel, *, extra: str = "") -> dict[str, SpecifierSet]:
     return found
 
 
-def build_information(place: Place) -> Iterator[Finding]:
+def build_information(context: RowContext) -> Iterator[FactCheck]:
     """CUDA minor, cuDNN major and architectures are those that the wheels were built with."""
-    if place.row.gpu is None:
+    if context.row.gpu is None:
         return
-    gpu, path = place.row.gpu, f"{place.path}.gpu"
-    builds = [wheel.build or {} for device, wheel in place.used() if device == "gpu"]
+    gpu, path = context.row.gpu, f"{context.path}.gpu"
+    builds = [wheel.build or {} for device, wheel in context.used() if device == "gpu"]
     cudas = [str(build["cuda_version"]) for build in builds if "cuda_version" in build]
     cudnns = [str(build["cudnn_version"]) for build in builds if "cudnn_version" in build]
     lists = [build["cuda_compute_capabilities"] for build in builds if "cuda_compute_capabilities" in build]
     major = str(Version(gpu.libraries.cudnn).major)  # that of the range, as the rules see to
-    yield _built(f"{path}.cuda", "cuda", gpu.cuda, set(map(minor, cudas)))
+    yield _built(f"{path}.cuda", "cuda", gpu.cuda, set(map(minor_version, cudas)))
     yield _built(f"{path}.cudnn", "cudnn", major, set(cudnns))
     yield _built(f"{path}.architectures", "architectures", ", ".join(gpu.architectures), set(map(", ".join, lists)))
 
 
-def _built(path: str, field: str, matrix: str, found: set[str]) -> Finding:
+def _built(path: str, field: str, matrix: str, found: set[str]) -> FactCheck:
     if not found:
         told = "the wheels hold no such build information"
-        return Finding(path=path, field=field, verdict="not stated", told=told)
+        return FactCheck(path=path, field=field, verdict="not stated", told=told)
     return _finding(path, field, matrix=matrix, index=matrix if found == {matrix} else sorted(found))
 
 
-def nvidia_wheels(place: Place) -> Iterator[Finding]:
+def nvidia_wheels(context: RowContext) -> Iterator[FactCheck]:
     """The pins are on the index, and meet what `[and-cuda]` asks for."""
-    if place.row.gpu is None:
+    if context.row.gpu is None:
         return
-    pins, left_out = dict(libraries(place.matrix, place.row.gpu)), set(_left_out(place.matrix))
+    pins, left_out = dict(list_libraries(context.matrix, context.row.gpu)), set(_left_out(context.matrix))
     for name, version in pins.items():
-        there = Version(version) in place.survey.libraries.get(name, frozenset())
+        there = Version(version) in context.survey.libraries.get(name, frozenset())
         yield _finding(
-            f"{_pin_path(place, place.row.gpu, name)}",
+            f"{_pin_path(context, context.row.gpu, name)}",
             "libraries",
             matrix=version,
             index=version if there else None,
         )
     demands = {
         (name, str(specifier))
-        for device, wheel in place.used()
+        for device, wheel in context.used()
         if device == "gpu"
-        for name, specifier in and_cuda(wheel).items()
+        for name, specifier in list_and_cuda_requirements(wheel).items()
         if name not in left_out
     }
     for name, demand in sorted(demands):
         pin = pins.get(name)
         meets = pin is not None and SpecifierSet(demand).contains(pin)
         has, asked = f"{name} {pin}" if pin else None, f"{name} {demand}".strip()
-        yield _finding(_pin_path(place, place.row.gpu, name), "libraries", matrix=has, index=has if meets else asked)
+        yield _finding(
+            _pin_path(context, context.row.gpu, name), "libraries", matrix=has, index=has if meets else asked
+        )
 
 
 def _left_out(matrix: Matrix) -> Iterator[str]:
@@ -254,38 +258,40 @@ def _left_out(matrix: Matrix) -> Iterator[str]:
         yield from left_out.packages
 
 
-def _pin_path(place: Place, gpu: Gpu, name: str) -> str:
+def _pin_path(context: RowContext, gpu: Gpu, name: str) -> str:
     for part in ("cudnn", "nccl"):
         if name.startswith(f"nvidia-{part}-"):
-            return f"{place.path}.gpu.libraries.{part}"
+            return f"{context.path}.gpu.libraries.{part}"
     return f"toolkits.{gpu.libraries.toolkit}.wheels.{name}"
 
 
-def and_cuda(wheel: Wheel) -> dict[str, SpecifierSet]:
+def list_and_cuda_requirements(wheel: TensorFlowWheel) -> dict[str, SpecifierSet]:
     """What the extra `and-cuda` adds to a wheel's requirements; nothing before 2.14, which has no such extra."""
-    plain = requirements(wheel)
-    return {name: specifier for name, specifier in requirements(wheel, extra="and-cuda").items() if name not in plain}
+    plain = parse_requirements(wheel)
+    return {
+        name: specifier for name, specifier in parse_requirements(wheel, extra="and-cuda").items() if name not in plain
+    }
 
 
-def tpu_pairs(place: Place) -> Iterator[Finding]:
+def tpu_pairs(context: RowContext) -> Iterator[FactCheck]:
     """libtpu is what tensorflow-tpu asks for, and its being had from the index is as the matrix says."""
-    for j, release in enumerate(place.row.tensorflow):
-        path = f"{place.path}.tensorflow[{j}].tpu"
-        wheels = [wheel for wheel in place.of(release) if wheel.package == "tensorflow-tpu"]
+    for j, release in enumerate(context.row.tensorflow):
+        path = f"{context.path}.tensorflow[{j}].tpu"
+        wheels = [wheel for wheel in context.of(release) if wheel.package == "tensorflow-tpu"]
         if release.tpu is None or not wheels:
             has = f"tensorflow-tpu {release.version}"
             yield _finding(path, "tpu", matrix=has if release.tpu else None, index=has if wheels else None)
             continue
-        asked = [one for wheel in wheels if (one := required(wheel, "libtpu")) is not None]
+        asked = [one for wheel in wheels if (one := find_requirement(wheel, "libtpu")) is not None]
         version = release.tpu.libtpu
         fits = bool(asked) and all(one.contains(version, prereleases=True) for one in asked)
         yield _finding(f"{path}.libtpu", "tpu", matrix=version, index=version if fits else sorted({*map(str, asked)}))
-        there = Version(version) in place.survey.libraries.get("libtpu", frozenset())
+        there = Version(version) in context.survey.libraries.get("libtpu", frozenset())
         words = {True: "on the index", False: "not on the index"}
         yield _finding(f"{path}.unavailable", "tpu", matrix=words[release.tpu.unavailable is None], index=words[there])
 
 
-COMPARISONS: tuple[Comparison, ...] = (
+ROW_CHECKS: tuple[RowCheck, ...] = (
     releases_exist,
     dates,
     pythons,

@@ -24,7 +24,7 @@ AT_ONCE = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wheel:
+class TensorFlowWheel:
     """A TensorFlow wheel for one Python on one platform."""
 
     package: str
@@ -38,7 +38,7 @@ class Wheel:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Survey:
+class IndexSurvey:
     """What an index was found to have.
 
     `releases`: every final release of TensorFlow with a Linux wheel, whether its wheels were read or not.
@@ -47,15 +47,15 @@ class Survey:
     """
 
     releases: frozenset[Version]
-    wheels: tuple[Wheel, ...]
+    wheels: tuple[TensorFlowWheel, ...]
     libraries: Mapping[str, frozenset[Version]]
 
 
-Tell = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 """Called with the number of wheels read so far and that of all."""
 
 
-def survey(matrix: Matrix, index: Index, *, wanted: Callable[[Version], bool], tell: Tell) -> Survey:
+def survey_index(matrix: Matrix, index: Index, *, wanted: Callable[[Version], bool], tell: OnProgress) -> IndexSurvey:
     """Ask an index about the releases that are `wanted`, which get every final release that it has.
 
     Raises `NetworkError`, also where there is no TensorFlow at all: that is a wrong address or a page to log in.
@@ -74,11 +74,11 @@ def survey(matrix: Matrix, index: Index, *, wanted: Callable[[Version], bool], t
         chosen = [wheel for wheel in linux if wanted(wheel.version)]
         names = sorted(_libraries(matrix))
         libraries = dict(zip(names, pool.map(index.wheels, names), strict=True))
-        found: list[Wheel] = []
+        found: list[TensorFlowWheel] = []
         for number, wheels in enumerate(pool.map(lambda wheel: _read(index, wheel), chosen), start=1):
             found += wheels
             tell(number, len(chosen))
-    return Survey(
+    return IndexSurvey(
         releases=releases,
         wheels=tuple(found),
         libraries={name: frozenset(_installable(page)) for name, page in libraries.items()},
@@ -96,10 +96,10 @@ def _installable(page: Iterable[IndexedWheel]) -> Iterator[Version]:
     return (wheel.version for wheel in page if "x86_64" in wheel.processors)
 
 
-def _read(index: Index, wheel: IndexedWheel) -> list[Wheel]:
+def _read(index: Index, wheel: IndexedWheel) -> list[TensorFlowWheel]:
     facts = index.facts(wheel, build=wheel.name == "tensorflow")
     return [
-        Wheel(
+        TensorFlowWheel(
             package=wheel.name,
             version=wheel.version,
             python=python,

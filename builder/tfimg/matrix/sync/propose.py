@@ -16,9 +16,14 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString as Quoted
 
-from tfimg.matrix.schema import Platform, minor
-from tfimg.matrix.sync.check import and_cuda, installable, required, same_range
-from tfimg.matrix.sync.survey import Survey, Wheel
+from tfimg.matrix.schema import Platform, minor_version
+from tfimg.matrix.sync.check import (
+    find_installable_pythons,
+    find_requirement,
+    is_same_range,
+    list_and_cuda_requirements,
+)
+from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel
 
 SETTLING = timedelta(days=14)
 """From a release to its cut-off day: its dependencies' first fixes are in, later breakage is not."""
@@ -36,7 +41,7 @@ PACKAGES: Mapping[Platform, Mapping[str, str]] = {
 """Packages of a new release; `tensorflow-cpu-aws` ended with 2.15, and sync proposes it for older ones."""
 
 
-def propose(text: str, survey: Survey, missing: Sequence[Version], *, today: date) -> str:
+def propose_rows(text: str, survey: IndexSurvey, missing: Sequence[Version], *, today: date) -> str:
     """The matrix's text with the missing releases, comments and order kept; `survey` holds their wheels.
 
     A release of the last two weeks gets `today` for a cut-off: what a lock sees must not change any more.
@@ -54,7 +59,9 @@ def propose(text: str, survey: Survey, missing: Sequence[Version], *, today: dat
     return stream.getvalue()
 
 
-def _add(document: CommentedMap, survey: Survey, version: Version, wheels: Sequence[Wheel], *, today: date) -> None:
+def _add(
+    document: CommentedMap, survey: IndexSurvey, version: Version, wheels: Sequence[TensorFlowWheel], *, today: date
+) -> None:
     rows: CommentedSeq = document["rows"]
     place = sum(Version(row["tensorflow"][0]["version"]) < version for row in rows)
     near = rows[max(0, place - 1) : place + 1]
@@ -80,7 +87,7 @@ def _fits(row: CommentedMap, into: CommentedMap) -> bool:
 
     It may lack a platform of the row, or a package for TPU: a release can say so.
     """
-    ranges = all(same_range(SpecifierSet(row[name]), SpecifierSet(into[name])) for name in ("numpy", "keras"))
+    ranges = all(is_same_range(SpecifierSet(row[name]), SpecifierSet(into[name])) for name in ("numpy", "keras"))
     return (
         _minor(row) == _minor(into)
         and ranges
@@ -123,7 +130,12 @@ def _add_bases(bases: CommentedMap, row: CommentedMap) -> None:
 
 
 def _row(
-    document: CommentedMap, survey: Survey, version: Version, wheels: Sequence[Wheel], *, like: CommentedMap
+    document: CommentedMap,
+    survey: IndexSurvey,
+    version: Version,
+    wheels: Sequence[TensorFlowWheel],
+    *,
+    like: CommentedMap,
 ) -> CommentedMap:
     offered = _wheels(wheels)
     release = _release(survey, version, wheels, like=like["tensorflow"][-1])
@@ -133,7 +145,7 @@ def _row(
     row["default_python"] = default if default in pythons else Quoted(max(pythons, key=Version, default=default))
     _beside(row, "default_python", MARK)
     for name in ("numpy", "keras"):
-        ranges = [one for wheel in wheels if (one := required(wheel, name)) is not None]
+        ranges = [one for wheel in wheels if (one := find_requirement(wheel, name)) is not None]
         widest = next((one for one in ranges if all(other.is_subset(one) for other in ranges)), None)
         row[name] = Quoted(_range(widest)) if widest else like[name]
         if widest is None:
@@ -148,7 +160,9 @@ def _row(
     return row
 
 
-def _release(survey: Survey, version: Version, wheels: Sequence[Wheel], *, like: CommentedMap) -> CommentedMap:
+def _release(
+    survey: IndexSurvey, version: Version, wheels: Sequence[TensorFlowWheel], *, like: CommentedMap
+) -> CommentedMap:
     release = CommentedMap(version=Quoted(str(version)))
     if days := [wheel.uploaded for wheel in wheels if wheel.uploaded]:
         release["released"], release["cutoff"] = min(days), min(days) + SETTLING
@@ -157,7 +171,9 @@ def _release(survey: Survey, version: Version, wheels: Sequence[Wheel], *, like:
         for name in ("released", "cutoff"):
             release[name] = like[name].replace()  # one object at two places would become an alias
             _beside(release, name, "confirm: the index tells no day")
-    asked = [one for wheel in wheels if wheel.package == "tensorflow-tpu" and (one := required(wheel, "libtpu"))]
+    asked = [
+        one for wheel in wheels if wheel.package == "tensorflow-tpu" and (one := find_requirement(wheel, "libtpu"))
+    ]
     if libtpu := _pin(asked[0] if asked else None, None):
         release["tpu"] = _flow(CommentedMap(libtpu=libtpu))
         if Version(libtpu) not in survey.libraries["libtpu"]:
@@ -166,25 +182,29 @@ def _release(survey: Survey, version: Version, wheels: Sequence[Wheel], *, like:
     return release
 
 
-def _wheels(wheels: Sequence[Wheel]) -> CommentedMap:
+def _wheels(wheels: Sequence[TensorFlowWheel]) -> CommentedMap:
     found = CommentedMap()
     for platform, packages in PACKAGES.items():
-        real = {device: package for device, package in packages.items() if installable(wheels, package, platform)}
-        if platform == "linux/arm64" and not real and installable(wheels, "tensorflow-cpu-aws", platform):
+        real = {
+            device: package
+            for device, package in packages.items()
+            if find_installable_pythons(wheels, package, platform)
+        }
+        if platform == "linux/arm64" and not real and find_installable_pythons(wheels, "tensorflow-cpu-aws", platform):
             real = {"cpu": "tensorflow-cpu-aws"}
         if real:
-            pythons = installable(wheels, next(iter(real.values())), platform)
+            pythons = find_installable_pythons(wheels, next(iter(real.values())), platform)
             found[platform] = CommentedMap(
                 pythons=_flow(CommentedSeq(map(Quoted, pythons))), packages=_flow(CommentedMap(real))
             )
     return found
 
 
-def _gpu(document: CommentedMap, wheel: Wheel, *, like: CommentedMap) -> CommentedMap:
+def _gpu(document: CommentedMap, wheel: TensorFlowWheel, *, like: CommentedMap) -> CommentedMap:
     build = wheel.build or {}
-    demands = and_cuda(wheel)
+    demands = list_and_cuda_requirements(wheel)
     gpu = CommentedMap()
-    cuda = minor(str(build.get("cuda_version", "")))
+    cuda = minor_version(str(build.get("cuda_version", "")))
     gpu["cuda"] = Quoted(cuda) if cuda else like["cuda"]
     lowest = _pin(_demand(demands, "cudnn"), None)
     floor = Version(lowest) if lowest else None

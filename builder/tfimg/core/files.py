@@ -1,0 +1,116 @@
+"""Atomic writes, file locks, and streams of chunks as files."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+BUFFER_BYTES = 1 << 20
+"""Bytes that `open_chunks` reads ahead."""
+
+
+class AlreadyLocked(Exception):
+    """Another process holds the lock; `process` is its id, or `unknown`."""
+
+    def __init__(self, process: str) -> None:
+        self.process = process
+        super().__init__(f"locked by process {process}")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file in one step, so that a kill or a full disk leaves the old one.
+
+    Replaces the target of a link, not the link; writes to a device or pipe directly.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        path.write_text(text)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Several threads may write the same file at once.
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        partial.write_text(text)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_once(path: Path, content: bytes, *, mode: int) -> None:
+    """Create a file with its whole content. Raises `FileExistsError`."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        # Never readable for others, not even for a moment.
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+        partial.chmod(mode)  # whatever the umask is
+        path.hardlink_to(partial)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def try_lock(path: Path) -> Iterator[None]:
+    """Hold the lock of a file. Raises `AlreadyLocked` if another process holds it.
+
+    The kernel releases the lock when the process ends; child processes do not inherit it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise AlreadyLocked(file.read().strip() or "unknown") from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+@contextmanager
+def wait_for_lock(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Wait for the lock of a file and hold it; `on_wait` is called while waiting and may raise to stop.
+
+    The file remains afterwards: removing it would let two processes hold the lock.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                on_wait()
+                time.sleep(0.1)
+        yield
+
+
+def open_chunks(chunks: Iterator[bytes]) -> io.BufferedReader:
+    """Return a file to read once from chunks of any size."""
+    return io.BufferedReader(_ChunkReader(chunks), buffer_size=BUFFER_BYTES)
+
+
+class _ChunkReader(io.RawIOBase):
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks, self._left = chunks, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._left:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            self._left = memoryview(chunk)
+        count = min(len(buffer), len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        return count

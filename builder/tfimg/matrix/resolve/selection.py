@@ -1,0 +1,68 @@
+"""Select images by identifier, pattern or abbreviation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from tfimg.core.errors import ResolutionError
+from tfimg.matrix.schema import PLATFORMS
+from tfimg.matrix.spec import ImageSpec
+
+_ABBREVIATION = re.compile(
+    r"(?P<release>\d[\w.]*)(?:-(?P<device>cpu|gpu|tpu|cuda)(?P<cuda>[\d.]*))?(?:-py(?P<python>[\d.]+))?"
+)
+
+
+def select_specs(specs: Sequence[ImageSpec], patterns: Sequence[str]) -> tuple[ImageSpec, ...]:
+    """Return the images whose identifier matches a pattern (`*`, `?`, `[…]`); all without patterns.
+
+    A pattern that is neither a glob nor an identifier is a prefix: `2.15` means `2.15*`.
+    Raises `ResolutionError` for a pattern without a match.
+    """
+    selected: set[str] = set()
+    identifiers = {spec.identifier for spec in specs}
+    for pattern in patterns:
+        is_whole = any(sign in pattern for sign in "*?[") or pattern in identifiers
+        glob = pattern if is_whole else f"{pattern}*"
+        matches = {identifier for identifier in identifiers if fnmatchcase(identifier, glob)}
+        if not matches:
+            raise ResolutionError(
+                f"No image matches {pattern!r}: identifiers look like {specs[-1].identifier}.",
+                next_step="`tfimg list` shows all of them.",
+            )
+        selected |= matches
+    return tuple(spec for spec in specs if not patterns or spec.identifier in selected)
+
+
+def find_spec(specs: Sequence[ImageSpec], name: str) -> ImageSpec | None:
+    """Return the image of an identifier or abbreviation: newest release, default Python, linux/amd64.
+
+    Release and CUDA may end after any number: `2.18-cuda12`, `2.18-gpu`, `2.15.1-cpu-py3.9`; without a device it is for
+    CPUs, as for tags. None without a match.
+    """
+    exact = next((spec for spec in specs if spec.identifier == name), None)
+    abbreviation = _ABBREVIATION.fullmatch(name)
+    if exact or not abbreviation:
+        return exact
+    matches = [spec for spec in specs if _matches(spec, **abbreviation.groupdict())]
+    return matches[-1] if matches else None  # oldest release first
+
+
+def _matches(spec: ImageSpec, release: str, device: str | None, cuda: str | None, python: str | None) -> bool:
+    if device == "cuda":
+        is_variant = spec.gpu is not None and _has_prefix(spec.gpu.cuda, cuda or "")
+    else:
+        is_variant = spec.device == (device or "cpu")
+    return (
+        is_variant
+        and spec.platform == PLATFORMS[0]
+        and _has_prefix(spec.tensorflow, release)
+        and (spec.python == python if python else spec.is_default_python)
+    )
+
+
+def _has_prefix(version: str, prefix: str) -> bool:
+    """Return whether a version starts with these numbers: 2.18.1 starts with 2.18, but not with 2.1."""
+    return not prefix or f"{version}.".startswith(f"{prefix}.")
