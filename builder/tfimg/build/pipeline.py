@@ -36,7 +36,7 @@ class Progress(Protocol):
     def planned(self, checks: Sequence[str]) -> None:
         """The suite has said which checks it will run."""
 
-    def check_started(self, raise_if_cancelled: str) -> None:
+    def check_started(self, check: str) -> None:
         """A check begins."""
 
     def check_ended(self, result: CheckResult) -> None:

@@ -22,7 +22,7 @@ from tfimg.matrix.sync.check import FactCheck, check_rows, find_missing_releases
 from tfimg.matrix.sync.propose import propose_rows
 from tfimg.matrix.sync.survey import IndexSurvey, OnProgress
 from tfimg.matrix.sync.survey import survey_index as take_survey
-from tfimg.validation.inventory import check_rows as compare_image
+from tfimg.validation.inventory import compare as compare_image
 from tfimg.validation.inventory import take_inventory
 
 Findings = Sequence[tuple[int, FactCheck]]

@@ -65,8 +65,8 @@ def verify(
     The newest result decides. One that is no pass (failed, incomplete, of whichever trusted key) blocks every older
     one; of two with the same time, the one that is no pass counts. A pass that shows less than is required, as from a
     machine without a GPU, contradicts no older result, which may show more. Fails closed: `NotInRegistry`,
-    `NetworkError`, `UnsignedError` (no evidence, or another key's), `TamperedError`, `WithdrawnError`, `PolicyViolation`,
-    `StaleEvidence`, `InvalidKey` (the policy refuses every key).
+    `NetworkError`, `UnsignedError` (no evidence, or another key's), `TamperedError`, `WithdrawnError`,
+    `PolicyViolation`, `StaleEvidence`, `InvalidKey` (the policy refuses every key).
     """
     evidence = read_evidence(registry, reference, keys, policy)
     named = tag or ("" if reference.startswith("sha256:") else reference)

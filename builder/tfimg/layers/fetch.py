@@ -12,7 +12,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.errors import CHANGED_WHEEL_ADVICE, HashMismatchError, LockError
+from tfimg.core.errors import HashMismatchError, LockError
 from tfimg.index.client import Index
 from tfimg.layers.store import hash_file
 from tfimg.recipe.lockfile import LockedPackage
@@ -101,8 +101,7 @@ def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
     if mismatches:
         raise HashMismatchError(
             f"A wheel from the package index is not the one that was locked: {mismatches[0]}, and the lock has "
-            f"{package.name} with {package.sha256}.",
-            next_step=CHANGED_WHEEL_ADVICE,
+            f"{package.name} with {package.sha256}."
         )
     raise LockError(
         f"The package index has no {package.name} {package.version} with sha256 {package.sha256}.",

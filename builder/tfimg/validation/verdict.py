@@ -36,7 +36,7 @@ def _short(reason: str) -> str:
 def raise_for_verdict(
     report: Report, *, subject: str, consequence: str, details: str = "--report FILE keeps the whole evidence."
 ) -> None:
-    """Raises the verdict's error when an image is not green; `UnsuitableHost` where the machine is known to be at fault.
+    """Raise the verdict's error if an image is not green; `UnsuitableHost` where the machine is at fault.
 
     `subject` begins the message, `consequence` says what the failure means for the image's tags, `details` where the
     whole report is.

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Generator, Mapping
 
 from tfimg.core.errors import (
-    CHANGED_WHEEL_ADVICE,
     BuildError,
     DiskSpaceError,
     EngineUnavailable,
@@ -101,10 +100,7 @@ def translated(failed: StageEvent | None, log: Mapping[str, list[str]], rest: st
             "finished steps are kept.",
         )
     if "ash mismatch" in everything or "DO NOT MATCH THE HASHES" in everything:
-        return HashMismatchError(
-            f"A wheel from the package index is not the one that was locked: {said}",
-            next_step=CHANGED_WHEEL_ADVICE,
-        )
+        return HashMismatchError(f"A wheel from the package index is not the one that was locked: {said}")
     if any(sign in everything for sign in NETWORK_FAILURE_TEXTS):
         return NetworkError(
             f"The build could not reach the network during {step}: {said}",
