@@ -28,7 +28,8 @@ MODULES = {
 }
 MAX_LINES = 300
 TOO_LONG = {
-    "index/client.py", "matrix/sync/check.py", "matrix/sync/propose.py", "matrix/resolve/request.py", "matrix/resolve/refusal.py",
+    "index/client.py", "matrix/sync/check.py", "matrix/sync/propose.py",
+    "matrix/resolve/request.py", "matrix/resolve/refusal.py",
     "cli/images.py",
     "engine/docker/engine.py", "registry/client.py",
  "validation/bare_evidence.py",
