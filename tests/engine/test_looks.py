@@ -321,11 +321,11 @@ def test_a_bundle_that_was_changed_or_has_no_key_reaches_no_engine(
     shutil.copy(bundle, changed)
     layers = open_image(little.registry, "2.15").platforms[0].layers
     largest = max(layers, key=lambda layer: layer.size)
-    place = ArchiveRegistry(changed)._places[f"blobs/{largest.digest.replace(':', '/')}"]
+    place = ArchiveRegistry(changed)._members[f"blobs/{largest.digest.replace(':', '/')}"]
     with changed.open("r+b") as file:
-        file.seek(place.offset + place.size // 2)
+        file.seek(place.offset_data + place.size // 2)
         byte = file.read(1)[0]
-        file.seek(place.offset + place.size // 2)
+        file.seek(place.offset_data + place.size // 2)
         file.write(bytes([byte ^ 1]))
     engine = machines[True]
     assert engine.find_digest(little.name) is None

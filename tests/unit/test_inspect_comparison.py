@@ -133,7 +133,7 @@ def test_the_level_is_a_fact() -> None:
 
 def test_an_image_does_not_differ_from_itself() -> None:
     found = compare_images(OLD, OLD)
-    assert found.nothing
+    assert found.is_same_image
     parts = (found.facts, found.packages, found.libraries, found.debian, found.environment, found.outcomes)
     assert set(parts) == {()}
     assert [size.shared for size in found.sizes] == [True, True, True]

@@ -34,7 +34,7 @@ def print_difference(found: Comparison) -> None:
     """Print what changed; what did not is not spoken of."""
     print(f"before  {to_plain_text(found.before.name)}  {found.before.digest}")
     print(f"after   {to_plain_text(found.after.name)}  {found.after.digest}")
-    if found.nothing:
+    if found.is_same_image:
         print("\nThey are the same image.")
         return
     for title, changes in sections(found):
@@ -182,7 +182,7 @@ def difference_document(found: Comparison) -> dict[str, Any]:
         "event": "difference",
         "before": {"image": found.before.name, "digest": found.before.digest},
         "after": {"image": found.after.name, "digest": found.after.digest},
-        "same": found.nothing,
+        "same": found.is_same_image,
         **{
             name: [asdict(change) for change in getattr(found, name)]
             for name in ("facts", "environment", "configuration", "labels", "sizes", "outcomes", "timings")

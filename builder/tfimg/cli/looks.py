@@ -13,8 +13,7 @@ from tfimg.core.errors import EngineError, UsageError, ValidationAborted
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.inspect.comparison import compare_images
 from tfimg.inspect.contents import Contents, parse_inventory
-from tfimg.inspect.inspection import Inspection, inspect_image
-from tfimg.inspect.local import inspect_local
+from tfimg.inspect.inspection import Inspection, inspect_image, inspect_local
 from tfimg.registry.reference import parse_reference
 
 

@@ -13,12 +13,11 @@ from tfimg.inspect.contents import Contents
 from tfimg.inspect.inspection import Inspection, Layer
 from tfimg.recipe.labels import LABEL_PREFIX
 
-SLOWER = 1.5
-"""A check that took so many times as long, or as little, is told: two runs of one image differ by less."""
+MIN_RATIO = 1.5
+"""Smallest ratio of durations that is listed: two runs of one image differ by less."""
 
-LEAST_SECONDS = 1.0
-"""A difference below this is none that anybody waits for."""
-
+MIN_SECONDS = 1.0
+"""Smallest difference of durations that is listed."""
 
 Seconds = Annotated[float, Field(ge=0, lt=1e9)]
 
@@ -38,7 +37,7 @@ class _Report(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """Something that is another: None on the side that has no such thing."""
+    """A value that differs; None if the image has no such value."""
 
     name: str
     before: str | None
@@ -47,7 +46,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartSize:
-    """Compressed bytes of a part in both images; None where it is not in one. `shared`: the very same layers."""
+    """Compressed bytes of a part in both images; None if the image lacks it. `shared`: the layers are identical."""
 
     part: str
     before: int | None
@@ -66,13 +65,11 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """What differs in `after`. `packages` are those of Python without the libraries.
+    """The differences between two images. `packages` are Python packages without `libraries`.
 
     `packages`, `libraries` and `debian` are empty unless the contents of both images are known; `labels` are compared
-    only where they are not.
-
-    `outcomes` are checks that ended otherwise, `timings` those that took notably longer or shorter, `seconds` the time
-    of the whole suite; both are empty where an image has no validation report.
+    only if they are not. `outcomes` and `timings` are checks whose outcome or duration differs, `seconds` the duration
+    of the whole suite; all are empty if an image has no validation report.
     """
 
     before: Inspection
@@ -100,39 +97,51 @@ class Comparison:
         return sum(size.after or 0 for size in self.sizes if size.shared)
 
     @property
-    def nothing(self) -> bool:
-        """Are they the same image?"""
+    def is_same_image(self) -> bool:
+        """Whether both have the same digest."""
         return self.before.digest == self.after.digest
 
 
 def compare_images(before: Inspection, after: Inspection) -> Comparison:
     """Compare two images."""
-    reports = _report(before), _report(after)
-    earlier, later = ({one.check: one for one in report.results} if report else {} for report in reports)
-    both = [name for name in earlier if name in later]
-    known = bool(earlier) and bool(later)
-    one, other = before.contents, after.contents
-    if not (one.known and other.known):
-        one = other = Contents(source="unknown")
+    old, new = before.contents, after.contents
+    if not (old.known and new.known):
+        old = new = Contents(source="unknown")
+    outcomes, timings, seconds = _compare_reports(_read_report(before), _read_report(after))
     return Comparison(
         before=before,
         after=after,
-        facts=changes(_facts(before, one), _facts(after, other)),
-        packages=changes(one.packages, other.packages),
-        libraries=changes(one.nvidia, other.nvidia),
-        debian=changes(one.debian, other.debian),
-        environment=changes(before.environment, after.environment),
-        configuration=changes(before.configuration, after.configuration),
-        labels=() if one.known else changes(before.labels, after.labels),
+        facts=_changes(_facts(before, old), _facts(after, new)),
+        packages=_changes(old.packages, new.packages),
+        libraries=_changes(old.nvidia, new.nvidia),
+        debian=_changes(old.debian, new.debian),
+        environment=_changes(before.environment, after.environment),
+        configuration=_changes(before.configuration, after.configuration),
+        labels=() if old.known else _changes(before.labels, after.labels),
         sizes=_sizes(before.layers, after.layers),
-        outcomes=changes(_outcomes(earlier), _outcomes(later)) if known else (),
-        timings=tuple(timing for name in both if _notable(timing := _timing(name, earlier[name], later[name]))),
-        seconds=_whole(*reports),
+        outcomes=outcomes,
+        timings=timings,
+        seconds=seconds,
     )
 
 
-def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change, ...]:
-    """What one has and the other has not, or has otherwise, by name."""
+def _compare_reports(
+    before: _Report | None, after: _Report | None
+) -> tuple[tuple[Change, ...], tuple[Timing, ...], Timing | None]:
+    """Return changed outcomes, notable timings and the timing of the whole suite."""
+    if before is None or after is None:
+        return (), (), None
+    old, new = ({result.check: result for result in report.results} for report in (before, after))
+    timings = (Timing(check=name, before=old[name].seconds, after=new[name].seconds) for name in old if name in new)
+    old_outcomes, new_outcomes = ({name: result.outcome for name, result in one.items()} for one in (old, new))
+    return (
+        _changes(old_outcomes, new_outcomes) if old and new else (),
+        tuple(timing for timing in timings if _is_notable(timing)),
+        Timing(check="the whole suite", before=before.seconds, after=after.seconds),
+    )
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change, ...]:
     return tuple(
         Change(name=name, before=before.get(name), after=after.get(name))
         for name in sorted({*before, *after})
@@ -156,54 +165,33 @@ def _facts(image: Inspection, contents: Contents) -> dict[str, str]:
 
 
 def _sizes(before: Sequence[Layer], after: Sequence[Layer]) -> tuple[PartSize, ...]:
-    earlier, later = _by_part(before), _by_part(after)
+    old, new = _by_part(before), _by_part(after)
     return tuple(
         PartSize(
             part=part,
-            before=_bytes(earlier.get(part)),
-            after=_bytes(later.get(part)),
-            shared=part in earlier and part in later and _digests(earlier[part]) == _digests(later[part]),
+            before=sum(size for _, size in old[part]) if part in old else None,
+            after=sum(size for _, size in new[part]) if part in new else None,
+            shared=old.get(part) == new.get(part),
         )
-        for part in dict.fromkeys([*earlier, *later])
+        for part in dict.fromkeys([*old, *new])
     )
 
 
-def _by_part(layers: Sequence[Layer]) -> dict[str, list[Layer]]:
-    found: dict[str, list[Layer]] = {}
+def _by_part(layers: Sequence[Layer]) -> dict[str, list[tuple[str, int]]]:
+    """Return digests and sizes of the layers of each part."""
+    found: dict[str, list[tuple[str, int]]] = {}
     for number, layer in enumerate(layers):
-        found.setdefault(layer.part or f"layer {number + 1}", []).append(layer)
+        found.setdefault(layer.part or f"layer {number + 1}", []).append((layer.digest, layer.size))
     return found
 
 
-def _bytes(layers: Sequence[Layer] | None) -> int | None:
-    return sum(layer.size for layer in layers) if layers else None
-
-
-def _digests(layers: Sequence[Layer]) -> list[str]:
-    return [layer.digest for layer in layers]
-
-
-def _report(image: Inspection) -> _Report | None:
+def _read_report(image: Inspection) -> _Report | None:
     try:
         return validate(_Report, image.report) if image.report is not None else None
     except InvalidDocument:
         return None
 
 
-def _outcomes(checks: Mapping[str, _Result]) -> dict[str, str]:
-    return {name: one.outcome for name, one in checks.items()}
-
-
-def _timing(name: str, before: _Result | _Report, after: _Result | _Report) -> Timing:
-    return Timing(check=name, before=before.seconds, after=after.seconds)
-
-
-def _notable(timing: Timing) -> bool:
+def _is_notable(timing: Timing) -> bool:
     less, more = sorted((timing.before, timing.after))
-    return more - less >= LEAST_SECONDS and more >= SLOWER * less
-
-
-def _whole(before: _Report | None, after: _Report | None) -> Timing | None:
-    if before is None or after is None:
-        return None
-    return _timing("the whole suite", before, after)
+    return more - less >= MIN_SECONDS and more >= MIN_RATIO * less

@@ -1,4 +1,4 @@
-"""What an image contains: from its bill of materials or its inventory."""
+"""The packages and libraries in an image, from its bill of materials or its inventory."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ class _Bill(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contents:
-    """Versions by name. `libraries` are files of accelerators' libraries.
+    """Versions by name; `libraries` are files of accelerator libraries.
 
-    `source` says where this comes from; it is `unknown` for an image without a bill of materials. `signer` is the
-    trusted key that signed a bill of materials.
+    `source` is `unknown` for an image without a bill of materials; `signer` is the trusted key that signed it.
     """
 
     source: Source
@@ -41,12 +40,12 @@ class Contents:
 
     @property
     def known(self) -> bool:
-        """Whether an empty list means that the image has no such packages."""
+        """Whether an empty mapping means that the image has no such packages."""
         return self.source != "unknown"
 
     @property
     def nvidia(self) -> Mapping[str, str]:
-        """The Python packages that carry an accelerator's libraries."""
+        """The Python packages with accelerator libraries."""
         return {name: version for name, version in self.python.items() if is_library(name)}
 
     @property
@@ -55,17 +54,17 @@ class Contents:
         return {name: version for name, version in self.python.items() if not is_library(name)}
 
     def version(self, beginning: str) -> str | None:
-        """Version of the first package whose name begins so: `nvidia-cudnn-` has CUDA's major behind it."""
+        """Return the version of the first package with this beginning: `nvidia-cudnn` is followed by CUDA's major."""
         return next((version for name, version in self.python.items() if name.startswith(beginning)), None)
 
 
 def is_library(package: str) -> bool:
-    """Does a Python package carry libraries of an accelerator?"""
+    """Return whether a Python package contains accelerator libraries."""
     return package.startswith("nvidia-") or package == "libtpu"
 
 
 def parse_bill_of_materials(bill: Mapping[str, Any], signer: str | None = None) -> Contents:
-    """Return the contents that a CycloneDX bill of materials lists; other kinds of components are left out.
+    """Return the Python, Debian and generic components of a CycloneDX bill of materials.
 
     Raises `InvalidDocument`.
     """
@@ -87,14 +86,14 @@ def parse_bill_of_materials(bill: Mapping[str, Any], signer: str | None = None) 
 
 
 def parse_inventory(inventory: Mapping[str, Any]) -> Contents:
-    """What images/inventory.py printed in a container → contents."""
+    """Return the contents from the output of images/inventory.py."""
     packages: dict[str, str] = dict(inventory.get("packages") or {})
     owners: Mapping[str, str | None] = inventory.get("libraries") or {}
     libraries = {
         path.rpartition("/")[2]: packages.get(canonicalize_name(owner), "") if owner else ""
         for path, owner in owners.items()
     }
-    debian = {one["package"]: one["version"] for one in inventory.get("debian") or ()}
+    debian = {entry["package"]: entry["version"] for entry in inventory.get("debian") or ()}
     return Contents(source="inventory", python=_sorted(packages), debian=_sorted(debian), libraries=_sorted(libraries))
 
 

@@ -1,4 +1,4 @@
-"""An image in a registry → what it is, what it holds, and what is said of it by whom."""
+"""Read the configuration, contents and evidence of an image in a registry or engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import TamperedError
-from tfimg.evidence.collect import CollectedEnvelope, collect_envelopes
+from tfimg.engine.protocol import Engine, StoredImage, StoredLayer
+from tfimg.evidence.collect import collect_envelopes
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, read_statement
@@ -20,20 +21,19 @@ from tfimg.inspect.contents import Contents, parse_bill_of_materials
 from tfimg.matrix.schema import DEVICES
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX
 from tfimg.recipe.layout import LAYER_CONTENTS, list_layer_names
-from tfimg.registry.images import PlatformImage, RegistryImage, open_image
-from tfimg.registry.protocol import Registry
+from tfimg.registry.images import RegistryImage, open_image
+from tfimg.registry.protocol import Descriptor, Registry
 
 MAX_TAGS = 200
-"""Tags that are looked up, each with a request. A release of ours has fewer than 50 beside its builds' own."""
+"""Tags that are resolved, each with a request. A release has fewer than 50 beside its builds' own."""
 
-
-STARTS = ("User", "WorkingDir", "Entrypoint", "Cmd", "ExposedPorts", "Volumes", "StopSignal")
-"""Fields of a configuration that decide how containers start (OCI image specification 1.1, config.md)."""
+START_FIELDS = ("User", "WorkingDir", "Entrypoint", "Cmd", "ExposedPorts", "Volumes", "StopSignal")
+"""Fields of a configuration that determine how containers start (OCI image specification 1.1, config.md)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """A layer: the part that it is (`tensorflow`; None where that is not known) and what it holds, in words."""
+    """A layer with its part (`tensorflow`; None if unknown) and a description of its contents."""
 
     digest: str
     size: int
@@ -43,10 +43,7 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """A statement that is attached. `claims` are the keys that it says it was signed by.
-
-    `signer` is the key of ours that signed it; None where none did, or none was named. `predicate` is what it says.
-    """
+    """An attached statement. `claims` are the keys that it names, `signer` is the trusted key that signed it."""
 
     kind: str
     where: str
@@ -57,42 +54,42 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inspection:
-    """All that is known of an image. Of several platforms, `layers`, `contents` and settings are the first's.
+    """The metadata of an image; `layers`, `contents` and settings are those of the first platform.
 
-    `evidence_problem` says why evidence could not be read, where it could not.
+    `evidence_problem` says why the evidence could not be read.
     """
 
     name: str
     digest: str
-    created: datetime | None
     labels: Mapping[str, str]
     environment: Mapping[str, str]
     configuration: Mapping[str, str]
     platforms: tuple[str, ...]
     layers: tuple[Layer, ...]
     contents: Contents
-    evidence: tuple[Evidence, ...]
-    evidence_problem: str | None
-    aliases: tuple[str, ...]
+    created: datetime | None = None
+    evidence: tuple[Evidence, ...] = ()
+    evidence_problem: str | None = None
+    aliases: tuple[str, ...] = ()
 
     @property
     def identifier(self) -> str | None:
-        """The image of the matrix that it says it is."""
+        """The identifier in the image's labels."""
         return self.labels.get(IDENTIFIER_LABEL)
 
     @property
     def compressed_bytes(self) -> int:
-        """Sum over the layers, as a registry sends them."""
+        """Sum of the layers' sizes in the registry."""
         return sum(layer.size for layer in self.layers)
 
     def newest(self, kind: str, moment: str) -> Evidence | None:
-        """The last of the statements of a kind, by a field that tells its time; ours before those of others."""
+        """Return the last statement of a kind, by a field with its time; those of trusted keys win."""
         found = [one for one in self.evidence if one.kind == kind]
         return max(found, key=lambda one: (one.signer is not None, str(one.predicate.get(moment))), default=None)
 
     @property
     def tested(self) -> Mapping[str, Any] | None:
-        """What the last test result says."""
+        """The last test result."""
         found = self.newest(TEST_RESULT, "finishedOn")
         return found.predicate if found else None
 
@@ -104,23 +101,29 @@ class Inspection:
 
 
 def inspect_image(registry: Registry, reference: str, keys: Sequence[VerifyingKey]) -> Inspection:
-    """Read an image's documents and its evidence, and none of its layers.
+    """Read an image's documents and evidence, without its layers and without verification.
 
-    Judges nothing: `verify` does. Raises what a `Registry` does.
+    Raises the errors of a `Registry`.
     """
     image = open_image(registry, reference)
     first = next(iter(image.platforms or image.images), None)
-    evidence, problem = _evidence(registry, image.digest, keys)
+    history = [step.created_by for step in first.settings.history if not step.empty_layer] if first else []
+    evidence: tuple[Evidence, ...] = ()
+    problem = None
+    try:
+        evidence = tuple(_read_evidence(registry, image.digest, keys))
+    except TamperedError as error:
+        problem = str(error)
     separator = "@" if reference.startswith("sha256:") else ":"
     return Inspection(
         name=f"{registry.repository}{separator}{reference}",
         digest=image.digest,
         created=first.settings.created_at if first else None,
         labels=image.labels,
-        environment=environment(first) if first else {},
-        configuration=configuration(first) if first else {},
+        environment=_environment(first.settings.config.env if first else ()),
+        configuration=_configuration((first and first.config.get("config")) or {}),
         platforms=tuple(one.platform for one in image.platforms if one.platform),
-        layers=named_layers(first) if first else (),
+        layers=_layers(first.layers, first.labels, history) if first else (),
         contents=_contents(evidence),
         evidence=evidence,
         evidence_problem=problem,
@@ -128,60 +131,63 @@ def inspect_image(registry: Registry, reference: str, keys: Sequence[VerifyingKe
     )
 
 
-def named_layers(image: PlatformImage) -> tuple[Layer, ...]:
-    """The layers, lowest first. Ours lie in an order of their own; of others, the history tells how each was made."""
-    device = image.labels.get(f"{LABEL_PREFIX}device")
-    names = next((list_layer_names(known) for known in DEVICES if known == device), ())
-    # The working folder is no layer of its own everywhere.
-    ours = IDENTIFIER_LABEL in image.labels and len(image.layers) in (len(names), len(names) - 1)
-    steps = [step.created_by for step in image.settings.history if not step.empty_layer]
-    told = steps if len(steps) == len(image.layers) else []
-    return tuple(
-        Layer(
-            digest=layer.digest,
-            size=layer.size,
-            part=names[number] if ours else None,
-            holds=LAYER_CONTENTS[names[number]] if ours else told[number] if told else "not known",
-        )
-        for number, layer in enumerate(image.layers)
+def inspect_local(engine: Engine, name: str, stored: StoredImage, contents: Contents) -> Inspection:
+    """Describe an image in the engine. Evidence is not read: it is in registries."""
+    names = next((image.names for image in engine.list_images() if image.digest == stored.digest), ())
+    return Inspection(
+        name=name,
+        digest=stored.digest,
+        labels=stored.labels,
+        environment=_environment(stored.config.get("Env") or ()),
+        configuration=_configuration(stored.config),
+        platforms=(),
+        layers=_layers(stored.layers, stored.labels),
+        contents=contents,
+        aliases=tuple(other for other in names if other != name),
     )
 
 
-def environment(image: PlatformImage) -> dict[str, str]:
-    """The variables that its containers start with."""
-    pairs = (entry.partition("=") for entry in image.settings.config.env)
-    return {name: value for name, _, value in pairs}
+def _layers(
+    layers: Sequence[Descriptor | StoredLayer], labels: Mapping[str, str], history: Sequence[str] = ()
+) -> tuple[Layer, ...]:
+    """Describe layers, lowest first: those of tfimg by their part, others by the history's steps."""
+    device = labels.get(f"{LABEL_PREFIX}device")
+    names = next((list_layer_names(known) for known in DEVICES if known == device), ())
+    # The work directory is not a layer of its own in every engine.
+    is_ours = IDENTIFIER_LABEL in labels and len(layers) in (len(names), len(names) - 1)
+    parts: Sequence[str | None] = names if is_ours else [None] * len(layers)
+    steps = history if len(history) == len(layers) else ["not known"] * len(layers)
+    return tuple(
+        Layer(digest=layer.digest, size=layer.size, part=part, holds=LAYER_CONTENTS[part] if part else step)
+        for layer, part, step in zip(layers, parts, steps, strict=False)
+    )
 
 
-def configuration(image: PlatformImage) -> dict[str, str]:
-    """Return how its containers start, without variables and labels."""
-    settings = image.config.get("config") or {}
-    found = ((name, settings.get(name)) for name in STARTS)
+def _environment(variables: Sequence[str]) -> dict[str, str]:
+    return {name: value for name, _, value in (entry.partition("=") for entry in variables)}
+
+
+def _configuration(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings that determine how containers start."""
+    found = ((name, settings.get(name)) for name in START_FIELDS)
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found if value}
 
 
-def _evidence(registry: Registry, digest: str, keys: Sequence[VerifyingKey]) -> tuple[tuple[Evidence, ...], str | None]:
-    try:
-        return tuple(_told(collect_envelopes(registry, digest), keys, digest)), None
-    except TamperedError as error:
-        return (), str(error)
-
-
-def _told(found: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey], digest: str) -> Iterator[Evidence]:
-    for one in found:
+def _read_evidence(registry: Registry, digest: str, keys: Sequence[VerifyingKey]) -> Iterator[Evidence]:
+    for attached in collect_envelopes(registry, digest):
         try:
-            document = read_statement(one.envelope.payload)
+            document = read_statement(attached.envelope.payload)
         except InvalidDocument:
-            continue  # it is in an envelope, and is not a statement about an image
+            continue  # not a statement about an image
         signer = None
-        if one.envelope.payload_type == IN_TOTO and one.envelope.find_signer(keys):
-            # Raises where it is about another image.
-            (genuine,) = verify_signatures([one], keys, image=digest, digest=digest)
-            signer = genuine.signer
+        if attached.envelope.payload_type == IN_TOTO and attached.envelope.find_signer(keys):
+            # Raises if it is about another image.
+            (statement,) = verify_signatures([attached], keys, image=digest, digest=digest)
+            signer = statement.signer
         yield Evidence(
             kind=document.predicate_type,
-            where=one.where,
-            claims=tuple(filter(None, one.envelope.signers)),
+            where=attached.where,
+            claims=tuple(filter(None, attached.envelope.signers)),
             signer=signer,
             predicate=document.predicate,
         )
@@ -195,7 +201,7 @@ def _contents(evidence: Sequence[Evidence]) -> Contents:
 
 
 def _aliases(registry: Registry, image: RegistryImage) -> tuple[str, ...]:
-    """Return the other tags that point to it, of up to `MAX_TAGS` that may: those of its release, and `latest`."""
+    """Return the other tags that point to the image, of up to `MAX_TAGS` of its release and `latest`."""
     release = image.labels.get(f"{LABEL_PREFIX}tensorflow", "")
     minor = ".".join(release.split(".")[:2])
     likely = (

@@ -1,1 +1,1 @@
-"""An image with its evidence in one file, for where there is no network."""
+"""Save an image with its evidence as one file, and load it: an OCI image layout in a tar archive."""

@@ -1,4 +1,4 @@
-"""Collect the files of a bundle: an image, its evidence and public keys."""
+"""Collect the files of an image archive: the image, its evidence and public keys."""
 
 from __future__ import annotations
 
@@ -11,36 +11,31 @@ from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import TamperedError
 from tfimg.evidence.cosign_tags import ATTESTATION_SUFFIX, SIGNATURE_SUFFIX, cosign_tag
 from tfimg.evidence.keys import VerifyingKey
-from tfimg.inspect.archive.layout import FULL_NAME, INDEX, KEYS, MARKER, REF_NAME
+from tfimg.inspect.archive.layout import FULL_NAME, INDEX, KEYS, MARKER, REF_NAME, blob_path
 from tfimg.registry.images import MAX_MANIFESTS, MAX_TOTAL_BYTES, PlatformImage, RegistryImage, open_image
 from tfimg.registry.protocol import Descriptor, Manifest, Registry, digest_of
 
 LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
-"""Of the image specification, image-layout.md."""
-
-Pieces = Callable[[], Iterator[bytes]]
+"""Content of the marker file (image specification, image-layout.md)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArchiveFile:
-    """A file of the archive: its name, and how its content is had. Its size and digest are known before."""
+    """A file of the archive, and a function that reads its content."""
 
     name: str
     size: int
     digest: str
-    pieces: Pieces
+    pieces: Callable[[], Iterator[bytes]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageArchive:
-    """All files of an archive, in their order: documents first, so that they are found soon. `digest` is the image's.
-
-    `evidence` counts what refers to the image.
-    """
+    """The files of an archive in their order, documents first. `evidence` counts what refers to the image `digest`."""
 
     digest: str
     entries: tuple[ArchiveFile, ...]
-    evidence: int
+    evidence: int = 0
 
     @property
     def size(self) -> int:
@@ -49,66 +44,71 @@ class ImageArchive:
 
 
 def collect_image(registry: Registry, reference: str, *, tag: str | None, keys: Sequence[VerifyingKey]) -> ImageArchive:
-    """Collect an image and its evidence. `tag` is what the archive calls it; None where it has no name.
+    """Collect an image and its evidence. `tag` is its name in the archive, if it has one.
 
-    The same image and keys give the same archive, byte for byte. Raises what a `Registry` does, and `TamperedError`
-    for malformed documents and more evidence than an image may have.
+    The same image and keys give the same archive, byte for byte. Raises the errors of a `Registry`, and `TamperedError`
+    for malformed documents and for more evidence than an image may have.
     """
     image = open_image(registry, reference)
-    spoken = list(_evidence(registry, image))
-    listed = [_root(image, registry.repository, tag), *(described for described, _ in spoken)]
-    attached = [manifest for _, manifest in spoken]
-    blobs = [*_blobs(image.images), *_blobs_of(attached)]
-    entries = (
-        *_frame(image, listed, tag, registry.repository),
-        *(_held(f"{KEYS}{_file_name(key)}.pub", key.pem) for key in keys),
-        *(_held(_place(one.digest), one.content) for one in (*_manifests(image), *attached)),
-        *(_fetched(registry, blob) for blob in sorted(blobs, key=lambda blob: (blob.size, blob.digest))),
+    evidence = list(_evidence(registry, image))
+    attached = [manifest for _, manifest in evidence]
+    listed = [_root(image, registry.repository, tag), *(descriptor for descriptor, _ in evidence)]
+    blobs = [*_blobs(image.images), *_blobs_of_evidence(attached)]
+    return ImageArchive(
+        digest=image.digest,
+        entries=_unique(
+            *_index_files(image, listed, tag, registry.repository),
+            *(_document(f"{KEYS}{_key_name(key)}.pub", key.pem) for key in keys),
+            *_manifest_files(image, attached),
+            *(_blob_file(registry, blob) for blob in sorted(blobs, key=lambda blob: (blob.size, blob.digest))),
+        ),
+        evidence=len(evidence),
     )
-    return ImageArchive(digest=image.digest, entries=_once(entries), evidence=len(spoken))
 
 
 def collect_for_engine(registry: Registry, digest: str, *, repository: str, tag: str) -> ImageArchive:
-    """Collect an image for an engine, which takes evidence for images: as a layout, and as `docker save` writes it."""
+    """Collect an image without evidence, which engines would take for images."""
     image = open_image(registry, digest)
-    entries = (
-        *_frame(image, [_root(image, repository, tag)], tag, repository),
-        *(_held(_place(one.digest), one.content) for one in _manifests(image)),
-        *(_fetched(registry, blob) for blob in _blobs(image.images)),
+    return ImageArchive(
+        digest=image.digest,
+        entries=_unique(
+            *_index_files(image, [_root(image, repository, tag)], tag, repository),
+            *_manifest_files(image),
+            *(_blob_file(registry, blob) for blob in _blobs(image.images)),
+        ),
     )
-    return ImageArchive(digest=image.digest, entries=_once(entries), evidence=0)
 
 
-def _manifests(image: RegistryImage) -> tuple[Manifest, ...]:
-    return (*image.indexes, *(one.manifest for one in image.images))
-
-
-def _once(entries: Sequence[ArchiveFile]) -> tuple[ArchiveFile, ...]:
-    """Return each file once: images share layers, and readers refuse two files of one name."""
+def _unique(*entries: ArchiveFile) -> tuple[ArchiveFile, ...]:
+    """Return each file once: images share layers, and readers refuse two files with one name."""
     found: dict[str, ArchiveFile] = {}
     for entry in entries:
         found.setdefault(entry.name, entry)
     return tuple(found.values())
 
 
-def _frame(
+def _manifest_files(image: RegistryImage, attached: Sequence[Manifest] = ()) -> Iterator[ArchiveFile]:
+    for manifest in (*image.indexes, *(platform.manifest for platform in image.images), *attached):
+        yield _document(blob_path(manifest.digest), manifest.content)
+
+
+def _index_files(
     image: RegistryImage, listed: Sequence[Descriptor], tag: str | None, repository: str
 ) -> Iterator[ArchiveFile]:
-    """What says what the rest is. manifest.json is for engines with the classic store, which read nothing else."""
-    index = {"schemaVersion": 2, "manifests": [one.to_document() for one in listed]}
-    yield _held(MARKER, LAYOUT)
-    yield _held(INDEX, json.dumps(index, sort_keys=True).encode())
-    names = [f"{repository}:{tag}"] if tag else []
+    """Yield the marker, the index, and a manifest.json for engines with the classic store."""
+    index = {"schemaVersion": 2, "manifests": [descriptor.to_document() for descriptor in listed]}
+    yield _document(MARKER, LAYOUT)
+    yield _document(INDEX, json.dumps(index, sort_keys=True).encode())
     saved = [
         {
-            "Config": _place(one.config_descriptor.digest),
-            "RepoTags": names,
-            "Layers": [_place(layer.digest) for layer in one.layers],
+            "Config": blob_path(platform.config_descriptor.digest),
+            "RepoTags": [f"{repository}:{tag}"] if tag else [],
+            "Layers": [blob_path(layer.digest) for layer in platform.layers],
         }
-        for one in image.platforms[:1]
-        if one.config_descriptor
+        for platform in image.platforms[:1]
+        if platform.config_descriptor
     ]
-    yield _held("manifest.json", json.dumps(saved, sort_keys=True).encode())
+    yield _document("manifest.json", json.dumps(saved, sort_keys=True).encode())
 
 
 def _root(image: RegistryImage, repository: str, tag: str | None) -> Descriptor:
@@ -118,14 +118,14 @@ def _root(image: RegistryImage, repository: str, tag: str | None) -> Descriptor:
 
 
 def _evidence(registry: Registry, image: RegistryImage) -> Iterator[tuple[Descriptor, Manifest]]:
-    """Yield every manifest that refers to the image or to one of its platforms', and those under cosign's tags."""
-    digests = dict.fromkeys([image.digest, *(one.manifest.digest for one in image.images)])
+    """Yield the manifests that refer to the image or its platforms, and those of cosign's tags."""
+    digests = dict.fromkeys([image.digest, *(platform.manifest.digest for platform in image.images)])
     seen: set[str] = set()
     size = 0
-    for described in (one for digest in digests for one in _attached(registry, digest)):
-        if described.digest in seen or (manifest := registry.find(described.digest)) is None:
+    for descriptor in (one for digest in digests for one in _referrers(registry, digest)):
+        if descriptor.digest in seen or (manifest := registry.find(descriptor.digest)) is None:
             continue
-        seen.add(described.digest)
+        seen.add(descriptor.digest)
         size += len(manifest.content)
         if len(seen) > MAX_MANIFESTS or size > MAX_TOTAL_BYTES:
             raise TamperedError(
@@ -133,10 +133,10 @@ def _evidence(registry: Registry, image: RegistryImage) -> Iterator[tuple[Descri
                 f"{MAX_TOTAL_BYTES >> 20} MiB of their manifests.",
                 next_step="Find out who attached them, and delete those that are not the publisher's.",
             )
-        yield replace(described, size=len(manifest.content)), manifest
+        yield replace(descriptor, size=len(manifest.content)), manifest
 
 
-def _attached(registry: Registry, digest: str) -> Iterator[Descriptor]:
+def _referrers(registry: Registry, digest: str) -> Iterator[Descriptor]:
     yield from registry.list_referrers(digest)
     for tag in (cosign_tag(digest, ATTESTATION_SUFFIX), cosign_tag(digest, SIGNATURE_SUFFIX)):
         if manifest := registry.find(tag):
@@ -148,11 +148,12 @@ def _attached(registry: Registry, digest: str) -> Iterator[Descriptor]:
             )
 
 
-def _blobs(images: Sequence[PlatformImage]) -> list[Descriptor]:
-    return [blob for one in images for blob in (one.config_descriptor, *one.layers) if blob]
+def _blobs(images: Sequence[PlatformImage]) -> Iterator[Descriptor]:
+    for image in images:
+        yield from (blob for blob in (image.config_descriptor, *image.layers) if blob)
 
 
-def _blobs_of(manifests: Sequence[Manifest]) -> Iterator[Descriptor]:
+def _blobs_of_evidence(manifests: Sequence[Manifest]) -> Iterator[Descriptor]:
     for manifest in manifests:
         try:
             image = manifest.image
@@ -163,23 +164,14 @@ def _blobs_of(manifests: Sequence[Manifest]) -> Iterator[Descriptor]:
         yield from (blob for blob in (image.config, *image.layers) if blob)
 
 
-def _held(name: str, content: bytes) -> ArchiveFile:
+def _document(name: str, content: bytes) -> ArchiveFile:
     return ArchiveFile(name=name, size=len(content), digest=digest_of(content), pieces=lambda: iter([content]))
 
 
-def _fetched(registry: Registry, blob: Descriptor) -> ArchiveFile:
-    return ArchiveFile(
-        name=_place(blob.digest),
-        size=blob.size,
-        digest=blob.digest,
-        pieces=partial(registry.get_blob, blob.digest),
-    )
+def _blob_file(registry: Registry, blob: Descriptor) -> ArchiveFile:
+    pieces = partial(registry.get_blob, blob.digest)
+    return ArchiveFile(name=blob_path(blob.digest), size=blob.size, digest=blob.digest, pieces=pieces)
 
 
-def _place(digest: str) -> str:
-    return f"blobs/{digest.replace(':', '/', 1)}"
-
-
-def _file_name(key: VerifyingKey) -> str:
-    """The fingerprint, of which a slash is no part of a name."""
+def _key_name(key: VerifyingKey) -> str:
     return key.identifier.replace(":", "-").replace("/", "_")

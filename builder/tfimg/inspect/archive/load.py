@@ -1,4 +1,4 @@
-"""Load the verified image of a bundle into an engine, by the digest that was verified."""
+"""Load the verified image of an archive into an engine, by the digest that was verified."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from tfimg.core.errors import PolicyViolation, TamperedError, TfimgError
 from tfimg.engine.protocol import Engine
 from tfimg.evidence.verify import VerifiedImage
-from tfimg.inspect.archive.collect import ImageArchive, collect_for_engine
+from tfimg.inspect.archive.collect import collect_for_engine
 from tfimg.inspect.archive.layout import ArchiveRegistry
 from tfimg.inspect.archive.save import OnProgress, read_file, stream_archive
 from tfimg.registry.images import open_image
@@ -15,11 +15,11 @@ from tfimg.registry.reference import TAG, Reference, parse_repository
 
 
 def find_signed_name(layout: ArchiveRegistry, proven: VerifiedImage) -> Reference:
-    """Return the name that the file claims for its image, if its repository is one that the signed statements name.
+    """Return the name that the file claims for its image, if the signed statements name its repository.
 
     Without a claim, it is the one signed repository; without a tag, the signed identifier. Raises `PolicyViolation`.
     """
-    repositories = dict.fromkeys(name for one in proven.statements for name in one.subjects if name)
+    repositories = dict.fromkeys(name for statement in proven.statements for name in statement.subjects if name)
     claimed = layout.claimed
     repository = claimed.repository if claimed else next(iter(repositories)) if len(repositories) == 1 else ""
     if repository not in repositories:
@@ -35,38 +35,39 @@ def find_signed_name(layout: ArchiveRegistry, proven: VerifiedImage) -> Referenc
 
 
 def load_archive(
-    layout: ArchiveRegistry, digest: str, name: Reference, engine: Engine, *, on_progress: OnProgress = lambda *_: None
+    layout: ArchiveRegistry,
+    digest: str,
+    name: Reference,
+    engine: Engine,
+    *,
+    on_progress: OnProgress = lambda *_: None,
 ) -> None:
-    """Load the image `digest` of a bundle as `name`, once every byte of it has been compared with its digest.
+    """Load the image `digest` as `name`, after every byte of it was compared with its digest.
 
-    Raises `TamperedError`, and what engines raise.
+    Raises `TamperedError`, and the errors of engines.
     """
     image = open_image(layout, digest)
     archive = collect_for_engine(layout, digest, repository=name.repository, tag=str(name.tag))
-    # Nothing that was changed reaches the engine, not even a part of it.
-    _check(archive, on_progress)
+    # Read everything once first: no part of a changed image may reach the engine.
+    done = 0
+    for entry in archive.entries:
+        for piece in read_file(entry):
+            done += len(piece)
+            on_progress(done, archive.size)
     before = engine.find_digest(str(name))
     try:
         engine.load(stream_archive(archive))
     except BaseException:
         # The containerd store tags an image before it unpacks its layers, and keeps the tag when the disk is full.
         if before is None:
-            with suppress(TfimgError):  # the first error says more
+            with suppress(TfimgError):  # the first error is the cause
                 engine.remove(str(name))
         raise
-    there = engine.find_digest(str(name))
-    configured = {one.config_descriptor.digest for one in image.images if one.config_descriptor}
-    # The containerd store calls an image by its manifest or index, the classic one by its configuration.
-    if there != digest and there not in configured:
+    loaded = engine.find_digest(str(name))
+    configured = {platform.config_descriptor.digest for platform in image.images if platform.config_descriptor}
+    # The containerd store identifies an image by its manifest or index, the classic one by its configuration.
+    if loaded != digest and loaded not in configured:
         raise TamperedError(
-            f"{digest} was loaded as {name}, and the engine has {there} there.",
+            f"{digest} was loaded as {name}, but the engine has {loaded} under that name.",
             next_step="Do not run it; remove it, and load it into an engine that no other program uses.",
         )
-
-
-def _check(archive: ImageArchive, on_progress: OnProgress) -> None:
-    done = 0
-    for entry in archive.entries:
-        for piece in read_file(entry):
-            done += len(piece)
-            on_progress(done, archive.size)
