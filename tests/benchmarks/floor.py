@@ -20,8 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tfimg.cli.app import parse
 from tfimg.cli.context import Context
-from tfimg.cli.parser import build_parser
 from tfimg.layers.blob import BlobWriter
 from tfimg.layers.fetch import WheelSource, fetch_wheel
 from tfimg.layers.make import DOWNLOADS, make_layers
@@ -139,7 +139,7 @@ def main() -> None:
     """Measure and print."""
     named = [word for word in sys.argv[1:] if not word.startswith("-")]
     identifier = named[0] if named else "2.15.1-cpu-py3.11"
-    context = Context(build_parser().parse_args(["list"]), Services(environ=os.environ))
+    context = Context(parse(["list"]), Services(environ=os.environ))
     with tempfile.TemporaryDirectory(prefix="tfimg-floor-", dir="/var/tmp") as folder:
         floor, making = measure(context, identifier, Path(folder))
     if "--json" in sys.argv:

@@ -16,9 +16,9 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tfimg.build.pipeline import Means, Work
+from tfimg.cli.app import parse
 from tfimg.cli.context import Context
 from tfimg.cli.images import means_of
-from tfimg.cli.parser import build_parser
 from tfimg.cli.workers import workers_of
 from tfimg.project.services import Services
 
@@ -34,7 +34,7 @@ def main() -> None:
     """Stand images in, measure, remove them."""
     with tempfile.TemporaryDirectory() as folder:
         environ = {**os.environ, "TFIMG_STATE": folder}
-        context = Context(build_parser().parse_args(COMMAND), Services(environ=environ))
+        context = Context(parse(COMMAND), Services(environ=environ))
         (worker,) = workers_of(context, context.engines)
         works = [worker.prepare(context.project.plan(spec)) for spec in context.buildable(context.arguments.patterns)]
         try:

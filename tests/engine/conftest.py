@@ -17,9 +17,9 @@ from support.paths import ROOT
 from support.planted_faults import spec_of
 from support.rotation import GROUPS, VARIABLE, group_of, image_of, today
 from support.session import once
+from tfimg.cli.app import parse
 from tfimg.cli.context import Context
 from tfimg.cli.images import prepare_base
-from tfimg.cli.parser import build_parser
 from tfimg.core.paths import state_folder
 from tfimg.engine.connect import connect
 from tfimg.engine.docker.engine import DockerEngine
@@ -80,7 +80,7 @@ def base(engine: DockerEngine) -> str:
 
 def prepare_bootstrap(python: str) -> str:
     """Return the name of a bootstrapped base for a Python version, made when the engine does not have it."""
-    context = Context(build_parser().parse_args(["build", "--base", "bootstrap"]), Services(environ=os.environ))
+    context = Context(parse(["build", "--base", "bootstrap"]), Services(environ=os.environ))
     spec = resolve(context.project.matrix, context.project.specs, Request(python=python)).spec
     return prepare_base(context, spec, {}).name
 

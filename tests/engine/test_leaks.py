@@ -20,8 +20,8 @@ import zstandard
 from support.cli import run_tfimg, start_tfimg
 from support.containers import run_container
 from support.docker_daemon import wait_until
+from tfimg.cli.app import parse
 from tfimg.cli.context import Context
-from tfimg.cli.parser import build_parser
 from tfimg.engine.base_images.choose import BootstrapSettings, choose_base
 from tfimg.engine.base_images.debian import Mirrors, find_mirrors
 from tfimg.engine.docker.engine import DockerEngine
@@ -130,7 +130,7 @@ def test_a_base_is_bootstrapped_without_the_way_into_a_debian_mirror(engine: Doc
         name: uri and uri.replace("://", f"://user:{MARK}-mirror@")
         for name, uri in (("archive", own.archive), ("security", own.security))
     }
-    context = Context(build_parser().parse_args(["build", "--base", "bootstrap"]), Services(environ=os.environ))
+    context = Context(parse(["build", "--base", "bootstrap"]), Services(environ=os.environ))
     spec = resolve(context.project.matrix, context.project.specs, Request(python="3.13")).spec
     bootstrap = BootstrapSettings(
         mirrors=Mirrors(archive=str(planted["archive"]), security=planted["security"]),

@@ -1,4 +1,4 @@
-"""`tfimg matrix check --built`: the matrix against real images."""
+"""`tfimg check --built`: the matrix against real images."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SITE = "/home/tensorflow/.local/lib/python3.11/site-packages"
 
 
 def test_an_image_agrees_with_its_row(built: Built) -> None:
-    ended = run_tfimg("matrix", "check", "--built", built.name, "--json")
+    ended = run_tfimg("check", "--built", built.name, "--json")
     assert ended.code == 0, ended.stderr
     findings = ended.documents[-1]["findings"]
     assert {finding["verdict"] for finding in findings} == {"agrees"}
@@ -34,7 +34,7 @@ def test_an_image_agrees_with_its_row(built: Built) -> None:
 
 
 def test_an_image_of_another_row_disagrees_by_field(built: Built) -> None:
-    ended = run_tfimg("matrix", "check", "--built", built.name, "--as", "2.18.1-cpu-py3.12")
+    ended = run_tfimg("check", "--built", built.name, "--as", "2.18.1-cpu-py3.12")
     assert ended.code == 1
     for told in (
         "rows[11].tensorflow: the matrix has 2.18.1, the image 2.15.1",
@@ -66,7 +66,7 @@ def with_cublas(engine: DockerEngine, built: Built, tmp_path: Path) -> Iterator[
 
 
 def test_a_library_of_nvidia_s_in_a_cpu_image_is_found(with_cublas: str) -> None:
-    ended = run_tfimg("matrix", "check", "--built", with_cublas)
+    ended = run_tfimg("check", "--built", with_cublas)
     assert ended.code == 1
     assert "(nvidia-cublas-cu12): the matrix has none, the image 12.2.5.6" in ended.stderr
     assert f"the image {SITE}/nvidia/cublas/lib/libcublas.so.12" in ended.stderr

@@ -12,9 +12,9 @@ import pytest
 
 from support.faulty_proxy import Fault, faulty
 from support.registry_container import Behaviour, docker, registry
+from tfimg.cli.app import parse
 from tfimg.cli.context import Context
 from tfimg.cli.hands import Machine
-from tfimg.cli.parser import build_parser
 from tfimg.core.errors import EngineError, NetworkError, NotInRegistry, RegistryError
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import ProgressEvent
@@ -128,7 +128,7 @@ def test_a_push_that_fails_is_raised_and_tried_again_until_it_succeeds(
         waits.append(seconds)
         fault.times = 0
 
-    context = Context(build_parser().parse_args(["publish", address]), Services(environ=os.environ))
+    context = Context(parse(["publish", address]), Services(environ=os.environ))
     with faulty(address) as between:
         name = made(between.address)
         between.faults.append(fault)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import unicodedata
 from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from typing import get_args, get_type_hints
 
-from tfimg.cli.parser import build_parser
+from tfimg.cli.app import COMMANDS, load_command
 
 HOSTILE = (
     "before"
@@ -34,19 +35,17 @@ def unprintable(text: str) -> set[str]:
     }
 
 
-def commands(parser: argparse.ArgumentParser | None = None) -> Iterator[tuple[str, ...]]:
-    """Yield the words of every command that runs something, with what it requires: `engine up`, `verify x`."""
-    parser = parser or build_parser()
-    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    for group in groups:
-        for name, below in group.choices.items():
-            yield from ((name, *rest) for rest in commands(below))
-    if not groups:
-        chosen = [group._group_actions[0] for group in parser._mutually_exclusive_groups if group.required]
-        required = [action for action in parser._actions if action.required]
-        yield tuple(word for action in required + chosen for word in _words(action))
-
-
-def _words(action: argparse.Action) -> Iterator[str]:
-    yield from action.option_strings[:1]
-    yield from [str(next(iter(action.choices or "x")))] * (action.nargs if isinstance(action.nargs, int) else 1)
+def commands() -> Iterator[tuple[str, ...]]:
+    """Yield the words of every command, with what it requires: `engine up`, `verify x`."""
+    for name in COMMANDS:
+        command = load_command(name)
+        hints = get_type_hints(command)
+        words = name.split()
+        for field in fields(command):
+            parameter = field.metadata["parameter"]
+            if field.default is MISSING or parameter.required or field.name == "jupyter":
+                if field.kw_only:
+                    words.append(f"--{field.name}")
+                if hints[field.name] is not bool:
+                    words.append(next((value for value in get_args(hints[field.name]) if isinstance(value, str)), "x"))
+        yield tuple(words)

@@ -135,7 +135,7 @@ def test_modules_are_short() -> None:
 
 
 def test_the_walk_sees_the_program() -> None:
-    assert {"tfimg.core.process", "tfimg.matrix.resolve.resolution", "tfimg.cli.parser"} <= set(MODULES)
+    assert {"tfimg.core.process", "tfimg.matrix.resolve.resolution", "tfimg.cli.app"} <= set(MODULES)
     assert "tfimg.core.errors" in imported(ROOT / "cli" / "__init__.py")
     assert "tfimg.project.services" in imported(ROOT / "cli" / "__init__.py"), "imports in functions count"
 
@@ -163,7 +163,7 @@ def test_only_the_command_line_prints_and_exits() -> None:
 
 
 def test_the_parser_starts_fast() -> None:
-    heavy = ["pydantic", "docker", "rich", "jinja2", "ruamel", "packaging", "requests", "shtab"]
-    script = f"import tfimg.cli.parser, sys; print([name for name in {heavy} if name in sys.modules])"
+    heavy = ["pydantic", "docker", "rich", "jinja2", "ruamel", "packaging", "requests", "cyclopts"]
+    script = f"import tfimg.cli.app, sys; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

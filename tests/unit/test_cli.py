@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import json
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +18,7 @@ from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, capabilities, stored_image
 from support.suite_events import EXPLAINED, done, end, said, start, suite
 from tfimg import __version__
-from tfimg.cli.parser import build_parser
+from tfimg.cli.app import COMMANDS, GROUPS
 from tfimg.core.errors import BuildError
 from tfimg.core.paths import Workspace
 from tfimg.engine.protocol import Exit, Line, StageEvent
@@ -153,7 +151,7 @@ def test_what_is_committed_is_fresh(tfimg: CliRunner) -> None:
     assert ended.stdout.endswith(" files, all fresh\n")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_a_script_that_knows_the_commands(shell: str, tfimg: CliRunner) -> None:
     ended = tfimg("completion", shell)
     assert (ended.code, ended.stderr) == (0, "")
@@ -320,8 +318,8 @@ MISSPELT = {
     "doctor a b": "`tfimg doctor` takes no argument 'b'. For example: `tfimg doctor 2.15.1-cuda12.2-py3.11`. `tfimg "
     "doctor --help` lists its options.",
     "lst": "`tfimg` has no command 'lst'. Did you mean `tfimg list`? `tfimg --help` lists the commands.",
-    "matrix chek": "`tfimg matrix` has no command 'chek'. Did you mean `tfimg matrix check`? `tfimg matrix --help` "
-    "lists the commands.",
+    "engine upp": "`tfimg engine` has no command 'upp'. Did you mean `tfimg engine up`? `tfimg engine --help` lists "
+    "the commands.",
     "resolve --device npu": "`tfimg resolve`: --device 'npu' is not one of cpu, gpu, tpu. For example: `tfimg resolve "
     "--tf 2.15 --cuda 12 --json`. `tfimg resolve --help` lists its options.",
 }
@@ -368,7 +366,7 @@ publish registry.test/a 2.15 --plain
 bake --sec
 list --repo a/b
 engine up --inst
-matrix sync --che
+sync --che
 --ver
 """.strip().split("\n")
 
@@ -380,19 +378,6 @@ def test_an_option_cannot_be_cut_short(line: str, tfimg: CliRunner) -> None:
     assert (ended.code, ended.stdout) == (2, "")
     option = next(word for word in reversed(line.split()) if word.startswith("-"))
     assert f" has no option {option}. " in ended.stderr or "COMMAND" in ended.stderr
-
-
-def test_no_parser_takes_abbreviations() -> None:
-    def walk(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-        yield parser
-        for action in parser._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                for below in action.choices.values():
-                    yield from walk(below)
-
-    parsers = list(walk(build_parser()))
-    assert len(parsers) > 30
-    assert [parser.prog for parser in parsers if parser.allow_abbrev] == []
 
 
 def test_a_defect_is_one_paragraph_that_says_how_to_report_it_and_shown_whole_on_demand(
@@ -706,23 +691,18 @@ def test_a_level_that_cannot_be_shown_here_is_refused_before_the_build(
 # The parser
 
 
-def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Every parser that ends in a command; `matrix` does, and has others below it."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for child in action.choices.values():
-                yield from parsers(child)
-    if parser.get_default("command"):
-        yield parser
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_takes_json_and_shows_an_example(name: str, tfimg: CliRunner) -> None:
+    text = tfimg(*name.split(), "--help").succeeded().stdout
+    assert text.startswith(f"Usage: tfimg {name}")
+    assert "--json" in text
+    assert f"Examples:\n  tfimg {name}" in text or f"$(tfimg {name}" in text
+    assert tfimg("help", *name.split()).stdout == text
 
 
-LEAVES = {leaf.prog: leaf for leaf in parsers(build_parser())}
-
-
-@pytest.mark.parametrize("prog", LEAVES)
-def test_every_command_has_a_function_takes_json_and_shows_an_example(prog: str) -> None:
-    leaf = LEAVES[prog]
-    module, function = leaf.get_default("command").split(":")
-    assert callable(getattr(importlib.import_module(f"tfimg.cli.{module}"), function))
-    assert "--json" in leaf.format_help()
-    assert f"example:\n  {prog}" in leaf.format_help() or f"$({prog}" in leaf.format_help()
+def test_the_overview_shows_every_command_in_its_group(tfimg: CliRunner) -> None:
+    text = tfimg("--help").succeeded().stdout
+    assert [title for title in GROUPS if f"\n{title}:\n" in text] == list(GROUPS)
+    assert [name for name in COMMANDS if f"\n  {name} " not in text] == []
+    assert max(map(len, text.splitlines())) <= 100
+    assert tfimg("help").stdout == text

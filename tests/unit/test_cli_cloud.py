@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 from ruamel.yaml import YAML
 
 from support.cli import CliResult, CliRunner
 from support.machine_orders import KEY, WHEEL
-from tfimg.cli.parser import build_parser
-from tfimg.cli.parser.cloud import NAMES
+from tfimg.cli.app import parse
+from tfimg.cli.commands.cloud_init import CloudInit
 from tfimg.host.cloud.clouds import CLOUDS
 
 Run = Callable[..., CliResult]
@@ -33,8 +34,8 @@ def cloud_init(tfimg: CliRunner, tmp_path: Path) -> Run:
 
 def test_run_names_a_container_as_the_machine_s_steps_do() -> None:
     line = "run IMAGE --name tfimg --volume /a:/b --workdir /b -- sh -c '--name x'"
-    given = build_parser().parse_args(shlex.split(line))
-    assert (given.name, given.volume, given.workdir) == (["tfimg"], ["/a:/b"], ["/b"])
+    given = parse(shlex.split(line))
+    assert (given.name, given.volume, given.workdir) == (("tfimg",), ("/a:/b",), ("/b",))
     assert given.program == ("sh", "-c", "--name x")
 
 
@@ -45,7 +46,7 @@ def setting(text: str, name: str) -> str:
 
 
 def test_the_parser_knows_the_clouds() -> None:
-    assert tuple(CLOUDS) == NAMES
+    assert tuple(CLOUDS) == get_args(get_type_hints(CloudInit)["cloud"])
 
 
 def needs(ended: CliResult) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import zstandard
@@ -23,7 +23,7 @@ import zstandard
 from support.cases import cases
 from support.hostile_wheels import ATTACKS, forge
 from support.wheels import lock_line, record_hash, write_wheel
-from tfimg.cli.parser.images import COMPRESSIONS
+from tfimg.cli.commands.build import Build
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, InvalidWheel
 from tfimg.layers.blob import Blob, BlobWriter
@@ -440,4 +440,4 @@ def test_a_lock_s_parts_lie_in_the_order_in_which_they_are_shared() -> None:
 
 
 def test_the_command_line_offers_every_way_to_pack() -> None:
-    assert get_args(Compression) == COMPRESSIONS
+    assert get_args(Compression) == get_args(get_type_hints(Build)["compression"])

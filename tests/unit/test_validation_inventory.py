@@ -239,7 +239,7 @@ def engine(environment: TestEnvironment, gpu: ImageSpec) -> FakeEngine:
     return engine
 
 
-CHECK = ("matrix", "check", "--built", "some:image")
+CHECK = ("check", "--built", "some:image")
 ONE_RELEASE = "An image is of one release, which it names itself. Leave RELEASE out."
 NO_IMAGE = "--as says what an image claims to be. Name the image with --built."
 
@@ -281,7 +281,7 @@ def test_the_command_names_what_an_image_disagrees_on(gpu: ImageSpec, tfimg: Cli
 )
 @pytest.mark.usefixtures("engine")
 def test_what_the_command_cannot_compare_is_refused(options: list[str], told: str, tfimg: CliRunner) -> None:
-    assert tfimg("matrix", "check", *options).refusal(2) == told
+    assert tfimg("check", *options).refusal(2) == told
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ needs them, so that `tfimg --version` and completion start fast.
 
 from __future__ import annotations
 
-import importlib
 import io
 import itertools
 import os
@@ -44,7 +43,7 @@ def entrypoint() -> NoReturn:
     elif isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that has no ≥ is no reason to fail
     # Asked so often that the parser of all commands would be too slow.
-    version = sys.argv[1:] == ["--version"]
+    version = sys.argv[1:] in (["--version"], ["-V"])
     code = 0 if version else main(sys.argv[1:], os.environ)
     try:
         if version:
@@ -88,16 +87,27 @@ def _run(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
 
 
 def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Services | None) -> int:
-    from tfimg.cli.parser import build_parser
+    words = list(itertools.takewhile(lambda word: word != "--", argv))
+    if words[:1] in (["--version"], ["-V"]):
+        print(f"tfimg {__version__}")
+        return 0
+    if {"--help", "-h"} & set(words) or words[:1] == ["help"]:
+        from tfimg.cli.help import help_text
 
-    arguments = build_parser().parse_args(argv)
+        print(help_text([word for word in words if word != "help" and not word.startswith("-")]), end="")
+        return 0
+    if words[:1] == ["__complete"]:
+        from tfimg.cli.app import COMMANDS, build_app
+
+        build_app(COMMANDS)(list(argv), exit_on_error=False)
+        return 0
+    from tfimg.cli.app import parse
+
+    command = parse(argv)
     from tfimg.cli.context import Context
     from tfimg.project.services import Services
 
-    module, function = arguments.command.split(":")
-    command = getattr(importlib.import_module(f"tfimg.cli.{module}"), function)
-    code: int = command(Context(arguments, services or Services(environ=environ)))
-    return code
+    return command.run(Context(command, services or Services(environ=environ)))
 
 
 def _as_ours(error: Exception) -> TfimgError:

@@ -24,7 +24,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.explain import explained
 from tfimg.cli.images import means_of, push, registries
 from tfimg.cli.keep import check_report, keep_evidence
-from tfimg.cli.parser import REQUEST
+from tfimg.cli.options import REQUEST
 from tfimg.cli.workers import inventories, swept, workers_of
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import (
@@ -70,7 +70,7 @@ def _check_arguments(context: Context) -> None:
     arguments = context.arguments
     if arguments.all and arguments.patterns:
         raise UsageError("--all and patterns do not go together.", next_step="Leave --all out, or the patterns.")
-    options = {option: name for option, name, _, _ in REQUEST} | {"--device": "device"}
+    options = REQUEST | {"--device": "device"}
     given = [option for option, name in options.items() if getattr(arguments, name) is not None]
     if given:
         raise UsageError(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tfimg.cli.parser import REQUEST
+from tfimg.cli.options import REQUEST
 from tfimg.core.errors import UsageError
 from tfimg.matrix.resolve.request import Request
 from tfimg.matrix.resolve.resolution import Resolution
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 class Context:
     """The arguments and surroundings of one command."""
 
-    arguments: argparse.Namespace
+    arguments: Any
     services: Services
 
     @cached_property
@@ -94,8 +93,8 @@ class Context:
     @property
     def request(self) -> Request:
         """What the arguments ask for."""
-        given = {name: getattr(self.arguments, name) for _, name, _, _ in REQUEST}
-        for option, name, _, _ in REQUEST:
+        given = {name: getattr(self.arguments, name) for name in REQUEST.values()}
+        for option, name in REQUEST.items():
             if given[name] is not None and not given[name].strip():
                 raise UsageError(f"{option} is empty.", next_step="Name a value, or leave it out.")
         return Request(device=self.arguments.device, **given)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TypeVar
 
+from tfimg.cli.commands.run import PASSED_ON
 from tfimg.cli.context import Context
 from tfimg.cli.images import says
-from tfimg.cli.parser import PASSED_ON
 from tfimg.cli.streams import print_styled
 from tfimg.core.errors import EngineTooOld, EngineUnavailable, TfimgError, UnsuitableHost, UsageError
 from tfimg.engine.connect import private_engine
@@ -161,8 +161,7 @@ def _start(context: Context, argv: Sequence[str], environ: dict[str, str]) -> in
 
 def _wishes(context: Context) -> RunOptions:
     given = context.arguments
-    names = [option for _, option, _, _ in PASSED_ON]
-    options = [word for name in names for value in getattr(given, name[2:]) for word in (name, value)]
+    options = [word for name in PASSED_ON for value in getattr(given, name) for word in (f"--{name}", value)]
     return RunOptions(
         gpus=given.gpus,
         no_gpu=given.no_gpu,

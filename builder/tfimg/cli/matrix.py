@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from tfimg.cli.commands.matrix import ShowMatrix
 from tfimg.cli.context import Context
 from tfimg.cli.keep import require_writable
 from tfimg.core.errors import UsageError
@@ -61,7 +61,7 @@ FORMS = {".json": "json", ".html": "html", ".md": "markdown"}
 """Ends of file names → the form that they ask for; any other asks for the table."""
 
 
-def _form(arguments: argparse.Namespace) -> str | None:
+def _form(arguments: ShowMatrix) -> str | None:
     """Return the form that an option asks for, else the one of the file's name; None: the table for people."""
     named = next((form for form in FORMS.values() if getattr(arguments, form)), None)
     return named or FORMS.get(Path(arguments.output or "").suffix.lower())

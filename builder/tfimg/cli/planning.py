@@ -7,7 +7,7 @@ from dataclasses import asdict
 from tfimg.build.candidate import choose_output
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
-from tfimg.cli.parser import REQUEST
+from tfimg.cli.options import REQUEST
 from tfimg.cli.show import plain_table, print_table, size
 from tfimg.core.errors import UsageError
 from tfimg.layers.pack import compute_key
@@ -114,7 +114,7 @@ def _shards(context: Context) -> tuple[Shard, ...]:
 
 
 def _require_no_request(context: Context) -> None:
-    named = ("device", *(name for _, name, _, _ in REQUEST))
+    named = ("device", *REQUEST.values())
     if any(getattr(context.arguments, name) is not None for name in named):
         raise UsageError(
             "A request means one image, and --format, --shards and patterns are for many.",

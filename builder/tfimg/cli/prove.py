@@ -1,4 +1,4 @@
-"""`tfimg matrix check` and `sync`: the matrix beside what wheels and images say."""
+"""`tfimg check` and `sync`: the matrix beside what wheels and images say."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Findings = Sequence[tuple[int, FactCheck]]
 
 
 def check(context: Context) -> int:
-    """`tfimg matrix check [RELEASE …]`, `tfimg matrix check --built IMAGE`."""
+    """`tfimg check [RELEASE …]`, `tfimg check --built IMAGE`."""
     if context.arguments.built:
         return _check_image(context, context.arguments.built)
     if context.arguments.identifier:
@@ -70,13 +70,13 @@ def _demand_agreement(wrong: Sequence[FactCheck], missing: Sequence[Version]) ->
     if missing:
         releases = "".join(f"  rows: TensorFlow {version}\n" for version in missing)
         told += f"The matrix lacks what the package index has:\n{releases}"
-        steps.append("`tfimg matrix sync` adds releases.")
+        steps.append("`tfimg sync` adds releases.")
     if told:
         raise MatrixMismatch(told, next_step=" ".join(steps))
 
 
 def sync(context: Context) -> int:
-    """`tfimg matrix sync [--check]`."""
+    """`tfimg sync [--check]`."""
     known = _known(context)
     found = _survey(context, lambda version: version not in known and version > min(known))
     missing = find_missing_releases(context.project.matrix, found)
@@ -94,7 +94,7 @@ def sync(context: Context) -> int:
     if missing and context.arguments.check:
         raise StaleFiles(
             f"The matrix lacks {', '.join(names)}.",
-            next_step="Run `tfimg matrix sync`, and confirm what it marks.",
+            next_step="Run `tfimg sync`, and confirm what it marks.",
         )
     if missing:
         write_atomically(path, proposed)

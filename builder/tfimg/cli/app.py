@@ -1,0 +1,257 @@
+"""The commands: their names and groups, and how a command line becomes one of them.
+
+Imports nothing heavy: every start pays for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, fields, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+
+from tfimg.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from cyclopts import App, Argument
+    from cyclopts.exceptions import CycloptsError
+
+    from tfimg.cli.options import Command
+
+GROUPS = {
+    "Choose": {
+        "list": ("list_images:ListImages", "list the images of the matrix"),
+        "resolve": ("resolve:Resolve", "say which image a request means"),
+        "matrix": ("matrix:ShowMatrix", "show what goes together, and what is proven"),
+        "which": ("which:Which", "say which image fits this machine's GPU and driver"),
+    },
+    "Build": {
+        "plan": ("plan:Plan", "show what a build would do, or share builds out over machines"),
+        "build": ("build:Build", "build images, validate and tag them"),
+        "validate": ("validate:Validate", "run the suite in an image"),
+        "explain": ("explain:Explain", "say what is known about the failure in a log"),
+        "report": ("report:ShowReport", "show a report, or write it in another form"),
+    },
+    "Run": {
+        "run": ("run:Run", "start a container with the flags of its device"),
+        "doctor": ("doctor:Doctor", "say whether this machine can build and run images"),
+        "cloud-init": ("cloud_init:CloudInit", "print user data for a cloud's virtual machine"),
+        "engine up": ("engine:EngineUp", "use the engine that runs, else start a private one"),
+        "engine down": ("engine:EngineDown", "stop the private engine"),
+        "engine status": ("engine:EngineStatus", "say which engine would be used"),
+        "engine env": ("engine:EngineEnv", "print the setting that points docker at the engine"),
+    },
+    "Publish": {
+        "keys": ("keygen:Keygen", "make a pair of keys"),
+        "publish": ("publish:Publish", "push, validate, attach evidence, move tags"),
+        "renew": ("renew:Renew", "validate published images again"),
+        "rollback": ("rollback:Rollback", "point a tag to the image before the present one"),
+        "withdraw": ("rollback:Withdraw", "move an image's tags away, and have everyone refuse it"),
+        "history": ("history:History", "list signed promotions and withdrawals"),
+    },
+    "Trust": {
+        "verify": ("verify:Verify", "say what is proven of an image in a registry"),
+        "pull": ("verify:Pull", "verify an image, then pull it"),
+        "inspect": ("inspect:Inspect", "show what an image is and holds"),
+        "diff": ("inspect:Compare", "compare two images"),
+        "scan": ("scan_secrets:ScanSecrets", "search an image for secrets"),
+        "bundle": ("save:Save", "write an image and its evidence to a file"),
+        "load": ("save:Load", "verify such a file, and load it into the engine"),
+    },
+    "Maintain": {
+        "sync": ("sync:Sync", "add new releases to the matrix"),
+        "check": ("check:Check", "compare the matrix with wheels or an image"),
+        "lock": ("lock:Lock", "resolve and write locks"),
+        "render": ("render:Render", "write Dockerfiles, schemas and tables"),
+        "audit": ("audit:Audit", "find known vulnerabilities of locked packages"),
+        "bare": ("bare:Bare", "make a folder that proves releases without an image"),
+        "record": ("bare:RecordEvidence", "keep what such a folder has proven"),
+        "rebuild-check": ("reproduce:Reproduce", "build an image twice, and compare"),
+        "bake": ("bake:Bake", "print a file for `docker buildx bake`"),
+        "schema": ("schema:Schema", "print the JSON Schema of the matrix or a report"),
+        "completion": ("completion:Completion", "print a completion script"),
+    },
+}
+"""Group → command → its class as `module:class` below `tfimg.cli.commands`, and its line of `tfimg --help`."""
+
+COMMANDS = {name: target for group in GROUPS.values() for name, (target, _) in group.items()}
+
+
+def load_command(name: str) -> type[Command]:
+    """Import the class of a command."""
+    module, class_name = COMMANDS[name].split(":")
+    command: type[Command] = getattr(importlib.import_module(f"tfimg.cli.commands.{module}"), class_name)
+    return command
+
+
+def build_app(names: Iterable[str]) -> App:
+    """Return the Cyclopts application of some commands."""
+    from cyclopts import App, Parameter
+
+    def make_app(name: str) -> App:
+        return App(
+            name=name,
+            default_parameter=Parameter(negative_bool=(), negative_iterable=(), allow_repeating=True),
+            version_flags=(),
+            help_flags=(),
+        )
+
+    app = make_app("tfimg")
+    for name in names:
+        parent, group = app, name.rpartition(" ")[0]
+        if group:
+            if group not in app:
+                app.command(make_app(group))
+            parent = app[group]
+        parent.command(_constructor(load_command(name)), name=name.rpartition(" ")[2], help="")
+    return app
+
+
+def _constructor(command: type[Command]) -> Callable[..., Command]:
+    """Return a function that makes a command, with the signature and annotations that Cyclopts reads.
+
+    Positional fields are positional only, so that they have no option's name; one that is a tuple takes all words.
+    """
+
+    def construct(*_words: object, **_options: object) -> Command:
+        raise NotImplementedError  # only its signature is used
+
+    hints, parameters = get_type_hints(command), []
+    for field in fields(command):
+        hint: Any = hints[field.name]
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        kind: Any = inspect.Parameter.KEYWORD_ONLY if field.kw_only else inspect.Parameter.POSITIONAL_ONLY
+        if not field.kw_only and str(field.type).startswith("tuple"):
+            hint, kind, default = get_args(hint)[0], inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.empty
+        annotation = Annotated[hint, field.metadata["parameter"]]
+        parameters.append(inspect.Parameter(field.name, kind, annotation=annotation, default=default))
+    parameters.sort(key=operator.attrgetter("kind"))
+    construct.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    construct.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return construct
+
+
+class _Dash(str):
+    """The word `-`, standard input. Cyclopts would take it for an option."""
+
+    __slots__ = ()
+
+    def startswith(self, *_arguments: Any) -> bool:
+        return False
+
+
+def parse(argv: Sequence[str]) -> Command:
+    """Return the command of a command line. Raises `UsageError`."""
+    words, program = list(argv), None
+    if "--" in words:
+        cut = words.index("--")
+        words, program = words[:cut], tuple(words[cut + 1 :])
+    as_json = "--json" in words
+    words = [word for word in words if word != "--json"]
+    name = _command_name(words)
+    rest: list[str] = words[len(name.split()) :]
+    if name == "run":
+        command = replace(_bind(name, rest), program=program or ())  # type: ignore[call-arg]
+    else:
+        command = _bind(name, [*rest, *(("--", *program) if program else ())])
+    return replace(command, json=as_json)
+
+
+def _command_name(words: Sequence[str]) -> str:
+    first, second = [*words, "", ""][:2]
+    if not first or first.startswith("-"):
+        what = f"has no option {first}" if first else "needs a command"
+        raise UsageError(f"`tfimg` {what}.", next_step="`tfimg --help` lists the commands.")
+    for name in (f"{first} {second}", first):
+        if name in COMMANDS:
+            return name
+    groups = {name.partition(" ")[0] for name in COMMANDS if " " in name}
+    prog, word, names = "tfimg", first, {name.partition(" ")[0] for name in COMMANDS}
+    if first in groups:
+        prog, word = f"tfimg {first}", second
+        names = {name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{first} ")}
+        if not second or second.startswith("-"):
+            raise UsageError(
+                f"`{prog}` needs one of {', '.join(sorted(names))}.", next_step=f"`{prog} --help` lists the commands."
+            )
+    near = get_close_matches(word, names, n=1)
+    suggestion = f"Did you mean `{prog} {near[0]}`? " if near else ""
+    raise UsageError(f"`{prog}` has no command {word!r}.", next_step=f"{suggestion}`{prog} --help` lists the commands.")
+
+
+def _bind(name: str, words: Sequence[str]) -> Command:
+    from cyclopts.exceptions import CycloptsError
+
+    tokens = [*name.split(), *(_Dash(word) if word == "-" else word for word in words)]
+    try:
+        _, bound, _ = build_app([name]).parse_args(tokens, print_error=False, exit_on_error=False)
+    except CycloptsError as error:
+        raise _usage_error(error, name, words) from None
+    command = load_command(name)(**bound.arguments)
+    given = [option for option in command.alternatives.values() if getattr(command, option)]
+    options = " and ".join(command.alternatives)
+    if len(given) > 1:
+        raise UsageError(f"`tfimg {name}`: {options} cannot be combined.", next_step="Leave out all but one.")
+    if not given and command.needs_alternative:
+        raise UsageError(f"`tfimg {name}` needs one of {options}.", next_step="`tfimg {name} --help` describes them.")
+    return command
+
+
+def _usage_error(error: CycloptsError, name: str, words: Sequence[str]) -> UsageError:
+    """Return a parser's error in our words, with the command's example or the nearest option as the next step."""
+    from cyclopts import exceptions
+
+    prog = f"tfimg {name}"
+    options = f"`{prog} --help` lists its options."
+    example = next(iter(examples(load_command(name))))
+    example_step = f"For example: `{example}`. {options}"
+    argument = _argument_name(error.argument)
+    if isinstance(error, exceptions.UnknownOptionError):
+        option = error.token.value if error.token.keyword is None else error.token.keyword
+        option = option.partition("=")[0]
+        near = get_close_matches(option, option_names(load_command(name)), n=1)
+        suggestion = f"Did you mean {near[0]}? " if near else ""
+        return UsageError(f"`{prog}` has no option {option}.", next_step=f"{suggestion}{options}")
+    if isinstance(error, exceptions.UnusedCliTokensError):
+        word = (error.unused_tokens or [""])[0]
+        return UsageError(f"`{prog}` takes no argument {word!r}.", next_step=example_step)
+    if isinstance(error, exceptions.MissingArgumentError):
+        is_given = error.argument is not None and any(word in error.argument.names for word in words)
+        what = f"{argument} needs a value" if is_given else f"{argument} is missing"
+    elif isinstance(error, exceptions.RepeatArgumentError):
+        what = f"{error.token.keyword} is given more than once"
+    elif error.argument and (choices := error.argument.get_choices(force=True)) and _value(error) not in choices:
+        what = f"{argument} {_value(error)!r} is not one of {', '.join(choices)}"
+    else:
+        what = f"{argument} {error.msg or getattr(error, 'exception_message', '') or error}"
+    return UsageError(f"`{prog}`: {what}", next_step=example_step)
+
+
+def _argument_name(argument: Argument | None) -> str:
+    if argument is None:
+        return ""
+    name = argument.names[0]
+    return name if name.startswith("-") else argument.parameter.metavar or name
+
+
+def _value(error: CycloptsError) -> str:
+    tokens = [getattr(error, "token", None), *(error.argument.tokens if error.argument else ())]
+    return next((str(token.value) for token in tokens if token), "")
+
+
+def option_names(command: type[Command]) -> list[str]:
+    """Return the options of a command."""
+    names = ["--help"]
+    for field in fields(command):
+        if field.kw_only and field.metadata["parameter"].parse is not False:
+            names += field.metadata["parameter"].name or [f"--{field.name.replace('_', '-')}"]
+    return names
+
+
+def examples(command: type[Command]) -> list[str]:
+    """Return the examples of a command's docstring."""
+    lines = inspect.getdoc(command).partition("Examples:\n")[2].splitlines()  # type: ignore[union-attr]
+    return [line.strip() for line in lines]

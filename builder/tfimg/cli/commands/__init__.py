@@ -1,0 +1,1 @@
+"""One module per command: its options, its help and what it does."""

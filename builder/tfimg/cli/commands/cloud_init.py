@@ -1,0 +1,101 @@
+"""`tfimg cloud-init`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, MISSING, dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from tfimg.cli.completions import complete_identifiers
+from tfimg.cli.options import (
+    Command,
+    flag,
+    lower_device,
+    option,
+    output_option,
+    require_printable,
+)
+
+if TYPE_CHECKING:
+    from tfimg.cli.context import Context
+
+
+MAX_DAYS = 366
+"""The limit of `tfimg.host.cloud.machine`."""
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def parse_seconds(text: str) -> int:
+    """Parse a duration: 90s, 30m, 8h, 1h30m."""
+    parts = re.findall(r"([0-9]{1,9})([smhd])", text)
+    seconds = sum(int(number) * UNITS[unit] for number, unit in parts)
+    if not seconds or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"{text!r} is not a duration: write 90s, 30m, 8h, 1d or 1h30m")
+    if seconds > MAX_DAYS * UNITS["d"]:
+        raise ValueError(f"{text!r} is more than {MAX_DAYS} days")
+    return seconds
+
+
+@dataclass(frozen=True)
+class CloudInit(Command):
+    """Print user data for a cloud's virtual machine that verifies an image, pulls it by digest and runs it.
+
+    Examples:
+      tfimg cloud-init --cloud gcp --image HOST/team/tensorflow:2.15-gpu --key tfimg.pub --require validated \\
+          --jupyter --tfimg "$WHEEL" --idle-shutdown 30m --max-time 8h --output user-data
+      tfimg cloud-init --cloud aws --image HOST/team/tensorflow:2.15 --key tfimg.pub --command 'python train.py' \\
+          --tfimg https://HOST/tfimg-1.2-py3-none-any.whl#sha256=HASH
+    """
+
+    _: KW_ONLY
+    cloud: Literal["gcp", "aws", "azure", "aliyun", "generic"] = option(
+        "whose machine; generic: a NoCloud seed", default=MISSING
+    )
+    image: str = option("REPOSITORY:TAG or REPOSITORY@DIGEST", "REFERENCE", default=MISSING, check=require_printable)
+    identifier: str | None = option(
+        "what the image is (default: what its tag says)", "IDENTIFIER", names=("--as",), complete=complete_identifiers
+    )
+    device: Literal["cpu", "gpu", "tpu"] | None = option(
+        "what the machine computes on (default: what --as or a tag of the matrix says; needed for other tags)",
+        parse=lower_device,
+    )
+    install_driver: bool = flag("let the machine install NVIDIA's driver, on Ubuntu")
+    key: str = option("public key of the evidence, which the machine verifies", "FILE.pub", default=MISSING)
+    origin: str | None = option(
+        "the publisher's repository, if --image is in a mirror", "REPOSITORY", check=require_printable
+    )
+    require: str | None = option(
+        "what the evidence has to show: validated,max-age=30d", "CONDITIONS", check=require_printable
+    )
+    tfimg: str | None = option(
+        "the wheel of tfimg that the machine installs to verify with; `sha256sum` prints its hash",
+        "URL#sha256=HASH",
+        check=require_printable,
+    )
+    jupyter: bool = flag("run JupyterLab, to be reached through SSH alone")
+    program_line: str | None = option(
+        "run this until it ends well: words as in a shell, without a shell ('sh -c …' is one)",
+        "LINE",
+        names=("--command",),
+        check=require_printable,
+    )
+    idle_shutdown: int | None = option(
+        "shut down when neither container nor GPU computes and no user is logged in for so long: 30m",
+        "TIME",
+        parse=parse_seconds,
+    )
+    max_time: int | None = option(
+        "shut down after so much time in all boots together: 8h, 1h30m", "TIME", parse=parse_seconds
+    )
+    output: str | None = output_option()
+
+    alternatives: ClassVar[Mapping[str, str]] = {"--jupyter": "jupyter", "--command": "program_line"}
+    needs_alternative: ClassVar[bool] = True
+
+    def run(self, context: Context) -> int:
+        """Run the command."""
+        from tfimg.cli.cloud import cloud_init
+
+        return cloud_init(context)

@@ -1,0 +1,58 @@
+"""`tfimg inspect` and `tfimg diff`."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+from tfimg.cli.options import Command, flag, plain_http_option, remote_image_argument, trusted_key_option
+
+if TYPE_CHECKING:
+    from tfimg.cli.context import Context
+
+
+@dataclass(frozen=True)
+class Inspect(Command):
+    """Show what an image is, what it holds, and who says what of it.
+
+    Examples:
+      tfimg inspect registry.example/team/tensorflow:2.15 --key tfimg.pub
+      tfimg inspect --local tfimg/tensorflow:2.15
+    """
+
+    image: str = remote_image_argument()
+    _: KW_ONLY
+    local: bool = flag("an image in the engine")
+    key: tuple[str, ...] = trusted_key_option()
+    plain_http: bool = plain_http_option()
+
+    def run(self, context: Context) -> int:
+        """Run the command."""
+        from tfimg.cli.looks import inspect
+
+        return inspect(context)
+
+
+@dataclass(frozen=True)
+class Compare(Command):
+    """Compare two images.
+
+    Examples:
+      tfimg diff registry.example/team/tensorflow:2.15.0 registry.example/team/tensorflow:2.15.1
+      tfimg diff OLD NEW --markdown >> CHANGELOG.md
+      tfimg diff --local tfimg/tensorflow:2.15.0 tfimg/tensorflow:2.15.1
+    """
+
+    before: str = remote_image_argument()
+    after: str = remote_image_argument()
+    _: KW_ONLY
+    local: bool = flag("images in the engine")
+    markdown: bool = flag("as an entry of a changelog")
+    key: tuple[str, ...] = trusted_key_option()
+    plain_http: bool = plain_http_option()
+
+    def run(self, context: Context) -> int:
+        """Run the command."""
+        from tfimg.cli.looks import diff
+
+        return diff(context)

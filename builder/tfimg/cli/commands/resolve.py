@@ -1,0 +1,30 @@
+"""`tfimg resolve`."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+from tfimg.cli.options import Command, RequestOptions, flag, repository_option
+
+if TYPE_CHECKING:
+    from tfimg.cli.context import Context
+
+
+@dataclass(frozen=True)
+class Resolve(Command, RequestOptions):
+    """Say which image a request means, or why none does.
+
+    Examples:
+      tfimg resolve --tf 2.15 --cuda 12 --json
+    """
+
+    _: KW_ONLY
+    repository: str | None = repository_option()
+    explain: bool = flag("say how the choice was made")
+
+    def run(self, context: Context) -> int:
+        """Run the command."""
+        from tfimg.cli.facts import resolve
+
+        return resolve(context)

@@ -1,0 +1,32 @@
+"""`tfimg scan`."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+from tfimg.cli.options import Command, flag, plain_http_option, remote_image_argument
+
+if TYPE_CHECKING:
+    from tfimg.cli.context import Context
+
+
+@dataclass(frozen=True)
+class ScanSecrets(Command):
+    """Search an image for secrets of this machine, and for keys, tokens and passwords.
+
+    Examples:
+      tfimg scan registry.example/team/tensorflow:candidate
+      tfimg scan --local tfimg/tensorflow:2.15
+    """
+
+    image: str = remote_image_argument()
+    _: KW_ONLY
+    local: bool = flag("an image in the engine, before it is pushed")
+    plain_http: bool = plain_http_option()
+
+    def run(self, context: Context) -> int:
+        """Run the command."""
+        from tfimg.cli.leaks import scan_command
+
+        return scan_command(context)

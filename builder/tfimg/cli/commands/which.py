@@ -1,0 +1,35 @@
+"""`tfimg which`."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from tfimg.cli.options import Command, VersionOptions, option, repository_option
+
+if TYPE_CHECKING:
+    from tfimg.cli.context import Context
+
+
+@dataclass(frozen=True)
+class Which(Command, VersionOptions):
+    """Say which image fits this machine's GPU and driver, and which do not.
+
+    Examples:
+      tfimg which --tf 2.15
+      ssh NAME nvidia-smi | tfimg which --nvidia-smi -
+    """
+
+    _: KW_ONLY
+    nvidia_smi: str | None = option(
+        "output of nvidia-smi on the machine in question: its table, or a CSV query; -: standard input", "FILE"
+    )
+    repository: str | None = repository_option()
+
+    device: ClassVar[None] = None
+
+    def run(self, context: Context) -> int:
+        """Run the command."""
+        from tfimg.cli.which import which
+
+        return which(context)

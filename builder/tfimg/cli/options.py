@@ -1,0 +1,352 @@
+"""Options that several commands share. Each class is a part that a command's dataclass inherits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from cyclopts import Parameter
+
+from tfimg.cli.completions import complete_gpus, complete_identifiers, complete_platforms, complete_releases
+
+if TYPE_CHECKING:
+    from cyclopts.token import Token
+
+    from tfimg.cli.context import Context
+
+Check = Callable[[str], object] | None
+Complete = Callable[[Any], Sequence[str]] | None
+
+REQUEST = {
+    "--tf": "tensorflow",
+    **{f"--{name}": name for name in ("cuda", "cudnn", "python", "platform", "driver", "gpu")},
+}
+"""Options of a request beside --device → fields of `tfimg.matrix.resolve.request.Request`."""
+
+MAX_TEXT = 1000
+"""Characters of a reason, as `tfimg.evidence.promotions` takes them."""
+
+
+# Values
+
+
+def require_text(text: str) -> None:
+    """Raise `ValueError` for an empty text."""
+    if not text:
+        raise ValueError("is empty")
+
+
+def require_printable(text: str) -> None:
+    """Raise `ValueError` for a text that is empty or not printable."""
+    if not text or not text.isprintable():
+        raise ValueError("is empty, or has characters that cannot be printed")
+
+
+def require_reason(text: str) -> None:
+    """Raise `ValueError` for a text that cannot be the reason of a withdrawal, which other machines show."""
+    if not 0 < len(text.strip()) <= MAX_TEXT or not text.isprintable():
+        raise ValueError(f"has to be one line of at most {MAX_TEXT} characters")
+
+
+def require_publisher(text: str) -> None:
+    """Raise `ValueError` for a publisher's name that other machines could not show."""
+    if not 0 < len(text) <= MAX_TEXT:
+        raise ValueError(f"has to have 1 to {MAX_TEXT} characters")
+
+
+def require_tag(text: str) -> None:
+    """Raise `ValueError` for what is not a tag (OCI distribution specification 1.1, "Pulling manifests")."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", text):
+        raise ValueError(f"{text!r} is not a tag")
+
+
+def require_fingerprint(text: str) -> None:
+    """Raise `ValueError` for what is not the fingerprint of a key, as `tfimg keys` prints it."""
+    if not re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", text):
+        raise ValueError(f"{text!r} is not a fingerprint: SHA256: and 43 characters of base64")
+
+
+def positive_number(text: str) -> int:
+    """Parse a number from 1 to 999999."""
+    if not (text.isdecimal() and len(text) <= 6 and int(text)):
+        raise ValueError(f"{text!r} is not a positive number")
+    return int(text)
+
+
+def lower_device(text: str) -> str:
+    """Parse a device in any case."""
+    if text.lower() not in {"cpu", "gpu", "tpu"}:
+        raise ValueError(f"{text!r} is not one of cpu, gpu, tpu")
+    return text.lower()
+
+
+# Declarations of options
+
+
+def argument(
+    text: str,
+    metavar: str,
+    *,
+    default: Any = MISSING,
+    check: Check = None,
+    complete: Complete = None,
+    required: bool | None = None,
+) -> Any:
+    """Declare a positional argument; the dataclass field stands before `_: KW_ONLY`."""
+    return _field(
+        default, help=text, metavar=metavar, validator=_validator(check), completer=complete, required=required
+    )
+
+
+def option(
+    text: str,
+    metavar: str | None = None,
+    *,
+    names: tuple[str, ...] = (),
+    default: Any = None,
+    parse: Callable[[str], object] | None = None,
+    check: Check = None,
+    complete: Complete = None,
+    group: str | None = None,
+) -> Any:
+    """Declare an option with one value. `parse` and `check` raise `ValueError` with the rest of the sentence."""
+    return _field(
+        default,
+        name=names or None,
+        help=text,
+        metavar=metavar,
+        converter=_converter(parse) if parse else None,
+        validator=_validator(check),
+        completer=complete,
+        group=group,
+    )
+
+
+def values(text: str, metavar: str, *, names: tuple[str, ...] = (), check: Check = None) -> Any:
+    """Declare an option that may be given several times."""
+    return _field((), name=names or None, help=f"{text}; repeatable", metavar=metavar, validator=_validator(check))
+
+
+def flag(text: str) -> Any:
+    """Declare an option without a value."""
+    return _field(False, help=text)
+
+
+def _field(default: Any, **settings: Any) -> Any:
+    return field(default=default, metadata={"parameter": Parameter(**settings)})
+
+
+def _validator(check: Check) -> Callable[[Any, Any], None]:
+    def validate(_type: object, value: str | Sequence[str] | None) -> None:
+        for text in (value,) if isinstance(value, str) else value or ():
+            if check:
+                check(text)
+
+    return validate
+
+
+def _converter(parse: Callable[[str], object]) -> Callable[[Any, Sequence[Token]], object]:
+    def convert(_type: object, tokens: Sequence[Token]) -> object:
+        return parse(tokens[0].value)
+
+    return convert
+
+
+# Options of several commands
+
+
+def pattern_arguments() -> Any:
+    """Declare patterns that select images."""
+    return argument("identifiers or globs: 2.15, '*-cpu-py3.11'", "PATTERN", default=(), complete=complete_identifiers)
+
+
+def image_argument() -> Any:
+    """Declare an image in the engine."""
+    return argument("name or digest of an image in the engine", "IMAGE", check=require_text)
+
+
+def remote_image_argument(text: str = "REGISTRY/REPOSITORY:TAG or @sha256:…", metavar: str = "IMAGE") -> Any:
+    """Declare an image in a registry."""
+    return argument(text, metavar, check=require_text)
+
+
+def identifier_option() -> Any:
+    """Declare what an image is, if its label does not say it."""
+    return option(
+        "what the image is (default: its label)", "IDENTIFIER", names=("--as",), complete=complete_identifiers
+    )
+
+
+def level_option() -> Any:
+    """Declare what a validation has to prove."""
+    return option("what to prove: without the image's accelerator, or on it (default: the most that is possible here)")
+
+
+def repository_option() -> Any:
+    """Declare the repository of an image's tags."""
+    return option("repository of the tags (default: the matrix's)", "NAME")
+
+
+def report_option() -> Any:
+    """Declare where a report is written."""
+    return values("write the report to FILE.json, FILE.xml (JUnit) or FILE.html (one image only)", "FILE")
+
+
+def record_option() -> Any:
+    """Declare that a report becomes evidence in the checkout."""
+    return flag("keep the report in the checkout, as evidence of the image's level")
+
+
+def find_links_option() -> Any:
+    """Declare a folder of wheels that no package index has."""
+    return option("folder with the libtpu wheel of a TPU image whose pair the package index lacks", "DIR")
+
+
+def renew_base_option() -> Any:
+    """Declare that the base is bootstrapped again."""
+    return flag("bootstrap the base anew, with its security fixes")
+
+
+def output_option(text: str = "write to a file instead of standard output") -> Any:
+    """Declare a file to write."""
+    return option(text, "FILE", names=("--output", "-o"))
+
+
+def trusted_key_option(more: str = "default: TFIMG_KEY") -> Any:
+    """Declare the public keys that are trusted."""
+    return values(f"public key of a publisher whom you trust ({more})", "FILE.pub", names=("--key",))
+
+
+def plain_http_option() -> Any:
+    """Declare that a registry speaks no TLS."""
+    return flag("connect without TLS; a registry of this machine needs no option")
+
+
+def reinstate_option() -> Any:
+    """Declare that a withdrawn image may have tags again."""
+    return flag("cancel the withdrawals of an image: its promotion names them")
+
+
+# Groups of options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Base of all commands: a command's fields are its options, and `run` executes it."""
+
+    json: bool = flag("print JSON on standard output")
+
+    alternatives: ClassVar[Mapping[str, str]] = {}
+    """Options of which only one may be given → their fields."""
+    needs_alternative: ClassVar[bool] = False
+
+    def run(self, context: Context) -> int:
+        """Run the command and return its exit code."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionOptions:
+    """Options that describe an image and its machine, without the device."""
+
+    tensorflow: str | None = option(
+        "2.15, 2.15.1, '>=2.15,<2.17' or latest (default: latest)",
+        "VERSION",
+        names=("--tf",),
+        complete=complete_releases,
+        group="request",
+    )
+    cuda: str | None = option("CUDA of a GPU image: 12 or 12.2", "VERSION", group="request")
+    cudnn: str | None = option("cuDNN of a GPU image: 9 or 8.9", "VERSION", group="request")
+    python: str | None = option("Python (default: the release's own default)", "X.Y", group="request")
+    platform: str | None = option(
+        "linux/amd64 (default) or linux/arm64", "NAME", complete=complete_platforms, group="request"
+    )
+    driver: str | None = option(
+        "NVIDIA driver of the machine, as nvidia-smi shows it: 535.104", "VERSION", group="request"
+    )
+    gpu: str | None = option(
+        "GPU of the machine: T4, 'RTX 4090', sm_90", "NAME", complete=complete_gpus, group="request"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions(VersionOptions):
+    """Options that describe an image."""
+
+    device: Literal["cpu", "gpu", "tpu"] | None = option(
+        "default: gpu if CUDA, cuDNN, a driver or a GPU is named", parse=lower_device, group="request"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseOptions:
+    """Options of the base image."""
+
+    base: Literal["auto", "registry", "bootstrap"] = option(
+        "official Python image, or Debian from signed packages; auto tries the first (default)", default="auto"
+    )
+    mirror: tuple[str, ...] = values(
+        "take a registry's images from a mirror: docker.io=mirror.example:5000", "REGISTRY=HOST"
+    )
+    snapshot: str | None = option(
+        "bootstrap from a dated mirror of Debian's archive: https://HOST/debian/20261101T000000Z", "URL"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuilderOptions:
+    """Where images are built, if not on the engine at hand."""
+
+    builder: tuple[str, ...] = values("build on this buildx builder or docker context", "NAME")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PasswordOptions:
+    """What opens a private key."""
+
+    password_file: str | None = option(
+        "its first line is the private key's password; -: standard input (default: TFIMG_KEY_PASSWORD, then "
+        "the terminal)",
+        "FILE",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyOptions:
+    """What is required, what tags promise, and which keys are refused."""
+
+    policy: str | None = option("a policy file: requirements, what tags promise, and keys", "FILE")
+    refuse_key: tuple[str, ...] = values(
+        "fingerprint of a key that is refused even where it is trusted", "SHA256:…", check=require_fingerprint
+    )
+    plain_http: bool = plain_http_option()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequirementOptions(PolicyOptions):
+    """What the evidence of an image has to show."""
+
+    require: str | None = option(
+        "built, linked or validated; gpu=sm_90, driver>=535, max-age=30d or unlimited; separated by commas "
+        "(default: what the tag promises, max-age=90d)",
+        "CONDITIONS",
+    )
+    origin: str | None = option(
+        "of a mirror: the publisher's repository, which promotions name (default: the image's own)", "REPOSITORY"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SigningOptions(PasswordOptions, PolicyOptions):
+    """The keys, the publisher's name and the policy of commands that move tags."""
+
+    key: str | None = option("private key that signs; `tfimg keys` makes a pair", "FILE.key")
+    trust: tuple[str, ...] = values(
+        "public key of another publisher to this repository; repeatable, beside TFIMG_KEY", "FILE.pub"
+    )
+    publisher: str | None = option(
+        "name of this machine in evidence and promotions (default: its host name)", "NAME", check=require_publisher
+    )
