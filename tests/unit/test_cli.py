@@ -385,7 +385,7 @@ def test_a_defect_is_one_paragraph_that_says_how_to_report_it_and_shown_whole_on
 ) -> None:
     environment.docker = cast("FakeEngine", "no engine")
     assert tfimg("plan", "--tf", "2.15").refusal(70) == (
-        "tfimg has a defect: AttributeError: 'str' object has no attribute 'capabilities'. "
+        "tfimg has a defect: AttributeError: 'str' object has no attribute 'get_capabilities'. "
         "Please report it with the output of the same command under TFIMG_DEBUG=1."
     )
     shown = tfimg("plan", "--tf", "2.15", TFIMG_DEBUG="1")

@@ -156,8 +156,8 @@ def test_for_people_a_line_for_each_image(tfimg: CliRunner) -> None:
     [
         (["plan", "2.15", "--tf", "2.15"], "A request means one image"),
         (["plan", "--device", "cpu", "--format", "json"], "A request means one image"),
-        (["plan", "--shards", "0"], "'0' is no number of jobs"),
-        (["plan", "--shards", "-1"], "'-1' is no number of jobs"),
+        (["plan", "--shards", "0"], "'0' is not a positive number"),
+        (["plan", "--shards", "-1"], "'-1' is not a positive number"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(argv: list[str], says: str, tfimg: CliRunner) -> None:

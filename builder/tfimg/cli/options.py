@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from cyclopts import Parameter
 
 from tfimg.cli.completions import complete_gpus, complete_identifiers, complete_platforms, complete_releases
+from tfimg.cli.values import lower_device, require_fingerprint, require_publisher, require_text
 
 if TYPE_CHECKING:
     from cyclopts.token import Token
@@ -24,62 +24,6 @@ REQUEST = {
     **{f"--{name}": name for name in ("cuda", "cudnn", "python", "platform", "driver", "gpu")},
 }
 """Options of a request beside --device → fields of `tfimg.matrix.resolve.request.Request`."""
-
-MAX_TEXT = 1000
-"""Characters of a reason, as `tfimg.evidence.promotions` takes them."""
-
-
-# Values
-
-
-def require_text(text: str) -> None:
-    """Raise `ValueError` for an empty text."""
-    if not text:
-        raise ValueError("is empty")
-
-
-def require_printable(text: str) -> None:
-    """Raise `ValueError` for a text that is empty or not printable."""
-    if not text or not text.isprintable():
-        raise ValueError("is empty, or has characters that cannot be printed")
-
-
-def require_reason(text: str) -> None:
-    """Raise `ValueError` for a text that cannot be the reason of a withdrawal, which other machines show."""
-    if not 0 < len(text.strip()) <= MAX_TEXT or not text.isprintable():
-        raise ValueError(f"has to be one line of at most {MAX_TEXT} characters")
-
-
-def require_publisher(text: str) -> None:
-    """Raise `ValueError` for a publisher's name that other machines could not show."""
-    if not 0 < len(text) <= MAX_TEXT:
-        raise ValueError(f"has to have 1 to {MAX_TEXT} characters")
-
-
-def require_tag(text: str) -> None:
-    """Raise `ValueError` for what is not a tag (OCI distribution specification 1.1, "Pulling manifests")."""
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", text):
-        raise ValueError(f"{text!r} is not a tag")
-
-
-def require_fingerprint(text: str) -> None:
-    """Raise `ValueError` for what is not the fingerprint of a key, as `tfimg keys` prints it."""
-    if not re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", text):
-        raise ValueError(f"{text!r} is not a fingerprint: SHA256: and 43 characters of base64")
-
-
-def positive_number(text: str) -> int:
-    """Parse a number from 1 to 999999."""
-    if not (text.isdecimal() and len(text) <= 6 and int(text)):
-        raise ValueError(f"{text!r} is not a positive number")
-    return int(text)
-
-
-def lower_device(text: str) -> str:
-    """Parse a device in any case."""
-    if text.lower() not in {"cpu", "gpu", "tpu"}:
-        raise ValueError(f"{text!r} is not one of cpu, gpu, tpu")
-    return text.lower()
 
 
 # Declarations of options
@@ -138,11 +82,13 @@ def _field(default: Any, **settings: Any) -> Any:
     return field(default=default, metadata={"parameter": Parameter(**settings)})
 
 
-def _validator(check: Check) -> Callable[[Any, Any], None]:
+def _validator(check: Check) -> Callable[[Any, Any], None] | None:
+    if check is None:
+        return None
+
     def validate(_type: object, value: str | Sequence[str] | None) -> None:
         for text in (value,) if isinstance(value, str) else value or ():
-            if check:
-                check(text)
+            check(text)
 
     return validate
 

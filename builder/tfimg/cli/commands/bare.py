@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from tfimg.cli.options import Command, RequestOptions, argument, option, pattern_arguments, positive_number
+from tfimg.cli.options import Command, RequestOptions, argument, option, pattern_arguments
+from tfimg.cli.values import positive_number
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context

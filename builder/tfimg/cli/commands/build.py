@@ -16,13 +16,13 @@ from tfimg.cli.options import (
     level_option,
     option,
     pattern_arguments,
-    positive_number,
     record_option,
     renew_base_option,
     report_option,
     repository_option,
     values,
 )
+from tfimg.cli.values import positive_number
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context

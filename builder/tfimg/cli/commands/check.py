@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from tfimg.cli.options import Command, argument, identifier_option, option, require_text
+from tfimg.cli.options import Command, argument, identifier_option, option
+from tfimg.cli.values import require_text
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context

@@ -8,14 +8,8 @@ from dataclasses import KW_ONLY, MISSING, dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tfimg.cli.completions import complete_identifiers
-from tfimg.cli.options import (
-    Command,
-    flag,
-    lower_device,
-    option,
-    output_option,
-    require_printable,
-)
+from tfimg.cli.options import Command, flag, option, output_option
+from tfimg.cli.values import lower_device, require_printable
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context

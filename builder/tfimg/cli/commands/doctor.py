@@ -6,7 +6,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from tfimg.cli.completions import complete_identifiers
-from tfimg.cli.options import Command, argument, identifier_option, require_text
+from tfimg.cli.options import Command, argument, identifier_option
+from tfimg.cli.values import require_text
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context

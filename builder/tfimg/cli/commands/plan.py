@@ -12,9 +12,9 @@ from tfimg.cli.options import (
     flag,
     option,
     pattern_arguments,
-    positive_number,
     repository_option,
 )
+from tfimg.cli.values import positive_number
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context

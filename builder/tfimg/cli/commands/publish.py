@@ -14,8 +14,8 @@ from tfimg.cli.options import (
     option,
     pattern_arguments,
     reinstate_option,
-    require_text,
 )
+from tfimg.cli.values import require_text
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context

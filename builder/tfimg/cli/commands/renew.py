@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, MISSING, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tfimg.cli.options import (
-    Command,
-    SigningOptions,
-    argument,
-    flag,
-    level_option,
-    option,
-    require_text,
-)
+from tfimg.cli.options import Command, SigningOptions, argument, flag, level_option, option
+from tfimg.cli.values import require_text
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context

@@ -5,17 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, MISSING, dataclass
 from typing import TYPE_CHECKING
 
-from tfimg.cli.options import (
-    Command,
-    SigningOptions,
-    argument,
-    option,
-    reinstate_option,
-    require_reason,
-    require_tag,
-    require_text,
-    values,
-)
+from tfimg.cli.options import Command, SigningOptions, argument, option, reinstate_option, values
+from tfimg.cli.values import require_reason, require_tag, require_text
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context

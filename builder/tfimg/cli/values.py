@@ -1,0 +1,58 @@
+"""What the values of options have to look like; `ValueError` carries the rest of the sentence."""
+
+from __future__ import annotations
+
+import re
+
+MAX_TEXT = 1000
+"""Characters of a reason, as `tfimg.evidence.promotions` takes them."""
+
+
+def require_text(text: str) -> None:
+    """Raise `ValueError` for an empty text."""
+    if not text:
+        raise ValueError("is empty")
+
+
+def require_printable(text: str) -> None:
+    """Raise `ValueError` for a text that is empty or not printable."""
+    if not text or not text.isprintable():
+        raise ValueError("is empty, or has characters that cannot be printed")
+
+
+def require_reason(text: str) -> None:
+    """Raise `ValueError` for a text that cannot be the reason of a withdrawal, which other machines show."""
+    if not 0 < len(text.strip()) <= MAX_TEXT or not text.isprintable():
+        raise ValueError(f"has to be one line of at most {MAX_TEXT} characters")
+
+
+def require_publisher(text: str) -> None:
+    """Raise `ValueError` for a publisher's name that other machines could not show."""
+    if not 0 < len(text) <= MAX_TEXT:
+        raise ValueError(f"has to have 1 to {MAX_TEXT} characters")
+
+
+def require_tag(text: str) -> None:
+    """Raise `ValueError` for what is not a tag (OCI distribution specification 1.1, "Pulling manifests")."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", text):
+        raise ValueError(f"{text!r} is not a tag")
+
+
+def require_fingerprint(text: str) -> None:
+    """Raise `ValueError` for what is not the fingerprint of a key, as `tfimg keys` prints it."""
+    if not re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", text):
+        raise ValueError(f"{text!r} is not a fingerprint: SHA256: and 43 characters of base64")
+
+
+def positive_number(text: str) -> int:
+    """Parse a number from 1 to 999999."""
+    if not (text.isdecimal() and len(text) <= 6 and int(text)):
+        raise ValueError(f"{text!r} is not a positive number")
+    return int(text)
+
+
+def lower_device(text: str) -> str:
+    """Parse a device in any case."""
+    if text.lower() not in {"cpu", "gpu", "tpu"}:
+        raise ValueError(f"{text!r} is not one of cpu, gpu, tpu")
+    return text.lower()
