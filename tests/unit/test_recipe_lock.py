@@ -15,6 +15,7 @@ import pytest
 from packaging.pylock import PackageWheel
 
 from support.cases import cases
+from support.lock_problems import find_lock_problems
 from support.paths import DATA
 from tfimg.core.errors import LockError, TfimgError
 from tfimg.core.paths import Workspace, find_workspace
@@ -23,7 +24,6 @@ from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lock import (
     PART_RULES,
     best_wheel,
-    find_lock_problems,
     make_installer_query,
     make_query,
     resolve_installer_lock,

@@ -1,7 +1,7 @@
-"""Plans → the document that `docker buildx bake` builds them from, all in one solve.
+"""Bake file: the document from which `docker buildx bake` builds images, all in one solve.
 
-BuildKit tells equal steps by what goes into them, so that a stage which several images have is built once. Strings of
-a bake file are HCL templates, in JSON too: what looks like one is escaped. Names there have no dots.
+BuildKit builds a stage that several images have once. Names in a bake file have no dots; texts are HCL templates, in
+JSON too, so that template signs are escaped.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from typing import Any
 from tfimg.matrix.schema import DEVICES
 from tfimg.recipe.plan import Plan
 
-CONTEXT = "images"
-"""The build context, from the checkout's root."""
+CONTEXT = "images"  # the build context, from the checkout's root
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BakeTarget:
-    """One image to bake. `base` is what `FROM` gets.
+    """One image to bake. `base` is the value of `FROM`.
 
-    `committed` is the Dockerfile's path below the context where a file there has the plan's very text, else None.
+    `committed` is the path below the context of a file with the plan's Dockerfile, None if there is no such file.
     """
 
     plan: Plan
@@ -31,52 +30,41 @@ class BakeTarget:
 
 
 def make_bake_file(targets: Sequence[BakeTarget], *, secrets: Sequence[str] = ()) -> dict[str, Any]:
-    """The document: a target for each image, groups of them by device and by TensorFlow minor, and all as `default`.
+    """Return a target for each image, and groups by device, by TensorFlow minor and of all as `default`.
 
-    `secrets` are `id=…` values as `--secret` has them: they name files and variables, and hold no value.
+    `secrets` are `id=…` options as of `--secret`: they name files and variables, and contain no value.
     """
-    document = {
-        "group": {name: {"targets": members} for name, members in _groups(targets).items()},
-        "target": {_name(target): _target(target, secrets) for target in targets},
+    groups: dict[str, list[str]] = {name: [] for name in ("default", *DEVICES)}
+    for spec in (target.plan.spec for target in targets):
+        for name in ("default", spec.device, _bake_name(spec.minor)):
+            groups.setdefault(name, []).append(_bake_name(spec.identifier))
+    blocks = {_bake_name(target.plan.spec.identifier): _target_block(target, secrets) for target in targets}
+    return {
+        "group": {name: {"targets": members} for name, members in groups.items() if members},
+        "target": _escape(blocks),
     }
-    return {kind: _escaped(blocks) for kind, blocks in document.items()}
 
 
-def escape_name(text: str) -> str:
-    """`2.15.1-cpu-py3.11` as a name in a bake file: `2_15_1-cpu-py3_11`."""
+def _bake_name(text: str) -> str:
     return text.replace(".", "_")
 
 
-def _name(target: BakeTarget) -> str:
-    return escape_name(target.plan.spec.identifier)
-
-
-def _groups(targets: Sequence[BakeTarget]) -> dict[str, list[str]]:
-    groups: dict[str, list[str]] = {"default": [], **{device: [] for device in DEVICES}}
-    for spec in (target.plan.spec for target in targets):
-        for name in ("default", spec.device, escape_name(spec.minor)):
-            groups.setdefault(name, []).append(escape_name(spec.identifier))
-    return {name: members for name, members in groups.items() if members}
-
-
-def _target(target: BakeTarget, secrets: Sequence[str]) -> dict[str, Any]:
+def _target_block(target: BakeTarget, secrets: Sequence[str]) -> dict[str, Any]:
     plan = target.plan
-    source = {"dockerfile": target.committed} if target.committed else {"dockerfile-inline": plan.dockerfile}
-    given = {"secret": list(secrets)} if secrets else {}
     return {
         "context": CONTEXT,
-        **source,
+        **({"dockerfile": target.committed} if target.committed else {"dockerfile-inline": plan.dockerfile}),
         "args": {"BASE": target.base},
         "labels": dict(target.labels),
         "tags": list(plan.tags),
         "platforms": [plan.spec.platform],
-        **given,
+        **({"secret": list(secrets)} if secrets else {}),
     }
 
 
-def _escaped(value: Any) -> Any:
+def _escape(value: Any) -> Any:
     if isinstance(value, str):
         return value.replace("${", "$${").replace("%{", "%%{")
     if isinstance(value, list):
-        return [_escaped(one) for one in value]
-    return {name: _escaped(one) for name, one in value.items()}
+        return [_escape(item) for item in value]
+    return {name: _escape(item) for name, item in value.items()}

@@ -1,4 +1,4 @@
-"""ImageSpec and lock → what the suite inside the image is told that it claims to be."""
+"""The facts that the suite inside an image proves (images/validation/contract.py has their names)."""
 
 from __future__ import annotations
 
@@ -7,30 +7,35 @@ from typing import Any
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lockfile import Lock, read_packages
 
-NOT_OURS = "the image was not built from a lock of tfimg"
-"""Why nothing is compared with the lock in an image that somebody else built."""
-
-OURS = (
+FOREIGN_IMAGE = "the image was not built from a lock of tfimg"
+LOCK_CHECKS = (
     "environment.packages",
     "environment.versions",
     "environment.imports",
     "environment.user",
     "environment.setuid",
 )
-"""Checks of what tfimg promises for its own images alone."""
+"""Checks of promises that only images built from a lock keep."""
+
+BARE_MACHINE = "the check is about an image, and this is a bare machine"
+IMAGE_CHECKS = (
+    "environment.user",
+    "environment.setuid",
+    "environment.listening",
+    "libraries.none",
+    "libraries.driver_stub",
+)
+"""Checks of promises that only an image can keep."""
 
 REMOVED: tuple[str, ...] = ()
-"""Patterns of the packages' files that the recipe of our images removes, as RECORD writes their paths: none.
+"""Patterns of the packages' files that the recipe removes, as RECORD writes their paths: none.
 
-`environment.integrity` compares every other file with its hash, and fails for a pattern that no missing file fits.
+`environment.integrity` compares every other file with its hash, and fails for a pattern without a missing file.
 """
 
 
-def collect_facts(spec: ImageSpec, lock: Lock, *, level: str = "validated", ours: bool = True) -> dict[str, Any]:
-    """In the words of the suite (images/validation/contract.py).
-
-    `level` is what is to be shown; `ours` says that the image was built from the lock.
-    """
+def collect_facts(spec: ImageSpec, lock: Lock, *, level: str = "validated", from_lock: bool = True) -> dict[str, Any]:
+    """Return the facts of an image; `level` is the level to prove, `from_lock` whether it was built from the lock."""
     return {
         "identifier": spec.identifier,
         "tensorflow": spec.tensorflow,
@@ -41,32 +46,15 @@ def collect_facts(spec: ImageSpec, lock: Lock, *, level: str = "validated", ours
         "architectures": list(spec.gpu.architectures) if spec.gpu else [],
         "libtpu": spec.libtpu,
         "level": level,
-        "packages": {package.name: package.version for package in read_packages(lock)} if ours else None,
-        "user": "non-root" if ours else None,
-        "waived": {**dict(spec.waived), **({} if ours else dict.fromkeys(OURS, NOT_OURS))},
-        "removed": list(REMOVED) if ours else [],
+        "packages": {package.name: package.version for package in read_packages(lock)} if from_lock else None,
+        "user": "non-root" if from_lock else None,
+        "waived": dict(spec.waived) | ({} if from_lock else dict.fromkeys(LOCK_CHECKS, FOREIGN_IMAGE)),
+        "removed": list(REMOVED) if from_lock else [],
     }
-
-
-NO_IMAGE = "it is about an image, and the machine is none"
-"""Why a bare machine is not asked for what an image promises."""
-
-OF_IMAGES = (
-    "environment.user",
-    "environment.setuid",
-    "environment.listening",
-    "libraries.none",
-    "libraries.driver_stub",
-)
-"""Checks of what an image alone can promise."""
 
 
 def collect_bare_facts(spec: ImageSpec, lock: Lock) -> dict[str, Any]:
-    """The same of a release on a machine that is no image: the locked wheels, in a virtual environment."""
-    claims = collect_facts(spec, lock)
-    return {
-        **claims,
-        "identifier": None,
-        "user": None,
-        "waived": {**claims["waived"], **dict.fromkeys(OF_IMAGES, NO_IMAGE)},
-    }
+    """Return the facts of the locked wheels in a virtual environment of a machine, without an image."""
+    facts = collect_facts(spec, lock)
+    waived = facts["waived"] | dict.fromkeys(IMAGE_CHECKS, BARE_MACHINE)
+    return facts | {"identifier": None, "user": None, "waived": waived}

@@ -1,31 +1,24 @@
-"""ImageSpec → labels: those that the Dockerfile carries, and those that only a build knows."""
+"""Labels of images: those that the Dockerfile sets, and those that only a build knows."""
 
 from __future__ import annotations
 
 from tfimg.matrix.spec import ImageSpec
 
-LABEL_PREFIX = "tfimg."
-"""Of the labels that the OCI annotations have no name for."""
-
+LABEL_PREFIX = "tfimg."  # of labels that the OCI annotations have no name for
 IDENTIFIER_LABEL = f"{LABEL_PREFIX}identifier"
-"""The label by which an image says what it is."""
-
-LOCK_LABEL = f"{LABEL_PREFIX}lock"
-"""The label that names the lock by its digest."""
-
-RECIPE_LABEL = f"{LABEL_PREFIX}recipe"
-"""The label that names all that an image was made of by one digest; see `tfimg.recipe.plan`."""
+LOCK_LABEL = f"{LABEL_PREFIX}lock"  # the digest of the lock
+RECIPE_LABEL = f"{LABEL_PREFIX}recipe"  # see `tfimg.recipe.plan.hash_recipe`
 
 DEVICE_NAMES = {"cpu": "CPU", "gpu": "NVIDIA GPU", "tpu": "Google TPU"}
 
 
 def format_title(spec: ImageSpec) -> str:
-    """One line for people, e.g. `TensorFlow 2.15.1 for CPU on Python 3.11`."""
+    """Return a title such as `TensorFlow 2.15.1 for CPU on Python 3.11`."""
     return f"TensorFlow {spec.tensorflow} for {DEVICE_NAMES[spec.device]} on Python {spec.python}"
 
 
 def make_recipe_labels(spec: ImageSpec, *, lock_digest: str) -> dict[str, str]:
-    """Labels that follow from the recipe alone."""
+    """Return the labels that follow from the recipe alone."""
     return {
         "org.opencontainers.image.title": format_title(spec),
         "org.opencontainers.image.version": spec.identifier,
@@ -41,7 +34,7 @@ def make_recipe_labels(spec: ImageSpec, *, lock_digest: str) -> dict[str, str]:
 def make_build_labels(
     *, base: str, base_digest: str | None, recipe: str | None, revision: str | None, version: str
 ) -> dict[str, str]:
-    """Labels that say what a build was made of; `revision` is the recipe's git commit. What is None is left out."""
+    """Return the labels of one build, without those that are None; `revision` is the recipe's git commit."""
     labels = {
         "org.opencontainers.image.base.name": base,
         "org.opencontainers.image.base.digest": base_digest,

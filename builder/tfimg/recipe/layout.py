@@ -1,4 +1,4 @@
-"""Lock → the layers that an image has of wheels: which files go where, and what lies below what."""
+"""The layers of an image: which files lie in each, and in which order."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from tfimg.matrix.schema import Device
 from tfimg.recipe.lockfile import Lock
 
 Compression = Literal["fast", "small", "gzip"]
-"""How layers are packed: with zstd, to run where they were built, or to be kept and pulled by many; or with gzip, for
-machines that do not know zstd (Docker before 23.0)."""
+"""Of layers: zstd, to run where they were built or to be stored and pulled by many, or gzip, for machines that do not
+know zstd (Docker before 23.0)."""
 
 ZSTD_LEVELS: Mapping[Compression, int] = {"fast": 3, "small": 9}
 
-SITE_PACKAGES = "/opt/tensorflow/lib/python3/site-packages"
-"""Where wheels are installed: a path without Python's version."""
+SITE_PACKAGES = "/opt/tensorflow/lib/python3/site-packages"  # a path without Python's version
 
 EPOCH = 946684800
 """mtime of every installed file, 2000-01-01 in seconds since 1970. One day for all images, so that a layer
@@ -31,13 +30,12 @@ SHARED_FILES: Mapping[str, tuple[str, ...]] = {
     "tensorflow": ("tensorflow/libtensorflow_cc.so.*",),
     "packages": (),
 }
-"""Part of a lock → its files, below `SITE`, that are the same for every Python; `.` is all of them.
+"""Part of a lock → its files, below `SITE_PACKAGES`, that are the same for every Python; `.` is all of them.
 
 In the order in which they lie above each other: images with the same libraries have the same lowest layers, and those
-are pulled, unpacked and kept once. NVIDIA's wheels and libtpu are for any Python. libtensorflow_cc has one hash in
+are pulled, unpacked and stored once. NVIDIA's wheels and libtpu are for any Python. libtensorflow_cc has one hash in
 the RECORD files of 2.15.1 for Python 3.9 and 3.11 (978 MB), and in those of 2.20.0 for 3.9, 3.11 and 3.13 (1,019 MB);
 libtensorflow_framework and some headers differ."""
-
 
 DEVICE_PARTS: Mapping[Device, tuple[str, ...]] = {
     "cpu": ("tensorflow", "packages"),
@@ -63,12 +61,12 @@ LAYER_CONTENTS: Mapping[str, str] = {
     "selftest": "the suite, and what the image claims to be",
     "home": "the working folder",
 }
-"""Layer → what people look for in it."""
+"""Layer → its contents, for people."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockPart:
-    """One part of a lock: its name, its requirements, and which of its files do not depend on Python's version."""
+    """A part of a lock: its name, its requirements, and its files that do not depend on Python's version."""
 
     name: str
     lock: str
@@ -76,38 +74,38 @@ class LockPart:
 
     @property
     def whole(self) -> bool:
-        """Is all of it the same for every Python?"""
+        """Whether all of it is the same for every Python."""
         return self.shared == (".",)
-
-
-def split_lock(lock: Lock) -> tuple[LockPart, ...]:
-    """The parts of a lock, lowest first."""
-    return tuple(
-        LockPart(name=name, lock=lock[name], shared=SHARED_FILES[name]) for name in SHARED_FILES if name in lock
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelLayer:
-    """A layer of an image that holds files of wheels: of one part, those for every Python or those for one."""
+    """A layer with files of the wheels of one part: those for every Python, or those for one."""
 
     part: LockPart
     shared: bool
 
     @property
     def name(self) -> str:
-        """`cudnn`, `tensorflow`, and `tensorflow-python` for what is left for one Python."""
+        """`cudnn`, `tensorflow`, and `tensorflow-python` for the files of one Python."""
         return self.part.name if self.shared or not self.part.shared else f"{self.part.name}-python"
 
 
+def split_lock(lock: Lock) -> tuple[LockPart, ...]:
+    """Return the parts of a lock, lowest layer first."""
+    return tuple(
+        LockPart(name=name, lock=lock[name], shared=shared) for name, shared in SHARED_FILES.items() if name in lock
+    )
+
+
 def list_wheel_layers(lock: Lock) -> Iterator[WheelLayer]:
-    """The layers of an image that hold files of wheels, lowest first."""
-    found = split_lock(lock)
-    yield from (WheelLayer(part=part, shared=True) for part in found if part.shared)
-    yield from (WheelLayer(part=part, shared=False) for part in found if not part.whole)
+    """Yield the layers of an image that contain files of wheels, lowest first."""
+    parts = split_lock(lock)
+    yield from (WheelLayer(part=part, shared=True) for part in parts if part.shared)
+    yield from (WheelLayer(part=part, shared=False) for part in parts if not part.whole)
 
 
 def list_layer_names(device: Device) -> tuple[str, ...]:
-    """The names of all layers of an image for a device, lowest first."""
+    """Return the names of all layers of an image for a device, lowest first."""
     wheels = (layer.name for layer in list_wheel_layers(dict.fromkeys(DEVICE_PARTS[device], "")))
     return (*wheels, *SYSTEM_LAYERS)

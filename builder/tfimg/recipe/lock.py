@@ -1,22 +1,20 @@
-"""ImageSpec → lock: every package with version and hash, as the package index was at the release's time.
+"""Resolve locks with uv, as the package index was at the release's time.
 
-An old release resolved today gets dependencies that it never met; a lock is resolved as of the release's
-cut-off day instead. uv does the resolution. A lock is a folder with one requirement file per layer of the image;
-each package has exactly one hash: that of the wheel which the image's Python installs.
+An old release resolved today gets dependencies that it never met; a lock is resolved as of the release's cut-off day
+instead. Each package has exactly one hash: that of the wheel which the image's Python installs.
 """
 
 from __future__ import annotations
 
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
 
 from packaging.pylock import Package, PackageWheel, Pylock
-from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
@@ -25,28 +23,33 @@ from tfimg.core.process import CommandFailed, run
 from tfimg.index.network import NETWORK_FAILURE_TEXTS
 from tfimg.matrix.schema import PROCESSORS, Matrix, Newer, Platform
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.lockfile import HEADER, Lock, read_packages
+from tfimg.recipe.lockfile import HEADER, Lock
 
 GLIBC_MINOR = 31
 """glibc 2.31 of Debian 11, the oldest base: wheels that need a newer one are not taken."""
 
-SOLVERS = ("cusolver", "cusparse", "cufft")
+SOLVERS = ("nvidia-cusolver-", "nvidia-cusparse-", "nvidia-cufft-")
 
 PART_RULES: tuple[tuple[str, Callable[[ImageSpec, str], bool]], ...] = (
     ("tensorflow", lambda spec, name: name == spec.package),
     ("libtpu", lambda _spec, name: name == "libtpu"),
     ("cudnn", lambda _spec, name: name.startswith("nvidia-cudnn-")),
     ("cublas", lambda _spec, name: name.startswith("nvidia-cublas-")),
-    ("solvers", lambda _spec, name: name.startswith(tuple(f"nvidia-{solver}-" for solver in SOLVERS))),
+    ("solvers", lambda _spec, name: name.startswith(SOLVERS)),
     ("cuda", lambda _spec, name: name.startswith("nvidia-")),
     ("packages", lambda _spec, _name: True),
 )
-"""Layers of an image; a package belongs to the first that takes it. NVIDIA's are of similar size."""
+"""Parts of a lock; a package belongs to the first whose rule it meets. NVIDIA's are of similar size."""
+
+LEGACY_TAGS = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # by glibc minor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockQuery:
-    """What is asked of the resolver. `cutoff` and the days in `newer` are the first instants not seen."""
+    """What uv resolves. `cutoff` and the days in `newer` are the first instants that it does not see.
+
+    `find_links` is a folder of wheels that the package index lacks.
+    """
 
     requirements: tuple[str, ...]
     python: str
@@ -57,7 +60,7 @@ class LockQuery:
 
 
 def make_query(spec: ImageSpec, newer: Newer) -> LockQuery:
-    """The root requirements of an image and the days as of which they are resolved.
+    """Return the root requirements of an image and the days as of which they are resolved.
 
     Every image has TensorBoard (2.21 no longer depends on it) and pip. The libraries of a GPU or TPU are pinned
     exactly and may be newer than the release: CUDA 11.8's wheels are, than TensorFlow 2.10.
@@ -78,8 +81,15 @@ def make_query(spec: ImageSpec, newer: Newer) -> LockQuery:
     )
 
 
+def make_installer_query(matrix: Matrix) -> LockQuery:
+    """Return the query for the installer of builds; its wheel is the same for every Python that it supports."""
+    newest = max(matrix.bases, key=lambda python: tuple(map(int, python.split("."))))
+    cutoff = _end_of(matrix.newer.as_of)
+    return LockQuery(requirements=(f"uv=={matrix.installer}",), python=newest, platform="linux/amd64", cutoff=cutoff)
+
+
 def find_supplied_wheels(spec: ImageSpec, folder: Path) -> tuple[Path, ...]:
-    """The wheels of an image's libtpu in a folder. Raises `LockError` when there is none."""
+    """Return the wheels of an image's libtpu in a folder. Raises `LockError` when there is none."""
     found = tuple(sorted(folder.glob(f"libtpu-{spec.libtpu}-*.whl")))
     if not found:
         raise LockError(
@@ -90,112 +100,53 @@ def find_supplied_wheels(spec: ImageSpec, folder: Path) -> tuple[Path, ...]:
     return found
 
 
-def make_installer_query(matrix: Matrix) -> LockQuery:
-    """The installer that builds use; its wheel is the same for every Python that it supports."""
-    newest = max(matrix.bases, key=lambda python: tuple(map(int, python.split("."))))
-    return LockQuery(
-        requirements=(f"uv=={matrix.installer}",),
-        python=newest,
-        platform="linux/amd64",
-        cutoff=_end_of(matrix.newer.as_of),
-    )
-
-
-def _end_of(day: date) -> str:
-    return f"{day + timedelta(days=1)}T00:00:00Z"
-
-
 def resolve_lock(
     spec: ImageSpec, newer: Newer, *, uv: str, env: Mapping[str, str], find_links: Path | None = None
 ) -> Lock:
     """Resolve an image's lock with the program `uv`, which finds the package index through `env`.
 
-    `find_links` is a folder of wheels that the index lacks. Raises `LockError` when there is no solution,
-    `NetworkError` when the index cannot be reached.
+    Raises `LockError` when there is no solution, `NetworkError` when the index cannot be reached.
     """
-    asked = replace(make_query(spec, newer), find_links=find_links)
-    packages = resolve_packages(asked, uv=uv, env=env)
-    layers: dict[str, list[str]] = {name: [] for name, _ in PART_RULES}
-    for package in packages:
-        layer = next(name for name, takes in PART_RULES if takes(spec, package.name))
-        layers[layer].append(_line(package, asked))
-    return {name: HEADER + "".join(lines) for name, lines in layers.items() if lines}
+    query = replace(make_query(spec, newer), find_links=find_links)
+    parts: dict[str, list[str]] = {name: [] for name, _ in PART_RULES}
+    for package in resolve_packages(query, uv=uv, env=env):
+        part = next(name for name, takes in PART_RULES if takes(spec, package.name))
+        parts[part].append(_format_line(package, query))
+    return {name: HEADER + "".join(lines) for name, lines in parts.items() if lines}
 
 
 def resolve_installer_lock(matrix: Matrix, *, uv: str, env: Mapping[str, str]) -> str:
-    """Resolve the installer's lock; raises like `lock`."""
-    asked = make_installer_query(matrix)
-    return HEADER + "".join(_line(package, asked) for package in resolve_packages(asked, uv=uv, env=env))
+    """Resolve the installer's lock. Raises as `resolve_lock`."""
+    query = make_installer_query(matrix)
+    return HEADER + "".join(_format_line(package, query) for package in resolve_packages(query, uv=uv, env=env))
 
 
-def resolve_packages(asked: LockQuery, *, uv: str, env: Mapping[str, str]) -> Sequence[Package]:
-    """Let uv answer a question; raises like `lock`."""
+def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Sequence[Package]:
+    """Resolve a query with uv. Raises as `resolve_lock`."""
     with tempfile.TemporaryDirectory(prefix="tfimg-lock-") as folder:
         source, answer = Path(folder, "requirements.in"), Path(folder, "pylock.toml")
-        source.write_text("\n".join(asked.requirements) + "\n")
+        source.write_text("\n".join(query.requirements) + "\n")
+        argv = [
+            *(uv, "pip", "compile", "--quiet", "--no-config", "--format=pylock.toml"),
+            f"--output-file={answer}",
+            f"--python-version={query.python}",
+            f"--python-platform={PROCESSORS[query.platform]}-manylinux_2_{GLIBC_MINOR}",
+            "--only-binary=:all:",  # nothing is compiled while an image is built
+            f"--exclude-newer={query.cutoff}",
+            *(f"--exclude-newer-package={name}={day}" for name, day in query.newer),
+            str(source),
+            *([f"--find-links={query.find_links}"] if query.find_links else []),
+        ]
         try:
-            run(_uv_argv(asked, uv, source, answer), env=env)
+            run(argv, env=env)
         except CommandFailed as failed:
-            raise _map_error(asked, failed.completed.stderr) from None
+            raise _map_error(query, failed.completed.stderr) from None
         return Pylock.from_dict(tomllib.loads(answer.read_text())).packages
 
 
-def _uv_argv(asked: LockQuery, uv: str, source: Path, answer: Path) -> list[str]:
-    newer = [f"--exclude-newer-package={name}={day}" for name, day in asked.newer]
-    return [
-        uv,
-        "pip",
-        "compile",
-        "--quiet",
-        "--no-config",
-        "--format=pylock.toml",
-        f"--output-file={answer}",
-        f"--python-version={asked.python}",
-        f"--python-platform={PROCESSORS[asked.platform]}-manylinux_2_{GLIBC_MINOR}",
-        "--only-binary=:all:",  # nothing is compiled while an image is built
-        f"--exclude-newer={asked.cutoff}",
-        *newer,
-        str(source),
-        *([f"--find-links={asked.find_links}"] if asked.find_links else []),
-    ]
-
-
-def _map_error(asked: LockQuery, stderr: str) -> Exception:
-    root = asked.requirements[0]
-    # uv does nothing here that could time out but ask the index.
-    if any(sign in stderr for sign in (*NETWORK_FAILURE_TEXTS, "timed out")):
-        return NetworkError(
-            f"The package index did not answer while {root} was resolved: {_last_line(stderr)}",
-            next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",
-        )
-    if "No solution found" not in stderr:
-        return LockError(f"uv could not resolve {root}: {_last_line(stderr)}", next_step="Correct that and try again.")
-    return LockError(
-        f"{root} has no solution on Python {asked.python}, {asked.platform}, as of {asked.cutoff[:10]}: "
-        f"{stderr.strip()}",
-        next_step="Correct the row's constraints or its cut-off in matrix.yaml.",
-    )
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "no reason was given."
-
-
-def _line(package: Package, asked: LockQuery) -> str:
-    wheel = best_wheel(package.wheels or (), asked.python, asked.platform)
-    if wheel is None or package.version is None:
-        raise LockError(
-            f"{package.name} {package.version} has no wheel for Python {asked.python} on {asked.platform}.",
-            next_step="Constrain it in matrix.yaml to a version that has one.",
-        )
-    day = f"  # {wheel.upload_time:%Y-%m-%d}" if wheel.upload_time else ""
-    return f"{package.name}=={package.version} --hash=sha256:{wheel.hashes['sha256']}{day}\n"
-
-
 def best_wheel(wheels: Sequence[PackageWheel], python: str, platform: Platform) -> PackageWheel | None:
-    """The wheel that an installer prefers on this Python and platform with glibc 2.31."""
-    ranks = {tag: rank for rank, tag in enumerate(_tags(python, PROCESSORS[platform]))}
+    """Return the wheel that an installer prefers on this Python and platform with glibc 2.31."""
+    ranks = {tag: rank for rank, tag in enumerate(_list_tags(python, PROCESSORS[platform]))}
 
     def rank(wheel: PackageWheel) -> int:
         tags = parse_wheel_filename(wheel.filename)[3]
@@ -205,31 +156,42 @@ def best_wheel(wheels: Sequence[PackageWheel], python: str, platform: Platform) 
 
 
 @cache
-def _tags(python: str, processor: str) -> tuple[Tag, ...]:
+def _list_tags(python: str, processor: str) -> tuple[Tag, ...]:
     major, minor = map(int, python.split("."))
-    legacy = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-    platforms = []
-    for glibc in range(GLIBC_MINOR, 4, -1):
-        names = [f"manylinux_2_{glibc}", *([legacy[glibc]] if glibc in legacy else [])]
-        platforms += [f"{name}_{processor}" for name in names]
-    platforms.append(f"linux_{processor}")
+    names = [name for glibc in range(GLIBC_MINOR, 4, -1) for name in (f"manylinux_2_{glibc}", LEGACY_TAGS.get(glibc))]
+    platforms = [f"{name}_{processor}" for name in (*names, "linux") if name]
     compatible = compatible_tags((major, minor), f"cp{major}{minor}", platforms)
     return *cpython_tags((major, minor), platforms=platforms), *compatible
 
 
-def find_lock_problems(spec: ImageSpec, newer: Newer, layers: Lock) -> Iterator[str]:
-    """What a lock says that its row forbids; needs no network."""
-    locked = {package.name: package for package in read_packages(layers)}
-    asked = make_query(spec, newer)
-    exempt = {name for name, _ in asked.newer}
-    for text in asked.requirements:
-        requirement = Requirement(text)
-        package = locked.get(requirement.name)
-        if package and not requirement.specifier.contains(package.version, prereleases=True):
-            yield f"{package.name} {package.version} is locked and {text} is required"
-        if package is None and "<" not in text:
-            yield f"{requirement.name} is not locked"
-    for package in locked.values():
-        limit = newer.as_of if package.name in exempt else spec.cutoff
-        if package.appeared and package.appeared > limit:
-            yield f"{package.name} {package.version} appeared on {package.appeared}, after {limit}"
+def _format_line(package: Package, query: LockQuery) -> str:
+    wheel = best_wheel(package.wheels or (), query.python, query.platform)
+    if wheel is None or package.version is None:
+        raise LockError(
+            f"{package.name} {package.version} has no wheel for Python {query.python} on {query.platform}.",
+            next_step="Constrain it in matrix.yaml to a version that has one.",
+        )
+    day = f"  # {wheel.upload_time:%Y-%m-%d}" if wheel.upload_time else ""
+    return f"{package.name}=={package.version} --hash=sha256:{wheel.hashes['sha256']}{day}\n"
+
+
+def _map_error(query: LockQuery, stderr: str) -> Exception:
+    root = query.requirements[0]
+    last = next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "no reason was given.")
+    # uv does nothing here that could time out but ask the index.
+    if any(sign in stderr for sign in (*NETWORK_FAILURE_TEXTS, "timed out")):
+        return NetworkError(
+            f"The package index did not answer while {root} was resolved: {last}",
+            next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",
+        )
+    if "No solution found" not in stderr:
+        return LockError(f"uv could not resolve {root}: {last}", next_step="Correct that and try again.")
+    return LockError(
+        f"{root} has no solution on Python {query.python}, {query.platform}, as of {query.cutoff[:10]}: "
+        f"{stderr.strip()}",
+        next_step="Correct the row's constraints or its cut-off in matrix.yaml.",
+    )
+
+
+def _end_of(day: date) -> str:
+    return f"{day + timedelta(days=1)}T00:00:00Z"

@@ -1,4 +1,4 @@
-"""A lock as text: a folder with one requirement file per layer of the image."""
+"""A lock as text: one requirement file per part of an image, each package with the one hash of its wheel."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from tfimg.core.errors import LockError
 
 HEADER = "# Written by `tfimg lock`; do not edit. Each line: the one wheel to install, and the day it appeared.\n"
 
-MAX_CHARACTERS = 1 << 20
-"""Of a whole lock. Those of images have 7,000."""
+MAX_CHARACTERS = 1 << 20  # of a whole lock; those of images have 7,000
+MAX_LINE = 300  # characters; those of images have 150
 
-MAX_LINE = 300
-"""Characters of a line. Those of images have 150."""
-
+# The names become parts of file names and addresses.
 _LINE = re.compile(
     r"(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<version>[0-9][0-9A-Za-z.!+]*) --hash=sha256:(?P<sha256>[0-9a-f]{64})"
     r"(?:  # (?P<day>\d{4}-\d\d-\d\d))?",
@@ -24,12 +22,12 @@ _LINE = re.compile(
 )
 
 Lock = dict[str, str]
-"""Layer of an image → text of the requirement file that it is installed from."""
+"""Part of an image → text of the requirement file that it is installed from."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockedPackage:
-    """One line of a lock; `appeared` is None where the index does not say."""
+    """One line of a lock; `appeared` is None if the index does not state the day."""
 
     name: str
     version: str
@@ -37,29 +35,30 @@ class LockedPackage:
     appeared: date | None
 
 
-def read_packages(layers: Lock) -> tuple[LockedPackage, ...]:
-    """The packages that a lock names. Raises `LockError` for a line that `tfimg lock` cannot have written."""
-    if sum(map(len, layers.values())) > MAX_CHARACTERS:
-        raise LockError(
-            f"A lock has more than {MAX_CHARACTERS} characters.", next_step="Write it anew with `tfimg lock`."
-        )
-    lines = [line for text in layers.values() for line in text.splitlines() if not line.startswith("#")]
-    return tuple(_read_line(line) for line in lines)
+def read_packages(lock: Lock) -> tuple[LockedPackage, ...]:
+    """Return the packages of a lock. Raises `LockError` for a line that `tfimg lock` cannot have written."""
+    if sum(map(len, lock.values())) > MAX_CHARACTERS:
+        raise _invalid(f"more than {MAX_CHARACTERS} characters")
+    lines = [line for text in lock.values() for line in text.splitlines() if not line.startswith("#")]
+    return tuple(map(_read_line, lines))
+
+
+def hash_lock(lock: Lock) -> str:
+    """Return `sha256:…` of a whole lock: the value of the image's lock label."""
+    whole = "".join(f"{name}\n{lock[name]}" for name in sorted(lock))
+    return f"sha256:{hashlib.sha256(whole.encode()).hexdigest()}"
 
 
 def _read_line(line: str) -> LockedPackage:
-    # The names become parts of file names and addresses.
     match = _LINE.fullmatch(line) if len(line) <= MAX_LINE else None
-    try:
-        appeared = date.fromisoformat(match["day"]) if match and match["day"] else None
-    except ValueError:
-        match = None
     if match is None:
-        raise LockError(f"A lock has the line {line[:MAX_LINE]!r}.", next_step="Write it anew with `tfimg lock`.")
+        raise _invalid(f"the line {line[:MAX_LINE]!r}")
+    try:
+        appeared = date.fromisoformat(match["day"]) if match["day"] else None
+    except ValueError:
+        raise _invalid(f"the line {line!r}") from None
     return LockedPackage(name=match["name"], version=match["version"], sha256=match["sha256"], appeared=appeared)
 
 
-def hash_lock(layers: Lock) -> str:
-    """`sha256:…` of a whole lock: the value of the image's lock label."""
-    whole = "".join(f"{name}\n{layers[name]}" for name in sorted(layers))
-    return f"sha256:{hashlib.sha256(whole.encode()).hexdigest()}"
+def _invalid(problem: str) -> LockError:
+    return LockError(f"A lock has {problem}.", next_step="Write it anew with `tfimg lock`.")

@@ -17,7 +17,7 @@ from tfimg.recipe.tags import list_tags
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What to build and what to call it once it has passed. `wheels` are files that the package index lacks."""
+    """An image to build; it gets `tags` once it has passed. `wheels` are files that the package index lacks."""
 
     spec: ImageSpec
     lock: Lock
@@ -29,14 +29,9 @@ class Plan:
 def make_plan(
     spec: ImageSpec, lock: Lock, *, templates: Environment, repository: str, wheels: tuple[Path, ...] = ()
 ) -> Plan:
-    """Put a plan together. Raises `RenderError` when a template is wrong."""
-    return Plan(
-        spec=spec,
-        lock=lock,
-        dockerfile=render_dockerfile(spec, lock, templates, wheels=bool(wheels)),
-        tags=list_tags(spec, repository=repository),
-        wheels=wheels,
-    )
+    """Return the plan of an image. Raises `RenderError` when a template is wrong."""
+    dockerfile = render_dockerfile(spec, lock, templates, wheels=bool(wheels))
+    return Plan(spec=spec, lock=lock, dockerfile=dockerfile, tags=list_tags(spec, repository=repository), wheels=wheels)
 
 
 def hash_files(files: Mapping[str, bytes]) -> str:
@@ -50,8 +45,8 @@ def hash_files(files: Mapping[str, bytes]) -> str:
 def hash_recipe(plan: Plan, *, base_digest: str, ingredients: str, output: str) -> str:
     """Return `sha256:…` of everything that decides an image's content and form: the value of its recipe label.
 
-    `ingredients` is the digest of what every build gets from `images/`; `output` is how the engine is asked to store
-    the image. The revision and tfimg's version are no part of it: they change without changing an image.
+    `ingredients` is the digest of the files of `images/` that every build uses, `output` the form in which the engine
+    stores the image. The revision and tfimg's version are left out: they change without changing an image.
     """
     return hash_files(
         {
@@ -59,7 +54,7 @@ def hash_recipe(plan: Plan, *, base_digest: str, ingredients: str, output: str) 
             "base": base_digest.encode(),
             "ingredients": ingredients.encode(),
             "output": output.encode(),
-            **{f"lock/{layer}": text.encode() for layer, text in plan.lock.items()},
+            **{f"lock/{part}": text.encode() for part, text in plan.lock.items()},
             **{f"wheels/{wheel.name}": wheel.read_bytes() for wheel in plan.wheels},
         }
     )

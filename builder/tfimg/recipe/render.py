@@ -1,18 +1,11 @@
-"""ImageSpec and lock → Dockerfile text. The template lays lines out; what they say is decided here."""
+"""Render Dockerfiles. The template lays lines out; their content is decided here."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 
-from jinja2 import (
-    BaseLoader,
-    DictLoader,
-    Environment,
-    StrictUndefined,
-    TemplateNotFound,
-    TemplateSyntaxError,
-)
+from jinja2 import DictLoader, Environment, StrictUndefined, TemplateNotFound, TemplateSyntaxError
 
 from tfimg.core.errors import RenderError
 from tfimg.matrix.spec import ImageSpec
@@ -21,58 +14,56 @@ from tfimg.recipe.labels import format_title, make_recipe_labels
 from tfimg.recipe.layout import EPOCH, SITE_PACKAGES, split_lock
 from tfimg.recipe.lockfile import Lock, hash_lock
 
-TEMPLATE = "Dockerfile.j2"
-
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
 def make_template_environment(templates: Mapping[str, str]) -> Environment:
-    """A Jinja2 environment over template texts by name, in which a missing variable is an error."""
-    loader: BaseLoader = DictLoader(dict(templates))
+    """Return a Jinja2 environment over template texts by name, in which a missing variable is an error."""
+    loader = DictLoader(dict(templates))
     # Dockerfiles are not HTML: nothing to escape.
     return Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701
 
 
 def render_base(environment: Environment, suite: str, archive: str) -> str:
-    """The Dockerfile of a base made of a Debian suite's packages. Raises `RenderError`."""
+    """Return the Dockerfile of a base made of a Debian suite's packages. Raises `RenderError`."""
     return _render(environment, "base.Dockerfile.j2", suite=suite, archive=archive)
 
 
-def render_dockerfile(spec: ImageSpec, layers: Lock, environment: Environment, *, wheels: bool = False) -> str:
-    """The Dockerfile of an image; `wheels`: some of them lie in the build context.
+def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, wheels: bool = False) -> str:
+    """Return the Dockerfile of an image. Raises `RenderError` when the template is wrong.
 
-    Raises `RenderError` when the template is wrong.
+    `wheels`: some of them lie in the build context.
     """
     return _render(
         environment,
-        TEMPLATE,
+        "Dockerfile.j2",
         spec=spec,
         title=format_title(spec),
-        layers=split_lock(layers),
+        layers=split_lock(lock),
         site=SITE_PACKAGES,
         wheels=wheels,
         epoch=EPOCH,
-        facts=json.dumps(collect_facts(spec, layers), indent=1),
-        variables=_container_environment(spec),
-        labels=make_recipe_labels(spec, lock_digest=hash_lock(layers)),
+        facts=json.dumps(collect_facts(spec, lock), indent=1),
+        variables=_container_variables(spec),
+        labels=make_recipe_labels(spec, lock_digest=hash_lock(lock)),
     )
 
 
-def _container_environment(spec: ImageSpec) -> dict[str, str]:
-    """Environment variables of an image's containers.
+def _container_variables(spec: ImageSpec) -> dict[str, str]:
+    """Return environment variables of an image's containers.
 
-    NVIDIA's container toolkit reads three of them (its "Docker specialized" guide): which GPUs to hand in, which parts
-    of the driver, and what the driver must be fit for. Any driver that knows the row's CUDA major runs its libraries
-    (CUDA compatibility guide, minor-version compatibility).
+    NVIDIA's container toolkit reads three of them (its "Docker specialized" guide): the GPUs and the parts of the
+    driver to mount, and the CUDA that the driver must support. Any driver that knows the row's CUDA major runs its
+    libraries (CUDA compatibility guide, minor-version compatibility).
     """
     path = ["/opt/tensorflow/bin", "/home/tensorflow/.local/bin", *SYSTEM_PATH]
-    own = {"VIRTUAL_ENV": "/opt/tensorflow", "LANG": "C.UTF-8"}
+    environment = {"VIRTUAL_ENV": "/opt/tensorflow", "LANG": "C.UTF-8"}
     if spec.gpu is None:
-        return {"PATH": ":".join(path), **own}
+        return {"PATH": ":".join(path), **environment}
     major = spec.gpu.libraries.toolkit.partition(".")[0]
     return {
         "PATH": ":".join([*path, "/usr/local/cuda/bin"]),
-        **own,
+        **environment,
         "NVIDIA_VISIBLE_DEVICES": "all",
         "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
         "NVIDIA_REQUIRE_CUDA": f'"cuda>={major}.0"',

@@ -1,4 +1,4 @@
-"""Images → the shards of a CI run: images that share big layers go to one machine, and none has far more to do."""
+"""Divide images into shards for the jobs of a CI service: images that share big layers go to one machine."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from tfimg.recipe.sharing import identify_layers, predict_size
 LIBRARIES = ("cudnn", "cublas", "solvers", "cuda")
 """Layers of NVIDIA's libraries: the same for every Python and for many releases."""
 
+GITHUB_JOBS = 256  # of a matrix in one run (GitHub's documentation, "Usage limits")
+
+GITLAB_JOB = ".tfimg"
+"""The hidden job that a child pipeline's jobs extend: the project defines its runner and set-up."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardImage:
-    """What an image is to whoever shares work out.
+    """An image to divide. `layers` are its predicted bytes by layer; images with the same name of a layer share it.
 
-    `layers` are its predicted bytes by layer; images with the same name of a layer share it. `libraries` names its set
-    of NVIDIA's libraries, and is empty where it has none.
+    `libraries` identifies its set of NVIDIA's libraries, and is empty if it has none.
     """
 
     identifier: str
@@ -33,7 +37,7 @@ class ShardImage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
-    """Images for one machine, in the order in which they were given, and the bytes that they are predicted to take."""
+    """Images for one machine, in the order of the request, and the predicted bytes of their layers."""
 
     name: str
     identifiers: tuple[str, ...]
@@ -41,7 +45,7 @@ class Shard:
 
 
 def make_shard_image(spec: ImageSpec, lock: Lock) -> ShardImage:
-    """What an image with this lock shares with others, in unpacked bytes."""
+    """Return what an image with this lock shares with others, in unpacked bytes."""
     return ShardImage(
         identifier=spec.identifier,
         tensorflow=spec.tensorflow,
@@ -50,104 +54,63 @@ def make_shard_image(spec: ImageSpec, lock: Lock) -> ShardImage:
     )
 
 
-def divide_into_shards(parts: Sequence[ShardImage], count: int) -> tuple[Shard, ...]:
-    """At most `count` shards, none of them empty: every image is in exactly one.
+def divide_into_shards(images: Sequence[ShardImage], count: int) -> tuple[Shard, ...]:
+    """Return at most `count` shards, none of them empty: every image is in exactly one.
 
-    What shares a set of libraries stays together where it is no larger than a fair share of all bytes, else what is of
-    one TensorFlow release if that is not; CPU and TPU images share a release at most. The largest group goes first,
-    each to the shard that is the smallest with it: a layer that a shard has already is not counted again.
+    Images that share a set of libraries stay together if they are no larger than a fair share of all bytes, else those
+    of one TensorFlow release if these are not; CPU and TPU images share a release at most. The largest group goes
+    first, each to the shard that is the smallest with it: a layer that a shard has already is not counted again.
     """
-    groups = _divided(parts, count)
+    groups = _group_images(images, count)
     bins: list[list[ShardImage]] = [[] for _ in range(min(count, len(groups)))]
     for group in sorted(groups, key=count_bytes, reverse=True):
-        min(bins, key=lambda held: count_bytes([*held, *group])).extend(group)
-    place = {one.identifier: number for number, one in enumerate(parts)}
-    ordered = sorted(
-        (sorted(held, key=lambda one: place[one.identifier]) for held in bins if held),
-        key=lambda held: place[held[0].identifier],
-    )
-    width = len(str(len(ordered)))
-    return tuple(
-        Shard(
-            name=f"shard-{number:0{width}}",
-            identifiers=tuple(one.identifier for one in held),
-            bytes=count_bytes(held),
-        )
-        for number, held in enumerate(ordered, start=1)
-    )
+        min(bins, key=lambda members: count_bytes([*members, *group])).extend(group)
+    position = {image.identifier: number for number, image in enumerate(images)}
+    shards = [sorted(members, key=lambda image: position[image.identifier]) for members in bins if members]
+    shards.sort(key=lambda members: position[members[0].identifier])
+    width = len(str(len(shards)))
+    return tuple(_shard(f"shard-{number:0{width}}", members) for number, members in enumerate(shards, start=1))
 
 
-def make_single_shards(parts: Sequence[ShardImage]) -> tuple[Shard, ...]:
-    """A shard for each image, by its identifier."""
-    return tuple(Shard(name=one.identifier, identifiers=(one.identifier,), bytes=count_bytes([one])) for one in parts)
+def make_single_shards(images: Sequence[ShardImage]) -> tuple[Shard, ...]:
+    """Return a shard for each image, by its identifier."""
+    return tuple(_shard(image.identifier, [image]) for image in images)
 
 
-def count_bytes(parts: Sequence[ShardImage]) -> int:
-    """What images take together: a layer that several have is there once."""
+def count_bytes(images: Sequence[ShardImage]) -> int:
+    """Return the bytes of images together: a layer that several have counts once."""
     layers: dict[str, int] = {}
-    for one in parts:
-        layers |= one.layers
+    for image in images:
+        layers |= image.layers
     return sum(layers.values())
 
 
-def _divided(parts: Sequence[ShardImage], count: int) -> list[list[ShardImage]]:
-    """Groups that stay together: by libraries, what is larger than a fair share by release, then by image."""
-    groups = _grouped(parts, lambda one: one.libraries or one.tensorflow)
-    for key in (lambda one: one.tensorflow, lambda one: one.identifier):
-        # Of what there is once groups are apart: a layer that two of them have is made twice.
-        fair = sum(map(count_bytes, groups)) / count
-        groups = [
-            piece for group in groups for piece in (_grouped(group, key) if count_bytes(group) > fair else [group])
-        ]
-    return groups
-
-
-def _grouped(parts: Sequence[ShardImage], key: Callable[[ShardImage], str]) -> list[list[ShardImage]]:
-    groups: dict[str, list[ShardImage]] = {}
-    for one in parts:
-        groups.setdefault(key(one), []).append(one)
-    return list(groups.values())
-
-
-def _digest(*texts: str) -> str:
-    return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]
-
-
-GITHUB_JOBS = 256
-"""Jobs that a matrix may make in one run (GitHub's documentation, "Usage limits")."""
-
-GITLAB_JOB = ".tfimg"
-"""The hidden job that a child pipeline's jobs extend: what they need of runner and set-up is the project's own."""
-
-
 def make_ci_jobs(form: str, shards: Sequence[Shard], options: Sequence[str] = ()) -> dict[str, Any]:
-    """The jobs in the form `json`, `github` or `gitlab`; `options` are added to each command.
+    """Return jobs that build shards, in the form `json`, `github` (a value of `strategy.matrix`) or `gitlab`.
 
-    Raises `UsageError` for more jobs than the service takes.
+    The form `gitlab` is a child pipeline: JSON is YAML, and its file must end in `.yml`. `options` are added to each
+    command. Raises `UsageError` for more jobs than the service takes.
     """
-    return FORMS[form]([_job(shard, options) for shard in shards])
-
-
-def _command(shard: Shard, options: Sequence[str] = ()) -> str:
-    """What builds a shard's images, for a shell."""
-    return shlex.join(["tfimg", "build", *shard.identifiers, *options])
-
-
-def _job(shard: Shard, options: Sequence[str]) -> dict[str, Any]:
-    return {
-        "name": shard.name,
-        "images": list(shard.identifiers),
-        "command": _command(shard, options),
-        "bytes": shard.bytes,
-    }
-
-
-def _json(jobs: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"shards": jobs}
-
-
-def _github(jobs: list[dict[str, Any]]) -> dict[str, Any]:
-    """A value of `strategy.matrix`."""
+    jobs = [
+        {
+            "name": shard.name,
+            "images": list(shard.identifiers),
+            "command": shlex.join(["tfimg", "build", *shard.identifiers, *options]),
+            "bytes": shard.bytes,
+        }
+        for shard in shards
+    ]
+    if form == "json":
+        return {"shards": jobs}
+    if form == "gitlab":
+        return {
+            shard.name: {
+                "extends": GITLAB_JOB,
+                "variables": {"TFIMG_IMAGES": " ".join(shard.identifiers)},
+                "script": [job["command"]],
+            }
+            for shard, job in zip(shards, jobs, strict=True)
+        }
     if len(jobs) > GITHUB_JOBS:
         raise UsageError(
             f"GitHub runs {GITHUB_JOBS} jobs of a matrix at most, and these are {len(jobs)}.",
@@ -156,21 +119,28 @@ def _github(jobs: list[dict[str, Any]]) -> dict[str, Any]:
     return {"include": jobs}
 
 
-def _gitlab(jobs: list[dict[str, Any]]) -> dict[str, Any]:
-    """A child pipeline. JSON is YAML; the file that it is written to must end in `.yml`."""
-    return {
-        job["name"]: {
-            "extends": GITLAB_JOB,
-            "variables": {"TFIMG_IMAGES": " ".join(job["images"])},
-            "script": [job["command"]],
-        }
-        for job in jobs
-    }
+def _shard(name: str, images: Sequence[ShardImage]) -> Shard:
+    return Shard(name=name, identifiers=tuple(image.identifier for image in images), bytes=count_bytes(images))
 
 
-FORMS: Mapping[str, Callable[[list[dict[str, Any]]], dict[str, Any]]] = {
-    "json": _json,
-    "github": _github,
-    "gitlab": _gitlab,
-}
-"""Forms by name."""
+def _group_images(images: Sequence[ShardImage], count: int) -> list[list[ShardImage]]:
+    """Return images that stay together: by libraries; groups larger than a fair share by release, then by image."""
+    groups = _group_by(images, lambda image: image.libraries or image.tensorflow)
+    for key in (lambda image: image.tensorflow, lambda image: image.identifier):
+        # The share of the groups' bytes when they are apart: a layer that two of them have is made twice.
+        fair = sum(map(count_bytes, groups)) / count
+        groups = [
+            piece for group in groups for piece in (_group_by(group, key) if count_bytes(group) > fair else [group])
+        ]
+    return groups
+
+
+def _group_by(images: Sequence[ShardImage], key: Callable[[ShardImage], str]) -> list[list[ShardImage]]:
+    groups: dict[str, list[ShardImage]] = {}
+    for image in images:
+        groups.setdefault(key(image), []).append(image)
+    return list(groups.values())
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Images → the layers that they have in common, and the bytes of it."""
+"""The layers that images have in common, and their bytes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ PREDICTED: dict[str, tuple[int, int]] = {
     "tensorflow-python": (72_000_000, 404_000_000),
     "packages": (71_000_000, 248_000_000),
 }
-"""Bytes of a layer that was not made yet, compressed and unpacked: those of 2.15.1 with CUDA 12.2, made as `fast`; of
-libtpu those of 0.0.14."""
+"""Bytes of a layer, compressed and unpacked: those of 2.15.1 with CUDA 12.2, compressed as `fast`; of libtpu 0.0.14."""
 
 PREDICTED_CPU = PREDICTED | {"tensorflow": (107_000_000, 565_000_000), "tensorflow-python": (60_000_000, 345_000_000)}
 """The same of images without CUDA: those of 2.15.1 for CPU."""
 
 Identity = tuple[str, str]
-"""A layer's name and what it is made of: images whose layers have the same have the same layer."""
+"""A layer's name and what it is made of: images with the same identity share the layer."""
 
-Known = Callable[[WheelLayer], tuple[int, int] | None]
-"""Bytes of a layer that was made before, compressed and unpacked."""
+KnownSize = Callable[[WheelLayer], tuple[int, int] | None]
+"""Returns the bytes of a layer that was made before, compressed and unpacked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +50,7 @@ class Sharing:
 
     @property
     def together(self) -> int:
-        """Compressed bytes of all layers, each once: what a registry keeps."""
+        """Compressed bytes of all layers, each once: what a registry stores."""
         return sum(layer.compressed_bytes for layer in self.layers)
 
     @property
@@ -60,41 +59,43 @@ class Sharing:
         return sum(layer.compressed_bytes * len(layer.images) for layer in self.layers)
 
 
-def find_shared_layers(images: Sequence[tuple[ImageSpec, Lock]], known: Known) -> Sharing:
-    """What images share of the layers that hold wheels.
-
-    Layers are the same where they are made of the same wheels; what does not depend on Python's version is the same in
-    a release's wheels for all of its Pythons. Base, byte code and suite, some 100 MB, are not counted.
-    """
+def find_shared_layers(images: Sequence[tuple[ImageSpec, Lock]], known: KnownSize) -> Sharing:
+    """Return the layers of wheels of images. Base, byte code and suite, some 100 MB, are not counted."""
     users: dict[Identity, list[str]] = {}
     sizes: dict[Identity, tuple[int, int, bool]] = {}
     for spec, lock in images:
         for layer, identity in identify_layers(spec, lock):
             users.setdefault(identity, []).append(spec.identifier)
-            found = known(layer)
-            if found or identity not in sizes:
-                sizes[identity] = (*(found or predict_size(spec, layer)), found is not None)
-    layers = [
-        SharedLayer(
-            name=identity[0],
-            images=tuple(names),
-            compressed_bytes=sizes[identity][0],
-            unpacked_bytes=sizes[identity][1],
-            exact=sizes[identity][2],
+            size = known(layer)
+            if size or identity not in sizes:
+                sizes[identity] = (*(size or predict_size(spec, layer)), size is not None)
+    layers = []
+    for identity, identifiers in users.items():
+        compressed, unpacked, exact = sizes[identity]
+        layers.append(
+            SharedLayer(
+                name=identity[0],
+                images=tuple(identifiers),
+                compressed_bytes=compressed,
+                unpacked_bytes=unpacked,
+                exact=exact,
+            )
         )
-        for identity, names in users.items()
-    ]
-    return Sharing(layers=tuple(sorted(layers, key=lambda one: (-len(one.images), -one.compressed_bytes))))
+    return Sharing(layers=tuple(sorted(layers, key=lambda layer: (-len(layer.images), -layer.compressed_bytes))))
 
 
 def predict_size(spec: ImageSpec, layer: WheelLayer) -> tuple[int, int]:
-    """Bytes of an image's layer, compressed and unpacked, by what was measured of another release."""
+    """Return the bytes of an image's layer, compressed and unpacked, as measured of another release."""
     return (PREDICTED if spec.gpu else PREDICTED_CPU)[layer.name]
 
 
 def identify_layers(spec: ImageSpec, lock: Lock) -> Iterator[tuple[WheelLayer, Identity]]:
-    """The layers of an image that hold wheels, lowest first, and what makes each the same as another image's."""
+    """Yield the layers of wheels of an image, lowest first, with their identity.
+
+    Layers of the same wheels are the same; files that do not depend on Python's version are the same in the wheels of a
+    release for all of its Pythons.
+    """
     for layer in list_wheel_layers(lock):
-        of_every_python = layer.shared and not layer.part.whole
-        what = f"{spec.package} {spec.tensorflow} {spec.platform}" if of_every_python else layer.part.lock
-        yield layer, (layer.name, what)
+        for_every_python = layer.shared and not layer.part.whole
+        wheels = f"{spec.package} {spec.tensorflow} {spec.platform}" if for_every_python else layer.part.lock
+        yield layer, (layer.name, wheels)

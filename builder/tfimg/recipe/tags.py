@@ -1,4 +1,4 @@
-"""ImageSpec → tags, canonical first. The whole tagging policy.
+"""The tagging policy: the tags of an image, canonical first.
 
 canonical  2.15.1-cpu-py3.11     the identifier itself
 aliases    2.15.1                default Python of the release (CPU images; `-gpu`, `-tpu`, `-arm64` for the others)
@@ -17,7 +17,7 @@ from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 
 DIGEST_DIGITS = 12
-"""Hexadecimal digits of a digest in a tag, as many as `docker images` shows: 48 bits, which no two builds of an image
+"""Hexadecimal digits of a digest in a tag, as many as `docker images` prints: 48 bits, which no two builds of an image
 share by chance."""
 
 _TAG = re.compile(
@@ -28,32 +28,27 @@ _TAG = re.compile(
 
 
 def list_tags(spec: ImageSpec, *, repository: str) -> tuple[str, ...]:
-    """Full references of an image, the canonical one first."""
+    """Return the full references of an image, the canonical one first."""
     return tuple(f"{repository}:{name}" for name in (spec.identifier, *list_aliases(spec)))
 
 
 def list_aliases(spec: ImageSpec) -> tuple[str, ...]:
-    """The tags of an image that will be another's one day, without a repository; most exact first."""
-    return tuple(_aliases(spec))
+    """Return the tags of an image that move to later images, without a repository; most exact first."""
+    device = "" if spec.device == "cpu" else f"-{spec.device}"
+    # The platform that most users pull for is not named.
+    processor = "" if spec.platform == PLATFORMS[0] else f"-{spec.platform.partition('/')[2]}"
+    aliases = {
+        f"{spec.tensorflow}{device}{processor}": spec.is_default_python,
+        f"{spec.minor}{device}{processor}": spec.is_default_python and spec.is_newest_patch,
+        f"{spec.minor}{device}-py{spec.python}{processor}": spec.is_newest_patch,
+        f"latest{device}{processor}": spec.is_default_python and spec.is_newest,
+    }
+    return tuple(alias for alias, applies in aliases.items() if applies)
 
 
 def make_build_tag(identifier: str, digest: str) -> str:
-    """The tag that one build has for ever: `2.15.1-cpu-py3.11-0123456789ab`."""
+    """Return the tag of one build, which never moves: `2.15.1-cpu-py3.11-0123456789ab`."""
     return f"{identifier}-{digest.removeprefix('sha256:')[:DIGEST_DIGITS]}"
-
-
-def _aliases(spec: ImageSpec) -> Iterator[str]:
-    device = "" if spec.device == "cpu" else f"-{spec.device}"
-    # The platform that nearly everybody pulls for is not named.
-    processor = "" if spec.platform == PLATFORMS[0] else f"-{spec.platform.partition('/')[2]}"
-    if spec.is_default_python:
-        yield f"{spec.tensorflow}{device}{processor}"
-        if spec.is_newest_patch:
-            yield f"{spec.minor}{device}{processor}"
-    if spec.is_newest_patch:
-        yield f"{spec.minor}{device}-py{spec.python}{processor}"
-    if spec.is_default_python and spec.is_newest:
-        yield f"latest{device}{processor}"
 
 
 def find_contradiction(tag: str, *, identifier: str, digest: str) -> str | None:
@@ -70,10 +65,11 @@ def find_contradiction(tag: str, *, identifier: str, digest: str) -> str | None:
 
 
 def _statements(tag: re.Match[str], image: Mapping[str, str | None], digest: str) -> Iterator[tuple[str, bool]]:
-    """Each part that a tag states, in words, and whether the image has it."""
+    """Yield each part that a tag states, in words, and whether the image has it."""
     release, device, cuda, python, processor, build = tag.groups()
+    is_minor = release and re.fullmatch(r"[0-9]+\.[0-9]+", release)
     if release:
-        fits = _begins(image.get("release"), release) if _is_minor(release) else image.get("release") == release
+        fits = _begins(image.get("release"), release) if is_minor else image.get("release") == release
         yield f"TensorFlow {release}", fits
     if cuda:
         yield f"CUDA {cuda}", _begins(image.get("cuda"), cuda)
@@ -82,8 +78,8 @@ def _statements(tag: re.Match[str], image: Mapping[str, str | None], digest: str
         yield accelerator.upper(), _accelerator(image.get("device") or "") == accelerator
     if python:
         yield f"Python {python}", image.get("python") == python
-    exact = release and not _is_minor(release) and (cuda or device in {"cpu", "tpu"}) and python
-    if processor or exact:
+    is_exact = release and not is_minor and (cuda or device in {"cpu", "tpu"}) and python
+    if processor or is_exact:
         found = image.get("processor") or "amd64"
         yield processor or "amd64", found == (processor or "amd64")
     if build:
@@ -92,10 +88,6 @@ def _statements(tag: re.Match[str], image: Mapping[str, str | None], digest: str
 
 def _accelerator(variant: str) -> str:
     return "gpu" if variant.startswith("cuda") else variant
-
-
-def _is_minor(release: str) -> bool:
-    return re.fullmatch(r"[0-9]+\.[0-9]+", release) is not None
 
 
 def _begins(version: str | None, start: str) -> bool:

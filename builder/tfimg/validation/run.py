@@ -127,7 +127,7 @@ def validate(
 
 
 def _container(request: ValidationRequest, nonce: str) -> RunRequest:
-    claims = collect_facts(request.spec, request.lock, level=request.target_level, ours=request.from_lock)
+    claims = collect_facts(request.spec, request.lock, level=request.target_level, from_lock=request.from_lock)
     files = {f"{FOLDER}/suite/{name}": (content, 0o444) for name, content in request.suite.items()}
     files[f"{FOLDER}/facts.json"] = (json.dumps(claims).encode(), 0o444)
     suite = [f"{FOLDER}/suite", "--json", "--facts", f"{FOLDER}/facts.json"]
