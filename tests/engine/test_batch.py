@@ -96,7 +96,7 @@ class Runs:
 
     def containers(self) -> Sequence[str]:
         """The images of the containers that these runs left in the engine."""
-        listed = self.engine._client.containers.list(all=True, ignore_removed=True)
+        listed = self.engine.client.containers.list(all=True, ignore_removed=True)
         images = [container.attrs["Config"]["Image"] for container in listed]
         return [image for image in images if image in self._begun()]
 

@@ -77,7 +77,7 @@ def test_it_builds_for_the_engine_at_hand_with_a_base_that_only_that_has(
     assert lines == [Line(stream="stdout", text=str(tmp_path)), Exit(status=0, out_of_memory=False)]
     # It was built over there: nothing of it is known here, and no image is there.
     assert elsewhere.inside.find_digest(NAME) is None
-    assert elsewhere.inside._client.df()["BuildCache"]
+    assert elsewhere.inside.client.df()["BuildCache"]
 
 
 def test_the_engine_at_hand_builds_whatever_buildx_has_as_its_default(

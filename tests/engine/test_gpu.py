@@ -41,7 +41,7 @@ def test_a_gpu_image_has_its_layers_and_variables(gpu: Built, engine: DockerEngi
     sizes = sorted((layer["size"] for layer in gpu.document["layers"]), reverse=True)
     # TensorFlow, cuDNN, cuBLAS, the solvers and the rest of CUDA, each by itself.
     assert all(size > 50_000_000 for size in sizes[:5])
-    settings = engine._client.images.get(gpu.name).attrs["Config"]["Env"]
+    settings = engine.client.images.get(gpu.name).attrs["Config"]["Env"]
     variables = dict(setting.split("=", 1) for setting in settings)
     assert variables["NVIDIA_VISIBLE_DEVICES"] == "all"
     assert variables["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"

@@ -39,7 +39,7 @@ MARK = "tfimg-planted-7c1e"
 
 def texts(engine: DockerEngine, image: str) -> Iterator[tuple[str, bytes]]:
     """Every blob of an exported image, layers decompressed, by name."""
-    export = b"".join(engine._client.api.get_image(image))
+    export = b"".join(engine.client.api.get_image(image))
     with tarfile.open(fileobj=io.BytesIO(export)) as archive:
         for member in archive:
             if file := archive.extractfile(member):
@@ -93,8 +93,8 @@ def test_secrets_leave_no_trace(engine: DockerEngine, base: str, own_workspace: 
     assert not [event for event in steps if event["state"] == "cached"]
     try:
         assert found(engine, f"{repository}:2.15.1", MARK) == []
-        assert MARK not in json.dumps(engine._client.images.get(f"{repository}:2.15.1").attrs)
-        assert MARK not in json.dumps(engine._client.images.get(f"{repository}:2.15.1").history())
+        assert MARK not in json.dumps(engine.client.images.get(f"{repository}:2.15.1").attrs)
+        assert MARK not in json.dumps(engine.client.images.get(f"{repository}:2.15.1").history())
     finally:
         for tag in ended.documents[-1]["tags"]:
             engine.remove(tag)

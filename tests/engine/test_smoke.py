@@ -55,7 +55,7 @@ def test_all_tags_name_the_same_image(built: Built, engine: DockerEngine) -> Non
 
 
 def test_no_candidate_is_left(built: Built, engine: DockerEngine) -> None:
-    tags = engine._client.images.get(built.document["digest"]).tags
+    tags = engine.client.images.get(built.document["digest"]).tags
     assert built.name in tags
     assert [tag for tag in tags if "candidate" in tag] == []
 

@@ -66,9 +66,9 @@ def wait_until(condition: Callable[[], object], log: Path | None = None, seconds
 def image_tags(engine: DockerEngine) -> Sequence[str]:
     """Return every tag in the engine's store."""
     # The high-level list inspects each image, and fails when another test removes one meanwhile.
-    return sorted(tag for image in engine._client.api.images() for tag in image["RepoTags"] or ())
+    return sorted(tag for image in engine.client.api.images() for tag in image["RepoTags"] or ())
 
 
 def container_ids(engine: DockerEngine) -> Sequence[str]:
     """Return the id of every container, running or not."""
-    return [container.id or "" for container in engine._client.containers.list(all=True)]
+    return [container.id or "" for container in engine.client.containers.list(all=True)]

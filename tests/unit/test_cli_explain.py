@@ -133,7 +133,7 @@ def failing(error: TfimgError) -> TfimgError:
 
 
 def test_a_build_or_an_engine_that_fails_of_something_known_says_what_helps() -> None:
-    what = "The build failed during RUN sh /build/install: exit code: 137 The step's last words: nothing"
+    what = "The build failed during RUN sh /build/install: exit code: 137 Last output of the step: nothing"
     error = failing(BuildError(what, next_step="Correct the cause."))
     assert (type(error), error.exit_code, error.what) == (BuildError, 12, f"{what}.")
     assert "killed from outside" in error.next_step

@@ -13,7 +13,7 @@ import pytest
 from support.cases import cases
 from support.programs import program
 from tfimg.core.errors import BuildError, DiskSpaceError, NetworkError, TfimgError
-from tfimg.engine.docker.buildx import LOG_LINES, argv, build, translated
+from tfimg.engine.docker.buildx import LOG_LINES, build, build_command, build_error
 from tfimg.engine.protocol import BuildRequest, StageEvent
 
 RECORDED = Path(__file__).parents[1] / "data" / "rawjson" / "failed-buildx-0.13.txt"
@@ -38,7 +38,7 @@ def order(folder: Path = Path("/somewhere"), *, no_cache: bool = False) -> Build
 
 
 def test_the_whole_command_line() -> None:
-    assert argv(order()) == [
+    assert build_command(order()) == [
         *("docker", "buildx", "build"),
         "--progress=rawjson",
         "--provenance=false",
@@ -55,12 +55,12 @@ def test_the_whole_command_line() -> None:
 
 
 def test_a_fresh_build_forgets_cached_steps() -> None:
-    assert set(argv(order(no_cache=True))) - set(argv(order())) == {"--no-cache"}
+    assert set(build_command(order(no_cache=True))) - set(build_command(order())) == {"--no-cache"}
 
 
 def test_caches_and_images_from_elsewhere_are_named() -> None:
     more = replace(order(), cache_from=["type=registry,ref=r/c"], cache_to=["type=inline"], contexts=LAYOUT)
-    assert [word for word in argv(more) if word not in argv(order())] == [
+    assert [word for word in build_command(more) if word not in build_command(order())] == [
         "--build-context=b:1=oci-layout:///l",
         "--cache-from=type=registry,ref=r/c",
         "--cache-to=type=inline",
@@ -93,14 +93,14 @@ def failure(error: str | None = ENDED) -> StageEvent:
 
 @cases("engine_buildx", "the_words_of_a_step_decide_the_error")
 def test_the_words_of_a_step_decide_the_error(log: str, kind: type[TfimgError]) -> None:
-    error = translated(failure(), {STEP: log.splitlines()}, "ERROR: failed to solve: " + ENDED)
+    error = build_error(failure(), {STEP: log.splitlines()}, "ERROR: failed to solve: " + ENDED)
     assert type(error) is kind
 
 
 def test_a_full_disk_is_known_from_buildkit_s_own_words_too() -> None:
     rest = "ERROR: failed to solve: write /data/x: no space left on device\n"
-    assert type(translated(None, {}, rest)) is DiskSpaceError
-    assert type(translated(failure("write /x: no space left on device"), {}, "")) is DiskSpaceError
+    assert type(build_error(None, {}, rest)) is DiskSpaceError
+    assert type(build_error(failure("write /x: no space left on device"), {}, "")) is DiskSpaceError
 
 
 def test_a_base_that_cannot_be_pulled_is_a_matter_of_the_network() -> None:
@@ -109,7 +109,7 @@ def test_a_base_that_cannot_be_pulled_is_a_matter_of_the_network() -> None:
         state="failed",
         error="failed to do request: Head: dial tcp: lookup registry.example.test: no such host",
     )
-    error = translated(pull, {}, "")
+    error = build_error(pull, {}, "")
     assert (type(error), str(error)) == (
         NetworkError,
         "The build could not reach the network during [internal] load metadata for docker.io/library/python:3.11: "
@@ -120,7 +120,7 @@ def test_a_base_that_cannot_be_pulled_is_a_matter_of_the_network() -> None:
 
 
 def test_a_changed_wheel_is_told_with_its_name_and_both_hashes() -> None:
-    assert str(translated(failure(), {STEP: UV_HASH.splitlines()}, "")) == (
+    assert str(build_error(failure(), {STEP: UV_HASH.splitlines()}, "")) == (
         "A wheel from the package index is not the one that was locked: error: Failed to download `six==1.16.0` "
         "cause: Hash mismatch for `six==1.16.0`  Expected: sha256:0000  Computed: sha256:8abb. If the index is a "
         "mirror, check that mirror; do not build until you know who changed the file. Only then write the lock anew "
@@ -129,8 +129,8 @@ def test_a_changed_wheel_is_told_with_its_name_and_both_hashes() -> None:
 
 
 def test_any_other_failure_is_told_with_the_step_and_its_last_words() -> None:
-    assert str(translated(failure(), {STEP: WHEEL_BROKEN.splitlines()}, "")) == (
-        f"The build failed during {SHOWN}: {ENDED} The step's last words: error: Failed to install: "
+    assert str(build_error(failure(), {STEP: WHEEL_BROKEN.splitlines()}, "")) == (
+        f"The build failed during {SHOWN}: {ENDED} Last output of the step: error: Failed to install: "
         "six-1.16.0-py2.py3-none-any.whl cause: wheel is invalid. Correct the cause and build again: finished "
         "steps are kept."
     )
@@ -138,12 +138,12 @@ def test_any_other_failure_is_told_with_the_step_and_its_last_words() -> None:
 
 def test_only_the_last_words_are_shown() -> None:
     words = [f"word{number}" for number in range(100)]
-    message = str(translated(failure(), {STEP: words}, ""))
+    message = str(build_error(failure(), {STEP: words}, ""))
     assert re.findall(r"word\d+", message) == words[-LOG_LINES:]
 
 
 def test_words_of_other_steps_do_not_count() -> None:
-    error = translated(failure(), {STEP: ["bad"], "another": UV_DNS.splitlines()}, "")
+    error = build_error(failure(), {STEP: ["bad"], "another": UV_DNS.splitlines()}, "")
     assert type(error) is BuildError
     assert "index.example.test" not in str(error)
 
@@ -153,8 +153,8 @@ def test_words_of_other_steps_do_not_count() -> None:
     [("ERROR: unknown flag: --progress\n", "ERROR: unknown flag: --progress"), ("", "nothing")],
 )
 def test_a_build_that_fails_before_its_first_step_is_told_too(rest: str, said: str) -> None:
-    message = str(translated(None, {}, rest))
-    assert f"The step's last words: {said}. " in message
+    message = str(build_error(None, {}, rest))
+    assert f"Last output of the step: {said}. " in message
     assert "None" not in message
 
 
@@ -183,7 +183,7 @@ def test_a_recorded_failure_is_told_after_its_last_event(docker: Docker) -> None
     assert str(caught.value) == (
         "The build failed during [2/2] RUN echo hello; echo bad >&2; exit 3: "
         'process "/bin/sh -c echo hello; echo bad >&2; exit 3" did not complete successfully: exit code: 3 '
-        "The step's last words: bad hello. Correct the cause and build again: finished steps are kept."
+        "Last output of the step: bad hello. Correct the cause and build again: finished steps are kept."
     )
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from support.http_server import AnyMethod, serving
 from tfimg.core.errors import EngineError
-from tfimg.engine.docker.engine import OLDEST_BUILDX, OLDEST_ENGINE, DockerEngine, older
+from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker.info import OLDEST_BUILDX, OLDEST_ENGINE, is_older
 
 BLOB = f"blob sha256:{'7' * 64}"
 REMOVED = (
@@ -51,7 +52,7 @@ def test_every_other_failure_of_an_inspection_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "oldest", "is_older"),
+    ("text", "oldest", "expected"),
     [
         ("20.10.24+dfsg1", OLDEST_ENGINE, True),
         ("22.06.0-beta.0", OLDEST_ENGINE, True),
@@ -64,5 +65,5 @@ def test_every_other_failure_of_an_inspection_is_an_error() -> None:
         ("5f5ba5f9", OLDEST_BUILDX, False),
     ],
 )
-def test_engines_and_buildx_are_told_apart_by_age(text: str, oldest: tuple[int, ...], is_older: bool) -> None:
-    assert older(text, oldest) is is_older
+def test_engines_and_buildx_are_told_apart_by_age(text: str, oldest: tuple[int, ...], expected: bool) -> None:
+    assert is_older(text, oldest) is expected

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.mutated_documents import mutated_bytes, mutations
 from support.oci_images import archive
 from tfimg.core.errors import BaseImageError, EngineError
-from tfimg.engine.docker.export import lay_out, read_layers, stored_layers, unpacked_layers
+from tfimg.engine.docker.export import classic_layers, containerd_layers, exported_layers, extract_layout
 from tfimg.engine.protocol import StoredLayer
 
 LOW, HIGH = (f"sha256:{name * 64}" for name in "12")
@@ -34,7 +34,7 @@ def noted(store: Path, chain: str, size: int) -> None:
 def test_a_classic_store_s_notes_tell_the_layers_of_an_image(tmp_path: Path) -> None:
     noted(tmp_path, "1" * 64, 7)
     noted(tmp_path, hashlib.sha256(f"{LOW} {HIGH}".encode()).hexdigest(), 9)
-    assert unpacked_layers([LOW, HIGH], tmp_path) == (
+    assert classic_layers([LOW, HIGH], tmp_path) == (
         StoredLayer(digest=LOW, media_type="tar", size=7),
         StoredLayer(digest=HIGH, media_type="tar", size=9),
     )
@@ -43,21 +43,21 @@ def test_a_classic_store_s_notes_tell_the_layers_of_an_image(tmp_path: Path) -> 
 def test_a_layer_that_the_store_does_not_have_above_this_one_is_not_told(tmp_path: Path) -> None:
     noted(tmp_path, "1" * 64, 7)
     noted(tmp_path, "2" * 64, 9)
-    assert unpacked_layers([LOW, HIGH], tmp_path) is None
-    assert unpacked_layers([LOW], tmp_path / "nowhere") is None
+    assert classic_layers([LOW, HIGH], tmp_path) is None
+    assert classic_layers([LOW], tmp_path / "nowhere") is None
 
 
 def test_an_export_is_laid_out_file_by_file(tmp_path: Path) -> None:
     index = json.dumps({"manifests": [described(LOW)]}).encode()
     files = {"index.json": index, "blobs/sha256/abc": b"{}"}
-    assert lay_out(iter([archive(files)]), tmp_path) == LOW
+    assert extract_layout(iter([archive(files)]), tmp_path) == LOW
     assert (tmp_path / "blobs/sha256/abc").read_bytes() == b"{}"
 
 
 @pytest.mark.parametrize("name", ["../outside", "blobs/../../outside"])
 def test_a_file_outside_of_the_folder_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(BaseImageError, match="outside of the image"):
-        lay_out(iter([archive({name: b"x"})]), tmp_path / "layout")
+        extract_layout(iter([archive({name: b"x"})]), tmp_path / "layout")
     assert not (tmp_path / "outside").exists()
 
 
@@ -77,9 +77,9 @@ def export(*, nested: bool = True) -> dict[str, bytes]:
 @pytest.mark.parametrize("nested", [True, False])
 def test_the_layers_of_an_export_are_read(nested: bool) -> None:
     layer = StoredLayer(digest=HIGH, media_type="application/x", size=5)
-    assert read_layers(iter([archive(export(nested=nested))])) == (layer,)
+    assert exported_layers(iter([archive(export(nested=nested))])) == (layer,)
     saved = {"manifest.json": b'[{"Layers": ["a"]}]', "a": b"12"}
-    assert read_layers(iter([archive(saved)])) == (StoredLayer(digest="a", media_type="tar", size=2),)
+    assert exported_layers(iter([archive(saved)])) == (StoredLayer(digest="a", media_type="tar", size=2),)
 
 
 def test_a_store_s_own_files_tell_the_layers(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_a_store_s_own_files_tell_the_layers(tmp_path: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
     layer = StoredLayer(digest=HIGH, media_type="application/x", size=5)
-    assert stored_layers(LOW, (tmp_path / "none", tmp_path)) == (layer,)
+    assert containerd_layers(LOW, (tmp_path / "none", tmp_path)) == (layer,)
     (tmp_path / "io.containerd.content.v1.content" / blob(LOW)).write_bytes(b'{"layers": [{"digest": "../../x"}]}')
-    assert stored_layers(LOW, (tmp_path,)) is None
+    assert containerd_layers(LOW, (tmp_path,)) is None
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -103,6 +103,6 @@ def test_a_changed_export_is_read_or_refused(data: st.DataObject) -> None:
     if data.draw(st.booleans()):
         content = data.draw(mutated_bytes(content))
     with suppress(EngineError):
-        read_layers(iter([content]))
+        exported_layers(iter([content]))
     with tempfile.TemporaryDirectory() as folder, suppress(BaseImageError):
-        assert lay_out(iter([content]), Path(folder)).startswith("sha256:")
+        assert extract_layout(iter([content]), Path(folder)).startswith("sha256:")

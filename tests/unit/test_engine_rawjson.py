@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.cases import cases
-from tfimg.engine.docker.rawjson import Decoder
+from tfimg.engine.docker.rawjson import RawJsonDecoder
 from tfimg.engine.protocol import BuildEvent, LogEvent, ProgressEvent, StageEvent
 
 FOLDER = Path(__file__).parents[1] / "data" / "rawjson"
@@ -42,7 +42,7 @@ EVENTS: list[BuildEvent] = [
 
 
 def decoded(*pieces: str) -> tuple[list[BuildEvent], str]:
-    decoder = Decoder()
+    decoder = RawJsonDecoder()
     events = [event for piece in pieces for event in decoder.feed(piece)]
     decoder.close()
     return events, decoder.rest
@@ -89,7 +89,7 @@ def test_bytes_that_are_moved_are_told_with_their_total_where_it_is_known() -> N
 
 
 def test_an_event_is_told_as_soon_as_it_is_complete() -> None:
-    decoder, text = Decoder(), json.dumps(vertex(started="2026-01-02T03:04:05Z"))
+    decoder, text = RawJsonDecoder(), json.dumps(vertex(started="2026-01-02T03:04:05Z"))
     assert list(decoder.feed("{}\n" + text[:-1])) == [], "an empty object holds nothing up"
     assert list(decoder.feed(text[-1])) == [StageEvent(step="step", state="started")]
 

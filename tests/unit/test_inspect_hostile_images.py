@@ -29,7 +29,7 @@ from support.reports import RED
 from support.signing import OURS
 from support.statements import NOW, ON_GPU, promoted, said
 from tfimg.core.errors import FileError, TamperedError, TfimgError
-from tfimg.engine.docker.containers import lines
+from tfimg.engine.docker.containers import split_lines
 from tfimg.engine.protocol import Exit, Line
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy
@@ -365,6 +365,6 @@ def test_a_malformed_report_is_not_compared(kind: str) -> None:
 
 
 def test_a_line_without_end_comes_in_parts() -> None:
-    found = list(lines((1, b"x" * (1 << 20)) for _ in range(20)))
+    found = list(split_lines((1, b"x" * (1 << 20)) for _ in range(20)))
     assert len(found) > 1
     assert sum(len(line.text) for line in found) == 20 << 20

@@ -1,9 +1,13 @@
-"""`docker buildx build`: the command line, and its failures in our words."""
+"""Build images with `docker buildx build`."""
 
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 from tfimg.core.errors import (
     BuildError,
@@ -14,40 +18,79 @@ from tfimg.core.errors import (
     TfimgError,
 )
 from tfimg.core.process import CommandFailed, stream_stderr
-from tfimg.engine.docker.rawjson import Decoder
+from tfimg.engine.docker.builders import find_builder
+from tfimg.engine.docker.export import extract_layout
+from tfimg.engine.docker.images import DockerImages
+from tfimg.engine.docker.rawjson import RawJsonDecoder
 from tfimg.engine.protocol import BuildEvent, BuildRequest, LogEvent, StageEvent
 from tfimg.index.network import NETWORK_FAILURE_TEXTS
 
 LOG_LINES = 12
-"""How many of the failed step's last lines an error shows."""
-
+"""Last lines of the failed step that an error quotes."""
 
 SILENCE_SECONDS = 30.0
-"""After how long without a word from buildx its engine is asked whether it is still there."""
+"""After this time without output from buildx, its engine is asked whether it still answers."""
 
-LOST_SIGNS = (
+CONNECTION_LOST = (
     "rpc error: code = Unavailable",
     "error reading from server",
     "Cannot connect to the Docker daemon",
     "failed to list workers",
     "error during connect",
 )
-"""What buildx says when the connection to its BuildKit has ended, or there never was one."""
+"""Messages of buildx about a BuildKit that does not answer, or not any more."""
+
+
+class DockerBuilder(DockerImages):
+    """Implements `ImageBuilder`."""
+
+    def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
+        """See `ImageBuilder`."""
+        if self.builder is None:
+            return build(request, env=self.environ, check_alive=self.ping)
+        return self._build_on(self.builder, request)
+
+    def _build_on(self, builder: str, request: BuildRequest) -> Generator[BuildEvent, None, None]:
+        """Build on another builder, and load the image into the engine."""
+
+        def check_alive() -> None:
+            self.ping()
+            find_builder(builder, self.environ)
+
+        with tempfile.TemporaryDirectory(prefix="tfimg-base-") as folder:
+            # `type=docker` is what buildx loads into the engine; it takes the same options.
+            output = request.output.replace("type=image", "type=docker", 1)
+            contexts = {**request.contexts, **self._local_base(request, Path(folder))}
+            request = replace(request, output=output, contexts=contexts)
+            with closing(build(request, env=self.environ, check_alive=check_alive)) as events:
+                yield from events
+
+    def _local_base(self, request: BuildRequest, folder: Path) -> dict[str, str]:
+        """Export a base that is in no registry, so that it is sent to the builder."""
+        base = request.build_args.get("BASE")
+        if base is None or "@" in base or self.find_digest(base) is None:
+            return {}
+        with self.errors():
+            digest = extract_layout(self.export(base), folder)
+        return {base: f"oci-layout://{folder}@{digest}"}
+
+    def prune_cache(self) -> None:
+        """See `ImageBuilder`."""
+        with self.errors():
+            self.client.api.prune_builds()
 
 
 def build(
-    request: BuildRequest, *, env: Mapping[str, str], still_there: Callable[[], object] = lambda: None
+    request: BuildRequest, *, env: Mapping[str, str], check_alive: Callable[[], object] = lambda: None
 ) -> Generator[BuildEvent, None, None]:
     """Run buildx and yield its events. Raises `BuildError` or a more precise error when it fails.
 
-    `still_there` is called while nothing is heard of the build, and raises where its engine is gone.
+    `check_alive` is called while buildx writes nothing, and raises where its engine does not answer.
     """
-    decoder, log, failed = Decoder(), dict[str, list[str]](), None
+    decoder, log, failed = RawJsonDecoder(), dict[str, list[str]](), None
+    environ = {**env, **request.secret_env}
     try:
-        pieces = stream_stderr(
-            argv(request), env={**env, **request.secret_env}, on_silence=still_there, silence=SILENCE_SECONDS
-        )
-        for text in pieces:
+        for text in stream_stderr(build_command(request), env=environ, on_silence=check_alive, silence=SILENCE_SECONDS):
             for event in decoder.feed(text):
                 if isinstance(event, LogEvent):
                     log.setdefault(event.step, []).append(event.line)
@@ -56,58 +99,53 @@ def build(
                 yield event
     except CommandFailed:
         decoder.close()
-        raise translated(failed, log, decoder.rest) from None
+        raise build_error(failed, log, decoder.rest) from None
 
 
-def argv(request: BuildRequest) -> list[str]:
-    """The command line of a build."""
-    line = [
-        "docker",
-        "buildx",
-        "build",
-        "--progress=rawjson",
-        "--provenance=false",
-        f"--output={request.output}",
+def build_command(request: BuildRequest) -> list[str]:
+    """Return the command line of a build."""
+    return [
+        *("docker", "buildx", "build", "--progress=rawjson", "--provenance=false", f"--output={request.output}"),
+        *(f"--tag={request.name}", f"--file={request.dockerfile}"),
+        *(f"--build-arg={name}={value}" for name, value in request.build_args.items()),
+        *(f"--label={name}={value}" for name, value in request.labels.items()),
+        *(f"--secret={secret}" for secret in request.secrets),
+        *(f"--build-context={name}={place}" for name, place in request.contexts.items()),
+        *(f"--cache-from={source}" for source in request.cache_from),
+        *(f"--cache-to={target}" for target in request.cache_to),
+        *(["--no-cache"] if request.no_cache else []),
+        str(request.context),
     ]
-    line += [f"--tag={request.name}", f"--file={request.dockerfile}"]
-    line += [f"--build-arg={name}={value}" for name, value in request.build_args.items()]
-    line += [f"--label={name}={value}" for name, value in request.labels.items()]
-    line += [f"--secret={secret}" for secret in request.secrets]
-    line += [f"--build-context={name}={place}" for name, place in request.contexts.items()]
-    line += [f"--cache-from={source}" for source in request.cache_from]
-    line += [f"--cache-to={target}" for target in request.cache_to]
-    line += ["--no-cache"] if request.no_cache else []
-    return [*line, str(request.context)]
 
 
-def translated(failed: StageEvent | None, log: Mapping[str, list[str]], rest: str) -> TfimgError:
-    """The failed step's last words → the error that says what to do about it."""
-    words = log.get(failed.step, []) if failed else []
+def build_error(failed: StageEvent | None, log: Mapping[str, list[str]], rest: str) -> TfimgError:
+    """Map the failed step, its log and buildx's own messages (`rest`) to an error."""
+    lines = log.get(failed.step, []) if failed else []
     reason = failed.error if failed and failed.error else rest.strip()
-    everything = "\n".join([*words, reason or "", rest])
+    output = "\n".join([*lines, reason or "", rest])
     step = re.sub(r"\s+", " ", failed.step)[:160] if failed else "the build"
-    said = " ".join(line.strip() for line in words[-LOG_LINES:]) or (reason or "nothing")
-    if any(sign in f"{reason}\n{rest}" for sign in LOST_SIGNS):
+    excerpt = " ".join(line.strip() for line in lines[-LOG_LINES:]) or (reason or "nothing")
+    if any(sign in f"{reason}\n{rest}" for sign in CONNECTION_LOST):
         return EngineUnavailable(
             f"The engine or builder was lost during {step}: {reason or rest.strip()}",
-            next_step="See that it runs and can be reached (`tfimg engine status`), then build again: finished steps "
+            next_step="Check that it runs and answers (`tfimg engine status`), then build again: finished steps "
             "are kept where its disk is.",
         )
-    if "no space left on device" in everything.lower() or "Disk quota exceeded" in everything:
+    if "no space left on device" in output.lower() or "Disk quota exceeded" in output:
         return DiskSpaceError(
             f"The engine's disk filled up during {step}.",
             next_step="Free some space (`docker builder prune` removes build cache), then build again: "
             "finished steps are kept.",
         )
-    if "ash mismatch" in everything or "DO NOT MATCH THE HASHES" in everything:
-        return HashMismatchError(f"A wheel from the package index is not the one that was locked: {said}")
-    if any(sign in everything for sign in NETWORK_FAILURE_TEXTS):
+    if "ash mismatch" in output or "DO NOT MATCH THE HASHES" in output:
+        return HashMismatchError(f"A wheel from the package index is not the one that was locked: {excerpt}")
+    if any(sign in output for sign in NETWORK_FAILURE_TEXTS):
         return NetworkError(
-            f"The build could not reach the network during {step}: {said}",
+            f"The build could not reach the network during {step}: {excerpt}",
             next_step="Check proxy, CA bundle (SSL_CERT_FILE) and index settings on this machine; the build uses "
             "the same. A proxy on 127.0.0.1 cannot be reached from a build.",
         )
     return BuildError(
-        f"The build failed during {step}: {reason} The step's last words: {said}",
+        f"The build failed during {step}: {reason} Last output of the step: {excerpt}",
         next_step="Correct the cause and build again: finished steps are kept.",
     )

@@ -1,21 +1,96 @@
-"""What a container is given before it starts, when it is ended, and what it says meanwhile."""
+"""Run programs in containers of a Docker engine."""
 
 from __future__ import annotations
 
 import io
 import tarfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from typing import Literal
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, suppress
+from typing import Any, Literal
 
 import requests
+from docker.models.containers import Container
+from docker.types import DeviceRequest
+from docker.utils.socket import frames_iter
 
-from tfimg.engine.protocol import Line
+from tfimg.core.cancellation import on_cancel
+from tfimg.engine.docker.connection import DockerConnection
+from tfimg.engine.protocol import DeviceAccess, Exit, Line, RunRequest
+
+DEVICE_OPTIONS: Mapping[DeviceAccess, Mapping[str, Any]] = {
+    "none": {},
+    "nvidia": {"device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])], "shm_size": "1g"},
+    "cdi": {
+        "device_requests": [DeviceRequest(driver="cdi", device_ids=["nvidia.com/gpu=all"])],
+        "shm_size": "1g",
+    },
+    "tpu": {"privileged": True, "network_mode": "host", "shm_size": "16g"},
+}
+"""API arguments for all accelerators, as of `docker run --gpus all`, of `--device nvidia.com/gpu=all`, and of Google's
+page on containers of TPU VMs."""
+
+MAX_LINE = 8 << 20
+"""Bytes of a line; a longer one is split."""
 
 
-def archive(files: Mapping[str, tuple[bytes, int]]) -> bytes:
-    """A tar of files by path: content and mode."""
+class DockerContainers(DockerConnection):
+    """Implements `ContainerRunner`."""
+
+    def run(self, request: RunRequest, *, timeout: float) -> Generator[Line | Exit, None, None]:
+        """See `ContainerRunner`."""
+        with self.errors():
+            container = self.client.containers.create(
+                request.image,
+                list(request.command),
+                entrypoint=list(request.entrypoint) if request.entrypoint else None,
+                **{"network_mode": request.network, "user": request.user, **DEVICE_OPTIONS[request.access]},
+            )
+            # A silent program sends no events: a timer kills it, which ends the stream.
+            timer = KillTimer(timeout, container.kill)
+            try:
+                container.put_archive("/", make_archive(request.files))
+                yield from self._attach(container, timer)
+                status = container.wait()["StatusCode"]
+                container.reload()
+                if timer.expired:
+                    raise TimeoutError(f"no end after {timeout:.0f} s")
+                yield Exit(status=int(status), out_of_memory=bool(container.attrs["State"]["OOMKilled"]))
+            finally:
+                timer.cancel()
+                with suppress(requests.exceptions.RequestException):
+                    container.remove(force=True, v=True)
+
+    def _attach(self, container: Container, timer: KillTimer) -> Iterator[Line]:
+        # Before the start, so that no line is lost.
+        stream: Any = self.client.api.attach_socket(str(container.id), {"stdout": 1, "stderr": 1, "stream": 1})
+        with closing(stream), closing(stream._response):
+            container.start()
+            timer.start()
+            with on_cancel(container.kill):
+                try:
+                    yield from split_lines(frames_iter(stream, tty=False))  # type: ignore[no-untyped-call]
+                except OSError as error:
+                    raise self.unavailable(error) from None
+
+
+class KillTimer(threading.Timer):
+    """Calls `kill` once after some seconds, and sets `expired`."""
+
+    def __init__(self, seconds: float, kill: Callable[[], object]) -> None:
+        super().__init__(seconds, self._expire)
+        self.daemon = True
+        self.expired = False
+        self._kill = kill
+
+    def _expire(self) -> None:
+        self.expired = True
+        with suppress(requests.exceptions.RequestException):
+            self._kill()
+
+
+def make_archive(files: Mapping[str, tuple[bytes, int]]) -> bytes:
+    """Return a tar of files by path: content and mode."""
     sink = io.BytesIO()
     with tarfile.open(fileobj=sink, mode="w") as tar:
         for path, (content, mode) in files.items():
@@ -25,26 +100,7 @@ def archive(files: Mapping[str, tuple[bytes, int]]) -> bytes:
     return sink.getvalue()
 
 
-class Alarm(threading.Timer):
-    """Calls `act` once after some seconds, and remembers that it did."""
-
-    def __init__(self, seconds: float, act: Callable[[], object]) -> None:
-        super().__init__(seconds, self._ring)
-        self.daemon = True
-        self.rang = False
-        self._act = act
-
-    def _ring(self) -> None:
-        self.rang = True
-        with suppress(requests.exceptions.RequestException):
-            self._act()
-
-
-MAX_LINE = 8 << 20
-"""Bytes of a line; a longer one comes in parts."""
-
-
-def lines(frames: Iterator[tuple[int, bytes]]) -> Iterator[Line]:
+def split_lines(frames: Iterator[tuple[int, bytes]]) -> Iterator[Line]:
     """Yield whole lines from a stream of frames; a frame's number is that of the file descriptor."""
     streams: dict[int, Literal["stdout", "stderr"]] = {1: "stdout", 2: "stderr"}
     open_lines: dict[Literal["stdout", "stderr"], bytes] = {"stdout": b"", "stderr": b""}

@@ -1,6 +1,6 @@
-"""Read the layers that an engine's store holds: where the store lies, else from what the engine exports.
+"""Read the layers of an image from the engine's files or from an export.
 
-No call of the engine's tells media types before Docker 28, and an export of a GPU image takes half a minute.
+The API reports no media types before Docker 28, and an export of a GPU image takes half a minute.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ CONTENT = "io.containerd.content.v1.content/blobs"
 """Where containerd keeps content below its root, as `ALGORITHM/HEX` (containerd's docs/content-flow.md)."""
 
 SMALL = 1_000_000
-"""Bytes below which a file of an export may be a JSON document and is kept. Manifests and configurations of our
-images have less than 10 kB."""
+"""Size of a file of an export above which it is not a JSON document. Ours have less than 10 kB."""
 
 MAX_DOCUMENTS = 64 << 20
-"""Bytes of all files that are kept."""
+"""Bytes of all documents of an export."""
+
+USE_REGISTRY = "Use a base of a registry that both reach (--base registry), or upgrade the engine."
 
 
 class _Entry(Document):
@@ -36,14 +37,14 @@ class _Entry(Document):
 
 
 class _Manifest(Document):
-    """What is read of a manifest, which has layers, or of an index, which has manifests."""
+    """A manifest, which has layers, or an index, which has manifests."""
 
     layers: tuple[_Entry, ...] | None = None
     manifests: tuple[_Entry, ...] | None = None
 
     @property
     def first(self) -> _Entry:
-        """The first manifest of an index: ours have one. Raises `InvalidDocument`."""
+        """The first manifest of an index. Raises `InvalidDocument`."""
         if not self.manifests:
             raise InvalidDocument("it lists no image")
         return self.manifests[0]
@@ -63,10 +64,10 @@ def saved_image(content: bytes) -> Saved:
     return images[0]
 
 
-def stored_layers(digest: str, roots: Sequence[Path]) -> tuple[StoredLayer, ...] | None:
-    """The layers of a manifest in a containerd store below one of `roots`, base first.
+def containerd_layers(digest: str, roots: Sequence[Path]) -> tuple[StoredLayer, ...] | None:
+    """Return the layers of a manifest in a containerd store below one of `roots`, base first.
 
-    None where this machine has no such store that it may read, or the store lacks something of the image.
+    None where no such store is readable, or a part of the image is absent.
     """
     for root in roots:
         try:
@@ -81,7 +82,6 @@ def _stored(digest: str, content: Path) -> tuple[StoredLayer, ...]:
         return content.joinpath(*digest.split(":"))
 
     layers = _layers(lambda digest: blob(digest).read_bytes(), digest)
-    # The size is that of what lies there, not what the manifest says of it.
     return tuple(
         StoredLayer(digest=layer.digest, media_type=layer.media_type, size=blob(layer.digest).stat().st_size)
         for layer in layers
@@ -96,11 +96,11 @@ def _layers(read: Callable[[str], bytes], digest: str) -> tuple[_Entry, ...]:
     return manifest.layers or ()
 
 
-def unpacked_layers(diff_ids: Sequence[str], store: Path) -> tuple[StoredLayer, ...] | None:
-    """The layers of an image in a classic store that keeps its notes on layers in `store`; sizes are of their files.
+def classic_layers(diff_ids: Sequence[str], store: Path) -> tuple[StoredLayer, ...] | None:
+    """Return the layers of an image from the layer database of a classic store; sizes are of their files.
 
-    None where this machine has no such store that it may read, or the store lacks one. A layer is found by the digest
-    of all that is below it and its own, its chain id (OCI image specification, config.md).
+    None where it is not readable, or lacks a layer. The key of a layer is its chain ID (OCI image specification,
+    config.md).
     """
     layers, chain = [], ""
     try:
@@ -113,10 +113,10 @@ def unpacked_layers(diff_ids: Sequence[str], store: Path) -> tuple[StoredLayer, 
     return tuple(layers)
 
 
-def read_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
-    """Return the layers of an exported image, base first. Raises `EngineError` for what is not an export."""
+def exported_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
+    """Return the layers of an exported image, base first. Raises `EngineError` for an invalid export."""
     try:
-        documents, sizes = _read(pieces)
+        documents, sizes = _read_export(pieces)
         if "index.json" not in documents:
             names = saved_image(documents["manifest.json"]).layers
             return tuple(StoredLayer(digest=name, media_type="tar", size=sizes[name]) for name in names)
@@ -126,42 +126,32 @@ def read_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
             for layer in _layers(lambda digest: documents[_blob(digest)], first.digest)
         )
     except KeyError as error:
-        raise _unreadable(f"it lacks {error}") from None
+        problem = f"it lacks {error}"
     except (InvalidArchive, InvalidDocument) as error:
-        raise _unreadable(str(error)) from None
-
-
-def _unreadable(why: str) -> EngineError:
-    return EngineError(
-        f"The engine's export of the image cannot be read: {why}.",
+        problem = str(error)
+    raise EngineError(
+        f"The engine's export of the image cannot be read: {problem}.",
         next_step="Build or load the image again; if that does not help, upgrade the engine.",
     )
 
 
-def lay_out(pieces: Iterator[bytes], folder: Path) -> str:
-    """Write an exported image as an OCI image layout, and return its digest.
+def extract_layout(pieces: Iterator[bytes], folder: Path) -> str:
+    """Extract an exported image into `folder` as an OCI image layout, and return its digest.
 
-    Raises `BaseImageError` when the export is not an OCI image layout (engines before 25 with the classic store), and
-    for a file that would lie outside of `folder`.
+    Raises `BaseImageError` for an export that is not a layout (engines before 25 with the classic store).
     """
     index = folder / "index.json"
     try:
         _unpack(pieces, folder)
         if index.exists():
             return parse_document(_Manifest, index.read_bytes()).first.digest
+        problem = "is not an OCI image layout, which the builder needs"
     except (InvalidArchive, InvalidDocument) as error:
-        raise BaseImageError(
-            f"The engine's export of its base cannot be read: {error}.",
-            next_step="Take the base from a registry that both reach (--base registry), or upgrade the engine.",
-        ) from None
-    raise BaseImageError(
-        "The engine cannot hand its base to a builder elsewhere: it exports no OCI image layout.",
-        next_step="Take the base from a registry that both reach (--base registry), or upgrade the engine.",
-    )
+        problem = f"cannot be read: {error}"
+    raise BaseImageError(f"The engine's export of its base {problem}.", next_step=USE_REGISTRY)
 
 
 def _unpack(pieces: Iterator[bytes], folder: Path) -> None:
-    """Write the plain files of an archive; a layout has no others."""
     reader = TarReader(open_chunks(pieces))
     for member in reader:
         if not member.isfile():
@@ -170,7 +160,7 @@ def _unpack(pieces: Iterator[bytes], folder: Path) -> None:
         if not target.resolve().is_relative_to(folder.resolve()):
             raise BaseImageError(
                 f"The engine's export of its base has a file outside of the image: {member.name!r}.",
-                next_step="Take the base from a registry that both reach (--base registry).",
+                next_step=USE_REGISTRY,
             )
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as out:
@@ -181,7 +171,7 @@ def _blob(digest: str) -> str:
     return f"blobs/{digest.replace(':', '/')}"
 
 
-def _read(pieces: Iterator[bytes]) -> tuple[dict[str, bytes], dict[str, int]]:
+def _read_export(pieces: Iterator[bytes]) -> tuple[dict[str, bytes], dict[str, int]]:
     """Return an export's small files by name, and the size of every file in bytes."""
     documents, sizes, left = {}, {}, MAX_DOCUMENTS
     reader = TarReader(open_chunks(pieces))

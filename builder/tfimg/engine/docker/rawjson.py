@@ -1,4 +1,4 @@
-"""What `docker buildx build --progress=rawjson` writes → BuildEvents and the text that is none.
+"""Decode the output of `docker buildx build --progress=rawjson`.
 
 buildx 0.13 pretty-prints its JSON over many lines, later releases write one object per line, and plain error
 text follows the last object: so objects are decoded one after another from a growing text.
@@ -12,27 +12,27 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from tfimg.engine.protocol import BuildEvent, LogEvent, ProgressEvent, StageEvent
+from tfimg.engine.protocol import BuildEvent, LogEvent, ProgressEvent, StageEvent, StageState
 
 
-class Decoder:
-    """Feed it text; it yields events. `rest` is the text so far that is not JSON: buildx's own messages."""
+class RawJsonDecoder:
+    """Yields events from text. `rest` is the text so far that is not JSON: buildx's own messages."""
 
     def __init__(self) -> None:
         self._buffer = ""
         self._json = json.JSONDecoder()
         self._steps: dict[str, str] = {}
-        self._told: dict[str, str] = {}
+        self._states: dict[str, StageState] = {}
         self.rest = ""
 
     def feed(self, text: str) -> Iterator[BuildEvent]:
-        """Events that are complete with this piece of text."""
+        """Yield the events that are complete with this piece of text."""
         self._buffer += text
         while (status := self._next_object()) is not None:
             yield from self._events(status)
 
     def close(self) -> None:
-        """No text will follow: what is left was no JSON."""
+        """Add the remaining text to `rest`."""
         self.rest += self._buffer
         self._buffer = ""
 
@@ -56,7 +56,11 @@ class Decoder:
     def _events(self, status: dict[str, Any]) -> Iterator[BuildEvent]:
         for vertex in status.get("vertexes") or ():
             self._steps[vertex["digest"]] = vertex["name"]
-            yield from self._vertex(vertex)
+            state = _state(vertex)
+            # BuildKit repeats itself; it also reopens a step for each thing that the step does.
+            if state and self._states.get(vertex["digest"]) != state:
+                self._states[vertex["digest"]] = state
+                yield _stage_event(vertex, state)
         for item in status.get("statuses") or ():
             step = self._steps.get(item["vertex"], "")
             yield ProgressEvent(step=step, what=item["id"], current=item.get("current", 0), total=item.get("total", 0))
@@ -65,39 +69,24 @@ class Decoder:
             text = base64.b64decode(log.get("data") or "").decode(errors="replace")
             yield from (LogEvent(step=step, line=line) for line in text.splitlines())
 
-    def _vertex(self, vertex: dict[str, Any]) -> Iterator[StageEvent]:
-        name, state = vertex["name"], _state(vertex)
-        # BuildKit repeats itself; it also reopens a step for each thing that the step does, which is news.
-        if state is None or self._told.get(vertex["digest"]) == state:
-            return
-        self._told[vertex["digest"]] = state
-        if state == "started":
-            yield StageEvent(step=name, state="started")
-        elif state == "cached":
-            yield StageEvent(step=name, state="cached", seconds=0.0)
-        elif state == "failed":
-            yield StageEvent(step=name, state="failed", seconds=_seconds(vertex), error=vertex["error"])
-        else:
-            yield StageEvent(step=name, state="done", seconds=_seconds(vertex))
+
+def _state(vertex: dict[str, Any]) -> StageState | None:
+    fields: tuple[tuple[str, StageState], ...] = (
+        ("error", "failed"), ("cached", "cached"), ("completed", "done"), ("started", "started"),
+    )  # fmt: skip
+    return next((state for field, state in fields if vertex.get(field)), None)
 
 
-def _state(vertex: dict[str, Any]) -> str | None:
-    if vertex.get("error"):
-        return "failed"
-    if vertex.get("cached"):
-        return "cached"
-    if vertex.get("completed"):
-        return "done"
-    return "started" if vertex.get("started") else None
+def _stage_event(vertex: dict[str, Any], state: StageState) -> StageEvent:
+    seconds = None
+    if state == "cached":
+        seconds = 0.0
+    elif state != "started" and vertex.get("started") and vertex.get("completed"):
+        seconds = (_parse_time(vertex["completed"]) - _parse_time(vertex["started"])).total_seconds()
+    return StageEvent(step=vertex["name"], state=state, seconds=seconds, error=vertex.get("error") or None)
 
 
-def _seconds(vertex: dict[str, Any]) -> float | None:
-    if not (vertex.get("started") and vertex.get("completed")):
-        return None
-    return (_instant(vertex["completed"]) - _instant(vertex["started"])).total_seconds()
-
-
-def _instant(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     # Go writes nanoseconds; Python reads microseconds.
     whole, _, fraction = text.removesuffix("Z").partition(".")
     return datetime.fromisoformat(f"{whole}.{fraction[:6].ljust(6, '0')}+00:00")

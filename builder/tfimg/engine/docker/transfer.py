@@ -1,10 +1,15 @@
-"""What an engine says while it pushes or pulls: progress, a digest, or in the middle of its stream that it failed."""
+"""Pushes and pulls of a Docker engine."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
 from typing import Any, Literal
+
+from docker.credentials import StoreError
+from docker.errors import APIError
 
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import (
@@ -17,143 +22,147 @@ from tfimg.core.errors import (
     TamperedError,
     TfimgError,
 )
-from tfimg.engine.protocol import ProgressEvent
+from tfimg.engine.docker.connection import DockerConnection
+from tfimg.engine.protocol import OnProgress, ProgressEvent
 
-Deed = Literal["push", "pull"]
+Action = Literal["push", "pull"]
 
-ENDED = frozenset({"Pushed", "Layer already exists", "Already exists", "Pull complete", "Download complete"})
-"""What an engine says of a layer that it is done with."""
+COMPLETE = frozenset({"Pushed", "Layer already exists", "Already exists", "Pull complete", "Download complete"})
+"""States of a layer that is complete."""
 
 DIGEST = re.compile(r"\bdigest: (sha256:[0-9a-f]{64})\b", re.IGNORECASE)
 """In the last line of a push, `TAG: digest: sha256:… size: 527`, and of a pull, `Digest: sha256:…`."""
 
-Told = Callable[[ProgressEvent], None]
+LOG_IN = "Log in with `docker login {host}`, and run it again."
+RETRY = "Run it again: layers that are there are not sent twice."
+TRUST = (
+    "Put its authority where Docker looks: /etc/docker/certs.d/{host}/ca.crt; or name a registry without TLS in the "
+    "engine's insecure-registries."
+)
+
+ERRORS: tuple[tuple[str, type[TfimgError], str, str], ...] = (
+    (r"does not exist locally|tag does not exist|No such image|reference does not exist",
+     ImageMissing, "The engine has no image {name}", "Give it that name first."),
+    (r"content digest \S+: not found",
+     EngineError, "The engine has only a part of {name}", "Build it again, or pull it for every platform."),
+    (r"x509|certificate|HTTP response to HTTPS client|tls: ",
+     NetworkError, "The engine does not trust the registry {host}", TRUST),
+    (r"no basic auth credentials|unauthorized|authentication required|incorrect username|\b401\b",
+     RegistryError, "The registry {host} does not accept the engine's credentials", LOG_IN),
+    (r"toomanyrequests|\b429\b",
+     NetworkError, "The registry {host} limits the rate of requests", "Run it again later."),
+    (r"quota|insufficient storage|\b507\b",
+     RegistryError, "The registry {host} is full", "Ask its owner for space, and run it again."),
+    (r"denied|forbidden|insufficient_scope|\b403\b",
+     RegistryError, "The registry {host} does not let the engine {action} {name}", LOG_IN),
+    # Another client is uploading the same blob.
+    (r"manifest[ _]blob[ _]unknown",
+     NetworkError, "The registry {host} does not have all of {name} yet", RETRY),
+    (r"manifest unknown|name unknown|(resolve reference|repository) .*not found|not found: not found|\b404\b",
+     NotInRegistry, "The registry {host} does not have {name}", "Check the name."),
+    (r"\b405\b|unsupported|method not allowed",
+     RegistryError, "The registry {host} is read-only", "Wait until its owner opens it again."),
+    (r"\b5\d\d\b|dial |lookup |EOF|reset by peer|broken pipe|timed? ?out|deadline|unreachable|refused|proxyconnect"
+     r"|failed to do request|closed network connection|unknown error|failed to copy",
+     NetworkError, "The {action} of {name} failed in the network", RETRY),
+)  # fmt: skip
+"""Pattern of an engine's message → error, its text, its next step. The first match counts: an engine quotes the
+registry's own message beside its status."""
 
 
-def transferred(deed: Deed, name: str, lines: Iterable[Mapping[str, Any]], on_event: Told) -> str:
-    """The digest of what was pushed or pulled; `lines` are read to their end.
+class DockerTransfer(DockerConnection):
+    """Implements `RegistryTransfer`."""
 
-    The engine answers 200 before it begins, so that a failure is but a line of the stream, and the docker package
-    raises nothing (docker/docker-py issue 3161). Raises `RegistryError`, `NotInRegistry`, `NetworkError`,
-    `DiskSpaceError` or `EngineError`; a stream without a digest is one of a push that did not come to its end.
+    def resolve_digest(self, reference: str) -> str:
+        """See `RegistryTransfer`."""
+        with self.errors():
+            try:
+                return str(self.client.images.get_registry_data(reference).id)
+            except APIError as error:
+                raise NetworkError(
+                    f"The registry did not give {reference}: {error.explanation or error}.",
+                    next_step="Check its name and the network, or name a mirror with --mirror.",
+                ) from None
+
+    def push(self, name: str, on_event: OnProgress) -> str:
+        """See `RegistryTransfer`."""
+        repository, _, tag = name.rpartition(":")
+        return self._transfer("push", name, on_event, {"repository": repository, "tag": tag})
+
+    def pull(self, name: str, on_event: OnProgress) -> str:
+        """See `RegistryTransfer`."""
+        return self._transfer("pull", name, on_event, {"repository": name})
+
+    def _transfer(self, action: Action, name: str, on_event: OnProgress, arguments: Mapping[str, str]) -> str:
+        with self.errors():
+            api = self.client.api
+            # The user may have logged in since the client read it.
+            folder = self.environ.get("DOCKER_CONFIG") or Path(self.environ.get("HOME", "/"), ".docker")
+            api.reload_config(dockercfg_path=str(Path(folder, "config.json")))
+            try:
+                with closing(getattr(api, action)(**arguments, stream=True, decode=True)) as lines:
+                    return follow_transfer(action, name, lines, on_event)
+            except APIError as error:
+                raise transfer_error(action, name, str(error.explanation or error)) from None
+            except StoreError as error:
+                raise RegistryError(
+                    f"A credential helper returned no credentials for the registry of {name}: {error}.",
+                    next_step="Repair it, or remove it from docker's config.json and log in with `docker login`.",
+                ) from None
+
+
+def follow_transfer(action: Action, name: str, lines: Iterable[Mapping[str, Any]], on_event: OnProgress) -> str:
+    """Read an engine's stream about a push or pull to its end, and return the digest.
+
+    The engine answers 200 before it begins, so a failure is a line of the stream, and the docker package raises
+    nothing (docker/docker-py issue 3161). A stream without a digest was interrupted.
     """
-    found = None
+    digest = None
     totals: dict[str, int] = {}
     for line in lines:
         raise_if_cancelled()
-        if said := line.get("error") or (line.get("errorDetail") or {}).get("message"):
-            raise failure(deed, name, str(said))
-        if layer := line.get("id"):
-            _tell(deed, str(layer), line, totals, on_event)
-        aux = line.get("aux") or {}
-        found = aux.get("Digest") or _digest(str(line.get("status", ""))) or found
-    if found is None:
+        if error := line.get("error") or (line.get("errorDetail") or {}).get("message"):
+            raise transfer_error(action, name, str(error))
+        if progress := _progress(action, line, totals):
+            on_event(progress)
+        in_status = DIGEST.search(str(line.get("status", "")))
+        digest = (line.get("aux") or {}).get("Digest") or (in_status and in_status[1]) or digest
+    if digest is None:
         raise NetworkError(
-            f"The engine did not say which digest the {deed} of {name} had: its answer ended too early.",
-            next_step="Run it again: layers that are there are not sent twice.",
+            f"The engine's answer ended before it reported the digest of the {action} of {name}.", next_step=RETRY
         )
-    wanted = name.partition("@")[2]
-    if wanted and found != wanted:
+    expected = name.partition("@")[2]
+    if expected and digest != expected:
         raise TamperedError(
-            f"{name} was pulled, and what came is {found}.",
-            next_step="Do not run it, and tell the registry's owner.",
+            f"The pull of {name} returned {digest}.", next_step="Do not run it, and report it to the registry's owner."
         )
-    return str(found)
+    return str(digest)
 
 
-def _digest(status: str) -> str | None:
-    found = DIGEST.search(status)
-    return found[1] if found else None
-
-
-def _tell(deed: Deed, layer: str, line: Mapping[str, Any], totals: dict[str, int], on_event: Told) -> None:
-    """Bytes of a layer. An engine tells none of one that is done."""
-    detail = line.get("progressDetail") or {}
-    if detail.get("total"):
+def _progress(action: Action, line: Mapping[str, Any], totals: dict[str, int]) -> ProgressEvent | None:
+    """Return the bytes of a layer. An engine reports none of a complete layer."""
+    layer, detail = str(line.get("id") or ""), line.get("progressDetail") or {}
+    if layer and detail.get("total"):
         totals[layer] = int(detail["total"])
-        current = int(detail.get("current", 0))
-    elif line.get("status") in ENDED and layer in totals:
-        current = totals[layer]
-    else:
-        return
-    on_event(ProgressEvent(step=deed, what=layer, current=current, total=totals[layer]))
+        return ProgressEvent(step=action, what=layer, current=int(detail.get("current", 0)), total=totals[layer])
+    if layer in totals and line.get("status") in COMPLETE:
+        return ProgressEvent(step=action, what=layer, current=totals[layer], total=totals[layer])
+    return None
 
 
-LOGIN = "Log in with `docker login {host}`, and run it again."
-LATER = "Run it again: layers that are there are not sent twice."
-
-Sentence = tuple[type[TfimgError], str, str]
-
-SIGNS: tuple[tuple[str, Sentence], ...] = (
-    (
-        r"does not exist locally|tag does not exist|No such image|reference does not exist",
-        (ImageMissing, "The engine has no image {name}", "Give it that name first."),
-    ),
-    (
-        r"content digest \S+: not found",
-        (EngineError, "The engine has not all of {name}", "Build it again, or pull it for every platform."),
-    ),
-    (
-        r"x509|certificate|HTTP response to HTTPS client|tls: ",
-        (
-            NetworkError,
-            "The engine does not trust the registry {host}",
-            "Put its authority where Docker looks: /etc/docker/certs.d/{host}/ca.crt; or name a registry without TLS "
-            "in the engine's insecure-registries.",
-        ),
-    ),
-    (
-        r"no basic auth credentials|unauthorized|authentication required|incorrect username|\b401\b",
-        (RegistryError, "The registry {host} does not take the engine's credentials", LOGIN),
-    ),
-    (r"toomanyrequests|\b429\b", (NetworkError, "The registry {host} asks for fewer requests", "Run it again later.")),
-    (
-        r"quota|insufficient storage|\b507\b",
-        (RegistryError, "The registry {host} is full", "Let its owner make room, and run it again."),
-    ),
-    (
-        r"denied|forbidden|insufficient_scope|\b403\b",
-        (RegistryError, "The registry {host} does not let the engine {deed} {name}", LOGIN),
-    ),
-    (
-        # Somebody else sends the same blob: see `tfimg.registry.error_mapping.UNREADY`.
-        r"manifest[ _]blob[ _]unknown",
-        (NetworkError, "The registry {host} does not have all of {name} yet", LATER),
-    ),
-    (
-        r"manifest unknown|name unknown|(resolve reference|repository) .*not found|not found: not found|\b404\b",
-        (NotInRegistry, "The registry {host} does not have {name}", "Check the name."),
-    ),
-    (
-        r"\b405\b|unsupported|method not allowed",
-        (RegistryError, "The registry {host} is read-only", "Wait until its owner opens it again."),
-    ),
-    (
-        r"\b5\d\d\b|dial |lookup |EOF|reset by peer|broken pipe|timed? ?out|deadline|unreachable|refused|proxyconnect"
-        r"|failed to do request|closed network connection|unknown error|failed to copy",
-        (NetworkError, "The {deed} of {name} did not come through", LATER),
-    ),
-)
-"""What engines say of a push or pull that failed → what that is. The first that is found counts: an engine quotes the
-registry's own words beside its status."""
-
-
-def failure(deed: Deed, name: str, said: str) -> TfimgError:
-    """What the engine said → our error."""
+def transfer_error(action: Action, name: str, message: str) -> TfimgError:
+    """Map an engine's message to an error."""
     host, slash, _ = name.partition("/")
-    words = {
-        "deed": deed,
-        "name": name,
-        "host": host if slash and re.search("[.:]|^localhost$", host) else "docker.io",
-    }
-    if "no space left" in said:
+    host = host if slash and re.search("[.:]|^localhost$", host) else "docker.io"
+    if "no space left" in message:
         return DiskSpaceError(
-            f"The {deed} of {name} found no space left: {said}.",
+            f"The {action} of {name} found no space left: {message}.",
             next_step="Free some space where the engine keeps its images; of a push, also in the registry.",
         )
-    for signs, (error, what, step) in SIGNS:
-        if re.search(signs, said, re.IGNORECASE):
-            return error(f"{what.format(**words)}: {said.rstrip('.')}.", next_step=step.format(**words))
+    for pattern, error, text, next_step in ERRORS:
+        if re.search(pattern, message, re.IGNORECASE):
+            text = text.format(action=action, name=name, host=host)
+            return error(f"{text}: {message.rstrip('.')}.", next_step=next_step.format(host=host))
     return RegistryError(
-        f"The {deed} of {name} failed: {said.rstrip('.')}.", next_step="The registry's own log may say more."
+        f"The {action} of {name} failed: {message.rstrip('.')}.", next_step="The registry's own log may say more."
     )

@@ -1,0 +1,170 @@
+"""Images of a Docker engine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from docker.errors import APIError, ImageNotFound, NotFound
+from docker.models.images import Image
+
+from tfimg.core.errors import DiskSpaceError, EngineError, TfimgError
+from tfimg.engine.docker.connection import DockerConnection
+from tfimg.engine.docker.export import classic_layers, containerd_layers, exported_layers
+from tfimg.engine.protocol import NO_IMAGES, LocalImage, StoredImage, StoredLayer
+
+CONCURRENT_REQUESTS = 8
+"""On two busy cores, 105 images took 2.3 s one after the other, 1.6 s so."""
+
+BEING_REMOVED = re.compile(r"\bblob sha256:[0-9a-f]{64} expected at .*not found")
+"""Answer of the containerd store (Docker 26.1), with status 500, about an image that is being removed: the name is
+still there, and its manifest or configuration is gone."""
+
+RUNTIME_FIELDS = (
+    *("User", "Env", "Entrypoint", "Cmd", "WorkingDir", "Shell"),
+    *("ExposedPorts", "Volumes", "StopSignal", "Healthcheck"),
+)
+"""Fields of the configuration that decide how a container starts (OCI image specification, config.md). Labels decide
+nothing, and engines disagree about which empty fields they report."""
+
+
+class DockerImages(DockerConnection):
+    """Implements `ImageStore`."""
+
+    def list_images(self, known: Mapping[str, LocalImage] = NO_IMAGES) -> Sequence[LocalImage]:
+        """See `ImageStore`. The list has no layers, so each image is inspected, several at once."""
+        with self.errors():
+            listed: list[dict[str, Any]] = self.client.api.images()
+            with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
+                return [image for image in pool.map(partial(self._local_image, known), listed) if image]
+
+    def _local_image(self, known: Mapping[str, LocalImage], listed: Mapping[str, Any]) -> LocalImage | None:
+        names = tuple(name for name in listed["RepoTags"] or () if name != "<none>:<none>")
+        if listed["Id"] in known:
+            return replace(known[listed["Id"]], names=names)
+        image = self._find(listed["Id"])
+        if image is None:  # removed after it was listed
+            return None
+        # The containerd store lists an image with its compressed and its unpacked layers; an inspection reports the
+        # compressed ones alone. The classic store reports the same number twice.
+        total, inspected = int(listed["Size"]), int(image.attrs["Size"])
+        compressed = total > inspected
+        return LocalImage(
+            digest=listed["Id"],
+            names=names,
+            labels=dict(listed["Labels"] or {}),
+            content=content_digest(image.attrs),
+            unpacked_bytes=total - inspected if compressed else total,
+            compressed_bytes=inspected if compressed else None,
+        )
+
+    def read_image(self, name: str) -> StoredImage:
+        """See `ImageStore`."""
+        with self.errors():
+            image = self.client.images.get(name)
+            steps: list[dict[str, Any]] = self.client.api.history(name)  # type: ignore[no-untyped-call]
+            return StoredImage(
+                digest=str(image.id),
+                layers=self._layers_on_disk(image) or exported_layers(self.client.api.get_image(name)),
+                unpacked_bytes=sum(int(step["Size"]) for step in steps),
+                labels=dict(image.labels),
+                content=content_digest(image.attrs),
+                config=image.attrs.get("Config") or {},
+            )
+
+    def _layers_on_disk(self, image: Image) -> tuple[StoredLayer, ...] | None:
+        """Return the layers from the files of an engine on this machine, where they are readable."""
+        if not self.is_local:
+            return None
+        info: dict[str, Any] = self.client.info()
+        root = Path(info["DockerRootDir"])
+        # containerd's root is the engine's own, or the system's.
+        found = containerd_layers(str(image.id), (root / "containerd/daemon", Path("/var/lib/containerd")))
+        store = root / "image" / info["Driver"] / "layerdb"
+        return found or classic_layers(image.attrs["RootFS"]["Layers"], store)
+
+    def find_digest(self, name: str) -> str | None:
+        """See `ImageStore`."""
+        with self.errors():
+            image = self._find(name)
+        return str(image.id) if image else None
+
+    def find_labels(self, name: str) -> Mapping[str, str] | None:
+        """See `ImageStore`."""
+        with self.errors():
+            image = self._find(name)
+        return dict(image.labels) if image else None
+
+    def _find(self, name: str) -> Image | None:
+        try:
+            return self.client.images.get(name)
+        except ImageNotFound:
+            return None
+        except APIError as error:
+            if BEING_REMOVED.search(str(error.explanation)):
+                return None
+            raise
+
+    def export(self, name: str) -> Iterator[bytes]:
+        """See `ImageStore`."""
+        with self.errors():
+            return cast("Iterator[bytes]", self.client.api.get_image(name))
+
+    def load(self, pieces: Iterator[bytes]) -> None:
+        """See `ImageStore`. The engine answers 200 before it fails."""
+        with self.errors():
+            for line in self.client.api.load_image(pieces, quiet=True):  # type: ignore[no-untyped-call]
+                if error := line.get("error") or (line.get("errorDetail") or {}).get("message"):
+                    raise self._load_error(str(error))
+
+    def _load_error(self, error: str) -> TfimgError:
+        if "no space left on device" in error:
+            return DiskSpaceError(
+                f"The disk of the engine at {self.host} is full: {error}.",
+                next_step="Free some space there, or `docker image prune`; then run it again.",
+            )
+        return EngineError(
+            f"The engine at {self.host} did not load the image: {error}.",
+            next_step="Its own log may say more; an engine before Docker 23 does not support zstd layers.",
+        )
+
+    def tag(self, name: str, references: Sequence[str]) -> None:
+        """See `ImageStore`."""
+        with self.errors():
+            image = self.client.images.get(name)
+            for reference in references:
+                repository, _, tag = reference.rpartition(":")
+                image.tag(repository, tag)
+
+    def remove(self, name: str) -> None:
+        """See `ImageStore`."""
+        with self.errors(), suppress(ImageNotFound):
+            self.client.images.remove(name)
+
+    def remove_with_containers(self, name: str) -> None:
+        """See `ImageStore`. The engine's own filter would find containers of other names of the same image too."""
+        with self.errors():
+            for container in self.client.containers.list(all=True, ignore_removed=True):
+                if container.attrs["Config"]["Image"] == name:
+                    with suppress(NotFound):
+                        container.remove(force=True, v=True)
+        self.remove(name)
+
+
+def content_digest(attrs: Mapping[str, Any]) -> str:
+    """Return `sha256:…` of the uncompressed layers and the runtime configuration, from an inspection."""
+    config = attrs.get("Config") or {}
+    content = {
+        "layers": attrs["RootFS"].get("Layers") or [],
+        "platform": [attrs.get("Os"), attrs.get("Architecture")],
+        **{name: config[name] for name in RUNTIME_FIELDS if config.get(name)},
+    }
+    return f"sha256:{hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}"

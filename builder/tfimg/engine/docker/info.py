@@ -1,0 +1,141 @@
+"""Versions, devices and free resources of a Docker engine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from docker.errors import NotFound
+from packaging.version import InvalidVersion, Version
+
+from tfimg.core.errors import EngineTooOld
+from tfimg.core.process import CommandFailed, run
+from tfimg.engine.docker.bridge import daemon_pid, interfaces, missing_bridge
+from tfimg.engine.docker.connection import DockerConnection
+from tfimg.engine.protocol import Capabilities, DeviceSupport, Resources
+
+OLDEST_ENGINE = Version("23.0")
+"""First release whose default builder is BuildKit and that can hold zstd layers (moby 23.0 release notes)."""
+
+OLDEST_BUILDX = Version("0.12.0")
+"""First release that knows `--progress=rawjson`."""
+
+INSTALL = "`tfimg engine up --install`"
+
+
+class DockerInfo(DockerConnection):
+    """Implements `EngineInfo`."""
+
+    def get_capabilities(self) -> Capabilities:
+        """See `EngineInfo`."""
+        with self.errors():
+            info: dict[str, Any] = self.client.info()
+            engine = str(info["ServerVersion"])
+            if is_older(engine, OLDEST_ENGINE):
+                raise EngineTooOld(
+                    f"The engine at {self.host} is Docker {engine}, and builds need {OLDEST_ENGINE} or newer.",
+                    next_step=f"Upgrade it, or {INSTALL} sets up one of tfimg's own beside it.",
+                )
+            drivers = dict(info.get("DriverStatus") or ())
+            containerd = str(drivers.get("driver-type", "")).startswith("io.containerd.snapshotter")
+            return Capabilities(
+                host=self.host,
+                engine=engine,
+                buildx=self.buildx_version(),
+                buildkit=self._buildkit_version(),
+                store="containerd" if containerd else "classic",
+                data_root=info["DockerRootDir"],
+                free_bytes=self._free_bytes(info),
+                builder=self.builder,
+                missing_bridge=self._missing_bridge(),
+            )
+
+    def get_device_support(self) -> DeviceSupport:
+        """See `EngineInfo`. It needs no buildx."""
+        with self.errors():
+            info: dict[str, Any] = self.client.info()
+        devices: Sequence[Mapping[str, str]] = info.get("DiscoveredDevices") or ()
+        return DeviceSupport(
+            host=self.host,
+            runtimes=tuple(sorted(info.get("Runtimes") or ())),
+            cdi_folders=tuple(info.get("CDISpecDirs") or ()),
+            cdi_devices=tuple(device["ID"] for device in devices if device.get("Source") == "cdi"),
+        )
+
+    def get_resources(self) -> Resources:
+        """See `EngineInfo`."""
+        with self.errors():
+            info: dict[str, Any] = self.client.info()
+        total = int(info["MemTotal"])
+        return Resources(
+            cpus=int(info["NCPU"]),
+            memory_bytes=min(total, _available_memory() or total) if self.is_local else total,
+            disk_bytes=self._free_bytes(info),
+        )
+
+    def buildx_version(self) -> str:
+        """Return the version of buildx. Raises `EngineTooOld` when it is absent or too old."""
+        try:
+            words = run(["docker", "buildx", "version"], env=self.environ).stdout.split()
+        except (CommandFailed, FileNotFoundError):
+            raise EngineTooOld(
+                "`docker buildx` is not installed, and builds go through it.",
+                next_step="Install your distribution's docker-buildx or docker-buildx-plugin package, or let "
+                f"{INSTALL} do it.",
+            ) from None
+        version = words[1].removeprefix("v").partition("+")[0]
+        if is_older(version, OLDEST_BUILDX):
+            raise EngineTooOld(
+                f"docker buildx is {version}, and builds need {OLDEST_BUILDX} or newer.",
+                next_step=f"Upgrade it, or {INSTALL} sets up one of tfimg's own beside it.",
+            )
+        return version
+
+    def _buildkit_version(self) -> str | None:
+        try:
+            description = run(["docker", "buildx", "inspect"], env=self.environ).stdout
+        except CommandFailed:
+            return None
+        found = re.search(r"^BuildKit(?: version)?:\s+v?(\S+)", description, re.MULTILINE | re.IGNORECASE)
+        return found[1] if found and not found[1].startswith("0.0.0") else None
+
+    def _free_bytes(self, info: Mapping[str, Any]) -> int | None:
+        if not self.is_local:
+            return None
+        folder = Path(info["DockerRootDir"])
+        # An unreadable root lies on the file system of its nearest readable parent.
+        while not os.access(folder, os.X_OK) and folder != folder.parent:
+            folder = folder.parent
+        return shutil.disk_usage(folder).free
+
+    def _missing_bridge(self) -> str | None:
+        pid = daemon_pid(self.host)
+        if pid is None:
+            return None
+        try:
+            network: dict[str, Any] = self.client.api.inspect_network("bridge")
+        except NotFound:  # the engine was started with --bridge=none
+            return None
+        name = (network.get("Options") or {}).get("com.docker.network.bridge.name")
+        return missing_bridge(name, interfaces(pid))
+
+
+def _available_memory() -> int | None:
+    with suppress(OSError):
+        text = Path("/proc/meminfo").read_text()
+        if found := re.search(r"^MemAvailable:\s*(\d+) kB", text, re.MULTILINE):
+            return int(found[1]) * 1024
+    return None
+
+
+def is_older(text: str, oldest: Version) -> bool:
+    """Whether a version is older than `oldest`. A build from a commit has no version, and counts as new."""
+    try:
+        return Version(text.partition("+")[0]) < oldest
+    except InvalidVersion:
+        return False
