@@ -15,12 +15,12 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 
-from tfimg.build.pipeline import Means, Work
+from tfimg.build.builder import Builder
 from tfimg.cli.app import parse
 from tfimg.cli.context import Context
-from tfimg.cli.images import means_of
-from tfimg.cli.workers import workers_of
+from tfimg.cli.images import build_settings
 from tfimg.project.services import Services
+from tfimg.recipe.plan import Plan
 
 RUNS = 5
 REPOSITORY = "bench/unchanged"
@@ -35,37 +35,40 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         environ = {**os.environ, "TFIMG_STATE": folder}
         context = Context(parse(COMMAND), Services(environ=environ))
-        (worker,) = workers_of(context, context.engines)
-        works = [worker.prepare(context.project.plan(spec)) for spec in context.buildable(context.arguments.patterns)]
+        builder = Builder(context.project, context.engine, build_settings(context.arguments))
+        plans = [context.project.plan(spec) for spec in context.buildable(context.arguments.patterns)]
         try:
-            for work in works:
-                stand_in(work)
-            keep_reports(works, means_of(context, reuse=True), context)
+            for plan in plans:
+                stand_in(builder, plan)
+            keep_reports(builder, plans)
             seconds = [timed([sys.executable, "-m", "tfimg", *COMMAND], environ) for _ in range(RUNS)]
         finally:
-            names = [name for work in works for name in work.plan.tags]
+            names = [name for plan in plans for name in plan.tags]
             subprocess.run(["docker", "rmi", "--force", *names], capture_output=True, check=False)
     bare = statistics.median(timed([sys.executable, "-c", "pass"], environ) for _ in range(RUNS))
     median = statistics.median(seconds)
     print(
-        f"{len(works)} images, nothing changed: {median:.2f} s, {median / bare:.0f} times a bare interpreter's start."
+        f"{len(plans)} images, nothing changed: {median:.2f} s, {median / bare:.0f} times a bare interpreter's start."
     )
 
 
-def stand_in(work: Work) -> None:
+def stand_in(builder: Builder, plan: Plan) -> None:
     """Put an empty image under an image's names, with its labels."""
-    options = [f"--label={name}={value}" for name, value in work.labels.items()]
-    options += [f"--tag={name}" for name in work.plan.tags]
+    labels = builder.labels(plan, builder.prepare_base(plan.spec))
+    options = [f"--label={name}={value}" for name, value in labels.items()]
+    options += [f"--tag={name}" for name in plan.tags]
     subprocess.run(["docker", "build", "--quiet", *options, "-"], input=b"FROM scratch\n", check=True,
                    stdout=subprocess.DEVNULL)  # fmt: skip
 
 
-def keep_reports(works: Sequence[Work], means: Means, context: Context) -> None:
+def keep_reports(builder: Builder, plans: Sequence[Plan]) -> None:
     """Put a file where each image's report would be kept; that it is there is all that is asked."""
-    content = {name: image.content for image in context.engine.list_images() for name in image.names}
-    means.kept.folder.mkdir(parents=True)
-    for work in works:
-        (means.kept.folder / means.subject(work, content[work.plan.tags[0]]).name).touch()
+    validator = builder.validator
+    content = {name: image.content for image in builder.engine.list_images() for name in image.names}
+    validator.reports.folder.mkdir(parents=True)
+    for plan in plans:
+        subject = validator.subject(plan.spec, validator.target(plan.spec), content[plan.tags[0]])
+        (validator.reports.folder / subject.file_name).touch()
 
 
 def timed(argv: Sequence[str], environ: Mapping[str, str]) -> float:

@@ -17,16 +17,15 @@ from support.paths import ROOT
 from support.planted_faults import spec_of
 from support.rotation import GROUPS, VARIABLE, group_of, image_of, today
 from support.session import once
-from tfimg.cli.app import parse
-from tfimg.cli.context import Context
-from tfimg.cli.images import prepare_base
+from tfimg.build.builder import Builder
+from tfimg.build.settings import BuildSettings
 from tfimg.core.paths import state_folder
 from tfimg.engine.connect import connect
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.matrix.resolve.request import Request
-from tfimg.matrix.resolve.resolution import resolve
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
+from tfimg.project.project import Project
 from tfimg.project.services import Services
 
 IDENTIFIER = "2.15.1-cpu-py3.11"
@@ -80,9 +79,9 @@ def base(engine: DockerEngine) -> str:
 
 def prepare_bootstrap(python: str) -> str:
     """Return the name of a bootstrapped base for a Python version, made when the engine does not have it."""
-    context = Context(parse(["build", "--base", "bootstrap"]), Services(environ=os.environ))
-    spec = resolve(context.project.matrix, context.project.specs, Request(python=python)).spec
-    return prepare_base(context, spec, {}).name
+    project = Project(services=Services(environ=os.environ))
+    builder = Builder(project, project.services.engine(), BuildSettings(base="bootstrap"))
+    return builder.prepare_base(project.resolve(Request(python=python)).spec).name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,12 +19,11 @@ import pytest
 from support.cli import CliResult, run_tfimg, start_tfimg
 from support.docker_daemon import daemon, find_dockerd, image_tags
 from support.small_workspace import small
-from tfimg.build.image_inventory import prune
+from tfimg.build.builder import Builder
+from tfimg.build.inventory import free_space
 from tfimg.build.journal import open_journal
-from tfimg.build.pipeline import Work
-from tfimg.build.schedule import Worker
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.recipe.plan import Plan
+from tfimg.project.project import Project
 
 from .conftest import IDENTIFIER, REPOSITORY, Built
 
@@ -224,6 +223,12 @@ def test_after_a_kill_the_same_command_goes_on_with_what_was_not_done(runs: Runs
     assert (runs.candidates(), runs.containers()) == ([], [])
 
 
+class PrivateBuilder(Builder):
+    """A builder whose engine counts as tfimg's own."""
+
+    is_private = True
+
+
 def test_pruning_removes_only_what_tfimg_made(tmp_path: Path) -> None:
     """On another engine, whose cache and images no other test needs."""
     with daemon(tmp_path, find_dockerd(), "--storage-driver=vfs") as host:
@@ -240,19 +245,13 @@ def test_pruning_removes_only_what_tfimg_made(tmp_path: Path) -> None:
         with open_journal(tmp_path / "batch") as journal:
             journal.note("start", identifier="x", candidate=left, engine=host)
         assert _cache(host) != "0B"
-        for own, cache in ((False, False), (True, True)):
-            worker = Worker(
-                name=host, engine=engine, capabilities=engine.get_capabilities(), prepare=_unprepared, own=own
-            )  # fmt: skip
+        for kind, cache in ((Builder, False), (PrivateBuilder, True)):
+            builder = kind(Project(), engine)
             with open_journal(tmp_path / "batch") as journal:
-                prune(worker, journal)
+                free_space(builder, journal)
             assert (_cache(host) == "0B") is cache
         assert image_tags(engine) == [ours, theirs, live]
         assert {image.digest for image in engine.list_images()} & set(old.values()) == {old[theirs]}
-
-
-def _unprepared(_plan: Plan) -> Work:
-    raise AssertionError
 
 
 def _scratch(host: str, folder: Path, name: str, label: str) -> str:
@@ -269,7 +268,7 @@ def _cache(host: str) -> str:
     """How much build cache an engine has."""
     line = ["docker", "--host", host, "system", "df", "--format", "{{.Type}} {{.Size}}"]
     told = subprocess.run(line, capture_output=True, text=True, check=True).stdout.splitlines()
-    return next(row.removeprefix("Build Cache ") for row in told if row.startswith("Build Cache"))
+    return next(row.removeprefix("Build BuildCache ") for row in told if row.startswith("Build BuildCache"))
 
 
 def test_resources_are_those_of_the_machine(engine: DockerEngine) -> None:

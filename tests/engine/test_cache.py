@@ -16,9 +16,10 @@ from support.cli import assert_refused, run_tfimg
 from support.docker_daemon import daemon, find_dockerd
 from support.network_namespace import machine
 from support.registry_container import registry
+from tfimg.core.events import StepEvent
 from tfimg.engine.build_cache import parse_cache_options
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.engine.protocol import BuildRequest, StageEvent
+from tfimg.engine.protocol import BuildRequest
 
 pytestmark = pytest.mark.full
 
@@ -84,7 +85,7 @@ def states(engine: DockerEngine, wanted: BuildRequest) -> dict[str, set[str]]:
     """How each step of a build ended; one that is cached is opened again to fetch what it made."""
     told: dict[str, set[str]] = {}
     for event in engine.build(wanted):
-        if isinstance(event, StageEvent):
+        if isinstance(event, StepEvent):
             told.setdefault(event.step, set()).add(event.state)
     return told
 

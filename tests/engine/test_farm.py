@@ -16,15 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tfimg.build.candidate import discard
 
 from support.cli import assert_refused, run_tfimg
 from support.docker_daemon import daemon, find_dockerd
 from support.network_namespace import Machine, machine
-from tfimg.build.candidate import discard
 from tfimg.core.errors import EngineUnavailable
+from tfimg.core.events import StepEvent
 from tfimg.engine.connect import connect_builders
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.engine.protocol import BuildRequest, RunRequest, StageEvent
+from tfimg.engine.protocol import BuildRequest, RunRequest
 
 pytestmark = pytest.mark.full
 
@@ -138,7 +139,7 @@ class Build(threading.Thread):
     def run(self) -> None:
         try:
             for event in self.engine.build(self.order):
-                if isinstance(event, StageEvent) and "sleep" in event.step and event.state == "started":
+                if isinstance(event, StepEvent) and "sleep" in event.step and event.state == "started":
                     self.running.set()
         except BaseException as error:
             self.error = error

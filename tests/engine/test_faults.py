@@ -16,7 +16,7 @@ import pytest
 from support.cli import assert_refused, run_tfimg, start_tfimg
 from support.docker_daemon import daemon, find_dockerd
 from support.registry_container import docker
-from tfimg.build.candidate import choose_output
+from tfimg.build.image import choose_output
 from tfimg.core.paths import Workspace
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import BuildRequest

@@ -16,8 +16,8 @@ from tfimg.cli.app import parse
 from tfimg.cli.context import Context
 from tfimg.cli.hands import Machine
 from tfimg.core.errors import EngineError, NetworkError, NotInRegistry, RegistryError
+from tfimg.core.events import ProgressEvent
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.engine.protocol import ProgressEvent
 from tfimg.project.services import Services
 from tfimg.publish.send import Source
 from tfimg.registry.client import open_registry

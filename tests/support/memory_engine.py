@@ -13,16 +13,15 @@ from typing import Any
 
 from support.inventories import INVENTORY
 from tfimg.core.errors import EngineError, NetworkError, NotInRegistry
+from tfimg.core.events import BuildEvent, ProgressEvent
 from tfimg.engine.protocol import (
     NO_IMAGES,
-    BuildEvent,
     BuildRequest,
     Capabilities,
     DeviceSupport,
     Exit,
     Line,
     LocalImage,
-    ProgressEvent,
     Resources,
     RunRequest,
     StoredImage,

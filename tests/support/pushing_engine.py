@@ -9,8 +9,9 @@ from support.memory_registry import MemoryRegistry
 from support.oci_images import archive
 from support.published_images import put_image
 from support.suite_events import done, end, said, start, suite
+from tfimg.core.events import ProgressEvent
 from tfimg.core.paths import Workspace
-from tfimg.engine.protocol import Exit, Line, ProgressEvent, RunRequest, StoredImage, StoredLayer
+from tfimg.engine.protocol import Exit, Line, RunRequest, StoredImage, StoredLayer
 from tfimg.recipe.lockfile import hash_lock
 
 STORY = said(suite("a"), start("a"), end("a"), done())

@@ -20,8 +20,9 @@ from support.suite_events import EXPLAINED, done, end, said, start, suite
 from tfimg import __version__
 from tfimg.cli.app import COMMANDS, GROUPS
 from tfimg.core.errors import BuildError
+from tfimg.core.events import StepEvent
 from tfimg.core.paths import Workspace
-from tfimg.engine.protocol import Exit, Line, StageEvent
+from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.describe import describe_image, read_status
 from tfimg.recipe.lockfile import hash_lock
@@ -416,9 +417,9 @@ def engine(environment: TestEnvironment) -> FakeEngine:
     """Every command meets this engine; its builds work and its checks pass."""
     engine = FakeEngine(
         script=[
-            StageEvent(step=f"[base 1/1] FROM {OFFICIAL}", state="done", seconds=0.01),
-            StageEvent(step=INSTALL, state="started"),
-            StageEvent(step=INSTALL, state="done", seconds=12.34),
+            StepEvent(step=f"[base 1/1] FROM {OFFICIAL}", state="done", seconds=0.01),
+            StepEvent(step=INSTALL, state="started"),
+            StepEvent(step=INSTALL, state="done", seconds=12.34),
         ],
         story=said(SUITE, START_A, end("a"), START_B, end("b"), DONE),
         remote={OFFICIAL: "sha256:r"},

@@ -21,8 +21,9 @@ from support.suite_events import done, end, said, start, suite
 from tfimg.build.journal import open_journal
 from tfimg.core.cancellation import on_cancel
 from tfimg.core.errors import BuildError, EngineUnavailable
+from tfimg.core.events import BuildEvent
 from tfimg.core.paths import Workspace
-from tfimg.engine.protocol import BuildEvent, BuildRequest, Resources, RunRequest
+from tfimg.engine.protocol import BuildRequest, Resources, RunRequest
 from tfimg.matrix.spec import ImageSpec
 
 OFFICIAL = {
@@ -74,12 +75,12 @@ class Picky(FakeEngine):
         super().__init__(story=STORY, remote=OFFICIAL)
         self._bad, self._during = bad, during
 
-    def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
-        identifier = request.name.removeprefix("tfimg/candidate:")[:-9]
+    def build(self, order: BuildRequest) -> Generator[BuildEvent, None, None]:
+        identifier = order.name.removeprefix("tfimg/candidate:")[:-9]
         self._during(identifier)
         if identifier in self._bad:
             raise self._bad[identifier]
-        yield from super().build(request)
+        yield from super().build(order)
 
 
 def spoil(environment: TestEnvironment, *identifiers: str) -> Picky:
@@ -149,7 +150,7 @@ def test_what_was_shown_is_forgotten_on_demand_and_shows_nothing_of_another_aim(
     tfimg(*MANY)
     assert tfimg(*MANY, option, "--json").statuses == dict.fromkeys(THREE, "built")
     assert len(suites(engine)) == 6
-    assert {order.no_cache for order in engine.built[3:]} == {option == "--no-cache"}
+    assert {order.fresh for order in engine.built[3:]} == {option == "--no-cache"}
 
 
 def test_one_failure_leaves_the_others_alone_and_ends_the_command_with_its_code(
@@ -168,8 +169,8 @@ def test_several_failures_are_told_together(tfimg: CliRunner, environment: TestE
     ended = tfimg(*MANY, "--json")
     assert (ended.code, ended.documents[-1]["error"]) == (12, "BatchFailed")
     assert ended.stderr == (
-        f"tfimg: 2 of 3 images are not there:\n  {THREE[0]}: No {THREE[0]}.\n  {THREE[1]}: No {THREE[1]}.\n"
-        "The same command again makes only these; --report FILE.json keeps every reason.\n"
+        f"tfimg: 2 of 3 images were not built:\n  {THREE[0]}: No {THREE[0]}.\n  {THREE[1]}: No {THREE[1]}.\n"
+        "Run the same command again to build only these; --report FILE.json keeps every reason.\n"
     )
     failed = next(one for one in ended.events("result") if one["identifier"] == THREE[0])
     assert (failed["status"], failed["error"], failed["exit_code"]) == ("failed", "BuildError", 12)
@@ -267,7 +268,7 @@ def test_images_for_another_platform_are_left_out_and_lines_tell_the_turns(
     note, first, base, last = ended.stderr.splitlines()
     assert note == "Left out: 3 images that this version cannot build."
     assert first == f"{'':8}  started      {THREE[2]}"
-    assert base.startswith("Base: registry docker.io/library/python:3.11-slim-bookworm")
+    assert base.startswith("BaseImage: registry docker.io/library/python:3.11-slim-bookworm")
     assert last.split()[1:] == ["s", "built", THREE[2], "validated,", "2", "checks", "passed"]
     assert len(engine.built) == 1
     assert tfimg("build", "2.15.1-cpu-py3.11-arm64").code == 4, "its own code where it is alone"

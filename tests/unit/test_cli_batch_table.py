@@ -9,10 +9,11 @@ from rich.console import Console
 from rich.spinner import SPINNERS
 
 from support.reports import CONTROLS, result
-from tfimg.build.results import Result
-from tfimg.cli.batch_table import Table, elapsed
+from tfimg.build.results import EngineResources, ImageRequeued, ImageResult, ImagesQueued, ImageStarted
+from tfimg.cli.output.batch_table import LiveBatch, format_duration
 from tfimg.core.errors import BuildError
-from tfimg.engine.protocol import LogEvent, ProgressEvent, Resources, StageEvent
+from tfimg.core.events import ChecksPlanned, CheckStarted, Event, ImageEvent, LogEvent, ProgressEvent, StepEvent
+from tfimg.engine.protocol import Resources
 
 IMAGES = [f"2.15.{number}-cpu-py3.11" for number in range(30)]
 FRAMES = str(SPINNERS["dots"]["frames"])
@@ -26,7 +27,8 @@ class Screen:
     def __init__(self, width: int = 100, height: int = 12) -> None:
         self.now = 100.0
         self.console = Console(file=StringIO(), width=width, color_system=None)
-        self.table = Table(self.console.print, IMAGES, height=lambda: height, clock=lambda: self.now)
+        self.table = LiveBatch(self.console.print, height=lambda: height, clock=lambda: self.now)
+        self.table(ImagesQueued(identifiers=tuple(IMAGES)))
 
     def kept(self) -> list[str]:
         """What has scrolled away so far."""
@@ -49,22 +51,27 @@ def test_what_waits_is_shown_as_far_as_there_is_room() -> None:
 
 def test_an_image_is_shown_with_its_step_its_seconds_and_its_checks() -> None:
     screen = Screen()
-    screen.table.started(IMAGES[3], "unix:///e")
-    screen.table.room("unix:///e", Resources(cpus=2, memory_bytes=1, disk_bytes=52_500_000_000))
-    progress = screen.table.item(IMAGES[3])
-    progress.build(StageEvent(step=STEP, state="started"))
+    screen.table(ImageStarted(identifier=IMAGES[3], engine="unix:///e"))
+    screen.table(
+        EngineResources(engine="unix:///e", resources=Resources(cpus=2, memory_bytes=1, disk_bytes=52_500_000_000))
+    )
+
+    def progress(event: Event) -> None:
+        screen.table(ImageEvent(identifier=IMAGES[3], event=event))
+
+    progress(StepEvent(step=STEP, state="started"))
     screen.now += 2.5
     frame, *words = screen.drawn()[0].split()
     assert frame in FRAMES
     assert words == ["building", "2.5", "s", IMAGES[3], "tensorflow"]
-    progress.build(LogEvent(step=STEP, line=f"Downloading\nnumpy {CONTROLS}"))
+    progress(LogEvent(step=STEP, line=f"Downloading\nnumpy {CONTROLS}"))
     assert "tensorflow: Downloading numpy" in screen.drawn()[0]
-    progress.build(ProgressEvent(step=STEP, what="numpy", current=5_000_000, total=20_000_000))
+    progress(ProgressEvent(step=STEP, what="numpy", current=5_000_000, total=20_000_000))
     assert "numpy 5 of 20 MB" in screen.drawn()[0]
-    progress.planned(["a.b", "c.d", "e.f"])
-    progress.check_started("a.b")
-    progress.check_ended(result("a.b"))
-    progress.check_started("c.d")
+    progress(ChecksPlanned(checks=("a.b", "c.d", "e.f")))
+    progress(CheckStarted(check="a.b"))
+    progress(result("a.b"))
+    progress(CheckStarted(check="c.d"))
     lines = screen.drawn()
     assert lines[0].split()[4:] == [IMAGES[3], *["1", "of", "3", "checks,", "1", "passed", "c.d"]]
     assert (lines[0][0] in FRAMES, lines[0][1:].startswith(" checking")) == (True, True)
@@ -73,11 +80,11 @@ def test_an_image_is_shown_with_its_step_its_seconds_and_its_checks() -> None:
 
 def test_what_has_ended_scrolls_away_and_is_counted() -> None:
     screen = Screen()
-    screen.table.started(IMAGES[0], "e")
+    screen.table(ImageStarted(identifier=IMAGES[0], engine="e"))
     built, unchanged, failed = (
-        Result(identifier=IMAGES[0], status="built", seconds=12.3, level="validated", checks=2),
-        Result(identifier=IMAGES[1], status="unchanged", seconds=0.0, level="linked", reused=True),
-        Result(
+        ImageResult(identifier=IMAGES[0], status="built", seconds=12.3, level="validated", checks=2),
+        ImageResult(identifier=IMAGES[1], status="unchanged", seconds=0.0, level="linked", reused=True),
+        ImageResult(
             identifier=IMAGES[2],
             status="failed",
             seconds=1.0,
@@ -85,7 +92,7 @@ def test_what_has_ended_scrolls_away_and_is_counted() -> None:
         ),
     )
     for ended in (built, unchanged, failed):
-        screen.table.ended(ended)
+        screen.table(ended)
     rows = screen.kept()
     assert rows[0].split() == ["built", "12.3", "s", IMAGES[0], "validated,", "2", "checks", "passed"]
     assert rows[1].split() == ["unchanged", "0.0", "s", IMAGES[1], "linked"]
@@ -97,8 +104,8 @@ def test_what_has_ended_scrolls_away_and_is_counted() -> None:
 
 def test_one_that_goes_to_another_engine_waits_again() -> None:
     screen = Screen()
-    screen.table.started(IMAGES[5], "e")
-    screen.table.requeued(IMAGES[5], "It is gone.")
+    screen.table(ImageStarted(identifier=IMAGES[5], engine="e"))
+    screen.table(ImageRequeued(identifier=IMAGES[5], reason="It is gone."))
     assert screen.drawn()[0].split() == ["waiting", IMAGES[5]]
     assert screen.kept() == [f"{IMAGES[5]} goes to another engine: It is gone."]
 
@@ -108,8 +115,8 @@ def test_one_that_goes_to_another_engine_waits_again() -> None:
 def test_it_is_never_higher_than_the_screen(running: int, height: int) -> None:
     screen = Screen(height=height)
     for name in IMAGES[:running]:
-        screen.table.started(name, "e")
-        screen.table.item(name).build(LogEvent(step=STEP, line="a long line " * 30))
+        screen.table(ImageStarted(identifier=name, engine="e"))
+        screen.table(ImageEvent(identifier=name, event=LogEvent(step=STEP, line="a long line " * 30)))
     lines = screen.drawn()
     assert len(lines) <= max(height, 4)
     assert lines[-1].startswith("0 of 30 images")
@@ -117,4 +124,4 @@ def test_it_is_never_higher_than_the_screen(running: int, height: int) -> None:
 
 def test_a_time_is_told_for_people() -> None:
     told = {0.04: "0.0 s", 59.94: "59.9 s", 60: "1 min 00 s", 3599: "59 min 59 s", 3720: "1 h 02 min"}
-    assert {seconds: elapsed(seconds) for seconds in told} == told
+    assert {seconds: format_duration(seconds) for seconds in told} == told

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.cli import CliRunner
-from support.environment import TestEnvironment
-from support.hosts import plain
+from support.hosts import to_plain_text
 from support.memory_engine import capabilities, toolkit
-from tfimg.cli.context import Context
-from tfimg.cli.explain import MOST, explaining
+from tfimg.cli.explain import MOST
 from tfimg.core.errors import BuildError, EngineError, NoAccelerator, TfimgError, UnknownFailure
-from tfimg.core.paths import Workspace
+from tfimg.core.paths import Workspace, find_workspace
 from tfimg.host.doctor import DoctorRequest, diagnose
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
-from tfimg.validation.explain import find_cause
+from tfimg.validation.explain import explaining, find_cause
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 
@@ -126,8 +122,7 @@ def test_a_file_that_is_no_log(explain: CliRunner, file: str, code: int, words: 
 
 def failing(error: TfimgError) -> TfimgError:
     """What becomes of an error of the build or the engine."""
-    arguments: Any = argparse.Namespace(json=False)
-    with pytest.raises(TfimgError) as caught, explaining(Context(arguments, TestEnvironment())):
+    with pytest.raises(TfimgError) as caught, explaining(find_workspace({}).validation):
         raise error
     return caught.value
 
@@ -156,7 +151,7 @@ def test_the_doctor_says_what_is_known_of_a_driver_that_fails(
     case = DoctorRequest(
         matrix=matrix, specs=tuple(specs), spec=None, present=False, builder=capabilities(),
         toolkit=toolkit(runtimes=("nvidia",)), network=HostNetwork(ca=None, netrc=None, variables={}, left_out=()),
-        host=plain(cards=1, module=True, smi=NoAccelerator(words, next_step="Reinstall the driver.")),
+        host=to_plain_text(cards=1, module=True, smi=NoAccelerator(words, next_step="Reinstall the driver.")),
     )  # fmt: skip
     unknown = {one.name: one for one in diagnose(case)}["gpu"]
     assert (unknown.state, words in unknown.found) == ("warning", True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import replace
 from io import StringIO
@@ -11,16 +10,14 @@ import pytest
 from rich.console import Console
 from rich.spinner import SPINNERS
 
-from support.environment import TestEnvironment
 from support.reports import ENDS, RED, result
 from tfimg.cli import show
-from tfimg.cli.context import Context
-from tfimg.cli.live import Running, step_row
-from tfimg.cli.progress import follow
-from tfimg.cli.results import result_table
+from tfimg.cli.output.checks import result_table
+from tfimg.cli.output.live import LiveImage, step_row
+from tfimg.cli.output.render import render_events
+from tfimg.cli.output.steps import is_housekeeping, short_step
 from tfimg.cli.show import plain_table, print_table
-from tfimg.cli.steps import dull, short
-from tfimg.engine.protocol import LogEvent, ProgressEvent, StageEvent
+from tfimg.core.events import ChecksPlanned, CheckStarted, LogEvent, ProgressEvent, StepEvent
 from tfimg.validation.report import CheckResult
 
 FRAMES = str(SPINNERS["dots"]["frames"])
@@ -55,7 +52,7 @@ SHORT = {
 
 
 def test_a_step_is_told_in_a_few_words() -> None:
-    assert {step: short(step) for step in SHORT} == SHORT
+    assert {step: short_step(step) for step in SHORT} == SHORT
 
 
 DULL = [(DEFINITION, "done", 0.004), (PULL, "cached", 0.0), (PULL, "done", 0.01), (SETTINGS, "done", 0.05)]
@@ -70,11 +67,13 @@ TOLD += [(PULL, "done", 12.5), (INSTALL, "done", 0.05), (INSTALL, "cached", 0.0)
 TOLD += [(COPY, "cached", 0.0), ("exporting to image", "done", 0.05)]
 
 
-def test_only_housekeeping_that_took_no_time_is_dull() -> None:
+def test_only_housekeeping_that_took_no_time_is_is_housekeeping() -> None:
     found = [
         (step, state, seconds)
         for step, state, seconds in (*DULL, *TOLD)
-        if dull(StageEvent(step=step, state=state, seconds=seconds, error="no" if state == "failed" else None))
+        if is_housekeeping(
+            StepEvent(step=step, state=state, seconds=seconds, error="no" if state == "failed" else None)
+        )
     ]
     assert found == DULL
 
@@ -89,19 +88,15 @@ def terminal(width: int, *, colours: bool = False) -> Console:
     return Console(file=StringIO(), width=width, force_terminal=colours, color_system=system)
 
 
-def context(*, as_json: bool) -> Context:
-    return Context(argparse.Namespace(json=as_json), TestEnvironment())
-
-
 def named(check: str) -> CheckResult:
     return next(result for result in RED.results if result.check == check)
 
 
 def test_a_damaged_layer_is_shown_on_a_terminal_and_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    event = StageEvent(step="layer cudnn", state="damaged", seconds=0.0)
-    assert not dull(event)
-    with follow(context(as_json=False)) as progress:
-        progress.build(event)
+    event = StepEvent(step="layer cudnn", state="damaged", seconds=0.0)
+    assert not is_housekeeping(event)
+    with render_events(as_json=False) as on_event:
+        on_event(event)
     console = terminal(80)
     console.print(step_row(event))
     for text in (capsys.readouterr().err, shown(console)):
@@ -112,13 +107,13 @@ def test_a_damaged_layer_is_shown_on_a_terminal_and_elsewhere(capsys: pytest.Cap
 def test_elsewhere_than_on_a_terminal_it_is_a_line_when_something_ends(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with follow(context(as_json=False)) as progress:
-        progress.build(StageEvent(step=INSTALL, state="started"))
-        progress.build(StageEvent(step=INSTALL, state="done", seconds=12.34))
-        progress.planned(["a.b", "training.cnn"])
-        progress.check_started("a.b")
-        progress.check_ended(result("a.b", seconds=0.25))
-        progress.check_ended(replace(named("training.cnn"), reason="two\nlines \x1b[31mred"))
+    with render_events(as_json=False) as on_event:
+        on_event(StepEvent(step=INSTALL, state="started"))
+        on_event(StepEvent(step=INSTALL, state="done", seconds=12.34))
+        on_event(ChecksPlanned(checks=("a.b", "training.cnn")))
+        on_event(CheckStarted(check="a.b"))
+        on_event(result("a.b", seconds=0.25))
+        on_event(replace(named("training.cnn"), reason="two\nlines \x1b[31mred"))
     assert capsys.readouterr() == (
         "",
         "build    12.3 s  done       tensorflow\n"
@@ -128,10 +123,10 @@ def test_elsewhere_than_on_a_terminal_it_is_a_line_when_something_ends(
 
 
 def test_for_programs_each_event_is_strict_json(capsys: pytest.CaptureFixture[str]) -> None:
-    with follow(context(as_json=True)) as progress:
-        progress.planned(["environment.packages"])
-        progress.check_started("environment.packages")
-        progress.check_ended(named("environment.packages"))
+    with render_events(as_json=True) as on_event:
+        on_event(ChecksPlanned(checks=("environment.packages",)))
+        on_event(CheckStarted(check="environment.packages"))
+        on_event(named("environment.packages"))
     out, err = capsys.readouterr()
     started, ended = (json.loads(line, parse_constant=pytest.fail) for line in out.splitlines())
     assert (started, err) == ({"event": "check-started", "check": "environment.packages"}, "")
@@ -166,9 +161,9 @@ def test_an_outcome_is_a_word_and_a_colour() -> None:
 @pytest.mark.parametrize("width", [50, 80])
 def test_on_a_narrow_terminal_neither_clock_nor_amount_is_cut(width: int) -> None:
     now, console = [100.0], terminal(width)
-    running = Running(console.print, clock=lambda: now[0])
-    running.build(StageEvent(step="2.15.1-cpu: push", state="started"))
-    running.build(ProgressEvent(step="2.15.1-cpu: push", what="0" * 64, current=5_000_000, total=20_000_000))
+    running = LiveImage(console.print, clock=lambda: now[0])
+    running(StepEvent(step="2.15.1-cpu: push", state="started"))
+    running(ProgressEvent(step="2.15.1-cpu: push", what="0" * 64, current=5_000_000, total=20_000_000))
     now[0] += 14.25
     console.print(running)
     (line,) = shown(console).splitlines()
@@ -192,21 +187,21 @@ def test_a_table_loses_nothing_on_a_narrow_terminal(width: int, rows: int, monke
 
 def test_while_it_runs_it_says_how_far_it_is() -> None:
     now, console = [100.0], terminal(90)
-    running = Running(console.print, clock=lambda: now[0])
-    running.build(StageEvent(step=INSTALL, state="started"))
-    running.build(LogEvent(step=INSTALL, line="Downloading \x1b[1mnumpy"))
+    running = LiveImage(console.print, clock=lambda: now[0])
+    running(StepEvent(step=INSTALL, state="started"))
+    running(LogEvent(step=INSTALL, line="Downloading \x1b[1mnumpy"))
     now[0] += 2.5
     console.print(running)
     frame, *words = shown(console).split()
     assert frame in FRAMES
     assert words == ["2.5", "s", "tensorflow", "Downloading", "numpy"]
-    running.build(ProgressEvent(step=INSTALL, what="numpy", current=5_000_000, total=20_000_000))
-    running.build(StageEvent(step=INSTALL, state="done", seconds=2.5))
-    running.planned(["a.b", "training.cnn", "c"])
+    running(ProgressEvent(step=INSTALL, what="numpy", current=5_000_000, total=20_000_000))
+    running(StepEvent(step=INSTALL, state="done", seconds=2.5))
+    running(ChecksPlanned(checks=("a.b", "training.cnn", "c")))
     for ended in (result("a.b"), named("training.cnn")):
-        running.check_started(ended.check)
-        running.check_ended(ended)
-    running.check_started("c")
+        running(CheckStarted(check=ended.check))
+        running(ended)
+    running(CheckStarted(check="c"))
     now[0] += 1.25
     console.print(running)
     *rows, clock, far = shown(console).splitlines()[1:]
@@ -220,8 +215,8 @@ def test_while_it_runs_it_says_how_far_it_is() -> None:
 
 def test_how_far_it_is_needs_no_plan() -> None:
     console = terminal(90)
-    running = Running(console.print, clock=lambda: 1.0)
-    running.check_started("a.b")
-    running.check_ended(result("a.b"))
+    running = LiveImage(console.print, clock=lambda: 1.0)
+    running(CheckStarted(check="a.b"))
+    running(result("a.b"))
     console.print(running)
     assert shown(console).splitlines()[-1] == "1 checks  0.0 s  1 passed"

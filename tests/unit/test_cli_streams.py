@@ -26,15 +26,15 @@ from support.memory_engine import FakeEngine, stored_image
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.suite_events import done, end, said, start, suite
-from tfimg.build.results import Result
-from tfimg.cli.batch_table import ended_row
+from tfimg.build.results import ImageResult
 from tfimg.cli.console import live, make_console
-from tfimg.cli.live import step_row
+from tfimg.cli.output.batch_table import result_row
+from tfimg.cli.output.live import step_row
 from tfimg.cli.show import plain_table, print_images, print_notes, print_table
 from tfimg.cli.streams import escaped_streams, print_styled
 from tfimg.core.errors import BuildError, RegistryError
+from tfimg.core.events import StepEvent
 from tfimg.core.text import escape_unprintable
-from tfimg.engine.protocol import StageEvent
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.describe import DECLARED, describe_image
 
@@ -196,9 +196,9 @@ def test_rich_s_markup_from_an_advisory_service_is_text(
 
 
 def test_rich_s_markup_in_a_build_step_or_a_reason_is_text() -> None:
-    step = step_row(StageEvent(step=f"exporting {MARKUP}", state="done", seconds=1.0))
+    step = step_row(StepEvent(step=f"exporting {MARKUP}", state="done", seconds=1.0))
     reason = BuildError(f"It says {MARKUP}", next_step="Stop.")
-    ended = ended_row(Result(identifier=f"a{MARKUP}", status="failed", seconds=1.0, failure=reason))
+    ended = result_row(ImageResult(identifier=f"a{MARKUP}", status="failed", seconds=1.0, failure=reason))
     for row in (step, ended):
         output = io.StringIO()
         make_console(file=output, width=1000).print(row)

@@ -13,8 +13,9 @@ import pytest
 from support.cases import cases
 from support.programs import program
 from tfimg.core.errors import BuildError, DiskSpaceError, NetworkError, TfimgError
+from tfimg.core.events import StepEvent
 from tfimg.engine.docker.buildx import LOG_LINES, build, build_command, build_error
-from tfimg.engine.protocol import BuildRequest, StageEvent
+from tfimg.engine.protocol import BuildRequest
 
 RECORDED = Path(__file__).parents[1] / "data" / "rawjson" / "failed-buildx-0.13.txt"
 STEP = "[packages 1/1] RUN --mount=type=bind,source=build,target=/build     sh /build/install /lock.txt"
@@ -87,8 +88,8 @@ error: Failed to fetch: https://index.example.test/simple/six/
 WHEEL_BROKEN = "error: Failed to install: six-1.16.0-py2.py3-none-any.whl\n  cause: wheel is invalid\n"
 
 
-def failure(error: str | None = ENDED) -> StageEvent:
-    return StageEvent(step=STEP, state="failed", seconds=1.0, error=error)
+def failure(error: str | None = ENDED) -> StepEvent:
+    return StepEvent(step=STEP, state="failed", seconds=1.0, error=error)
 
 
 @cases("engine_buildx", "the_words_of_a_step_decide_the_error")
@@ -104,7 +105,7 @@ def test_a_full_disk_is_known_from_buildkit_s_own_words_too() -> None:
 
 
 def test_a_base_that_cannot_be_pulled_is_a_matter_of_the_network() -> None:
-    pull = StageEvent(
+    pull = StepEvent(
         step="[internal] load metadata for docker.io/library/python:3.11",
         state="failed",
         error="failed to do request: Head: dial tcp: lookup registry.example.test: no such host",
@@ -170,13 +171,13 @@ def docker(tmp_path: Path) -> Docker:
 
 
 def test_a_build_that_works_ends_without_a_word(docker: Docker) -> None:
-    assert list(build(order(), env=docker(f"echo '{EVENT}' >&2"))) == [StageEvent(step="step", state="started")]
+    assert list(build(order(), env=docker(f"echo '{EVENT}' >&2"))) == [StepEvent(step="step", state="started")]
 
 
 def test_a_recorded_failure_is_told_after_its_last_event(docker: Docker) -> None:
     events = build(order(), env=docker(f"cat {RECORDED} >&2; exit 1"))
     for event in events:
-        if isinstance(event, StageEvent) and event.state == "failed":
+        if isinstance(event, StepEvent) and event.state == "failed":
             break
     with pytest.raises(BuildError) as caught:
         next(events)
@@ -208,6 +209,6 @@ def test_secrets_reach_buildx_through_its_environment(docker: Docker, tmp_path: 
 def test_a_consumer_that_leaves_ends_the_program(docker: Docker, tmp_path: Path) -> None:
     script = f"trap 'touch {tmp_path}/ended; exit 1' TERM\necho '{EVENT}' >&2\nwhile :; do sleep 0.05; done"
     events = build(order(), env=docker(script))
-    assert next(events) == StageEvent(step="step", state="started")
+    assert next(events) == StepEvent(step="step", state="started")
     events.close()
     assert (tmp_path / "ended").exists()

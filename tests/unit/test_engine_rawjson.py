@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from support.cases import cases
+from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent
 from tfimg.engine.docker.rawjson import RawJsonDecoder
-from tfimg.engine.protocol import BuildEvent, LogEvent, ProgressEvent, StageEvent
 
 FOLDER = Path(__file__).parents[1] / "data" / "rawjson"
 STEP = "[2/2] RUN echo hello; echo bad >&2; exit 3"
@@ -21,18 +21,18 @@ FAILED = (FOLDER / "failed-buildx-0.13.txt").read_text()
 """As buildx 0.13 writes it: objects over many lines, then its own words."""
 
 EVENTS: list[BuildEvent] = [
-    StageEvent(step=DEFINITION, state="done", seconds=3e-05),
-    StageEvent(step=DEFINITION, state="started"),
+    StepEvent(step=DEFINITION, state="done", seconds=3e-05),
+    StepEvent(step=DEFINITION, state="started"),
     ProgressEvent(step=DEFINITION, what="transferring dockerfile:", current=0, total=0),
     ProgressEvent(step=DEFINITION, what="transferring dockerfile:", current=98, total=0),
-    StageEvent(step=DEFINITION, state="done", seconds=0.004427),
-    StageEvent(step=BASE, state="started"),
-    StageEvent(step=BASE, state="done", seconds=0.009628),
-    StageEvent(step=BASE, state="cached", seconds=0.0),
-    StageEvent(step=STEP, state="started"),
+    StepEvent(step=DEFINITION, state="done", seconds=0.004427),
+    StepEvent(step=BASE, state="started"),
+    StepEvent(step=BASE, state="done", seconds=0.009628),
+    StepEvent(step=BASE, state="cached", seconds=0.0),
+    StepEvent(step=STEP, state="started"),
     LogEvent(step=STEP, line="bad"),
     LogEvent(step=STEP, line="hello"),
-    StageEvent(
+    StepEvent(
         step=STEP,
         state="failed",
         seconds=0.133979,
@@ -91,12 +91,12 @@ def test_bytes_that_are_moved_are_told_with_their_total_where_it_is_known() -> N
 def test_an_event_is_told_as_soon_as_it_is_complete() -> None:
     decoder, text = RawJsonDecoder(), json.dumps(vertex(started="2026-01-02T03:04:05Z"))
     assert list(decoder.feed("{}\n" + text[:-1])) == [], "an empty object holds nothing up"
-    assert list(decoder.feed(text[-1])) == [StageEvent(step="step", state="started")]
+    assert list(decoder.feed(text[-1])) == [StepEvent(step="step", state="started")]
 
 
 def test_words_before_between_and_after_objects_are_kept_in_order() -> None:
     events, rest = decoded(f"WARN: no cache\n{json.dumps(vertex(cached=True))}\nERROR: one\nERROR: two")
-    assert events == [StageEvent(step="step", state="cached", seconds=0.0)]
+    assert events == [StepEvent(step="step", state="cached", seconds=0.0)]
     assert rest == "WARN: no cache\nERROR: one\nERROR: two"
 
 
@@ -107,7 +107,7 @@ def test_a_text_that_only_looks_like_json_is_kept() -> None:
 @cases("engine_rawjson", "instants_have_any_number_of_digits")
 def test_instants_have_any_number_of_digits(started: str, completed: str, seconds: float) -> None:
     (event,) = events_of(vertex(started=started, completed=completed))
-    assert event == StageEvent(step="step", state="done", seconds=pytest.approx(seconds))
+    assert event == StepEvent(step="step", state="done", seconds=pytest.approx(seconds))
 
 
 START = vertex(started="2026-01-02T03:04:05Z")
@@ -118,22 +118,22 @@ END_AGAIN = vertex(started="2026-01-02T03:04:06Z", completed="2026-01-02T03:04:0
 
 def test_what_buildkit_repeats_is_told_once_and_a_step_that_is_reopened_again() -> None:
     assert events_of(START, START, END, END, END, AGAIN, AGAIN, END_AGAIN) == [
-        StageEvent(step="step", state="started"),
-        StageEvent(step="step", state="done", seconds=1.0),
-        StageEvent(step="step", state="started"),
-        StageEvent(step="step", state="done", seconds=2.0),
+        StepEvent(step="step", state="started"),
+        StepEvent(step="step", state="done", seconds=1.0),
+        StepEvent(step="step", state="started"),
+        StepEvent(step="step", state="done", seconds=2.0),
     ]
 
 
 def test_steps_of_one_name_do_not_hide_each_other() -> None:
     other = {"vertexes": [{**END["vertexes"][0], "digest": "sha256:b"}]}
-    assert events_of(END, other) == [StageEvent(step="step", state="done", seconds=1.0)] * 2
+    assert events_of(END, other) == [StepEvent(step="step", state="done", seconds=1.0)] * 2
 
 
 def test_a_cached_step_took_no_time_and_one_that_failed_need_not_have_begun() -> None:
     times = {"started": "2026-01-02T03:04:05Z", "completed": "2026-01-02T03:04:09Z"}
-    assert events_of(vertex(cached=True, **times)) == [StageEvent(step="step", state="cached", seconds=0.0)]
-    failed = StageEvent(step="step", state="failed", seconds=None, error="canceled")
+    assert events_of(vertex(cached=True, **times)) == [StepEvent(step="step", state="cached", seconds=0.0)]
+    failed = StepEvent(step="step", state="failed", seconds=None, error="canceled")
     assert events_of(vertex(error="canceled")) == [failed]
 
 

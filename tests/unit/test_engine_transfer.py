@@ -9,8 +9,8 @@ import pytest
 from support.cases import cases
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, NetworkError, RegistryError, TamperedError, TfimgError
+from tfimg.core.events import ProgressEvent
 from tfimg.engine.docker.transfer import Action, follow_transfer, transfer_error
-from tfimg.engine.protocol import ProgressEvent
 
 NAME = "registry.example:5000/team/tf:1"
 DIGEST = f"sha256:{'a' * 64}"

@@ -1,9 +1,10 @@
-"""What a run over many images did: what a kill leaves behind is found by it."""
+"""The journal of builds of many images: the next run finds by it what a killed run left behind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfimg.core.errors import BatchRunning
@@ -11,33 +12,77 @@ from tfimg.core.files import AlreadyLocked, try_lock
 from tfimg.core.journal import Journal, Record, open_journal_file
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunStarted(Record):
+    """A run begins."""
+
+    event = "run"
+    images: int = 0
+    jobs: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFinished(Record):
+    """The run has come to its end."""
+
+    event = "finished"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunInterrupted(Record):
+    """The run was interrupted, and has cleaned up."""
+
+    event = "interrupted"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildStarted(Record):
+    """An image will be built on an engine under a candidate's name."""
+
+    event = "start"
+    identifier: str
+    candidate: str
+    engine: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildEnded(Record):
+    """The build of an image has ended; the candidate's name is removed."""
+
+    event = "end"
+    identifier: str
+    status: str
+    digest: str | None = None
+    exit_code: int | None = None
+    error: str | None = None
+
+
+RECORDS = (RunStarted, RunFinished, RunInterrupted, BuildStarted, BuildEnded)
+
+
 def candidates(journal: Journal, engine: str) -> frozenset[str]:
-    """Every name that an earlier run gave an image of an engine's until it was to be tagged."""
-    return frozenset(
-        record["candidate"] for record in journal.records if _is_start(record) and record.get("engine") == engine
-    )
+    """Return every candidate's name that earlier runs used in an engine."""
+    started = journal.earlier(BuildStarted)
+    return frozenset(record.candidate for record in started if record.engine == engine)
 
 
 def unfinished(journal: Journal) -> tuple[str, ...]:
-    """The images that the last run was at when it was killed; none where it came to its end."""
-    open_items: dict[str, None] = {}
-    for record in journal.records:
-        if record.get("event") in ("run", "finished", "interrupted"):
-            open_items.clear()
-        elif _is_start(record):
-            open_items[str(record.get("identifier"))] = None
-        elif record.get("event") == "end":
-            open_items.pop(str(record.get("identifier")), None)
-    return tuple(open_items)
-
-
-def _is_start(record: Record) -> bool:
-    return record.get("event") == "start" and isinstance(record.get("candidate"), str)
+    """Return the images that the last run was building when it was killed."""
+    running: dict[str, None] = {}
+    for record in journal.earlier(*RECORDS):
+        match record:
+            case BuildStarted():
+                running[record.identifier] = None
+            case BuildEnded():
+                running.pop(record.identifier, None)
+            case _:
+                running.clear()
+    return tuple(running)
 
 
 @contextmanager
 def open_journal(folder: Path) -> Iterator[Journal]:
-    """The journal in a folder, for one run at a time. Raises `BatchRunning` while another run has it."""
+    """Open the journal in a folder for one run at a time. Raises `BatchRunning` while another run uses it."""
     try:
         with try_lock(folder / "lock"), open_journal_file(folder / "journal.jsonl") as journal:
             yield journal

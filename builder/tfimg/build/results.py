@@ -1,4 +1,4 @@
-"""How each image of a run over many ended. One image's failure is a value: the others still finish."""
+"""Events and results of builds of many images. The failure of one image is a value: the others still finish."""
 
 from __future__ import annotations
 
@@ -8,25 +8,74 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from tfimg.core.errors import BatchFailed, Interrupted, TfimgError
+from tfimg.core.events import Event
+from tfimg.engine.protocol import Resources
 
 Status = Literal["built", "unchanged", "failed", "unbuildable", "interrupted"]
-"""`unchanged`: its tags are there, made of what it would be made of, and shown to be right. `unbuildable`: there
-is no lock to build it from."""
+"""`unchanged`: it exists with all tags, built from the same inputs and validated. `unbuildable`: it has no lock."""
 
-GREEN: tuple[Status, ...] = ("built", "unchanged")
+SCHEMA = 1
+"""Version of the JSON of a batch."""
 
-MOST = 10
-"""Images that the last message names; each has been told when it ended."""
+MAX_LISTED = 10
+"""Images that an error message lists; events have told each."""
+
+CONTINUE = "Run the same command again to continue."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Result:
-    """One image's end. `failure` is why it is not there; `reused` says that its report is of an earlier run.
+class ImagesQueued(Event):
+    """These images have to be built."""
 
-    `seconds` are those of its own turn; `checks` counts those that passed in this run; sizes are None where nothing
-    was made or the engine does not tell.
+    kind = "queued"
+    identifiers: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageStarted(Event):
+    """The build of an image begins on an engine."""
+
+    kind = "started"
+    identifier: str
+    engine: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageRequeued(Event):
+    """The engine of an image was lost; another engine will build it."""
+
+    kind = "requeued"
+    identifier: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineSpaceFreed(Event):
+    """Disk space of an engine was freed."""
+
+    kind = "pruned"
+    identifier: None = None
+    engine: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineResources(Event):
+    """What an engine's machine has left."""
+
+    kind = "resources"
+    engine: str
+    resources: Resources
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageResult(Event):
+    """The end of one image of many. `reused` says that its report is of an earlier run.
+
+    `seconds` and `checks`, those that passed, are of this run alone; sizes are None if nothing was built or the engine
+    does not tell.
     """
 
+    kind = "result"
     identifier: str
     status: Status
     seconds: float
@@ -41,58 +90,86 @@ class Result:
     compressed_bytes: int | None = None
 
     @property
-    def green(self) -> bool:
-        """The image is there, with its tags, and was shown to be right."""
-        return self.status in GREEN
+    def is_green(self) -> bool:
+        """Whether the image exists with its tags and is validated."""
+        return self.status in ("built", "unchanged")
 
     @property
     def reason(self) -> str | None:
-        """Why it is not there, and what to do about it."""
+        """The failure and its next step."""
         return str(self.failure) if self.failure else None
 
     def to_json(self) -> dict[str, Any]:
-        """The result as a JSON object."""
-        told = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "failure"}
+        """Return the event as a JSON object."""
+        return {"event": self.kind, **self.document()}
+
+    def document(self) -> dict[str, Any]:
+        """Return the result as a JSON object."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "failure"}
         return {
-            **told,
+            **fields,
             "tags": list(self.tags),
             "seconds": round(self.seconds, 2),
-            "green": self.green,
+            "green": self.is_green,
             "error": type(self.failure).__name__ if self.failure else None,
             "exit_code": self.failure.exit_code if self.failure else 0,
             "reason": self.reason,
         }
 
 
-def counts(results: Sequence[Result]) -> Mapping[Status, int]:
-    """How many ended in each way, those that none did left out."""
-    found = Counter(result.status for result in results)
-    return {status: found[status] for status in get_args(Status) if found[status]}
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchResult:
+    """The results of a run over many images. `date` is its end, ISO 8601 in UTC; `seconds` its whole duration."""
+
+    results: tuple[ImageResult, ...]
+    date: str
+    seconds: float
+
+    @property
+    def is_green(self) -> bool:
+        """Whether every image exists and is validated."""
+        return all(result.is_green for result in self.results)
+
+    @property
+    def sentence(self) -> str:
+        """For example `90 images: 3 built, 87 unchanged in 12.3 s`."""
+        return f"{count_words(self.results)} in {self.seconds:.1f} s"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the results as a JSON object."""
+        return {
+            "schema": SCHEMA,
+            "green": self.is_green,
+            "date": self.date,
+            "seconds": round(self.seconds, 2),
+            "counts": dict(count_by_status(self.results)),
+            "images": [result.document() for result in self.results],
+        }
 
 
-def told_counts(results: Sequence[Result]) -> str:
-    """`90 images: 3 built, 87 unchanged`."""
-    words = ", ".join(f"{count} {status}" for status, count in counts(results).items())
+def count_by_status(results: Sequence[ImageResult]) -> Mapping[Status, int]:
+    """Return the number of results of each status that occurs."""
+    counts = Counter(result.status for result in results)
+    return {status: counts[status] for status in get_args(Status) if counts[status]}
+
+
+def count_words(results: Sequence[ImageResult]) -> str:
+    """Return for example `90 images: 3 built, 87 unchanged`."""
+    words = ", ".join(f"{count} {status}" for status, count in count_by_status(results).items())
     return f"{len(results)} image{'' if len(results) == 1 else 's'}: {words}"
 
 
-def conclude(results: Sequence[Result]) -> None:
-    """Raises what a run over many ends with: nothing when all are green, the one image's error, or `BatchFailed`.
-
-    `Interrupted` where it was interrupted.
-    """
-    red = [result for result in results if not result.green]
-    if any(result.status == "interrupted" for result in red):
-        raise Interrupted(
-            f"Interrupted. {told_counts(results)}.",
-            next_step="The same command goes on where this one ended.",
-        )
-    if len(red) == 1 and red[0].failure:
-        raise red[0].failure
-    if red:
-        listed = "".join(f"\n  {one.identifier}: {one.failure.what}" for one in red[:MOST] if one.failure)
-        more = f"\n  and {len(red) - MOST} more" if len(red) > MOST else ""
+def raise_for_results(results: Sequence[ImageResult]) -> None:
+    """Raise `Interrupted` after an interruption, the error of the only failed image, or `BatchFailed` for several."""
+    failed = [result for result in results if not result.is_green]
+    if any(result.status == "interrupted" for result in failed):
+        raise Interrupted(f"Interrupted. {count_words(results)}.", next_step=CONTINUE)
+    if len(failed) == 1 and failed[0].failure:
+        raise failed[0].failure
+    if failed:
+        lines = "".join(f"\n  {one.identifier}: {one.failure.what}" for one in failed[:MAX_LISTED] if one.failure)
+        more = f"\n  and {len(failed) - MAX_LISTED} more" if len(failed) > MAX_LISTED else ""
         raise BatchFailed(
-            f"{len(red)} of {len(results)} images are not there:{listed}{more}\n",
-            next_step="The same command again makes only these; --report FILE.json keeps every reason.",
+            f"{len(failed)} of {len(results)} images were not built:{lines}{more}\n",
+            next_step="Run the same command again to build only these; --report FILE.json keeps every reason.",
         )

@@ -1,109 +1,71 @@
-"""Many images on the engines at hand: as many at once as there is room for; what one loses, another makes."""
+"""Schedule builds on engines: as many at once as there is room for; a lost engine's images go to another."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from tfimg.build.builder import Builder
 from tfimg.build.capacity import Decision, Need, decide
-from tfimg.build.pipeline import Progress, Work
-from tfimg.build.results import Result
+from tfimg.build.results import (
+    CONTINUE,
+    EngineResources,
+    EngineSpaceFreed,
+    ImageRequeued,
+    ImageResult,
+    ImageStarted,
+)
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import DiskSpaceError, EngineUnavailable, Interrupted, TfimgError
+from tfimg.core.events import OnEvent
 from tfimg.core.process import defer_signals
-from tfimg.engine.protocol import Capabilities, Engine, Resources
+from tfimg.engine.protocol import Resources
 from tfimg.recipe.plan import Plan
 
-AGAIN = "The same command goes on where this one ended."
-
 POLL_SECONDS = 5.0
-"""How often it is looked whether somebody else has made room, while jobs wait."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Worker:
-    """An engine that makes images. `prepare` says what a plan means on it: the base that it has, what it can show.
-
-    `name` is for people. `own` says that it is tfimg's own, with nobody else's build cache.
-    """
-
-    name: str
-    engine: Engine
-    capabilities: Capabilities
-    prepare: Callable[[Plan], Work]
-    own: bool = False
-
-    @property
-    def host(self) -> str:
-        """Where the images end up: several workers may share it, and its disk."""
-        return self.capabilities.host
+"""Time between two looks at the engines' resources while images wait."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
-    """An image to make."""
+    """An image to build, and what its build needs."""
 
     plan: Plan
     need: Need
 
     @property
     def identifier(self) -> str:
-        """Its name."""
+        """The image's identifier."""
         return self.plan.spec.identifier
-
-
-class Listener(Protocol):
-    """Who is told how a run goes. Called from several threads, for one image from one at a time."""
-
-    def item(self, identifier: str) -> Progress:
-        """Who is told what happens with an image."""
-        ...
-
-    def started(self, identifier: str, engine: str) -> None:
-        """An image's turn begins."""
-
-    def requeued(self, identifier: str, reason: str) -> None:
-        """Its engine was lost, and another will take it."""
-
-    def pruned(self, engine: str) -> None:
-        """Room was made on an engine's disk."""
-
-    def room(self, engine: str, left: Resources) -> None:
-        """What an engine's machine has left."""
-
-    def ended(self, result: Result) -> None:
-        """An image's turn has ended."""
 
 
 @dataclass(kw_only=True)
 class Schedule:
-    """A run. `attempt` makes an image on an engine and returns how it ended; it raises `EngineUnavailable` alone.
+    """A run over many images.
 
-    Whatever else it raises ends the run. `prune` makes room on an engine. `jobs`: see `decide`; on each engine.
+    `attempt` builds an image on an engine and returns its result; it raises `EngineUnavailable` if the engine was
+    lost, and any other exception ends the run. `free_space` frees disk space of an engine. `jobs` is as in `decide`.
     """
 
-    workers: Sequence[Worker]
-    attempt: Callable[[Item, Worker], Result]
-    prune: Callable[[Worker], None]
-    listener: Listener
+    builders: Sequence[Builder]
+    attempt: Callable[[Item, Builder], ImageResult]
+    free_space: Callable[[Builder], None]
+    on_event: OnEvent
     cancellation: Cancellation
     jobs: int | None = None
     poll: float = POLL_SECONDS
-    clock: Callable[[], float] = time.monotonic
     _queue: list[Item] = field(default_factory=list)
-    _running: dict[Future[Result], tuple[Item, Worker]] = field(default_factory=dict)
-    _alive: list[Worker] = field(default_factory=list)
-    _tried: dict[str, list[Worker]] = field(default_factory=dict)
+    _running: dict[Future[ImageResult], tuple[Item, Builder]] = field(default_factory=dict)
+    _alive: list[Builder] = field(default_factory=list)
+    _tried: dict[str, list[Builder]] = field(default_factory=dict)
     _lost: EngineUnavailable | None = None
-    _results: list[Result] = field(default_factory=list)
+    _results: list[ImageResult] = field(default_factory=list)
 
-    def run(self, items: Sequence[Item]) -> tuple[Result, ...]:
-        """Make all of them. On Ctrl-C, what runs is ended, and the results say of whom that was the end."""
-        self._queue, self._alive = list(items), list(self.workers)
+    def run(self, items: Sequence[Item]) -> tuple[ImageResult, ...]:
+        """Build all images. After Ctrl-C, running builds are cancelled, and the results say which were interrupted."""
+        self._queue, self._alive = list(items), list(self.builders)
         with ThreadPoolExecutor(max_workers=max(1, len(items))) as pool:
             try:
                 while self._queue or self._running:
@@ -117,123 +79,122 @@ class Schedule:
         return tuple(self._results)
 
     def _start(self, pool: ThreadPoolExecutor) -> None:
-        """Start what there is room for, the first in the queue first; fail what there never will be."""
-        rooms = self._rooms()
+        """Start the images for which there is room, in order; fail those for which there never will be."""
+        resources = self._resources()
         for item in list(self._queue):
-            worker = self._place(item, rooms)
-            if worker is None:
+            builder = self._place(item, resources)
+            if builder is None:
                 continue
             self._queue.remove(item)
-            self._tried.setdefault(item.identifier, []).append(worker)
-            self.listener.started(item.identifier, worker.name)
-            self._running[pool.submit(self.attempt, item, worker)] = item, worker
+            self._tried.setdefault(item.identifier, []).append(builder)
+            self.on_event(ImageStarted(identifier=item.identifier, engine=builder.name))
+            self._running[pool.submit(self.attempt, item, builder)] = item, builder
 
-    def _rooms(self) -> dict[Worker, Resources]:
-        rooms = {}
-        for worker in list(self._alive):
+    def _resources(self) -> dict[Builder, Resources]:
+        resources = {}
+        for builder in list(self._alive):
             try:
-                rooms[worker] = worker.engine.get_resources()
+                resources[builder] = builder.engine.get_resources()
             except EngineUnavailable as error:
-                self._lose(worker, error)
+                self._lose(builder, error)
             else:
-                self.listener.room(worker.name, rooms[worker])
-        return rooms
+                self.on_event(EngineResources(engine=builder.name, resources=resources[builder]))
+        return resources
 
-    def _place(self, item: Item, rooms: dict[Worker, Resources]) -> Worker | None:
-        """The engine that an item starts on now, the least busy of those that have room; it fails where none will."""
-        open_to = [worker for worker in rooms if worker not in self._tried.get(item.identifier, ())]
-        decisions = {worker: self._decide(item, worker, rooms[worker]) for worker in open_to}
+    def _place(self, item: Item, resources: dict[Builder, Resources]) -> Builder | None:
+        """Return the least busy engine with room for an item now; fail the item if no engine will ever have room."""
+        candidates = [builder for builder in resources if builder not in self._tried.get(item.identifier, ())]
+        decisions = {builder: self._decide(item, builder, resources[builder]) for builder in candidates}
         if decisions and set(decisions.values()) == {"prune"}:
             decisions = {
-                worker: self._decide(item, worker, rooms[worker], pruned=True)
-                for worker in open_to
-                if self._prune(worker, rooms)
+                builder: self._decide(item, builder, resources[builder], pruned=True)
+                for builder in candidates
+                if self._free_space(builder, resources)
             }
-        starting = [worker for worker, decision in decisions.items() if decision == "start"]
+        starting = [builder for builder, decision in decisions.items() if decision == "start"]
         if starting:
-            return min(starting, key=lambda worker: len(self._needs(worker)))
+            return min(starting, key=lambda builder: len(self._needs(builder)))
         if not any(decision in ("wait", "prune") for decision in decisions.values()):
             self._queue.remove(item)
-            self._fail(item, self._no_room(item, rooms) if decisions else self._nobody())
+            self._fail(item, self._no_room(item, resources) if decisions else self._no_engine())
         return None
 
-    def _prune(self, worker: Worker, rooms: dict[Worker, Resources]) -> bool:
-        """Make room on an engine; False where it was lost over that."""
+    def _free_space(self, builder: Builder, resources: dict[Builder, Resources]) -> bool:
+        """Free disk space of an engine; return False if the engine was lost."""
         try:
-            self.prune(worker)
-            rooms[worker] = worker.engine.get_resources()
+            self.free_space(builder)
+            resources[builder] = builder.engine.get_resources()
         except EngineUnavailable as error:
-            self._lose(worker, error)
-            del rooms[worker]
+            self._lose(builder, error)
+            del resources[builder]
             return False
-        self.listener.pruned(worker.name)
+        self.on_event(EngineSpaceFreed(engine=builder.name))
         return True
 
-    def _decide(self, item: Item, worker: Worker, at: Resources, *, pruned: bool = False) -> Decision:
-        return decide(item.need, at, self._needs(worker), jobs=self.jobs, pruned=pruned)
+    def _decide(self, item: Item, builder: Builder, at: Resources, *, pruned: bool = False) -> Decision:
+        return decide(item.need, at, self._needs(builder), jobs=self.jobs, pruned=pruned)
 
-    def _needs(self, worker: Worker) -> list[Need]:
-        return [item.need for item, at in self._running.values() if at.host == worker.host]
+    def _needs(self, builder: Builder) -> list[Need]:
+        return [item.need for item, at in self._running.values() if at.host == builder.host]
 
     def _collect(self, seconds: float | None) -> None:
-        """Take in what has ended; waits for the first."""
+        """Wait for the first build to end; take in the results of all that have ended."""
         done, _ = wait(self._running, timeout=seconds, return_when=FIRST_COMPLETED)
         for future in done:
-            item, worker = self._running.pop(future)
+            item, builder = self._running.pop(future)
             try:
                 self._end(future.result())
             except EngineUnavailable as error:
-                self._lose(worker, error)
-                self.listener.requeued(item.identifier, str(error))
+                self._lose(builder, error)
+                self.on_event(ImageRequeued(identifier=item.identifier, reason=str(error)))
                 self._queue.insert(0, item)
 
-    def _lose(self, worker: Worker, error: EngineUnavailable) -> None:
+    def _lose(self, builder: Builder, error: EngineUnavailable) -> None:
         self._lost = error
-        if worker in self._alive:
-            self._alive.remove(worker)
+        if builder in self._alive:
+            self._alive.remove(builder)
 
     def _fail(self, item: Item, failure: TfimgError) -> None:
-        self._end(Result(identifier=item.identifier, status="failed", seconds=0.0, failure=failure))
+        self._end(ImageResult(identifier=item.identifier, status="failed", seconds=0.0, failure=failure))
 
-    def _end(self, result: Result) -> None:
+    def _end(self, result: ImageResult) -> None:
         self._results.append(result)
-        self.listener.ended(result)
+        self.on_event(result)
 
-    def _nobody(self) -> TfimgError:
-        """Why there is no engine for an item."""
+    def _no_engine(self) -> TfimgError:
         return self._lost or EngineUnavailable("No engine was given.", next_step="Name one.")
 
-    def _no_room(self, item: Item, rooms: Mapping[Worker, Resources]) -> TfimgError:
-        most = max(rooms, key=lambda worker: rooms[worker].disk_bytes or 0)
+    def _no_room(self, item: Item, resources: Mapping[Builder, Resources]) -> TfimgError:
+        most = max(resources, key=lambda builder: resources[builder].disk_bytes or 0)
         return DiskSpaceError(
-            f"The engine's disk has {(rooms[most].disk_bytes or 0) / 1e9:.1f} GB free below "
+            f"The engine's disk has {(resources[most].disk_bytes or 0) / 1e9:.1f} GB free below "
             f"{most.capabilities.data_root}, and {item.identifier} needs about {item.need.disk_bytes / 1e9:.1f} GB.",
             next_step="What tfimg may remove is gone already. `docker system df` shows what takes the space; or use an "
             "engine with more.",
         )
 
     def _stop(self) -> None:
-        """End what runs and wait until it has cleaned up behind itself; a second Ctrl-C changes nothing."""
+        """Cancel what runs and wait until it has cleaned up; a second Ctrl-C changes nothing."""
         with suppress(KeyboardInterrupt), defer_signals():
             self.cancellation.cancel()
             wait(self._running)
-            for future, (item, worker) in self._running.items():
-                # Who is gone is told by nobody: its work has ended all the same.
+            for future, (item, builder) in self._running.items():
+                # Work has ended even if the program that reads the events has left.
                 with suppress(OSError):
-                    self._end(_left(item, worker) if future.exception() else future.result())
+                    self._end(_interrupted_result(item, builder) if future.exception() else future.result())
             for item in self._queue:
                 with suppress(OSError):
-                    self._end(_left(item, None))
+                    self._end(_interrupted_result(item, None))
             self._running, self._queue = {}, []
 
 
-def _left(item: Item, worker: Worker | None) -> Result:
-    """The end of an item whose turn did not come to one."""
-    why = Interrupted("Interrupted before its end." if worker else "Interrupted before its turn.", next_step=AGAIN)
-    return Result(
+def _interrupted_result(item: Item, builder: Builder | None) -> ImageResult:
+    """Return the result of an item whose build did not end or start."""
+    why = Interrupted("Interrupted before its end." if builder else "Interrupted before its turn.", next_step=CONTINUE)
+    return ImageResult(
         identifier=item.identifier,
         status="interrupted",
         seconds=0.0,
         failure=why,
-        engine=worker.name if worker else None,
+        engine=builder.name if builder else None,
     )

@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 from tfimg import __version__
+from tfimg.build.builder import Builder
+from tfimg.build.settings import BuildSettings
 from tfimg.cli.context import Context
-from tfimg.cli.images import prepare_base, registries
+from tfimg.cli.images import parse_mirrors
 from tfimg.cli.keep import require_writable
 from tfimg.core.errors import BaseImageError, NetworkError
+from tfimg.core.events import Message
 from tfimg.core.files import write_atomically
 from tfimg.engine.base_images.choose import apply_mirror
 from tfimg.index.network import NETWORK_SECRET
@@ -24,7 +27,7 @@ def bake(context: Context) -> int:
     arguments = context.arguments
     if arguments.output is not None:
         require_writable("--output", arguments.output)
-    mirrors = registries(arguments.mirror)
+    mirrors = parse_mirrors(arguments.mirror)
     plans = [context.project.plan(spec) for spec in context.buildable(arguments.patterns)]
     bases = {plan.spec.base.image: plan.spec for plan in plans}
     prepared = {image: _base(context, spec, mirrors) for image, spec in bases.items()}
@@ -48,7 +51,10 @@ def _base(context: Context, spec: ImageSpec, mirrors: dict[str, str]) -> tuple[s
     printing it changes nothing on this machine.
     """
     if context.arguments.base == "bootstrap":
-        base = prepare_base(context, spec, mirrors)
+        settings = BuildSettings(base="bootstrap", snapshot=context.arguments.snapshot)
+        base = Builder(context.project, context.engine, settings).prepare_base(
+            spec, lambda event: context.say(event.text) if isinstance(event, Message) else None
+        )
         return base.reference, base.name, base.digest
     name = apply_mirror(spec.base.image, mirrors)
     if context.arguments.base == "registry":

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from tfimg.build.candidate import choose_output
+from tfimg.build.image import choose_output
 from tfimg.cli.context import Context
 from tfimg.core.errors import EngineTooOld, EngineUnavailable
 from tfimg.engine import private_engine as private

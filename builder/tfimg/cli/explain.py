@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import codecs
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
-from tfimg.core.errors import BuildError, EngineError, NetworkError, TfimgError, UnknownFailure, UsageError
+from tfimg.core.errors import UnknownFailure, UsageError
 from tfimg.core.text import to_plain_text
-from tfimg.validation.explain import FAULT_NAMES, HARMLESS, find_cause
+from tfimg.validation.explain import FAULT_NAMES, HARMLESS
 from tfimg.validation.explain import explain as look_up
 from tfimg.validation.report import Explanation
 
@@ -34,23 +33,6 @@ def explain(context: Context) -> int:
     if all(one.fault == HARMLESS for one in found):
         raise _unexplained(text, found)
     return 0
-
-
-@contextmanager
-def explaining(context: Context) -> Iterator[None]:
-    """An error of the build or the engine that is known ends with its cause and its remedy as the next step."""
-    try:
-        yield
-    except (BuildError, EngineError, NetworkError) as error:
-        raise explained(error, context.project.workspace.validation) from None
-
-
-def explained(error: TfimgError, suite: Path) -> TfimgError:
-    """An error of the build or the engine with its cause and its remedy as the next step, where they are known."""
-    if not isinstance(error, BuildError | EngineError | NetworkError):
-        return error
-    known = find_cause(error.what, suite=suite)
-    return type(error)(error.what, next_step=f"{known.cause} {known.remedy}") if known else error
 
 
 def _given(file: str) -> bytes:

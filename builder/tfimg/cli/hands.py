@@ -11,26 +11,23 @@ from functools import cached_property, partial
 from typing import Literal, ParamSpec, TypeVar
 
 from tfimg import __version__
-from tfimg.build.candidate import CANDIDATE
-from tfimg.build.pipeline import Progress, Trial, shown
-from tfimg.build.report_cache import accelerator
 from tfimg.cli.context import Context
-from tfimg.cli.explain import explained
-from tfimg.cli.images import inventories, means_of
+from tfimg.cli.output.transfers import SECONDS
 from tfimg.cli.publisher import Signer
-from tfimg.cli.transfers import SECONDS
 from tfimg.core.errors import EngineError, ImageMissing, LockError, TamperedError, TfimgError
-from tfimg.engine.protocol import LocalImage, ProgressEvent, StageEvent
+from tfimg.core.events import OnEvent, ProgressEvent, StepEvent
+from tfimg.engine.candidates import CANDIDATE
+from tfimg.engine.protocol import LocalImage
 from tfimg.evidence.attach import attach, repair
 from tfimg.evidence.provenance import BuildRecord, make_provenance
 from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import Statement, Subject
 from tfimg.host.survey import TargetHost
-from tfimg.host.target_level import choose_target_level
 from tfimg.inspect.secrets.findings import require_clean
 from tfimg.inspect.secrets.scan import ScanProgress, scan_export, scan_image
 from tfimg.matrix.spec import ImageSpec
+from tfimg.project.validator import Validator
 from tfimg.publish.release import release_of
 from tfimg.publish.send import Hands, Source, Stage
 from tfimg.recipe.labels import LABEL_PREFIX, LOCK_LABEL, RECIPE_LABEL
@@ -38,7 +35,9 @@ from tfimg.recipe.lockfile import hash_lock
 from tfimg.recipe.plan import hash_files
 from tfimg.registry.protocol import Registry
 from tfimg.registry.retry import RetryPolicy
+from tfimg.validation.explain import explained
 from tfimg.validation.report import Report
+from tfimg.validation.run import CheckSelection
 from tfimg.validation.verdict import raise_for_verdict
 
 WORDS: Mapping[Stage, str] = {
@@ -73,7 +72,7 @@ class Machine:
     ) -> None:
         self._context, self._specs, self.images = context, specs, images
         self._engine = context.engine
-        self._progress: Progress | None = None
+        self._on_event: OnEvent | None = None
         self._stage: tuple[str, float] | None = None
         self._told = 0.0
         self._patience = retry_policy
@@ -83,15 +82,15 @@ class Machine:
         """This machine, and the engine."""
         return self._context.project.target_host(self._engine)
 
-    def hands(self, registry: Registry, signer: Signer, progress: Progress) -> Hands:
+    def hands(self, registry: Registry, signer: Signer, on_event: OnEvent) -> Hands:
         """The hands with which images go into a registry."""
         noting = self._noting
-        self._progress = progress
+        self._on_event = on_event
         return Hands(
             search=noting(self._search),
             push=noting(self._push),
             drop=self._abandon,
-            validate=noting(partial(self._validate, progress)),
+            validate=noting(partial(self._validate, on_event)),
             scan=noting(partial(self._scan, registry)),
             attach=noting(partial(self._attach, registry, signer)),
             mend=partial(repair, registry, key=signer.key),
@@ -101,10 +100,10 @@ class Machine:
 
     def ended(self, state: Literal["done", "failed"] = "done") -> None:
         """The stage has come to its end, a good one or not."""
-        if self._stage and self._progress:
+        if self._stage and self._on_event:
             step, began = self._stage
             seconds = round(time.monotonic() - began, 3)
-            self._progress.build(StageEvent(step=step, state=state, seconds=seconds))
+            self._on_event(StepEvent(step=step, state=state, seconds=seconds))
         self._stage = None
 
     def _noting(self, act: Callable[P, T]) -> Callable[P, T]:
@@ -169,33 +168,29 @@ class Machine:
             if not known:
                 self._drop(image)
 
-    def _validate(self, progress: Progress, source: Source, image: str, reference: str) -> tuple[Report, bool]:
+    def _validate(self, on_event: OnEvent, source: Source, image: str, reference: str) -> tuple[Report, bool]:
         name = _passing(reference)
         try:
             self._pull(source, image, name)
             spec = self._specs[source.identifier]
-            target = choose_target_level(spec, self.target_host, self._context.arguments.level)
-            trial = Trial(
-                plan=self._context.project.plan(spec),
-                aim=target,
-                accelerator=accelerator(target, self.target_host.host),
-            )
-            means = means_of(
-                self._context,
-                reuse=not self._context.arguments.revalidate,
-                network=self._context.services.network,
+            arguments = self._context.arguments
+            validator = Validator(
+                project=self._context.project,
+                engine=self._engine,
+                level=arguments.level,
+                checks=CheckSelection(profile=arguments.profile),
+                reuse_reports=not arguments.revalidate,
             )
             local = self.images[source.identifier]
             digest = image.partition("@")[2]
-            report, reused = shown(
-                trial,
-                means,
-                image=name,
+            report, reused = validator.validate(
+                self._context.project.plan(spec),
+                validator.target(spec),
+                name,
                 digest=digest,
                 content=local.content,
-                engine=self._engine,
-                progress=progress,
-                of=(local.digest, digest),
+                same_as=(local.digest, digest),
+                on_event=on_event,
             )
             self._demand(report, source)
             if reused:
@@ -224,7 +219,7 @@ class Machine:
                 details=f"`tfimg validate {source.name} --report FILE` keeps the whole evidence.",
             )
         except TfimgError as error:
-            raise explained(error, self._context.project.workspace.validation) from None
+            raise explained(error, suite=self._context.project.workspace.validation) from None
 
     def _scan(self, registry: Registry, source: Source, digest: str) -> None:
         kept = self._context.services.state / "registry" / "leaks"
@@ -242,7 +237,7 @@ class Machine:
         subject = Subject(name=registry.repository, digest=digest)
         engine = f"Docker {self._engine.get_capabilities().engine}"
         content = self.images[source.identifier].content
-        inventory = inventories(self._context).take(source.name, content, self._engine)
+        inventory = self._context.project.inventories.take(source.name, content, self._engine)
         manifest = registry.find(digest)
         release = release_of(registry, manifest) if manifest else None
         made = (release and release.created) or self._context.services.now()
@@ -273,22 +268,22 @@ class Machine:
 
     def _moved(self, event: ProgressEvent) -> None:
         now = time.monotonic()
-        if self._progress and self._stage and now - self._told >= SECONDS:
+        if self._on_event and self._stage and now - self._told >= SECONDS:
             self._told = now
-            self._progress.build(replace(event, step=self._stage[0]))
+            self._on_event(replace(event, step=self._stage[0]))
 
     def _searched(self, scanned: ScanProgress) -> None:
         event = ProgressEvent(step="", what=scanned.digest[:19], current=scanned.searched, total=scanned.searched)
         self._moved(event)
 
     def _tell(self, identifier: str, stage: Stage | None, _: str) -> None:
-        if self._progress is None:
+        if self._on_event is None:
             return
         self.ended()
         if stage:
             step = f"{identifier}: {WORDS[stage]}" if identifier else WORDS[stage]
             self._stage = step, time.monotonic()
-            self._progress.build(StageEvent(step=step, state="started"))
+            self._on_event(StepEvent(step=step, state="started"))
 
 
 def _passing(reference: str) -> str:

@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from tfimg.cli.commands.run import PASSED_ON
 from tfimg.cli.context import Context
-from tfimg.cli.images import says
 from tfimg.cli.streams import print_styled
 from tfimg.core.errors import EngineTooOld, EngineUnavailable, TfimgError, UnsuitableHost, UsageError
 from tfimg.engine.connect import private_engine
@@ -66,7 +65,7 @@ def _asked(context: Context, runner: Engine | TfimgError) -> tuple[ImageSpec | N
             f"{image} is neither an identifier of the matrix nor an image in the engine.",
             next_step="`tfimg list` shows all identifiers.",
         )
-    return says(context, runner, image), True
+    return context.project.spec_of_image(runner, image, said), True
 
 
 def _case(context: Context, runner: Engine | TfimgError, spec: ImageSpec | None, *, present: bool) -> DoctorRequest:
@@ -135,7 +134,7 @@ def run(context: Context) -> int:
     """`tfimg run IMAGE`: what is it, what does it need, is that here, then docker."""
     engine = context.services.runner()
     image = context.arguments.image
-    spec = says(context, engine, image)
+    spec = context.project.spec_of_image(engine, image, context.arguments.identifier)
     at = context.project.target_host(engine)
     planned = plan_run(image, spec, _wishes(context), at)
     if context.arguments.dry_run:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tfimg.cli.context import Context
 from tfimg.core.errors import FileError, UsageError
 from tfimg.core.files import write_atomically
-from tfimg.validation.formats import REPORT_SUFFIXES, format_json, format_report
+from tfimg.validation.formats import REPORT_SUFFIXES, format_report
 from tfimg.validation.report import Report
 
 
@@ -49,19 +49,7 @@ def require_writable(option: str, name: str) -> None:
         )
 
 
-def keep(context: Context, report: Report) -> None:
-    """Write the report where the arguments say, and into the workspace when it is to be evidence."""
-    write_reports(context, report)
-    keep_evidence(context, report)
-
-
 def write_reports(context: Context, report: Report) -> None:
     """Write the report where the arguments say."""
     for name in context.arguments.report:
         write_atomically(Path(name), format_report(report, name))
-
-
-def keep_evidence(context: Context, report: Report) -> None:
-    """Write the report into the workspace when it is to be evidence of more than that the image was built."""
-    if context.arguments.record and report.level != "built":
-        write_atomically(context.project.workspace.evidence(report.identifier), format_json(report))

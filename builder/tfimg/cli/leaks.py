@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tfimg.cli.context import Context
-from tfimg.cli.transfers import transfer
+from tfimg.cli.output.transfers import transfer
 from tfimg.core.errors import UsageError
-from tfimg.engine.protocol import ProgressEvent
+from tfimg.core.events import ProgressEvent
 from tfimg.inspect.secrets.findings import SecretFinding, require_clean
 from tfimg.inspect.secrets.scan import ScanProgress, scan_export, scan_image
 from tfimg.registry.reference import parse_reference

@@ -6,7 +6,6 @@ from typing import Any
 
 from tfimg.cli.context import Context
 from tfimg.cli.difference_text import difference_document, markdown, print_difference
-from tfimg.cli.images import inventories
 from tfimg.cli.inspection_text import Facts, inspection_document, print_inspection
 from tfimg.cli.keys import verifying_keys
 from tfimg.core.errors import EngineError, UsageError, ValidationAborted
@@ -55,7 +54,7 @@ def _local(context: Context, image: str) -> Inspection:
     context.say(f"Reading {image}")
     stored = engine.read_image(image)
     try:
-        contents = parse_inventory(inventories(context).take(image, stored.content, engine))
+        contents = parse_inventory(context.project.inventories.take(image, stored.content, engine))
     except (EngineError, ValidationAborted) as error:  # it has no Python, or a broken one
         context.say(str(error))
         contents = Contents(source="unknown")

@@ -9,11 +9,11 @@ from pathlib import Path
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.keys import verifying_keys
+from tfimg.cli.output.transfers import transfer
 from tfimg.cli.proofs import origin, policy
-from tfimg.cli.transfers import transfer
 from tfimg.core.errors import FileError, InvalidKey, UsageError
+from tfimg.core.events import ProgressEvent
 from tfimg.core.text import to_plain_text
-from tfimg.engine.protocol import ProgressEvent
 from tfimg.evidence.collect import CollectedEnvelope
 from tfimg.evidence.keys import VerifyingKey, read_verifying_key
 from tfimg.evidence.promotions import read_withdrawals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from tfimg.build.candidate import choose_output
+from tfimg.build.image import choose_output
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.options import REQUEST

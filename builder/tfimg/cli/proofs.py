@@ -10,7 +10,7 @@ from typing import Any
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.keys import verifying_keys
-from tfimg.cli.transfers import transfer
+from tfimg.cli.output.transfers import transfer
 from tfimg.core.errors import FileError, TamperedError
 from tfimg.engine.protocol import Engine
 from tfimg.evidence.policy import Policy, parse_requirements

@@ -13,7 +13,6 @@ from rich.progress import Progress
 
 from tfimg.cli.console import live, make_console
 from tfimg.cli.context import Context
-from tfimg.cli.images import claimed
 from tfimg.cli.show import plain_table, print_table
 from tfimg.core.errors import MatrixMismatch, StaleFiles, UnknownTensorFlow, UsageError
 from tfimg.core.files import write_atomically
@@ -115,7 +114,7 @@ def _rows(context: Context) -> dict[int, set[Version]]:
 def _check_image(context: Context, image: str) -> int:
     if context.arguments.releases:
         raise UsageError("An image is of one release, which it names itself.", next_step="Leave RELEASE out.")
-    spec, _ = claimed(context, image)
+    spec = context.project.spec_of_image(context.engine, image, context.arguments.identifier)
     script = (context.project.workspace.images / "inventory.py").read_bytes()
     inventory = take_inventory(image, script, engine=context.engine)
     findings = tuple(compare_image(spec, inventory))

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from rich.markup import escape
 
-from tfimg.build.image_inventory import stock
 from tfimg.cli.context import Context
 from tfimg.cli.hands import Machine
 from tfimg.cli.keys import trusted_keys
-from tfimg.cli.progress import follow
+from tfimg.cli.output.render import render_events
 from tfimg.cli.proofs import policy as policy_of
 from tfimg.cli.publisher import Signer, publisher_of, signer_of
 from tfimg.cli.show import plain_table, print_table
@@ -86,7 +85,7 @@ def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool)
 
 def _built(context: Context, specs: Sequence[ImageSpec]) -> dict[str, LocalImage]:
     """The engine's images by identifier: those that have their own tag, which they get once they are validated."""
-    shelf = stock(context.engine.list_images())
+    shelf = {name: image for image in context.engine.list_images() for name in image.names}
     found = {spec.identifier: shelf.get(f"{context.project.repository}:{spec.identifier}") for spec in specs}
     return {name: image for name, image in found.items() if image and image.labels.get(IDENTIFIER_LABEL) == name}
 
@@ -113,9 +112,12 @@ def _published(
 ) -> Publication:
     """Remove the candidates of killed runs, and go on where one of them ended."""
     folder = folder_of(context.services.state, target.repository)
-    with opened_run(folder) as (run, journal, others), follow(context, "publish") as progress:
+    with (
+        opened_run(folder) as (run, journal, others),
+        render_events(as_json=context.arguments.json, title="publish") as on_event,
+    ):
         publisher = publisher_of(context, target, signer, policy, run=run, journal=journal)
-        hands = machine.hands(publisher.registry, signer, progress)
+        hands = machine.hands(publisher.registry, signer, on_event)
         for other in others:
             clear(publisher_of(context, target, signer, policy, run=other.path.stem, journal=other), hands)
             other.note("finished")

@@ -8,15 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tfimg import __version__
-from tfimg.build.candidate import candidate, discard
-from tfimg.build.pipeline import examine
 from tfimg.cli.context import Context
-from tfimg.cli.explain import explaining
 from tfimg.cli.keys import signing_key, trusted_keys
-from tfimg.cli.progress import follow
+from tfimg.cli.output.render import render_events
 from tfimg.cli.proofs import policy, pull_verified
-from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import Interrupted, LockError, PublicationIncomplete, StaleEvidence, TfimgError
+from tfimg.engine.candidates import candidate_name, remove_name
 from tfimg.engine.protocol import Engine
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey
@@ -25,15 +22,15 @@ from tfimg.evidence.promotions import read_statements, require_not_withdrawn
 from tfimg.evidence.results import RunContext, SignedResult, make_report_statement, make_test_result
 from tfimg.evidence.statement import Statement, Subject, format_time
 from tfimg.evidence.verify import ImageEvidence, read_evidence, read_results
-from tfimg.host.target_level import choose_target_level
 from tfimg.matrix.spec import ImageSpec
+from tfimg.project.validator import Validator
 from tfimg.recipe.labels import LOCK_LABEL
 from tfimg.recipe.lockfile import hash_lock
 from tfimg.recipe.plan import Plan
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import Reference, parse_reference
+from tfimg.validation.explain import explaining
 from tfimg.validation.report import Report
-from tfimg.validation.run import ALL_CHECKS, suite_files
 from tfimg.validation.verdict import raise_for_verdict
 
 
@@ -132,23 +129,16 @@ def _renew(context: Context, image: _Image, key: SigningKey) -> None:
 
 
 def _validated(context: Context, image: _Image, spec: ImageSpec, engine: Engine) -> Report:
-    target = choose_target_level(spec, context.project.target_host(engine), context.arguments.level)
-    if target.reason:
-        context.say(f"Level {target.level} is the most that can be shown here. {target.reason}")
+    validator = Validator(project=context.project, engine=engine, level=context.arguments.level)
     planned = context.project.plan(spec)
-    with _pulled(context, image, engine) as name, explaining(context), follow(context, "renew") as progress:
+    with (
+        _pulled(context, image, engine) as name,
+        explaining(context.project.workspace.validation),
+        render_events(as_json=context.arguments.json, title="renew") as on_event,
+    ):
+        target = validator.target(spec, on_event)
         _require_lock(engine, name, image, planned)
-        report = examine(
-            planned,
-            image=name,
-            digest=image.evidence.digest,
-            engine=engine,
-            suite=suite_files(context.project.workspace.validation),
-            selection=ALL_CHECKS,
-            aim=target,
-            progress=progress,
-        )
-        raise_if_cancelled()  # a container that was ended shows nothing
+        report, _ = validator.validate(planned, target, name, digest=image.evidence.digest, on_event=on_event)
     return report
 
 
@@ -156,16 +146,16 @@ def _validated(context: Context, image: _Image, spec: ImageSpec, engine: Engine)
 def _pulled(context: Context, image: _Image, engine: Engine) -> Iterator[str]:
     """Pull the digest that was attested, under a name of our own that is removed in the end."""
     pinned = f"{image.reference.repository}@{image.evidence.digest}"
-    name = candidate(image.newest.identifier)
+    name = candidate_name(image.newest.identifier)
     known = engine.find_digest(pinned) is not None
     try:
         pull_verified(context, engine, pinned)
         engine.tag(pinned, [name])
         yield name
     finally:
-        discard(engine, name)
+        remove_name(engine, name)
         if not known:
-            discard(engine, pinned)
+            remove_name(engine, pinned)
 
 
 def _require_lock(engine: Engine, name: str, image: _Image, planned: Plan) -> None:

@@ -42,13 +42,13 @@ def show_report(report: Report) -> None:
     """Print a report's rows and what they amount to; a line for each check where nobody looks at a terminal."""
     from tfimg.cli.console import make_console
     from tfimg.cli.fields import print_fields
-    from tfimg.cli.results import line, result_table, summary_fields
+    from tfimg.cli.output.checks import check_line, result_table, summary_fields
 
     console = make_console()
     if console.is_terminal:
         console.print(result_table(report.results))
     else:
         for result in report.results:
-            print(line(result))
+            print(check_line(result))
     print()
     print_fields(summary_fields(report))

@@ -91,7 +91,7 @@ def run_ahead(work: Callable[[], Result]) -> Iterator[Callable[[], Result]]:
         with cancellation.activate():
             return work()
 
-    with ThreadPoolExecutor(1) as pool:
+    with on_cancel(cancellation.cancel), ThreadPoolExecutor(1) as pool:
         job = pool.submit(covered)
         try:
             yield job.result

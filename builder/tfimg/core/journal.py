@@ -6,13 +6,24 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
-Record = Mapping[str, Any]
+JournalLine = Mapping[str, Any]
+"""A record as it stands in the file."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    """Something that will happen, or has happened. `event` is its name in the file."""
+
+    event: ClassVar[str]
+
+
+RecordType = TypeVar("RecordType", bound=Record)
 
 
 def _now() -> datetime:
@@ -27,14 +38,29 @@ class Journal:
     """
 
     path: Path
-    records: Sequence[Record]
+    records: Sequence[JournalLine]
     descriptor: int
     now: Callable[[], datetime] = _now
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def read_records(self) -> Sequence[Record]:
+    def read_records(self) -> Sequence[JournalLine]:
         """The records of earlier runs and of this one."""
         return parse_records(self.path.read_bytes())
+
+    def earlier(self, *types: type[RecordType]) -> tuple[RecordType, ...]:
+        """Return the records of these types that earlier runs wrote, in order; ignore those that lack a field."""
+        kinds = {kind.event: kind for kind in types}
+        found = []
+        for line in self.records:
+            kind = kinds.get(str(line.get("event")))
+            with suppress(TypeError):
+                if kind:
+                    found.append(kind(**{one.name: line[one.name] for one in fields(kind) if one.name in line}))
+        return tuple(found)
+
+    def write(self, record: Record) -> None:
+        """Append a record, as `note` does."""
+        self.note(record.event, **asdict(record))
 
     def note(self, event: str, **fields: object) -> None:
         """Append a record. Returns when it is on the disk; else raises `OSError`, and leaves none of it there."""
@@ -64,12 +90,12 @@ def open_journal_file(path: Path) -> Iterator[Journal]:
         os.close(descriptor)
 
 
-def parse_records(text: bytes) -> tuple[Record, ...]:
+def parse_records(text: bytes) -> tuple[JournalLine, ...]:
     """A journal's records. A line that is none was torn, and told nothing that had happened yet."""
     return tuple(record for line in text.split(b"\n") if (record := _record(line)) is not None)
 
 
-def _record(line: bytes) -> Record | None:
+def _record(line: bytes) -> JournalLine | None:
     try:
         record = json.loads(line)
     except ValueError:

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
+from tfimg.core.events import BuildEvent, ProgressEvent
+
 StoreKind = Literal["containerd", "classic"]
 
 
@@ -87,39 +89,6 @@ class BuildRequest:
     contexts: Mapping[str, str] = field(default_factory=dict)
 
 
-StageState = Literal["started", "done", "cached", "damaged", "failed"]
-"""`damaged`: a cached file was corrupt, and is made again."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StageEvent:
-    """A build step changed its state; `seconds` is its duration once it has ended."""
-
-    step: str
-    state: StageState
-    seconds: float | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LogEvent:
-    """A build step wrote a line."""
-
-    step: str
-    line: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProgressEvent:
-    """A step transferred bytes; `total` is 0 where it is not known."""
-
-    step: str
-    what: str
-    current: int
-    total: int
-
-
-BuildEvent = StageEvent | LogEvent | ProgressEvent
 OnProgress = Callable[[ProgressEvent], None]
 
 

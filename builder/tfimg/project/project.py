@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfimg.core.errors import MatrixError, ResolutionError, UsageError
+from tfimg.core.errors import MatrixError, ResolutionError, UnlabelledImage, UsageError
+from tfimg.core.files import write_atomically
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.resolve.request import Request
@@ -18,6 +19,7 @@ from tfimg.matrix.schema import Matrix, check_repository_name
 from tfimg.matrix.spec import ImageSpec, expand_matrix
 from tfimg.project.services import Services
 from tfimg.recipe.describe import DECLARED, BareMachine, Status, describe_image, read_status
+from tfimg.recipe.labels import IDENTIFIER_LABEL
 from tfimg.recipe.lockfile import Lock, hash_lock
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from tfimg.engine.protocol import Engine
     from tfimg.host.survey import TargetHost
     from tfimg.recipe.plan import Plan
+    from tfimg.validation.caches import InventoryCache
+    from tfimg.validation.report import Report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +163,42 @@ class Project:
         if evidence.exists():
             found = read_status(evidence.read_text(), lock_digest=lock_digest, source=str(evidence))
         return replace(found, bare_machines=_bare_machines(spec, records, lock_digest))
+
+    @property
+    def inventories(self) -> InventoryCache:
+        """The inventories of image contents that are kept in the state folder."""
+        from tfimg.validation.caches import InventoryCache
+
+        script = (self.workspace.images / "inventory.py").read_bytes()
+        return InventoryCache(folder=self.services.state / "inventories", script=script)
+
+    def record(self, report: Report) -> None:
+        """Write a report into the workspace as evidence, if it proves more than that the image was built."""
+        from tfimg.validation.formats import format_json
+
+        if report.level != "built":
+            write_atomically(self.workspace.evidence(report.identifier), format_json(report))
+
+    def require_image(self, engine: Engine, image: str) -> str:
+        """Return the digest of an image in an engine. Raises `UsageError` if there is none."""
+        digest = engine.find_digest(image)
+        if digest is None:
+            raise UsageError(f"The engine has no image {image}.", next_step="Build or pull it first.")
+        return digest
+
+    def spec_of_image(self, engine: Engine, image: str, identifier: str | None = None) -> ImageSpec:
+        """Return the row of an image in an engine: that of `identifier`, else that of its label.
+
+        Raises `UsageError` if there is no image, `UnlabelledImage` if it has no label.
+        """
+        self.require_image(engine, image)
+        name = identifier or (engine.find_labels(image) or {}).get(IDENTIFIER_LABEL)
+        if not name:
+            raise UnlabelledImage(
+                f"{image} does not say what it is: it has no label {IDENTIFIER_LABEL}.",
+                next_step="Say it with --as IDENTIFIER; `tfimg list` shows all identifiers.",
+            )
+        return self.spec(name)
 
     def target_host(self, engine: Engine) -> TargetHost:
         """Return where images run: this machine, and an engine."""

@@ -23,7 +23,7 @@ from tfimg.core.errors import (
     UsageError,
     WithdrawnError,
 )
-from tfimg.core.journal import Record
+from tfimg.core.journal import JournalLine
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import Promotion, TagHistoryEntry, TagMove, Withdrawal, walk_history, withdrawn_error
 from tfimg.publish.publisher import Publisher
@@ -129,7 +129,7 @@ def withdraw_request(digest: str, tags: Sequence[str]) -> dict[str, Any]:
     return {"command": "withdraw", "digest": digest, "tags": sorted(tags)}
 
 
-def unfinished(records: Sequence[Record]) -> Retraction | None:
+def unfinished(records: Sequence[JournalLine]) -> Retraction | None:
     """Return the retraction that a killed run had begun."""
     record = next((record for record in records if record.get("event") == "retract"), None)
     return _RETRACTION.validate_python(record["retraction"]) if record else None

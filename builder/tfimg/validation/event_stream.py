@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from tfimg.core.documents import Document, parse_json
+from tfimg.core.events import ChecksPlanned, CheckStarted
 from tfimg.engine.protocol import Exit, Line
 from tfimg.validation.report import CheckResult, Explanation, Outcome
 
@@ -37,20 +38,6 @@ MAX_CHARACTERS = 64 << 20
 
 Name = Annotated[str, Field(max_length=1000)]
 Names = Annotated[tuple[Name, ...], Field(max_length=MAX_CHECKS)]
-
-
-@dataclass(frozen=True, slots=True)
-class ChecksPlanned:
-    """The suite has started, and will run these checks."""
-
-    checks: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CheckStarted:
-    """A check has started."""
-
-    check: str
 
 
 SuiteEvent = ChecksPlanned | CheckStarted | CheckResult
@@ -163,10 +150,10 @@ class EventStream:
                 self.planned = list(event.checks)
                 self.required, self.unproven = list(event.required), list(event.unproven)
                 self.waived, self.environment = event.waived, event.environment
-                yield ChecksPlanned(event.checks)
+                yield ChecksPlanned(checks=event.checks)
             case _Start():
                 self.running = event.check
-                yield CheckStarted(event.check)
+                yield CheckStarted(check=event.check)
             case _End():
                 self.running = None
                 yield self._add_result(event)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from tfimg.core.events import Event
 from tfimg.core.levels import Level
 from tfimg.matrix.schema import Device
 
@@ -45,12 +46,13 @@ class Explanation:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CheckResult:
+class CheckResult(Event):
     """One check's end. `reason` is a sentence for every outcome but `passed`.
 
     `output` are the last lines that it wrote, `explained` what is known about failures that look like this one.
     """
 
+    kind = "check"
     check: str
     outcome: Outcome
     reason: str | None

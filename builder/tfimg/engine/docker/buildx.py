@@ -17,12 +17,13 @@ from tfimg.core.errors import (
     NetworkError,
     TfimgError,
 )
+from tfimg.core.events import BuildEvent, LogEvent, StepEvent
 from tfimg.core.process import CommandFailed, stream_stderr
 from tfimg.engine.docker.builders import find_builder
 from tfimg.engine.docker.export import extract_layout
 from tfimg.engine.docker.images import DockerImages
 from tfimg.engine.docker.rawjson import RawJsonDecoder
-from tfimg.engine.protocol import BuildEvent, BuildRequest, LogEvent, StageEvent
+from tfimg.engine.protocol import BuildRequest
 from tfimg.index.network import NETWORK_FAILURE_TEXTS
 
 LOG_LINES = 12
@@ -94,7 +95,7 @@ def build(
             for event in decoder.feed(text):
                 if isinstance(event, LogEvent):
                     log.setdefault(event.step, []).append(event.line)
-                if isinstance(event, StageEvent) and event.state == "failed":
+                if isinstance(event, StepEvent) and event.state == "failed":
                     failed = failed if failed and "canceled" in (event.error or "") else event
                 yield event
     except CommandFailed:
@@ -118,7 +119,7 @@ def build_command(request: BuildRequest) -> list[str]:
     ]
 
 
-def build_error(failed: StageEvent | None, log: Mapping[str, list[str]], rest: str) -> TfimgError:
+def build_error(failed: StepEvent | None, log: Mapping[str, list[str]], rest: str) -> TfimgError:
     """Map the failed step, its log and buildx's own messages (`rest`) to an error."""
     lines = log.get(failed.step, []) if failed else []
     reason = failed.error if failed and failed.error else rest.strip()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from tfimg.engine.protocol import BuildEvent, LogEvent, ProgressEvent, StageEvent, StageState
+from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent, StepState
 
 
 class RawJsonDecoder:
@@ -22,7 +22,7 @@ class RawJsonDecoder:
         self._buffer = ""
         self._json = json.JSONDecoder()
         self._steps: dict[str, str] = {}
-        self._states: dict[str, StageState] = {}
+        self._states: dict[str, StepState] = {}
         self.rest = ""
 
     def feed(self, text: str) -> Iterator[BuildEvent]:
@@ -70,20 +70,20 @@ class RawJsonDecoder:
             yield from (LogEvent(step=step, line=line) for line in text.splitlines())
 
 
-def _state(vertex: dict[str, Any]) -> StageState | None:
-    fields: tuple[tuple[str, StageState], ...] = (
+def _state(vertex: dict[str, Any]) -> StepState | None:
+    fields: tuple[tuple[str, StepState], ...] = (
         ("error", "failed"), ("cached", "cached"), ("completed", "done"), ("started", "started"),
     )  # fmt: skip
     return next((state for field, state in fields if vertex.get(field)), None)
 
 
-def _stage_event(vertex: dict[str, Any], state: StageState) -> StageEvent:
+def _stage_event(vertex: dict[str, Any], state: StepState) -> StepEvent:
     seconds = None
     if state == "cached":
         seconds = 0.0
     elif state != "started" and vertex.get("started") and vertex.get("completed"):
         seconds = (_parse_time(vertex["completed"]) - _parse_time(vertex["started"])).total_seconds()
-    return StageEvent(step=vertex["name"], state=state, seconds=seconds, error=vertex.get("error") or None)
+    return StepEvent(step=vertex["name"], state=state, seconds=seconds, error=vertex.get("error") or None)
 
 
 def _parse_time(text: str) -> datetime:

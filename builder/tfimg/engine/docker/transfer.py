@@ -22,8 +22,9 @@ from tfimg.core.errors import (
     TamperedError,
     TfimgError,
 )
+from tfimg.core.events import ProgressEvent
 from tfimg.engine.docker.connection import DockerConnection
-from tfimg.engine.protocol import OnProgress, ProgressEvent
+from tfimg.engine.protocol import OnProgress
 
 Action = Literal["push", "pull"]
 

@@ -11,11 +11,14 @@ import pytest
 
 from support.cases import cases
 from support.memory_engine import FakeEngine, capabilities
-from tfimg.build.candidate import BuiltImage, Output, build, candidate, choose_output
+from tfimg.build.image import BuildJob, BuiltImage, Output, build_image, choose_output
+from tfimg.build.settings import BuildSettings
 from tfimg.core.errors import BuildError, DiskSpaceError, HashMismatchError
+from tfimg.core.events import Event, LogEvent, OnEvent, StepEvent, ignore
 from tfimg.engine.base_images.choose import BaseImage
+from tfimg.engine.candidates import candidate_name
 from tfimg.engine.disk_space import check_disk_space
-from tfimg.engine.protocol import BuildEvent, LogEvent, StageEvent, StoredImage, StoredLayer, StoreKind
+from tfimg.engine.protocol import Store, StoredImage, StoredLayer
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
@@ -27,7 +30,7 @@ NETWORK = HostNetwork(
     ca=Path("/etc/ca.pem"), netrc=None, variables={"HTTPS_PROXY": "http://p.example.test"}, left_out=()
 )
 ROOT = Path(__file__).parents[2]
-STARTED = StageEvent(step="one", state="started")
+STARTED = StepEvent(step="one", state="started")
 SAID = LogEvent(step="one", line="hello")
 OTHER = StoredImage(digest="sha256:old", layers=(), unpacked_bytes=0, labels={})
 
@@ -42,14 +45,14 @@ def planned(named: Callable[[str], ImageSpec]) -> Plan:
 STAGES = {"wheels": "oci-layout:///layers@sha256:0"}
 
 
-def run(
-    planned: Plan, engine: FakeEngine, on_event: Callable[[BuildEvent], None] = print, *, fresh: bool = False
-) -> BuiltImage:
-    return build(
-        planned, name=candidate(planned.spec.identifier), base=BASE, engine=engine,
-        capabilities=engine.get_capabilities(), network=NETWORK, context=ROOT / "images",
-        labels={"tfimg.version": "0.1"}, fresh=fresh, stages=STAGES, on_event=on_event,
+def run(planned: Plan, engine: FakeEngine, on_event: OnEvent = ignore, *, fresh: bool = False) -> BuiltImage:
+    name = candidate_name(planned.spec.identifier)
+    job = BuildJob(
+        plan=planned, name=name, base=BASE, labels={"tfimg.version": "0.1"}, stages=STAGES,
+        output=choose_output(engine.get_capabilities(), name),
     )  # fmt: skip
+    settings = BuildSettings(no_cache=fresh)
+    return build_image(job, settings, engine=engine, network=NETWORK, images=ROOT / "images", on_event=on_event)
 
 
 def test_a_plan_has_the_rendered_dockerfile_and_the_tags(planned: Plan) -> None:
@@ -73,7 +76,7 @@ def test_the_engine_is_ordered_exactly_what_was_planned(planned: Plan) -> None:
     built = run(planned, engine, fresh=True)
     (order,) = engine.built
     assert engine.dockerfiles == [planned.dockerfile]
-    assert (order.name, order.no_cache) == (built.name, True)
+    assert (order.name, order.fresh) == (built.name, True)
     locks = [f"locks/2.15.1-cpu-py3.11/{layer}.txt" for layer in ("packages", "tensorflow")]
     scripts = [f"build/{file.name}" for file in (ROOT / "images/build").iterdir()]
     suite = [
@@ -97,10 +100,10 @@ def test_wheels_that_were_supplied_are_in_the_context(planned: Plan, tmp_path: P
 
 
 def test_events_are_handed_on_as_they_come(planned: Plan) -> None:
-    seen: list[BuildEvent] = []
+    seen: list[Event] = []
     run(planned, FakeEngine(script=[STARTED, SAID]), seen.append)
     assert seen[:2] == [STARTED, SAID]
-    last = [(event.step, event.state) for event in seen[2:] if isinstance(event, StageEvent)]
+    last = [(event.step, event.state) for event in seen[2:] if isinstance(event, StepEvent)]
     assert last == [("reading the image back", state) for state in ("started", "done")]
 
 
@@ -127,7 +130,7 @@ def test_a_failed_build_leaves_only_names_of_others(error: BaseException, late: 
 def test_a_listener_that_fails_leaves_no_name_either(planned: Plan) -> None:
     engine = FakeEngine(script=[STARTED, SAID])
 
-    def broken(_event: BuildEvent) -> None:
+    def broken(_event: Event) -> None:
         raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
@@ -148,9 +151,9 @@ def test_an_output_is_only_what_the_store_really_performs() -> None:
     )
 
 
-@cases("engine_build", "a_build_starts_with_just_enough_space_or_an_unknown_disk_and_not_with_less")
+@cases("build_image", "a_build_starts_with_just_enough_space_or_an_unknown_disk_and_not_with_less")
 def test_a_build_starts_with_just_enough_space_or_an_unknown_disk_and_not_with_less(
-    device: Device, store: StoreKind, needed: int
+    device: Device, store: Store, needed: int
 ) -> None:
     for free in (None, needed, needed * 10):
         check_disk_space(capabilities(free_bytes=free, store=store), device)
@@ -163,7 +166,7 @@ def test_a_build_starts_with_just_enough_space_or_an_unknown_disk_and_not_with_l
     [("cpu", "containerd", 4_900_000_000, "4.9", "5"), ("gpu", "classic", 0, "0.0", "20")],
 )
 def test_too_little_space_is_told_before_the_build(
-    device: Device, store: StoreKind, free: int, shown: str, needed: str
+    device: Device, store: Store, free: int, shown: str, needed: str
 ) -> None:
     with pytest.raises(DiskSpaceError) as caught:
         check_disk_space(capabilities(free_bytes=free, store=store), device)
@@ -179,7 +182,7 @@ def stored(*media_types: str) -> StoredImage:
     return StoredImage(digest="sha256:a", layers=layers, unpacked_bytes=100, labels={})
 
 
-@cases("engine_build", "compression_is_what_is_read_back_and_not_what_was_asked")
+@cases("build_image", "compression_is_what_is_read_back_and_not_what_was_asked")
 def test_compression_is_what_is_read_back_and_not_what_was_asked(
     media_types: list[str], compression: str, size: int | None
 ) -> None:

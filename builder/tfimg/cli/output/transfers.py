@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from tfimg.cli.console import live, make_console
 from tfimg.cli.context import Context
-from tfimg.engine.protocol import ProgressEvent
+from tfimg.core.events import ProgressEvent
 
 SECONDS = 1.0
 """Between two events for programs: an engine tells every layer several times a second."""

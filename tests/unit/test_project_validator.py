@@ -7,21 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine
 from support.suite_events import done, end, said, start, suite
-from tfimg.build.pipeline import Means, Trial, shown
-from tfimg.build.report_cache import Inventories, Kept
-from tfimg.cli.batch_progress import Silent
-from tfimg.engine.build_cache import BuildCache
 from tfimg.host.target_level import TargetLevel
-from tfimg.index.network import HostNetwork
 from tfimg.matrix.spec import ImageSpec
+from tfimg.project.project import Project
+from tfimg.project.validator import Validator
 from tfimg.recipe.plan import Plan
 from tfimg.validation.report import Report
-from tfimg.validation.run import CheckSelection
 
 DIGESTS = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
-NETWORK = HostNetwork(ca=None, netrc=None, variables={}, left_out=())
 PASSED = said(suite("a"), start("a"), end("a"), done())
 FAILED = said(suite("a"), start("a"), end("a", "failed", "it is wrong"), done(1), status=1)
 
@@ -40,18 +36,15 @@ def validate(tmp_path: Path, named: Callable[[str], ImageSpec]) -> Validate:
         content: str | None = "sha256:content",
         of: Sequence[str] = (),
     ) -> tuple[Report, bool]:
-        means = Means(
-            network=NETWORK, context=tmp_path, suite={"__main__.py": b""}, suite_digest="sha256:suite",
-            selection=CheckSelection(), kept=Kept(folder=tmp_path / "reports"),
-            inventories=Inventories(folder=tmp_path / "inventories", script=b""), fresh=False, reuse=reuse,
-            cache=BuildCache(sources=(), targets=()), compression="fast", hand_in=lambda *_: {},
-        )  # fmt: skip
+        validator = Validator(
+            project=Project(services=TestEnvironment(environ={"TFIMG_STATE": str(tmp_path)})),
+            engine=FakeEngine(story=story),  # type: ignore[arg-type]
+            reuse_reports=reuse,
+        )
         plan = Plan(spec=named("2.15.1-cpu-py3.11"), lock={"tensorflow": "", "packages": ""}, dockerfile="", tags=())
-        return shown(
-            Trial(plan=plan, aim=TargetLevel(level="validated"), accelerator="none"), means,
-            image="tf:x", digest=digest,
-            content=content, engine=FakeEngine(story=story), progress=Silent(), of=of,  # type: ignore[arg-type]
-        )  # fmt: skip
+        return validator.validate(
+            plan, TargetLevel(level="validated"), "tf:x", digest=digest, content=content, same_as=of
+        )
 
     return run
 

@@ -1,4 +1,4 @@
-"""Kept reports: only green ones, only for the very same subject."""
+"""ReportCache reports: only green ones, only for the very same subject."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ import pytest
 
 from support.hosts import PLAIN
 from support.reports import BROKEN, GREEN, PARTIAL, RED
-from tfimg.build.report_cache import Kept, Subject, accelerator
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
 from tfimg.host.target_level import TargetLevel
+from tfimg.project.validator import describe_accelerator
+from tfimg.validation.caches import ReportCache, ReportSubject
 
-SUBJECT = Subject(
+SUBJECT = ReportSubject(
     identifier=GREEN.identifier, content="sha256:c", suite=GREEN.suite, level="validated", profile="standard",
     accelerator="none",
 )  # fmt: skip
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Kept:
-    return Kept(folder=tmp_path / "reports")
+def kept(tmp_path: Path) -> ReportCache:
+    return ReportCache(folder=tmp_path / "reports")
 
 
-def test_a_green_report_is_kept_as_it_is(kept: Kept) -> None:
+def test_a_green_report_is_kept_as_it_is(kept: ReportCache) -> None:
     assert (kept.has(SUBJECT), kept.read(SUBJECT)) == (False, None)
-    kept.keep(SUBJECT, GREEN)
+    kept.replace(SUBJECT, GREEN)
     assert (kept.has(SUBJECT), kept.read(SUBJECT)) == (True, GREEN)
-    kept.forget(SUBJECT)
-    kept.forget(SUBJECT)
+    kept.replace(SUBJECT, RED)
+    kept.replace(SUBJECT, RED)
     assert not kept.has(SUBJECT)
 
 
 @pytest.mark.parametrize("report", [RED, BROKEN, PARTIAL], ids=["red", "broken", "partial"])
-def test_no_other_is(report: object, kept: Kept) -> None:
-    kept.keep(SUBJECT, report)  # type: ignore[arg-type]
+def test_no_other_is(report: object, kept: ReportCache) -> None:
+    kept.replace(SUBJECT, report)  # type: ignore[arg-type]
     assert not kept.has(SUBJECT)
 
 
@@ -47,15 +48,15 @@ def test_no_other_is(report: object, kept: Kept) -> None:
     ],
     ids=lambda other: next(iter(other)),
 )  # fmt: skip
-def test_another_subject_is_another_report(other: dict[str, str], kept: Kept) -> None:
-    kept.keep(SUBJECT, GREEN)
+def test_another_subject_is_another_report(other: dict[str, str], kept: ReportCache) -> None:
+    kept.replace(SUBJECT, GREEN)
     assert not kept.has(replace(SUBJECT, **other))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"results": []}', "\udcff"])
-def test_one_that_was_spoiled_is_none(text: str, kept: Kept) -> None:
-    kept.keep(SUBJECT, GREEN)
-    (kept.folder / SUBJECT.name).write_text(text, errors="surrogateescape")
+def test_one_that_was_spoiled_is_none(text: str, kept: ReportCache) -> None:
+    kept.replace(SUBJECT, GREEN)
+    (kept.folder / SUBJECT.file_name).write_text(text, errors="surrogateescape")
     assert kept.read(SUBJECT) is None
 
 
@@ -66,11 +67,11 @@ def test_an_accelerator_is_told_with_its_driver() -> None:
     )
     host = replace(PLAIN, smi=NvidiaSmi(driver="550.54", cuda="12.4", gpus=gpus), tpus=("/dev/accel0", "/dev/accel1"))
     told = {
-        access: accelerator(TargetLevel(level="validated", access=access), host)
+        access: describe_accelerator(TargetLevel(level="validated", access=access), host)
         for access in ("none", "nvidia", "cdi", "tpu")
     }  # type: ignore[arg-type]
     assert told == {
         "none": "none", "nvidia": "NVIDIA H100, T4; driver 550.54", "cdi": "NVIDIA H100, T4; driver 550.54",
         "tpu": "/dev/accel0 /dev/accel1",
     }  # fmt: skip
-    assert accelerator(TargetLevel(level="validated", access="nvidia"), PLAIN) == "not known"
+    assert describe_accelerator(TargetLevel(level="validated", access="nvidia"), PLAIN) == "not known"

@@ -9,16 +9,18 @@ from dataclasses import replace
 
 import pytest
 
-from support.memory_engine import FakeEngine
+from support.environment import TestEnvironment
+from support.memory_engine import FakeEngine, capabilities
+from tfimg.build.builder import Builder
 from tfimg.build.capacity import Need
-from tfimg.build.pipeline import Progress, Work
-from tfimg.build.results import Result
-from tfimg.build.schedule import Item, Schedule, Worker
-from tfimg.cli.batch_progress import Silent
+from tfimg.build.results import EngineSpaceFreed, ImageRequeued, ImageResult
+from tfimg.build.schedule import Item, Schedule
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import EngineUnavailable
+from tfimg.core.events import Event
 from tfimg.engine.protocol import Resources
 from tfimg.matrix.spec import ImageSpec
+from tfimg.project.project import Project
 from tfimg.recipe.plan import Plan
 
 GB = 10**9
@@ -26,31 +28,20 @@ ROOMY = Resources(cpus=4, memory_bytes=100 * GB, disk_bytes=1000 * GB)
 GONE = EngineUnavailable("It is gone.", next_step="Start it.")
 
 
-class Heard:
-    """A listener that remembers."""
+class Events(list[Event]):
+    """The events of a schedule."""
 
-    def __init__(self) -> None:
-        self.requeues: list[str] = []
-        self.prunes: list[str] = []
-        self.results: list[Result] = []
+    @property
+    def requeued(self) -> list[str]:
+        return [event.identifier for event in self if isinstance(event, ImageRequeued)]
 
-    def item(self, _identifier: str) -> Progress:
-        return Silent()
+    @property
+    def freed(self) -> list[str]:
+        return [event.engine for event in self if isinstance(event, EngineSpaceFreed)]
 
-    def started(self, identifier: str, engine: str) -> None:
-        pass
-
-    def requeued(self, identifier: str, _reason: str) -> None:
-        self.requeues.append(identifier)
-
-    def pruned(self, engine: str) -> None:
-        self.prunes.append(engine)
-
-    def room(self, engine: str, left: Resources) -> None:
-        pass
-
-    def ended(self, result: Result) -> None:
-        self.results.append(result)
+    @property
+    def results(self) -> list[ImageResult]:
+        return [event for event in self if isinstance(event, ImageResult)]
 
 
 class Dying(FakeEngine):
@@ -64,14 +55,9 @@ class Dying(FakeEngine):
         return super().get_resources()
 
 
-def unprepared(_plan: Plan) -> Work:
-    raise AssertionError("an attempt of these tests prepares nothing")
-
-
-def worker(name: str, left: Resources = ROOMY) -> Worker:
-    engine = Dying(left=left)
-    found = replace(engine.found, host=f"unix:///{name}")
-    return Worker(name=name, engine=engine, capabilities=found, prepare=unprepared)
+def builder(name: str, left: Resources = ROOMY, host: str | None = None) -> Builder:
+    found = replace(capabilities(), host=host or name, builder=name)
+    return Builder(Project(services=TestEnvironment()), Dying(left=left, found=found))
 
 
 @pytest.fixture
@@ -90,7 +76,7 @@ class Attempts:
 
     def __init__(
         self,
-        act: Callable[[Item, Worker], None] = lambda _item, _worker: time.sleep(0.02),
+        act: Callable[[Item, Builder], None] = lambda _item, _worker: time.sleep(0.02),
         *,
         gather: int = 1,
     ) -> None:
@@ -99,7 +85,7 @@ class Attempts:
         self.made: list[tuple[str, str]] = []
         self.now = self.most = 0
 
-    def __call__(self, item: Item, at: Worker) -> Result:
+    def __call__(self, item: Item, at: Builder) -> ImageResult:
         with self._lock:
             self.begun.append(item.identifier)
             self.now += 1
@@ -113,20 +99,20 @@ class Attempts:
             with self._lock:
                 self.now -= 1
         self.made.append((item.identifier, at.name))
-        return Result(identifier=item.identifier, status="built", seconds=0.0, engine=at.name)
+        return ImageResult(identifier=item.identifier, status="built", seconds=0.0, engine=at.name)
 
 
 def schedule(
-    workers: Sequence[Worker],
+    builders: Sequence[Builder],
     attempts: Attempts,
     *,
     jobs: int | None = None,
-    prune: Callable[[Worker], None] = lambda _: None,
-) -> tuple[Schedule, Heard]:
-    heard = Heard()
+    prune: Callable[[Builder], None] = lambda _: None,
+) -> tuple[Schedule, Events]:
+    heard = Events()
     made = Schedule(
-        workers=workers, attempt=attempts, prune=prune, listener=heard, cancellation=Cancellation(), jobs=jobs,
-        poll=0.01,
+        builders=builders, attempt=attempts, free_space=prune, on_event=heard.append, cancellation=Cancellation(),
+        jobs=jobs, poll=0.01,
     )  # fmt: skip
     return made, heard
 
@@ -155,7 +141,7 @@ def test_as_many_are_made_at_once_as_there_is_room_for(
     left: Resources, jobs: int | None, most: int, items: list[Item]
 ) -> None:
     attempts = Attempts(gather=most)
-    made, heard = schedule([worker("a", left)], attempts, jobs=jobs)
+    made, heard = schedule([builder("a", left)], attempts, jobs=jobs)
     results = made.run(items)
     assert sorted(result.identifier for result in results) == sorted(names(items))
     assert {result.status for result in results} == {"built"}
@@ -168,30 +154,30 @@ def test_a_small_one_passes_a_large_one_that_has_to_wait(items: list[Item]) -> N
         replace(item, need=Need(disk_bytes=size * GB)) for item, size in zip(items, (20, 20, 5, 5, 5, 5), strict=True)
     ]
     attempts = Attempts(gather=3)
-    schedule([worker("a", replace(ROOMY, disk_bytes=30 * GB))], attempts)[0].run(sized)
+    schedule([builder("a", replace(ROOMY, disk_bytes=30 * GB))], attempts)[0].run(sized)
     assert attempts.most == 3
     assert attempts.begun.index(sized[2].identifier) < attempts.begun.index(sized[1].identifier)
 
 
 def test_engines_share_the_work(items: list[Item]) -> None:
     attempts = Attempts(gather=6)
-    schedule([worker("a"), worker("b")], attempts)[0].run(items)
+    schedule([builder("a"), builder("b")], attempts)[0].run(items)
     assert attempts.most == 6
     assert {at for _, at in attempts.made} == {"a", "b"}
 
 
 def test_workers_of_one_engine_share_its_disk(items: list[Item]) -> None:
-    one = worker("a", replace(ROOMY, disk_bytes=25 * GB))
+    left = replace(ROOMY, disk_bytes=25 * GB)
     attempts = Attempts(gather=2)
-    schedule([one, replace(one, name="b")], attempts)[0].run(items)
+    schedule([builder("a", left, "host"), builder("b", left, "host")], attempts)[0].run(items)
     assert attempts.most == 2
 
 
-def dies(name: str, *, once: bool = False) -> Callable[[Item, Worker], None]:
+def dies(name: str, *, once: bool = False) -> Callable[[Item, Builder], None]:
     """An attempt at which an engine dies: at its second image, or at once."""
     seen: list[str] = []
 
-    def act(item: Item, at: Worker) -> None:
+    def act(item: Item, at: Builder) -> None:
         if at.name != name:
             time.sleep(0.01)
             return
@@ -205,61 +191,61 @@ def dies(name: str, *, once: bool = False) -> Callable[[Item, Worker], None]:
 
 def test_what_a_dying_engine_loses_another_makes(items: list[Item]) -> None:
     attempts = Attempts(dies("a"))
-    made, heard = schedule([worker("a"), worker("b")], attempts, jobs=1)
+    made, heard = schedule([builder("a"), builder("b")], attempts, jobs=1)
     results = made.run(items)
     assert {result.status for result in results} == {"built"}
-    assert len(heard.requeues) == 1
+    assert len(heard.requeued) == 1
     assert [at for _, at in attempts.made].count("a") == 1
     assert sorted(identifier for identifier, _ in attempts.made) == sorted(names(items)), "each once"
 
 
 def test_an_engine_that_dies_between_two_images_is_left_alone(items: list[Item]) -> None:
-    def act(_item: Item, at: Worker) -> None:
+    def act(_item: Item, at: Builder) -> None:
         if at.name == "a":
             at.engine.dead = True  # type: ignore[attr-defined]
 
     attempts = Attempts(act)
-    made, heard = schedule([worker("a"), worker("b")], attempts, jobs=1)
+    made, heard = schedule([builder("a"), builder("b")], attempts, jobs=1)
     assert {result.status for result in made.run(items)} == {"built"}
-    assert ([at for _, at in attempts.made].count("a"), heard.requeues) == (1, [])
+    assert ([at for _, at in attempts.made].count("a"), heard.requeued) == (1, [])
 
 
 def test_without_any_engine_left_the_rest_fails_with_that_reason(items: list[Item]) -> None:
     attempts = Attempts(dies("a"))
-    made, heard = schedule([worker("a")], attempts, jobs=1)
+    made, heard = schedule([builder("a")], attempts, jobs=1)
     results = made.run(items)
     assert [result.status for result in results] == ["built", *["failed"] * 5]
     assert {result.reason for result in results[1:]} == {"It is gone. Start it."}
     assert {type(result.failure) for result in results[1:]} == {EngineUnavailable}
-    assert heard.requeues == [items[1].identifier]
+    assert heard.requeued == [items[1].identifier]
 
 
 def test_an_image_that_every_engine_dies_of_is_tried_once_on_each(items: list[Item]) -> None:
     tried: list[str] = []
 
-    def act(_item: Item, at: Worker) -> None:
+    def act(_item: Item, at: Builder) -> None:
         tried.append(at.name)
         raise GONE
 
-    results = schedule([worker("a"), worker("b")], Attempts(act))[0].run(items[:1])
+    results = schedule([builder("a"), builder("b")], Attempts(act))[0].run(items[:1])
     assert (sorted(tried), [result.status for result in results]) == (["a", "b"], ["failed"])
 
 
 def test_room_is_made_before_an_image_is_refused(items: list[Item]) -> None:
-    full = worker("a", replace(ROOMY, disk_bytes=GB))
+    full = builder("a", replace(ROOMY, disk_bytes=GB))
 
-    def prune(at: Worker) -> None:
+    def prune(at: Builder) -> None:
         at.engine.left = replace(ROOMY, disk_bytes=12 * GB)  # type: ignore[attr-defined]
 
     attempts = Attempts()
     made, heard = schedule([full], attempts, prune=prune)
     assert {result.status for result in made.run(items)} == {"built"}
-    assert (attempts.most, heard.prunes) == (1, ["a"])
+    assert (attempts.most, heard.freed) == (1, ["a"])
 
 
 def test_an_image_too_large_for_the_disk_fails_alone(items: list[Item]) -> None:
     large = replace(items[1], need=Need(disk_bytes=50 * GB))
-    made, heard = schedule([worker("a", replace(ROOMY, disk_bytes=20 * GB))], Attempts())
+    made, heard = schedule([builder("a", replace(ROOMY, disk_bytes=20 * GB))], Attempts())
     results = {result.identifier: result for result in made.run([items[0], large, items[2]])}
     assert [results[name].status for name in names([items[0], large, items[2]])] == [
         "built",
@@ -270,7 +256,7 @@ def test_an_image_too_large_for_the_disk_fails_alone(items: list[Item]) -> None:
         f"The engine's disk has 20.0 GB free below /var/lib/fake, and {large.identifier} needs about 50.0 GB. What "
         "tfimg may remove is gone already. `docker system df` shows what takes the space; or use an engine with more."
     )
-    assert heard.prunes == ["a"]
+    assert heard.freed == ["a"]
 
 
 def test_nothing_is_removed_while_something_runs(items: list[Item]) -> None:
@@ -278,25 +264,26 @@ def test_nothing_is_removed_while_something_runs(items: list[Item]) -> None:
     attempts = Attempts()
     large = replace(items[5], need=Need(disk_bytes=50 * GB))
     schedule(
-        [worker("a", replace(ROOMY, disk_bytes=20 * GB))], attempts, prune=lambda _: running.append(attempts.now)
+        [builder("a", replace(ROOMY, disk_bytes=20 * GB))], attempts, prune=lambda _: running.append(attempts.now)
     )[0].run([large, *items[:5]])  # fmt: skip
     assert running == [0]
 
 
 def test_an_engine_that_is_full_leaves_the_image_to_another(items: list[Item]) -> None:
     attempts = Attempts()
-    made, heard = schedule([worker("a", replace(ROOMY, disk_bytes=GB)), worker("b")], attempts)
+    made, heard = schedule([builder("a", replace(ROOMY, disk_bytes=GB)), builder("b")], attempts)
     made.run(items)
-    assert ({at for _, at in attempts.made}, heard.prunes) == ({"b"}, [])
+    assert ({at for _, at in attempts.made}, heard.freed) == ({"b"}, [])
 
 
 def test_a_listener_that_leaves_ends_the_run_and_what_runs(items: list[Item]) -> None:
-    made, heard = schedule([worker("a")], Attempts(), jobs=2)
+    made, _ = schedule([builder("a")], Attempts(), jobs=2)
 
-    def leave(_result: Result) -> None:
-        raise BrokenPipeError
+    def leave(event: Event) -> None:
+        if isinstance(event, ImageResult):
+            raise BrokenPipeError
 
-    heard.ended = leave  # type: ignore[method-assign]
+    made.on_event = leave
     with pytest.raises(BrokenPipeError):
         made.run(items)
     assert made.cancellation.cancelled

@@ -11,32 +11,32 @@ import pytest
 from junitparser import JUnitXml, TestSuite
 
 from support.reports import ATTACK, CONTROLS
-from tfimg.build.results import Result, Status, conclude, counts, told_counts
-from tfimg.build.summary import Summary, json_text, junit, written
+from tfimg.build.results import BatchResult, ImageResult, Status, count_by_status, count_words, raise_for_results
+from tfimg.build.summary import format_summary, json_text, junit
 from tfimg.core.errors import BatchFailed, BuildError, Interrupted, UnsupportedPlatform, ValidationFailed
 
-BUILT = Result(
+BUILT = ImageResult(
     identifier="2.15.1-cpu-py3.11", status="built", seconds=12.345, engine="unix:///e", digest="sha256:1",
     tags=("tf:1",), level="validated", checks=70, unpacked_bytes=1_400_000_000, compressed_bytes=300_000_000,
 )  # fmt: skip
 UNCHANGED = replace(BUILT, identifier="2.15.1-cpu-py3.9", status="unchanged", seconds=0.0, checks=None, reused=True)
-FAILED = Result(
+FAILED = ImageResult(
     identifier="2.14.1-cpu-py3.11", status="failed", seconds=3.0,
     failure=ValidationFailed(f"It was built, and {ATTACK} {CONTROLS}.", next_step="Look."),
 )  # fmt: skip
-UNBUILDABLE = Result(
+UNBUILDABLE = ImageResult(
     identifier="2.14.1-cpu-py3.11-arm64", status="unbuildable", seconds=0.0,
     failure=UnsupportedPlatform("It is for arm64.", next_step="Ask for amd64."),
 )  # fmt: skip
-INTERRUPTED = Result(
+INTERRUPTED = ImageResult(
     identifier="2.13.1-cpu-py3.11", status="interrupted", seconds=1.0,
     failure=Interrupted("Interrupted.", next_step="Again."),
 )  # fmt: skip
 ALL = (BUILT, UNCHANGED, FAILED, UNBUILDABLE, INTERRUPTED)
 
 
-def summary(*results: Result) -> Summary:
-    return Summary(results=results, date="2026-01-02T03:04:05+00:00", seconds=20.25)
+def summary(*results: ImageResult) -> BatchResult:
+    return BatchResult(results=results, date="2026-01-02T03:04:05+00:00", seconds=20.25)
 
 
 def test_the_examples_are_of_every_status() -> None:
@@ -44,8 +44,8 @@ def test_the_examples_are_of_every_status() -> None:
 
 
 def test_counts_are_told_in_one_order() -> None:
-    assert list(counts((FAILED, BUILT, BUILT))) == ["built", "failed"]
-    assert told_counts((FAILED, BUILT, BUILT)) == "3 images: 2 built, 1 failed"
+    assert list(count_by_status((FAILED, BUILT, BUILT))) == ["built", "failed"]
+    assert count_words((FAILED, BUILT, BUILT)) == "3 images: 2 built, 1 failed"
     assert summary(BUILT).sentence == "1 image: 1 built in 20.2 s"
 
 
@@ -63,7 +63,7 @@ def test_json_has_everything_and_is_strict() -> None:
     assert (last["error"], last["exit_code"], last["reason"]) == ("Interrupted", 130, "Interrupted. Again.")
 
 
-def suite(*results: Result) -> TestSuite:
+def suite(*results: ImageResult) -> TestSuite:
     (only,) = JUnitXml.fromstring(junit(summary(*results)).encode())
     assert isinstance(only, TestSuite)
     return only
@@ -81,9 +81,9 @@ def test_junit_has_a_case_for_each_image_with_its_time() -> None:
 
 
 @pytest.mark.parametrize("result", ALL, ids=lambda result: result.status)
-def test_no_form_is_green_where_the_image_is_not_there(result: Result) -> None:
+def test_no_form_is_green_where_the_image_is_not_there(result: ImageResult) -> None:
     green = result in (BUILT, UNCHANGED)
-    assert result.green is green
+    assert result.is_green is green
     assert json.loads(json_text(summary(result)))["green"] is green
     found = suite(result)
     assert (found.failures + found.errors == 0) is green
@@ -95,33 +95,33 @@ def test_what_a_container_said_is_text_in_junit() -> None:
 
 @pytest.mark.parametrize(("name", "start"), [("a.json", "{"), ("a.XML", "<?xml")])
 def test_a_file_s_name_chooses_the_form(name: str, start: str) -> None:
-    assert written(summary(*ALL), name).startswith(start)
+    assert format_summary(summary(*ALL), name).startswith(start)
 
 
 # The end of the command
 
 
 def test_one_that_is_not_there_ends_the_command_with_its_own_error() -> None:
-    conclude([BUILT, UNCHANGED])
+    raise_for_results([BUILT, UNCHANGED])
     with pytest.raises(ValidationFailed) as caught:
-        conclude([BUILT, FAILED])
+        raise_for_results([BUILT, FAILED])
     assert caught.value is FAILED.failure
 
 
 def test_several_are_listed_up_to_a_bound() -> None:
     many = [replace(UNBUILDABLE, identifier=f"i{number}") for number in range(12)]
     with pytest.raises(BatchFailed) as caught:
-        conclude([BUILT, *many])
+        raise_for_results([BUILT, *many])
     lines = str(caught.value).splitlines()
-    assert lines[0] == "12 of 13 images are not there:"
+    assert lines[0] == "12 of 13 images were not built:"
     assert lines[1:11] == [f"  i{number}: It is for arm64." for number in range(10)]
     assert lines[11:] == [
         "  and 2 more",
-        "The same command again makes only these; --report FILE.json keeps every reason.",
+        "Run the same command again to build only these; --report FILE.json keeps every reason.",
     ]
 
 
 def test_an_interruption_is_told_before_anything_else() -> None:
     other = replace(FAILED, failure=BuildError("No.", next_step=""))
     with pytest.raises(Interrupted):
-        conclude([other, INTERRUPTED, UNBUILDABLE])
+        raise_for_results([other, INTERRUPTED, UNBUILDABLE])

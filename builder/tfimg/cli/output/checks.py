@@ -1,4 +1,4 @@
-"""Results of checks for people: the rows that scroll by while a suite runs, and the same rows of a kept report."""
+"""Results of checks as lines of text and as rows of a table; a report in a few fields."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tfimg.core.text import to_plain_text
 from tfimg.validation.report import CheckResult, Outcome, Report
 
 WIDTH = max(map(len, get_args(Outcome)))
-"""Of the column of outcomes."""
+"""Width of the column of outcomes."""
 
 
-def line(result: CheckResult) -> str:
-    """A check's end on one line, which `grep` finds and a log keeps."""
+def check_line(result: CheckResult) -> str:
+    """Return a check's result on one line, for `grep` and logs."""
     reason = f"  {_flat(result.reason)}" if result.reason else ""
     warnings = "".join(f"  warning: {_flat(warning)}" for warning in result.warnings)
     return f"check  {result.seconds:6.1f} s  {result.outcome:{WIDTH}}  {_flat(result.check)}{reason}{warnings}"
@@ -29,7 +29,7 @@ def _flat(text: str) -> str:
 
 
 def row_grid() -> Table:
-    """Columns for a word on how something ended, how long it took, and the rest, which folds where it is long."""
+    """Return a table with columns for an outcome, its seconds, and text that folds."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(width=WIDTH, no_wrap=True)
     table.add_column(width=8, justify="right", no_wrap=True)
@@ -38,16 +38,16 @@ def row_grid() -> Table:
 
 
 def result_table(results: Iterable[CheckResult]) -> Table:
-    """A row for each check, with the outcome as a word and a colour."""
+    """Return a row for each check, with the outcome as a word and a colour."""
     table = row_grid()
     for result in results:
         word = Text(result.outcome, style=COLOURS[result.outcome])
-        table.add_row(word, f"{result.seconds:.1f} s", _told(result))
+        table.add_row(word, f"{result.seconds:.1f} s", _description(result))
     return table
 
 
-def _told(result: CheckResult) -> Text:
-    """The check's name, and below it why it did not pass and what is known about that."""
+def _description(result: CheckResult) -> Text:
+    """Return the check's name, and below it the reason and known cause of a failure."""
     group, dot, name = _flat(result.check).rpartition(".")
     text = Text.assemble((group + dot, "dim"), name)
     if result.reason:
@@ -60,7 +60,7 @@ def _told(result: CheckResult) -> Text:
 
 
 def count_words(outcomes: Iterable[Outcome]) -> Text:
-    """`53 passed, 2 failed`, each in its colour."""
+    """Return for example `53 passed, 2 failed`, each in its colour."""
     counts = Counter(outcomes)
     words = [
         Text(f"{counts[outcome]} {outcome}", style=COLOURS[outcome]) for outcome in get_args(Outcome) if counts[outcome]
@@ -69,8 +69,8 @@ def count_words(outcomes: Iterable[Outcome]) -> Text:
 
 
 def summary_fields(report: Report) -> Mapping[str, Any]:
-    """What a report amounts to, for `print_fields`."""
-    told = {result.check for result in report.results}
+    """Return the summary of a report, for `print_fields`."""
+    finished = {result.check for result in report.results}
     return {
         "verdict": to_plain_text(f"{report.verdict}: {report.problem}" if report.problem else report.verdict),
         "image": to_plain_text(report.identifier),
@@ -78,10 +78,21 @@ def summary_fields(report: Report) -> Mapping[str, Any]:
         "checks": count_words(result.outcome for result in report.results).plain or "none",
         "level": report.level if report.level == report.aim else f"{report.level}, not {report.aim}",
         "at fault": report.fault,
-        "did not run": [to_plain_text(check) for check in report.missing if check not in told] or None,
+        "did not run": [to_plain_text(check) for check in report.missing if check not in finished] or None,
         "waived": [to_plain_text(f"{check}: {why}") for check, why in report.waived.items()] or None,
         "unproven": [to_plain_text(check) for check in report.unproven] or None,
         "profile": report.profile,
         **{name: to_plain_text(value) for name, value in report.accelerator.items()},
         "date": f"{to_plain_text(report.date)}, {report.seconds:.1f} s",
     }
+
+
+def level_words(report: Report) -> str:
+    """Return the level of a report, and what a higher one still needs."""
+    if report.missing:
+        skipped = f"{len(report.missing)} of {len(report.required)} checks that {report.aim} needs were left out"
+        return f"{report.level}; {skipped} by --profile, --only or --skip"
+    if not report.unproven:
+        return report.level
+    words = f"{report.level}; unproven without {report.missing_hardware}: {', '.join(report.unproven)}"
+    return words if report.aim == "validated" else f"{words}, and on {report.missing_hardware} whatever ran on the CPU"

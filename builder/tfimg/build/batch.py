@@ -1,0 +1,272 @@
+"""Build many images on several engines; leave those alone that exist unchanged."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+
+from tfimg.build.builder import Builder, BuildResult, Validated
+from tfimg.build.capacity import predict
+from tfimg.build.inventory import Inventories, clean_up, free_space, take_inventories
+from tfimg.build.journal import BuildEnded, BuildStarted, RunFinished, RunInterrupted, RunStarted, open_journal
+from tfimg.build.results import CONTINUE, BatchResult, ImageResult, ImagesQueued, Status
+from tfimg.build.schedule import Item, Schedule
+from tfimg.build.settings import BuildSettings
+from tfimg.core.cancellation import Cancellation
+from tfimg.core.errors import (
+    EngineUnavailable,
+    Interrupted,
+    LockError,
+    TfimgError,
+    from_defect,
+    from_os_error,
+)
+from tfimg.core.events import Event, ImageEvent, Message, OnEvent, ignore
+from tfimg.core.journal import Journal
+from tfimg.engine.candidates import candidate_name
+from tfimg.engine.protocol import Engine, LocalImage
+from tfimg.matrix.spec import ImageSpec
+from tfimg.project.project import Project
+from tfimg.recipe.labels import RECIPE_LABEL
+from tfimg.recipe.plan import Plan
+
+
+def build_many(
+    project: Project,
+    engines: Sequence[Engine],
+    settings: BuildSettings,
+    specs: Sequence[ImageSpec],
+    on_event: OnEvent = ignore,
+) -> BatchResult:
+    """Build images, as many at once as the engines have room for; return a result for each, in order.
+
+    With `reuse_reports`, images that exist unchanged are not built. One run at a time for each state folder. Raises
+    `BatchRunning`, and `EngineUnavailable` if no engine answers.
+    """
+    began = time.monotonic()
+    with open_journal(project.services.state / "batch") as journal:
+        builders = _usable_builders(project, engines, settings, on_event)
+        with ThreadPoolExecutor(1) as pool:
+            # The engine takes as long to list its images as we take to know what they should be.
+            listing = pool.submit(take_inventories, builders, journal)
+            plans, results = _plan_images(project, specs)
+        images = clean_up(journal, listing.result(), on_event)
+        once = _Once(on_event)
+        items, unchanged = _choose_items(plans, images, settings, once)
+        results += unchanged
+        on_event(ImagesQueued(identifiers=tuple(item.identifier for item in items)))
+        for result in results:
+            on_event(result)
+        if items:
+            results += _build_items(items, builders, settings, journal, once)
+    order = {spec.identifier: number for number, spec in enumerate(specs)}
+    return BatchResult(
+        results=tuple(sorted(results, key=lambda result: order[result.identifier])),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _usable_builders(
+    project: Project, engines: Sequence[Engine], settings: BuildSettings, on_event: OnEvent
+) -> list[Builder]:
+    """Return a builder for each engine that answers. Raises `EngineUnavailable` if none does."""
+    builders, lost = [], None
+    for engine in engines:
+        builder = Builder(project, engine, settings)
+        try:
+            _ = builder.capabilities, builder.validator.target_host
+        except EngineUnavailable as error:
+            lost = error
+            on_event(Message(text=f"Not used: {error}"))
+        else:
+            builders.append(builder)
+    if not builders and lost:
+        raise lost
+    return builders
+
+
+def _plan_images(project: Project, specs: Sequence[ImageSpec]) -> tuple[list[Plan], list[ImageResult]]:
+    """Return the plans, and the results of the images that cannot be planned."""
+    plans, results = [], []
+    for spec in specs:
+        try:
+            plans.append(project.plan(spec))
+        except TfimgError as error:
+            status: Status = "unbuildable" if isinstance(error, LockError) else "failed"
+            results.append(ImageResult(identifier=spec.identifier, status=status, seconds=0.0, failure=error))
+    return plans, results
+
+
+def _choose_items(
+    plans: Sequence[Plan], inventories: Inventories, settings: BuildSettings, on_event: OnEvent
+) -> tuple[list[Item], list[ImageResult]]:
+    """Return the images that have to be built, and the results of those that exist unchanged."""
+    by_name = {
+        builder: {name: image for image in images for name in image.names} for builder, images in inventories.items()
+    }
+    known = [image for images in inventories.values() for image in images]
+    packed = all(builder.capabilities.accepts_layers for builder in inventories)
+    items, results = [], []
+    for plan in plans:
+        if settings.reuse_reports and (result := _find_unchanged(plan, by_name, on_event)):
+            results.append(result)
+        else:
+            items.append(Item(plan=plan, need=predict(plan.spec, known, packed=packed)))
+    return items, results
+
+
+def _find_unchanged(
+    plan: Plan, images: Mapping[Builder, Mapping[str, LocalImage]], on_event: OnEvent
+) -> ImageResult | None:
+    """Return the result of an image that an engine has just as it would be built, validated, with all its tags."""
+    for builder, by_name in images.items():
+        image = by_name.get(plan.tags[0])
+        if image is None:  # do not bootstrap a base only to compare
+            continue
+        try:
+            labels = builder.labels(plan, builder.prepare_base(plan.spec, on_event))
+            target = builder.validator.target(plan.spec)
+        except EngineUnavailable:
+            raise
+        except TfimgError:
+            continue  # its build will report the error
+        if image.labels.get(RECIPE_LABEL) != labels[RECIPE_LABEL]:
+            continue
+        tagged = all(name in by_name and by_name[name].digest == image.digest for name in plan.tags)
+        subject = builder.validator.subject(plan.spec, target, image.content)
+        if not tagged or not builder.validator.reports.has(subject):
+            continue
+        if builder.settings.record:
+            report = builder.validator.reports.read(subject)
+            if report is None:
+                continue
+            builder.project.record(replace(report, digest=image.digest))
+        return ImageResult(
+            identifier=plan.spec.identifier,
+            status="unchanged",
+            seconds=0.0,
+            engine=builder.name,
+            digest=image.digest,
+            tags=plan.tags,
+            level=target.level,
+            reused=True,
+            unpacked_bytes=image.unpacked_bytes,
+            compressed_bytes=image.compressed_bytes,
+        )
+    return None
+
+
+def _build_items(
+    items: Sequence[Item],
+    builders: Sequence[Builder],
+    settings: BuildSettings,
+    journal: Journal,
+    on_event: OnEvent,
+) -> Sequence[ImageResult]:
+    cancellation = Cancellation()
+    journal.write(RunStarted(images=len(items), jobs=settings.jobs))
+    results = Schedule(
+        builders=builders,
+        attempt=Attempt(journal=journal, cancellation=cancellation, on_event=on_event),
+        free_space=partial(free_space, journal=journal),
+        on_event=on_event,
+        cancellation=cancellation,
+        jobs=settings.jobs,
+    ).run(items)
+    journal.write(RunInterrupted() if cancellation.cancelled else RunFinished())
+    return results
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """Build one image of many in a thread of its own; its failure is a result."""
+
+    journal: Journal
+    cancellation: Cancellation
+    on_event: OnEvent
+
+    def __call__(self, item: Item, builder: Builder) -> ImageResult:
+        """Return the result. Raises `EngineUnavailable` if the engine was lost, and `BrokenPipeError`."""
+        began, name = time.monotonic(), candidate_name(item.identifier)
+        self.journal.write(BuildStarted(identifier=item.identifier, candidate=name, engine=builder.host))
+        try:
+            with self.cancellation.activate():
+                built = builder.build_plan(item.plan, name, partial(self._forward, item.identifier))
+            result = _built_result(built, builder, time.monotonic() - began)
+        except Exception as error:
+            lost = isinstance(error, EngineUnavailable | BrokenPipeError)
+            if lost and not self.cancellation.cancelled:
+                self.journal.write(BuildEnded(identifier=item.identifier, status="lost", error=type(error).__name__))
+                raise
+            result = self._failed_result(item, builder, error, time.monotonic() - began)
+        self.journal.write(
+            BuildEnded(
+                identifier=item.identifier,
+                status=result.status,
+                digest=result.digest,
+                exit_code=result.failure.exit_code if result.failure else 0,
+            )
+        )
+        return result
+
+    def _forward(self, identifier: str, event: Event) -> None:
+        if isinstance(event, Message):
+            self.on_event(event)
+        elif not isinstance(event, BuildResult | Validated):  # the image's result says the same
+            self.on_event(ImageEvent(identifier=identifier, event=event))
+
+    def _failed_result(self, item: Item, builder: Builder, error: Exception, seconds: float) -> ImageResult:
+        failure: TfimgError
+        if self.cancellation.cancelled:  # whatever the cancelled work raised
+            failure = Interrupted("Interrupted.", next_step=CONTINUE)
+        elif isinstance(error, TfimgError):
+            failure = error
+        else:
+            failure = from_os_error(error) if isinstance(error, OSError) else from_defect(error)
+        return ImageResult(
+            identifier=item.identifier,
+            status="interrupted" if isinstance(failure, Interrupted) else "failed",
+            seconds=seconds,
+            failure=failure,
+            engine=builder.name,
+        )
+
+
+def _built_result(built: BuildResult, builder: Builder, seconds: float) -> ImageResult:
+    stored = built.image.stored
+    return ImageResult(
+        identifier=built.spec.identifier,
+        status="built",
+        seconds=seconds,
+        engine=builder.name,
+        digest=stored.digest,
+        tags=built.plan.tags,
+        level=built.level,
+        reused=built.reused,
+        checks=sum(result.outcome == "passed" for result in built.report.results),
+        unpacked_bytes=stored.unpacked_bytes,
+        compressed_bytes=stored.compressed_bytes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Once:
+    """Forward events, but each message only once: many images give the same."""
+
+    on_event: OnEvent
+    _texts: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Message):
+            with self._lock:
+                if event.text in self._texts:
+                    return
+                self._texts.add(event.text)
+        self.on_event(event)

@@ -1,0 +1,283 @@
+"""Build images in one engine: base, layers, image, validation, tags."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from tfimg import __version__
+from tfimg.build.image import BuildJob, BuiltImage, build_image, choose_output
+from tfimg.build.settings import BuildSettings
+from tfimg.core.cancellation import raise_if_cancelled, run_ahead
+from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError
+from tfimg.core.events import Event, Message, OnEvent, StepEvent, ignore
+from tfimg.core.files import write_atomically
+from tfimg.core.levels import Level
+from tfimg.core.process import defer_signals
+from tfimg.engine.base_images.choose import BaseImage, BootstrapSettings, choose_base
+from tfimg.engine.base_images.debian import find_mirrors, snapshot_mirrors
+from tfimg.engine.build_cache import check_cache_export
+from tfimg.engine.candidates import candidate_name, remove_name
+from tfimg.engine.connect import private_engine
+from tfimg.engine.disk_space import check_disk_space
+from tfimg.engine.protocol import Capabilities, Engine
+from tfimg.layers.make import LayerState
+from tfimg.layers.pack import LAYER_FORMAT
+from tfimg.matrix.spec import ImageSpec
+from tfimg.project.project import Project
+from tfimg.project.validator import Validator
+from tfimg.recipe.labels import make_build_labels
+from tfimg.recipe.plan import Plan, hash_recipe
+from tfimg.recipe.render import render_base
+from tfimg.validation.explain import explaining
+from tfimg.validation.formats import format_json
+from tfimg.validation.report import Report
+from tfimg.validation.verdict import raise_for_verdict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildResult(Event):
+    """An image that was built, validated and tagged. `reused` says that its report is of an earlier run."""
+
+    kind = "built"
+    plan: Plan
+    image: BuiltImage
+    report: Report
+    reused: bool
+
+    @property
+    def spec(self) -> ImageSpec:
+        """The image's row of the matrix."""
+        return self.plan.spec
+
+    @property
+    def level(self) -> Level:
+        """The level that is proven of the image."""
+        return self.report.level
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as a JSON object."""
+        stored = self.image.stored
+        return {
+            "event": self.kind,
+            "identifier": self.image.identifier,
+            "digest": stored.digest,
+            "tags": list(self.plan.tags),
+            "base": asdict(self.image.base),
+            "compression": {"asked": self.image.output.compression, "found": stored.compression},
+            "unpacked_bytes": stored.unpacked_bytes,
+            "compressed_bytes": stored.compressed_bytes,
+            "layers": [asdict(layer) for layer in stored.layers],
+            "labels": dict(stored.labels),
+            "build_seconds": round(self.image.seconds, 1),
+            "report": self.report.to_json(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Validated(Event):
+    """The suite has ended in an image; the report may be that of a failure."""
+
+    kind = "report"
+    report: Report
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON object."""
+        return {"event": self.kind, **self.report.to_json()}
+
+
+@dataclass(frozen=True, eq=False)
+class Builder:
+    """Build images of a project in an engine.
+
+    `layers` is the folder of layers that are made of wheels here; None for that of the state folder.
+    """
+
+    project: Project
+    engine: Engine
+    settings: BuildSettings = field(default_factory=BuildSettings)
+    layers: Path | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _base_locks: dict[str, threading.Lock] = field(default_factory=dict, init=False)
+    _bases: dict[str, BaseImage | TfimgError] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """What the engine is. Raises `EngineTooOld`, and `EngineError` if it cannot do what the settings say."""
+        found = self.engine.get_capabilities()
+        check_cache_export(found, self.settings.cache)
+        return found
+
+    @property
+    def host(self) -> str:
+        """Where the images end up: several builders may share it, and its disk."""
+        return self.capabilities.host
+
+    @property
+    def name(self) -> str:
+        """The name of the buildx builder or the address of the engine."""
+        return self.capabilities.builder or self.host
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the engine is tfimg's own, and with it the build cache."""
+        return self.host == private_engine(self.project.services.state).host
+
+    @cached_property
+    def validator(self) -> Validator:
+        """The validator of the images that are built."""
+        return Validator(
+            project=self.project,
+            engine=self.engine,
+            level=self.settings.level,
+            checks=self.settings.checks,
+            reuse_reports=self.settings.reuse_reports,
+        )
+
+    def build(self, spec: ImageSpec, on_event: OnEvent = ignore) -> BuildResult:
+        """Build, validate and tag an image.
+
+        Raises what planning and building raise, the verdict's error if the image is not green.
+        """
+        plan = self.project.plan(spec)
+        check_disk_space(self.capabilities, spec.device)
+        return self.build_plan(plan, candidate_name(spec.identifier), on_event)
+
+    def build_plan(self, plan: Plan, name: str, on_event: OnEvent = ignore) -> BuildResult:
+        """Build, validate and tag a plan's image; until then it has the candidate's `name`."""
+        with explaining(self.project.workspace.validation):
+            for setting in self.project.services.network.left_out:
+                on_event(Message(text=f"Not used: {setting}"))
+            target = self.validator.target(plan.spec, on_event)
+            with self.candidate(plan, name, on_event) as image:
+                raise_if_cancelled()
+                stored = image.stored
+                report, reused = self.validator.validate(
+                    plan, target, name, digest=stored.digest, content=stored.content, on_event=on_event
+                )
+                raise_if_cancelled()
+                self._require_green(report, on_event)
+                self.validator.inventories.take(name, stored.content, self.engine)
+                raise_if_cancelled()
+                result = BuildResult(plan=plan, image=image, report=report, reused=reused)
+                with defer_signals():
+                    self.engine.tag(name, plan.tags)
+                    on_event(result)
+                return result
+
+    def _require_green(self, report: Report, on_event: OnEvent) -> None:
+        """Keep a report, and raise the verdict's error if it is not green."""
+        file = self.project.services.state / "batch" / "reports" / f"{report.identifier}.json"
+        write_atomically(file, format_json(report))
+        on_event(Validated(report=report))
+        if self.settings.record:
+            self.project.record(report)
+        raise_for_verdict(
+            report,
+            subject=f"{report.identifier} was built",
+            consequence="No tag was given.",
+            details=f"`tfimg report {file}` shows the whole evidence.",
+        )
+
+    @contextmanager
+    def candidate(self, plan: Plan, name: str, on_event: OnEvent = ignore) -> Iterator[BuiltImage]:
+        """Build an image under a candidate's name, which is removed at the end of the block."""
+        with run_ahead(partial(self._make_layers, plan, on_event)) as stages:
+            base = self.prepare_base(plan.spec, on_event)
+            job = BuildJob(
+                plan=plan,
+                name=name,
+                base=base,
+                labels=self.labels(plan, base),
+                stages=stages(),
+                output=choose_output(self.capabilities, name, self.settings.compression),
+            )
+        image = build_image(
+            job,
+            self.settings,
+            engine=self.engine,
+            network=self.project.services.network,
+            images=self.project.workspace.images,
+            on_event=on_event,
+        )
+        try:
+            yield image
+        finally:
+            remove_name(self.engine, name)
+
+    def labels(self, plan: Plan, base: BaseImage) -> dict[str, str]:
+        """Return the labels that only a build knows."""
+        output = choose_output(self.capabilities, "NAME", self.settings.compression).option
+        recipe = hash_recipe(
+            plan,
+            base_digest=base.digest,
+            ingredients=self.project.build_files_digest,
+            output=f"{output} layers={LAYER_FORMAT if self.capabilities.accepts_layers else None}",
+        )
+        return make_build_labels(
+            base=base.name,
+            base_digest=base.digest,
+            recipe=recipe,
+            revision=self.project.revision,
+            version=__version__,
+        )
+
+    def prepare_base(self, spec: ImageSpec, on_event: OnEvent = ignore) -> BaseImage:
+        """Return the base of an image, bootstrapped if necessary; each base once, while other threads wait for it."""
+        name = spec.base.image
+        with self._lock:
+            lock = self._base_locks.setdefault(name, threading.Lock())
+        with lock:
+            if name not in self._bases:
+                try:
+                    self._bases[name] = self._choose_base(spec, on_event)
+                except (EngineUnavailable, Interrupted):
+                    raise  # says nothing of the base
+                except TfimgError as error:
+                    self._bases[name] = error
+        base = self._bases[name]
+        if isinstance(base, TfimgError):
+            raise base
+        return base
+
+    def _choose_base(self, spec: ImageSpec, on_event: OnEvent) -> BaseImage:
+        services, settings = self.project.services, self.settings
+        bootstrap = BootstrapSettings(
+            mirrors=snapshot_mirrors(settings.snapshot) if settings.snapshot else find_mirrors(),
+            scratch=services.state / "scratch",
+            environ=services.environ,
+            fresh=settings.renew_base,
+            template=partial(render_base, self.project.templates),
+        )
+        base = choose_base(
+            spec,
+            settings.base,
+            engine=self.engine,
+            registries=settings.mirrors,
+            bootstrap=bootstrap,
+            say=lambda text: on_event(Message(text=text)),
+        )
+        on_event(Message(text=f"BaseImage: {base.kind} {base.name}, because {base.why}"))
+        return base
+
+    def _make_layers(self, plan: Plan, on_event: OnEvent) -> Mapping[str, str]:
+        """Make layers of wheels here and return them as build stages; none if the engine cannot take them."""
+        if not self.capabilities.accepts_layers:
+            return {}
+
+        def report(layer: str, state: LayerState, seconds: float) -> None:
+            on_event(StepEvent(step=f"layer {layer}", state=state, seconds=round(seconds, 3)))
+
+        return self.project.services.stages(
+            plan.lock,
+            self.layers or self.project.services.state / "layers",
+            supplied=plan.wheels,
+            compression=self.settings.compression,
+            fresh=self.settings.no_cache,
+            on_event=report,
+        )

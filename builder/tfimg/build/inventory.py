@@ -1,0 +1,78 @@
+"""Images in engines: list them, remove what earlier runs left behind, free disk space."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from tfimg.build.builder import Builder
+from tfimg.build.journal import candidates, unfinished
+from tfimg.core.errors import EngineError
+from tfimg.core.events import Message, OnEvent
+from tfimg.core.files import write_atomically
+from tfimg.core.journal import Journal
+from tfimg.engine.protocol import LocalImage
+from tfimg.recipe.labels import IDENTIFIER_LABEL
+
+FILE = "images.json"
+"""Where the last inventory is kept, beside the journal."""
+
+Inventories = Mapping[Builder, Sequence[LocalImage]]
+
+
+def take_inventories(builders: Sequence[Builder], journal: Journal) -> Inventories:
+    """Return the images of each engine, asking only for those that the last run did not know."""
+    file = journal.path.with_name(FILE)
+    known = _read_known(file)
+    images = {builder: builder.engine.list_images(known) for builder in builders}
+    text = json.dumps([asdict(image) for found in images.values() for image in found])
+    if not file.exists() or file.read_text() != text:
+        write_atomically(file, text)
+    return images
+
+
+def _read_known(file: Path) -> Mapping[str, LocalImage]:
+    """Return the images of the last inventory, by digest; none if the file cannot be read."""
+    with suppress(OSError, ValueError, TypeError):
+        images = [LocalImage(**{**one, "names": tuple(one["names"])}) for one in json.loads(file.read_text())]
+        return {image.digest: image for image in images}
+    return {}
+
+
+def clean_up(journal: Journal, images: Inventories, on_event: OnEvent) -> Inventories:
+    """Remove what a killed run left in the engines; return the images that are left."""
+    removed = [name for builder, found in images.items() for name in remove_stale(builder, journal, found)]
+    if removed:
+        on_event(Message(text=f"Removed what an earlier run left behind: {', '.join(removed)}"))
+        images = take_inventories(tuple(images), journal)
+    if identifiers := unfinished(journal):
+        on_event(Message(text=f"Going on where a run was killed, at {', '.join(identifiers)}"))
+    return images
+
+
+def remove_stale(builder: Builder, journal: Journal, images: Iterable[LocalImage]) -> Sequence[str]:
+    """Remove candidates that earlier runs left in an engine, with their containers; return their names.
+
+    Only names in the journal: other candidates belong to builds of other users.
+    """
+    own = candidates(journal, builder.host)
+    stale = sorted(name for image in images for name in image.names if name in own)
+    for name in stale:
+        with suppress(EngineError):
+            builder.engine.remove_with_containers(name)
+    return stale
+
+
+def free_space(builder: Builder, journal: Journal) -> None:
+    """Remove stale candidates, tfimg's images without a name, and the cache of tfimg's own engine."""
+    images = builder.engine.list_images()
+    remove_stale(builder, journal, images)
+    for image in images:
+        if not image.names and IDENTIFIER_LABEL in image.labels:
+            with suppress(EngineError):  # a container still needs it
+                builder.engine.remove(image.digest)
+    if builder.is_private:
+        builder.engine.prune_cache()

@@ -1,0 +1,36 @@
+"""Settings of builds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tfimg.engine.base_images.choose import BaseSource
+from tfimg.engine.build_cache import NO_CACHE, BuildCache
+from tfimg.recipe.layout import Compression
+from tfimg.validation.report import ProvableLevel
+from tfimg.validation.run import ALL_CHECKS, CheckSelection
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildSettings:
+    """How images are built and validated.
+
+    BaseImage images: `mirrors` maps registries to their mirrors, `snapshot` is a time of Debian's archive, `renew_base`
+    bootstraps a base again that the engine has. `no_cache` runs every step again. `level` is the level to prove, None
+    for the highest that this machine can prove; `reuse_reports` accepts earlier green reports on equal images.
+    `record` writes reports into the workspace as evidence. `jobs` limits builds at once on each engine.
+    """
+
+    base: BaseSource = "auto"
+    mirrors: Mapping[str, str] = field(default_factory=dict)
+    snapshot: str | None = None
+    renew_base: bool = False
+    compression: Compression = "fast"
+    no_cache: bool = False
+    cache: BuildCache = NO_CACHE
+    level: ProvableLevel | None = None
+    checks: CheckSelection = ALL_CHECKS
+    reuse_reports: bool = False
+    record: bool = False
+    jobs: int | None = None

@@ -1,0 +1,105 @@
+"""Choose the renderer of a command's events: live on a terminal, lines of text elsewhere, JSON lines for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.live import Live
+
+from tfimg.build.results import (
+    EngineResources,
+    EngineSpaceFreed,
+    ImageRequeued,
+    ImageResult,
+    ImagesQueued,
+    ImageStarted,
+)
+from tfimg.cli.console import live, make_console
+from tfimg.cli.output.batch_table import STATUS_WIDTH, LiveBatch, result_words
+from tfimg.cli.output.checks import WIDTH, check_line
+from tfimg.cli.output.live import LiveImage
+from tfimg.cli.output.steps import is_housekeeping, short_step
+from tfimg.core.events import ChecksPlanned, Event, Message, Note, OnEvent, StepEvent
+from tfimg.core.text import to_plain_text
+from tfimg.validation.report import CheckResult
+
+FOR_PEOPLE = (Message, ChecksPlanned, ImagesQueued, EngineResources)
+"""Events that are not printed as JSON: other events repeat them, or they come every few seconds."""
+
+
+@contextmanager
+def render_events(*, as_json: bool, title: str = "build", many: bool = False) -> Iterator[OnEvent]:
+    """Return the renderer for this terminal, file or program; `title` begins each line about a step.
+
+    `many`: the events are those of many images.
+    """
+    console = make_console(stderr=True)
+    if as_json:
+        yield JsonLines()
+    elif not console.is_terminal:
+        yield TextLines(title)
+    else:
+        display = LiveBatch(console.print, height=lambda: console.height) if many else LiveImage(console.print)
+
+        def on_event(event: Event) -> None:
+            if isinstance(event, Message | Note):
+                print(event.text, file=sys.stderr, flush=True)
+            else:
+                display(event)
+
+        with live(Live(display, console=console, refresh_per_second=4 if many else 8, transient=True)):
+            yield on_event
+
+
+class JsonLines:
+    """Print every event as a JSON object on standard output."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        """Print an event."""
+        if not isinstance(event, FOR_PEOPLE):
+            with self._lock:
+                print(json.dumps(event.to_json()), flush=True)
+
+
+class TextLines:
+    """Print a line on standard error when something ends: for log files."""
+
+    def __init__(self, title: str = "build") -> None:
+        self._title = title
+
+    def __call__(self, event: Event) -> None:
+        """Print an event, if it deserves a line."""
+        line = self._line(event)
+        if line is not None:
+            print(line, file=sys.stderr, flush=True)
+
+    def _line(self, event: Event) -> str | None:
+        match event:
+            case Message(text=text) | Note(text=text):
+                return text
+            case StepEvent() if event.state != "started" and not is_housekeeping(event):
+                seconds = f"{event.seconds:6.1f} s" if event.seconds is not None else " " * 8
+                return f"{self._title:5}  {seconds}  {event.state:{WIDTH}}  {short_step(event.step)}"
+            case CheckResult():
+                return check_line(event)
+            case ImageStarted(identifier=identifier):
+                return f"{'':8}  {'started':{STATUS_WIDTH}}  {identifier}"
+            case ImageRequeued(identifier=identifier, reason=reason):
+                return _one_line(f"{'':8}  {'requeued':{STATUS_WIDTH}}  {identifier}  {reason}")
+            case EngineSpaceFreed(engine=engine):
+                return f"{'':8}  {'pruned':{STATUS_WIDTH}}  {engine}"
+            case ImageResult():
+                words = f"{event.status:{STATUS_WIDTH}}  {event.identifier}  {result_words(event)}"
+                return _one_line(f"{event.seconds:6.1f} s  {words}")
+        return None
+
+
+def _one_line(text: str) -> str:
+    return " ".join(to_plain_text(text).splitlines())

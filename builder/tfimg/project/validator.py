@@ -1,0 +1,126 @@
+"""Validate images in an engine, for builds and publications; green reports on equal images are reused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tfimg.core.cancellation import raise_if_cancelled
+from tfimg.core.events import Message, OnEvent, ignore
+from tfimg.engine.protocol import Engine
+from tfimg.host.survey import Host, TargetHost
+from tfimg.host.target_level import TargetLevel, choose_target_level
+from tfimg.matrix.spec import ImageSpec
+from tfimg.project.project import Project
+from tfimg.recipe.plan import Plan
+from tfimg.validation.caches import InventoryCache, ReportCache, ReportSubject
+from tfimg.validation.report import ProvableLevel, Report
+from tfimg.validation.run import ALL_CHECKS, CheckSelection, ValidationRequest, suite_digest, suite_files
+from tfimg.validation.run import validate as run_suite
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validator:
+    """Validate images in one engine. `level` is the level to prove, None for the highest that this machine can prove.
+
+    `reuse_reports` accepts a kept green report instead of running the suite.
+    """
+
+    project: Project
+    engine: Engine
+    level: ProvableLevel | None = None
+    checks: CheckSelection = ALL_CHECKS
+    reuse_reports: bool = False
+
+    @cached_property
+    def target_host(self) -> TargetHost:
+        """This machine and the engine."""
+        return self.project.target_host(self.engine)
+
+    @cached_property
+    def reports(self) -> ReportCache:
+        """The green reports that are kept."""
+        return ReportCache(folder=self.project.services.state / "reports")
+
+    @cached_property
+    def inventories(self) -> InventoryCache:
+        """The inventories that are kept."""
+        return self.project.inventories
+
+    @cached_property
+    def suite(self) -> Mapping[str, bytes]:
+        """The files of the suite."""
+        return suite_files(self.project.workspace.validation)
+
+    @cached_property
+    def _suite_digest(self) -> str:
+        return suite_digest(self.suite)
+
+    def target(self, spec: ImageSpec, on_event: OnEvent = ignore) -> TargetLevel:
+        """Return the level to prove of an image here; report if that is not the highest. See `choose_target_level`."""
+        target = choose_target_level(spec, self.target_host, self.level)
+        if target.reason:
+            on_event(Message(text=f"Level {target.level} is the most that can be shown here. {target.reason}"))
+        return target
+
+    def subject(self, spec: ImageSpec, target: TargetLevel, content: str) -> ReportSubject:
+        """Return what a report on an image's content would be about."""
+        return ReportSubject(
+            identifier=spec.identifier,
+            content=content,
+            suite=self._suite_digest,
+            level=target.level,
+            profile=self.checks.profile,
+            accelerator=describe_accelerator(target, self.target_host.host),
+        )
+
+    def validate(
+        self,
+        plan: Plan,
+        target: TargetLevel,
+        image: str,
+        *,
+        digest: str,
+        content: str | None = None,
+        same_as: Collection[str] = (),
+        from_lock: bool = True,
+        on_event: OnEvent = ignore,
+    ) -> tuple[Report, bool]:
+        """Return the report on an image, green or not, and whether an earlier run wrote it.
+
+        `content` is as in `LocalImage`; without it, no report is reused or kept. `same_as` restricts reuse to reports
+        on these digests. `from_lock`: it was built from the plan's lock. Raises `Interrupted` if it was cancelled.
+        """
+        subject = self.subject(plan.spec, target, content) if content else None
+        if subject and self.reuse_reports:
+            earlier = self.reports.read(subject)
+            if earlier and (not same_as or earlier.digest in same_as):
+                return replace(earlier, digest=digest), True
+        request = ValidationRequest(
+            spec=plan.spec,
+            lock=plan.lock,
+            image=image,
+            digest=digest,
+            suite=self.suite,
+            target_level=target.level,
+            access=target.access,
+            from_lock=from_lock,
+            selection=self.checks,
+        )
+        report = run_suite(request, self.engine, on_event=on_event)
+        raise_if_cancelled()  # a container that was stopped proves nothing
+        if subject:
+            self.reports.replace(subject, report)
+        return report, False
+
+
+def describe_accelerator(target: TargetLevel, host: Host) -> str:
+    """Return the accelerator that a validation runs on, with its driver; `none` if it needs none."""
+    if target.access == "none":
+        return "none"
+    if target.access == "tpu":
+        return " ".join(host.tpus)
+    if isinstance(host.smi, Exception):  # an engine on another machine, whose GPUs cannot be seen from here
+        return "not known"
+    return f"{', '.join(gpu.name for gpu in host.smi.gpus)}; driver {host.smi.driver}"
