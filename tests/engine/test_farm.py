@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tfimg.build.candidate import discard
 
 from support.cli import assert_refused, run_tfimg
 from support.docker_daemon import daemon, find_dockerd
 from support.network_namespace import Machine, machine
 from tfimg.core.errors import EngineUnavailable
 from tfimg.core.events import StepEvent
+from tfimg.engine.candidates import remove_name
 from tfimg.engine.connect import connect_builders
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import BuildRequest, RunRequest
@@ -188,7 +188,7 @@ def test_two_of_three_engines_are_lost_in_the_middle_of_builds(farm: Farm, tmp_p
         assert not program.is_alive()
         assert isinstance(program.error, EngineUnavailable), program.error
         # The name of what was being built cannot be removed any more, and that does not hide the reason.
-        discard(build.engine, NAME)
+        remove_name(build.engine, NAME)
     assert time.monotonic() - start < 150
     kept.join(60)
     assert kept.error is None

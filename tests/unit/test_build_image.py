@@ -18,7 +18,7 @@ from tfimg.core.events import Event, LogEvent, OnEvent, StepEvent, ignore
 from tfimg.engine.base_images.choose import BaseImage
 from tfimg.engine.candidates import candidate_name
 from tfimg.engine.disk_space import check_disk_space
-from tfimg.engine.protocol import Store, StoredImage, StoredLayer
+from tfimg.engine.protocol import StoredImage, StoredLayer, StoreKind
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
@@ -153,7 +153,7 @@ def test_an_output_is_only_what_the_store_really_performs() -> None:
 
 @cases("build_image", "a_build_starts_with_just_enough_space_or_an_unknown_disk_and_not_with_less")
 def test_a_build_starts_with_just_enough_space_or_an_unknown_disk_and_not_with_less(
-    device: Device, store: Store, needed: int
+    device: Device, store: StoreKind, needed: int
 ) -> None:
     for free in (None, needed, needed * 10):
         check_disk_space(capabilities(free_bytes=free, store=store), device)
@@ -166,7 +166,7 @@ def test_a_build_starts_with_just_enough_space_or_an_unknown_disk_and_not_with_l
     [("cpu", "containerd", 4_900_000_000, "4.9", "5"), ("gpu", "classic", 0, "0.0", "20")],
 )
 def test_too_little_space_is_told_before_the_build(
-    device: Device, store: Store, free: int, shown: str, needed: str
+    device: Device, store: StoreKind, free: int, shown: str, needed: str
 ) -> None:
     with pytest.raises(DiskSpaceError) as caught:
         check_disk_space(capabilities(free_bytes=free, store=store), device)
