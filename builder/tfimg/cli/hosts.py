@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TypeVar
 
-from tfimg.cli.commands.run import PASSED_ON
 from tfimg.cli.context import Context
 from tfimg.cli.streams import print_styled
 from tfimg.core.errors import EngineTooOld, EngineUnavailable, TfimgError, UnsuitableHost, UsageError
@@ -128,6 +127,10 @@ def _unfit(spec: ImageSpec | None, findings: Sequence[HostFinding], problems: Se
     )
     error.details = _document(spec, findings)
     return error
+
+
+PASSED_ON = ("volume", "publish", "env", "user", "workdir", "name")
+"""Options that `docker run` gets as they are, as often as they are given."""
 
 
 def run(context: Context) -> int:

@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from tfimg.cli.context import Context
 
 
-PASSED_ON = ("volume", "publish", "env", "user", "workdir", "name")
-"""Options that `docker run` gets as they are, as often as they are given."""
-
-
 @dataclass(frozen=True)
 class Run(Command):
     """Start a container with the flags that the image's device needs.
