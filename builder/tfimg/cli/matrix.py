@@ -6,9 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tfimg.cli.commands.matrix import ShowMatrix
 from tfimg.cli.context import Context
 from tfimg.cli.keep import require_writable
 from tfimg.core.errors import UsageError
@@ -29,6 +28,9 @@ from tfimg.recipe.support_table import (
     make_issue_url,
     render_markdown,
 )
+
+if TYPE_CHECKING:
+    from tfimg.cli.commands.matrix import ShowMatrix
 
 CAPABILITIES = [f"sm_{major}{minor}" for major in range(1, 20) for minor in range(10)]
 """What may be typed into the page, with room for GPUs that are to come."""
