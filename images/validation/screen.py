@@ -84,14 +84,24 @@ class Screen:
             self._say(f"{self._coloured('31', event['verdict'].upper())}: {ENDED[event['verdict']]}")
         elif event["problem"]:
             self._say(f"{self._coloured('31', 'CRASHED')}: {event['problem']}")
-        elif event["missing"]:
-            left = f"{len(event['missing'])} of the {len(self._suite['required'])} checks that a level needs"
-            self._say(f"{self._coloured('32', 'PASSED')} what was asked. {left} were left out.")
-        elif self._suite["identifier"] is None:
-            self._say(f"{self._coloured('32', 'PASSED')}: all that could be asked; nothing says what the image is.")
         else:
-            level = self._suite["level"] or "linked"
-            self._say(f"{self._coloured('32', 'PASSED')}: the image is {level} on this machine.")
+            self._passed(event)
+
+    def _passed(self, event: dict[str, Any]) -> None:
+        """A skipped check is never green, also one that no level requires."""
+        total, skipped = len(self._ends), sum(end["outcome"] == "skipped" for end in self._ends)
+        word = self._coloured("33" if skipped else "32", "PASSED")
+        besides = f", except {skipped} of {total} checks that were skipped" if skipped else ""
+        if event["missing"]:
+            left = f"{len(event['missing'])} of the {len(self._suite['required'])} checks that a level needs"
+            self._say(f"{word} what was selected{besides}. {left} were left out.")
+        elif self._suite["identifier"] is not None:
+            self._say(f"{word}{besides}: the image is {self._suite['level'] or 'linked'} on this machine.")
+        elif skipped:
+            counts = f"{skipped} of {total} checks were skipped, {total - skipped} passed"
+            self._say(f"{self._coloured('33', 'INCOMPLETE')}: {counts}; nothing says what the image is.")
+        else:
+            self._say(f"{word}: all checks that need no facts; nothing says what the image is.")
 
     def _painted(self, outcome: str) -> str:
         return self._coloured(COLOURS[outcome], f"{outcome:9}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -239,3 +240,16 @@ def test_an_image_for_tpus_is_refused(tfimg: CliRunner, tmp_path: Path) -> None:
 def test_the_folder_of_a_request_is_that_of_one_image(folder: Folder) -> None:
     ended = folder.tfimg("bare", str(folder.path), "--tf", "2.21", "--device", "gpu", "--python", "3.11", "--json")
     assert ended.succeeded().documents[-1]["releases"] == [GPU]
+
+
+def test_the_summary_of_releases_counts_skipped_checks(workspace: Workspace) -> None:
+    spec = importlib.util.spec_from_file_location("bare_run", workspace.images / "bare/run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    ends = [{"event": "end", "outcome": outcome} for outcome in ("passed", "skipped", "skipped")]
+    run = {"status": 0, "events": [*ends, {"event": "done", "code": 0}]}
+    assert module.summary([run, {**run, "status": 1}]) == "1 of 2 releases passed, and 4 checks were skipped."
+    passed = {"status": 0, "events": [ends[0], {"event": "done", "code": 0}]}
+    assert module.summary([passed]) == "1 of 1 releases passed."

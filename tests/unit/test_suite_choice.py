@@ -204,10 +204,52 @@ def test_suite_tells_what_it_asks_and_where(tmp_path: Path) -> None:
     assert {"environment.packages", "numerics.matmul"} <= set(last["missing"])
 
 
-def test_people_read_lines_and_a_verdict() -> None:
+def last_line(*outcomes: str, identifier: str | None, **done: Any) -> str:
+    """Return the last line that a run shows whose checks had these outcomes; nothing required was skipped."""
+    stream = io.StringIO()
+    screen = Screen(stream)
+    suite = {"checks": outcomes, "profile": "standard", "waived": {}, "unproven": [], "required": ["a"]}
+    screen.show({"event": "suite", "identifier": identifier, "level": "linked", "device": "cpu", **suite})
+    for outcome in outcomes:
+        screen.show(
+            {
+                "event": "end",
+                "check": "a",
+                "outcome": outcome,
+                "seconds": 0,
+                "reason": "",
+                "evidence": {},
+                "explained": (),
+            }
+        )
+    result = {"fault": None, "verdict": "passed", "problem": None, "missing": [], "seconds": 1, **done}
+    screen.show({"event": "done", **result})
+    return stream.getvalue().splitlines()[-1]
+
+
+def test_the_last_line_counts_skipped_checks_and_is_not_green() -> None:
+    some = ("passed", "skipped", "skipped")
+    unknown = "INCOMPLETE: 2 of 3 checks were skipped, 1 passed; nothing says what the image is."
+    assert last_line(*some, identifier=None) == unknown
+    assert (
+        last_line(*some, identifier="x")
+        == "PASSED, except 2 of 3 checks that were skipped: the image is linked on this machine."
+    )
+    left_out = "PASSED what was selected, except 2 of 3 checks that were skipped. 1 of the 1 checks that a level needs "
+    assert last_line(*some, identifier="x", missing=["a"]) == f"{left_out}were left out."
+
+
+def test_the_last_line_of_a_run_without_skipped_checks_says_passed() -> None:
+    unknown = "PASSED: all checks that need no facts; nothing says what the image is."
+    assert last_line("passed", identifier=None) == unknown
+    assert last_line("passed", identifier="x") == "PASSED: the image is linked on this machine."
+
+
+def test_a_run_without_facts_whose_checks_were_skipped_does_not_say_passed() -> None:
     done = run_suite("--only", "environment.packages")
     assert done.returncode == 0
-    assert done.stdout.splitlines()[-1] == "PASSED: all that could be asked; nothing says what the image is."
+    expected = "INCOMPLETE: 1 of 1 checks were skipped, 0 passed; nothing says what the image is."
+    assert done.stdout.splitlines()[-1] == expected
 
 
 def test_people_read_warnings_of_a_check_that_passed() -> None:
