@@ -149,7 +149,7 @@ def doctor(tfimg: CliRunner, engine: FakeEngine) -> CliRunner:
 def test_doctor_shows_a_line_for_what_is_well_and_the_next_step_for_what_is_not(doctor: CliRunner) -> None:
     assert "ok       processor  linux/amd64 with AVX\n" in doctor().succeeded().stdout
     ended = doctor(GPU)
-    told = f"problem  gpu        {GPU} computes on NVIDIA GPUs, and this machine has none"
+    told = f"problem  gpu        {GPU} needs an NVIDIA GPU, and this machine has none"
     assert (ended.code, told in ended.stdout) == (14, True)
     assert "next: Use a machine with one." in ended.stdout
     assert ended.stderr.startswith(f"tfimg: This machine cannot run {GPU} yet; in the way: gpu, toolkit.")

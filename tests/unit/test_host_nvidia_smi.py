@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from tfimg.core.errors import NoAccelerator, TfimgError, UsageError
 from tfimg.core.process import CommandFailed, CompletedCommand, run
-from tfimg.host.nvidia_smi import Gpu, NvidiaSmi, parse_nvidia_smi, query_nvidia_smi
-from tfimg.host.smi_forms import FORMS
+from tfimg.host.nvidia_smi import INPUT_HELP, Gpu, NvidiaSmi, parse_nvidia_smi, query_nvidia_smi
 
 FOLDER = Path(__file__).parents[1] / "data" / "nvidia-smi"
 FILES = sorted(FOLDER.iterdir())
@@ -59,7 +58,7 @@ TOLD: dict[str, tuple[str, str | None, list[tuple[str, str | None, int | None]]]
 }  # fmt: skip
 """Driver, CUDA, and each GPU's name, capability and memory in MiB, by file."""
 
-REBOOT = "Look what `dmesg` says of the driver (NVRM, Xid), and reboot: a GPU that fell off the bus hangs it."
+REBOOT = "Check `dmesg` for errors of the driver (NVRM, Xid), and reboot: a GPU that fell off the bus hangs it."
 
 PROBLEMS = {
     "rtx3090-and-lost-580.txt": (
@@ -73,7 +72,7 @@ PROBLEMS = {
 }  # fmt: skip
 """What is told of GPUs that cannot be read, by file; of all others nothing."""
 
-HELP = "Install NVIDIA's driver, or mend it: `nvidia-smi` by itself must list the GPUs."
+HELP = "Install NVIDIA's driver, or repair it: `nvidia-smi` by itself must list the GPUs."
 
 REFUSED: dict[str, tuple[type[TfimgError], str]] = {
     "failed.txt": (
@@ -88,8 +87,8 @@ REFUSED: dict[str, tuple[type[TfimgError], str]] = {
     ),
     "no-devices.txt": (
         NoAccelerator,
-        "nvidia-smi says: No devices were found. Look whether the GPU is on the bus (`lspci -d 10de:`) and what "
-        "`dmesg` says of it.",
+        "nvidia-smi says: No devices were found. Check whether the GPU is on the bus (`lspci -d 10de:`), and "
+        "`dmesg` for its errors.",
     ),
     "lost-580.txt": (
         NoAccelerator,
@@ -101,13 +100,13 @@ REFUSED: dict[str, tuple[type[TfimgError], str]] = {
         f"nvidia-smi says: Unable to determine the device handle for GPU0: 0000:01:00.0: Unknown Error. {REBOOT}",
     ),
     "not-installed.txt": (NoAccelerator, f"nvidia-smi says: bash: nvidia-smi: command not found. {HELP}"),
-    "empty.txt": (UsageError, f"nvidia-smi's output is empty. {FORMS}"),
+    "empty.txt": (UsageError, f"nvidia-smi's output is empty. {INPUT_HELP}"),
     "rocm.txt": (
         UsageError,
         "This is not output of nvidia-smi: it begins with '============================ ROCm System Management "
-        f"Interfac'. {FORMS}",
+        f"Interfac'. {INPUT_HELP}",
     ),
-    "xml.txt": (UsageError, f"This is nvidia-smi's XML, which tfimg does not read. {FORMS}"),
+    "xml.txt": (UsageError, f"This is nvidia-smi's XML, which tfimg does not read. {INPUT_HELP}"),
 }  # fmt: skip
 
 
@@ -140,7 +139,7 @@ def test_what_tells_no_gpu_is_refused_with_its_own_sentence(name: str) -> None:
     assert (type(caught.value), str(caught.value)) == (kind, message)
 
 
-NO_DRIVER = "nvidia-smi's output does not tell the version of the driver."
+NO_DRIVER = "nvidia-smi's output does not contain the version of the driver."
 NO_NAME = "nvidia-smi's output has a GPU without a readable name."
 
 
@@ -160,7 +159,7 @@ NO_NAME = "nvidia-smi's output has a GPU without a readable name."
 def test_what_is_half_there_is_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_nvidia_smi(text)
-    assert str(caught.value) == f"{message} {FORMS}"
+    assert str(caught.value) == f"{message} {INPUT_HELP}"
 
 
 def test_a_driver_without_gpus() -> None:
@@ -268,6 +267,6 @@ def test_one_that_hangs(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o755)
     assert refusal(lambda argv: run([str(program), *argv[1:]], timeout=0.1).stdout) == (
-        f"`{program}` did not end within 0.1 seconds. Look what `dmesg` says of the driver (NVRM, Xid), and reboot: a "
-        "GPU that fell off the bus hangs it."
+        f"`{program}` did not end within 0.1 seconds. Check `dmesg` for errors of the driver (NVRM, Xid), and reboot: "
+        "a GPU that fell off the bus hangs it."
     )

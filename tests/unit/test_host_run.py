@@ -116,8 +116,8 @@ def test_the_hook_alone_is_enough_for_an_engine_on_this_machine(plan: Plan) -> N
 @pytest.mark.parametrize(
     ("host", "told", "step"),
     [
-        (with_gpus(), "knows no CDI device of NVIDIA's.", "nvidia-ctk runtime configure --runtime=docker"),
-        (with_gpus(cdi=("/etc/cdi",)), "is off.", '"features": {"cdi": true}'),
+        (with_gpus(), "it knows no NVIDIA CDI device.", "nvidia-ctk runtime configure --runtime=docker"),
+        (with_gpus(cdi=("/etc/cdi",)), "CDI is off", '"features": {"cdi": true}'),
     ],
     ids=["no toolkit", "CDI is off"],
 )
@@ -146,7 +146,7 @@ def test_a_machine_without_a_usable_gpu_says_why(plan: Plan, host: Host, told: s
     (lack,) = plan(GPU, host, NVIDIA).missing
     assert isinstance(lack, NoAccelerator)
     assert told in str(lack)
-    other = f"{CPU} is the same release without what GPUs need."
+    other = f"{CPU} is the same release without GPU libraries."
     assert lack.next_step.endswith(f"`tfimg run --no-gpu` runs the image on the processor; {other}")
 
 
@@ -197,7 +197,7 @@ def test_one_gpu_that_serves_is_enough(plan: Plan) -> None:
     host = with_gpus(T4, B200, driver="570.86.10")
     planned = plan(GPU, host, NVIDIA)
     assert planned.missing == ()
-    assert planned.notes[0].startswith("Not of use here: ")
+    assert planned.notes[0].startswith("One GPU cannot run it: ")
     assert isinstance(plan(GPU, host, NVIDIA, gpus="1").missing[0], UnavailableGpu)
 
 

@@ -62,7 +62,7 @@ OLD = with_gpus(T4, driver="470.57.02")
     ("identifier", "host", "toolkit_", "error", "reason"),
     [
         (GPU, plain(), NVIDIA, NoAccelerator, "this machine has none"),
-        (GPU, with_gpus(), toolkit(), NoContainerToolkit, "cannot hand a GPU to a container"),
+        (GPU, with_gpus(), toolkit(), NoContainerToolkit, "cannot give a GPU to a container"),
         (GPU, OLD, NVIDIA, UnavailableDriver, "needs NVIDIA driver 525.60.13 or newer"),
         (TPU, plain(), toolkit(), NoAccelerator, "neither /dev/accel0 nor /dev/vfio/0"),
     ],

@@ -13,8 +13,7 @@ from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.hosts import with_gpus
 from tfimg.core.errors import ResolutionError, TfimgError, UnavailableDriver, UnavailableGpu, UsageError
-from tfimg.host.gpu_names import find_capability, find_matrix_name
-from tfimg.host.nvidia_smi import Gpu, NvidiaSmi, parse_nvidia_smi
+from tfimg.host.nvidia_smi import Gpu, NvidiaSmi, find_capability, find_matrix_name, parse_nvidia_smi
 from tfimg.host.which import GpuGroup, Recommendation, recommend_image
 from tfimg.matrix.resolve.request import Request
 from tfimg.matrix.schema import Matrix
@@ -95,8 +94,8 @@ def test_the_answer_is_that_of_resolve_with_the_host_s_driver_and_gpu(ask: Ask) 
 def test_every_minor_is_told_with_its_reason(ask: Ask) -> None:
     assert [(one.minor, one.image, one.why) for one in ask("h100-535.txt").minors][5:8] == [
         ("2.16", "2.16.2-cuda12.3-py3.11", CODE),
-        ("2.15", "2.15.1-cuda12.2-py3.11", "no code for sm_90, but PTX: slow first start"),
-        ("2.14", OF_CUDA_11, "no code for sm_90, but PTX: slow first start"),
+        ("2.15", "2.15.1-cuda12.2-py3.11", "no code for sm_90, only PTX: slow first start"),
+        ("2.14", OF_CUDA_11, "no code for sm_90, only PTX: slow first start"),
     ]
     assert [(one.minor, one.image, one.why) for one in ask("t4-470.txt").minors][6:8] == [
         ("2.15", None, "needs driver 525.60.13 or newer for sm_75"),
@@ -146,13 +145,13 @@ def test_a_capability_that_the_driver_tells_counts_more_than_a_name(matrix: Matr
 
 @pytest.mark.parametrize("name", ["NVIDIA GeForce ...", "NVIDIA A10...", "Quadro RTX 600...", "Quadro P2200"])
 def test_a_gpu_that_cannot_be_known_is_asked_for(name: str, ask: Ask) -> None:
-    cut = ", of which nvidia-smi's table shows no more" if name.endswith("...") else ""
+    cut = ", truncated in nvidia-smi's table" if name.endswith("...") else ""
     with pytest.raises(UsageError) as caught:
         ask(smi(name, driver="535.104.05"))
     assert str(caught.value) == (
-        f"This host's GPU is {name!r}{cut}, and the matrix knows no such name. Add --gpu NAME, with its name or its "
-        "compute capability (--gpu sm_75); or give the output of `nvidia-smi "
-        "--query-gpu=name,driver_version,compute_cap,memory.total --format=csv`, which tells it."
+        f"This host's GPU is {name!r}{cut}, and the matrix has no such name. Add --gpu NAME, with its name or its "
+        "compute capability (--gpu sm_75); or pass the output of `nvidia-smi "
+        "--query-gpu=name,driver_version,compute_cap,memory.total --format=csv`, which contains it."
     )
 
 
@@ -186,8 +185,8 @@ def test_the_odd_one_out_is_named(ask: Ask) -> None:
         "INVALID_HANDLE (tensorflow/tensorflow#89272; matrix.yaml: ptx)"
     )
     assert last == (
-        f"{LATEST} meets it without: ask with --gpu T4, and leave that GPU out of containers (`tfimg run --gpus` takes "
-        "the numbers of those to give them)."
+        f"Without it, {LATEST} meets the request: use --gpu T4, and keep that GPU out of containers (`tfimg run "
+        "--gpus` takes the numbers of the others)."
     )
     assert caught.value.details["odd_one_out"] == "NVIDIA B200"
 
@@ -235,7 +234,7 @@ def test_where_reports_differ_the_answer_is_unproven_and_no_refusal(file: str, a
     assert "whether it runs is unproven: nightly builds" in found.notes[0]
     assert "(tensorflow/tensorflow#111958)" in found.notes[0]
     why = [one.why for one in found.minors if one.image]
-    assert why == ["unproven: no code for sm_120, but PTX, of which reports differ"]
+    assert why == ["unproven: no code for sm_120, only PTX; reports differ"]
 
 
 def test_a_gpu_that_cannot_be_read_is_a_note(ask: Ask) -> None:
@@ -279,7 +278,7 @@ def test_the_machine_itself_is_asked_unless_another_is_named_whole(
 
 def test_what_is_unproven_is_neither_yes_nor_no(command: CliRunner) -> None:
     lines = command("--nvidia-smi", str(FOLDER / "rtx5090-580.txt")).succeeded().lines
-    assert lines[-12] == "2.21 ? unproven: no code for sm_120, but PTX, of which reports differ"
+    assert lines[-12] == "2.21 ? unproven: no code for sm_120, only PTX; reports differ"
     assert lines[-11].startswith("2.20 no does not run on RTX 5090 (sm_120): ")
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from tfimg.cli.context import Context
 from tfimg.core.errors import NoAccelerator, UsageError
-from tfimg.host.nvidia_smi import NvidiaSmi, parse_nvidia_smi
-from tfimg.host.smi_forms import FORMS
+from tfimg.host.nvidia_smi import INPUT_HELP, NvidiaSmi, parse_nvidia_smi
 from tfimg.host.which import UNPROVEN, MinorFit, Recommendation, format_gpus, recommend_image
 from tfimg.recipe.describe import describe_matrix_image
 
@@ -59,7 +58,7 @@ def _given(file: str) -> bytes:
     if len(given) > MOST:
         raise UsageError(
             f"--nvidia-smi {file} is longer than anything that nvidia-smi prints: over {MOST >> 20} MiB.",
-            next_step=FORMS,
+            next_step=INPUT_HELP,
         )
     return given
 

@@ -1,23 +1,49 @@
-"""Output of nvidia-smi → driver and GPUs, or why it tells none; and asking it."""
+"""Query nvidia-smi, parse its table or the CSV of a query, and find its GPUs in the matrix."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tfimg.core.errors import NoAccelerator, TfimgError, UsageError
 from tfimg.core.process import CommandFailed
-from tfimg.host.smi_forms import FORMS, LONG, VERSION, GpuWords, Words, read
+from tfimg.matrix.gpus import find_gpu, find_gpu_name
+from tfimg.matrix.schema import Matrix
 
 QUERY = "--query-gpu=name,driver_version,{}memory.total"
 
 UNKNOWN_FIELD = 'Field "compute_cap" is not a valid field to query'
-"""Drivers up to 470 cannot be asked for it (huggingface/candle#733)."""
+"""Output of drivers up to 470, which do not support this field (huggingface/candle#733)."""
 
-DRIVER_HELP = "Install NVIDIA's driver, or mend it: `nvidia-smi` by itself must list the GPUs."
+INPUT_HELP = (
+    "Write what `nvidia-smi` prints to a file, or `nvidia-smi "
+    "--query-gpu=name,driver_version,compute_cap,memory.total --format=csv`."
+)
+DRIVER_HELP = "Install NVIDIA's driver, or repair it: `nvidia-smi` by itself must list the GPUs."
+HANGING_HELP = "Check `dmesg` for errors of the driver (NVRM, Xid), and reboot: a GPU that fell off the bus hangs it."
 
-HANGING_HELP = "Look what `dmesg` says of the driver (NVRM, Xid), and reboot: a GPU that fell off the bus hangs it."
+MAX_LINE = 300
+"""Characters of a line that are read; the longest lines of nvidia-smi have half of that."""
+
+VERSION = r"[0-9]{1,5}(?:\.[0-9]{1,5}){1,3}"
+BUS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]"
+HEADER = re.compile(
+    # Drivers from 610 on no longer print `Driver` and `CUDA Version` (sgl-project/sglang#27487).
+    rf"NVIDIA-SMI +\S+ +(?:Driver|KMD) Version: +({VERSION})(?: +CUDA (?:UMD )?Version: +(\S+))?"
+)
+GPU_LINE = re.compile(rf"\| +[0-9]+ +(\S.*?) +(?:On|Off|N/A|WDDM|TCC|MCDM) +\| *{BUS} ")
+MEMORY = re.compile(r"/ *([0-9]{1,9}) ?MiB")
+
+LOST = re.compile(r"Unable to determine the device handle for GPU.*")
+"""A line before a table or in a CSV for a GPU that fell off the bus."""
+
+UNREADABLE_NAME = re.compile(r"\[.*\]|ERR!|Unknown Error|GPU is lost")
+"""What nvidia-smi prints in place of a name."""
+
+ELLIPSIS = "..."
+"""The end of a truncated name in a table of nvidia-smi."""
 
 FAILURES = (
     (
@@ -27,16 +53,16 @@ FAILURES = (
     (r"Failed to initialize NVML: .*", DRIVER_HELP),
     (r"NVIDIA-SMI has failed .*", DRIVER_HELP),
     (r"NVIDIA-SMI couldn't find .*", DRIVER_HELP),
-    (r"Unable to determine the device handle for GPU.*", HANGING_HELP),
-    (r"No devices were found", "Look whether the GPU is on the bus (`lspci -d 10de:`) and what `dmesg` says of it."),
+    (LOST.pattern, HANGING_HELP),
+    (r"No devices were found", "Check whether the GPU is on the bus (`lspci -d 10de:`), and `dmesg` for its errors."),
     (r".*\bnvidia-smi\b.*(?:not found|No such file).*", DRIVER_HELP),
 )
-"""What nvidia-smi, or the shell in its place, says when it has nothing to tell, and what to do then."""
+"""Error messages of nvidia-smi, or of the shell in its place, with the next step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
-    """One GPU. Tables of old drivers cut names (`Tesla V100-SXM2...`) and tell no capability, which is as `sm_75`."""
+    """One GPU. Tables of old drivers truncate names (`Tesla V100-SXM2...`) and lack the capability (`sm_75`)."""
 
     name: str
     capability: str | None
@@ -45,9 +71,9 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NvidiaSmi:
-    """What nvidia-smi tells: the driver, the newest CUDA that it is made for, where that is said, and every GPU.
+    """The driver, the newest CUDA that it supports, if known, and every GPU.
 
-    `problems` are sentences about GPUs of the machine that could not be read, and are not among `gpus`.
+    `problems` are sentences about GPUs that could not be read, and are not among `gpus`.
     """
 
     driver: str
@@ -56,54 +82,83 @@ class NvidiaSmi:
     problems: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Output:
+    """Parsed output; a GPU is None if its name is unreadable."""
+
+    driver: str
+    cuda: str | None
+    gpus: list[Gpu | None]
+
+
 def parse_nvidia_smi(text: str) -> NvidiaSmi:
     """Parse the output of nvidia-smi: its table, or the CSV of a query.
 
-    A GPU that cannot be read does not hide the others. Raises `NoAccelerator` when it says that there is no GPU or that
-    it failed, `UsageError` when it is no such output.
+    Raises `NoAccelerator` if it reports no GPU or a failure, `UsageError` for any other text.
     """
-    told = text.removeprefix("\ufeff")
-    words = read(told)
-    if words is None:
-        raise _failure([line.strip() for line in told.splitlines() if line.strip()])
-    readable = [one for one in words.gpus if _is_readable(one)]
-    if not readable and words.problems:
-        raise _failure(words.problems)
-    if not words.driver or not re.fullmatch(VERSION, words.driver):
-        raise UsageError("nvidia-smi's output does not tell the version of the driver.", next_step=FORMS)
-    if not words.gpus:
-        raise NoAccelerator(f"nvidia-smi lists no GPU; the driver is {words.driver}.", next_step=DRIVER_HELP)
-    if not readable:
-        raise UsageError("nvidia-smi's output has a GPU without a readable name.", next_step=FORMS)
-    cuda = words.cuda if words.cuda and re.fullmatch(VERSION, words.cuda) else None
-    return NvidiaSmi(
-        driver=words.driver,
-        cuda=cuda,
-        gpus=tuple(map(_gpu, readable)),
-        problems=tuple(_problems(words, len(words.gpus) - len(readable))),
-    )
+    text = text.removeprefix("\ufeff")
+    lines = [line.strip() for line in text.splitlines()]
+    output = _parse_table(text, lines) or _parse_csv([line for line in lines if line])
+    if output is None:
+        raise _failure([line for line in lines if line])
+    lost = [line[:MAX_LINE] for line in lines if LOST.match(line)]
+    gpus = tuple(gpu for gpu in output.gpus if gpu)
+    if not gpus and lost:
+        raise _failure(lost)
+    if not re.fullmatch(VERSION, output.driver):
+        raise UsageError("nvidia-smi's output does not contain the version of the driver.", next_step=INPUT_HELP)
+    if not output.gpus:
+        raise NoAccelerator(f"nvidia-smi lists no GPU; the driver is {output.driver}.", next_step=DRIVER_HELP)
+    if not gpus:
+        raise UsageError("nvidia-smi's output has a GPU without a readable name.", next_step=INPUT_HELP)
+    cuda = output.cuda if output.cuda and re.fullmatch(VERSION, output.cuda) else None
+    problems = tuple(_problems(lost, len(output.gpus) - len(gpus)))
+    return NvidiaSmi(driver=output.driver, cuda=cuda, gpus=gpus, problems=problems)
 
 
-def _problems(words: Words, unreadable: int) -> Iterator[str]:
-    """Sentences about GPUs that fail: in nvidia-smi's words; without any, that some have no name."""
-    for line in filter(str.isprintable, words.problems):
-        yield f"nvidia-smi says: {line.rstrip('.')}. {HANGING_HELP}"
-    if unreadable and not words.problems:
-        yield f"nvidia-smi lists {unreadable} more without a readable name. {HANGING_HELP}"
+def _parse_table(text: str, lines: Sequence[str]) -> _Output | None:
+    header = HEADER.search(text)
+    if not header:
+        return None
+    # A GPU's memory is in the line below its name; MIG instances and processes have lines without a bus.
+    gpus = []
+    for line, below in pairwise([*lines, ""]):
+        if gpu := GPU_LINE.match(line[:MAX_LINE]):
+            memory = MEMORY.search(below)
+            gpus.append(_parse_gpu(gpu[1], memory=memory[1] if memory else ""))
+    return _Output(driver=header[1], cuda=header[2], gpus=gpus)
 
 
-def _is_readable(words: GpuWords) -> bool:
-    """Whether a GPU has a name; in the place of one, nvidia-smi writes `[Unknown Error]`, `[GPU is lost]`, `ERR!`."""
-    name = (words.name or "").strip()
-    return (
-        0 < len(name) <= 100 and name.isprintable() and not re.fullmatch(r"\[.*\]|ERR!|Unknown Error|GPU is lost", name)
-    )
+def _parse_csv(lines: Sequence[str]) -> _Output | None:
+    required = {"name", "driver_version"}
+    start = next((number for number, line in enumerate(lines) if required <= set(_column_names(line))), None)
+    if start is None:
+        return None
+    columns = _column_names(lines[start])
+    # Values are not quoted, and names have no commas.
+    cells = [[cell.strip() for cell in line.split(",")] for line in lines[start + 1 :]]
+    rows = [dict(zip(columns, row, strict=True)) for row in cells if len(row) == len(columns)]
+    if not rows:
+        return None
+    gpus = [_parse_gpu(row["name"], row.get("compute_cap", ""), row.get("memory.total", "")) for row in rows]
+    # The row of a lost GPU has no driver either.
+    drivers = [row["driver_version"] for row in rows]
+    driver = next((version for version in drivers if re.fullmatch(VERSION, version)), drivers[0])
+    return _Output(driver=driver, cuda=None, gpus=gpus)
 
 
-def _gpu(words: GpuWords) -> Gpu:
-    name = (words.name or "").strip()
-    number = re.fullmatch(r"([0-9]{1,2})\.([0-9])", words.capability or "")
-    size = re.fullmatch(r"([0-9]{1,9})(?: MiB)?", words.memory or "")
+def _column_names(line: str) -> Sequence[str]:
+    """Return the names in a CSV's first line without units: `memory.total [MiB]` is `memory.total`."""
+    names = [cell.strip().removesuffix("[MiB]").strip() for cell in line.split(",")]
+    return ["name" if name == "gpu_name" else name for name in names]
+
+
+def _parse_gpu(name: str, capability: str = "", memory: str = "") -> Gpu | None:
+    name = name.strip()
+    if not 0 < len(name) <= 100 or not name.isprintable() or UNREADABLE_NAME.fullmatch(name):
+        return None
+    number = re.fullmatch(r"([0-9]{1,2})\.([0-9])", capability)
+    size = re.fullmatch(r"([0-9]{1,9})(?: MiB)?", memory)
     return Gpu(
         name=name,
         capability=f"sm_{number[1]}{number[2]}" if number else None,
@@ -111,48 +166,83 @@ def _gpu(words: GpuWords) -> Gpu:
     )
 
 
+def _problems(lost: Sequence[str], unreadable: int) -> Iterator[str]:
+    for line in filter(str.isprintable, lost):
+        yield f"nvidia-smi says: {line.rstrip('.')}. {HANGING_HELP}"
+    if unreadable and not lost:
+        yield f"nvidia-smi lists {unreadable} more without a readable name. {HANGING_HELP}"
+
+
 def _failure(lines: Sequence[str]) -> TfimgError:
-    """What text means that tells no GPU."""
     for pattern, step in FAILURES:
-        for line in (line[:LONG] for line in lines):
+        for line in (line[:MAX_LINE] for line in lines):
             if re.fullmatch(rf"{pattern}\.?", line) and line.isprintable():
                 return NoAccelerator(f"nvidia-smi says: {line}", next_step=step)
     if not lines:
-        return UsageError("nvidia-smi's output is empty.", next_step=FORMS)
+        return UsageError("nvidia-smi's output is empty.", next_step=INPUT_HELP)
     if any(line.startswith("<nvidia_smi_log") for line in lines):
-        return UsageError("This is nvidia-smi's XML, which tfimg does not read.", next_step=FORMS)
-    return UsageError(f"This is not output of nvidia-smi: it begins with {lines[0][:60]!r}.", next_step=FORMS)
+        return UsageError("This is nvidia-smi's XML, which tfimg does not read.", next_step=INPUT_HELP)
+    return UsageError(f"This is not output of nvidia-smi: it begins with {lines[0][:60]!r}.", next_step=INPUT_HELP)
 
 
 def query_nvidia_smi(run: Callable[[Sequence[str]], str]) -> NvidiaSmi:
-    """What this machine's nvidia-smi tells.
+    """Query this host's nvidia-smi.
 
-    `run` starts a program and returns its output; it raises `CommandFailed`, `TimeoutError` with a sentence, or another
-    `OSError`. Raises `NoAccelerator` when there is no nvidia-smi, when it fails or hangs, and when what it says is not
-    understood.
+    `run` runs a program and returns its output; it raises `CommandFailed`, `TimeoutError` with a message, or another
+    `OSError`. Raises `NoAccelerator` if nvidia-smi is missing, fails, hangs or prints unknown output.
     """
     try:
-        return parse_nvidia_smi(_output(run))
+        return parse_nvidia_smi(_query(run))
     except UsageError as error:
         raise NoAccelerator(error.what, next_step=DRIVER_HELP) from None
     except TimeoutError as error:
         raise NoAccelerator(str(error), next_step=HANGING_HELP) from None
     except FileNotFoundError:
-        why = "is not installed"
+        reason = "is not installed"
     except OSError as error:
-        why = f"cannot be started: {error.strerror}"
-    raise NoAccelerator(f"`nvidia-smi`, which comes with NVIDIA's driver, {why}.", next_step=DRIVER_HELP)
+        reason = f"cannot be started: {error.strerror}"
+    raise NoAccelerator(f"`nvidia-smi`, which comes with NVIDIA's driver, {reason}.", next_step=DRIVER_HELP)
 
 
-def _output(run: Callable[[Sequence[str]], str]) -> str:
-    """What it prints, of success or of failure."""
-    said = ""
+def _query(run: Callable[[Sequence[str]], str]) -> str:
+    """Return the output, also of a failure."""
+    output = ""
     for capability in ("compute_cap,", ""):
         try:
             return run(["nvidia-smi", QUERY.format(capability), "--format=csv"])
-        except CommandFailed as failed:
-            # It complains on standard output.
-            said = f"{failed.completed.stdout}\n{failed.completed.stderr}"
-            if UNKNOWN_FIELD not in said:
+        except CommandFailed as error:
+            # Its errors are on standard output.
+            output = f"{error.completed.stdout}\n{error.completed.stderr}"
+            if UNKNOWN_FIELD not in output:
                 break
-    return said
+    return output
+
+
+def find_capability(matrix: Matrix, gpu: Gpu) -> str | None:
+    """Return the capability (`sm_75`) from the driver, else from the matrix by name; None if unknown."""
+    if gpu.capability:
+        return gpu.capability
+    try:
+        return find_gpu(matrix, gpu.name)
+    except UsageError:
+        return _find_truncated(matrix, gpu.name)
+
+
+def find_matrix_name(matrix: Matrix, gpu: Gpu) -> str | None:
+    """Return the matrix's name of a GPU if it has the same capability, else the capability."""
+    sm, name = find_capability(matrix, gpu), find_gpu_name(matrix, gpu.name)
+    return name if sm and name in matrix.gpus.get(sm, ()) else sm
+
+
+def _find_truncated(matrix: Matrix, name: str) -> str | None:
+    """Return the capability that all names with this beginning have: `GeForce RTX 208...` is `sm_75`."""
+    if not name.endswith(ELLIPSIS):
+        return None
+    beginning = name.removesuffix(ELLIPSIS).strip()
+    # Not Quadro: a Quadro RTX 6000 differs from the RTX 6000s.
+    for maker in ("NVIDIA", "GeForce", "Tesla"):
+        beginning = beginning.removeprefix(maker).strip()
+    if not any(letter.isdecimal() for letter in beginning):
+        return None
+    found = {sm for sm, names in matrix.gpus.items() if any(known.startswith(beginning) for known in names)}
+    return found.pop() if len(found) == 1 else None

@@ -1,4 +1,4 @@
-"""What nvidia-smi told + a request → the image that fits the host, and which TensorFlow minors fit and do not."""
+"""Recommend an image for a host's GPUs and driver, and compare all TensorFlow minors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from tfimg.core.errors import ResolutionError, UnavailableGpu, UsageError
-from tfimg.host.gpu_names import ELLIPSIS, find_matrix_name
-from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
+from tfimg.host.nvidia_smi import ELLIPSIS, Gpu, NvidiaSmi, find_matrix_name
 from tfimg.matrix.gpus import find_execution_mode, find_gpu
 from tfimg.matrix.resolve.refusal import preference_key
 from tfimg.matrix.resolve.request import Condition, Request, list_conditions, quote_argument
@@ -17,15 +16,15 @@ from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 
 UNPROVEN = "unproven"
-"""How it begins why a minor may run on the host, or may not."""
+"""Beginning of the reason of a minor that may or may not run."""
 
-WAYS_OUT = "\nWhat would work:"
-"""Where a refusal begins to speak of what is no help while the GPU stays."""
+SUGGESTIONS = "\nWhat would work:"
+"""Beginning of the suggestions in a refusal, which do not apply to another GPU."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuGroup:
-    """GPUs of one kind in the host: how many, what the matrix is asked for, and the capability (`sm_75`)."""
+    """GPUs of one model: their number, the name to resolve (`asked`), and the capability (`sm_75`)."""
 
     name: str
     count: int
@@ -35,7 +34,7 @@ class GpuGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MinorFit:
-    """A TensorFlow minor on the host: its best image and what to know of it, or None and why it has none."""
+    """A TensorFlow minor on the host: its best image, or None, and why."""
 
     minor: str
     image: str | None
@@ -44,7 +43,7 @@ class MinorFit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recommendation:
-    """The image that fits the host, why, what to know of it, and how the TensorFlow minors fit."""
+    """The recommended image, its explanation and notes, and how every TensorFlow minor fits."""
 
     driver: str
     kinds: tuple[GpuGroup, ...]
@@ -55,44 +54,52 @@ class Recommendation:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Fit:
-    """What each kind of GPU asks of an image."""
+class _Requests:
+    """One request for each group of GPUs."""
 
     matrix: Matrix
     specs: Sequence[ImageSpec]
-    wanted: Mapping[GpuGroup, Request]
+    by_group: Mapping[GpuGroup, Request]
 
-    def common(self, kinds: Iterable[GpuGroup]) -> list[ImageSpec]:
-        """Images that run on all of these."""
-        all_of = [one for kind in kinds for one in list_conditions(self.matrix, self.wanted[kind])]
-        return [spec for spec in self.specs if all(condition.meets(spec) for condition in all_of)]
+    def common_images(self, groups: Iterable[GpuGroup]) -> list[ImageSpec]:
+        """Return the images that run on all of the groups."""
+        conditions = [one for group in groups for one in list_conditions(self.matrix, self.by_group[group])]
+        return [spec for spec in self.specs if all(condition.meets(spec) for condition in conditions)]
 
-    def of(self, kind: GpuGroup) -> Resolution:
-        """The image for one. Raises `ResolutionError`."""
-        return resolve(self.matrix, self.specs, self.wanted[kind])
+    def resolve(self, group: GpuGroup, specs: Sequence[ImageSpec] | None = None) -> Resolution:
+        """Return the image for one group. Raises `ResolutionError`."""
+        return resolve(self.matrix, self.specs if specs is None else specs, self.by_group[group])
+
+    def refusal(self, group: GpuGroup) -> ResolutionError | None:
+        """Return why no image runs on a group."""
+        try:
+            self.resolve(group)
+        except ResolutionError as error:
+            return error
+        return None
 
 
 def recommend_image(matrix: Matrix, specs: Sequence[ImageSpec], request: Request, smi: NvidiaSmi) -> Recommendation:
-    """The best image that runs on every GPU of the host; a GPU or driver of the request stands for the host's.
+    """Return the best image for every GPU of the host; a GPU or driver of the request replaces the host's.
 
-    Raises `UsageError` for a GPU that cannot be known, `ResolutionError` when no image runs.
+    Raises `UsageError` for an unknown GPU, `ResolutionError` if no image runs.
     """
     driver = request.driver or smi.driver
-    kinds = (_kind(matrix, request.gpu, request.gpu),) if request.gpu else _kinds(matrix, smi.gpus)
-    fit = _Fit(
+    groups = (_group(matrix, request.gpu, request.gpu),) if request.gpu else _group_gpus(matrix, smi.gpus)
+    requests = _Requests(
         matrix=matrix,
         specs=specs,
-        wanted={kind: replace(request, driver=driver, gpu=kind.asked) for kind in kinds},
+        by_group={group: replace(request, driver=driver, gpu=group.asked) for group in groups},
     )
-    minors = compare_minors(matrix, specs, replace(request, driver=driver), kinds)
+    minors = compare_minors(matrix, specs, replace(request, driver=driver), groups)
     try:
-        found = fit.of(kinds[0]) if len(kinds) == 1 else _for_all(fit, kinds)
+        found = requests.resolve(groups[0]) if len(groups) == 1 else _resolve_all(requests)
     except ResolutionError as error:
         error.details = {**error.details, "minors": [asdict(minor) for minor in minors]}
         raise
     return Recommendation(
         driver=driver,
-        kinds=kinds,
+        kinds=groups,
         spec=found.spec,
         explanation=found.explanation,
         notes=(*found.notes, *smi.problems),
@@ -100,134 +107,126 @@ def recommend_image(matrix: Matrix, specs: Sequence[ImageSpec], request: Request
     )
 
 
-# Which GPUs
-
-
-def _kind(matrix: Matrix, name: str, asked: str, count: int = 1) -> GpuGroup:
+def _group(matrix: Matrix, name: str, asked: str, count: int = 1) -> GpuGroup:
     return GpuGroup(name=name, count=count, asked=asked, capability=find_gpu(matrix, asked))
 
 
-def _kinds(matrix: Matrix, gpus: Sequence[Gpu]) -> tuple[GpuGroup, ...]:
+def _group_gpus(matrix: Matrix, gpus: Sequence[Gpu]) -> tuple[GpuGroup, ...]:
     # Not by memory: two cards of one model may differ by a MiB.
-    counts = Counter((gpu.name, _known_as(matrix, gpu)) for gpu in gpus)
-    return tuple(_kind(matrix, name, asked, count) for (name, asked), count in counts.items())
+    counts = Counter((gpu.name, _require_matrix_name(matrix, gpu)) for gpu in gpus)
+    return tuple(_group(matrix, name, asked, count) for (name, asked), count in counts.items())
 
 
-def _known_as(matrix: Matrix, gpu: Gpu) -> str:
-    if known := find_matrix_name(matrix, gpu):
-        return known
-    cut = ", of which nvidia-smi's table shows no more" if gpu.name.endswith(ELLIPSIS) else ""
+def _require_matrix_name(matrix: Matrix, gpu: Gpu) -> str:
+    if name := find_matrix_name(matrix, gpu):
+        return name
+    truncated = ", truncated in nvidia-smi's table" if gpu.name.endswith(ELLIPSIS) else ""
     raise UsageError(
-        f"This host's GPU is {gpu.name!r}{cut}, and the matrix knows no such name.",
-        next_step="Add --gpu NAME, with its name or its compute capability (--gpu sm_75); or give the output of "
-        "`nvidia-smi --query-gpu=name,driver_version,compute_cap,memory.total --format=csv`, which tells it.",
+        f"This host's GPU is {gpu.name!r}{truncated}, and the matrix has no such name.",
+        next_step="Add --gpu NAME, with its name or its compute capability (--gpu sm_75); or pass the output of "
+        "`nvidia-smi --query-gpu=name,driver_version,compute_cap,memory.total --format=csv`, which contains it.",
     )
 
 
-# Several kinds of GPU
+def format_gpus(group: GpuGroup) -> str:
+    """Return a group in words: `2 NVIDIA GeForce RTX 3090 (sm_86)`."""
+    count = f"{group.count} " if group.count > 1 else ""
+    return f"{count}{group.name} ({group.capability})"
 
 
-def _for_all(fit: _Fit, kinds: Sequence[GpuGroup]) -> Resolution:
-    common = fit.common(kinds)
+def _resolve_all(requests: _Requests) -> Resolution:
+    """Resolve several groups of GPUs together."""
+    groups = list(requests.by_group)
+    common = requests.common_images(groups)
     if not common:
-        raise _odd_one_out(fit, kinds)
+        raise _refuse(requests)
     best = max(common, key=preference_key)
-    choice = resolve(fit.matrix, common, fit.wanted[kinds[0]]).explanation
-    notes = [note for kind in kinds for note in resolve(fit.matrix, [best], fit.wanted[kind]).notes]
+    choice = requests.resolve(groups[0], common).explanation
+    skip = 1 + len(list_conditions(requests.matrix, requests.by_group[groups[0]]))
+    notes = [note for group in groups for note in requests.resolve(group, [best]).notes]
     return Resolution(
         spec=best,
         explanation=(
-            f"The matrix has {len(fit.specs)} images.",
-            *(f"{format_gpus(kind)} with this driver: {len(fit.common([kind]))} meet the request." for kind in kinds),
+            f"The matrix has {len(requests.specs)} images.",
+            *(
+                f"{format_gpus(group)} with this driver: {len(requests.common_images([group]))} meet the request."
+                for group in groups
+            ),
             f"All of them together: {len(common)} left.",
-            *choice[1 + len(list_conditions(fit.matrix, fit.wanted[kinds[0]])) :],
+            *choice[skip:],
         ),
         notes=tuple(dict.fromkeys(notes)),
     )
 
 
-def _odd_one_out(fit: _Fit, kinds: Sequence[GpuGroup]) -> ResolutionError:
-    """Why no image runs on every GPU, and what does without the one that stands in the way."""
-    refusals = {kind: error for kind in kinds if (error := _refusal(fit, kind))}
-    if len(refusals) == len(kinds):
+def _refuse(requests: _Requests) -> ResolutionError:
+    """Return why no image runs on every GPU, and the best image without the GPU that prevents it."""
+    groups = list(requests.by_group)
+    refusals = {group: error for group in groups if (error := requests.refusal(group))}
+    if len(refusals) == len(groups):
         return next(iter(refusals.values()))
-    ways = [(kind, fit.common([one for one in kinds if one != kind])) for kind in (*refusals, *kinds)]
-    odd, images = next(((kind, images) for kind, images in ways if images), (None, []))
-    headline = f"No image meets the request on every GPU of this host ({', '.join(map(format_gpus, kinds))})"
-    if odd is None:
-        return UnavailableGpu(f"{headline}.", next_step="`tfimg which --gpu NAME` answers for one of them.")
-    best = max(images, key=preference_key).identifier
-    refused = refusals.get(odd)
-    why = f": {str(refused).partition(WAYS_OUT)[0]}\n" if refused else "."
-    rest = next(kind for kind in kinds if kind != odd)
+    headline = f"No image meets the request on every GPU of this host ({', '.join(map(format_gpus, groups))})"
+    for odd in (*refusals, *groups):
+        others = [group for group in groups if group != odd]
+        if images := requests.common_images(others):
+            return _odd_one_out(headline, odd, others[0], refusals.get(odd), max(images, key=preference_key))
+    return UnavailableGpu(f"{headline}.", next_step="`tfimg which --gpu NAME` answers for one of them.")
+
+
+def _odd_one_out(
+    headline: str, odd: GpuGroup, rest: GpuGroup, refused: ResolutionError | None, best: ImageSpec
+) -> ResolutionError:
+    reason = f": {str(refused).partition(SUGGESTIONS)[0]}\n" if refused else "."
     error = (type(refused) if refused else UnavailableGpu)(
-        f"{headline}; {format_gpus(odd)} is the odd one out{why}",
-        next_step=f"{best} meets it without: ask with --gpu {quote_argument(rest.asked)}, and leave that GPU out of "
-        "containers (`tfimg run --gpus` takes the numbers of those to give them).",
+        f"{headline}; {format_gpus(odd)} is the odd one out{reason}",
+        next_step=f"Without it, {best.identifier} meets the request: use --gpu {quote_argument(rest.asked)}, and keep "
+        "that GPU out of containers (`tfimg run --gpus` takes the numbers of the others).",
     )
-    error.details = {"odd_one_out": odd.name, "without_it": best}
+    error.details = {"odd_one_out": odd.name, "without_it": best.identifier}
     return error
 
 
-def _refusal(fit: _Fit, kind: GpuGroup) -> ResolutionError | None:
-    try:
-        fit.of(kind)
-    except ResolutionError as error:
-        return error
-    return None
-
-
-def format_gpus(kind: GpuGroup) -> str:
-    """A kind of GPU in words: `2 NVIDIA GeForce RTX 3090 (sm_86)`."""
-    many = f"{kind.count} " if kind.count > 1 else ""
-    return f"{many}{kind.name} ({kind.capability})"
-
-
-# Every minor
-
-
 def compare_minors(
-    matrix: Matrix, specs: Sequence[ImageSpec], request: Request, kinds: Sequence[GpuGroup]
+    matrix: Matrix, specs: Sequence[ImageSpec], request: Request, groups: Sequence[GpuGroup]
 ) -> tuple[MinorFit, ...]:
-    """How each TensorFlow minor fits driver and GPUs, newest first. All else that was asked does not count."""
+    """Return how each TensorFlow minor fits driver, platform and GPUs, newest first; ignore the rest of the request."""
     host = Request(driver=request.driver, platform=request.platform)
-    wanted = [one for kind in kinds for one in list_conditions(matrix, replace(host, gpu=kind.asked))]
+    conditions = [one for group in groups for one in list_conditions(matrix, replace(host, gpu=group.asked))]
     by_minor: dict[str, list[ImageSpec]] = {}
     for spec in specs:
         by_minor.setdefault(spec.minor, []).append(spec)
-    return tuple(_minor(matrix, minor, of_minor, wanted, kinds) for minor, of_minor in reversed(by_minor.items()))
+    return tuple(_fit_minor(matrix, minor_specs, conditions, groups) for minor_specs in reversed(by_minor.values()))
 
 
-def _minor(
-    matrix: Matrix, minor: str, specs: Sequence[ImageSpec], wanted: Sequence[Condition], kinds: Sequence[GpuGroup]
+def _fit_minor(
+    matrix: Matrix, specs: Sequence[ImageSpec], conditions: Sequence[Condition], groups: Sequence[GpuGroup]
 ) -> MinorFit:
-    left = list(specs)
-    # What a host cannot change is told first.
+    minor, left = specs[0].minor, list(specs)
+    # First the conditions that a host cannot change.
     for option in ("--device", "--platform", "--gpu", "--driver"):
-        for condition in (one for one in wanted if one.option == option):
+        for condition in (one for one in conditions if one.option == option):
             before, left = left, [spec for spec in left if condition.meets(spec)]
             if not left:
-                return MinorFit(minor=minor, image=None, why=_lack(condition, max(before, key=preference_key)))
+                reason = _explain_unmet(condition, max(before, key=preference_key))
+                return MinorFit(minor=minor, image=None, why=reason)
     best = max(left, key=preference_key)
-    return MinorFit(minor=minor, image=best.identifier, why=_means(matrix, best, kinds))
+    return MinorFit(minor=minor, image=best.identifier, why=_describe_code(matrix, best, groups))
 
 
-def _lack(condition: Condition, spec: ImageSpec) -> str:
-    has = condition.has(spec)
+def _explain_unmet(condition: Condition, spec: ImageSpec) -> str:
+    actual = condition.has(spec)
     return {
         "--device": "no image for GPUs",
         "--platform": f"no image for GPUs on {condition.told}",
-        "--gpu": f"does not run on {condition.told.removeprefix('GPU ')}: {has}",
-        "--driver": f"needs driver {has}",
+        "--gpu": f"does not run on {condition.told.removeprefix('GPU ')}: {actual}",
+        "--driver": f"needs driver {actual}",
     }[condition.option]
 
 
-def _means(matrix: Matrix, spec: ImageSpec, kinds: Sequence[GpuGroup]) -> str:
-    means = (
-        {kind.capability: find_execution_mode(matrix, spec.gpu, kind.capability) for kind in kinds} if spec.gpu else {}
-    )
-    unproven = [sm for sm, way in means.items() if way == "unproven"]
-    if unproven:
-        return f"{UNPROVEN}: no code for {', '.join(unproven)}, but PTX, of which reports differ"
-    ptx = [sm for sm, way in means.items() if way == "ptx"]
-    return f"no code for {', '.join(ptx)}, but PTX: slow first start" if ptx else "code for the GPU"
+def _describe_code(matrix: Matrix, spec: ImageSpec, groups: Sequence[GpuGroup]) -> str:
+    modes = {one.capability: find_execution_mode(matrix, spec.gpu, one.capability) for one in groups if spec.gpu}
+    if unproven := [sm for sm, mode in modes.items() if mode == "unproven"]:
+        return f"{UNPROVEN}: no code for {', '.join(unproven)}, only PTX; reports differ"
+    if ptx := [sm for sm, mode in modes.items() if mode == "ptx"]:
+        return f"no code for {', '.join(ptx)}, only PTX: slow first start"
+    return "code for the GPU"
