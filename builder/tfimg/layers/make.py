@@ -7,12 +7,13 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from contextvars import copy_context
+from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
-from typing import Literal, ParamSpec, TypeVar
+from typing import Literal
 
 from tfimg.core.cancellation import Cancellation, on_cancel, raise_if_cancelled
 from tfimg.core.errors import Interrupted, InvalidWheel
@@ -33,9 +34,6 @@ LayerState = Literal["started", "done", "cached", "damaged"]
 
 OnLayerEvent = Callable[[str, LayerState, float], None]
 """Receives a layer's name, its state and the seconds that making it took."""
-
-Result = TypeVar("Result")
-Arguments = ParamSpec("Arguments")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,19 +70,20 @@ def make_layers(
     )
     folder = store.folder / "wheels" / token_hex(8)
     parts = sorted(split_lock(lock), key=lambda part: LARGEST_FIRST.index(part.name))
-    cancellation = Cancellation()
     try:
         with (
             ThreadPoolExecutor(DOWNLOADS) as downloads,
             ThreadPoolExecutor(len(LARGEST_FIRST)) as makers,
-            _cancelling(cancellation),
+            _cancelling(),
         ):
-            maker = _PartMaker(packer, source, report, folder, downloads, cancellation)
-            jobs = [makers.submit(maker.run, maker.make, part) for part in parts]
+            maker = _PartMaker(packer=packer, source=source, report=report, folder=folder, downloads=downloads)
+            jobs = [makers.submit(copy_context().run, maker.make, part) for part in parts]
             wait(jobs, return_when=FIRST_EXCEPTION)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    _raise_first(jobs)
+    raise_if_cancelled()
+    if errors := [error for job in jobs if (error := job.exception())]:
+        raise next((error for error in errors if not isinstance(error, Interrupted)), errors[0])
     results = {result.layer: result for job in jobs for result in job.result()}
     if any(result.seconds is not None for result in results.values()):
         store.prune()
@@ -100,37 +99,27 @@ def write_stages(results: Sequence[LayerResult], store: LayerStore) -> dict[str,
     }
 
 
+@dataclass(frozen=True, kw_only=True)
 class _PartMaker:
-    """Makes the layers of parts of one lock; `folder` holds the wheels of this run."""
+    """Makes the layers of parts of one lock; `folder` is for the wheels of this run."""
 
-    def __init__(
-        self,
-        packer: Packer,
-        source: WheelSource,
-        report: Callable[..., None],
-        folder: Path,
-        downloads: ThreadPoolExecutor,
-        cancellation: Cancellation,
-    ) -> None:
-        self._packer, self._source, self._report, self._folder = packer, source, report, folder
-        self._downloads, self._cancellation = downloads, cancellation
-        self._processors = threading.BoundedSemaphore(os.cpu_count() or 1)
-
-    def run(self, work: Callable[Arguments, Result], *arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
-        """Do work in another thread, until it is cancelled."""
-        with self._cancellation.activate():
-            raise_if_cancelled()
-            return work(*arguments, **options)
+    packer: Packer
+    source: WheelSource
+    report: Callable[..., None]
+    folder: Path
+    downloads: ThreadPoolExecutor
+    processors: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(os.cpu_count() or 1))
 
     def make(self, part: LockPart) -> list[LayerResult]:
         """Return the layers of a part, from the store or packed from its wheels."""
-        if blobs := self._packer.find(part):
+        raise_if_cancelled()
+        if blobs := self.packer.find(part):
             return self._reuse(blobs)
         packages = read_packages({part.name: part.lock})
-        fetching = [self._downloads.submit(self.run, self._fetch, part, package) for package in packages]
+        fetching = [self.downloads.submit(copy_context().run, self._fetch, part, package) for package in packages]
         fetched = [job.result() for job in fetching]
-        with self._packer.store.lock(compute_key(list_part_layers(part)[0], self._packer.compression)):
-            if blobs := self._packer.find(part):
+        with self.packer.store.lock(compute_key(list_part_layers(part)[0], self.packer.compression)):
+            if blobs := self.packer.find(part):
                 self._remove_downloads(packages)
                 return self._reuse(blobs)
             # Wheels are missing if another build has made the layers and the store has evicted them since.
@@ -138,61 +127,55 @@ class _PartMaker:
                 wheel or self._fetch(part, package, even_if_made=True)
                 for wheel, package in zip(fetched, packages, strict=True)
             ]
-            with self._processors:
+            with self.processors:
                 return self._pack(part, packages, [wheel for wheel in wheels if wheel])
 
     def _fetch(self, part: LockPart, package: LockedPackage, *, even_if_made: bool = False) -> Path | None:
         """Return a wheel of a part; None if another build has just made the part's layers."""
-        with self._packer.store.lock(package.sha256):
-            if not even_if_made and self._packer.find(part):
+        raise_if_cancelled()
+        with self.packer.store.lock(package.sha256):
+            if not even_if_made and self.packer.find(part):
                 return None
             return fetch_wheel(
                 package,
-                self._folder,
-                downloads=self._folder.parent,
-                source=self._source,
-                on_damaged=lambda: self._packer.on_damaged(list_part_layers(part)[0].name),
+                self.folder,
+                downloads=self.folder.parent,
+                source=self.source,
+                on_damaged=lambda: self.packer.on_damaged(list_part_layers(part)[0].name),
             )
 
     def _pack(self, part: LockPart, packages: Sequence[LockedPackage], wheels: Sequence[Path]) -> list[LayerResult]:
         for layer in list_part_layers(part):
-            self._report(layer.name, "started")
+            self.report(layer.name, "started")
         begin = time.monotonic()
         try:
-            blobs = self._packer.pack(part, wheels)
+            blobs = self.packer.pack(part, wheels)
         except InvalidWheel:  # it may be damaged: the next build fetches it again
             self._remove_downloads(packages)
             raise
         self._remove_downloads(packages)
         seconds = time.monotonic() - begin
         for layer in blobs:
-            self._report(layer.name, "done", seconds)
+            self.report(layer.name, "done", seconds)
         return [LayerResult(layer=layer, blob=blob, seconds=seconds) for layer, blob in blobs.items()]
 
     def _reuse(self, blobs: Mapping[WheelLayer, Blob]) -> list[LayerResult]:
         for layer in blobs:
-            self._report(layer.name, "cached")
+            self.report(layer.name, "cached")
         return [LayerResult(layer=layer, blob=blob, seconds=None) for layer, blob in blobs.items()]
 
     def _remove_downloads(self, packages: Sequence[LockedPackage]) -> None:
         """Remove the shared wheels of finished layers: other builds take the layers from the store."""
         for package in packages:
-            remove_download(package, self._folder.parent)
+            remove_download(package, self.folder.parent)
 
 
 @contextmanager
-def _cancelling(cancellation: Cancellation) -> Iterator[None]:
-    """Cancel the threads' work when the block ends or fails, and when the caller's own work is cancelled."""
-    with on_cancel(cancellation.cancel):
+def _cancelling() -> Iterator[None]:
+    """Cancel the work of threads that the block starts when it ends or fails, or is cancelled itself."""
+    cancellation = Cancellation()
+    with on_cancel(cancellation.cancel), cancellation.activate():
         try:
             yield
         finally:
             cancellation.cancel()
-
-
-def _raise_first(jobs: Sequence[Future[list[LayerResult]]]) -> None:
-    """Raise the error that made the other jobs stop."""
-    raise_if_cancelled()
-    errors = [error for job in jobs if (error := job.exception())]
-    for error in sorted(errors, key=lambda error: isinstance(error, Interrupted)):
-        raise error
