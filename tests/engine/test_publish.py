@@ -174,7 +174,8 @@ def killed(here: Here, number: int) -> subprocess.CompletedProcess[str]:
 def events(here: Here) -> list[str]:
     """What the journals of this place's publications note, one after the other."""
     files = Path(here.env["TFIMG_STATE"]).glob("publish/*/*.jsonl")
-    return [json.loads(line)["event"] for file in files for line in file.read_text().splitlines()]
+    records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [record.get("stage", record["event"]) for record in records]
 
 
 def test_killed_and_run_again_everything_is_there_once(here: Here) -> None:

@@ -12,14 +12,15 @@ import pytest
 
 from support.faulty_proxy import Fault, faulty
 from support.registry_container import Behaviour, docker, registry
-from tfimg.cli.app import parse
-from tfimg.cli.context import Context
-from tfimg.cli.hands import Machine
+from support.signing import OURS
 from tfimg.core.errors import EngineError, NetworkError, NotInRegistry, RegistryError
 from tfimg.core.events import ProgressEvent
 from tfimg.engine.docker.engine import DockerEngine
+from tfimg.project.project import Project
 from tfimg.project.services import Services
-from tfimg.publish.send import Source
+from tfimg.project.validator import Validator
+from tfimg.publish.engine_steps import EngineSteps, PublishJob
+from tfimg.publish.repository import SignedRepository
 from tfimg.registry.client import open_registry
 from tfimg.registry.connection import ConnectionSettings
 from tfimg.registry.reference import parse_repository
@@ -128,11 +129,17 @@ def test_a_push_that_fails_is_raised_and_tried_again_until_it_succeeds(
         waits.append(seconds)
         fault.times = 0
 
-    context = Context(parse(["publish", address]), Services(environ=os.environ))
     with faulty(address) as between:
         name = made(between.address)
         between.faults.append(fault)
-        source = Source(
+        repository = SignedRepository(
+            registry=open_registry(
+                parse_repository(name.rpartition(":")[0]), {}, tmp_path, settings=ConnectionSettings()
+            ),
+            key=OURS,
+            state=tmp_path,
+        )
+        job = PublishJob(
             identifier="1",
             tensorflow="1",
             name=name,
@@ -140,11 +147,15 @@ def test_a_push_that_fails_is_raised_and_tried_again_until_it_succeeds(
             aliases=(),
             level="linked",
         )
-        machine = Machine(context, {}, {}, retry_policy=RetryPolicy(sleep=wait))
-        digest = machine._push(source, f"{name}-candidate")
-        assert digest == digest_there(address, f"{name}-candidate", tmp_path)
+        validator = Validator(project=Project(services=Services(environ=os.environ)), engine=engine)
+        steps = EngineSteps(
+            validator=validator, repository=repository, specs={}, images={}, retries=RetryPolicy(sleep=wait)
+        )
+        digest = steps.push(job, "candidate", ignore)
+        candidate = f"{repository.name}:candidate"
+        assert digest == digest_there(address, candidate, tmp_path)
         assert len(waits) == 1
-        assert engine.find_digest(f"{name}-candidate") is None
+        assert engine.find_digest(candidate) is None
 
 
 def test_a_registry_that_is_gone_is_told(engine: DockerEngine, made: Made) -> None:

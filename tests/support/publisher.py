@@ -1,4 +1,4 @@
-"""A machine that publishes, with hands of its own and everything else real: for tests of what a registry does to it."""
+"""A machine that publishes, with an engine in memory and everything else real."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 from support.memory_registry import MemoryRegistry
@@ -14,27 +13,19 @@ from support.published_images import Mortal, put_image
 from support.reports import GREEN
 from support.signing import OURS
 from tfimg.core.errors import SecretFound, ValidationFailed
+from tfimg.core.events import OnEvent, ignore
 from tfimg.core.levels import Level
-from tfimg.evidence.attach import attach, repair
+from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import read_image_statements, walk_history
 from tfimg.evidence.results import RunContext, make_test_result
 from tfimg.evidence.statement import Subject
-from tfimg.evidence.verify import verify
-from tfimg.publish.publish import Publication, publish
-from tfimg.publish.publisher import Publisher
-from tfimg.publish.retract import (
-    Retraction,
-    resume,
-    rollback,
-    rollback_request,
-    unfinished,
-    withdraw,
-    withdraw_request,
-)
-from tfimg.publish.runs import opened_run
-from tfimg.publish.send import Hands, Source
+from tfimg.publish.engine_steps import PublishJob
+from tfimg.publish.publisher import Publication, publish_jobs
+from tfimg.publish.repository import SignedRepository
+from tfimg.publish.retract import Retraction, roll_back, withdraw
+from tfimg.publish.send import PublishSession
 from tfimg.registry.protocol import Manifest, Registry
 from tfimg.validation.report import Report
 
@@ -45,9 +36,9 @@ ALIASES = {CPU: ("2.15.1", "2.15"), GPU: ("2.15.1-gpu", "2.15-gpu")}
 
 @dataclass
 class Machine:
-    """A machine that publishes: an engine's images, a state folder, what it does with its hands.
+    """A machine that publishes: its engine's images, its state folder, and the steps that it has done.
 
-    `engine` has manifests by local name; `reports` what the suite says of an image; `done` what was done, in order.
+    `engine` has manifests by local name, `reports` the suite's by identifier, `done` the steps in order.
     """
 
     folder: Path
@@ -63,110 +54,98 @@ class Machine:
     run: Mortal | None = None
     seconds: int = 0
 
-    def source(self, identifier: str) -> Source:
+    def job(self, identifier: str) -> PublishJob:
         store = MemoryRegistry()
         manifest = put_image(store, identifier, age=self.ages.get(identifier, 0))
         self.engine[f"tf:{identifier}"] = manifest
         level: Level = "linked" if "cuda" in identifier else "validated"
-        return Source(
+        return PublishJob(
             identifier=identifier, tensorflow=identifier.partition("-")[0], name=f"tf:{identifier}",
             digest=manifest.digest, aliases=self.aliases.get(identifier, ()), level=level,
         )  # fmt: skip
 
     def publish(self, registry: Registry, *identifiers: str, reinstate: bool = False) -> Publication:
-        sources = [self.source(identifier) for identifier in identifiers or (CPU,)]
-        with self.publisher(registry, reinstate=reinstate) as publisher:
-            return publish(sources, publisher, self.hands(registry), self.policy)
+        with self.session(registry, reinstate=reinstate) as session:
+            return publish_jobs([self.job(identifier) for identifier in identifiers or (CPU,)], session)
 
     def rollback(
         self, registry: Registry, tag: str = "2.15", *, to: str | None = None, reinstate: bool = False
     ) -> Retraction:
-        with self.publisher(registry, reinstate=reinstate, folder="retract") as publisher:
-            if begun := unfinished(publisher.journal.records):
-                if begun.request == rollback_request(tag, to):
-                    return resume(publisher, begun)
-                publisher.journal.note("finished")
-        with self.publisher(registry, reinstate=reinstate, folder="retract") as publisher:
-            return rollback(publisher, tag, self.policy, to=to, reason=None)
+        return roll_back(self.repository(registry, reinstate=reinstate), tag, to=to)
 
     def withdraw(self, registry: Registry, digest: str, *tags: str, reason: str = "it leaks") -> Retraction:
-        with self.publisher(registry, folder="retract") as publisher:
-            if begun := unfinished(publisher.journal.records):
-                if begun.request == withdraw_request(digest, tags):
-                    return resume(publisher, begun)
-                publisher.journal.note("finished")
-        with self.publisher(registry, folder="retract") as publisher:
-            return withdraw(publisher, digest, self.policy, tags=tags, reason=reason)
+        return withdraw(self.repository(registry), digest, tags=tags, reason=reason)
 
     @contextmanager
-    def publisher(self, registry: Registry, *, reinstate: bool = False, folder: str = "runs") -> Iterator[Publisher]:
-        """Open a run, or go on as one that was killed. Each statement is a second later than the one before."""
-        with opened_run(self.folder / folder) as (run, journal, _):
+    def session(self, registry: Registry, *, reinstate: bool = False) -> Iterator[PublishSession]:
+        """Open a run, or continue a killed one."""
+        repository = self.repository(registry, reinstate=reinstate)
+        with repository.open_run() as (run, _):
+            yield PublishSession(repository=repository, run=run, steps=MemorySteps(self, registry), on_event=ignore)
 
-            def noted() -> datetime:
-                self.on_note()
-                return NOW
+    def repository(self, registry: Registry, *, reinstate: bool = False) -> SignedRepository:
+        return SignedRepository(
+            registry=registry, key=self.key, state=self.folder, policy=self.policy, publisher="me", now=self.now,
+            reinstate=reinstate,
+        )  # fmt: skip
 
-            def now() -> datetime:
-                self.seconds += 1
-                return NOW + timedelta(seconds=self.seconds)
-
-            journal.now = noted
-            yield Publisher(
-                registry=registry, journal=journal, run=run, key=self.key, trusted=self.trusted, name="me",
-                version="0.0", locks=self.folder / "locks", now=now, reinstates=reinstate,
-                prove=lambda digest, least: self.prove(registry, digest, least, reinstate=reinstate),
-            )  # fmt: skip
+    def now(self) -> datetime:
+        """Each statement is a second later than the one before."""
+        self.on_note()
+        self.seconds += 1
+        return NOW + timedelta(seconds=self.seconds)
 
     @property
     def trusted(self) -> tuple[VerifyingKey, ...]:
         return (self.key.verifying_key,)
 
-    def prove(self, registry: Registry, digest: str, least: Level, *, reinstate: bool = False) -> Level:
-        assert least != "declared"
-        policy = Policy(level=least)
-        found = verify(registry, digest, self.trusted, policy, now=NOW, allow_withdrawn=reinstate)
-        return found.outcome.proven_level
+    def prove(self, registry: Registry, digest: str, level: Level) -> Level:
+        return replace(self.repository(registry), now=lambda: NOW).require_level(digest, level)
 
-    def hands(self, registry: Registry) -> Hands:
-        return Hands(
-            search=self._search, push=partial(self._push, registry), drop=lambda name: self.engine.pop(name, None),
-            validate=partial(self._validate, registry), scan=lambda source, _: self._do("scan", source),
-            attach=partial(self._attach, registry), tell=lambda *_: None,
-            mend=lambda digest: repair(registry, digest, key=self.key),
-        )  # fmt: skip
 
-    def _do(self, what: str, source: Source) -> None:
-        assert not (self.run and self.run.dead)
-        self.done.append((what, source.identifier))
+@dataclass
+class MemorySteps:
+    """Steps of publishing without an engine, which record themselves in the machine's `done`."""
 
-    def _search(self, source: Source) -> None:
-        self._do("search", source)
-        if source.identifier in self.leaks:
-            raise SecretFound(f"{source.name} holds a token.", next_step="Take it out.")
+    machine: Machine
+    registry: Registry
+    removed: list[str] = field(default_factory=list)
 
-    def _push(self, registry: Registry, source: Source, reference: str) -> str:
-        self._do("push", source)
-        repository, _, tag = reference.rpartition(":")
-        assert repository == registry.repository
-        return put_image(registry, source.identifier, age=self.ages.get(source.identifier, 0), tag=tag).digest
+    def _do(self, what: str, job: PublishJob) -> None:
+        assert not (self.machine.run and self.machine.run.dead)
+        self.machine.done.append((what, job.identifier))
 
-    def _validate(self, registry: Registry, source: Source, image: str, _: str) -> tuple[Report, bool]:
-        self._do("validate", source)
-        digest = image.partition("@")[2]
-        assert registry.find(digest)
-        green = replace(GREEN, identifier=source.identifier)
-        usual = replace(green, device="gpu", aim="linked") if "cuda" in source.identifier else green
-        report = self.reports.get(source.identifier, usual)
+    def scan_local(self, job: PublishJob, _: OnEvent) -> None:
+        self._do("scan", job)
+        if job.identifier in self.machine.leaks:
+            raise SecretFound(f"{job.name} holds a token.", next_step="Take it out.")
+
+    def push(self, job: PublishJob, candidate: str, _: OnEvent) -> str:
+        self._do("push", job)
+        age = self.machine.ages.get(job.identifier, 0)
+        return put_image(self.registry, job.identifier, age=age, tag=candidate).digest
+
+    def validate(self, job: PublishJob, digest: str, *_: object) -> tuple[Report, bool]:
+        self._do("validate", job)
+        assert self.registry.find(digest)
+        green = replace(GREEN, identifier=job.identifier)
+        usual = replace(green, device="gpu", aim="linked") if "cuda" in job.identifier else green
+        report = self.machine.reports.get(job.identifier, usual)
         if not report.passed:
             raise ValidationFailed("A check failed.", next_step="Look.")
         return replace(report, digest=digest), False
 
-    def _attach(self, registry: Registry, source: Source, digest: str, report: Report) -> None:
-        self._do("attach", source)
-        subject = Subject(name=registry.repository, digest=digest)
-        said = [make_test_result(report, subject=subject, ran=RunContext(host="h", engine="e", version="0"))]
-        attach(registry, digest, said, key=self.key)
+    def scan_published(self, job: PublishJob, *_: object) -> None:
+        self._do("scan published", job)
+
+    def attach_evidence(self, job: PublishJob, digest: str, report: Report) -> None:
+        self._do("attach", job)
+        subject = Subject(name=self.registry.repository, digest=digest)
+        statements = [make_test_result(report, subject=subject, ran=RunContext(host="h", engine="e", version="0"))]
+        attach(self.registry, digest, statements, key=self.machine.key)
+
+    def remove_candidate(self, candidate: str) -> None:
+        self.removed.append(candidate)
 
 
 def visible(named: Mapping[str, str]) -> dict[str, str]:

@@ -49,7 +49,7 @@ def test_keys_writes_a_pair_that_only_its_owner_may_read(tfimg: CliRunner, tmp_p
 @pytest.mark.parametrize("name", ["tfimg.key", "tfimg.pub"])
 def test_keys_never_writes_over_a_key(tfimg: CliRunner, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("somebody's")
-    assert "is there already" in tfimg("keys", str(tmp_path), TFIMG_KEY_PASSWORD="x").refusal(2)
+    assert "exists already" in tfimg("keys", str(tmp_path), TFIMG_KEY_PASSWORD="x").refusal(2)
     assert (tmp_path / name).read_text() == "somebody's"
 
 
@@ -118,7 +118,7 @@ def test_verify_ends_with_the_code_of_what_is_wrong(
 
 
 def test_verify_needs_a_key(tfimg: CliRunner) -> None:
-    assert "evidence counts only with a trusted signature" in tfimg("verify", f"{IMAGE_NAME}:2.15").refusal(2)
+    assert "only evidence that a trusted key signed counts" in tfimg("verify", f"{IMAGE_NAME}:2.15").refusal(2)
 
 
 def test_a_policy_file_counts_and_words_go_over_it(tfimg: CliRunner, key: str, tmp_path: Path) -> None:
@@ -167,9 +167,9 @@ def test_a_large_file_is_not_a_key_or_policy(tfimg: CliRunner, tmp_path: Path, k
     large = tmp_path / "large"
     with large.open("wb") as file:
         file.truncate(2**40)
-    assert tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", str(large)).refusal(2).count("more than")
+    assert tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", str(large)).refusal(2).count("larger than")
     options = ("--key", key, "--policy", str(large))
-    assert tfimg("verify", f"{IMAGE_NAME}:2.15", *options).refusal(2).count("more than")
+    assert tfimg("verify", f"{IMAGE_NAME}:2.15", *options).refusal(2).count("larger than")
 
 
 def test_another_key_is_told_in_json_too(tfimg: CliRunner, tmp_path: Path) -> None:

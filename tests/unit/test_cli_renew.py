@@ -102,7 +102,7 @@ def test_a_result_that_is_no_pass_is_attached_and_counts(
     environment.registries = published(replace(GREEN, date=(TODAY - timedelta(days=1)).isoformat()))
     verify(tfimg, key).succeeded()
     engine.story = story  # type: ignore[assignment]
-    assert_refused(renew(f"{NAME}:2.15"), code=code, says="its failed result is attached")
+    assert_refused(renew(f"{NAME}:2.15"), code=code, says="its failed result was attached")
     assert verify(tfimg, key).code == 16
     engine.story = GREEN_RUN
     environment.time = datetime.now(UTC) + timedelta(minutes=5)
@@ -114,7 +114,7 @@ def test_a_fault_of_this_machine_is_no_result_about_the_image(
 ) -> None:
     engine.story = HOST_RUN
     before = len(registry.sent)
-    assert_refused(renew(f"{NAME}:2.15"), code=14, says="nothing is attached")
+    assert_refused(renew(f"{NAME}:2.15"), code=14, says="nothing was attached")
     assert len(registry.sent) == before
 
 

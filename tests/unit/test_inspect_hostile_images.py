@@ -44,7 +44,7 @@ from tfimg.inspect.comparison import compare_images
 from tfimg.inspect.contents import parse_inventory
 from tfimg.inspect.inspection import inspect_image
 from tfimg.matrix.spec import ImageSpec
-from tfimg.publish.release import release_of
+from tfimg.publish.release import read_release
 from tfimg.registry.images import MAX_MANIFESTS, open_image
 from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
 from tfimg.validation.event_stream import EventStream
@@ -119,7 +119,7 @@ def test_a_hostile_image_is_read_or_refused(data: st.DataObject, which: str) -> 
     with only_our_errors():
         inspect_image(registry, TAG, ())
     with only_our_errors():
-        release_of(registry, registry.manifests[registry.named[TAG]])
+        read_release(registry, registry.manifests[registry.named[TAG]])
     with only_our_errors(), tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "x.tar")
         save_archive(collect_image(registry, TAG, tag=TAG, keys=[]), file, free_bytes=10**15)
@@ -244,7 +244,7 @@ def test_indexes_in_indexes_are_read_to_a_depth() -> None:
     inner = put(registry, b'{"manifests": []}', OCI_INDEX)
     for _ in range(2000):
         inner = put(registry, json.dumps({"manifests": [inner]}).encode(), OCI_INDEX, TAG)
-    assert release_of(registry, registry.manifests[registry.named[TAG]]) is None
+    assert read_release(registry, registry.manifests[registry.named[TAG]]) is None
     with pytest.raises(TamperedError, match="refers to more than"):
         open_image(registry, TAG)
 

@@ -1,4 +1,4 @@
-"""May a tag lead to an image: forward alone, to the level that it promises, and never to what was taken back."""
+"""Decisions about tags: only forward, at the promised level, and never to a withdrawn image."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tfimg.core.levels import Level
 from tfimg.evidence.policy import TagPromise
 from tfimg.evidence.promotions import ImageStatements, Promotion, SignedPredicate, TagMove, Withdrawal
 from tfimg.publish.decide import Decision, Question, decide
-from tfimg.publish.release import Holder, Release, labelled_holder
+from tfimg.publish.release import Release, TaggedImage, read_labelled_image
 from tfimg.registry.protocol import OCI_CONFIG, OCI_MANIFEST, Manifest
 
 PROMISE = TagPromise(tags="*-gpu", level="validated", reason="it was seen there")
@@ -29,11 +29,11 @@ REPOSITORY = "registry.test:5000/team/tensorflow"
 NEW_DIGEST = f"sha256:{1:064x}"
 
 
-def question(holder: Release | None = None, **more: object) -> Question:
-    there = Holder(manifest=THERE, release=holder) if holder else None
+def question(current: Release | None = None, **more: object) -> Question:
+    there = TaggedImage(manifest=THERE, release=current) if current else None
     asked = Question(
         repository=REPOSITORY, tag="2.15-gpu", kind="alias", digest=NEW_DIGEST, release=NEW, level="validated",
-        holder=there, statements=ImageStatements(), promise=PROMISE,
+        current=there, statements=ImageStatements(), promise=PROMISE,
     )  # fmt: skip
     return replace(asked, **more)  # type: ignore[arg-type]
 
@@ -81,8 +81,8 @@ def test_a_tag_that_points_there_without_a_promotion_is_attested() -> None:
     for statements in (ImageStatements(), promoted("latest")):
         assert decide(question(NEW, digest=THERE.digest, statements=statements)).verdict == "attest"
     assert "it promises validated" in refused(question(NEW, digest=THERE.digest, level="linked"))
-    foreign = Holder(manifest=THERE, release=None)
-    assert decide(replace(question(digest=THERE.digest), holder=foreign)).verdict == "attest"
+    foreign = TaggedImage(manifest=THERE, release=None)
+    assert decide(replace(question(digest=THERE.digest), current=foreign)).verdict == "attest"
 
 
 def test_a_version_is_compared_as_one_and_not_as_text() -> None:
@@ -111,8 +111,8 @@ def test_a_tag_that_promises_a_level_is_given_to_none_below(level: Level) -> Non
 
 
 def test_a_tag_never_loses_a_level_though_it_promises_less() -> None:
-    holder = Holder(manifest=THERE, release=EARLIER, level="validated")
-    asked = replace(question(level="linked", promise=LESS), holder=holder)
+    current = TaggedImage(manifest=THERE, release=EARLIER, level="validated")
+    asked = replace(question(level="linked", promise=LESS), current=current)
     assert refused(asked) == "it points to an image that is validated, and this one is only linked"
 
 
@@ -121,7 +121,7 @@ def test_a_tag_never_loses_a_level_though_it_promises_less() -> None:
 def test_a_withdrawn_image_gets_and_keeps_a_tag_only_when_it_is_reinstated(tags: tuple[str, ...], present: str) -> None:
     asked = question(EARLIER, digest=present, statements=withdrawn(*tags))
     assert refused(asked) == "the image was withdrawn (wrong cuDNN): --reinstate cancels that"
-    decision = decide(replace(asked, reinstates=True))
+    decision = decide(replace(asked, reinstate=True))
     assert (decision.verdict, decision.cancels) == (
         "move" if present == NEW_DIGEST else "attest",
         (NEW_DIGEST,),
@@ -130,7 +130,7 @@ def test_a_withdrawn_image_gets_and_keeps_a_tag_only_when_it_is_reinstated(tags:
 
 
 def test_a_tag_without_a_trusted_test_result_is_left_and_the_next_step_named() -> None:
-    why = refused(replace(question(), holder=Holder(manifest=THERE, release=None)))
+    why = refused(replace(question(), current=TaggedImage(manifest=THERE, release=None)))
     assert "has no test result of a trusted key" in why
     assert "--trust" in why
 
@@ -143,7 +143,7 @@ def test_an_artifact_without_a_configuration_is_no_image_of_tfimg() -> None:
     registry = MemoryRegistry()
     described = {"mediaType": "application/x", "digest": NEW_DIGEST, "size": 2}
     strange = Manifest(media_type=OCI_MANIFEST, content=json.dumps({"config": described}).encode())
-    assert labelled_holder(registry, strange) == Holder(manifest=strange, release=None)
+    assert read_labelled_image(registry, strange) == TaggedImage(manifest=strange, release=None)
 
 
 def test_an_image_whose_label_is_not_a_version_is_no_image_of_tfimg() -> None:
@@ -152,7 +152,7 @@ def test_an_image_whose_label_is_not_a_version_is_no_image_of_tfimg() -> None:
     config = json.dumps({"config": {"Labels": labels}}).encode()
     described = replace(registry.put_blob(config), media_type=OCI_CONFIG)
     manifest = Manifest(media_type=OCI_MANIFEST, content=json.dumps({"config": described.to_document()}).encode())
-    assert labelled_holder(registry, manifest).release is None
+    assert read_labelled_image(registry, manifest).release is None
 
 
 @pytest.mark.parametrize("config", [b"[]", b"no", b'{"config": []}', b"[" * 9999])
@@ -161,4 +161,4 @@ def test_an_invalid_configuration_is_refused(config: bytes) -> None:
     described = replace(registry.put_blob(config), media_type=OCI_CONFIG)
     manifest = Manifest(media_type=OCI_MANIFEST, content=json.dumps({"config": described.to_document()}).encode())
     with pytest.raises(TamperedError):
-        labelled_holder(registry, manifest)
+        read_labelled_image(registry, manifest)

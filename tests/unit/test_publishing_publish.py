@@ -15,19 +15,21 @@ from hypothesis import strategies as st
 
 from support.memory_registry import MemoryRegistry
 from support.published_images import Call, Killed, Line, Mortal, Rounds, at_once, gone, put_image
-from support.publisher import CPU, GPU, NOW, Machine, chain, visible
+from support.publisher import CPU, GPU, NOW, Machine, MemorySteps, chain, visible
 from support.reports import RED
 from support.signing import OURS
 from tfimg.core.errors import NetworkError, PublicationIncomplete, SecretFound, TagConflict, ValidationFailed
+from tfimg.core.events import OnEvent
 from tfimg.evidence.cosign_tags import ATTESTATION_SUFFIX, SIGNATURE_SUFFIX, cosign_tag, read_layers
 from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE
 from tfimg.evidence.policy import Policy, TagPromise
 from tfimg.evidence.promotions import read_image_statements
 from tfimg.evidence.verify import verify
-from tfimg.publish.promote import Table
-from tfimg.publish.publish import Publication, planned, publish
-from tfimg.publish.runs import folder_of, opened_run
-from tfimg.publish.send import Source
+from tfimg.publish.engine_steps import PublishJob
+from tfimg.publish.promote import TagDecider
+from tfimg.publish.publisher import Publication, plan_jobs, publish_jobs
+from tfimg.publish.repository import journal_folder
+from tfimg.publish.runs import RunFinished, open_run
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Manifest
 
@@ -45,7 +47,7 @@ def verdicts(publication: Publication, identifier: str) -> dict[str, str]:
 def test_an_image_is_searched_pushed_validated_vouched_for_and_then_named(machine: Machine) -> None:
     registry = MemoryRegistry()
     (image,) = machine.publish(registry).images
-    assert [what for what, _ in machine.done] == ["search", "push", "validate", "scan", "attach"]
+    assert [what for what, _ in machine.done] == ["scan", "push", "validate", "scan published", "attach"]
     assert (image.status, image.level, image.failure) == ("published", "validated", None)
     assert image.digest
     own = make_build_tag(CPU, image.digest)
@@ -59,16 +61,16 @@ def test_what_is_there_with_its_evidence_is_not_sent_again(machine: Machine) -> 
     sent = list(registry.sent)
     machine.done.clear()
     (image,) = machine.publish(registry).images
-    assert (image.status, machine.done, registry.sent) == ("there", [], sent)
+    assert (image.status, machine.done, registry.sent) == ("unchanged", [], sent)
 
 
 def test_what_an_engine_calls_by_its_configuration_is_known_too(machine: Machine) -> None:
     registry = MemoryRegistry()
-    source = machine.source(CPU)
-    config = machine.engine[source.name].document["config"]["digest"]
+    job = machine.job(CPU)
+    config = machine.engine[job.name].document["config"]["digest"]
     for _ in range(2):
-        with machine.publisher(registry) as publisher:
-            publish([replace(source, digest=config)], publisher, machine.hands(registry), Policy())
+        with machine.session(registry) as session:
+            publish_jobs([replace(job, digest=config)], session)
     assert [what for what, _ in machine.done].count("push") == 1
 
 
@@ -149,14 +151,13 @@ def test_a_rebuild_replaces_what_was_there_and_the_old_digest_keeps_its_own_tag(
 
 def test_a_plan_says_the_same_before_as_what_is_done_after(machine: Machine) -> None:
     registry = MemoryRegistry()
-    sources = [machine.source(identifier) for identifier in (CPU, GPU)]
-    table = Table(registry=registry, trusted=machine.trusted, policy=Policy())
-    before = planned(sources, table)
+    jobs = [machine.job(identifier) for identifier in (CPU, GPU)]
+    before = plan_jobs(jobs, TagDecider(registry=registry, trusted=machine.trusted, policy=Policy()))
     assert registry.named == {}
     done = machine.publish(registry, CPU, GPU).images
-    for plan, image in zip(before, done, strict=True):
+    for expected, image in zip(before, done, strict=True):
         told = {decision.tag: (decision.verdict, decision.why) for decision in image.decisions}
-        foretold = {decision.tag: (decision.verdict, decision.why) for decision in plan.decisions}
+        foretold = {decision.tag: (decision.verdict, decision.why) for decision in expected.decisions}
         assert foretold.items() <= told.items()
         assert len(told) - len(foretold) == 1, "a build's own tag has its digest, which is not known before"
 
@@ -175,7 +176,7 @@ def test_every_tag_is_read_back_after_the_last_one_was_moved(machine: Machine, t
                 del shared.named[tag]
 
     line.before = change
-    says = rf"{tag} points to sha256:" if theirs else rf"does not have what was published: {tag} is missing"
+    says = rf"{tag} points to sha256:" if theirs else rf"The tag {tag} is missing"
     with pytest.raises(TagConflict if theirs else PublicationIncomplete, match=says):
         machine.publish(line)
 
@@ -291,51 +292,53 @@ def test_candidates_that_the_registry_does_not_delete_are_named(machine: Machine
     assert registry.named[left] == registry.named["2.15"] == publication.images[0].digest
     registry.deletes = True
     (image,) = machine.publish(registry).images
-    assert image.status == "there"
+    assert image.status == "unchanged"
     assert machine.publish(registry).candidates == ()
 
 
 def test_repositories_that_look_alike_have_journals_of_their_own(tmp_path: Path) -> None:
     names = ["host/a/b", "host/a_b", "host:1/a", "host_1/a", "host/a.b", "host/a-b"]
-    assert len({folder_of(tmp_path, name) for name in names}) == len(names)
-    assert all(folder_of(tmp_path, name).parent == tmp_path / "publish" for name in names)
+    assert len({journal_folder(tmp_path, name) for name in names}) == len(names)
+    assert all(journal_folder(tmp_path, name).parent == tmp_path / "publish" for name in names)
 
 
 def test_runs_that_were_killed_are_each_found_by_one_other(tmp_path: Path) -> None:
-    with opened_run(tmp_path) as (first, _, others):
+    now = Machine(tmp_path).now
+    with open_run(tmp_path, now) as (first, others):
         assert others == []
-        with opened_run(tmp_path) as (second, _, _):
-            assert first != second
-    with opened_run(tmp_path) as (run, journal, others):
-        assert {run, *(other.path.stem for other in others)} == {first, second}
-        with opened_run(tmp_path) as (third, _, none):
-            assert third not in (first, second)
+        with open_run(tmp_path, now) as (second, _):
+            assert first.name != second.name
+    with open_run(tmp_path, now) as (run, others):
+        assert {run.name, *(other.name for other in others)} == {first.name, second.name}
+        with open_run(tmp_path, now) as (third, none):
+            assert third.name not in (first.name, second.name)
             assert none == []
-        journal.note("finished")
-        others[0].note("finished")
-    with opened_run(tmp_path) as (fourth, _, _):
-        assert fourth == third
+        run.journal.write(RunFinished())
+        others[0].journal.write(RunFinished())
+    with open_run(tmp_path, now) as (fourth, _):
+        assert fourth.name == third.name
 
 
 def test_a_candidate_whose_digest_is_not_the_one_that_the_engine_pushed_gets_no_tag(machine: Machine) -> None:
     registry = MemoryRegistry()
 
-    def push(source: Source, reference: str) -> str:
-        put_image(registry, source.identifier, age=99, tag=reference.rpartition(":")[2])
-        return source.digest
+    class OtherSteps(MemorySteps):
+        def push(self, job: PublishJob, candidate: str, _: OnEvent) -> str:
+            put_image(registry, job.identifier, age=99, tag=candidate)
+            return job.digest
 
-    with machine.publisher(registry) as publisher, pytest.raises(PublicationIncomplete, match="as sha256:"):
-        publish([machine.source(CPU)], publisher, replace(machine.hands(registry), push=push), Policy())
-    assert machine.done == [("search", CPU)], "nothing is validated or attached"
+    with machine.session(registry) as session, pytest.raises(PublicationIncomplete, match="as sha256:"):
+        publish_jobs([machine.job(CPU)], replace(session, steps=OtherSteps(machine, registry)))
+    assert machine.done == [("scan", CPU)], "nothing is validated or attached"
     assert [tag for tag in registry.named if not tag.startswith("candidate-")] == []
 
 
 def test_the_candidate_is_removed_from_the_engine_and_the_registry(machine: Machine) -> None:
-    registry, removed = MemoryRegistry(), list[str]()
-    with machine.publisher(registry) as publisher:
-        hands = replace(machine.hands(registry), drop=removed.append)
-        publish([machine.source(CPU)], publisher, hands, Policy())
-        assert removed == [f"{registry.repository}:candidate-{publisher.run}-{CPU}"]
+    registry = MemoryRegistry()
+    with machine.session(registry) as session:
+        publish_jobs([machine.job(CPU)], session)
+        assert isinstance(session.steps, MemorySteps)
+        assert session.steps.removed == [f"candidate-{session.run.name}-{CPU}"]
     assert not [tag for tag in registry.named if tag.startswith("candidate-")]
 
 
@@ -426,6 +429,6 @@ def test_a_promotion_that_the_registry_loses_moves_no_tag(machine: Machine) -> N
                 del shared.manifests[manifest.digest]
             shared.named = {tag: one for tag, one in shared.named.items() if one in shared.manifests}
 
-    with pytest.raises(PublicationIncomplete, match="was attached, and the registry does not have it"):
+    with pytest.raises(PublicationIncomplete, match="was attached, but the registry does not return it"):
         machine.publish(Line(shared, before=lose))
     assert {tag for tag in visible(shared.named) if not tag.startswith("candidate-")} == set()

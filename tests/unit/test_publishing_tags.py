@@ -24,14 +24,14 @@ def where(registry: MemoryRegistry, tags: Sequence[str] = TAGS) -> list[str | No
     return [registry.named.get(tag) for tag in tags]
 
 
-class Noted:
-    """A journal that keeps the names of its records."""
+class Written:
+    """A journal that keeps its records."""
 
     def __init__(self) -> None:
-        self.events: list[str] = []
+        self.records: list[Move] = []
 
-    def __call__(self, event: str, **_: object) -> None:
-        self.events.append(event)
+    def __call__(self, record: Move) -> None:
+        self.records.append(record)
 
 
 def images(deletes: bool = True) -> tuple[MemoryRegistry, Manifest, Manifest]:
@@ -45,10 +45,10 @@ def images(deletes: bool = True) -> tuple[MemoryRegistry, Manifest, Manifest]:
 
 def test_all_tags_are_moved_each_noted_before() -> None:
     registry, old, new = images()
-    noted = Noted()
-    move_tags(registry, moves(new, old), note=noted)
+    written = Written()
+    move_tags(registry, moves(new, old), write_record=written)
     assert where(registry) == [new.digest] * 3
-    assert noted.events == ["tag"] * 3
+    assert [record.tag for record in written.records] == list(TAGS)
 
 
 @pytest.mark.parametrize("existed", [True, False])
@@ -66,7 +66,7 @@ def test_where_the_registry_goes_away_and_comes_back_all_tags_are_rolled_back(ex
 
         line.before = cut
         with pytest.raises(NetworkError):
-            move_tags(line, moves(new, old if existed else None), note=Noted())
+            move_tags(line, moves(new, old if existed else None), write_record=Written())
         assert shared.named == before
 
 
@@ -80,7 +80,7 @@ def test_a_move_whose_answer_is_lost_is_rolled_back_too() -> None:
 
     line = Line(shared, after=lose)
     with pytest.raises(NetworkError):
-        move_tags(line, moves(new, old), note=Noted())
+        move_tags(line, moves(new, old), write_record=Written())
     assert where(shared) == [old.digest] * 3
 
 
@@ -94,7 +94,7 @@ def test_tags_that_cannot_be_rolled_back_are_named_with_the_failure() -> None:
     line = Line(shared, before=leave)
     says = r"^2\.15, 2\.15\.1 of .* could not be rolled back after this failure: The registry is gone"
     with pytest.raises(PublicationIncomplete, match=says):
-        move_tags(line, moves(new, old), note=Noted())
+        move_tags(line, moves(new, old), write_record=Written())
     assert where(shared) == [new.digest, old.digest, old.digest]
 
 
@@ -107,7 +107,7 @@ def test_a_refused_deletion_of_a_new_tag_is_an_error() -> None:
     shared, _, new = images(deletes=False)
     shared.named.clear()
     with pytest.raises(PublicationIncomplete, match=r"^2\.15, 2\.15\.1 of .* could not be rolled back"):
-        move_tags(Line(shared, before=full), moves(new, None), note=Noted())
+        move_tags(Line(shared, before=full), moves(new, None), write_record=Written())
     assert where(shared) == [new.digest, new.digest, None]
 
 
@@ -116,7 +116,7 @@ def test_new_tags_which_a_registry_may_not_delete_are_moved_last() -> None:
     del shared.named["2.15.1"]
     wanted = [replace(move, before=shared.named.get(move.tag)) for move in moves(new, old)]
     with pytest.raises(NetworkError, match="is full"):
-        move_tags(Line(shared, before=full), wanted, note=Noted())
+        move_tags(Line(shared, before=full), wanted, write_record=Written())
     assert where(shared) == [None, old.digest, old.digest]
 
 
@@ -129,15 +129,15 @@ def test_a_tag_that_another_publisher_moves_between_reading_and_writing_is_left(
             shared.put("2.15", theirs)
 
     with pytest.raises(TagConflict):
-        move_tags(Line(shared, after=move), moves(new, old), note=Noted())
+        move_tags(Line(shared, after=move), moves(new, old), write_record=Written())
     assert where(shared) == [old.digest, theirs.digest, old.digest]
 
 
 def test_a_tag_that_points_elsewhere_than_when_it_was_decided_is_left_and_its_digest_named() -> None:
     shared, old, new = images()
     theirs = put_image(shared, "2.15.1-cpu-py3.10", tag="2.15")
-    with pytest.raises(TagConflict, match=rf"^2\.15 points to {theirs.digest}, and not to {old.digest} any more"):
-        move_tags(shared, moves(new, old), note=Noted())
+    with pytest.raises(TagConflict, match=rf"^2\.15 points to {theirs.digest} instead of {old.digest}"):
+        move_tags(shared, moves(new, old), write_record=Written())
     assert where(shared) == [old.digest, theirs.digest, old.digest]
 
 
@@ -145,7 +145,7 @@ def test_what_a_killed_run_moved_is_rolled_back_with_the_rest() -> None:
     shared, old, new = images()
     shared.put("2.15.1", new)
     with pytest.raises(NetworkError):
-        move_tags(Line(shared, before=full), moves(new, old), note=Noted())
+        move_tags(Line(shared, before=full), moves(new, old), write_record=Written())
     assert where(shared) == [old.digest] * 3
 
 
@@ -153,5 +153,5 @@ def test_an_image_that_was_deleted_is_given_no_tag() -> None:
     registry, old, new = images()
     del registry.manifests[new.digest]
     with pytest.raises(NotInRegistry, match="Another program deleted it"):
-        move_tags(registry, moves(new, old), note=Noted())
+        move_tags(registry, moves(new, old), write_record=Written())
     assert where(registry) == [old.digest] * 3

@@ -38,13 +38,7 @@ def bundle(context: Context) -> int:
     target = reference.target
     if keys:
         target = verify(
-            registry,
-            target,
-            keys,
-            required,
-            now=context.services.now(),
-            tag=reference.tag,
-            origin=origin(context),
+            registry, target, keys, required, now=context.services.now(), tag=reference.tag, origin=origin(context)
         ).digest
     else:
         context.say("Not verified: no key is named. Whoever loads the file has to have one.")

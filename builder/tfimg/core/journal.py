@@ -49,14 +49,11 @@ class Journal:
 
     def earlier(self, *types: type[RecordType]) -> tuple[RecordType, ...]:
         """Return the records of these types that earlier runs wrote, in order; ignore those that lack a field."""
-        kinds = {kind.event: kind for kind in types}
-        found = []
-        for line in self.records:
-            kind = kinds.get(str(line.get("event")))
-            with suppress(TypeError):
-                if kind:
-                    found.append(kind(**{one.name: line[one.name] for one in fields(kind) if one.name in line}))
-        return tuple(found)
+        return _select(self.records, types)
+
+    def read(self, *types: type[RecordType]) -> tuple[RecordType, ...]:
+        """Return the records of these types that earlier runs and this one wrote, in order."""
+        return _select(self.read_records(), types)
 
     def write(self, record: Record) -> None:
         """Append a record, as `note` does."""
@@ -93,6 +90,17 @@ def open_journal_file(path: Path) -> Iterator[Journal]:
 def parse_records(text: bytes) -> tuple[JournalLine, ...]:
     """A journal's records. A line that is none was torn, and told nothing that had happened yet."""
     return tuple(record for line in text.split(b"\n") if (record := _record(line)) is not None)
+
+
+def _select(lines: Sequence[JournalLine], types: Sequence[type[RecordType]]) -> tuple[RecordType, ...]:
+    kinds = {kind.event: kind for kind in types}
+    found = []
+    for line in lines:
+        kind = kinds.get(str(line.get("event")))
+        with suppress(TypeError):
+            if kind:
+                found.append(kind(**{one.name: line[one.name] for one in fields(kind) if one.name in line}))
+    return tuple(found)
 
 
 def _record(line: bytes) -> JournalLine | None:

@@ -1,43 +1,44 @@
-"""Promote images: decide on their tags, attach one promotion to each digest, move the tags, read them back.
+"""Promote images: decide about their tags, attach one promotion to each digest, move the tags, read them back.
 
-What a killed run left is in the registry: a promotion that was attached is completed by moving its tags, whoever
-publishes the same digest next.
+A killed run leaves its state in the registry: the next run that publishes the same digest moves the tags of a promotion
+that is attached already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from tfimg.core.errors import TagConflict, TfimgError, WithdrawnError
 from tfimg.core.levels import Level
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import ImageStatements, TagMove, can_complete, read_image_statements
-from tfimg.publish.decide import Decision, Kind, Question, decide
-from tfimg.publish.publisher import Publisher
-from tfimg.publish.release import Holder, Release, labelled_holder, signed_holder
-from tfimg.publish.send import Sent, Stage
+from tfimg.publish.decide import Decision, Question, TagKind, decide
+from tfimg.publish.release import Release, TaggedImage, read_labelled_image, read_signed_image
+from tfimg.publish.send import PublishSession, SentImage
 from tfimg.publish.tags import Move, move_tags, require_tags
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Manifest, Registry
 
-Tell = Callable[[str, Stage, str], object]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
-    """What tags are decided by. Each image that tags point to is read once."""
+class TagDecider:
+    """Decides about tags with what a registry contains. Each image that tags point to is read once.
+
+    Without `trusted` keys it goes by the labels of images.
+    """
 
     registry: Registry
     trusted: Sequence[VerifyingKey]
     policy: Policy
-    reinstates: bool = False
-    _holders: dict[str, Holder] = field(default_factory=dict)
+    reinstate: bool = False
+    _images: dict[str, TaggedImage] = field(default_factory=dict)
     _statements: dict[str, ImageStatements] = field(default_factory=dict)
 
-    def decide(self, kind: Kind, tag: str, *, digest: str | None, release: Release, level: Level) -> Decision:
-        """Decide on one tag, which is read now."""
+    def decide(self, kind: TagKind, tag: str, *, digest: str | None, release: Release, level: Level) -> Decision:
+        """Decide about one tag as it is now."""
         manifest = self.registry.find(tag)
         question = Question(
             repository=self.registry.repository,
@@ -46,10 +47,10 @@ class Table:
             digest=digest,
             release=release,
             level=level,
-            holder=self._holder(manifest) if manifest else None,
+            current=self._read_image(manifest) if manifest else None,
             promise=self.policy.find_promise(tag),
             statements=self.statements(digest) if digest else ImageStatements(),
-            reinstates=self.reinstates,
+            reinstate=self.reinstate,
         )
         return decide(question)
 
@@ -59,86 +60,119 @@ class Table:
             self._statements[digest] = read_image_statements(self.registry, digest, self.trusted)
         return self._statements[digest]
 
-    def _holder(self, manifest: Manifest) -> Holder:
-        if manifest.digest not in self._holders:
-            self._holders[manifest.digest] = (
-                signed_holder(self.registry, manifest, self.statements(manifest.digest))
+    def _read_image(self, manifest: Manifest) -> TaggedImage:
+        if manifest.digest not in self._images:
+            self._images[manifest.digest] = (
+                read_signed_image(self.registry, manifest, self.statements(manifest.digest))
                 if self.trusted
-                else labelled_holder(self.registry, manifest)
+                else read_labelled_image(self.registry, manifest)
             )
-        return self._holders[manifest.digest]
+        return self._images[manifest.digest]
+
+
+Status = Literal["planned", "published", "unchanged", "failed"]
+"""`unchanged`: nothing was pushed and no tag was moved."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Promoted:
-    """What became of an image's tags; `failure` is what kept its exact tags from being moved."""
+class PublishResult:
+    """The result of one image. `reused`: its report is one of an earlier run."""
 
-    decisions: tuple[Decision, ...]
+    identifier: str
+    status: Status
+    decisions: tuple[Decision, ...] = ()
+    digest: str | None = None
+    level: Level | None = None
+    reused: bool = False
     failure: TfimgError | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {
+            "identifier": self.identifier,
+            "status": self.status,
+            "digest": self.digest,
+            "level": self.level,
+            "reused": self.reused,
+            "tags": [asdict(decision) for decision in self.decisions],
+            "error": type(self.failure).__name__ if self.failure else None,
+            "exit_code": self.failure.exit_code if self.failure else 0,
+            "reason": str(self.failure) if self.failure else None,
+        }
 
-def promote(images: Sequence[Sent], publisher: Publisher, policy: Policy, tell: Tell) -> dict[str, Promoted]:
-    """Promote images; returns what became of the tags of each, by identifier.
 
-    Exact tags are moved image by image, then the aliases of all images, all or none. Raises `TagConflict` for an alias
-    that another publisher moved, `PublicationIncomplete`, and what `Publisher.prove` and the registry raise.
+def promote(images: Sequence[SentImage], session: PublishSession) -> list[PublishResult]:
+    """Promote images and return their results; a `failure` is why the exact tags of an image could not be moved.
+
+    Exact tags are moved image by image, then the aliases of all images together. Raises `TagConflict` for an alias that
+    another publisher moved, `PublicationIncomplete`, and what `require_level` and the registry raise.
     """
-    with publisher.having([tag for one in images for _, tag in tags_of(one)]):
-        table = Table(
-            registry=publisher.registry,
-            trusted=publisher.trusted,
-            policy=policy,
-            reinstates=publisher.reinstates,
+    repository = session.repository
+    with repository.lock_tags(tag for image in images for _, tag in own_tags(image)):
+        decider = TagDecider(
+            registry=session.registry,
+            trusted=repository.trusted,
+            policy=repository.policy,
+            reinstate=repository.reinstate,
         )
-        ended: dict[str, Promoted] = {}
-        aliases: list[Move] = []
-        for one in images:
-            tell(one.source.identifier, "name", one.digest)
-            decisions = tuple(
-                table.decide(kind, tag, digest=one.digest, release=one.release, level=one.level)
-                for kind, tag in tags_of(one)
-            )
+        results: list[PublishResult] = []
+        decided: list[tuple[SentImage, Decision]] = []
+        for image in images:
             try:
-                _attach(one, decisions, publisher, table)
-                exact = [decision for decision in decisions if decision.kind != "alias"]
-                move_tags(publisher.registry, _moves(one, exact), note=publisher.journal.note)
+                with session.stage(f"{image.job.identifier}: move exact tags"):
+                    decisions = _promote_exact_tags(image, session, decider)
+                decided += [(image, decision) for decision in decisions]
+                results.append(_result(image, decisions))
             except (TagConflict, WithdrawnError) as error:
-                ended[one.source.identifier] = Promoted(decisions=(), failure=error)
-                continue
-            aliases += _moves(one, [decision for decision in decisions if decision.kind == "alias"])
-            ended[one.source.identifier] = Promoted(decisions=decisions)
-        tell("", "aliases", ", ".join(move.tag for move in aliases))
-        move_tags(publisher.registry, aliases, note=publisher.journal.note)
-        tell("", "compare", publisher.registry.repository)
-        require_tags(publisher.registry, _expected(images, ended))
-    return ended
+                results.append(_result(image, failure=error))
+        with session.stage("move aliases"):
+            _move(session, [(image, decision) for image, decision in decided if decision.kind == "alias"])
+        with session.stage("read tags back"):
+            expected = {decision.tag: image.digest for image, decision in decided if decision.verdict != "refuse"}
+            require_tags(session.registry, expected)
+    return results
 
 
-def tags_of(one: Sent) -> tuple[tuple[Kind, str], ...]:
+def own_tags(image: SentImage) -> tuple[tuple[TagKind, str], ...]:
     """Return every tag that an image may have, exact tags first."""
-    own: list[tuple[Kind, str]] = [
-        ("build", make_build_tag(one.source.identifier, one.digest)),
-        ("identifier", one.source.identifier),
-    ]
-    return (*own, *(("alias", alias) for alias in one.source.aliases))
+    return (
+        ("build", make_build_tag(image.job.identifier, image.digest)),
+        ("identifier", image.job.identifier),
+        *(("alias", alias) for alias in image.job.aliases),
+    )
 
 
-def _attach(one: Sent, decisions: Sequence[Decision], publisher: Publisher, table: Table) -> None:
-    """Attach the promotion of an image whose tags move, unless one is attached that an earlier run did not complete."""
-    moving = [decision for decision in decisions if decision.verdict in ("move", "attest")]
-    if not moving:
+def _promote_exact_tags(image: SentImage, session: PublishSession, decider: TagDecider) -> tuple[Decision, ...]:
+    """Decide about all tags of an image, attach its promotion and move its exact tags."""
+    decisions = tuple(
+        decider.decide(kind, tag, digest=image.digest, release=image.release, level=image.level)
+        for kind, tag in own_tags(image)
+    )
+    _attach_promotion(image, decisions, session, decider)
+    _move(session, [(image, decision) for decision in decisions if decision.kind != "alias"])
+    return decisions
+
+
+def _attach_promotion(
+    image: SentImage, decisions: Sequence[Decision], session: PublishSession, decider: TagDecider
+) -> None:
+    """Attach a promotion for the tags that move, except for those of an attached promotion that was not completed."""
+    promoted = [decision for decision in decisions if decision.verdict in ("move", "attest")]
+    if not promoted:
         return
-    publisher.prove(one.digest, one.level)
-    known = table.statements(one.digest)
-    moves = [move for decision in moving if (move := _tag_move(decision, known, publisher.registry.repository))]
+    repository = session.repository
+    repository.require_level(image.digest, image.level)
+    known = decider.statements(image.digest)
+    moves = [move for decision in promoted if (move := _signed_move(decision, known, repository.name))]
     if moves:
-        earlier = [known, *(table.statements(move.previous) for move in moves if move.previous)]
-        cancels = [statement for decision in moving for statement in decision.cancels]
-        publisher.attach(one.digest, publisher.promotion(moves, earlier, reason="publish", cancels=cancels))
+        earlier = [known, *(decider.statements(move.previous) for move in moves if move.previous)]
+        cancels = [statement for decision in promoted for statement in decision.cancels]
+        promotion = repository.promotion(session.run, moves, earlier, reason="publish", cancels=cancels)
+        repository.attach(image.digest, promotion)
 
 
-def _tag_move(decision: Decision, known: ImageStatements, repository: str) -> TagMove | None:
-    """Return what a new promotion has to say of a tag; None where it stays, or an earlier promotion fits."""
+def _signed_move(decision: Decision, known: ImageStatements, repository: str) -> TagMove | None:
+    """Return what a new promotion says about a tag; None if an earlier promotion says the same."""
     promotions = known.promotions_of(repository, decision.tag)
     if decision.verdict == "attest":
         previous = promotions[0].predicate.previous(decision.tag) if promotions else None
@@ -148,18 +182,23 @@ def _tag_move(decision: Decision, known: ImageStatements, repository: str) -> Ta
     return TagMove(tag=decision.tag, previous=decision.before)
 
 
-def _moves(one: Sent, decisions: Sequence[Decision]) -> list[Move]:
-    return [
-        Move(tag=decision.tag, before=decision.before, after=one.digest)
-        for decision in decisions
+def _move(session: PublishSession, decided: Sequence[tuple[SentImage, Decision]]) -> None:
+    moves = [
+        Move(tag=decision.tag, before=decision.before, after=image.digest)
+        for image, decision in decided
         if decision.verdict == "move"
     ]
+    move_tags(session.registry, moves, write_record=session.run.journal.write)
 
 
-def _expected(images: Sequence[Sent], ended: Mapping[str, Promoted]) -> dict[str, str]:
-    return {
-        decision.tag: one.digest
-        for one in images
-        for decision in ended[one.source.identifier].decisions
-        if decision.verdict != "refuse"
-    }
+def _result(image: SentImage, decisions: tuple[Decision, ...] = (), failure: TfimgError | None = None) -> PublishResult:
+    is_changed = image.is_new or any(decision.verdict in ("move", "attest") for decision in decisions)
+    return PublishResult(
+        identifier=image.job.identifier,
+        status="failed" if failure else "published" if is_changed else "unchanged",
+        decisions=decisions,
+        digest=image.digest,
+        level=image.level,
+        reused=image.reused,
+        failure=failure,
+    )

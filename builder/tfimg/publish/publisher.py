@@ -1,99 +1,222 @@
-"""The publisher of a run: its registry, journal, keys and locks, and how it attaches promotions and withdrawals."""
+"""Publish the images of an engine to a registry repository."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.errors import PublicationIncomplete
-from tfimg.core.files import wait_for_lock
-from tfimg.core.journal import Journal
-from tfimg.core.levels import Level
-from tfimg.evidence.attach import attach
-from tfimg.evidence.keys import SigningKey, VerifyingKey
-from tfimg.evidence.promotions import (
-    ImageStatements,
-    Promotion,
-    Reason,
-    TagMove,
-    Withdrawal,
-    next_time,
-    predicate_statement,
-    read_image_statements,
+from tfimg.core.errors import (
+    LockError,
+    PublicationIncomplete,
+    ResolutionError,
+    SecretFound,
+    TagConflict,
+    TfimgError,
+    UnsuitableHost,
+    ValidationAborted,
+    ValidationFailed,
+    ValidationIncomplete,
+    ValidationTimedOut,
+    WithdrawnError,
 )
-from tfimg.evidence.statement import Subject
-from tfimg.registry.protocol import Registry, digest_of
+from tfimg.core.events import Note, OnEvent, ignore
+from tfimg.engine.protocol import Engine, LocalImage
+from tfimg.matrix.spec import ImageSpec
+from tfimg.project.project import Project
+from tfimg.project.validator import Validator
+from tfimg.publish.decide import TagKind
+from tfimg.publish.engine_steps import EngineSteps, PublishJob
+from tfimg.publish.promote import PublishResult, TagDecider, promote
+from tfimg.publish.release import is_same_image, read_release
+from tfimg.publish.repository import SignedRepository
+from tfimg.publish.runs import Run, RunFinished
+from tfimg.publish.send import PublishSession, SentImage, remove_candidates, send
+from tfimg.recipe.labels import IDENTIFIER_LABEL
+from tfimg.recipe.tags import list_aliases, make_build_tag
+from tfimg.validation.report import ProvableLevel
+
+IMAGE_ERRORS = (
+    ValidationFailed,
+    ValidationAborted,
+    ValidationTimedOut,
+    ValidationIncomplete,
+    UnsuitableHost,
+    SecretFound,
+    TagConflict,
+    LockError,
+    WithdrawnError,
+)
+"""Errors that concern one image: the others are still published. Any other error would stop them too."""
+
+MAX_LISTED = 10
+"""Images that a message names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Publisher:
-    """What tags are moved with.
+class Publication:
+    """The result of each image, and the candidates' tags that the registry does not delete."""
 
-    `trusted` are the keys whose statements count, that of `key` among them; `name` is the publisher's in statements.
-    `locks` is a folder. `prove` returns the level that evidence of a digest shows, and raises where that is below the
-    level asked for; it refuses withdrawn images unless `reinstates`, which lets promotions cancel withdrawals.
-    """
+    images: tuple[PublishResult, ...]
+    candidates: tuple[str, ...]
 
-    registry: Registry
-    journal: Journal
-    run: str
-    key: SigningKey
-    trusted: tuple[VerifyingKey, ...]
-    name: str
-    version: str
-    locks: Path
-    prove: Callable[[str, Level], Level]
-    now: Callable[[], datetime]
-    reinstates: bool = False
+    def raise_for_failures(self) -> None:
+        """Raise the error of the image that failed, or `PublicationIncomplete` if several did."""
+        failures = [(image.identifier, image.failure) for image in self.images if image.failure]
+        raise_for_failures(failures, total=len(self.images), action="published")
 
-    @contextmanager
-    def having(self, tags: Sequence[str]) -> Iterator[None]:
-        """Hold the locks of tags on this machine; wait until no other process has them."""
-        with ExitStack() as stack:
-            for tag in sorted(set(tags)):  # in one order, so that no two wait for each other
-                stack.enter_context(wait_for_lock(self.locks / tag, raise_if_cancelled))
-            yield
 
-    def statements(self, digest: str) -> ImageStatements:
-        """Read what trusted keys signed about a digest."""
-        return read_image_statements(self.registry, digest, self.trusted)
-
-    def promotion(
-        self,
-        tags: Sequence[TagMove],
-        earlier: Iterable[ImageStatements],
-        *,
-        reason: Reason,
-        cancels: Iterable[str] = (),
-    ) -> Promotion:
-        """Return a promotion of this run, which follows the `earlier` statements on the same digest and tags."""
-        return Promotion(
-            repository=self.registry.repository,
-            tags=tuple(tags),
-            publisher=self.name,
-            reason=reason,
-            time=next_time(self.now(), earlier),
-            run=self.run,
-            tfimg=self.version,
-            cancels=tuple(sorted(set(cancels))),
+def raise_for_failures(failures: Sequence[tuple[str, TfimgError]], *, total: int, action: str) -> None:
+    """Raise the error of the image that failed, or `PublicationIncomplete` if several of `total` did."""
+    if len(failures) == 1:
+        raise failures[0][1]
+    if failures:
+        listed = "".join(f"\n  {name}: {failure.what}" for name, failure in failures[:MAX_LISTED])
+        more = f"\n  and {len(failures) - MAX_LISTED} more" if len(failures) > MAX_LISTED else ""
+        raise PublicationIncomplete(
+            f"{len(failures)} of {total} images were not {action}:{listed}{more}\n",
+            next_step="Run the same command again for these.",
         )
 
-    def attach(self, digest: str, predicate: Promotion | Withdrawal) -> None:
-        """Sign a predicate, attach it to a digest and read it back. What is attached already is not sent again.
 
-        Raises `PublicationIncomplete` where the registry does not have it afterwards.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishSettings:
+    """How images are published. `level` is the level to prove, None for the highest that this machine can prove.
+
+    `revalidate` uses no report and no evidence of an earlier run. `report_missing` reports images that are not built.
+    """
+
+    level: ProvableLevel | None = None
+    revalidate: bool = False
+    report_missing: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publisher:
+    """Publish images that are built and tagged in an engine."""
+
+    project: Project
+    engine: Engine
+    settings: PublishSettings = field(default_factory=PublishSettings)
+
+    def publish(
+        self, specs: Sequence[ImageSpec], repository: SignedRepository, on_event: OnEvent = ignore
+    ) -> Publication:
+        """Publish those of the images that the engine has; remove the candidates of killed runs or continue one.
+
+        The result contains the failures of single images. Raises `ResolutionError` if the engine has none of them,
+        `TagConflict`, `PublicationIncomplete`, and what the engine and the registry raise.
         """
-        signed = predicate_statement(Subject(name=self.registry.repository, digest=digest), predicate)
-        attach(self.registry, digest, [signed], key=self.key)
-        found = self.statements(digest)
-        known = [one.statement for one in found.promotions] + [one.statement for one in found.withdrawals]
-        if digest_of(signed.content) not in known:
-            raise PublicationIncomplete(
-                f"The statement about the tags of {self.registry.repository}@{digest} was attached, and the registry "
-                "does not have it.",
-                next_step="Run the same command again; if it fails again, look for what deletes referrers there.",
+        images = self._find_images(specs, on_event)
+        steps = EngineSteps(
+            validator=self._validator,
+            repository=repository,
+            specs={spec.identifier: spec for spec in specs},
+            images=images,
+        )
+
+        def session(run: Run) -> PublishSession:
+            return PublishSession(
+                repository=repository, run=run, steps=steps, on_event=on_event, revalidate=self.settings.revalidate
             )
+
+        with repository.open_run() as (run, killed):
+            for other in killed:
+                remove_candidates(session(other))
+                other.journal.write(RunFinished())
+            return publish_jobs(self._jobs(specs, images), session(run))
+
+    def plan(
+        self, specs: Sequence[ImageSpec], decider: TagDecider, on_event: OnEvent = ignore
+    ) -> tuple[PublishResult, ...]:
+        """Return what publishing would do. Raises `ResolutionError` if the engine has none of the images."""
+        return plan_jobs(self._jobs(specs, self._find_images(specs, on_event)), decider)
+
+    @property
+    def _validator(self) -> Validator:
+        return Validator(
+            project=self.project,
+            engine=self.engine,
+            level=self.settings.level,
+            reuse_reports=not self.settings.revalidate,
+        )
+
+    def _find_images(self, specs: Sequence[ImageSpec], on_event: OnEvent) -> dict[str, LocalImage]:
+        """Return the engine's images by identifier: a validated image has its own tag."""
+        named = {name: image for image in self.engine.list_images() for name in image.names}
+        images = {
+            spec.identifier: image
+            for spec in specs
+            if (image := named.get(f"{self.project.repository}:{spec.identifier}"))
+            and image.labels.get(IDENTIFIER_LABEL) == spec.identifier
+        }
+        if not images:
+            raise ResolutionError(
+                f"The engine has none of these images under {self.project.repository}.",
+                next_step="Build them with `tfimg build`, or name the repository of their tags with --from.",
+            )
+        missing = [spec.identifier for spec in specs if spec.identifier not in images]
+        if missing and self.settings.report_missing:
+            more = f" and {len(missing) - MAX_LISTED} more" if len(missing) > MAX_LISTED else ""
+            on_event(Note(text=f"Not published, because not built here: {', '.join(missing[:MAX_LISTED])}{more}"))
+        return images
+
+    def _jobs(self, specs: Sequence[ImageSpec], images: dict[str, LocalImage]) -> list[PublishJob]:
+        validator = self._validator
+        return [
+            PublishJob(
+                identifier=spec.identifier,
+                tensorflow=spec.tensorflow,
+                name=f"{self.project.repository}:{spec.identifier}",
+                digest=images[spec.identifier].digest,
+                aliases=list_aliases(spec),
+                level=validator.target(spec).level,
+            )
+            for spec in specs
+            if spec.identifier in images
+        ]
+
+
+def publish_jobs(jobs: Sequence[PublishJob], session: PublishSession) -> Publication:
+    """Send images, one after the other, then promote all of them.
+
+    The result contains the failures of single images. Any other error is raised, and the next run continues this one.
+    Raises what `promote` does.
+    """
+    results: dict[str, PublishResult] = {}
+    sent: list[SentImage] = []
+    for job in jobs:
+        try:
+            sent.append(send(job, session))
+        except IMAGE_ERRORS as error:
+            results[job.identifier] = PublishResult(identifier=job.identifier, status="failed", failure=error)
+    results |= {result.identifier: result for result in promote(sent, session)}
+    candidates = remove_candidates(session)
+    session.run.journal.write(RunFinished())
+    return Publication(images=tuple(results[job.identifier] for job in jobs), candidates=candidates)
+
+
+def plan_jobs(jobs: Sequence[PublishJob], decider: TagDecider) -> tuple[PublishResult, ...]:
+    """Return what publishing would do if validation proved the highest level that is possible on this machine."""
+    return tuple(_plan(job, decider) for job in jobs)
+
+
+def _plan(job: PublishJob, decider: TagDecider) -> PublishResult:
+    registry = decider.registry
+    tagged = registry.find(job.identifier)
+    published = tagged if tagged and is_same_image(tagged, job.digest) else registry.find(job.digest)
+    is_tagged = published is not None and published is tagged
+    release = read_release(registry, published) if published and is_tagged else None
+    tags: list[tuple[TagKind, str]] = [("identifier", job.identifier), *(("alias", alias) for alias in job.aliases)]
+    if published:
+        tags.insert(0, ("build", make_build_tag(job.identifier, published.digest)))
+    digest = published.digest if published else None
+    decisions = tuple(
+        decider.decide(kind, tag, digest=digest, level=job.level, release=release or job.release) for kind, tag in tags
+    )
+    return PublishResult(
+        identifier=job.identifier,
+        status="unchanged" if is_tagged else "planned",
+        decisions=decisions,
+        digest=digest,
+        level=job.level,
+    )

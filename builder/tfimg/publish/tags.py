@@ -1,41 +1,36 @@
-"""Move tags together: each is read, written and read again; where one cannot be moved, the others are rolled back."""
+"""Move tags together: write each and read it back; if one cannot be moved, roll back the others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 from tfimg.core.errors import PublicationIncomplete, TagConflict, TfimgError
+from tfimg.core.journal import Record
 from tfimg.core.process import defer_signals
 from tfimg.registry.protocol import Manifest, Registry, require_manifest
 
 DELETED = "Another program deleted it. Publish it again."
-"""Next step for an image that was in the registry a moment ago."""
+"""Next step for an image that was in the registry a format_time ago."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Move:
-    """A tag that is to point to the digest `after`, and points to `before` now; None where it does not exist."""
+class Move(Record):
+    """A tag that moves from the digest `before`, None for a new tag, to the digest `after`. Also a journal record."""
+
+    event = "tag"
 
     tag: str
     before: str | None
     after: str
 
 
-class Note(Protocol):
-    """`Journal.note`."""
+def move_tags(registry: Registry, moves: Sequence[Move], *, write_record: Callable[[Move], None]) -> None:
+    """Move all tags or none. Tags that a killed run has moved already are rolled back with the others.
 
-    def __call__(self, event: str, **fields: object) -> None:
-        """Return when the record is on the disk."""
-
-
-def move_tags(registry: Registry, moves: Sequence[Move], *, note: Note) -> None:
-    """Move all of the tags, or none. Tags that a killed run has moved already are rolled back with the others.
-
-    Raises `TagConflict` where a tag points neither to `before` nor to `after`, what the registry raises, and
-    `PublicationIncomplete` where tags could not be rolled back.
+    `write_record` saves each move before it happens. Raises `TagConflict` if a tag points neither to `before` nor to
+    `after`, `PublicationIncomplete` if tags could not be rolled back, and what the registry raises.
     """
     moved: list[Move] = []
     try:
@@ -43,58 +38,58 @@ def move_tags(registry: Registry, moves: Sequence[Move], *, note: Note) -> None:
             digest: require_manifest(registry, digest, next_step=DELETED)
             for digest in sorted({move.after for move in moves})
         }
-        # New tags last: a registry that deletes no tags could not undo them.
-        for move in sorted(moves, key=lambda one: one.before is None):
-            found = registry.find(move.tag)
-            if found is None or found.digest != move.after:
-                _require(move.tag, found, move.before)
-                note("tag", tag=move.tag, before=move.before, after=move.after)
+        # New tags last: a registry that does not delete tags could not undo them.
+        for move in sorted(moves, key=lambda move: move.before is None):
+            current = registry.find(move.tag)
+            is_moved = current is not None and current.digest == move.after
+            if not is_moved:
+                _require_digest(move.tag, current, move.before)
+                write_record(move)
             moved.append(move)
-            if found is None or found.digest != move.after:
+            if not is_moved:
                 registry.put(move.tag, manifests[move.after])
     except BaseException as error:
-        _roll_back(registry, moved, why=error)
+        _roll_back(registry, moved, reason=error)
         raise
 
 
-def require_tags(registry: Registry, expected: dict[str, str]) -> None:
-    """Read tags back. Raises `TagConflict` for one that points elsewhere, `PublicationIncomplete` for a missing one."""
+def require_tags(registry: Registry, expected: Mapping[str, str]) -> None:
+    """Read tags back. Raises `TagConflict` for another digest, `PublicationIncomplete` for a missing tag."""
     for tag, digest in expected.items():
-        found = registry.find(tag)
-        if found is None:
+        current = registry.find(tag)
+        if current is None:
             raise PublicationIncomplete(
-                f"{registry.repository} does not have what was published: {tag} is missing.",
+                f"The tag {tag} is missing from {registry.repository} after it was published.",
                 next_step="Another program may delete tags there; run the same command again.",
             )
-        _require(tag, found, digest)
+        _require_digest(tag, current, digest)
 
 
-def _require(tag: str, found: Manifest | None, expected: str | None) -> None:
-    digest = found.digest if found else None
+def _require_digest(tag: str, current: Manifest | None, expected: str | None) -> None:
+    digest = current.digest if current else None
     if digest != expected:
         raise TagConflict(
-            f"{tag} points to {digest or 'nothing'}, and not to {expected or 'nothing'} any more: another publisher "
-            "moved it.",
-            next_step="Run the same command again: it decides anew which tags may be moved. `tfimg history` shows the "
-            "other publisher.",
+            f"{tag} points to {digest or 'nothing'} instead of {expected or 'nothing'}: another publisher moved it.",
+            next_step="Run the same command again to decide anew which tags may move. `tfimg history` shows the other "
+            "publisher.",
         )
 
 
-def _roll_back(registry: Registry, moves: Sequence[Move], *, why: BaseException) -> None:
-    """Point tags to where they pointed before, except those that another publisher has moved since."""
+def _roll_back(registry: Registry, moves: Sequence[Move], *, reason: BaseException) -> None:
+    """Restore tags, except those that another publisher has moved since."""
     with defer_signals():
-        left = [move.tag for move in reversed(moves) if not _went_back(registry, move)]
-    if left:
+        failed = [move.tag for move in reversed(moves) if not _restore(registry, move)]
+    if failed:
         raise PublicationIncomplete(
-            f"{', '.join(left)} of {registry.repository} could not be rolled back after this failure: {why}",
-            next_step="Run the same command again: it moves the other tags too.",
-        ) from why
+            f"{', '.join(failed)} of {registry.repository} could not be rolled back after this failure: {reason}",
+            next_step="Run the same command again to move the other tags too.",
+        ) from reason
 
 
-def _went_back(registry: Registry, move: Move) -> bool:
+def _restore(registry: Registry, move: Move) -> bool:
     with suppress(TfimgError):
-        found = registry.find(move.tag)
-        if found is None or found.digest != move.after:
+        current = registry.find(move.tag)
+        if current is None or current.digest != move.after:
             return True
         if move.before is None:
             return registry.delete_tag(move.tag)

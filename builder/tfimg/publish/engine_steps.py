@@ -1,0 +1,220 @@
+"""The steps of sending an image that use an engine: scan, push, pull by digest, validate, attach evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from tfimg import __version__
+from tfimg.core.errors import EngineError, ImageMissing, LockError, TamperedError, TfimgError
+from tfimg.core.events import Message, OnEvent, ProgressEvent
+from tfimg.core.levels import Level
+from tfimg.engine.candidates import CANDIDATE
+from tfimg.engine.protocol import Engine, LocalImage
+from tfimg.evidence.attach import attach
+from tfimg.evidence.provenance import BuildRecord, make_provenance
+from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
+from tfimg.evidence.sbom import make_sbom
+from tfimg.evidence.statement import Subject
+from tfimg.inspect.secrets.findings import require_clean
+from tfimg.inspect.secrets.scan import ScanProgress, scan_export, scan_image
+from tfimg.matrix.spec import ImageSpec
+from tfimg.project.validator import Validator
+from tfimg.publish.release import Release, read_release
+from tfimg.publish.repository import SignedRepository
+from tfimg.recipe.labels import LABEL_PREFIX, LOCK_LABEL, RECIPE_LABEL
+from tfimg.recipe.lockfile import hash_lock
+from tfimg.recipe.plan import hash_files
+from tfimg.registry.retry import RetryPolicy
+from tfimg.validation.explain import explained
+from tfimg.validation.report import Report
+from tfimg.validation.verdict import raise_for_verdict
+
+BASE_LABEL = "org.opencontainers.image.base"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishJob:
+    """An image to publish: `name` and `digest` are those in the engine.
+
+    `aliases` are the tags that it may have beside its own; `level` is the highest that can be proven on this machine.
+    """
+
+    identifier: str
+    tensorflow: str
+    name: str
+    digest: str
+    aliases: tuple[str, ...]
+    level: Level
+
+    @property
+    def release(self) -> Release:
+        """The release, without the time of creation."""
+        return Release(identifier=self.identifier, tensorflow=self.tensorflow)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSteps:
+    """Send images of an engine to a repository; `specs` and `images` are by identifier."""
+
+    validator: Validator
+    repository: SignedRepository
+    specs: Mapping[str, ImageSpec]
+    images: Mapping[str, LocalImage]
+    retries: RetryPolicy = field(default_factory=RetryPolicy)
+
+    @property
+    def _engine(self) -> Engine:
+        return self.validator.engine
+
+    def scan_local(self, job: PublishJob, on_event: OnEvent) -> None:
+        """Search the engine's image for secrets. Raises `LockError` if it was built from another lock."""
+        project = self.validator.project
+        if self.images[job.identifier].labels.get(LOCK_LABEL) != hash_lock(project.lock(self.specs[job.identifier])):
+            raise LockError(
+                f"{job.name} was built from another lock than {job.identifier} has now.", next_step="Build it again."
+            )
+        pieces = self._engine.export(job.name)
+        require_clean(job.name, scan_export(pieces, project.services.secrets(), on_progress=_scan_progress(on_event)))
+
+    def push(self, job: PublishJob, candidate: str, on_event: OnEvent) -> str:
+        """Push the image under a candidate tag and return the digest that it has in the registry."""
+        reference = f"{self.repository.name}:{candidate}"
+
+        def push() -> str:
+            self._engine.tag(job.name, [reference])
+            return self._engine.push(reference, on_event)
+
+        try:
+            return self.retries.retry_network_errors(push, also=(ImageMissing,))
+        finally:
+            self._remove(reference)
+
+    def validate(self, job: PublishJob, digest: str, candidate: str, on_event: OnEvent) -> tuple[Report, bool]:
+        """Pull a digest and validate it; return the report, and whether it is one of an earlier run."""
+        # In another repository: an engine that removes REPOSITORY@DIGEST for another publisher of the same image also
+        # removes the tags of REPOSITORY.
+        name = f"{CANDIDATE}:{candidate}"
+        spec, image = self.specs[job.identifier], self.images[job.identifier]
+        try:
+            self._pull(job, f"{self.repository.name}@{digest}", name, on_event)
+            report, reused = self.validator.validate(
+                self.validator.project.plan(spec),
+                self.validator.target(spec),
+                name,
+                digest=digest,
+                content=image.content,
+                same_as=(image.digest, digest),
+                on_event=on_event,
+            )
+        finally:
+            self._remove(name)
+        self._require_passed(report, job)
+        if reused:
+            on_event(Message(text=f"{job.identifier}: reusing the validation report of {report.date} for this digest"))
+        return report, reused
+
+    def scan_published(self, job: PublishJob, digest: str, on_event: OnEvent) -> None:
+        """Search the registry's image for secrets."""
+        services = self.validator.project.services
+        findings = scan_image(
+            self.repository.registry,
+            digest,
+            services.secrets(),
+            cache=services.state / "registry" / "leaks",
+            on_progress=_scan_progress(on_event),
+        )
+        require_clean(f"{self.repository.name}@{digest} ({job.identifier})", findings)
+
+    def attach_evidence(self, job: PublishJob, digest: str, report: Report) -> None:
+        """Sign and attach the evidence of a digest, the test result last: it means that all is there."""
+        registry = self.repository.registry
+        subject = Subject(name=self.repository.name, digest=digest)
+        engine = f"Docker {self._engine.get_capabilities().engine}"
+        inventory = self.validator.inventories.take(job.name, self.images[job.identifier].content, self._engine)
+        manifest = registry.find(digest)
+        release = read_release(registry, manifest) if manifest else None
+        created = (release.created if release else None) or self.repository.now()
+        ran = RunContext(host=self.repository.publisher, engine=engine, version=__version__)
+        statements = (
+            make_sbom(inventory, subject=subject, made=created),
+            make_provenance(self._build_description(job, engine, created), subject=subject),
+            make_report_statement(report, subject=subject),
+            make_test_result(report, subject=subject, ran=ran),
+        )
+        attach(registry, digest, statements, key=self.repository.key)
+
+    def remove_candidate(self, candidate: str) -> None:
+        """Remove a candidate's names from the engine, with their containers."""
+        for repository in (self.repository.name, CANDIDATE):
+            with suppress(EngineError):
+                self._engine.remove_with_containers(f"{repository}:{candidate}")
+
+    def _remove(self, name: str) -> None:
+        with suppress(EngineError):  # it is gone already
+            self._engine.remove(name)
+
+    def _pull(self, job: PublishJob, reference: str, name: str, on_event: OnEvent) -> None:
+        """Pull REPOSITORY@DIGEST and name it; remove the pulled name unless the engine had it before."""
+        is_known = self._engine.find_digest(reference) is not None
+
+        def pull() -> None:
+            self._engine.pull(reference, on_event)
+            self._require_same(job, reference)
+            self._engine.tag(reference, [name])
+
+        try:
+            self.retries.retry_network_errors(pull, also=(ImageMissing,))
+        finally:
+            if not is_known:
+                self._remove(reference)
+
+    def _require_same(self, job: PublishJob, reference: str) -> None:
+        """Raise `TamperedError` if the registry returned another image than it received."""
+        digest = self._engine.find_digest(reference)
+        if digest is None:
+            raise ImageMissing(
+                f"{reference} was pulled, but the engine does not have it any more.", next_step="Run it again."
+            )
+        if digest != job.digest:
+            raise TamperedError(
+                f"{reference} is {digest} in the engine, but {job.name}, which was pushed, is {job.digest}.",
+                next_step="Find out what changes images between the engine and the registry.",
+            )
+
+    def _require_passed(self, report: Report, job: PublishJob) -> None:
+        try:
+            raise_for_verdict(
+                report,
+                subject=f"{job.identifier} was pulled by digest",
+                consequence="No tag points to it.",
+                details=f"`tfimg validate {job.name} --report FILE` writes the whole report.",
+            )
+        except TfimgError as error:
+            raise explained(error, suite=self.validator.project.workspace.validation) from None
+
+    def _build_description(self, job: PublishJob, engine: str, created: datetime) -> BuildRecord:
+        labels = self.images[job.identifier].labels
+        lock = self.validator.project.lock(self.specs[job.identifier])
+        return BuildRecord(
+            identifier=job.identifier,
+            base=labels.get(f"{BASE_LABEL}.name", "unknown"),
+            base_digest=labels.get(f"{BASE_LABEL}.digest"),
+            locks={layer: hash_files({layer: text.encode()}) for layer, text in lock.items()},
+            recipe=labels.get(RECIPE_LABEL),
+            revision=labels.get("org.opencontainers.image.revision"),
+            engine=engine,
+            version=labels.get(f"{LABEL_PREFIX}version", __version__),
+            began=None,
+            ended=created,
+        )
+
+
+def _scan_progress(on_event: OnEvent) -> Callable[[ScanProgress], None]:
+    def report(scanned: ScanProgress) -> None:
+        searched = scanned.searched
+        on_event(ProgressEvent(step="", what=scanned.digest[:19], current=searched, total=searched))
+
+    return report

@@ -1,0 +1,120 @@
+"""The history of tags: the promotions and withdrawals that trusted keys signed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from operator import itemgetter
+from typing import Any, Literal
+
+from packaging.version import InvalidVersion, Version
+
+from tfimg.evidence.keys import VerifyingKey
+from tfimg.evidence.promotions import (
+    ImageStatements,
+    Promotion,
+    SignedPredicate,
+    Withdrawal,
+    read_image_statements,
+    walk_history,
+)
+from tfimg.evidence.statement import format_time
+from tfimg.recipe.tags import DIGEST_DIGITS, make_build_tag
+from tfimg.registry.protocol import Registry, require_manifest
+
+BUILD_TAG = re.compile(rf"(?P<identifier>.+)-[0-9a-f]{{{DIGEST_DIGITS}}}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HistoryEntry:
+    """A statement about a digest, or a gap: no trusted key signed that `tag` pointed to the digest."""
+
+    kind: Literal["promotion", "withdrawal", "gap"]
+    digest: str
+    signed: SignedPredicate[Promotion] | SignedPredicate[Withdrawal] | None = None
+    in_force: bool | None = None
+    tag: str | None = None
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags that the statement names; empty if it is about all."""
+        if not self.signed:
+            return ()
+        return tuple(tag if isinstance(tag, str) else tag.tag for tag in self.signed.predicate.tags or ())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        known = {"event": self.kind, "tag": self.tag, "digest": self.digest, "in_force": self.in_force}
+        document = {name: value for name, value in known.items() if value is not None}
+        if self.signed:
+            document |= {
+                **self.signed.predicate.model_dump(mode="json"),
+                "time": format_time(self.signed.predicate.time),
+                "statement": self.signed.statement,
+                "signer": self.signed.signer,
+            }
+        return document
+
+
+def tag_history(registry: Registry, tag: str, keys: Sequence[VerifyingKey], *, limit: int) -> Iterator[HistoryEntry]:
+    """Yield the history of a tag, newest first, at most `limit` moves. Raises `NotInRegistry` for a missing tag."""
+    present = require_manifest(registry, tag).digest
+    known: dict[str, ImageStatements] = {}
+    listed: set[str] = set()
+
+    def read(digest: str) -> ImageStatements:
+        if digest not in known:
+            known[digest] = read_image_statements(registry, digest, keys, is_thorough=False)
+        return known[digest]
+
+    for step in walk_history(registry.repository, tag, present, read, limit=limit):
+        for signed in step.withdrawals:
+            if signed.statement not in listed:
+                listed.add(signed.statement)
+                is_in_force = signed in step.in_force
+                yield HistoryEntry(kind="withdrawal", digest=step.digest, signed=signed, in_force=is_in_force)
+        if step.promotion:
+            yield HistoryEntry(kind="promotion", digest=step.digest, signed=step.promotion)
+        else:
+            yield HistoryEntry(kind="gap", digest=step.digest, tag=tag)
+
+
+def repository_history(
+    registry: Registry, builds: Sequence[str], keys: Sequence[VerifyingKey], *, limit: int
+) -> list[HistoryEntry]:
+    """Return the statements about the images of build tags, newest first."""
+    entries: list[tuple[datetime, HistoryEntry]] = []
+    for tag in builds:
+        manifest = registry.find(tag)
+        if manifest is None or tag != make_build_tag(tag[: -DIGEST_DIGITS - 1], manifest.digest):
+            continue  # a build tag that was moved identifies no build
+        digest = manifest.digest
+        statements = read_image_statements(registry, digest, keys, is_thorough=False)
+        for promotion in statements.promotions:
+            entry = HistoryEntry(kind="promotion", digest=digest, signed=promotion)
+            entries.append((promotion.predicate.time, entry))
+        for withdrawal in statements.withdrawals:
+            is_in_force = _is_in_force(withdrawal, statements)
+            entry = HistoryEntry(kind="withdrawal", digest=digest, signed=withdrawal, in_force=is_in_force)
+            entries.append((withdrawal.predicate.time, entry))
+    return [entry for _, entry in sorted(entries, key=itemgetter(0), reverse=True)][:limit]
+
+
+def build_tags(tags: Iterable[str]) -> list[str]:
+    """Return the tags of single builds, those of the newest releases first."""
+    found = [(match["identifier"], match[0]) for tag in tags if (match := BUILD_TAG.fullmatch(tag))]
+    return [tag for _, tag in sorted(found, key=lambda pair: (_version(pair[0]), pair[1]), reverse=True)]
+
+
+def _is_in_force(signed: SignedPredicate[Withdrawal], statements: ImageStatements) -> bool:
+    withdrawal = signed.predicate
+    return any(signed in statements.in_force(withdrawal.repository, tag) for tag in withdrawal.tags or (None,))
+
+
+def _version(identifier: str) -> Version:
+    try:
+        return Version(identifier.partition("-")[0])
+    except InvalidVersion:
+        return Version("0")

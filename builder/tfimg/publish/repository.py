@@ -1,0 +1,144 @@
+"""A registry repository whose tags move with signed statements: promotions and withdrawals."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import quote
+
+from tfimg import __version__
+from tfimg.core.cancellation import raise_if_cancelled
+from tfimg.core.errors import PublicationIncomplete
+from tfimg.core.files import wait_for_lock
+from tfimg.core.levels import Level
+from tfimg.evidence.attach import attach
+from tfimg.evidence.keys import SigningKey, VerifyingKey
+from tfimg.evidence.policy import EVIDENCE_LEVELS, EvidenceLevel, Policy
+from tfimg.evidence.promotions import (
+    ImageStatements,
+    Promotion,
+    Reason,
+    TagMove,
+    Withdrawal,
+    next_time,
+    predicate_statement,
+    read_image_statements,
+)
+from tfimg.evidence.statement import Subject
+from tfimg.evidence.verify import verify
+from tfimg.publish.runs import Run, open_run
+from tfimg.registry.protocol import Registry, digest_of
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignedRepository:
+    """A registry repository, and the identity that publishes to it.
+
+    `key` signs; statements of `key`, of `other_keys` and of the policy's keys count. `state` is the folder for journals
+    and locks, `publisher` this machine's name in statements. With `reinstate`, promotions cancel withdrawals. Raises
+    `InvalidKey` for a key that the policy refuses.
+    """
+
+    registry: Registry
+    key: SigningKey
+    state: Path
+    policy: Policy = field(default_factory=Policy)
+    other_keys: tuple[VerifyingKey, ...] = ()
+    publisher: str = field(default_factory=lambda: os.uname().nodename)
+    reinstate: bool = False
+    now: Callable[[], datetime] = _now
+
+    def __post_init__(self) -> None:
+        self.policy.accepted_keys([self.key.verifying_key])
+
+    @cached_property
+    def trusted(self) -> tuple[VerifyingKey, ...]:
+        """Public keys whose statements count."""
+        return self.policy.accepted_keys((self.key.verifying_key, *self.other_keys, *self.policy.trusted_keys))
+
+    @property
+    def name(self) -> str:
+        """REGISTRY/NAME, without a tag."""
+        return self.registry.repository
+
+    @property
+    def folder(self) -> Path:
+        """Folder of this repository's journals and locks."""
+        return journal_folder(self.state, self.name)
+
+    def open_run(self, *, retraction: bool = False) -> AbstractContextManager[tuple[Run, Sequence[Run]]]:
+        """Open a run that publishes, or a new one that rolls back or withdraws; see `tfimg.publish.runs`."""
+        return open_run(self.folder / "retract" if retraction else self.folder, self.now, new=retraction)
+
+    @contextmanager
+    def lock_tags(self, tags: Iterable[str]) -> Iterator[None]:
+        """Hold the locks of tags on this machine; wait for other processes to release them."""
+        with ExitStack() as stack:
+            for tag in sorted(set(tags)):  # in one order, to avoid deadlocks
+                stack.enter_context(wait_for_lock(self.folder / "locks" / tag, raise_if_cancelled))
+            yield
+
+    def statements(self, digest: str) -> ImageStatements:
+        """Read what trusted keys signed about a digest."""
+        return read_image_statements(self.registry, digest, self.trusted)
+
+    def require_level(self, digest: str, level: Level) -> Level:
+        """Return the level that the evidence of a digest proves. Raises as `verify` does if that is below `level`.
+
+        Withdrawn images are refused unless they are reinstated.
+        """
+        required: EvidenceLevel = next((one for one in EVIDENCE_LEVELS if one == level), "built")
+        policy = Policy(level=required, max_age=self.policy.max_age, refused_keys=self.policy.refused_keys)
+        verified = verify(self.registry, digest, self.trusted, policy, now=self.now(), allow_withdrawn=self.reinstate)
+        return verified.outcome.proven_level
+
+    def promotion(
+        self,
+        run: Run,
+        tags: Sequence[TagMove],
+        earlier: Iterable[ImageStatements],
+        *,
+        reason: Reason,
+        cancels: Iterable[str] = (),
+    ) -> Promotion:
+        """Return a promotion that follows the `earlier` statements on the same digest and tags."""
+        return Promotion(
+            repository=self.name,
+            tags=tuple(tags),
+            publisher=self.publisher,
+            reason=reason,
+            time=next_time(self.now(), earlier),
+            run=run.name,
+            tfimg=__version__,
+            cancels=tuple(sorted(set(cancels))),
+        )
+
+    def attach(self, digest: str, predicate: Promotion | Withdrawal) -> None:
+        """Sign a predicate, attach it to a digest and read it back; skip what is attached already.
+
+        Raises `PublicationIncomplete` if the registry does not return it afterwards.
+        """
+        statement = predicate_statement(Subject(name=self.name, digest=digest), predicate)
+        attach(self.registry, digest, [statement], key=self.key)
+        found = self.statements(digest)
+        known = {one.statement for one in found.promotions} | {one.statement for one in found.withdrawals}
+        if digest_of(statement.content) not in known:
+            raise PublicationIncomplete(
+                f"A statement about the tags of {self.name}@{digest} was attached, but the registry does not return "
+                "it.",
+                next_step="Run the same command again; if it fails again, look for what deletes referrers there.",
+            )
+
+
+def journal_folder(state: Path, repository: str) -> Path:
+    """Return the folder of a repository's journals and locks."""
+    return state / "publish" / quote(repository, safe="")
