@@ -293,7 +293,7 @@ def test_a_registry_with_tls_and_a_password_takes_what_somebody_logged_in_publis
         auth = base64.b64encode(b"ann:wrong").decode()
         logins.write_text(json.dumps({"auths": {address: {"auth": auth}}}))
         ended = mine.publish(CPU)
-        assert (ended.code, "does not take our credentials" in ended.stderr) == (15, True), ended.stderr
+        assert (ended.code, "rejected the credentials" in ended.stderr) == (15, True), ended.stderr
         env_of_docker = {"DOCKER_CONFIG": str(logins.parent)}
         docker("login", "--username=ann", "--password=secret", address, host=engine.host, env=env_of_docker)
         ended = mine.publish(CPU)

@@ -70,7 +70,7 @@ def client(
 def fill(client: HttpRegistry, bytes_: int) -> None:
     """Send random bytes in chunks of 1 MiB."""
     content = os.urandom(bytes_)
-    upload(client._connection, digest_of(content), [content], sent=lambda _: None, chunk=1 << 20)
+    upload(client._connection, digest_of(content), [content], on_progress=lambda _: None, chunk_bytes=1 << 20)
 
 
 def test_it_keeps_what_it_is_given(address: str, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_an_upload_that_is_cut_begins_anew(proxy: Faulty, tmp_path: Path) -> Non
     content = os.urandom(3 << 20)
     fault = Fault(method="PATCH", skip=1, cut_request=100_000)
     proxy.faults.append(fault)
-    upload(here._connection, digest_of(content), [content], sent=lambda _: None, chunk=1 << 20)
+    upload(here._connection, digest_of(content), [content], on_progress=lambda _: None, chunk_bytes=1 << 20)
     assert (fault.times, proxy.count("POST")) == (0, 2)
     assert b"".join(here.get_blob(digest_of(content))) == content
 
@@ -152,7 +152,7 @@ def test_an_upload_that_is_cut_begins_anew(proxy: Faulty, tmp_path: Path) -> Non
 def test_a_download_goes_on_where_it_was_cut(proxy: Faulty, tmp_path: Path) -> None:
     here = client(proxy.address, tmp_path)
     content = os.urandom(5_000_000)
-    upload(here._connection, digest_of(content), [content], sent=lambda _: None)
+    upload(here._connection, digest_of(content), [content], on_progress=lambda _: None)
     proxy.faults.append(Fault(method="GET", path="/blobs/", cut_answer=2_000_000, times=2))
     assert b"".join(here.get_blob(digest_of(content))) == content
     assert proxy.count("GET .*/blobs/") == 3
@@ -162,9 +162,9 @@ def test_docker_login_lets_us_in_and_nothing_else_does(engine: DockerEngine, pla
     there = place(users={"ann": "secret"})
     environ = {"HOME": str(tmp_path), "DOCKER_CONFIG": str(tmp_path / "docker")}
     reference = parse_repository(f"{there}/team/tf")
-    with pytest.raises(RegistryError, match=r"wants to know who asks for .*: 401 UNAUTHORIZED.*docker login 127"):
+    with pytest.raises(RegistryError, match=r"requires a login for .*: 401 UNAUTHORIZED.*docker login 127"):
         open_registry(reference, environ, tmp_path, settings=ConnectionSettings()).list_tags()
-    with pytest.raises(RegistryError, match=r"does not take our credentials: 401 UNAUTHORIZED.*docker login 127"):
+    with pytest.raises(RegistryError, match=r"rejected the credentials: 401 UNAUTHORIZED.*docker login 127"):
         client(there, tmp_path, credentials=BOB).list_tags()
     docker("login", "--username=ann", "--password=secret", there, host=engine.host, env=environ)
     here = open_registry(reference, environ, tmp_path, settings=ConnectionSettings())
@@ -184,12 +184,12 @@ def test_with_a_token_server(place: Place, tmp_path: Path) -> None:
         assert tokens.given == ["repository:team/tf:pull", "repository:team/tf:pull,push"]
         bob = client(there, tmp_path, path="team/tf", credentials=BOB)
         assert bob.find("1") == one
-        with pytest.raises(RegistryError, match=r"does not let us write to .*/team/tf: 401 UNAUTHORIZED"):
+        with pytest.raises(RegistryError, match=r"denies permission to write to .*/team/tf: 401 UNAUTHORIZED"):
             bob.put("2", one)
-        with pytest.raises(RegistryError, match=r"wants to know who asks"):
+        with pytest.raises(RegistryError, match=r"requires a login"):
             client(there, tmp_path, path="team/tf").list_tags()
         wrong = Credentials(username="ann", password="wrong")
-        with pytest.raises(RegistryError, match=r"does not take our credentials"):
+        with pytest.raises(RegistryError, match=r"rejected the credentials"):
             client(there, tmp_path, path="team/tf", credentials=wrong).list_tags()
         assert here.list_tags() == ("1",)
 

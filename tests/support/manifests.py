@@ -52,7 +52,7 @@ def about(subject: Manifest, name: str = "one") -> Manifest:
 def send(client: HttpRegistry, pieces: Any = (CONTENT,)) -> list[int]:
     """Upload in chunks; what was said to have arrived."""
     sent: list[int] = []
-    upload(client._connection, digest_of(CONTENT), pieces, sent=sent.append, chunk=CHUNK)
+    upload(client._connection, digest_of(CONTENT), pieces, on_progress=sent.append, chunk_bytes=CHUNK)
     return sent
 
 

@@ -118,7 +118,7 @@ def docker(*arguments: str, host: str, env: Mapping[str, str] | None = None) -> 
 
 
 def wait_for(url: str, seconds: float = 30) -> None:
-    """Wait until a server answers, be it that it wants to know who asks."""
+    """Wait until a server answers, be it that it requires a login."""
     trusting = create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, CERT_NONE
     deadline = time.monotonic() + seconds

@@ -30,10 +30,8 @@ def test_who_logged_in_is_known(tmp_path: Path) -> None:
     auths = {"registry.example:5000": {"auth": b64encode(b"ann:secret").decode()}}
     (tmp_path / "config.json").write_text(json.dumps({"auths": auths}))
     for environ, known in (({"DOCKER_CONFIG": str(tmp_path)}, True), ({"HOME": str(tmp_path)}, False)):
-        assert (
-            open_registry(REFERENCE, environ, tmp_path, settings=ConnectionSettings())._connection._authorization.known
-            is known
-        )
+        registry = open_registry(REFERENCE, environ, tmp_path, settings=ConnectionSettings())
+        assert (registry._connection._authorization.credentials is not None) is known
 
 
 def test_the_settings_of_this_machine_are_those_of_its_registries(tmp_path: Path) -> None:

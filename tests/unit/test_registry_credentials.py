@@ -117,7 +117,7 @@ def test_what_a_helper_does_not_know_the_file_may(config: Path) -> None:
     ],
 )
 def test_a_helper_that_does_not_help_is_named(raised: Exception, says: str, config: Path) -> None:
-    with pytest.raises(RegistryError, match=f"docker-credential-pass did not tell .* to r.example: {says}"):
+    with pytest.raises(RegistryError, match=f"docker-credential-pass returned no credentials for r.example: {says}"):
         ask(config, raised)
 
 
@@ -138,7 +138,7 @@ def test_a_helper_that_does_not_help_is_named(raised: Exception, says: str, conf
     ],
 )
 def test_a_helper_that_says_something_else_is_named(said: str, config: Path) -> None:
-    with pytest.raises(RegistryError, match="its answer is not what the protocol of helpers has"):
+    with pytest.raises(RegistryError, match="its output does not follow the protocol"):
         ask(config, said)
 
 
@@ -155,7 +155,7 @@ def test_a_helper_that_says_something_else_is_named(said: str, config: Path) -> 
 )
 def test_a_file_that_cannot_be_understood_is_not_taken_for_an_empty_one(text: str, config: Path) -> None:
     config.write_text(text, encoding="latin-1")
-    with pytest.raises(FileError, match=r"config\.json cannot be understood: .*docker login"):
+    with pytest.raises(FileError, match=r"config\.json is not a valid Docker configuration: .*docker login"):
         find_credentials("r.example", config, no_helper)
 
 

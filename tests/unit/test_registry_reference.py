@@ -36,30 +36,30 @@ def test_a_reference_means_what_it_means_to_docker(text: str, whole: str) -> Non
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "nothing is no name of a repository"),
-        ("https://registry.example/x", "that is an address. Leave the part up to :// away"),
-        ("registry.example/Team/x", "Team/x is no name of a repository. Write it in lower case"),
-        ("registry.example/", "nothing is no name of a repository"),
-        ("a//b", "a//b is no name of a repository"),
-        ("a___b", "a___b is no name of a repository"),
-        ("-a", "-a is no name of a repository"),
-        ("a b", "a b is no name of a repository"),
-        ("tfimg:", "nothing is no tag"),
-        ("tfimg:.1", r"\.1 is no tag"),
-        (f"tfimg:{'a' * 129}", "is no tag"),
-        ("tfimg@sha256:12", "sha256:12 is no digest"),
-        ("tfimg@", "nothing is no digest"),
-        (f"tfimg@{DIGEST.upper()}", "is no digest"),
-        ("registry.example:99999/x", "registry.example:99999 is no registry"),
-        ("registry.example:0/x", "registry.example:0 is no registry"),
-        ("registry..example/x", "registry..example is no registry"),
+        ("", "nothing is not a repository name"),
+        ("https://registry.example/x", "it is an address. Remove the part up to ://"),
+        ("registry.example/Team/x", "Team/x is not a repository name. Write it in lower case"),
+        ("registry.example/", "nothing is not a repository name"),
+        ("a//b", "a//b is not a repository name"),
+        ("a___b", "a___b is not a repository name"),
+        ("-a", "-a is not a repository name"),
+        ("a b", "a b is not a repository name"),
+        ("tfimg:", "nothing is not a tag"),
+        ("tfimg:.1", r"\.1 is not a tag"),
+        (f"tfimg:{'a' * 129}", "is not a tag"),
+        ("tfimg@sha256:12", "sha256:12 is not a digest"),
+        ("tfimg@", "nothing is not a digest"),
+        (f"tfimg@{DIGEST.upper()}", "is not a digest"),
+        ("registry.example:99999/x", "registry.example:99999 is not a registry"),
+        ("registry.example:0/x", "registry.example:0 is not a registry"),
+        ("registry..example/x", "registry..example is not a registry"),
         (f"registry.example/{'a' * 240}", "its name is longer than 255 characters"),
     ],
 )
 def test_what_is_no_reference_is_told_why(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why) as caught:
         parse_reference(text)
-    assert str(caught.value).startswith(f"{text!r} is no image reference: ")
+    assert str(caught.value).startswith(f"{text!r} is not an image reference: ")
 
 
 def test_a_registry_is_asked_for_the_digest_where_there_is_one() -> None:

@@ -90,11 +90,11 @@ def test_a_wait_that_is_asked_for_is_added_up_to_a_maximum() -> None:
     ],
 )
 def test_a_wait_is_told_in_seconds_or_as_a_time(header: str | None, seconds: float) -> None:
-    assert RetryPolicy(clock=lambda: 1000.0).retry_after(header) == seconds
+    assert RetryPolicy(clock=lambda: 1000.0).parse_retry_after(header) == seconds
 
 
 def test_a_wait_of_thousands_of_digits_is_a_long_one() -> None:
-    assert RetryPolicy().retry_after("9" * 5000) > MAX_RETRY_AFTER
+    assert RetryPolicy().parse_retry_after("9" * 5000) > MAX_RETRY_AFTER
 
 
 def test_a_push_is_done_again_when_the_network_failed() -> None:

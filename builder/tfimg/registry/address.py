@@ -1,7 +1,7 @@
-"""Addresses that a registry names: Location, Link and realm. Only plain ones are followed, compared by their origin.
+"""Addresses that a registry names: Location, Link and realm. They are followed only if plain, and compared by origin.
 
-Parsers of URLs disagree about userinfo, backslashes, percent signs and letters beyond ASCII in a host. An address that
-has any of them is refused, so that the origin that is compared is the one that is contacted.
+Parsers of URLs disagree about userinfo, backslashes, percent signs and letters beyond ASCII in a host. Such an address
+is refused, so that the compared origin is the contacted one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PORTS = {"http": 80, "https": 443}
 
 
 class InvalidAddress(ValueError):
-    """An address is not one that is followed; the text says why."""
+    """An address that is not followed; the text is the reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,11 +49,11 @@ def parse_origin(address: str) -> Origin:
         raise InvalidAddress(str(error).lower()) from None
     if parts.scheme not in PORTS:
         raise InvalidAddress("it is neither http nor https")
-    found = AUTHORITY.fullmatch(parts.netloc)
-    port = int(found[2] or PORTS[parts.scheme]) if found else 0
-    if not found or not 0 < port < 1 << 16:
+    authority = AUTHORITY.fullmatch(parts.netloc)
+    port = int(authority[2] or PORTS[parts.scheme]) if authority else 0
+    if not authority or not 0 < port < 1 << 16:
         raise InvalidAddress("it has no plain host name and port")
-    return Origin(scheme=parts.scheme, host=found[1].lower(), port=port)
+    return Origin(scheme=parts.scheme, host=authority[1].lower(), port=port)
 
 
 def resolve_address(base: str, address: str) -> str:
@@ -62,33 +62,32 @@ def resolve_address(base: str, address: str) -> str:
         raise InvalidAddress("it has characters that no address has")
     try:
         parts = urlsplit(address)
-        whole = urljoin(base, address)
+        complete = urljoin(base, address)
     except ValueError as error:
         raise InvalidAddress(str(error).lower()) from None
     if parts.scheme and not parts.netloc:
         raise InvalidAddress("it has no host name")
-    parse_origin(whole)
-    return whole
+    parse_origin(complete)
+    return complete
 
 
-def check_redirect(origin: Origin, following: Origin) -> None:
+def check_redirect(origin: Origin, target: Origin) -> None:
     """Raise `InvalidAddress` unless a registry may send a client on to another origin."""
-    if origin.scheme == "https" and following.scheme != "https":
+    if origin.scheme == "https" and target.scheme != "https":
         raise InvalidAddress("it leads to a server without TLS")
-    if following.is_loopback and not origin.is_loopback:
+    if target.is_loopback and not origin.is_loopback:
         raise InvalidAddress("it leads to this machine")
 
 
 def check_realm(registry: Origin, realm: Origin) -> None:
-    """Raise `InvalidAddress` unless a registry may name a token server at this origin.
+    """Raise `InvalidAddress` unless a registry may name a token server at this origin, which receives credentials.
 
-    Credentials go there: with TLS to any host, and without it only to the host that would get them without TLS anyway,
-    or from this machine to this machine.
+    With TLS it may be any host; without TLS only the registry's host without TLS, or this machine from this machine.
     """
-    same_machine = registry.is_loopback and realm.is_loopback
-    if realm.is_loopback and not same_machine:
+    is_local = registry.is_loopback and realm.is_loopback
+    if realm.is_loopback and not is_local:
         raise InvalidAddress("it leads to this machine")
-    if realm.scheme == "https" or same_machine:
+    if realm.scheme == "https" or is_local:
         return
     if registry.scheme == "https" or registry.host != realm.host:
         raise InvalidAddress("it leads to a server without TLS")

@@ -1,4 +1,4 @@
-"""A repository over HTTP: where it answers, who we are to it, and another try where that is worth it."""
+"""HTTP requests about one repository: address, authorization, redirects and retries."""
 
 from __future__ import annotations
 
@@ -18,25 +18,22 @@ from tfimg.registry.credentials import Credentials
 from tfimg.registry.error_mapping import (
     TRANSPORT_ERRORS,
     RequestContext,
-    Response,
     address_error,
-    limit_error,
     map_response,
     map_transport_error,
 )
 from tfimg.registry.reference import DOCKER_HUB, Reference
-from tfimg.registry.responses import read_response
+from tfimg.registry.responses import Response, limit_error, read_response
 from tfimg.registry.retry import RetryPolicy
 
 CONNECT_SECONDS = 10.0
-"""Also of one piece of what is sent. A connection around the world takes under 1 s; the rest is for busy machines."""
+"""Timeout of a connection, and of sending one piece. A connection around the world takes less than 1 s."""
 
-SILENCE_SECONDS = 60.0
-"""A registry that says nothing for so long does not answer. It may be at work: one on an object store copies a large
-blob from one place to another before it answers."""
+READ_SECONDS = 60.0
+"""Timeout of a silent registry. One on an object store may copy a large blob before it answers."""
 
-ANSWER_SECONDS = 300.0
-"""A manifest or a list that takes longer comes from one that keeps us waiting: the largest, at 28 kB/s."""
+RESPONSE_SECONDS = 300.0
+"""Timeout of a whole manifest or list: the largest one at 28 kB/s."""
 
 MAX_REDIRECTS = 5
 """Redirects of one request. A blob in an object store needs one or two."""
@@ -44,34 +41,33 @@ MAX_REDIRECTS = 5
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 HOSTS: Mapping[str, str] = {DOCKER_HUB: f"registry-1.{DOCKER_HUB}"}
-"""Registries that answer elsewhere than their names say."""
+"""Registries that answer at another host than their name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConnectionSettings:
-    """How this machine reaches a registry. `ca_file` is a file of authorities to trust in place of the usual ones.
+    """How this machine reaches a registry. `ca_file` replaces the default certificate authorities.
 
-    `proxies` are by scheme; beside them `no_proxy` may name hosts that are reached without one. With `plain_http`, the
-    registry has no TLS. Times are seconds.
+    `proxies` are by scheme; `no_proxy` among them names hosts without a proxy. `plain_http`: the registry has no TLS.
     """
 
     ca_file: str | None = None
     proxies: Mapping[str, str] = field(default_factory=dict)
     plain_http: bool = False
     connect_seconds: float = CONNECT_SECONDS
-    read_seconds: float = SILENCE_SECONDS
-    response_seconds: float = ANSWER_SECONDS
+    read_seconds: float = READ_SECONDS
+    response_seconds: float = RESPONSE_SECONDS
 
     @property
     def timeout(self) -> tuple[float, float]:
-        """As requests has it."""
+        """Return the timeouts as requests has them."""
         return self.connect_seconds, self.read_seconds
 
 
 class Connection:
-    """Requests about one repository. For one thread at a time.
+    """Requests about one repository, from one thread at a time.
 
-    Every method raises `NetworkError` where the registry does not answer and `RegistryError` where it says no.
+    Every method raises `NetworkError` if the registry does not answer, and `RegistryError` if it refuses.
     """
 
     def __init__(
@@ -83,20 +79,19 @@ class Connection:
         retry_policy: RetryPolicy,
     ) -> None:
         self.host = reference.host
-        self.path = reference.path
         self.repository = reference.repository
         self.retry_policy = retry_policy
+        self.response_seconds = settings.response_seconds
+        self._path = reference.path
         self._settings = settings
-        self._loopback = is_loopback(self.host)
         self._session = DirectSession(step_seconds=settings.response_seconds)
         self._session.verify = settings.ca_file or True
-        self._session.headers["Accept-Encoding"] = "identity"  # digests are of what is sent
+        self._session.headers["Accept-Encoding"] = "identity"  # digests are of the bytes that are sent
         self._session.headers["User-Agent"] = "tfimg"
-        if not self._loopback:
+        if not is_loopback(self.host):
             self._session.proxies.update(settings.proxies)
         self._authorization = Authorization(
-            host=self.host,
-            path=self.path,
+            reference=reference,
             credentials=credentials,
             session=self._session,
             timeout=settings.timeout,
@@ -104,79 +99,70 @@ class Connection:
             retry_policy=retry_policy,
         )
 
-    @property
-    def response_seconds(self) -> float:
-        """Longest time of one answer."""
-        return self._settings.response_seconds
-
     @cached_property
     def base(self) -> str:
-        """The address of the repository. A registry on loopback may have TLS or not, and is asked."""
+        """The address of the repository. A registry on loopback is probed for TLS."""
         netloc = HOSTS.get(self.host, self.host)
-        plain = self._settings.plain_http or (
-            self._loopback and self.retry_policy.retry_transient(partial(self._is_plain, netloc))
-        )
-        return f"{'http' if plain else 'https'}://{netloc}/v2/{self.path}/"
+        probe = partial(self._lacks_tls, netloc)
+        plain = self._settings.plain_http or (is_loopback(self.host) and self.retry_policy.retry_transient(probe))
+        return f"{'http' if plain else 'https'}://{netloc}/v2/{self._path}/"
 
     @cached_property
     def origin(self) -> Origin:
-        """Where the registry answers: nothing else gets its credentials."""
+        """The only origin that receives the credentials."""
         return parse_origin(self.base)
 
-    def _is_plain(self, netloc: str) -> bool:
+    def _lacks_tls(self, netloc: str) -> bool:
         try:
             self._session.get(f"https://{netloc}/v2/", timeout=self._settings.timeout, stream=True).close()
-        except requests.exceptions.SSLError as error:
-            if "CERTIFICATE_VERIFY_FAILED" in str(error):
-                raise map_transport_error(error, self.host, self._settings.read_seconds) from None
-            return True
         except TRANSPORT_ERRORS as error:
+            if isinstance(error, requests.exceptions.SSLError) and "CERTIFICATE_VERIFY_FAILED" not in str(error):
+                return True
             raise map_transport_error(error, self.host, self._settings.read_seconds) from None
         return False
 
-    def ask(
+    def request(
         self,
         method: str,
-        place: str,
+        target: str,
         *,
         expected: Collection[int] = (200,),
         headers: Mapping[str, str] | None = None,
         content: bytes = b"",
     ) -> Response:
-        """A whole answer with an expected status; `place` is an address, or a path below the repository."""
-        return self.retry_policy.retry_transient(
-            partial(self.once, method, place, expected=expected, headers=headers, content=content)
-        )
+        """Return a whole response with an expected status. `target`: an address, or a path below the repository."""
+        attempt = partial(self.request_once, method, target, expected=expected, headers=headers, content=content)
+        return self.retry_policy.retry_transient(attempt)
 
-    def once(
+    def request_once(
         self,
         method: str,
-        place: str,
+        target: str,
         *,
         expected: Collection[int] = (200,),
         headers: Mapping[str, str] | None = None,
         content: bytes = b"",
     ) -> Response:
-        """As `ask`, in one try. Raises `TransientError` where another one is worth it."""
-        with self.opened(method, place, headers=headers, content=content) as response:
-            answer = self.read(response)
-        if answer.status in expected:
-            return answer
-        raise self.refused(answer, method)
+        """Do the same as `request` in one attempt. Raises `TransientError` if a retry may succeed."""
+        with self.open(method, target, headers=headers, content=content) as opened:
+            response = self.read(opened)
+        if response.status in expected:
+            return response
+        raise self.map_error(response, method)
 
     @contextmanager
-    def opened(
-        self, method: str, place: str, *, headers: Mapping[str, str] | None = None, content: bytes = b""
+    def open(
+        self, method: str, target: str, *, headers: Mapping[str, str] | None = None, content: bytes = b""
     ) -> Iterator[requests.Response]:
-        """An answer before its content is read, in one try. What fails in the block raises as `once` does."""
-        url = urljoin(self.base, place)
+        """Yield a response before its content is read, in one attempt. Raises as `request_once`."""
+        url = urljoin(self.base, target)
         try:
-            response, own = self._send(method, url, headers or {}, content)
+            response, is_own = self._send(method, url, headers or {}, content)
             with closing(response):
-                # Only the registry's own answer asks for its credentials (CVE-2020-15157).
-                asks = own and response.status_code == 401
-                challenge = response.headers.get("WWW-Authenticate", "") if asks else ""
-                if not self._authorization.meet(challenge, method, self.origin):
+                # Only the registry's own response may ask for its credentials (CVE-2020-15157).
+                is_challenge = is_own and response.status_code == 401
+                challenge = response.headers.get("WWW-Authenticate", "") if is_challenge else ""
+                if not self._authorization.answer_challenge(challenge, method, self.origin):
                     yield response
                     return
             response, _ = self._send(method, url, headers or {}, content)
@@ -185,57 +171,57 @@ class Connection:
         except TRANSPORT_ERRORS as error:
             raise map_transport_error(error, self.host, self._settings.read_seconds) from None
 
-    def refused(self, answer: Response, method: str) -> Exception:
-        """What to raise for an answer that was not expected."""
-        asked = RequestContext(
+    def read(self, response: requests.Response) -> Response:
+        """Read an open response to its end, within limits."""
+        return read_response(response, self.host, self.response_seconds)
+
+    def map_error(self, response: Response, method: str) -> Exception:
+        """Return the error for an unexpected response."""
+        context = RequestContext(
             host=self.host,
             repository=self.repository,
-            writing=method not in ("GET", "HEAD"),
-            known=self._authorization.known,
+            is_write=method not in ("GET", "HEAD"),
+            has_credentials=self._authorization.credentials is not None,
         )
-        return map_response(answer, asked, self.retry_policy)
+        return map_response(response, context, self.retry_policy)
 
-    def follow(self, base: str, address: str, name: str, *, own: bool = False) -> str:
-        """Return the address in a header, complete. Raises `RegistryError` for one that is not followed.
+    def resolve_link(self, base: str, address: str, name: str, *, same_origin: bool = False) -> str:
+        """Return the address in a header as a complete one. Raises `RegistryError` if it may not be followed.
 
-        `name` says in the message what the address is of; with `own`, it must be the registry's.
+        `name` is its name in messages.
         """
         try:
-            whole = resolve_address(base, address)
-            check_redirect(self.origin, parse_origin(whole))
-            if own and parse_origin(whole) != self.origin:
+            complete = resolve_address(base, address)
+            check_redirect(self.origin, parse_origin(complete))
+            if same_origin and parse_origin(complete) != self.origin:
                 raise InvalidAddress("it leads to another host")
         except InvalidAddress as error:
             raise address_error(self.host, name, address, error) from None
-        return whole
+        return complete
 
     def _send(
         self, method: str, url: str, headers: Mapping[str, str], content: bytes
     ) -> tuple[requests.Response, bool]:
-        """Send a request, follow redirects of a read, and return the answer and whether it is the registry's own.
+        """Send a request and follow the redirects of a read; return the response, and whether it is the registry's own.
 
-        After one redirect to another origin nothing is the registry's own, also back at its origin.
+        After a redirect to another origin nothing is the registry's own, even back at its origin.
         """
-        own = True
+        is_own = True
         for _ in range(MAX_REDIRECTS + 1):
-            own = own and parse_origin(url) == self.origin
+            is_own = is_own and parse_origin(url) == self.origin
             response = self._session.request(
                 method,
                 url,
-                headers={**headers, **(self._authorization.header(method) if own else {})},
-                # As a file it goes out in small pieces, each of which may take as long as a connection.
+                headers={**headers, **(self._authorization.header(method) if is_own else {})},
+                # A file is sent in small pieces, and the connection's timeout is for each of them.
                 data=BytesIO(content) if content else None,
                 stream=True,
                 timeout=self._settings.timeout,
             )
             location = response.headers.get("Location") if response.status_code in REDIRECTS else None
             if location is None or method not in ("GET", "HEAD"):
-                return response, own
+                return response, is_own
             with closing(response):
-                self.read(response)  # so that the connection can be used again
-            url = self.follow(url, location, "the target of a redirect")
+                self.read(response)  # so that the connection can be reused
+            url = self.resolve_link(url, location, "the target of a redirect")
         raise limit_error(self.host, f"more than {MAX_REDIRECTS} redirects in a row")
-
-    def read(self, response: requests.Response) -> Response:
-        """Return all of an answer that was opened. Raises as `ask`, also where there is no end to it."""
-        return read_response(response, self.host, self._settings.response_seconds)

@@ -1,4 +1,4 @@
-"""Who we are to a registry: what `docker login` left, or what a credential helper tells."""
+"""Registry credentials from the Docker configuration or a credential helper."""
 
 from __future__ import annotations
 
@@ -17,33 +17,30 @@ from tfimg.core.process import CommandFailed, CompletedCommand
 from tfimg.registry.reference import DOCKER_HUB
 
 HELPER_SECONDS = 60.0
-"""A helper may ask a cloud's server. One that asks a person, where nobody sits, would never end."""
+"""Timeout of a helper, which may ask a cloud's server, or a user who is not there."""
 
 NOT_FOUND = "credentials not found in native keychain"
-"""What a helper prints when it knows none (docker-credential-helpers, `credentials/error.go`)."""
+"""Output of a helper without credentials (docker-credential-helpers, `credentials/error.go`)."""
+
+HelperName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$")]
+"""Name of a credential helper: the program is `docker-credential-NAME`, on the PATH."""
 
 
-Helper = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$")]
-"""A credential helper's name: the program is `docker-credential-NAME`, on the PATH."""
-
-
-class AuthEntry(Document):
-    """What `docker login` keeps for a registry."""
-
+class _AuthEntry(Document):
     auth: str | None = None
     identitytoken: str | None = None
 
 
-class DockerConfig(Document):
-    """The fields of Docker's config.json that name credentials."""
+class _DockerConfig(Document):
+    """The fields of Docker's config.json about credentials."""
 
-    auths: dict[str, AuthEntry] | None = None
-    store: Helper | None = Field(default=None, alias="credsStore")
-    helpers: dict[str, Helper] | None = Field(default=None, alias="credHelpers")
+    auths: dict[str, _AuthEntry] | None = None
+    store: HelperName | None = Field(default=None, alias="credsStore")
+    helpers: dict[str, HelperName] | None = Field(default=None, alias="credHelpers")
 
 
-class HelperAnswer(Document):
-    """What a credential helper prints (docker-credential-helpers, `credentials/credentials.go`)."""
+class _HelperOutput(Document):
+    """Output of a credential helper (docker-credential-helpers, `credentials/credentials.go`)."""
 
     name: str = Field(alias="Username")
     secret: str = Field(alias="Secret")
@@ -51,7 +48,7 @@ class HelperAnswer(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Credentials:
-    """A name with its password, or a token that a token server changes for another one (`identity_token`)."""
+    """A name with its password, or an `identity_token` that a token server exchanges for an access token."""
 
     username: str = ""
     password: str = field(default="", repr=False)
@@ -59,28 +56,28 @@ class Credentials:
 
 
 RunHelper = Callable[[list[str], bytes], CompletedCommand]
-"""Starts a program with what it reads; raises as `tfimg.core.process.run` does."""
+"""Runs a program with its input; raises as `tfimg.core.process.run`."""
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
-    """Where `docker login` keeps what it knows."""
+    """Return the path of Docker's configuration."""
     folder = environ.get("DOCKER_CONFIG")
     return Path(folder or Path(environ.get("HOME", "/"), ".docker")) / "config.json"
 
 
 def find_credentials(host: str, config: Path, run: RunHelper) -> Credentials | None:
-    """The credentials for a registry, or None where there are none.
+    """Return the credentials for a registry; None without any.
 
-    Raises `FileError` for a file that cannot be understood and `RegistryError` for a helper that does not help.
+    Raises `FileError` for an invalid file and `RegistryError` for a helper that fails.
     """
-    known = _read(config)
-    if helper := known.get_credential_store(host):
-        # The hub is known by an old address there, as the docker package has it for its own calls.
-        told = _ask(helper, auth.INDEX_URL if host == DOCKER_HUB else host, run)
-        if told is not None:
-            return told
-    # Without helpers: the docker package would start them, and wait for them without end.
-    entry = auth.AuthConfig({"auths": known.auths}).resolve_authconfig(host)
+    parsed = _read_config(config)
+    if helper := parsed.get_credential_store(host):
+        # Helpers know Docker Hub by an old address, which the docker package has for its own calls.
+        credentials = _run_helper(helper, auth.INDEX_URL if host == DOCKER_HUB else host, run)
+        if credentials is not None:
+            return credentials
+    # Without helpers: the docker package would start them without a timeout.
+    entry = auth.AuthConfig({"auths": parsed.auths}).resolve_authconfig(host)
     if not entry:
         return None
     return Credentials(
@@ -90,44 +87,41 @@ def find_credentials(host: str, config: Path, run: RunHelper) -> Credentials | N
     )
 
 
-def _read(config: Path) -> auth.AuthConfig:
+def _read_config(path: Path) -> auth.AuthConfig:
     try:
-        found = validate(DockerConfig, parse_object(config.read_bytes()))
-        entries = {host: entry.model_dump(exclude_none=True) for host, entry in (found.auths or {}).items()}
+        config = validate(_DockerConfig, parse_object(path.read_bytes()))
+        entries = {host: entry.model_dump(exclude_none=True) for host, entry in (config.auths or {}).items()}
         auths = auth.AuthConfig.parse_auth(entries, raise_on_error=True)
-        return auth.AuthConfig({"auths": auths, "credsStore": found.store, "credHelpers": found.helpers or {}})
+        return auth.AuthConfig({"auths": auths, "credsStore": config.store, "credHelpers": config.helpers or {}})
     except FileNotFoundError:
         return auth.AuthConfig({})
     except (ValueError, DockerException) as error:
         raise FileError(
-            f"{config} cannot be understood: {error}.",
+            f"{path} is not a valid Docker configuration: {error}.",
             next_step="Correct it, or move it away and log in again with `docker login`.",
         ) from None
 
 
-def _ask(helper: str, server: str, run: RunHelper) -> Credentials | None:
+def _run_helper(helper: str, server: str, run: RunHelper) -> Credentials | None:
     program = f"docker-credential-{helper}"
     try:
-        answer = parse_document(HelperAnswer, run([program, "get"], server.encode()).stdout.encode())
+        output = parse_document(_HelperOutput, run([program, "get"], server.encode()).stdout.encode())
     except CommandFailed as error:
-        said = f"{error.completed.stdout}{error.completed.stderr}".strip()
-        if NOT_FOUND in said:
+        printed = f"{error.completed.stdout}{error.completed.stderr}".strip()
+        if NOT_FOUND in printed:
             return None
-        raise _helpless(program, server, said or f"it ended with {error.completed.returncode}") from None
+        problem = printed or f"it ended with {error.completed.returncode}"
     except FileNotFoundError:
-        raise _helpless(program, server, "it is not installed") from None
+        problem = "it is not installed"
     except TimeoutError:
-        raise _helpless(program, server, f"it did not end within {HELPER_SECONDS:g} seconds") from None
+        problem = f"it did not end within {HELPER_SECONDS:g} seconds"
     except InvalidDocument:
-        raise _helpless(program, server, "its answer is not what the protocol of helpers has") from None
-    if answer.name == auth.TOKEN_USERNAME:
-        return Credentials(identity_token=answer.secret)
-    known = answer.name or answer.secret
-    return Credentials(username=answer.name, password=answer.secret) if known else None
-
-
-def _helpless(program: str, server: str, why: str) -> RegistryError:
-    return RegistryError(
-        f"The credential helper {program} did not tell who we are to {server}: {why}.",
-        next_step="Put it right, or take it out of docker's config.json and log in with `docker login`.",
+        problem = "its output does not follow the protocol of credential helpers"
+    else:
+        if output.name == auth.TOKEN_USERNAME:
+            return Credentials(identity_token=output.secret)
+        return Credentials(username=output.name, password=output.secret) if output.name or output.secret else None
+    raise RegistryError(
+        f"The credential helper {program} returned no credentials for {server}: {problem}.",
+        next_step="Repair it, or remove it from Docker's config.json and log in with `docker login`.",
     )

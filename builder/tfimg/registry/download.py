@@ -1,4 +1,4 @@
-"""A registry's blob → its bytes, from where the connection was cut, and verified."""
+"""Download blobs: resumed after interruptions, limited in size and time, verified."""
 
 from __future__ import annotations
 
@@ -12,103 +12,100 @@ import requests
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import NetworkError, TamperedError
 from tfimg.registry.connection import Connection
-from tfimg.registry.error_mapping import parse_size, timeout_error
+from tfimg.registry.responses import parse_size, timeout_error
 from tfimg.registry.retry import TransientError
 
-PIECE = 1 << 16
-"""Bytes of a piece at most."""
+READ_BYTES = 1 << 16
 
 MAX_BYTES = 64 << 30
 """Bytes of a blob whose size is not known. The largest layer of our images has 3 GB."""
 
-MAX_ROUNDS = 100
-"""How often a blob is gone on with after a cut, however little has come in between."""
+MAX_RESUMES = 100
+"""Requests for one blob, however little each of them brings."""
 
-SLOWEST = 4096
-"""Bytes per second, on average after the time of one answer, below which a registry keeps us waiting."""
+MIN_BYTES_PER_SECOND = 4096
+"""Lowest average rate after the time of one response."""
 
-Came = Callable[[int, int], None]
-"""Is told how many bytes have come, and of how many; 0 where the registry does not tell."""
+Chunk = tuple[bytes, int]
+"""Bytes, and the size of the whole blob."""
 
-END = (b"", 0)
+END: Chunk = (b"", 0)
 
 
-def download(connection: Connection, digest: str, *, came: Came, limit: int = MAX_BYTES) -> Iterator[bytes]:
-    """Yield a blob's bytes, at most `limit`, verified when they end.
+def download(
+    connection: Connection, digest: str, *, on_progress: Callable[[int, int], None], limit: int = MAX_BYTES
+) -> Iterator[bytes]:
+    """Yield at most `limit` bytes of a blob, verified after the last. `on_progress`: bytes so far, total (0: unknown).
 
-    Raises `NotInRegistry` where there is none, `TamperedError` when it is another: what has come is worth nothing then.
+    Raises `NotInRegistry` for a missing blob, `TamperedError` for other bytes: then discard what was yielded.
     """
-    hashed, done = hashlib.sha256(), 0
-    for _ in range(MAX_ROUNDS):
-        # Each round brings something, or there have been as many tries as there may be.
-        begin = partial(_begin, connection, digest, done, limit)
-        (piece, total), rest = connection.retry_policy.retry_transient(begin)
+    sha256, received = hashlib.sha256(), 0
+    for _ in range(MAX_RESUMES):
+        (chunk, total), rest = connection.retry_policy.retry_transient(
+            partial(_resume, connection, digest, received, limit)
+        )
         try:
-            while piece:
+            while chunk:
                 raise_if_cancelled()
-                hashed.update(piece)
-                done += len(piece)
-                came(done, total)
-                yield piece
-                piece, total = next(rest, END)
+                sha256.update(chunk)
+                received += len(chunk)
+                on_progress(received, total)
+                yield chunk
+                chunk, total = next(rest, END)
             break
         except TransientError:
             continue
     else:
         raise NetworkError(
-            f"The connection to the registry {connection.host} was cut {MAX_ROUNDS} times during one download.",
+            f"The connection to the registry {connection.host} was cut {MAX_RESUMES} times during one download.",
             next_step="Run it again later.",
         )
-    if f"sha256:{hashed.hexdigest()}" != digest:
+    if f"sha256:{sha256.hexdigest()}" != digest:
         raise _tampered(connection, f"other bytes than {digest} under that digest")
 
 
-Piece = tuple[bytes, int]
-"""Bytes, and how many the whole blob has."""
+def _resume(connection: Connection, digest: str, offset: int, limit: int) -> tuple[Chunk, Iterator[Chunk]]:
+    """Return the first chunk from an offset and the iterator of the others."""
+    chunks = _chunks_from(connection, digest, offset, limit)
+    return next(chunks, END), chunks
 
 
-def _begin(connection: Connection, digest: str, done: int, limit: int) -> tuple[Piece, Iterator[Piece]]:
-    pieces = _after(connection, digest, done, limit)
-    return next(pieces, END), pieces
-
-
-def _after(connection: Connection, digest: str, done: int, limit: int) -> Iterator[Piece]:
-    headers = {"Range": f"bytes={done}-"} if done else {}
-    with connection.opened("GET", f"blobs/{digest}", headers=headers) as response:
-        if done and response.status_code == 416:
-            return  # nothing is left
+def _chunks_from(connection: Connection, digest: str, offset: int, limit: int) -> Iterator[Chunk]:
+    headers = {"Range": f"bytes={offset}-"} if offset else {}
+    with connection.open("GET", f"blobs/{digest}", headers=headers) as response:
+        if offset and response.status_code == 416:
+            return  # the blob ends here
         if response.status_code not in (200, 206):
-            raise connection.refused(connection.read(response), "GET")
-        # One that knows no ranges begins at the beginning.
-        skip = done if response.status_code == 200 else 0
-        total = parse_size(response.headers.get("Content-Length")) + done - skip
-        received = done - skip
-        for piece in _pieces(response, connection):
-            received += len(piece)
+            raise connection.map_error(connection.read(response), "GET")
+        # A registry without ranges starts from the beginning.
+        skip = offset if response.status_code == 200 else 0
+        received = offset - skip
+        total = parse_size(response.headers.get("Content-Length")) + received
+        for chunk in _read_chunks(response, connection):
+            received += len(chunk)
             if max(received, total) > limit:
-                raise _tampered(connection, f"more bytes of {digest} than the {limit} that it may have")
-            if new := piece[skip:]:
+                raise _tampered(connection, f"more bytes of {digest} than the allowed {limit}")
+            if new := chunk[skip:]:
                 yield new, total
-            skip = max(0, skip - len(piece))
+            skip = max(0, skip - len(chunk))
 
 
-def _pieces(response: requests.Response, connection: Connection) -> Iterator[bytes]:
-    """Yield what comes as it is sent, unless it comes too slowly. What the caller does in between takes no time."""
+def _read_chunks(response: requests.Response, connection: Connection) -> Iterator[bytes]:
+    """Yield bytes as they arrive, unless too slowly. Time that the caller spends in between does not count."""
     spent, received = 0.0, 0
     while True:
-        began = time.monotonic()
-        piece = response.raw.read1(PIECE, decode_content=False)
-        spent += time.monotonic() - began
-        received += len(piece)
-        if spent > connection.response_seconds + received / SLOWEST:
+        started = time.monotonic()
+        chunk = response.raw.read1(READ_BYTES, decode_content=False)
+        spent += time.monotonic() - started
+        received += len(chunk)
+        if spent > connection.response_seconds + received / MIN_BYTES_PER_SECOND:
             raise timeout_error(connection.host, connection.response_seconds)
-        if not piece:
+        if not chunk:
             return
-        yield piece
+        yield chunk
 
 
-def _tampered(connection: Connection, what: str) -> TamperedError:
+def _tampered(connection: Connection, problem: str) -> TamperedError:
     return TamperedError(
-        f"The registry {connection.host} has {what}.",
-        next_step="Do not use them, and tell the registry's owner.",
+        f"The registry {connection.host} has {problem}.", next_step="Do not use them, and tell the registry's owner."
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, parse_object, validate
 from tfimg.core.errors import TamperedError
@@ -20,17 +20,17 @@ from tfimg.registry.protocol import (
     Manifest,
     Registry,
     digest_of,
+    null_means,
     require_manifest,
 )
 
 INDEXES = frozenset({OCI_INDEX, DOCKER_INDEX})
 
 CONFIGS = frozenset({OCI_CONFIG, "application/vnd.docker.container.image.v1+json"})
-"""Media types of an image's configuration; other artifacts have something else there."""
+"""Media types of an image's configuration; other artifacts have another type."""
 
 MAX_DOCUMENT_BYTES = 8 << 20
-"""Bytes that a configuration may have; registries take manifests of 4 MiB (distribution specification, "Pushing
-manifests"). Ours have less than 20 kB."""
+"""Bytes of a configuration; registries take manifests of 4 MiB (distribution specification, "Pushing manifests")."""
 
 MAX_TOTAL_BYTES = 64 << 20
 """Bytes of all manifests and configurations of one image."""
@@ -38,16 +38,12 @@ MAX_TOTAL_BYTES = 64 << 20
 MAX_MANIFESTS = 1000
 """Manifests that one image may refer to. Ours have three: an index, an image, and BuildKit's attestation."""
 
+DISCARD = "Do not use it, and tell the registry's owner."
+
 UNKNOWN = "unknown"
-"""The platform that BuildKit gives its attestations, which run nowhere."""
+"""The platform of BuildKit's attestations, which do not run."""
 
-
-def _default(value: Any) -> BeforeValidator:
-    """Read `null` as a value: Go writes it for an empty list or map."""
-    return BeforeValidator(lambda given: value if given is None else given)
-
-
-Text = Annotated[str, _default("")]
+Text = Annotated[str, null_means("")]
 
 
 class Platform(Document):
@@ -58,30 +54,28 @@ class Platform(Document):
 
 
 class IndexEntry(Document):
-    """An entry of an index: what it has beside a descriptor."""
+    """The fields of an index's entry besides those of a descriptor."""
 
     digest: Digest
-    platform: Annotated[Platform, _default(Platform())] = Platform()
+    platform: Annotated[Platform, null_means(Platform())] = Platform()
 
 
 class _Entries(Document):
-    """What an index says of its platforms; the rest of its entries are descriptors."""
-
-    manifests: Annotated[tuple[IndexEntry, ...], _default(())]
+    manifests: Annotated[tuple[IndexEntry, ...], null_means(())]
 
 
 class ContainerConfig(Document):
-    """What a configuration says of containers."""
+    """The `config` object of a configuration: settings of containers."""
 
-    labels: Annotated[Mapping[str, str], _default({})] = Field(default_factory=dict, alias="Labels")
-    env: Annotated[tuple[str, ...], _default(())] = Field(default=(), alias="Env")
+    labels: Annotated[Mapping[str, str], null_means({})] = Field(default_factory=dict, alias="Labels")
+    env: Annotated[tuple[str, ...], null_means(())] = Field(default=(), alias="Env")
 
 
 class ConfigStep(Document):
     """A step of a configuration's history."""
 
     created_by: Text = ""
-    empty_layer: Annotated[bool, _default(False)] = False
+    empty_layer: Annotated[bool, null_means(False)] = False
 
 
 class ImageConfig(Document):
@@ -90,24 +84,24 @@ class ImageConfig(Document):
     os: Text = ""
     architecture: Text = ""
     created: Text = ""
-    config: Annotated[ContainerConfig, _default(ContainerConfig())] = ContainerConfig()
-    history: Annotated[tuple[ConfigStep, ...], _default(())] = ()
+    config: Annotated[ContainerConfig, null_means(ContainerConfig())] = ContainerConfig()
+    history: Annotated[tuple[ConfigStep, ...], null_means(())] = ()
 
     @property
     def created_at(self) -> datetime | None:
-        """When the image was created, in UTC; None where it does not say so."""
+        """The time of creation in UTC; None if it is missing or malformed."""
         try:
-            found = datetime.fromisoformat(self.created)
-            return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+            time = datetime.fromisoformat(self.created)
+            return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
         except (ValueError, OverflowError):
             return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlatformImage:
-    """A manifest of an image, with all that it names. `platform` is `linux/amd64`; None of what runs nowhere.
+    """A manifest with its documents. `platform` is `linux/amd64`, or None for one that does not run.
 
-    `config` is the whole configuration, `settings` the part of it that is understood.
+    `config` is the whole configuration, `settings` its typed fields.
     """
 
     manifest: Manifest
@@ -124,13 +118,13 @@ class PlatformImage:
 
     @property
     def compressed_bytes(self) -> int:
-        """Sum over the layers, as a registry sends them."""
+        """Sum of the layers' sizes."""
         return sum(layer.size for layer in self.layers)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RegistryImage:
-    """What a reference leads to. `indexes` are the root and others that refer to manifests; none where it is one."""
+    """A reference's image. `indexes` are the root and all nested ones; empty if the root is a manifest."""
 
     reference: str
     root: Manifest
@@ -139,34 +133,33 @@ class RegistryImage:
 
     @property
     def digest(self) -> str:
-        """Of the manifest or index that the reference leads to: what a person pulls."""
+        """The digest of the root, by which the image is pulled."""
         return self.root.digest
 
     @property
     def platforms(self) -> tuple[PlatformImage, ...]:
-        """The images that run somewhere."""
+        """The images that run on a platform."""
         return tuple(image for image in self.images if image.platform is not None)
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """What the image says of itself; of several platforms, what the first says."""
+        """The labels of the first platform."""
         return next((image.labels for image in self.platforms), {})
 
 
 def open_image(registry: Registry, reference: str) -> RegistryImage:
-    """Read an image's documents, and none of its layers.
+    """Read an image's documents, without its layers.
 
-    Raises `NotInRegistry` where a manifest is missing, and `TamperedError` for malformed documents and for more than
-    an image may have.
+    Raises `NotInRegistry` for a missing manifest, `TamperedError` for malformed or too many documents.
     """
     reader = _Reader(registry)
     root = reader.manifest(reference)
     indexes: list[Manifest] = []
     images: list[PlatformImage] = []
-    waiting = [(root, Platform())]
+    queue = [(root, Platform())]
     seen = {root.digest}
-    while waiting:
-        manifest, platform = waiting.pop(0)
+    while queue:
+        manifest, platform = queue.pop(0)
         if manifest.media_type not in INDEXES:
             images.append(reader.image(manifest, platform))
             continue
@@ -177,25 +170,25 @@ def open_image(registry: Registry, reference: str) -> RegistryImage:
             seen.add(entry.digest)
             if len(seen) > MAX_MANIFESTS:
                 raise _malformed(registry, root.digest, f"it refers to more than {MAX_MANIFESTS} manifests")
-            waiting.append((reader.manifest(entry.digest), entry.platform))
+            queue.append((reader.manifest(entry.digest), entry.platform))
     return RegistryImage(reference=reference, root=root, indexes=tuple(indexes), images=tuple(images))
 
 
 class _Reader:
-    """Read the documents of one image, limited in their bytes."""
+    """Read the documents of one image, at most `MAX_TOTAL_BYTES`."""
 
     def __init__(self, registry: Registry) -> None:
-        self._registry, self._left = registry, MAX_TOTAL_BYTES
+        self._registry, self._remaining = registry, MAX_TOTAL_BYTES
 
     def manifest(self, reference: str) -> Manifest:
-        found = require_manifest(self._registry, reference)
-        self._count(found.digest, len(found.content))
-        return found
+        manifest = require_manifest(self._registry, reference)
+        self._count(manifest.digest, len(manifest.content))
+        return manifest
 
     def image(self, manifest: Manifest, platform: Platform) -> PlatformImage:
         parsed = image_manifest(self._registry, manifest)
         config, settings = self._config(parsed.config) if parsed.config else ({}, ImageConfig())
-        # Of a single manifest, its configuration alone tells the platform.
+        # The platform of a manifest without index is in its configuration alone.
         system = platform.os or settings.os or UNKNOWN
         machine = platform.architecture or settings.architecture or UNKNOWN
         return PlatformImage(
@@ -207,46 +200,40 @@ class _Reader:
             layers=parsed.layers,
         )
 
-    def _config(self, described: Descriptor) -> tuple[Mapping[str, Any], ImageConfig]:
-        content = read_blob(self._registry, described)
-        self._count(described.digest, len(content))
+    def _config(self, blob: Descriptor) -> tuple[Mapping[str, Any], ImageConfig]:
+        content = read_blob(self._registry, blob)
+        self._count(blob.digest, len(content))
         try:
             config = parse_object(content)
-            is_image = described.media_type in CONFIGS
-            return config, validate(ImageConfig, config) if is_image else ImageConfig()
+            return config, validate(ImageConfig, config) if blob.media_type in CONFIGS else ImageConfig()
         except InvalidDocument as error:
-            raise _malformed(self._registry, described.digest, str(error)) from None
+            raise _malformed(self._registry, blob.digest, error) from None
 
     def _count(self, digest: str, size: int) -> None:
-        self._left -= size
-        if self._left < 0:
-            why = f"the manifests and configurations of its image have more than {MAX_TOTAL_BYTES >> 20} MiB"
-            raise _malformed(self._registry, digest, why)
+        self._remaining -= size
+        if self._remaining < 0:
+            reason = f"the manifests and configurations of its image have more than {MAX_TOTAL_BYTES >> 20} MiB"
+            raise _malformed(self._registry, digest, reason)
 
 
-def read_config(registry: Registry, described: Descriptor) -> ImageConfig:
+def read_config(registry: Registry, blob: Descriptor) -> ImageConfig:
     """Read the configuration of an image. Raises `TamperedError`."""
     try:
-        return parse_document(ImageConfig, read_blob(registry, described))
+        return parse_document(ImageConfig, read_blob(registry, blob))
     except InvalidDocument as error:
-        raise _malformed(registry, described.digest, str(error)) from None
+        raise _malformed(registry, blob.digest, error) from None
 
 
 def read_blob(registry: Registry, blob: Descriptor, largest: int = MAX_DOCUMENT_BYTES) -> bytes:
-    """Read a small blob. Raises `TamperedError` for one that is larger than it may be, or that has another digest."""
-    pieces, size = [], 0
-    for piece in registry.get_blob(blob.digest):
-        pieces.append(piece)
-        size += len(piece)
-        if size > largest:
-            raise TamperedError(
-                f"{blob.digest} has more than {largest >> 20} MiB where a document is.",
-                next_step="Do not use it.",
-            )
-    content = b"".join(pieces)
-    if digest_of(content) != blob.digest:
-        raise TamperedError(f"{blob.digest} has other bytes than its digest says.", next_step="Do not use it.")
-    return content
+    """Read a small blob. Raises `TamperedError` for too many bytes or another digest."""
+    content = bytearray()
+    for chunk in registry.get_blob(blob.digest):
+        content += chunk
+        if len(content) > largest:
+            raise TamperedError(f"The document {blob.digest} has more than {largest >> 20} MiB.", next_step=DISCARD)
+    if digest_of(bytes(content)) != blob.digest:
+        raise TamperedError(f"The content of {blob.digest} has another digest.", next_step=DISCARD)
+    return bytes(content)
 
 
 def image_manifest(registry: Registry, manifest: Manifest) -> ImageManifest:
@@ -254,20 +241,20 @@ def image_manifest(registry: Registry, manifest: Manifest) -> ImageManifest:
     try:
         return manifest.image
     except InvalidDocument as error:
-        raise _malformed(registry, manifest.digest, str(error)) from None
+        raise _malformed(registry, manifest.digest, error) from None
 
 
 def index_entries(registry: Registry, manifest: Manifest) -> Sequence[IndexEntry]:
-    """Parse an index. Raises `TamperedError`."""
+    """Parse an index, of which every entry has to be a descriptor. Raises `TamperedError`."""
     try:
-        manifest.index  # noqa: B018  (every entry has to be a descriptor)
+        manifest.index  # noqa: B018
         return parse_document(_Entries, manifest.content).manifests
     except InvalidDocument as error:
-        raise _malformed(registry, manifest.digest, str(error)) from None
+        raise _malformed(registry, manifest.digest, error) from None
 
 
-def _malformed(registry: Registry, digest: str, why: str) -> TamperedError:
+def _malformed(registry: Registry, digest: str, reason: object) -> TamperedError:
     return TamperedError(
-        f"{registry.repository}@{digest} is malformed: {why}.",
+        f"{registry.repository}@{digest} is malformed: {reason}.",
         next_step="Do not use the image; if you have published it, push it again.",
     )

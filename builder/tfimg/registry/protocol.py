@@ -1,4 +1,4 @@
-"""What the stages know of a registry: the values of the OCI distribution specification, and the calls they make."""
+"""The `Registry` protocol, and the values of the OCI specifications that it transfers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ OCI_CONFIG = "application/vnd.oci.image.config.v1+json"
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 EMPTY = "application/vnd.oci.empty.v1+json"
-"""Of the two bytes `{}`, which stand where an artifact has no configuration (image specification 1.1, manifest.md)."""
+"""Type of `EMPTY_JSON`, the configuration of an artifact without one (image specification 1.1, manifest.md)."""
 
+EMPTY_JSON = b"{}"
 
 MAX_LAYERS = 10_000
 """Entries in one manifest or index. An image has at most 127 layers; cosign adds one for each attestation."""
@@ -28,8 +29,13 @@ MAX_LAYERS = 10_000
 MAX_BLOB_BYTES = 1 << 40
 """Size that a descriptor may state. The largest layer of our images has 3 GB."""
 
-Annotations = Annotated[Mapping[str, str], BeforeValidator(lambda value: {} if value is None else value)]
-"""Annotations of a descriptor or manifest; `null` means none."""
+
+def null_means(default: Any) -> BeforeValidator:
+    """Return a validator that reads `null` as a default: Go writes it for an empty list or map."""
+    return BeforeValidator(lambda value: default if value is None else value)
+
+
+Annotations = Annotated[Mapping[str, str], null_means({})]
 
 
 @validated_dataclass(frozen=True, kw_only=True, slots=True, config=ConfigDict(populate_by_name=True))
@@ -66,28 +72,24 @@ class ImageManifest(Document):
 class ImageIndex(Document):
     """The fields of an OCI image index, or of a list of referrers, that we read; `null` means an empty list."""
 
-    manifests: Annotated[
-        tuple[Descriptor, ...],
-        BeforeValidator(lambda value: () if value is None else value),
-        Field(max_length=MAX_LAYERS),
-    ]
+    manifests: Annotated[tuple[Descriptor, ...], null_means(()), Field(max_length=MAX_LAYERS)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """A manifest or index, byte for byte as the registry has it: its digest is of these bytes."""
+    """A manifest or index with the exact bytes that its digest is of."""
 
     media_type: str
     content: bytes
 
     @property
     def digest(self) -> str:
-        """`sha256:…` of the bytes."""
+        """The digest of the bytes."""
         return digest_of(self.content)
 
     @property
     def descriptor(self) -> Descriptor:
-        """Describe it as the subject of another manifest does."""
+        """The descriptor of the manifest."""
         return Descriptor(media_type=self.media_type, digest=self.digest, size=len(self.content))
 
     @property
@@ -109,8 +111,8 @@ class Manifest:
 class Registry(Protocol):
     """One repository of a registry. `reference` is a tag or a digest; anything else is refused.
 
-    Every call retries what is worth it. Raises `NetworkError` where the registry does not answer, `RegistryError`
-    where it says no, and `TamperedError` where content is not what its digest says.
+    Calls retry transient failures. They raise `NetworkError` if the registry does not answer, `RegistryError` if it
+    refuses, and `TamperedError` for content with another digest.
     """
 
     @property
@@ -118,45 +120,45 @@ class Registry(Protocol):
         """HOST[:PORT]/PATH."""
 
     def find(self, reference: str) -> Manifest | None:
-        """The manifest under a tag or digest; None where there is none."""
+        """Return the manifest under a tag or digest; None without one."""
 
     def put(self, reference: str, manifest: Manifest) -> None:
-        """Put these bytes under a tag or their digest, read back what is there and compare. Raises `TagConflict`."""
+        """Put a manifest under a tag or its digest, and read it back. Raises `TagConflict` if it is another one."""
 
     def list_tags(self) -> Sequence[str]:
-        """Every tag, in the registry's order; of all pages."""
+        """Return every tag, of all pages, in the registry's order."""
 
     def delete_tag(self, tag: str) -> bool:
-        """Let a tag lead nowhere; the manifest stays. False where the registry does not do that, and the tag stays."""
+        """Delete a tag and keep its manifest. False if the registry cannot do that: then the tag stays."""
 
     def get_blob(self, digest: str) -> Iterator[bytes]:
-        """Yield a blob's bytes, verified when they end; no more than a manifest states that was found before."""
+        """Yield a blob's bytes, verified after the last; no more than a manifest states that was found before."""
 
     def put_blob(self, content: bytes) -> Descriptor:
-        """Send a small blob, unless it is there already. The descriptor's media type is `application/octet-stream`."""
+        """Send a small blob, unless the registry has it; return its descriptor as `application/octet-stream`."""
 
     def put_stream(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
-        """Send a large blob, unless it is there already; the registry verifies its digest.
+        """Send a large blob, unless the registry has it; the registry verifies its digest.
 
-        Where the registry has lost what it had of it, `pieces` are iterated once more: an iterator cannot be.
+        If the registry loses the upload, `pieces` are iterated again, which an iterator does not allow.
         """
 
     def list_referrers(self, digest: str) -> Sequence[Descriptor]:
-        """What refers to a manifest: the registry's own list, or that of the fallback tag where it keeps none."""
+        """Return the referrers of a manifest: the registry's own list, or the one under the fallback tag."""
 
     def put_referrer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
-        """Put a manifest whose `subject` is another, and enter it in the fallback tag where there is no list."""
+        """Put a manifest that refers to `subject`, and list it under the fallback tag if the registry has no list."""
 
 
 def require_manifest(registry: Registry, reference: str, *, next_step: str = "Check the name and the tag.") -> Manifest:
-    """Return the manifest under a tag or digest. Raises `NotInRegistry` where there is none."""
+    """Return the manifest under a tag or digest. Raises `NotInRegistry` without one."""
     manifest = registry.find(reference)
     if manifest is None:
-        mark = "@" if reference.startswith("sha256:") else ":"
-        raise NotInRegistry(f"The registry has no {registry.repository}{mark}{reference}.", next_step=next_step)
+        separator = "@" if reference.startswith("sha256:") else ":"
+        raise NotInRegistry(f"The registry has no {registry.repository}{separator}{reference}.", next_step=next_step)
     return manifest
 
 
 def digest_of(content: bytes) -> str:
-    """`sha256:…` of bytes."""
+    """Return `sha256:…` of bytes."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"

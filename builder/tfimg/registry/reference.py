@@ -1,35 +1,41 @@
-"""A text such as `registry.example:5000/team/tensorflow:2.15@sha256:…` → what it says, with Docker's defaults."""
+"""Image references such as `registry.example:5000/team/tensorflow:2.15@sha256:…`, with Docker's defaults."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfimg.core.errors import UsageError
 
 DOCKER_HUB = "docker.io"
-"""The registry of a name that names none, and the folder of its images that name none either, as Docker has them."""
+"""The registry of a name without one."""
 
 HUB_FOLDER = "library"
+"""The folder of Docker Hub's images without one."""
+
 DEFAULT_TAG = "latest"
 
-NAME_LENGTH = 255
-"""Characters that a repository's name may have, its registry included (distribution, `NameTotalLengthMax`)."""
+MAX_NAME = 255
+"""Characters of a repository's name with its registry (distribution, `NameTotalLengthMax`)."""
 
-HOST = re.compile(
-    r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*|\[[0-9a-fA-F:]+\])"
-    r"(?::[0-9]{1,5})?"
-)
-PATH = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*")
+LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+HOST = re.compile(rf"(?:{LABEL}(?:\.{LABEL})*|\[[0-9a-fA-F:]+\])(?::([0-9]{{1,5}}))?")
+PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+PATH = re.compile(rf"{PART}(?:/{PART})*")
 TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 """The grammar of the OCI distribution specification 1.1 (spec.md, "Pulling manifests"), with the one algorithm that
 every registry must know (image-spec 1.1, descriptor.md)."""
 
+PATH_ADVICE = (
+    "It consists of lower-case letters and digits, with single dots, up to two underscores or dashes between them, and "
+    "slashes between its parts."
+)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reference:
-    """An image in a registry. `tag` is None where the text has a digest and no tag, or is a repository alone."""
+    """An image in a registry. `tag` is None for a digest without tag, and for a repository."""
 
     host: str
     path: str
@@ -43,12 +49,12 @@ class Reference:
 
     @property
     def target(self) -> str:
-        """What a registry is asked for: the digest where there is one, as Docker does."""
+        """The digest, or else the tag, as Docker does."""
         return self.digest or self.tag or DEFAULT_TAG
 
     def at(self, digest: str) -> Reference:
-        """The same image by its digest."""
-        return Reference(host=self.host, path=self.path, tag=self.tag, digest=digest)
+        """Return the reference with another digest."""
+        return replace(self, digest=digest)
 
     def __str__(self) -> str:
         tag = f":{self.tag}" if self.tag else ""
@@ -56,70 +62,53 @@ class Reference:
 
 
 def parse_reference(text: str) -> Reference:
-    """An image reference. Without tag and digest, it is Docker's `latest`. Raises `UsageError`."""
+    """Return an image reference, with Docker's `latest` for a text without tag and digest. Raises `UsageError`."""
     name, at, digest = text.partition("@")
     if at and not DIGEST.fullmatch(digest):
-        raise _wrong(text, f"{digest or 'nothing'} is no digest", "A digest is sha256: and 64 digits of 0-9 and a-f.")
-    # A colon before the last slash is that of the port.
-    if ":" in name.rpartition("/")[2]:
+        advice = "A digest is sha256: and 64 digits of 0-9 and a-f."
+        raise _invalid(text, f"{digest or 'nothing'} is not a digest", advice)
+    tag = "" if digest else DEFAULT_TAG
+    if ":" in name.rpartition("/")[2]:  # a colon before the last slash is that of the port
         name, _, tag = name.rpartition(":")
         if not TAG.fullmatch(tag):
-            raise _wrong(
-                text,
-                f"{tag or 'nothing'} is no tag",
-                "A tag is up to 128 letters, digits, dots, dashes and underscores, and begins with none of . and -.",
-            )
-    else:
-        tag = "" if digest else DEFAULT_TAG
+            advice = "A tag has up to 128 letters, digits, dots, dashes and underscores; a dot or dash is never first."
+            raise _invalid(text, f"{tag or 'nothing'} is not a tag", advice)
     host, path = _split(text, name)
     return Reference(host=host, path=path, tag=tag or None, digest=digest or None)
 
 
 def parse_repository(text: str) -> Reference:
-    """A repository: a reference that has neither tag nor digest. Raises `UsageError`."""
+    """Return a repository: a reference without tag and digest. Raises `UsageError`."""
     if "@" in text or ":" in text.rpartition("/")[2]:
-        raise _wrong(text, "a repository has neither tag nor digest", "Leave them away.")
+        raise _invalid(text, "a repository has neither tag nor digest", "Remove them.")
     host, path = _split(text, text)
     return Reference(host=host, path=path)
 
 
 def _split(text: str, name: str) -> tuple[str, str]:
-    """Registry and path. The first part is a registry where it cannot be a part of a path, as Docker decides."""
+    """Return registry and path. The first part is a registry if it cannot be a part of a path, as Docker decides."""
     if "://" in text:
-        raise _wrong(text, "that is an address", "Leave the part up to :// away.")
-    first, slash, rest = name.partition("/")
-    if not slash or not (set(first) & set(".:") or first == "localhost" or first != first.lower()):
-        first, rest = DOCKER_HUB, name
-    host, path = _hub(first, rest)
-    if not HOST.fullmatch(host) or not 0 < _port(host) < 1 << 16:
-        raise _wrong(text, f"{host} is no registry", "A registry is a host name or address, with or without :PORT.")
+        raise _invalid(text, "it is an address", "Remove the part up to ://.")
+    host, slash, path = name.partition("/")
+    if not slash or not (set(host) & set(".:") or host == "localhost" or host != host.lower()):
+        host, path = DOCKER_HUB, name
+    if host in (DOCKER_HUB, f"index.{DOCKER_HUB}"):
+        host, path = DOCKER_HUB, path if "/" in path else f"{HUB_FOLDER}/{path}"
+    found = HOST.fullmatch(host)
+    if not found or not 0 < int(found[1] or 1) < 1 << 16:
+        raise _invalid(
+            text, f"{host} is not a registry", "A registry is a host name or address, with or without :PORT."
+        )
     if not PATH.fullmatch(path):
-        advice = "Write it in lower case." if PATH.fullmatch(path.lower()) else _PATH_ADVICE
-        raise _wrong(text, f"{rest or 'nothing'} is no name of a repository", advice)
-    if len(f"{host}/{path}") > NAME_LENGTH:
-        raise _wrong(text, f"its name is longer than {NAME_LENGTH} characters", "Choose a shorter one.")
+        advice = "Write it in lower case." if PATH.fullmatch(path.lower()) else PATH_ADVICE
+        raise _invalid(text, f"{path.removeprefix(f'{HUB_FOLDER}/') or 'nothing'} is not a repository name", advice)
+    if len(f"{host}/{path}") > MAX_NAME:
+        raise _invalid(text, f"its name is longer than {MAX_NAME} characters", "Choose a shorter one.")
     return host, path
 
 
-_PATH_ADVICE = (
-    "It is made of lower-case letters and digits, with single dots, up to two underscores or dashes between them, and "
-    "slashes between its parts."
-)
-
-
-def _hub(host: str, path: str) -> tuple[str, str]:
-    if host not in (DOCKER_HUB, f"index.{DOCKER_HUB}"):
-        return host, path
-    return DOCKER_HUB, path if "/" in path else f"{HUB_FOLDER}/{path}"
-
-
-def _port(host: str) -> int:
-    port = re.search(r":([0-9]+)$", host)
-    return int(port[1]) if port else 1
-
-
-def _wrong(text: str, why: str, advice: str) -> UsageError:
+def _invalid(text: str, reason: str, advice: str) -> UsageError:
     return UsageError(
-        f"{text!r} is no image reference: {why}.",
-        next_step=f"{advice} A whole one is registry.example:5000/team/tensorflow:2.15@sha256:….",
+        f"{text!r} is not an image reference: {reason}.",
+        next_step=f"{advice} A complete one is registry.example:5000/team/tensorflow:2.15@sha256:….",
     )

@@ -25,13 +25,13 @@ from tfimg.core.cancellation import on_cancel, raise_if_cancelled
 from tfimg.core.errors import NetworkError, TfimgError
 
 ATTEMPTS = 5
-"""As many as Docker's own engine makes of a push (moby, `distribution/xfer`)."""
+"""As many as Docker's engine makes for a push (moby, `distribution/xfer`)."""
 
 BACKOFF = wait_random_exponential(multiplier=1.0, max=30.0)
-"""Seconds between attempts: from none to 1, 2, 4, ... 30, at random, so that clients do not return together."""
+"""Seconds between attempts: from none to 1, 2, 4, … 30, at random, so that clients do not return together."""
 
 MAX_RETRY_AFTER = 120.0
-"""Seconds. Where a registry asks for a longer wait, its error is raised at once: the user decides."""
+"""Seconds. If a registry asks for a longer wait, its error is raised at once: the user decides."""
 
 MAX_HEADER = 64
 """Characters of a Retry-After that are read; a date has 29."""
@@ -40,9 +40,9 @@ T = TypeVar("T")
 
 
 class TransientError(Exception):
-    """A failure that may pass. `error` is what to raise when no attempt is left.
+    """A failure after which a retry may succeed. `error` is raised after the last attempt.
 
-    `after` is how many seconds the registry asks to wait; 0 where it names no time.
+    `after` is the wait that the registry asks for in seconds, 0 for none.
     """
 
     def __init__(self, error: TfimgError, *, after: float = 0.0) -> None:
@@ -52,19 +52,18 @@ class TransientError(Exception):
 
 
 def pause(seconds: float) -> None:
-    """Wait, unless the work of this thread is to end. Raises `Interrupted` where it is."""
-    ended = threading.Event()
-    with on_cancel(ended.set):
-        ended.wait(seconds)
+    """Sleep; raises `Interrupted` as soon as the work of this thread is cancelled."""
+    cancelled = threading.Event()
+    with on_cancel(cancelled.set):
+        cancelled.wait(seconds)
     raise_if_cancelled()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryPolicy:
-    """How often to try, and how long to wait in between.
+    """Number of attempts and waits between them. A Retry-After is added to `backoff`.
 
-    A Retry-After is waited for in addition to `backoff`. `clock` gives seconds since 1970, for a Retry-After that is a
-    date.
+    `clock` returns seconds since 1970, for a Retry-After that is a date.
     """
 
     attempts: int = ATTEMPTS
@@ -75,28 +74,25 @@ class RetryPolicy:
     def retry_transient(self, attempt: Callable[[], T]) -> T:
         """Call `attempt`, and retry it after a `TransientError`. Raises the error of the last attempt."""
         try:
-            return self._retrying(retry_if_exception(_is_worth_retrying))(attempt)
-        except TransientError as passing:
-            raise passing.error from None
+            return self._retrying(retry_if_exception(_is_retryable))(attempt)
+        except TransientError as transient:
+            raise transient.error from None
 
     def retry_network_errors(self, attempt: Callable[[], T], *, also: tuple[type[TfimgError], ...] = ()) -> T:
-        """Return what `attempt` returns, and retry it where it raises `NetworkError`: for what may be done twice.
-
-        `also`: other errors after which to retry.
-        """
+        """Call an idempotent `attempt`, and retry it after a `NetworkError` or one of the errors in `also`."""
         return self._retrying(retry_if_exception_type((NetworkError, *also)))(attempt)
 
     def _retrying(self, retry: retry_base) -> Retrying:
         return Retrying(
             retry=retry,
             stop=stop_after_attempt(self.attempts),
-            wait=wait_exception(_asked_wait) + self.backoff,
+            wait=wait_exception(_requested_wait) + self.backoff,
             sleep=self.sleep,
             reraise=True,
         )
 
-    def retry_after(self, header: str | None) -> float:
-        """Return the seconds that a Retry-After asks for, as a number or a date (RFC 9110, section 10.2.3); else 0."""
+    def parse_retry_after(self, header: str | None) -> float:
+        """Return the seconds of a Retry-After, a number or a date (RFC 9110, section 10.2.3); 0 for anything else."""
         text = (header or "").strip()[:MAX_HEADER]
         if re.fullmatch("[0-9]+", text):
             return float(text)
@@ -106,9 +102,9 @@ class RetryPolicy:
             return 0.0
 
 
-def _is_worth_retrying(error: BaseException) -> bool:
+def _is_retryable(error: BaseException) -> bool:
     return isinstance(error, TransientError) and error.after <= MAX_RETRY_AFTER
 
 
-def _asked_wait(error: BaseException) -> float:
+def _requested_wait(error: BaseException) -> float:
     return error.after if isinstance(error, TransientError) else 0.0
