@@ -76,7 +76,7 @@ def test_the_engine_is_ordered_exactly_what_was_planned(planned: Plan) -> None:
     built = run(planned, engine, fresh=True)
     (order,) = engine.built
     assert engine.dockerfiles == [planned.dockerfile]
-    assert (order.name, order.fresh) == (built.name, True)
+    assert (order.name, order.no_cache) == (built.name, True)
     locks = [f"locks/2.15.1-cpu-py3.11/{layer}.txt" for layer in ("packages", "tensorflow")]
     scripts = [f"build/{file.name}" for file in (ROOT / "images/build").iterdir()]
     suite = [

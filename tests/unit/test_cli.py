@@ -488,7 +488,7 @@ def not_passed(outcome: str, code: int, *explained: Mapping[str, str]) -> list[L
     return said(SUITE, START_A, first, START_B, end("b"), done(code), status=code)
 
 
-KEEP = "No tag was given. --report FILE keeps the whole evidence."
+KEEP = "No tag was given. `tfimg report {report}` shows the whole evidence."
 TRY_AGAIN = "No tag was given. Try again; if it breaks at the same check, the image is at fault."
 SILENT = "the process ended with status {}: no output"
 NOT_GREEN = {
@@ -525,7 +525,10 @@ def test_a_build_that_is_not_green_gets_no_tag_and_keeps_its_report(
     file = tmp_path / "report.json"
     ended = tfimg(*BUILD, "--report", str(file))
     assert (ended.code, ended.stdout, engine.names) == (code, "", {})
+    kept = tfimg.state / "batch/reports/2.15.1-cpu-py3.11.json"
+    sentence = sentence.replace("{report}", str(kept))
     assert ended.stderr.splitlines()[-1] == f"tfimg: 2.15.1-cpu-py3.11 was built, {sentence}"
+    assert kept.read_text() == file.read_text()
     report = json.loads(file.read_text())
     assert (report["identifier"], report["passed"], report["level"]) == ("2.15.1-cpu-py3.11", False, "built")
 

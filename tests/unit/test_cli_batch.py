@@ -150,7 +150,7 @@ def test_what_was_shown_is_forgotten_on_demand_and_shows_nothing_of_another_aim(
     tfimg(*MANY)
     assert tfimg(*MANY, option, "--json").statuses == dict.fromkeys(THREE, "built")
     assert len(suites(engine)) == 6
-    assert {order.fresh for order in engine.built[3:]} == {option == "--no-cache"}
+    assert {order.no_cache for order in engine.built[3:]} == {option == "--no-cache"}
 
 
 def test_one_failure_leaves_the_others_alone_and_ends_the_command_with_its_code(
@@ -268,7 +268,7 @@ def test_images_for_another_platform_are_left_out_and_lines_tell_the_turns(
     note, first, base, last = ended.stderr.splitlines()
     assert note == "Left out: 3 images that this version cannot build."
     assert first == f"{'':8}  started      {THREE[2]}"
-    assert base.startswith("BaseImage: registry docker.io/library/python:3.11-slim-bookworm")
+    assert base.startswith("Base: registry docker.io/library/python:3.11-slim-bookworm")
     assert last.split()[1:] == ["s", "built", THREE[2], "validated,", "2", "checks", "passed"]
     assert len(engine.built) == 1
     assert tfimg("build", "2.15.1-cpu-py3.11-arm64").code == 4, "its own code where it is alone"

@@ -299,8 +299,8 @@ def test_results_are_handed_on_as_they_come_and_the_unfinished_ones_last(spec: I
     events: list[SuiteEvent] = []
     report = judge(spec, suite("a", "b", "c"), start("a"), end("a"), start("b"), BAD, on_event=events.append)
     first, second, third = report.results
-    started = [CheckStarted("a"), CheckStarted("b")]
-    assert events == [ChecksPlanned(("a", "b", "c")), started[0], first, started[1], second, third]
+    started = [CheckStarted(check="a"), CheckStarted(check="b")]
+    assert events == [ChecksPlanned(checks=("a", "b", "c")), started[0], first, started[1], second, third]
     assert [result.outcome for result in report.results] == ["passed", "crashed", "skipped"]
 
 

@@ -139,14 +139,14 @@ class Builder:
             reuse_reports=self.settings.reuse_reports,
         )
 
-    def build(self, spec: ImageSpec, on_event: OnEvent = ignore) -> BuildResult:
+    def build(self, image: ImageSpec | Plan, on_event: OnEvent = ignore) -> BuildResult:
         """Build, validate and tag an image.
 
         Raises what planning and building raise, the verdict's error if the image is not green.
         """
-        plan = self.project.plan(spec)
-        check_disk_space(self.capabilities, spec.device)
-        return self.build_plan(plan, candidate_name(spec.identifier), on_event)
+        plan = image if isinstance(image, Plan) else self.project.plan(image)
+        check_disk_space(self.capabilities, plan.spec.device)
+        return self.build_plan(plan, candidate_name(plan.spec.identifier), on_event)
 
     def build_plan(self, plan: Plan, name: str, on_event: OnEvent = ignore) -> BuildResult:
         """Build, validate and tag a plan's image; until then it has the candidate's `name`."""
@@ -262,7 +262,7 @@ class Builder:
             bootstrap=bootstrap,
             say=lambda text: on_event(Message(text=text)),
         )
-        on_event(Message(text=f"BaseImage: {base.kind} {base.name}, because {base.why}"))
+        on_event(Message(text=f"Base: {base.kind} {base.name}, because {base.why}"))
         return base
 
     def _make_layers(self, plan: Plan, on_event: OnEvent) -> Mapping[str, str]:

@@ -15,8 +15,8 @@ from tfimg.engine.candidates import candidate_name
 from tfimg.engine.disk_space import check_disk_space
 from tfimg.engine.protocol import Engine
 from tfimg.inspect.layer_comparison import LayerComparison, compare_layers
-from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
+from tfimg.recipe.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,19 +49,19 @@ class Reproduction:
 
 
 def reproduce(
-    project: Project, engine: Engine, settings: BuildSettings, spec: ImageSpec, on_event: OnEvent = ignore
+    project: Project, engine: Engine, settings: BuildSettings, plan: Plan, on_event: OnEvent = ignore
 ) -> Reproduction:
     """Build an image twice without any cache, with `renew_base` also the base, and compare the layers."""
-    plan = project.plan(spec)
-    check_disk_space(engine.get_capabilities(), spec.device)
+    identifier = plan.spec.identifier
+    check_disk_space(engine.get_capabilities(), plan.spec.device)
     with tempfile.TemporaryDirectory(prefix="tfimg-rebuild-") as scratch:
         exports = []
         for name in ("first", "second"):
             builder = Builder(project, engine, replace(settings, no_cache=True), layers=Path(scratch, f"layers-{name}"))
             exports.append(Path(scratch, name))
             with (
-                builder.candidate(plan, candidate_name(spec.identifier), on_event) as image,
+                builder.candidate(plan, candidate_name(identifier), on_event) as image,
                 exports[-1].open("wb") as file,
             ):
                 file.writelines(engine.export(image.name))
-        return Reproduction(identifier=spec.identifier, pairs=tuple(compare_layers(*exports)))
+        return Reproduction(identifier=identifier, pairs=tuple(compare_layers(*exports)))

@@ -16,7 +16,7 @@ from tfimg.validation.run import ALL_CHECKS, CheckSelection
 class BuildSettings:
     """How images are built and validated.
 
-    BaseImage images: `mirrors` maps registries to their mirrors, `snapshot` is a time of Debian's archive, `renew_base`
+    Base images: `mirrors` maps registries to their mirrors, `snapshot` is a time of Debian's archive, `renew_base`
     bootstraps a base again that the engine has. `no_cache` runs every step again. `level` is the level to prove, None
     for the highest that this machine can prove; `reuse_reports` accepts earlier green reports on equal images.
     `record` writes reports into the workspace as evidence. `jobs` limits builds at once on each engine.

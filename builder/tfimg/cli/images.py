@@ -43,10 +43,10 @@ def build(context: Context) -> int:
         raise UsageError("--jobs and --revalidate are for many images.", next_step="Name patterns, or --all.")
     check_report(context)
     settings = build_settings(arguments)
-    spec = context.resolve().spec
+    plan = context.project.plan(context.resolve().spec)
     with render_events(as_json=arguments.json) as on_event:
-        Builder(context.project, context.engine, settings).build(spec, _with_reports(context, on_event))
-    _push(context, [spec])
+        Builder(context.project, context.engine, settings).build(plan, _with_reports(context, on_event))
+    _push(context, [plan.spec])
     return 0
 
 

@@ -11,9 +11,9 @@ from tfimg.cli.output.render import render_events
 def rebuild_check(context: Context) -> int:
     """Build, build again, compare. Raises `NotReproducible`."""
     settings, as_json = build_settings(context.arguments), context.arguments.json
-    spec = context.resolve().spec
+    plan = context.project.plan(context.resolve().spec)
     with render_events(as_json=as_json) as on_event:
-        found = reproduce(context.project, context.engine, settings, spec, on_event)
+        found = reproduce(context.project, context.engine, settings, plan, on_event)
     if as_json:
         context.emit(found.to_json())
     found.require_same()
