@@ -69,7 +69,7 @@ def test_a_version_is_matched_by_its_parts(text: str, takes: list[str], leaves: 
 
 
 def test_a_cudnn_of_three_parts_is_not_yet_an_exact_one() -> None:
-    matches = make_version_matcher("8.9.7", option="--cudnn", whole=4)
+    matches = make_version_matcher("8.9.7", option="--cudnn", exact_parts=4)
     assert [version for version in ("8.9.7.29", "8.9.4.25") if matches(version)] == ["8.9.7.29"]
 
 

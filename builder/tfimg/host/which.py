@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from tfimg.core.errors import ResolutionError, UnavailableGpu, UsageError
 from tfimg.host.nvidia_smi import ELLIPSIS, Gpu, NvidiaSmi, find_matrix_name
 from tfimg.matrix.gpus import find_execution_mode, find_gpu
-from tfimg.matrix.resolve.refusal import preference_key
-from tfimg.matrix.resolve.request import Condition, Request, list_conditions, quote_argument
+from tfimg.matrix.resolve.conditions import Condition, list_conditions
+from tfimg.matrix.resolve.request import Request, quote_argument
 from tfimg.matrix.resolve.resolution import Resolution, resolve
+from tfimg.matrix.resolve.selection import preference_key
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 
@@ -64,7 +65,7 @@ class _Requests:
     def common_images(self, groups: Iterable[GpuGroup]) -> list[ImageSpec]:
         """Return the images that run on all of the groups."""
         conditions = [one for group in groups for one in list_conditions(self.matrix, self.by_group[group])]
-        return [spec for spec in self.specs if all(condition.meets(spec) for condition in conditions)]
+        return [spec for spec in self.specs if all(condition.is_met_by(spec) for condition in conditions)]
 
     def resolve(self, group: GpuGroup, specs: Sequence[ImageSpec] | None = None) -> Resolution:
         """Return the image for one group. Raises `ResolutionError`."""
@@ -205,7 +206,7 @@ def _fit_minor(
     # First the conditions that a host cannot change.
     for option in ("--device", "--platform", "--gpu", "--driver"):
         for condition in (one for one in conditions if one.option == option):
-            before, left = left, [spec for spec in left if condition.meets(spec)]
+            before, left = left, [spec for spec in left if condition.is_met_by(spec)]
             if not left:
                 reason = _explain_unmet(condition, max(before, key=preference_key))
                 return MinorFit(minor=minor, image=None, why=reason)
@@ -214,11 +215,11 @@ def _fit_minor(
 
 
 def _explain_unmet(condition: Condition, spec: ImageSpec) -> str:
-    actual = condition.has(spec)
+    actual = condition.describe_value(spec)
     return {
         "--device": "no image for GPUs",
-        "--platform": f"no image for GPUs on {condition.told}",
-        "--gpu": f"does not run on {condition.told.removeprefix('GPU ')}: {actual}",
+        "--platform": f"no image for GPUs on {condition.description}",
+        "--gpu": f"does not run on {condition.description.removeprefix('GPU ')}: {actual}",
         "--driver": f"needs driver {actual}",
     }[condition.option]
 

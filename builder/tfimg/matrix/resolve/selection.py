@@ -6,13 +6,21 @@ import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
+from packaging.version import Version
+
 from tfimg.core.errors import ResolutionError
+from tfimg.matrix.resolve.request import parse_version
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 
 _ABBREVIATION = re.compile(
     r"(?P<release>\d[\w.]*)(?:-(?P<device>cpu|gpu|tpu|cuda)(?P<cuda>[\d.]*))?(?:-py(?P<python>[\d.]+))?"
 )
+
+
+def preference_key(spec: ImageSpec) -> tuple[Version, bool, Version]:
+    """Return the sort key of images: newest TensorFlow, then default Python, then newest Python."""
+    return parse_version(spec.tensorflow), spec.is_default_python, parse_version(spec.python)
 
 
 def select_specs(specs: Sequence[ImageSpec], patterns: Sequence[str]) -> tuple[ImageSpec, ...]:

@@ -1,0 +1,281 @@
+"""The conditions that a request puts on images, one for each option."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from tfimg.core.errors import (
+    ResolutionError,
+    UnavailableCuda,
+    UnavailableCudnn,
+    UnavailableDevice,
+    UnavailableDriver,
+    UnavailableGpu,
+    UnavailablePlatform,
+    UnavailablePython,
+    UnknownTensorFlow,
+)
+from tfimg.matrix.gpus import find_driver_floor, find_execution_mode, find_gpu, is_arm64_gpu, parse_capability
+from tfimg.matrix.resolve.request import (
+    Request,
+    check_driver,
+    check_python,
+    make_version_matcher,
+    parse_platform,
+    parse_version,
+    quote_argument,
+)
+from tfimg.matrix.schema import PLATFORMS, GpuDriver, Matrix, minor_version
+from tfimg.matrix.spec import ImageSpec
+
+PACKAGES = "rows[{row}].wheels.{platform}.packages"
+PYTHONS = "rows[{row}].wheels.{platform}.pythons"
+BUILD_INFORMATION = "build information inside the wheels"
+FILE_NAMES = "file names of the wheels"
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """A property of images that an option selects.
+
+    `path` is where the matrix states it, `source` its origin, `cost` how much it hurts to give the option up.
+    """
+
+    name: str
+    cost: int
+    error: type[ResolutionError]
+    path: str
+    source: str
+
+
+CRITERIA = {
+    "--tf": Criterion("TensorFlow", 3, UnknownTensorFlow, "rows[{row}].tensorflow", "releases on the package index"),
+    "--device": Criterion("device", 5, UnavailableDevice, PACKAGES, "packages on the package index"),
+    "--platform": Criterion("platform", 6, UnavailablePlatform, "rows[{row}].wheels", FILE_NAMES),
+    "--cuda": Criterion("CUDA", 2, UnavailableCuda, "rows[{row}].gpu.cuda", BUILD_INFORMATION),
+    "--cudnn": Criterion(
+        "cuDNN", 1, UnavailableCudnn, "rows[{row}].gpu.libraries.cudnn", "NVIDIA's wheel in the images"
+    ),
+    "--gpu": Criterion("GPU", 8, UnavailableGpu, "rows[{row}].gpu.architectures", BUILD_INFORMATION),
+    "--driver": Criterion(
+        "driver", 7, UnavailableDriver, "rows[{row}].gpu.libraries.toolkit", "NVIDIA's CUDA compatibility guide"
+    ),
+    "--python": Criterion("Python", 2, UnavailablePython, PYTHONS, FILE_NAMES),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Condition:
+    """A condition on images: `accepts` is the test of the image's value.
+
+    `text` is the value of the option and `description` the condition in words. `implied` says why it holds although
+    the request does not name the option, `implied_by` which options cause that. `remark` is more on a refusal.
+    """
+
+    option: str
+    text: str
+    description: str
+    accepts: Callable[[str], bool]
+    implied: str | None = None
+    implied_by: tuple[str, ...] = ()
+    remark: str | None = None
+
+    @property
+    def argument(self) -> str:
+        """The option with its value, for a shell."""
+        return f"{self.option} {quote_argument(self.text)}"
+
+    @property
+    def criterion(self) -> Criterion:
+        """The property of images that the condition tests."""
+        return CRITERIA[self.option]
+
+    @property
+    def source(self) -> str:
+        """The origin of the image's value."""
+        return self.criterion.source
+
+    @property
+    def without_gpu(self) -> Condition:
+        """The condition without what it requires only because of `--gpu`."""
+        return self
+
+    def value(self, spec: ImageSpec) -> str | None:
+        """Return the value of an image; None: it has none."""
+        if self.option in ("--tf", "--device", "--platform", "--python", "--driver"):
+            value: str | None = getattr(spec, self.criterion.name.lower())
+            return value
+        if spec.gpu is None:
+            return None
+        return {"--cuda": spec.gpu.cuda, "--cudnn": spec.gpu.libraries.cudnn, "--gpu": f"rows[{spec.row}]"}[self.option]
+
+    def is_met_by(self, spec: ImageSpec) -> bool:
+        """Return whether an image meets the condition."""
+        value = self.value(spec)
+        return value is not None and self.accepts(value)
+
+    def describe_value(self, spec: ImageSpec) -> str:
+        """Return the value of an image in words."""
+        if self.option == "--gpu" and spec.gpu:
+            return f"code for {' '.join(spec.gpu.architectures)}"
+        if self.option == "--driver" and spec.driver:
+            return f"{spec.driver} or newer"
+        return self.value(spec) or "none"
+
+    def suggest(self, spec: ImageSpec) -> str | None:
+        """Return the option that selects the value of an image; None: leave the option out."""
+        value = self.value(spec)
+        if self.option == "--gpu" or value is None:
+            return None
+        if self.option == "--tf" and spec.is_newest_patch:
+            value = spec.minor
+        return f"{self.option} {minor_version(value) if self.option == '--cudnn' else value}"
+
+    def path(self, spec: ImageSpec) -> str:
+        """Return where the matrix states the value of an image."""
+        return self.criterion.path.format(row=spec.row, platform=spec.platform)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _DriverOfGpu(Condition):
+    """The driver supports the GPU, and compiles PTX where a wheel has no code for it."""
+
+    matrix: Matrix
+    capability: str
+    support: GpuDriver
+    driver: Condition
+
+    @property
+    def source(self) -> str:
+        return "NVIDIA's CUDA compatibility guide and release notes"
+
+    @property
+    def without_gpu(self) -> Condition:
+        return self.driver
+
+    def value(self, spec: ImageSpec) -> str | None:
+        return find_driver_floor(self.matrix, spec, self.capability)
+
+    def describe_value(self, spec: ImageSpec) -> str:
+        end = f", below {self.support.below}" if self.support.below else ""
+        purpose = " to compile PTX" if self._compiles_ptx(spec) else ""
+        return f"{self.value(spec)} or newer{end}{purpose} for {self.capability}"
+
+    def path(self, spec: ImageSpec) -> str:
+        if self.support.below or self.value(spec) == self.support.since:
+            return f"gpu_drivers.{self.capability}"
+        return f"rows[{spec.row}].gpu.{'ptx_driver' if self._compiles_ptx(spec) else 'libraries.toolkit'}"
+
+    def _compiles_ptx(self, spec: ImageSpec) -> bool:
+        mode = find_execution_mode(self.matrix, spec.gpu, self.capability) if spec.gpu else None
+        return mode in ("ptx", "unproven")
+
+
+def list_conditions(matrix: Matrix, request: Request) -> tuple[Condition, ...]:
+    """Return all conditions of a request, in the order of explanations. Raises `UsageError` for an invalid value."""
+    return tuple(_conditions(matrix, request))
+
+
+def _conditions(matrix: Matrix, request: Request) -> Iterator[Condition]:
+    if request.tensorflow is not None:
+        yield _version_condition("--tf", request.tensorflow)
+    yield _device(request)
+    yield _platform(matrix, request)
+    if request.cuda is not None:
+        yield _version_condition("--cuda", request.cuda)
+    if request.cudnn is not None:
+        yield _version_condition("--cudnn", request.cudnn, exact_parts=4)
+    capability = find_gpu(matrix, request.gpu) if request.gpu is not None else None
+    if request.gpu is not None and capability:
+        yield _gpu(matrix, request.gpu, capability)
+    if request.driver is not None:
+        yield _driver(matrix, request.driver, capability)
+    if request.python is not None:
+        condition = _version_condition("--python", request.python)
+        check_python(request.python)
+        yield condition
+
+
+def _version_condition(option: str, text: str, *, exact_parts: int = 3) -> Condition:
+    return Condition(
+        option=option,
+        text=text,
+        description=f"{CRITERIA[option].name} {text}",
+        accepts=make_version_matcher(text, option=option, exact_parts=exact_parts),
+    )
+
+
+def _device(request: Request) -> Condition:
+    device, options = request.effective_device, request.gpu_options
+    implied = "nothing asks for an accelerator"
+    if options:
+        *others, last = options
+        implied = f"as {', '.join(others)} and {last} imply" if others else f"as {last} implies"
+    return Condition(
+        option="--device",
+        text=device,
+        description=f"device {device}",
+        accepts=device.__eq__,
+        implied=None if request.device else implied,
+        implied_by=options,
+    )
+
+
+def _platform(matrix: Matrix, request: Request) -> Condition:
+    platform, implied = PLATFORMS[0], "the default"
+    is_arm64 = request.gpu is not None and is_arm64_gpu(matrix, request.gpu)
+    if request.platform is not None:
+        platform = parse_platform(request.platform)
+    elif is_arm64:
+        platform, implied = PLATFORMS[1], f"as --gpu {quote_argument(request.gpu or '')} implies"
+    return Condition(
+        option="--platform",
+        text=request.platform or platform,
+        description=platform,
+        accepts=platform.__eq__,
+        implied=implied if request.platform is None else None,
+        implied_by=("--gpu",) if is_arm64 and platform == PLATFORMS[1] else (),
+    )
+
+
+def _gpu(matrix: Matrix, name: str, capability: str) -> Condition:
+    gpus = {f"rows[{number}]": row.gpu for number, row in enumerate(matrix.rows) if row.gpu}
+    remark = None
+    if parse_capability(capability) >= parse_capability(matrix.ptx.below):
+        remark = f"{matrix.ptx.reason} ({matrix.ptx.issue}; matrix.yaml: ptx)"
+    elif is_arm64_gpu(matrix, name):
+        remark = f"a {name} sits beside an Arm processor (matrix.yaml: arm64_gpus)"
+    return Condition(
+        option="--gpu",
+        text=name,
+        description=f"GPU {capability if name == capability else f'{name} ({capability})'}",
+        accepts=cache(lambda row: find_execution_mode(matrix, gpus[row], capability) is not None),
+        remark=remark,
+    )
+
+
+def _driver(matrix: Matrix, text: str, capability: str | None) -> Condition:
+    check_driver(matrix, text)
+    version, description = parse_version(text), f"driver {text}"
+    condition = Condition(
+        option="--driver",
+        text=text,
+        description=description,
+        accepts=lambda lowest: version >= parse_version(lowest),
+    )
+    if capability is None:
+        return condition
+    support = matrix.gpu_drivers.get(capability, GpuDriver())
+    below = support.below
+    return _DriverOfGpu(
+        option="--driver",
+        text=text,
+        description=description,
+        accepts=lambda lowest: condition.accepts(lowest) and not (below and condition.accepts(below)),
+        matrix=matrix,
+        capability=capability,
+        support=support,
+        driver=condition,
+    )
