@@ -107,7 +107,7 @@ def test_a_survey_refuses_it(attack: Attack) -> None:
     with hostile_index(attack.replies) as served:
         index = Index(f"{served.url}/simple", attempts=1)
         (wheel,) = index.wheels("thing")
-        assert_refused(attack.error, lambda: index.facts(wheel, build=not wheel.has_metadata))
+        assert_refused(attack.error, lambda: index.read_metadata(wheel, build=not wheel.has_metadata))
 
 
 @pytest.mark.parametrize("attack", ["parent", "more than declared", "no RECORD", "script above", "data is a file"])
@@ -228,4 +228,4 @@ def test_an_altered_wheel_is_read_in_ranges_or_refused(served: HostileIndex, dat
     served.replies.update({"/simple/": lists(), "/files/": ranged(altered(archive(members), data))})
     index = Index(f"{served.url}/simple", attempts=1)
     with suppress(NetworkError):
-        index.facts(index.wheels("thing")[0], build=True)
+        index.read_metadata(index.wheels("thing")[0], build=True)

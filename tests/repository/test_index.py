@@ -122,7 +122,7 @@ def test_a_name_is_asked_for_as_indexes_spell_it(served: PackageIndex, index: In
 def test_metadata_beside_a_wheel_spares_the_wheel(form: str, served: PackageIndex, index: Index) -> None:
     served.form = form
     served.files["tensorflow"] = [File(NAME, metadata=metadata(("numpy<2", "keras>=3")))]
-    facts = index.facts(only(index.wheels("tensorflow")), build=False)
+    facts = index.read_metadata(only(index.wheels("tensorflow")), build=False)
     assert (facts.requires, facts.build) == (("numpy<2", "keras>=3"), None)
     assert served.asked == ["/simple/tensorflow/", f"/files/{NAME}.metadata"]
 
@@ -130,7 +130,7 @@ def test_metadata_beside_a_wheel_spares_the_wheel(form: str, served: PackageInde
 def test_of_a_big_wheel_only_the_end_is_fetched(served: PackageIndex, index: Index) -> None:
     content = archive(("numpy<2", "keras>=3"), BUILD, ballast=4_000_000)
     served.files["tensorflow"] = [File(NAME, content, metadata=metadata(("not taken",)))]
-    facts = index.facts(only(index.wheels("tensorflow")), build=True)
+    facts = index.read_metadata(only(index.wheels("tensorflow")), build=True)
     assert (facts.requires, facts.build) == (("numpy<2", "keras>=3"), BUILD)
     assert served.sent < 100_000
     assert {*served.asked[1:]} == {f"/files/{NAME}"}
@@ -141,7 +141,7 @@ def test_a_wheel_may_have_no_build_information_and_require_nothing(
     requires: tuple[str, ...], build: bool, served: PackageIndex, index: Index
 ) -> None:
     served.files["tensorflow"] = [File(NAME, archive(requires, None))]
-    facts = index.facts(only(index.wheels("tensorflow")), build=build)
+    facts = index.read_metadata(only(index.wheels("tensorflow")), build=build)
     assert (facts.requires, facts.build) == (requires, None)
 
 
@@ -176,7 +176,7 @@ def test_what_is_no_wheel_is_told_in_a_sentence(content: bytes, told: str, serve
     served.files["tensorflow"] = [File(NAME, content)]
     wheel = only(index.wheels("tensorflow"))
     with pytest.raises(NetworkError) as caught:
-        index.facts(wheel, build=True)
+        index.read_metadata(wheel, build=True)
     assert str(caught.value).startswith(f"The package index did not tell the metadata of {NAME}: {told}")
 
 
@@ -200,14 +200,14 @@ def test_metadata_that_is_offered_and_not_given_is_told(
     served.files["tensorflow"] = [File(NAME, metadata=metadata(()))]
     served.answers[f"/files/{NAME}.metadata"] = answer
     with pytest.raises(NetworkError, match=r"^The package index did not tell the metadata of tensorflow-2"):
-        index.facts(only(index.wheels("tensorflow")), build=False)
+        index.read_metadata(only(index.wheels("tensorflow")), build=False)
 
 
 def test_a_wheel_that_is_gone_is_told(served: PackageIndex, index: Index) -> None:
     served.files["tensorflow"] = [File(NAME)]
     served.answers[f"/files/{NAME}"] = (404, HTML, b"")
     with pytest.raises(NetworkError, match="404 Client Error"):
-        index.facts(only(index.wheels("tensorflow")), build=True)
+        index.read_metadata(only(index.wheels("tensorflow")), build=True)
 
 
 def test_an_index_that_gives_wheels_only_as_a_whole_is_told_and_the_wheel_is_not_taken(
@@ -216,7 +216,7 @@ def test_an_index_that_gives_wheels_only_as_a_whole_is_told_and_the_wheel_is_not
     served.ranges = False
     served.files["tensorflow"] = [File(NAME, archive((), BUILD, ballast=1000))]
     with pytest.raises(NetworkError) as caught:
-        index.facts(only(index.wheels("tensorflow")), build=True)
+        index.read_metadata(only(index.wheels("tensorflow")), build=True)
     assert str(caught.value) == (
         f"The package index gives {NAME} only as a whole, and not the few kilobytes that are needed. Name an index "
         "that answers range requests: UV_DEFAULT_INDEX, or index-url of pip."
@@ -346,7 +346,7 @@ def test_check_names_row_and_field_of_a_disagreement(agreed: PackageIndex, tfimg
     assert row["tensorflow"] == ["2.15.0", "2.15.1"]
     told = "the matrix has 12.1, the index 12.2"
     assert [one for one in row["findings"] if one["verdict"] != "agrees"] == [
-        {"path": "rows[0].gpu.cuda", "field": "cuda", "verdict": "disagrees", "told": told}
+        {"path": "rows[0].gpu.cuda", "field": "cuda", "verdict": "disagrees", "message": told}
     ]
     assert (error["error"], error["exit_code"]) == ("MatrixMismatch", 1)
 
@@ -368,7 +368,7 @@ def test_check_of_an_index_without_days_says_so_and_agrees(agreed: PackageIndex,
     ended = tfimg("check", "2.16")
     assert ended.code == 0, ended.stderr
     assert "1 not stated" in ended.stdout
-    assert "rows[1].tensorflow[0].released: the index tells no day for 2.16.1" in ended.stdout
+    assert "rows[1].tensorflow[0].released: the index does not state the day of 2.16.1" in ended.stdout
 
 
 @pytest.fixture

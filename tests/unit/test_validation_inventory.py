@@ -141,8 +141,8 @@ def unlike(spec: ImageSpec, held: dict[str, Any]) -> list[FactCheck]:
     return [finding for finding in compare(spec, held) if finding.verdict != "agrees"]
 
 
-def wrong(path: str, field: str, told: str) -> FactCheck:
-    return FactCheck(path=f"rows[8].{path}", field=field, verdict="disagrees", told=told)
+def wrong(path: str, field: str, message: str) -> FactCheck:
+    return FactCheck(path=f"rows[8].{path}", field=field, verdict="disagrees", message=message)
 
 
 def test_an_image_that_is_what_it_claims_agrees(cpu: ImageSpec, gpu: ImageSpec) -> None:
@@ -222,9 +222,9 @@ def test_a_constraint_finds_its_package_however_it_is_spelt_and_it_may_be_absent
 
 
 def test_build_information_that_an_image_lacks_is_not_stated(gpu: ImageSpec) -> None:
-    told = "the build information lacks it"
+    message = "the build information lacks it"
     assert unlike(gpu, {**inventory(gpu), "build": {"is_cuda_build": True}}) == [
-        FactCheck(path=f"rows[8].gpu.{field}", field=field, verdict="not stated", told=told)
+        FactCheck(path=f"rows[8].gpu.{field}", field=field, verdict="not stated", message=message)
         for field in ("cuda", "cudnn", "architectures")
     ]
 
@@ -261,7 +261,7 @@ def test_the_command_names_what_an_image_disagrees_on(gpu: ImageSpec, tfimg: Cli
     finding = wrong("gpu.cudnn", "cudnn", "the matrix has >=8.9.4,<9, the image 8.9.2")
     assert tfimg(*CHECK).stderr == (
         "tfimg: The matrix and some:image disagree on 1 fact:\n"
-        f"  {finding.path}: {finding.told}\n"
+        f"  {finding.path}: {finding.message}\n"
         "Build 2.15.1-cuda12.2-py3.11 anew, or correct matrix.yaml.\n"
     )
     ended = tfimg(*CHECK, "--json")

@@ -19,8 +19,7 @@ from tfimg.core.files import write_atomically
 from tfimg.matrix.resolve.request import make_version_matcher
 from tfimg.matrix.sync.check import FactCheck, check_rows, find_missing_releases
 from tfimg.matrix.sync.propose import propose_rows
-from tfimg.matrix.sync.survey import IndexSurvey, OnProgress
-from tfimg.matrix.sync.survey import survey_index as take_survey
+from tfimg.matrix.sync.survey import IndexSurvey, OnProgress, survey_index
 from tfimg.validation.inventory import compare as compare_image
 from tfimg.validation.inventory import take_inventory
 
@@ -130,7 +129,7 @@ def _check_image(context: Context, image: str) -> int:
 
 
 def _sentence(wrong: Sequence[FactCheck], other: str) -> str:
-    told = "".join(f"  {finding.path}: {finding.told}\n" for finding in wrong)
+    told = "".join(f"  {finding.path}: {finding.message}\n" for finding in wrong)
     count = f"{len(wrong)} fact{'' if len(wrong) == 1 else 's'}"
     return f"The matrix and {other} disagree on {count}:\n{told}"
 
@@ -138,7 +137,7 @@ def _sentence(wrong: Sequence[FactCheck], other: str) -> str:
 def _survey(context: Context, wanted: Callable[[Version], bool]) -> IndexSurvey:
     index = context.services.index()
     with _reading(context) as tell:
-        return take_survey(context.project.matrix, index, wanted=wanted, tell=tell)
+        return survey_index(context.project.matrix, index, is_selected=wanted, on_progress=tell)
 
 
 @contextmanager
@@ -202,7 +201,7 @@ def _print_findings(findings: Findings, rows: dict[int, str]) -> None:
     print_table(table)
     for _, finding in findings:
         if finding.verdict == "not stated":
-            print(f"{finding.path}: {finding.told}")
+            print(f"{finding.path}: {finding.message}")
 
 
 def _cell(findings: Sequence[FactCheck], field: str) -> str:

@@ -166,7 +166,7 @@ class Index:
         """Every wheel of a project that was not withdrawn; none where the index does not know the project."""
         return tuple(wheel for file, wheel in self._listed(project) if not file.is_yanked)
 
-    def locate(self, project: str, version: str, sha256: str) -> tuple[IndexedFile, ...]:
+    def find_files(self, project: str, version: str, sha256: str) -> tuple[IndexedFile, ...]:
         """Return the files that may be the wheel with a hash, also those that were withdrawn.
 
         One, where the index states hashes; else all wheels of that version whose hash it does not state.
@@ -186,7 +186,7 @@ class Index:
         except UNREADABLE as error:
             raise _unreadable(f"a file ({file.name})", error) from None
 
-    def facts(self, wheel: IndexedWheel, *, build: bool) -> WheelMetadata:
+    def read_metadata(self, wheel: IndexedWheel, *, build: bool) -> WheelMetadata:
         """Metadata of a wheel and, with `build`, its build information.
 
         Takes the metadata file beside the wheel (PEP 658), else the few kilobytes of the archive that hold it.

@@ -86,7 +86,7 @@ def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
             return wheel.name
     mismatches = []
     for index in source.indexes:
-        for file in index.locate(package.name, package.version, package.sha256):
+        for file in index.find_files(package.name, package.version, package.sha256):
             digest = hashlib.sha256()
             with target.open("wb") as sink:
                 for piece in index.download(file, PIECE):

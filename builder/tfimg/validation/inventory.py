@@ -158,7 +158,7 @@ def _accelerator(
 
 def _stated(path: str, field: str, matrix: object, found: object) -> Iterator[FactCheck]:
     if found is None:
-        yield FactCheck(path=path, field=field, verdict="not stated", told="the build information lacks it")
+        yield FactCheck(path=path, field=field, verdict="not stated", message="the build information lacks it")
     else:
         yield _equal(path, field, matrix, found)
 
@@ -170,5 +170,5 @@ def _equal(path: str, field: str, matrix: object, found: object) -> FactCheck:
 def _within(path: str, field: str, demand: str, found: str | None) -> FactCheck:
     if found and SpecifierSet(demand).contains(found, prereleases=True):
         return FactCheck(path=path, field=field, verdict="agrees")
-    told = f"the matrix has {demand}, the image {found or 'none'}"
-    return FactCheck(path=path, field=field, verdict="disagrees", told=told)
+    message = f"the matrix has {demand}, the image {found or 'none'}"
+    return FactCheck(path=path, field=field, verdict="disagrees", message=message)

@@ -1,12 +1,13 @@
-"""Releases that the package index has and the matrix lacks → an edit of the matrix's text that a person reviews.
+"""Propose an edit of matrix.yaml that adds the releases of a package index; a person reviews it.
 
-What wheels say is filled in. What they do not say is taken from the row before, and marked by a comment.
+Facts that wheels state are filled in. Others are copied from the row before and marked by a comment.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
@@ -17,91 +18,92 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString as Quoted
 
 from tfimg.matrix.schema import Platform, minor_version
-from tfimg.matrix.sync.check import (
-    find_installable_pythons,
-    find_requirement,
-    is_same_range,
-    list_and_cuda_requirements,
-)
-from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel
+from tfimg.matrix.sync.check import find_widest, is_same_range
+from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel, find_installable_pythons
 
-SETTLING = timedelta(days=14)
-"""From a release to its cut-off day: its dependencies' first fixes are in, later breakage is not."""
+SETTLING_TIME = timedelta(days=14)
+"""From a release to its cut-off day: long enough for its dependencies' first fixes, too short for later breakage."""
 
-MARK = "confirm: wheels do not say"
-"""Comment beside what was taken from the row before."""
-
-GUESS = "confirm: named like the one before"
-"""Comment beside a base that no wheel says anything about."""
+NOT_STATED = "confirm: wheels do not say"
+BASE_NOT_STATED = "confirm: named like the one before"
+DAY_NOT_STATED = "confirm: the index does not state the day"
 
 PACKAGES: Mapping[Platform, Mapping[str, str]] = {
     "linux/amd64": {"cpu": "tensorflow-cpu", "gpu": "tensorflow", "tpu": "tensorflow-tpu"},
     "linux/arm64": {"cpu": "tensorflow"},
 }
-"""Packages of a new release; `tensorflow-cpu-aws` ended with 2.15, and sync proposes it for older ones."""
+"""Packages of a new release; `tensorflow-cpu-aws` ended with 2.15, and is proposed for older ones."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Release:
+    """A release that the matrix lacks, and the document that it is added to."""
+
+    document: CommentedMap
+    survey: IndexSurvey
+    version: Version
+    wheels: tuple[TensorFlowWheel, ...]
 
 
 def propose_rows(text: str, survey: IndexSurvey, missing: Sequence[Version], *, today: date) -> str:
-    """The matrix's text with the missing releases, comments and order kept; `survey` holds their wheels.
+    """Return the matrix's text with the missing releases, its comments and order kept; `survey` has their wheels.
 
-    A release of the last two weeks gets `today` for a cut-off: what a lock sees must not change any more.
+    The cut-off day is at most `today`, because the content of a lock must not change any more.
     """
     yaml = YAML()
     yaml.preserve_quotes = True
-    yaml.width = 1000  # lines are broken where people broke them
+    yaml.width = 1000  # keep the line breaks of the authors
     yaml.indent(mapping=2, sequence=4, offset=2)
     document = yaml.load(text)
     for version in sorted(missing):
         wheels = tuple(wheel for wheel in survey.wheels if wheel.version == version)
-        _add(document, survey, version, wheels, today=today)
+        _add(_Release(document=document, survey=survey, version=version, wheels=wheels), today)
     stream = io.StringIO()
     yaml.dump(document, stream)
     return stream.getvalue()
 
 
-def _add(
-    document: CommentedMap, survey: IndexSurvey, version: Version, wheels: Sequence[TensorFlowWheel], *, today: date
-) -> None:
-    rows: CommentedSeq = document["rows"]
-    place = sum(Version(row["tensorflow"][0]["version"]) < version for row in rows)
-    near = rows[max(0, place - 1) : place + 1]
-    like = next((row for row in near if _minor(row) == version.release[:2]), near[0])
-    row = _row(document, survey, version, wheels, like=like)
-    release = row["tensorflow"][0]
-    release["cutoff"] = min(release["cutoff"], today)
-    for neighbour in near:
+def _add(release: _Release, today: date) -> None:
+    rows: CommentedSeq = release.document["rows"]
+    place = sum(Version(row["tensorflow"][0]["version"]) < release.version for row in rows)
+    neighbours = rows[max(0, place - 1) : place + 1]
+    template = next((row for row in neighbours if _minor(row) == release.version.release[:2]), neighbours[0])
+    row = _make_row(release, template)
+    entry = row["tensorflow"][0]
+    entry["cutoff"] = min(entry["cutoff"], today)
+    for neighbour in neighbours:
         if _fits(row, neighbour):
             _join(row, neighbour)
             return
     rows.insert(place, row)
     rows.yaml_set_comment_before_after_key(place, before="\n")
-    _add_bases(document["bases"], row)
+    _add_bases(release.document["bases"], row)
 
 
 def _minor(row: CommentedMap) -> tuple[int, ...]:
     return Version(row["tensorflow"][0]["version"]).release[:2]
 
 
-def _fits(row: CommentedMap, into: CommentedMap) -> bool:
-    """Whether a release can share a row: the same minor, and the same in all that wheels say.
+def _fits(row: CommentedMap, target: CommentedMap) -> bool:
+    """Return whether a release can join a row: the same minor, and the same facts in its wheels.
 
     It may lack a platform of the row, or a package for TPU: a release can say so.
     """
-    ranges = all(is_same_range(SpecifierSet(row[name]), SpecifierSet(into[name])) for name in ("numpy", "keras"))
     return (
-        _minor(row) == _minor(into)
-        and ranges
-        and _gpu_facts(row) == _gpu_facts(into)
+        _minor(row) == _minor(target)
+        and all(is_same_range(SpecifierSet(row[name]), SpecifierSet(target[name])) for name in ("numpy", "keras"))
+        and _gpu_facts(row) == _gpu_facts(target)
         and bool(row["wheels"])
-        and all(_offers(into["wheels"].get(name), wheels) for name, wheels in row["wheels"].items())
+        and all(_has_wheels(target["wheels"].get(name), wheels) for name, wheels in row["wheels"].items())
     )
 
 
-def _offers(into: CommentedMap | None, wheels: CommentedMap) -> bool:
-    if into is None or list(into["pythons"]) != list(wheels["pythons"]):
+def _has_wheels(target: CommentedMap | None, wheels: CommentedMap) -> bool:
+    if target is None or list(target["pythons"]) != list(wheels["pythons"]):
         return False
-    there, here = dict(into["packages"]), dict(wheels["packages"])
-    return here in (there, {device: package for device, package in there.items() if device != "tpu"})
+    packages = dict(target["packages"])
+    without_tpu = {device: package for device, package in packages.items() if device != "tpu"}
+    return dict(wheels["packages"]) in (packages, without_tpu)
 
 
 def _gpu_facts(row: CommentedMap) -> tuple[object, ...]:
@@ -109,194 +111,171 @@ def _gpu_facts(row: CommentedMap) -> tuple[object, ...]:
     return gpu.get("cuda"), list(gpu.get("architectures", ())), dict(gpu.get("libraries", {}))
 
 
-def _join(row: CommentedMap, into: CommentedMap) -> None:
-    release, releases = row["tensorflow"][0], into["tensorflow"]
-    lacking = [platform for platform in into["wheels"] if platform not in row["wheels"]]
+def _join(row: CommentedMap, target: CommentedMap) -> None:
+    entry, entries = row["tensorflow"][0], target["tensorflow"]
+    lacking = [platform for platform in target["wheels"] if platform not in row["wheels"]]
     if lacking:
-        release.fa.set_block_style()
-        release["missing"] = CommentedMap(dict.fromkeys(lacking, "no wheel of it can be installed"))
-    older = sum(Version(one["version"]) < Version(release["version"]) for one in releases)
-    releases.insert(older, release)
+        entry.fa.set_block_style()
+        entry["missing"] = CommentedMap(dict.fromkeys(lacking, "no wheel of it can be installed"))
+    entries.insert(sum(Version(other["version"]) < Version(entry["version"]) for other in entries), entry)
 
 
 def _add_bases(bases: CommentedMap, row: CommentedMap) -> None:
-    """Official images for Pythons that the matrix does not know yet, named like that of its newest."""
+    """Add official images for Pythons that the matrix lacks, named like that of its newest."""
     newest = max(bases, key=Version)
     for python in (python for wheels in row["wheels"].values() for python in wheels["pythons"]):
         if python not in bases:
             image = bases[newest]["image"].replace(f":{newest}-", f":{python}-")
-            bases[Quoted(python)] = _flow(CommentedMap(image=Quoted(image)))
-            _beside(bases, python, GUESS)
+            bases[Quoted(python)] = _inline(CommentedMap(image=Quoted(image)))
+            _comment(bases, python, BASE_NOT_STATED)
 
 
-def _row(
-    document: CommentedMap,
-    survey: IndexSurvey,
-    version: Version,
-    wheels: Sequence[TensorFlowWheel],
-    *,
-    like: CommentedMap,
-) -> CommentedMap:
-    offered = _wheels(wheels)
-    release = _release(survey, version, wheels, like=like["tensorflow"][-1])
-    row = CommentedMap(tensorflow=CommentedSeq([release]), wheels=offered)
-    pythons = [python for one in offered.values() for python in one["pythons"]]
-    default = like["default_python"]
+def _make_row(release: _Release, template: CommentedMap) -> CommentedMap:
+    wheels = _make_wheels(release.wheels)
+    row = CommentedMap(tensorflow=CommentedSeq([_make_entry(release, template["tensorflow"][-1])]), wheels=wheels)
+    pythons = [python for offered in wheels.values() for python in offered["pythons"]]
+    default = template["default_python"]
     row["default_python"] = default if default in pythons else Quoted(max(pythons, key=Version, default=default))
-    _beside(row, "default_python", MARK)
+    _comment(row, "default_python", NOT_STATED)
     for name in ("numpy", "keras"):
-        ranges = [one for wheel in wheels if (one := find_requirement(wheel, name)) is not None]
-        widest = next((one for one in ranges if all(other.is_subset(one) for other in ranges)), None)
-        row[name] = Quoted(_range(widest)) if widest else like[name]
+        widest = find_widest(_requirements(release.wheels, name))
+        row[name] = Quoted(_format_range(widest)) if widest else template[name]
         if widest is None:
-            _beside(row, name, MARK)
-    if builds := [wheel for wheel in wheels if (wheel.build or {}).get("is_cuda_build")]:
-        known = [like, *reversed(document["rows"])]
-        gpu = next((one["gpu"] for one in known if "gpu" in one), None)
-        if gpu:
-            row["gpu"] = _gpu(document, builds[0], like=gpu)
-    row["constraints"] = _flow(CommentedSeq(like.get("constraints", ())))
-    _beside(row, "constraints", MARK)
+            _comment(row, name, NOT_STATED)
+    gpu = next((known["gpu"] for known in (template, *reversed(release.document["rows"])) if "gpu" in known), None)
+    build = next((wheel for wheel in release.wheels if (wheel.build or {}).get("is_cuda_build")), None)
+    if build and gpu:
+        row["gpu"] = _make_gpu(release.document, build, gpu)
+    row["constraints"] = _inline(CommentedSeq(template.get("constraints", ())))
+    _comment(row, "constraints", NOT_STATED)
     return row
 
 
-def _release(
-    survey: IndexSurvey, version: Version, wheels: Sequence[TensorFlowWheel], *, like: CommentedMap
-) -> CommentedMap:
-    release = CommentedMap(version=Quoted(str(version)))
-    if days := [wheel.uploaded for wheel in wheels if wheel.uploaded]:
-        release["released"], release["cutoff"] = min(days), min(days) + SETTLING
-        _flow(release)
+def _requirements(wheels: Iterable[TensorFlowWheel], name: str) -> list[SpecifierSet]:
+    return [found for wheel in wheels if (found := wheel.requirements().get(name)) is not None]
+
+
+def _make_entry(release: _Release, template: CommentedMap) -> CommentedMap:
+    entry = CommentedMap(version=Quoted(str(release.version)))
+    if days := [wheel.uploaded for wheel in release.wheels if wheel.uploaded]:
+        entry["released"], entry["cutoff"] = min(days), min(days) + SETTLING_TIME
+        _inline(entry)
     else:
         for name in ("released", "cutoff"):
-            release[name] = like[name].replace()  # one object at two places would become an alias
-            _beside(release, name, "confirm: the index tells no day")
-    asked = [
-        one for wheel in wheels if wheel.package == "tensorflow-tpu" and (one := find_requirement(wheel, "libtpu"))
-    ]
-    if libtpu := _pin(asked[0] if asked else None, None):
-        release["tpu"] = _flow(CommentedMap(libtpu=libtpu))
-        if Version(libtpu) not in survey.libraries["libtpu"]:
-            release["tpu"]["unavailable"] = "not on the package index"
-            release.fa.set_block_style()
-    return release
+            entry[name] = template[name].replace()  # a copy: one object in two places becomes an alias
+            _comment(entry, name, DAY_NOT_STATED)
+    tpu_wheels = [wheel for wheel in release.wheels if wheel.package == "tensorflow-tpu"]
+    if libtpu := _pin(next((found for found in _requirements(tpu_wheels, "libtpu") if found), None), None):
+        entry["tpu"] = _inline(CommentedMap(libtpu=libtpu))
+        if Version(libtpu) not in release.survey.libraries["libtpu"]:
+            entry["tpu"]["unavailable"] = "not on the package index"
+            entry.fa.set_block_style()
+    return entry
 
 
-def _wheels(wheels: Sequence[TensorFlowWheel]) -> CommentedMap:
+def _make_wheels(wheels: Sequence[TensorFlowWheel]) -> CommentedMap:
     found = CommentedMap()
     for platform, packages in PACKAGES.items():
-        real = {
+        available = {
             device: package
             for device, package in packages.items()
             if find_installable_pythons(wheels, package, platform)
         }
-        if platform == "linux/arm64" and not real and find_installable_pythons(wheels, "tensorflow-cpu-aws", platform):
-            real = {"cpu": "tensorflow-cpu-aws"}
-        if real:
-            pythons = find_installable_pythons(wheels, next(iter(real.values())), platform)
+        aws = "tensorflow-cpu-aws"
+        if platform == "linux/arm64" and not available and find_installable_pythons(wheels, aws, platform):
+            available = {"cpu": aws}
+        if available:
+            pythons = find_installable_pythons(wheels, next(iter(available.values())), platform)
             found[platform] = CommentedMap(
-                pythons=_flow(CommentedSeq(map(Quoted, pythons))), packages=_flow(CommentedMap(real))
+                pythons=_inline(CommentedSeq(map(Quoted, pythons))), packages=_inline(CommentedMap(available))
             )
     return found
 
 
-def _gpu(document: CommentedMap, wheel: TensorFlowWheel, *, like: CommentedMap) -> CommentedMap:
-    build = wheel.build or {}
-    demands = list_and_cuda_requirements(wheel)
+def _make_gpu(document: CommentedMap, wheel: TensorFlowWheel, template: CommentedMap) -> CommentedMap:
+    build, requirements = wheel.build or {}, wheel.and_cuda_requirements()
     gpu = CommentedMap()
     cuda = minor_version(str(build.get("cuda_version", "")))
-    gpu["cuda"] = Quoted(cuda) if cuda else like["cuda"]
-    lowest = _pin(_demand(demands, "cudnn"), None)
+    gpu["cuda"] = Quoted(cuda) if cuda else template["cuda"]
+    lowest = _pin(_find(requirements, "cudnn"), None)
     floor = Version(lowest) if lowest else None
-    gpu["cudnn"] = Quoted(f">={floor.major}.{floor.minor},<{floor.major + 1}") if floor else like["cudnn"]
-    gpu["architectures"] = (
-        _flow(CommentedSeq(build["cuda_compute_capabilities"]))
-        if "cuda_compute_capabilities" in build
-        else _flow(CommentedSeq(like["architectures"]))  # the same list twice would become an alias
-    )
-    gpu["ptx_driver"] = _ptx_driver(document, gpu["cuda"]) or like["ptx_driver"]
-    gpu["libraries"], unmet = _libraries(document, demands, like=like)
-    said = {"cuda": "cuda_version", "architectures": "cuda_compute_capabilities"}
+    gpu["cudnn"] = Quoted(f">={floor.major}.{floor.minor},<{floor.major + 1}") if floor else template["cudnn"]
+    # A copy: the same list in two places becomes an alias.
+    gpu["architectures"] = _inline(CommentedSeq(build.get("cuda_compute_capabilities", template["architectures"])))
+    same_cuda = (row["gpu"] for row in document["rows"] if "gpu" in row and row["gpu"]["cuda"] == gpu["cuda"])
+    gpu["ptx_driver"] = next((known["ptx_driver"] for known in same_cuda), template["ptx_driver"])
+    gpu["libraries"], unmet = _make_libraries(document, requirements, template)
+    stated = {"cuda": "cuda_version", "architectures": "cuda_compute_capabilities"}
     for name in ("cuda", "cudnn", "architectures", "ptx_driver"):
-        if said.get(name) not in build:
-            _beside(gpu, name, MARK)
-    chosen = [part for part in ("cudnn", "nccl") if _is_range(_demand(demands, part))]
+        if stated.get(name) not in build:
+            _comment(gpu, name, NOT_STATED)
+    ranges = [part for part in ("cudnn", "nccl") if _is_range(_find(requirements, part))]
     if unmet:
-        _beside(gpu, "libraries", f"confirm: [and-cuda] also asks for {', '.join(unmet)}")
-    elif chosen:
-        _beside(gpu, "libraries", f"confirm: the lowest {' and '.join(chosen)} that [and-cuda] allows")
+        _comment(gpu, "libraries", f"confirm: [and-cuda] also asks for {', '.join(unmet)}")
+    elif ranges:
+        _comment(gpu, "libraries", f"confirm: the lowest {' and '.join(ranges)} that [and-cuda] allows")
     return gpu
 
 
-def _is_range(demand: SpecifierSet | None) -> bool:
-    return demand is not None and not any(one.operator in ("==", "===") for one in demand)
+def _is_range(specifiers: SpecifierSet | None) -> bool:
+    return specifiers is not None and not any(specifier.operator in ("==", "===") for specifier in specifiers)
 
 
-def _demand(demands: Mapping[str, SpecifierSet], part: str) -> SpecifierSet | None:
-    return next((demand for name, demand in demands.items() if name.startswith(f"nvidia-{part}-")), None)
+def _find(requirements: Mapping[str, SpecifierSet], part: str) -> SpecifierSet | None:
+    return next((found for name, found in requirements.items() if name.startswith(f"nvidia-{part}-")), None)
 
 
-def _libraries(
-    document: CommentedMap, demands: Mapping[str, SpecifierSet], *, like: CommentedMap
+def _make_libraries(
+    document: CommentedMap, requirements: Mapping[str, SpecifierSet], template: CommentedMap
 ) -> tuple[CommentedMap, list[str]]:
-    """NVIDIA's wheels of a row, and what `[and-cuda]` asks for beside them."""
-    toolkit, unmet = _toolkit(document, demands, like=like)
-    libraries = CommentedMap(toolkit=toolkit)
-    for part in ("cudnn", "nccl"):
-        if pin := _pin(_demand(demands, part), like["libraries"].get(part)):
-            libraries[part] = pin
-    return _flow(libraries), unmet
+    """Return NVIDIA's wheels of a row, and other requirements of `[and-cuda]` that they do not meet.
 
-
-def _ptx_driver(document: CommentedMap, cuda: str) -> Any:
-    """The driver that rows of the same CUDA have."""
-    same = (row["gpu"] for row in document["rows"] if "gpu" in row and row["gpu"]["cuda"] == cuda)
-    return next((gpu["ptx_driver"] for gpu in same), None)
-
-
-def _toolkit(
-    document: CommentedMap, demands: Mapping[str, SpecifierSet], *, like: CommentedMap
-) -> tuple[str, list[str]]:
-    """The toolkit that meets most of what `[and-cuda]` asks for, and what it does not meet."""
-    left_out = {name for one in document.get("left_out", ()) for name in one["packages"]}
-    asked = {
-        name: demand
-        for name, demand in demands.items()
+    The toolkit is the one that meets most requirements.
+    """
+    left_out = {name for entry in document.get("left_out", ()) for name in entry["packages"]}
+    others = {
+        name: specifiers
+        for name, specifiers in requirements.items()
         if name not in left_out and not name.startswith(("nvidia-cudnn-", "nvidia-nccl-"))
     }
-    if not asked:
-        return like["libraries"]["toolkit"], []
-    unmet = {name: list(_unmet(toolkit["wheels"], asked)) for name, toolkit in document["toolkits"].items()}
-    before = like["libraries"]["toolkit"]
-    best = min(unmet, key=lambda name: (len(unmet[name]), name != before))
-    return Quoted(best), unmet[best]
+    before = template["libraries"]
+    unmet = {
+        name: [
+            f"{package}{specifiers}"
+            for package, specifiers in others.items()
+            if package not in toolkit["wheels"] or not specifiers.contains(toolkit["wheels"][package])
+        ]
+        for name, toolkit in document["toolkits"].items()
+    }
+    toolkit = before["toolkit"]
+    if others:
+        toolkit = Quoted(min(unmet, key=lambda name: (len(unmet[name]), name != before["toolkit"])))
+    libraries = CommentedMap(toolkit=toolkit)
+    for part in ("cudnn", "nccl"):
+        if pin := _pin(_find(requirements, part), before.get(part)):
+            libraries[part] = pin
+    return _inline(libraries), unmet[toolkit] if others else []
 
 
-def _unmet(wheels: Mapping[str, str], asked: Mapping[str, SpecifierSet]) -> Iterator[str]:
-    for name, demand in asked.items():
-        if name not in wheels or not demand.contains(wheels[name]):
-            yield f"{name}{demand}"
-
-
-def _pin(demand: SpecifierSet | None, before: str | None) -> str | None:
-    """The pin of the row before while it meets the demand, else the version that the demand begins with."""
-    if demand is None or (before and demand.contains(before)):
+def _pin(specifiers: SpecifierSet | None, before: str | None) -> str | None:
+    """Return the pin of the row before if it meets the requirement, else the lowest version that does."""
+    if specifiers is None or (before and specifiers.contains(before)):
         return before
-    floors = (one.version.removesuffix(".*") for one in demand if one.operator in ("==", "~=", ">="))
+    floors = (found.version.removesuffix(".*") for found in specifiers if found.operator in ("==", "~=", ">="))
     floor = next(floors, None)
     return Quoted(floor) if floor else before
 
 
-def _range(specifiers: SpecifierSet) -> str:
-    """Floor first, as people write it."""
+def _format_range(specifiers: SpecifierSet) -> str:
+    """Return a range with its floor first."""
     order = [">=", ">", "==", "~=", "!=", "<=", "<"]
-    return ",".join(str(one) for one in sorted(specifiers, key=lambda one: order.index(one.operator)))
+    return ",".join(str(found) for found in sorted(specifiers, key=lambda found: order.index(found.operator)))
 
 
-def _beside(mapping: CommentedMap, key: str, comment: str) -> None:
+def _comment(mapping: CommentedMap, key: str, comment: str) -> None:
     mapping.yaml_add_eol_comment(comment, key, column=0)
 
 
-def _flow(value: Any) -> Any:
+def _inline(value: Any) -> Any:
     value.fa.set_flow_style()
     return value

@@ -1,4 +1,4 @@
-"""What the package index has of TensorFlow: every wheel of the releases in question, and what it says of itself."""
+"""Read the TensorFlow wheels of a package index: Pythons, platforms, requirements and build information."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tfimg.core.errors import NetworkError
@@ -15,12 +19,15 @@ from tfimg.index.client import Index, IndexedWheel
 from tfimg.matrix.schema import PROCESSORS, Matrix, Platform
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-tpu")
-"""Every distribution on the index that carries TensorFlow for Linux, or stands for one that does."""
+"""Distributions that contain TensorFlow for Linux, or that only depend on another one that does."""
 
 PLATFORM: Mapping[str, Platform] = {processor: platform for platform, processor in PROCESSORS.items()}
 
-AT_ONCE = 8
-"""Wheels read at once: each waits for the index most of its time."""
+WORKERS = 8
+"""Wheels read at once; each mostly waits for the index."""
+
+OnProgress = Callable[[int, int], None]
+"""Called with the number of wheels read so far and of all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,14 +43,43 @@ class TensorFlowWheel:
     requires: tuple[str, ...]
     build: Mapping[str, Any] | None
 
+    @property
+    def is_stub(self) -> bool:
+        """Whether the wheel only depends on another package, which contains TensorFlow."""
+        return self.package == "tensorflow" and self.build is None
+
+    def requirements(self, *, extra: str = "") -> dict[str, SpecifierSet]:
+        """Return all requirements on the wheel's own Python and platform, with one extra."""
+        environment = {
+            **{name: str(value) for name, value in default_environment().items()},
+            "python_version": self.python,
+            "python_full_version": f"{self.python}.0",
+            "platform_machine": PROCESSORS[self.platform],
+            "platform_system": "Linux",
+            "sys_platform": "linux",
+            "extra": extra,
+        }
+        found: dict[str, SpecifierSet] = {}
+        for requirement in map(Requirement, self.requires):
+            if requirement.marker is None or requirement.marker.evaluate(environment):
+                name = canonicalize_name(requirement.name)
+                found[name] = found.get(name, SpecifierSet()) & requirement.specifier
+        return found
+
+    def and_cuda_requirements(self) -> dict[str, SpecifierSet]:
+        """Return what the extra `and-cuda` adds; nothing before 2.14, which lacks the extra."""
+        plain = self.requirements()
+        extended = self.requirements(extra="and-cuda")
+        return {name: specifier for name, specifier in extended.items() if name not in plain}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexSurvey:
-    """What an index was found to have.
+    """The contents of a package index.
 
     `releases`: every final release of TensorFlow with a Linux wheel, whether its wheels were read or not.
     `wheels`: the wheels that were read. `libraries`: versions with a wheel for x86-64 Linux of everything that
-    images carry beside TensorFlow.
+    images contain besides TensorFlow.
     """
 
     releases: frozenset[Version]
@@ -51,19 +87,19 @@ class IndexSurvey:
     libraries: Mapping[str, frozenset[Version]]
 
 
-OnProgress = Callable[[int, int], None]
-"""Called with the number of wheels read so far and that of all."""
+def survey_index(
+    matrix: Matrix, index: Index, *, is_selected: Callable[[Version], bool], on_progress: OnProgress
+) -> IndexSurvey:
+    """Read the selected releases from an index.
 
-
-def survey_index(matrix: Matrix, index: Index, *, wanted: Callable[[Version], bool], tell: OnProgress) -> IndexSurvey:
-    """Ask an index about the releases that are `wanted`, which get every final release that it has.
-
-    Raises `NetworkError`, also where there is no TensorFlow at all: that is a wrong address or a page to log in.
+    Raises `NetworkError`, also when the index has no TensorFlow at all: an empty directory, or a login page.
     """
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        pages = dict(zip(PACKAGES, pool.map(index.wheels, PACKAGES), strict=True))
+    with ThreadPoolExecutor(WORKERS) as pool:
         linux = [
-            wheel for page in pages.values() for wheel in page if wheel.processors and not wheel.version.is_prerelease
+            wheel
+            for page in pool.map(index.wheels, PACKAGES)
+            for wheel in page
+            if wheel.processors and not wheel.version.is_prerelease
         ]
         releases = frozenset(wheel.version for wheel in linux if wheel.name == "tensorflow")
         if not releases:
@@ -71,33 +107,32 @@ def survey_index(matrix: Matrix, index: Index, *, wanted: Callable[[Version], bo
                 "The package index has no release of TensorFlow for Linux.",
                 next_step="Check that UV_DEFAULT_INDEX, or index-url of pip, is the address of a simple index.",
             )
-        chosen = [wheel for wheel in linux if wanted(wheel.version)]
-        names = sorted(_libraries(matrix))
+        selected = [wheel for wheel in linux if is_selected(wheel.version)]
+        names = sorted(_library_names(matrix))
         libraries = dict(zip(names, pool.map(index.wheels, names), strict=True))
-        found: list[TensorFlowWheel] = []
-        for number, wheels in enumerate(pool.map(lambda wheel: _read(index, wheel), chosen), start=1):
-            found += wheels
-            tell(number, len(chosen))
+        wheels: list[TensorFlowWheel] = []
+        for number, found in enumerate(pool.map(lambda wheel: _read(index, wheel), selected), start=1):
+            wheels += found
+            on_progress(number, len(selected))
     return IndexSurvey(
         releases=releases,
-        wheels=tuple(found),
-        libraries={name: frozenset(_installable(page)) for name, page in libraries.items()},
+        wheels=tuple(wheels),
+        libraries={
+            name: frozenset(wheel.version for wheel in page if "x86_64" in wheel.processors)
+            for name, page in libraries.items()
+        },
     )
 
 
-def _libraries(matrix: Matrix) -> Iterator[str]:
+def _library_names(matrix: Matrix) -> Iterator[str]:
     yield "libtpu"
     for cuda, toolkit in matrix.toolkits.items():
         yield from toolkit.wheels
         yield from (f"nvidia-{name}-cu{cuda.partition('.')[0]}" for name in ("cudnn", "nccl"))
 
 
-def _installable(page: Iterable[IndexedWheel]) -> Iterator[Version]:
-    return (wheel.version for wheel in page if "x86_64" in wheel.processors)
-
-
 def _read(index: Index, wheel: IndexedWheel) -> list[TensorFlowWheel]:
-    facts = index.facts(wheel, build=wheel.name == "tensorflow")
+    metadata = index.read_metadata(wheel, build=wheel.name == "tensorflow")
     return [
         TensorFlowWheel(
             package=wheel.name,
@@ -106,9 +141,28 @@ def _read(index: Index, wheel: IndexedWheel) -> list[TensorFlowWheel]:
             platform=PLATFORM[processor],
             filename=wheel.filename,
             uploaded=wheel.uploaded,
-            requires=facts.requires,
-            build=facts.build,
+            requires=metadata.requires,
+            build=metadata.build,
         )
         for processor in wheel.processors
         for python in wheel.pythons
     ]
+
+
+def find_installable_pythons(
+    wheels: Iterable[TensorFlowWheel], package: str | None, platform: Platform
+) -> tuple[str, ...]:
+    """Return the Pythons on which a package of one release can be installed; None: any for CPUs or GPUs.
+
+    A stub counts where the package that it depends on has a wheel too, and the other way round.
+    """
+    on_platform = [wheel for wheel in wheels if wheel.platform == platform]
+    stubs = {wheel.python for wheel in on_platform if wheel.is_stub}
+    through_stub = stubs & {wheel.python for wheel in on_platform if wheel.package == "tensorflow-cpu-aws"}
+    packages = (package,) if package else ("tensorflow", "tensorflow-cpu")
+    direct = {wheel.python for wheel in on_platform if not wheel.is_stub and wheel.package in packages}
+    if package == "tensorflow-cpu-aws":
+        direct = through_stub
+    elif package is None:
+        direct |= through_stub
+    return tuple(sorted(direct, key=Version))

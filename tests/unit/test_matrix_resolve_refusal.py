@@ -1,6 +1,6 @@
 """Requests that no image meets, or that cannot be read → the whole message.
 
-What holds for all refusals is in test_resolution_oracle.py.
+What holds for all refusals is in test_matrix_resolve_oracle.py.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def test_a_matrix_without_gpu_images_says_so(matrix: Matrix, specs: Sequence[Ima
     )
 
 
-@cases("resolution_refuse", "what_cannot_be_read_is_refused_with_an_example")
+@cases("matrix_resolve_refusal", "what_cannot_be_read_is_refused_with_an_example")
 def test_what_cannot_be_read_is_refused_with_an_example(
     option: str, message: str, texts: list[str], matrix: Matrix, specs: Sequence[ImageSpec]
 ) -> None:

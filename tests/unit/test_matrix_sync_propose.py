@@ -231,8 +231,8 @@ def test_where_the_index_tells_no_day_those_of_the_row_before_are_to_be_confirme
     assert understood(proposed).rows[-1].tensorflow[0].released == date(2026, 3, 6)
     assert added(text, proposed)[2:5] == [
         '      - version: "2.22.0"',
-        "        released: 2026-03-06 # confirm: the index tells no day",
-        "        cutoff: 2026-03-20 # confirm: the index tells no day",
+        "        released: 2026-03-06 # confirm: the index does not state the day",
+        "        cutoff: 2026-03-20 # confirm: the index does not state the day",
     ]
 
 

@@ -12,7 +12,7 @@ from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 
 
-@cases("resolution_boundaries", "a_choice_between_two_is_explained_and_one_between_one_is_none")
+@cases("matrix_resolve_boundaries", "a_choice_between_two_is_explained_and_one_between_one_is_none")
 def test_a_choice_between_two_is_explained_and_one_between_one_is_none(
     options: str, choice: list[str], matrix: Matrix, specs: Sequence[ImageSpec]
 ) -> None:
@@ -21,7 +21,7 @@ def test_a_choice_between_two_is_explained_and_one_between_one_is_none(
     assert list(sentences[last_condition + 1 :]) == choice
 
 
-@cases("resolution_boundaries", "five_neighbours_are_told_by_their_ends_and_four_one_by_one")
+@cases("matrix_resolve_boundaries", "five_neighbours_are_told_by_their_ends_and_four_one_by_one")
 def test_five_neighbours_are_told_by_their_ends_and_four_one_by_one(
     values: list[str], among: list[str], text: str
 ) -> None:

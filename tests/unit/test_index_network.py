@@ -28,7 +28,7 @@ def variables(environ: Mapping[str, str], pip: Mapping[str, str] | None = None) 
     return dict(read_host_network({"HOME": "/nowhere", **environ}, pip or {}).variables)
 
 
-@cases("engine_network", "proxies_are_passed_in_both_cases_and_the_environment_wins")
+@cases("index_network", "proxies_are_passed_in_both_cases_and_the_environment_wins")
 def test_proxies_are_passed_in_both_cases_and_the_environment_wins(
     environ: dict[str, str], pip: dict[str, str], expected: dict[str, str]
 ) -> None:
@@ -38,7 +38,7 @@ def test_proxies_are_passed_in_both_cases_and_the_environment_wins(
 DEFAULT = {"UV_DEFAULT_INDEX": INDEX, "PIP_INDEX_URL": INDEX}
 
 
-@cases("engine_network", "the_package_index_is_told_to_uv_and_pip_and_uv_s_own_setting_wins")
+@cases("index_network", "the_package_index_is_told_to_uv_and_pip_and_uv_s_own_setting_wins")
 def test_the_package_index_is_told_to_uv_and_pip_and_uv_s_own_setting_wins(
     environ: dict[str, str], pip: dict[str, str], expected: dict[str, str]
 ) -> None:
@@ -125,7 +125,7 @@ def test_uv_on_this_machine_gets_the_same_settings(home: Path) -> None:
     }
 
 
-@cases("engine_network", "what_pip_lists_is_read_and_the_environment_wins")
+@cases("index_network", "what_pip_lists_is_read_and_the_environment_wins")
 def test_what_pip_lists_is_read_and_the_environment_wins(listed: str, settings: dict[str, str]) -> None:
     assert parse_pip_settings(listed) == settings
 

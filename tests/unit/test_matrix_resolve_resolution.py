@@ -55,14 +55,14 @@ def test_an_explanation_tells_what_each_option_leaves_and_where_that_stands(
     assert list(resolve(matrix, specs, asked(options)).explanation) == sentences
 
 
-@cases("resolution_resolve", "notes_say_which_driver_is_needed_and_what_ptx_costs")
+@cases("matrix_resolve_resolution", "notes_say_which_driver_is_needed_and_what_ptx_costs")
 def test_notes_say_which_driver_is_needed_and_what_ptx_costs(
     options: str, notes: list[str], matrix: Matrix, specs: Sequence[ImageSpec]
 ) -> None:
     assert resolve(matrix, specs, asked(options)).notes == tuple(notes)
 
 
-@cases("resolution_resolve", "a_version_is_matched_by_its_parts")
+@cases("matrix_resolve_resolution", "a_version_is_matched_by_its_parts")
 def test_a_version_is_matched_by_its_parts(text: str, takes: list[str], leaves: list[str]) -> None:
     matches = make_version_matcher(text, option="--tf")
     assert [version for version in takes + leaves if matches(version)] == takes
@@ -86,12 +86,12 @@ def test_a_processor_has_several_names() -> None:
     assert {parse_platform(name) for name in arm64} == {"linux/arm64"}
 
 
-@cases("resolution_resolve", "a_value_is_told_as_a_shell_must_be_given_it")
+@cases("matrix_resolve_resolution", "a_value_is_told_as_a_shell_must_be_given_it")
 def test_a_value_is_told_as_a_shell_must_be_given_it(value: str, word: str) -> None:
     assert quote_argument(value) == word
 
 
-@cases("resolution_resolve", "patterns_select_in_the_order_of_the_matrix_and_each_image_once")
+@cases("matrix_resolve_resolution", "patterns_select_in_the_order_of_the_matrix_and_each_image_once")
 def test_patterns_select_in_the_order_of_the_matrix_and_each_image_once(
     patterns: list[str], identifiers: list[str], specs: Sequence[ImageSpec]
 ) -> None:

@@ -18,12 +18,9 @@ from tfimg.matrix.schema import Matrix
 from tfimg.matrix.sync.check import (
     FactCheck,
     check_rows,
-    find_installable_pythons,
     find_missing_releases,
-    list_and_cuda_requirements,
-    parse_requirements,
 )
-from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel
+from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel, find_installable_pythons
 
 
 def understood(text: str) -> Matrix:
@@ -45,12 +42,12 @@ def unlike(matrix: Matrix, survey: IndexSurvey) -> list[FactCheck]:
     return [finding for _, finding in check_rows(matrix, survey) if finding.verdict != "agrees"]
 
 
-def wrong(path: str, field: str, told: str) -> FactCheck:
-    return FactCheck(path=path, field=field, verdict="disagrees", told=told)
+def wrong(path: str, field: str, message: str) -> FactCheck:
+    return FactCheck(path=path, field=field, verdict="disagrees", message=message)
 
 
-def not_stated(path: str, field: str, told: str) -> FactCheck:
-    return FactCheck(path=path, field=field, verdict="not stated", told=told)
+def not_stated(path: str, field: str, message: str) -> FactCheck:
+    return FactCheck(path=path, field=field, verdict="not stated", message=message)
 
 
 Change = Callable[[TensorFlowWheel], TensorFlowWheel | None]
@@ -111,13 +108,13 @@ def test_a_survey_made_from_the_matrix_agrees_with_it(small: Matrix, matrix: Mat
 def test_a_slip_in_the_matrix_is_told_at_its_path(slip: MatrixEdit, survey: IndexSurvey) -> None:
     """Made in its text, as people make it; what the wheels say stays the same."""
     found = unlike(understood(slip.text()), survey)
-    assert [f"{one.path} ({one.field} {one.verdict}): {one.told}" for one in found] == slip.told
+    assert [f"{one.path} ({one.field} {one.verdict}): {one.message}" for one in found] == slip.told
 
 
 def test_a_release_that_is_taken_off_the_index_is_told(small: Matrix, survey: IndexSurvey) -> None:
     gone = replace(survey, releases=survey.releases - {Version("2.16.1")})
     gone = changed(gone, without(version=Version("2.16.1")))
-    found = {finding.path: finding.told for finding in unlike(small, gone)}
+    found = {finding.path: finding.message for finding in unlike(small, gone)}
     assert found["rows[1].tensorflow[0].version"] == "the matrix has 2.16.1, the index none"
     assert found["rows[1].numpy"] == "the matrix has >=1.23.5, the index none"
 
@@ -131,7 +128,7 @@ NO_INFORMATION = "the wheels hold no such build information"
 OF_WHEELS: dict[str, tuple[Change, list[FactCheck]]] = {
     "a day that the index does not tell is not stated": (
         other({"version": OLDEST}, uploaded=None),
-        [not_stated("rows[0].tensorflow[0].released", "released", "the index tells no day for 2.15.0")],
+        [not_stated("rows[0].tensorflow[0].released", "released", "the index does not state the day of 2.15.0")],
     ),
     "the day of a release is that of its first wheel": (
         other({"python": "3.9"}, uploaded=date(2030, 1, 1)),
@@ -269,9 +266,9 @@ def test_requirements_are_those_of_the_wheels_own_python_and_platform(survey: In
             'nvidia-cublas-cu12==12; extra == "and-cuda"',
         ),
     )
-    assert parse_requirements(wheel) == {
+    assert wheel.requirements() == {
         "absl-py": SpecifierSet(">=1"),
         "arm": SpecifierSet(),
         "numpy": SpecifierSet(">=1.23,<2"),
     }
-    assert list_and_cuda_requirements(wheel) == {"nvidia-cublas-cu12": SpecifierSet("==12")}
+    assert wheel.and_cuda_requirements() == {"nvidia-cublas-cu12": SpecifierSet("==12")}
