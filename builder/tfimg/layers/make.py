@@ -95,7 +95,7 @@ def write_stages(results: Sequence[LayerResult], store: LayerStore) -> dict[str,
     filled = [result for result in results if result.blob.files]
     return {
         "wheels": store.write_stage([result.blob for result in filled]),
-        "code": store.write_stage([result.blob for result in filled if not result.layer.shared]),
+        "code": store.write_stage([result.blob for result in filled if not result.layer.is_shared]),
     }
 
 
@@ -115,7 +115,7 @@ class _PartMaker:
         raise_if_cancelled()
         if blobs := self.packer.find(part):
             return self._reuse(blobs)
-        packages = read_packages({part.name: part.lock})
+        packages = read_packages({part.name: part.requirements})
         fetching = [self.downloads.submit(copy_context().run, self._fetch, part, package) for package in packages]
         fetched = [job.result() for job in fetching]
         with self.packer.store.lock(compute_key(list_part_layers(part)[0], self.packer.compression)):

@@ -21,13 +21,13 @@ LAYER_FORMAT = "2"
 
 def list_part_layers(part: LockPart) -> tuple[WheelLayer, ...]:
     """Return the one or two layers of a part of a lock."""
-    return tuple(list_wheel_layers({part.name: part.lock}))
+    return tuple(list_wheel_layers({part.name: part.requirements}))
 
 
 def compute_key(layer: WheelLayer, compression: Compression) -> str:
     """Return the key of a layer in the store, from all that its bytes depend on."""
-    words = [LAYER_FORMAT, compression, str(layer.shared), *layer.part.shared]
-    words += [package.sha256 for package in read_packages({layer.part.name: layer.part.lock})]
+    words = [LAYER_FORMAT, compression, str(layer.is_shared), *layer.part.shared_files]
+    words += [package.sha256 for package in read_packages({layer.part.name: layer.part.requirements})]
     return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
 
@@ -55,14 +55,14 @@ class Packer:
         """Make the layers of a part and add them to the store; a layer that another Python's wheels gave is reused."""
         layers = list_part_layers(part)
         blobs: dict[WheelLayer, Blob] = {}
-        content_key = "" if part.whole or not part.shared else self._content_key(part, wheels)
+        content_key = "" if part.is_shared or not part.shared_files else self._content_key(part, wheels)
         if content_key and (blob := self._find(content_key, layers[0])):
             blobs[layers[0]] = blob
         with ExitStack() as stack:
             missing = [layer for layer in layers if layer not in blobs]
-            writers = {layer.shared: stack.enter_context(self._new_layer(layer, blobs)) for layer in missing}
+            writers = {layer.is_shared: stack.enter_context(self._new_layer(layer, blobs)) for layer in missing}
             for wheel in wheels:
-                unpack_wheel(wheel, shared=part.shared, into=writers.get(True), rest=writers.get(False))
+                unpack_wheel(wheel, shared=part.shared_files, into=writers.get(True), rest=writers.get(False))
         for layer in layers:
             self.store.set_key(compute_key(layer, self.compression), blobs[layer])
         if content_key:
@@ -80,7 +80,7 @@ class Packer:
 
     def _content_key(self, part: LockPart, wheels: Sequence[Path]) -> str:
         """Return the key of the shared files' hashes: the wheels of every Python state the same ones in RECORD."""
-        rows = [row for wheel in wheels for row in list_record_rows(wheel, part.shared)]
+        rows = [row for wheel in wheels for row in list_record_rows(wheel, part.shared_files)]
         return hashlib.sha256("\n".join([LAYER_FORMAT, self.compression, *rows]).encode()).hexdigest()
 
     @contextmanager

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +52,10 @@ def collect_pins(locks: Mapping[str, Iterable[LockedPackage]]) -> Pins:
 
 def split_pins(pins: Iterable[tuple[str, str]]) -> list[list[str]]:
     """Return requirements in as few lists as hold no package twice, which pip-audit refuses."""
-    lists: list[dict[str, str]] = []
+    by_name: dict[str, list[str]] = {}
     for name, version in sorted(pins):
-        requirements = next((requirements for requirements in lists if name not in requirements), None)
-        if requirements is None:
-            lists.append(requirements := {})
-        requirements[name] = f"{name}=={version}"
-    return [list(requirements.values()) for requirements in lists]
+        by_name.setdefault(name, []).append(f"{name}=={version}")
+    return [list(filter(None, requirements)) for requirements in zip_longest(*by_name.values())]
 
 
 def query_advisories(

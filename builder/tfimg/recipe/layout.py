@@ -69,13 +69,13 @@ class LockPart:
     """A part of a lock: its name, its requirements, and its files that do not depend on Python's version."""
 
     name: str
-    lock: str
-    shared: tuple[str, ...]
+    requirements: str
+    shared_files: tuple[str, ...]
 
     @property
-    def whole(self) -> bool:
+    def is_shared(self) -> bool:
         """Whether all of it is the same for every Python."""
-        return self.shared == (".",)
+        return self.shared_files == (".",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,26 +83,28 @@ class WheelLayer:
     """A layer with files of the wheels of one part: those for every Python, or those for one."""
 
     part: LockPart
-    shared: bool
+    is_shared: bool
 
     @property
     def name(self) -> str:
         """`cudnn`, `tensorflow`, and `tensorflow-python` for the files of one Python."""
-        return self.part.name if self.shared or not self.part.shared else f"{self.part.name}-python"
+        return self.part.name if self.is_shared or not self.part.shared_files else f"{self.part.name}-python"
 
 
 def split_lock(lock: Lock) -> tuple[LockPart, ...]:
     """Return the parts of a lock, lowest layer first."""
     return tuple(
-        LockPart(name=name, lock=lock[name], shared=shared) for name, shared in SHARED_FILES.items() if name in lock
+        LockPart(name=name, requirements=lock[name], shared_files=files)
+        for name, files in SHARED_FILES.items()
+        if name in lock
     )
 
 
 def list_wheel_layers(lock: Lock) -> Iterator[WheelLayer]:
     """Yield the layers of an image that contain files of wheels, lowest first."""
     parts = split_lock(lock)
-    yield from (WheelLayer(part=part, shared=True) for part in parts if part.shared)
-    yield from (WheelLayer(part=part, shared=False) for part in parts if not part.whole)
+    yield from (WheelLayer(part=part, is_shared=True) for part in parts if part.shared_files)
+    yield from (WheelLayer(part=part, is_shared=False) for part in parts if not part.is_shared)
 
 
 def list_layer_names(device: Device) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import WheelLayer, list_wheel_layers
@@ -61,27 +61,19 @@ class Sharing:
 
 def find_shared_layers(images: Sequence[tuple[ImageSpec, Lock]], known: KnownSize) -> Sharing:
     """Return the layers of wheels of images. Base, byte code and suite, some 100 MB, are not counted."""
-    users: dict[Identity, list[str]] = {}
-    sizes: dict[Identity, tuple[int, int, bool]] = {}
+    layers: dict[Identity, SharedLayer] = {}
     for spec, lock in images:
         for layer, identity in identify_layers(spec, lock):
-            users.setdefault(identity, []).append(spec.identifier)
-            size = known(layer)
-            if size or identity not in sizes:
-                sizes[identity] = (*(size or predict_size(spec, layer)), size is not None)
-    layers = []
-    for identity, identifiers in users.items():
-        compressed, unpacked, exact = sizes[identity]
-        layers.append(
-            SharedLayer(
-                name=identity[0],
-                images=tuple(identifiers),
-                compressed_bytes=compressed,
-                unpacked_bytes=unpacked,
-                exact=exact,
+            size, before = known(layer), layers.get(identity)
+            compressed, unpacked = size or predict_size(spec, layer)
+            new = SharedLayer(
+                name=layer.name, images=(), compressed_bytes=compressed, unpacked_bytes=unpacked, exact=size is not None
             )
-        )
-    return Sharing(layers=tuple(sorted(layers, key=lambda layer: (-len(layer.images), -layer.compressed_bytes))))
+            users = (*(before.images if before else ()), spec.identifier)
+            layers[identity] = replace(before if before and not new.exact else new, images=users)
+    return Sharing(
+        layers=tuple(sorted(layers.values(), key=lambda layer: (-len(layer.images), -layer.compressed_bytes)))
+    )
 
 
 def predict_size(spec: ImageSpec, layer: WheelLayer) -> tuple[int, int]:
@@ -96,6 +88,6 @@ def identify_layers(spec: ImageSpec, lock: Lock) -> Iterator[tuple[WheelLayer, I
     release for all of its Pythons.
     """
     for layer in list_wheel_layers(lock):
-        for_every_python = layer.shared and not layer.part.whole
-        wheels = f"{spec.package} {spec.tensorflow} {spec.platform}" if for_every_python else layer.part.lock
+        for_every_python = layer.is_shared and not layer.part.is_shared
+        wheels = f"{spec.package} {spec.tensorflow} {spec.platform}" if for_every_python else layer.part.requirements
         yield layer, (layer.name, wheels)
