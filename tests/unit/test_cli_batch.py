@@ -102,7 +102,9 @@ def test_what_is_there_and_unchanged_is_left_alone(tfimg: CliRunner, engine: Fak
 
 
 def test_a_single_build_counts_too(tfimg: CliRunner, engine: FakeEngine) -> None:
-    assert tfimg("build", "--tf", "2.15").code == 0
+    for count in (1, 2):
+        assert tfimg("build", "--tf", "2.15").code == 0
+        assert len(suites(engine)) == count, "it always runs the suite"
     assert tfimg("build", "2.15.1-cpu-py3.11", "--json").statuses == {"2.15.1-cpu-py3.11": "unchanged"}
     assert tfimg("build", "2.9").code == 4, "nothing matches"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,8 @@ def _print_result(result: BuildResult) -> None:
 def _build_many(context: Context) -> int:
     arguments = context.arguments
     _check_many(context)
-    settings = build_settings(arguments)
+    reuse = not (arguments.no_cache or arguments.revalidate)
+    settings = replace(build_settings(arguments), reuse_reports=reuse)
     specs = context.buildable(arguments.patterns)
     with render_events(as_json=arguments.json, many=True) as on_event:
         batch = build_many(context.project, context.engines, settings, specs, on_event)
@@ -133,7 +135,6 @@ def build_settings(arguments: Any) -> BuildSettings:
         cache=parse_cache_options(arguments.cache_from, arguments.cache_to),
         level=getattr(arguments, "level", None),
         checks=_checks(arguments),
-        reuse_reports=not (arguments.no_cache or getattr(arguments, "revalidate", False)),
         record=getattr(arguments, "record", False),
         jobs=getattr(arguments, "jobs", None),
     )
