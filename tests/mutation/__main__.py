@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 SETTINGS = Path(__file__).with_name("settings.toml")
 STATS = Path("mutants/mutmut-stats.json")
 
-PACKAGES = ("layers", "evidence", "resolution", "validation", "recipe", "publishing", "registry")
+PACKAGES = ("layers", "evidence", "resolution", "validation", "recipe", "publish", "registry")
 """Packages that are mutated, as `settings.toml` has it. The tests that are named after a package run first: they kill
 most mutants, and most of what reaches a function reaches it from the command line, slowly."""
 

@@ -133,10 +133,10 @@ def test_the_key_that_came_along_counts_by_its_fingerprint_alone(
 ) -> None:
     ours, theirs = OURS.verifying_key.identifier, THEIRS.verifying_key.identifier
     message = tfimg("load", file).refusal(2)
-    assert f"brings {ours}, and that proves nothing" in message
+    assert f"contains {ours}, and that proves nothing" in message
     assert "in another way" in message
     message = tfimg("load", file, "--fingerprint", theirs).refusal(16)
-    assert f"brings no key {theirs}; it brings {ours}" in message
+    assert f"contains no key {theirs}; it contains {ours}" in message
     assert engine.names == {}
     tfimg("load", file, "--fingerprint", ours).succeeded()
     assert f"{NAME}:{TAG}" in engine.names

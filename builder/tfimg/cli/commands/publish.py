@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tfimg.cli.options import (
     Command,
@@ -40,15 +40,6 @@ class Publish(Command, SigningOptions):
     revalidate: bool = flag("reuse no report of an earlier run")
     level: Literal["linked", "validated"] | None = level_option()
     reinstate: bool = reinstate_option()
-
-    only: ClassVar[tuple[str, ...]] = ()
-    skip: ClassVar[tuple[str, ...]] = ()
-    profile: ClassVar[str] = "standard"
-    no_cache: ClassVar[bool] = False
-    cache_from: ClassVar[tuple[str, ...]] = ()
-    cache_to: ClassVar[tuple[str, ...]] = ()
-    compression: ClassVar[str] = "fast"
-    find_links: ClassVar[None] = None
 
     def run(self, context: Context) -> int:
         """Run the command."""
