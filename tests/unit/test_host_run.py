@@ -211,15 +211,13 @@ def test_a_gpu_image_runs_without_a_gpu_when_asked_to(plan: Plan) -> None:
     planned = plan(GPU, no_gpu=True)
     assert line(planned) == "docker run --rm --interactive --env NVIDIA_VISIBLE_DEVICES=void image"
     assert (planned.device, planned.missing) == ("cpu", ())
-    assert planned.notes == (
-        f"No GPU is used, as asked: everything is computed on the processor, as {CPU} does in less space.",
-    )
+    assert planned.notes == (f"--no-gpu: everything runs on the processor; {CPU} is a smaller image for that.",)
 
 
 def test_gpus_are_of_no_use_to_an_image_for_another_device(plan: Plan) -> None:
     with pytest.raises(WrongDevice) as caught:
         plan(CPU, with_gpus(), NVIDIA, gpus="all")
-    assert caught.value.next_step == f"Take {GPU}, the same release for GPUs; or leave --gpus out."
+    assert caught.value.next_step == f"Use {GPU}, the same release for GPUs; or omit --gpus."
     with pytest.raises(WrongDevice, match="is for a Google TPU"):
         plan(TPU, gpus="all")
 

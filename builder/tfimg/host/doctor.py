@@ -1,4 +1,4 @@
-"""What a machine has → findings, each with why it matters and one next step."""
+"""Diagnose a host: findings, each with the reason why it matters and one next step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from tfimg.engine.disk_space import required_disk_bytes
 from tfimg.engine.docker.bridge import suggest_bridge_repair
 from tfimg.engine.protocol import Capabilities, DeviceSupport
 from tfimg.host.accelerators import ALL_GPUS, check_gpu, check_tpu, choose_gpu_access, gpu_options
-from tfimg.host.nvidia_smi import NvidiaSmi
 from tfimg.host.run import GPU_SHM
 from tfimg.host.survey import Host, TargetHost
 from tfimg.index.network import HostNetwork
@@ -22,13 +21,22 @@ from tfimg.recipe.labels import DEVICE_NAMES
 
 State = Literal["ok", "warning", "problem", "absent"]
 
-MIN_MEMORY_BYTES = 4 * 1024**3
+MIN_MEMORY_GIB = 4
 """Ours: importing TensorFlow takes most of 1 GB, and a GPU's container may fill 1 GB of shared memory beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The result of a check; `next_step` is None if there is nothing to do."""
+
+    state: State
+    found: str
+    next_step: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFinding:
-    """One thing of the machine. `next_step` is None where nothing is to be done."""
+    """A check's result, and why it matters."""
 
     name: str
     state: State
@@ -37,23 +45,13 @@ class HostFinding:
     next_step: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """What a check found, and what to do about it."""
-
-    state: State
-    found: str
-    next_step: str | None = None
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DoctorRequest:
-    """A machine, and what it is to do.
+    """A host, and the image to build and run on it, if any.
 
-    `spec` is the image that was named, if one was; `newest` the newest for GPUs, for when none was. `toolkit` and
-    `builder` are what the engine said to those who run and to those who build, or why it did not. `present` says
-    that the image is in the engine already, so that nothing has to be built, `private` that tfimg started the engine.
-    `remedy` knows what helps against a failure that it recognises by its words.
+    `toolkit` and `builder` are what the engine supports for running and building, or why it did not answer. `present`:
+    the engine has the image already; `private`: tfimg started the engine. `remedy` returns the remedy of a failure that
+    it recognises.
     """
 
     matrix: Matrix
@@ -69,51 +67,45 @@ class DoctorRequest:
 
     @property
     def newest(self) -> ImageSpec | None:
-        """The newest GPU image for this platform, if there is one: what a GPU is measured by when none is named."""
-        of_gpus = [spec for spec in self.specs if spec.device == "gpu" and spec.is_default_python]
-        here = [spec for spec in of_gpus if spec.platform == self.host.platform]
-        return here[-1] if here else None
+        """The newest GPU image for this platform, which a GPU is checked against if no image is named."""
+        found = [spec for spec in self.specs if spec.device == "gpu" and spec.is_default_python]
+        return next((spec for spec in reversed(found) if spec.platform == self.host.platform), None)
 
     @property
     def target_host(self) -> TargetHost:
-        """Where an image would run. Without an engine, one on this machine that can do nothing is supposed."""
-        silent = DeviceSupport(host="unix://", runtimes=(), cdi_folders=(), cdi_devices=())
-        toolkit = silent if isinstance(self.toolkit, TfimgError) else self.toolkit
+        """Where an image would run; without an engine, a local engine without devices is assumed."""
+        none = DeviceSupport(host="unix://", runtimes=(), cdi_folders=(), cdi_devices=())
+        toolkit = none if isinstance(self.toolkit, TfimgError) else self.toolkit
         return TargetHost(matrix=self.matrix, specs=self.specs, host=self.host, toolkit=toolkit)
 
     @property
-    def unless_present(self) -> State:
-        """How bad it is that nothing can be built."""
+    def build_failure_state(self) -> State:
+        """The state of a host that cannot build."""
         return "warning" if self.present else "problem"
 
     @property
     def needs_gpu(self) -> bool:
-        """Was an image named that is for GPUs?"""
+        """Whether the named image is for GPUs."""
         return self.spec is not None and self.spec.device == "gpu"
 
 
-def diagnose(case: DoctorRequest) -> tuple[HostFinding, ...]:
-    """Every finding, those that others depend on first."""
-    looked = ((name, why, check(case)) for name, why, check in CHECKS)
-    return tuple(
-        HostFinding(name=name, why=why, state=one.state, found=one.found, next_step=_step(case, one))
-        for name, why, one in looked
-    )
+def diagnose(request: DoctorRequest) -> tuple[HostFinding, ...]:
+    """Return every finding, those that others depend on first."""
+    findings = []
+    for name, why, check in CHECKS:
+        result = check(request)
+        known = request.remedy(result.found) if result.state in ("warning", "problem") else None
+        next_step = known or result.next_step
+        findings.append(HostFinding(name=name, why=why, state=result.state, found=result.found, next_step=next_step))
+    return tuple(findings)
 
 
-def _refused(state: State, error: TfimgError) -> CheckResult:
+def _from_error(state: State, error: TfimgError) -> CheckResult:
     return CheckResult(state, error.what.strip(), error.next_step)
 
 
-def _step(case: DoctorRequest, one: CheckResult) -> str | None:
-    """What to do about it: what is known of these very words, else what the check says."""
-    known = case.remedy(one.found) if one.state in ("warning", "problem") else None
-    return known or one.next_step
-
-
-def processor(case: DoctorRequest) -> CheckResult:
-    """AVX, and a platform that wheels are for."""
-    platform, avx = case.host.platform, case.host.avx
+def _check_processor(request: DoctorRequest) -> CheckResult:
+    platform, avx = request.host.platform, request.host.avx
     if platform not in PROCESSORS:
         step = "Use a machine with an x86-64 or 64-bit Arm processor."
         return CheckResult("problem", f"{platform}, for which TensorFlow has no wheels", step)
@@ -123,178 +115,164 @@ def processor(case: DoctorRequest) -> CheckResult:
     return CheckResult("ok", f"{platform}{' with AVX' if avx else ''}")
 
 
-def memory(case: DoctorRequest) -> CheckResult:
-    """Memory of the machine, which shared memory is a part of."""
-    size = case.host.memory_bytes
+def _check_memory(request: DoctorRequest) -> CheckResult:
+    size = request.host.memory_bytes
     if size is None:
-        return CheckResult("absent", "the kernel does not tell")
+        return CheckResult("absent", "the kernel does not report it")
     found = f"{size / 1024**3:.1f} GiB"
-    if size < MIN_MEMORY_BYTES:
-        step = f"Give the machine {MIN_MEMORY_BYTES // 1024**3} GiB, or expect the kernel to end programs."
+    if size < MIN_MEMORY_GIB * 1024**3:
+        step = f"Give the machine {MIN_MEMORY_GIB} GiB, or expect the kernel to end programs."
         return CheckResult("warning", found, step)
     return CheckResult("ok", found)
 
 
-def engine(case: DoctorRequest) -> CheckResult:
-    """Does a container engine answer?"""
-    if isinstance(case.toolkit, TfimgError):
-        return _refused("problem", case.toolkit)
-    if not case.toolkit.local:
-        step = "What is said here of processor, memory and devices is true of this machine; run tfimg there."
-        return CheckResult("warning", f"one on another machine answers at {case.toolkit.host}", step)
-    return CheckResult("ok", f"one answers at {case.toolkit.host}")
+def _check_engine(request: DoctorRequest) -> CheckResult:
+    if isinstance(request.toolkit, TfimgError):
+        return _from_error("problem", request.toolkit)
+    if not request.toolkit.local:
+        step = "The findings on processor, memory and devices are those of this machine; run tfimg on the engine's."
+        return CheckResult("warning", f"one on another machine answers at {request.toolkit.host}", step)
+    return CheckResult("ok", f"one answers at {request.toolkit.host}")
 
 
-def socket(case: DoctorRequest) -> CheckResult:
-    """May this user talk to the engine?"""
-    if case.host.socket == "closed":
-        step = "As root: `usermod -aG docker USER`, then log in anew; or run tfimg as root."
-        return CheckResult("problem", "it is there, and this user may not use it", step)
-    if case.host.socket == "absent":
+def _check_socket(request: DoctorRequest) -> CheckResult:
+    if request.host.socket == "closed":
+        step = "As root: `usermod -aG docker USER`, then log in again; or run tfimg as root."
+        return CheckResult("problem", "it exists, and this user may not use it", step)
+    if request.host.socket == "absent":
         return CheckResult("absent", "no socket on this machine")
     return CheckResult("ok", "this user may use it")
 
 
-def bridge(case: DoctorRequest) -> CheckResult:
-    """Does the engine have the bridge that builds and containers are attached to?"""
-    if isinstance(case.builder, TfimgError):
-        return CheckResult("absent", "not looked for: no engine that builds answers")
-    if lost := case.builder.missing_bridge:
-        repair = suggest_bridge_repair(lost, private=case.private)
-        return CheckResult("problem", f"the engine's bridge {lost} is gone", repair)
+def _check_bridge(request: DoctorRequest) -> CheckResult:
+    if isinstance(request.builder, TfimgError):
+        return CheckResult("absent", "not checked: no engine that builds answers")
+    if bridge := request.builder.missing_bridge:
+        step = suggest_bridge_repair(bridge, private=request.private)
+        return CheckResult("problem", f"the engine's bridge {bridge} is gone", step)
     return CheckResult("ok", "nothing is missing")
 
 
-def buildx(case: DoctorRequest) -> CheckResult:
-    """Can it build?"""
-    if isinstance(case.toolkit, TfimgError):
-        return NOT_LOOKED_FOR
-    if isinstance(case.builder, TfimgError):
-        return _refused(case.unless_present, case.builder)
-    return CheckResult(
-        "ok", f"{case.builder.buildx}, with Docker {case.builder.engine} and its {case.builder.store} store"
-    )
+def _check_buildx(request: DoctorRequest) -> CheckResult:
+    if isinstance(request.toolkit, TfimgError):
+        return NOT_CHECKED
+    builder = request.builder
+    if isinstance(builder, TfimgError):
+        return _from_error(request.build_failure_state, builder)
+    return CheckResult("ok", f"{builder.buildx}, with Docker {builder.engine} and its {builder.store} store")
 
 
-def disk(case: DoctorRequest) -> CheckResult:
-    """Is there room for a build?"""
-    if isinstance(case.builder, TfimgError) or case.builder.free_bytes is None:
+def _check_disk(request: DoctorRequest) -> CheckResult:
+    builder = request.builder
+    if isinstance(builder, TfimgError) or builder.free_bytes is None:
         return CheckResult("absent", "the engine's disk cannot be seen")
-    device = case.spec.device if case.spec else "cpu"
-    found = f"{case.builder.free_bytes / 1e9:.1f} GB free below {case.builder.data_root}"
-    least = required_disk_bytes(device, packed=case.builder.accepts_layers)
-    if case.builder.free_bytes < least:
-        needed = f"a build for a {DEVICE_NAMES[device]} needs {least / 1e9:.0f} GB"
+    device = request.spec.device if request.spec else "cpu"
+    found = f"{builder.free_bytes / 1e9:.1f} GB free below {builder.data_root}"
+    required = required_disk_bytes(device, packed=builder.accepts_layers)
+    if builder.free_bytes < required:
         step = "`docker builder prune` removes build cache, `docker image prune` unnamed images."
-        return CheckResult(case.unless_present, f"{found}; {needed}", step)
+        needs = f"a build for a {DEVICE_NAMES[device]} needs {required / 1e9:.0f} GB"
+        return CheckResult(request.build_failure_state, f"{found}; {needs}", step)
     return CheckResult("ok", found)
 
 
-def network(case: DoctorRequest) -> CheckResult:
-    """Proxy, index and certificate authorities of builds."""
-    variables = case.network.variables
-    proxy, index = variables.get("HTTPS_PROXY"), variables.get("UV_DEFAULT_INDEX")
+def _check_network(request: DoctorRequest) -> CheckResult:
+    network = request.network
+    proxy, index = network.variables.get("HTTPS_PROXY"), network.variables.get("UV_DEFAULT_INDEX")
     found = ", ".join(
         [
-            f"proxy {_public(proxy)}" if proxy else "no proxy",
-            f"index {_public(index)}" if index else "the public package index",
-            f"authorities of {case.network.ca}" if case.network.ca else "no certificate authorities",
+            f"proxy {_without_credentials(proxy)}" if proxy else "no proxy",
+            f"index {_without_credentials(index)}" if index else "the public package index",
+            f"authorities of {network.ca}" if network.ca else "no certificate authorities",
         ]
     )
-    if case.network.ca is None:
-        step = "Install ca-certificates, or name your bundle in SSL_CERT_FILE: a file that exists."
+    if network.ca is None:
+        step = "Install ca-certificates, or set SSL_CERT_FILE to a file that exists."
         return CheckResult("warning", found, step)
-    if case.network.left_out:
-        step = "Nothing, if builds need none of it; else serve it over HTTP: they do not see this machine's disk."
-        return CheckResult("warning", f"{found}; not used: {_public('; '.join(case.network.left_out))}", step)
+    if network.left_out:
+        step = "Builds do not see this machine's disk: serve it over HTTP if builds need it."
+        return CheckResult("warning", f"{found}; not used: {_without_credentials('; '.join(network.left_out))}", step)
     return CheckResult("ok", found)
 
 
-def _public(url: str) -> str:
+def _without_credentials(url: str) -> str:
     return re.sub(r"//[^/@\s]*@", "//", url)
 
 
-def gpu(case: DoctorRequest) -> CheckResult:
-    """A GPU whose driver and architecture suit the image, or the newest one if none is named."""
-    needed = case.needs_gpu
-    spec = case.spec if needed else case.newest
-    if spec is None or not (needed or _has_gpu(case.host)):
-        return CheckResult("absent", "an NVIDIA GPU" if _has_gpu(case.host) else "no NVIDIA GPU in this machine")
+def _check_gpus(request: DoctorRequest) -> CheckResult:
+    """Check driver and architecture for the image, or for the newest one if none is named."""
+    has_gpu = _has_gpu(request.host)
+    spec = request.spec if request.needs_gpu else request.newest
+    if spec is None or not (request.needs_gpu or has_gpu):
+        return CheckResult("absent", "an NVIDIA GPU" if has_gpu else "no NVIDIA GPU in this machine")
     try:
-        notes = check_gpu(spec, ALL_GPUS, case.target_host)
+        notes = check_gpu(spec, ALL_GPUS, request.target_host)
     except TfimgError as error:
-        return _refused("problem" if needed else "warning", error)
-    found = _gpus(case.host.smi)
+        return _from_error("problem" if request.needs_gpu else "warning", error)
+    found, smi = "none visible from here", request.host.smi
+    if not isinstance(smi, NoAccelerator):
+        names = ", ".join(dict.fromkeys(gpu.name for gpu in smi.gpus))
+        found = f"{len(smi.gpus)} ({names}) with driver {smi.driver}"
     if notes:
-        step = f"Nothing, if that will do for {spec.identifier}; `tfimg which` names other images."
+        step = f"Nothing, if that is acceptable for {spec.identifier}; `tfimg which` recommends other images."
         return CheckResult("warning", "; ".join([found, *notes]), step)
     return CheckResult("ok", f"{found}, which {spec.identifier} runs on")
 
 
 def _has_gpu(host: Host) -> bool:
-    # Under WSL, only nvidia-smi knows.
+    # Under WSL, only nvidia-smi sees it.
     return bool(host.cards or host.module or not isinstance(host.smi, NoAccelerator))
 
 
-def _gpus(smi: NvidiaSmi | NoAccelerator) -> str:
-    if isinstance(smi, NoAccelerator):
-        return "none seen from here"
-    names = ", ".join(dict.fromkeys(one.name for one in smi.gpus))
-    return f"{len(smi.gpus)} ({names}) with driver {smi.driver}"
-
-
-def toolkit(case: DoctorRequest) -> CheckResult:
-    """Can the engine hand a GPU to a container?"""
-    if isinstance(case.toolkit, TfimgError):
-        return NOT_LOOKED_FOR
+def _check_toolkit(request: DoctorRequest) -> CheckResult:
+    if isinstance(request.toolkit, TfimgError):
+        return NOT_CHECKED
     try:
-        flags = gpu_options(choose_gpu_access(case.toolkit, case.host), ALL_GPUS)
+        options = gpu_options(choose_gpu_access(request.toolkit, request.host), ALL_GPUS)
     except NoContainerToolkit as error:
-        if case.needs_gpu:
-            return _refused("problem", error)
-        if _has_gpu(case.host):
-            return _refused("warning", error)
+        if request.needs_gpu or _has_gpu(request.host):
+            return _from_error("problem" if request.needs_gpu else "warning", error)
         return CheckResult("absent", "no NVIDIA toolkit, and no GPU for it")
-    return CheckResult("ok", f"containers get GPUs by {' '.join(flags)}")
+    return CheckResult("ok", f"containers get GPUs by {' '.join(options)}")
 
 
-def tpu(case: DoctorRequest) -> CheckResult:
-    """A TPU, where there is one."""
-    found = f"TPU at {', '.join(case.host.tpus)}" if case.host.tpus else "no Google TPU in this machine"
-    if case.spec is None or case.spec.device != "tpu":
-        return CheckResult("ok" if case.host.tpus else "absent", found)
+def _check_tpus(request: DoctorRequest) -> CheckResult:
+    tpus = request.host.tpus
+    found = f"TPU at {', '.join(tpus)}" if tpus else "no Google TPU in this machine"
+    if request.spec is None or request.spec.device != "tpu":
+        return CheckResult("ok" if tpus else "absent", found)
     try:
-        notes = check_tpu(case.spec, case.target_host)
+        notes = check_tpu(request.spec, request.target_host)
     except TfimgError as error:
-        return _refused("problem", error)
+        return _from_error("problem", error)
     return CheckResult("warning", found, " ".join(notes)) if notes else CheckResult("ok", found)
 
 
-NOT_LOOKED_FOR = CheckResult("absent", "not looked for: no engine answers")
+NOT_CHECKED = CheckResult("absent", "not checked: no engine answers")
 
 CHECKS: tuple[tuple[str, str, Callable[[DoctorRequest], CheckResult]], ...] = (
-    ("processor", "TensorFlow's wheels are compiled for AVX: without, they die of an illegal instruction.", processor),
+    ("processor", "TensorFlow's wheels need AVX: without it they fail with an illegal instruction.", _check_processor),
     (
         "memory",
         f"A container's shared memory, {GPU_SHM} with a GPU, is taken from it; `tfimg run --shm-size` changes that.",
-        memory,
+        _check_memory,
     ),
-    ("engine", "Images are built and run by it.", engine),
-    ("socket", "Who may write to the engine's socket may use it, and is as powerful as root.", socket),
+    ("engine", "It builds and runs images.", _check_engine),
+    ("socket", "A user who may write to the engine's socket may use it, and is as powerful as root.", _check_socket),
     (
         "bridge",
         "Builds and containers are attached to it. Another daemon on the machine may remove it when it ends.",
-        bridge,
+        _check_bridge,
     ),
-    ("buildx", "Builds go through it; images run without it.", buildx),
-    ("disk", "A build that cannot end is not started.", disk),
+    ("buildx", "Builds need it; images run without it.", _check_buildx),
+    ("disk", "A build without enough disk space is not started.", _check_disk),
     (
         "network",
         "Builds reach package indexes as this machine does; credentials reach them as secrets and are not shown.",
-        network,
+        _check_network,
     ),
-    ("gpu", "An image for GPUs needs a driver that knows its CUDA, and code for the GPU; others need none.", gpu),
-    ("toolkit", "A container sees no GPU that the engine does not hand to it.", toolkit),
-    ("tpu", "Images for TPUs compute on nothing else.", tpu),
+    ("gpu", "A GPU image needs a driver that supports its CUDA, and code for the GPU.", _check_gpus),
+    ("toolkit", "A container sees only the GPUs that the engine gives to it.", _check_toolkit),
+    ("tpu", "TPU images need a TPU.", _check_tpus),
 )
-"""What is looked at: its name, why it matters, and how."""
+"""Name, reason and function of each check."""

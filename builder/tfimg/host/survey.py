@@ -1,9 +1,9 @@
-"""This machine → Host: what it has that a container would need. Reading only; `doctor` and `run` understand it."""
+"""Survey this machine: what it has that a container needs. Reading only."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +22,10 @@ DISPLAY = "0x03"
 """First byte of the class of display controllers; GPUs without a screen are among them."""
 
 HOOK = "usr/bin/nvidia-container-runtime-hook"
-"""The program that makes an engine understand `--gpus` (moby, daemon/nvidia_linux.go)."""
+"""The program that an engine needs for `--gpus` (moby, daemon/nvidia_linux.go)."""
 
 CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
-"""Where engines look for CDI specifications unless they are told otherwise."""
+"""Default folders of CDI specifications."""
 
 CDI_KIND = re.compile(r"""["']?kind["']?\s*:\s*["']?nvidia\.com/gpu["']?\s*[,\n}]""")
 
@@ -34,13 +34,11 @@ Socket = Literal["open", "closed", "absent"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """What was found on this machine.
+    """What this machine has.
 
-    `platform` is as the matrix names it, or the kernel's word where it has none; `avx` is None on a processor that
-    has no such thing. `cards` counts NVIDIA's GPUs on the bus; `module` says that their kernel module is loaded; `smi`
-    is what nvidia-smi said, or why it said nothing. `tpus` are device nodes, `closed_tpus` those that only some users
-    may open. `hook` says that the NVIDIA toolkit's hook is installed; `cdi` are folders with a specification of
-    NVIDIA's.
+    `platform` is the matrix's name, or else the kernel's; `avx` is None on Arm. `cards` counts NVIDIA's GPUs on the
+    bus; `module`: their kernel module is loaded. `tpus` are device nodes, `closed_tpus` those that only some users may
+    open. `hook`: the hook of NVIDIA's toolkit is installed; `cdi` are folders with NVIDIA's specification.
     """
 
     platform: str
@@ -74,9 +72,9 @@ def survey_host(
     may_use: Callable[[Path], bool],
     docker_host: str,
 ) -> Host:
-    """Look at the machine below `root`.
+    """Survey the machine below `root`.
 
-    `machine` is the kernel's name of the processor, `may_use` says whether we may read and write a path.
+    `machine` is the kernel's name of the processor; `may_use` returns whether this user may read and write a path.
     """
     tpus = [*sorted(root.glob("dev/accel[0-9]*")), *sorted(root.glob("dev/vfio/[0-9]*"))]
     return Host(
@@ -87,15 +85,15 @@ def survey_host(
         module=(root / "proc/driver/nvidia/version").exists(),
         smi=_smi(ask_smi),
         tpus=_names(root, tpus),
-        closed_tpus=_names(root, [node for node in tpus if not _everybody_s(node)]),
+        closed_tpus=_names(root, [node for node in tpus if node.stat().st_mode & 0o006 != 0o006]),
         hook=(root / HOOK).exists(),
-        cdi=tuple(folder for folder in CDI_FOLDERS if any(map(_is_nvidia_s, _specifications(root, folder)))),
+        cdi=tuple(folder for folder in CDI_FOLDERS if _has_nvidia_cdi(root / folder.lstrip("/"))),
         socket=_socket(root, docker_host, may_use),
     )
 
 
 def _read(path: Path) -> str:
-    # Files below /proc and /sys come and go, and some are for root alone: what cannot be read says nothing.
+    # Files below /proc and /sys come and go, and some are for root alone.
     with suppress(OSError):
         return path.read_text(errors="replace")
     return ""
@@ -125,17 +123,9 @@ def _names(root: Path, nodes: Sequence[Path]) -> tuple[str, ...]:
     return tuple(f"/{node.relative_to(root)}" for node in nodes)
 
 
-def _everybody_s(node: Path) -> bool:
-    return node.stat().st_mode & 0o006 == 0o006
-
-
-def _specifications(root: Path, folder: str) -> Iterator[Path]:
-    for ending in ("json", "yaml", "yml"):
-        yield from (root / folder.lstrip("/")).glob(f"*.{ending}")
-
-
-def _is_nvidia_s(specification: Path) -> bool:
-    return CDI_KIND.search(f"{_read(specification)}\n") is not None
+def _has_nvidia_cdi(folder: Path) -> bool:
+    files = (file for suffix in ("json", "yaml", "yml") for file in folder.glob(f"*.{suffix}"))
+    return any(CDI_KIND.search(f"{_read(file)}\n") for file in files)
 
 
 def _socket(root: Path, docker_host: str, may_use: Callable[[Path], bool]) -> Socket:
