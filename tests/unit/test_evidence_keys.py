@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import time
 from typing import Any
 
 import pytest
@@ -160,3 +161,75 @@ def test_what_is_no_private_key_of_ours_is_refused_with_the_reason(
 def test_what_is_no_public_key_of_ours_is_refused_with_the_reason(pem: bytes, says: str) -> None:
     with pytest.raises(InvalidKey, match=f"^some.pub cannot be used as a key: .*{says}"):
         read_verifying_key(pem, source="some.pub")
+
+
+PBES2, PBKDF2, SCRYPT, PBE_SHA1 = (
+    "2a864886f70d01050d",
+    "2a864886f70d01050c",
+    "2b06010401da47040b",
+    "2a864886f70d010c0103",
+)
+"""Object identifiers in DER (RFC 8018, RFC 7914, RFC 7292)."""
+
+
+def der(tag: int, *parts: bytes) -> bytes:
+    content = b"".join(parts)
+    size = len(content)
+    length = [size] if size < 128 else [0x81, size] if size < 256 else [0x82, *size.to_bytes(2, "big")]
+    return bytes([tag, *length]) + content
+
+
+def encrypted(scheme: str, *costs: int) -> bytes:
+    """Return an encrypted private key with the costs of its key derivation function."""
+    numbers = [der(0x02, cost.to_bytes(cost.bit_length() // 8 + 1, "big", signed=True)) for cost in costs]
+    parameters = der(0x30, der(0x04, b"saltsalt"), *numbers)
+    algorithm = der(0x30, der(0x06, bytes.fromhex(scheme)), parameters)
+    if scheme != PBE_SHA1:
+        cipher = der(0x30, der(0x06, bytes.fromhex("60864801650304012a")), der(0x04, bytes(16)))
+        algorithm = der(0x30, der(0x06, bytes.fromhex(PBES2)), der(0x30, algorithm, cipher))
+    return pem_of(der(0x30, algorithm, der(0x04, bytes(160))))
+
+
+def pem_of(content: bytes) -> bytes:
+    text = base64.encodebytes(content)
+    return b"-----BEGIN ENCRYPTED PRIVATE KEY-----\n" + text + b"-----END ENCRYPTED PRIVATE KEY-----\n"
+
+
+@pytest.mark.parametrize(
+    "pem",
+    [
+        encrypted(PBKDF2, 10_000_001),
+        encrypted(PBKDF2, 2**31, 32),
+        encrypted(PBE_SHA1, 2**31),
+        encrypted(SCRYPT, 2**21, 8, 1),
+        encrypted(SCRYPT, 2**14, 8, 2**10),
+        encrypted(SCRYPT, 2**14, 2**20, 1, 32),
+    ],
+)
+def test_a_key_whose_decryption_takes_too_long_is_refused(pem: bytes) -> None:
+    started = time.monotonic()
+    with pytest.raises(InvalidKey, match=r"its key derivation function costs .*, more than allowed"):
+        read_signing_key(pem, password=PASSWORD, source="tfimg.key")
+    assert time.monotonic() - started < 1
+
+
+@pytest.mark.parametrize(
+    "pem",
+    [
+        pem_of(b""),
+        pem_of(der(0x30)),
+        pem_of(b"\x30\x84\xff"),
+        encrypted(PBKDF2),
+        encrypted(PBKDF2, -1),
+        encrypted(PBKDF2, 1 << 16_000),
+    ],
+)
+def test_a_key_whose_encryption_is_malformed_is_refused(pem: bytes) -> None:
+    with pytest.raises(InvalidKey, match=r"its encryption is not valid PKCS#8"):
+        read_signing_key(pem, password=PASSWORD, source="tfimg.key")
+
+
+@pytest.mark.parametrize("pem", [encrypted(PBKDF2, 1000), encrypted(PBE_SHA1, 1000), encrypted(SCRYPT, 2**10, 8, 1)])
+def test_a_key_with_usual_costs_is_decrypted(pem: bytes) -> None:
+    with pytest.raises(InvalidKey, match=r"the password is wrong"):
+        read_signing_key(pem, password=PASSWORD, source="tfimg.key")

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from tfimg.core.errors import InvalidKey
+from tfimg.evidence.pkcs8 import RefusedEncryption, check_cost
 
 ALGORITHM = ec.ECDSA(SHA256(), deterministic_signing=True)
 """The same bytes get the same signature (RFC 6979), so attaching a statement twice leaves one."""
@@ -95,6 +96,10 @@ def read_signing_key(pem: bytes, *, password: bytes | None, source: str) -> Sign
     _require_one_block(pem, source)
     if COSIGN.search(pem):
         raise _refused(source, "it is in cosign's own format for private keys", "`tfimg keys DIR` makes a pair.")
+    try:
+        check_cost(pem)
+    except RefusedEncryption as error:
+        raise _refused(source, str(error)) from None
     try:
         key = serialization.load_pem_private_key(pem, password=password or None)
     except TypeError:  # a password is missing, or was given for a key without one
