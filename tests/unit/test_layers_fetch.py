@@ -108,7 +108,7 @@ def test_a_build_keeps_its_wheel_when_another_removes_the_shared_one(wheel: Path
     assert sha256(found) == sha256(wheel)
 
 
-def test_a_shared_wheel_that_is_used_is_not_stale(wheel: Path, tmp_path: Path) -> None:
+def test_using_a_shared_wheel_renews_its_time(wheel: Path, tmp_path: Path) -> None:
     """Otherwise another build removes the link that this build is about to read."""
     first = fetched(locked(wheel), tmp_path / "wheels", build="a", supplied=[wheel])
     os.utime(first, (0, 0))

@@ -135,7 +135,7 @@ def test_a_damaged_layer_is_noticed_in_the_next_run_and_removed(
     assert not file.exists()
 
 
-def test_a_layer_that_another_build_has_evicted_is_not_there(store: LayerStore) -> None:
+def test_an_evicted_layer_fails_verification(store: LayerStore) -> None:
     blob = put(store, "aa")
     (store.blobs / blob.digest[7:]).unlink()
     assert not LayerStore(folder=store.folder).verify(blob)
@@ -179,7 +179,7 @@ def test_a_folder_with_a_fresh_wheel_is_kept(store: LayerStore) -> None:
     assert (folder / "thing.whl").exists()
 
 
-def test_pruning_at_the_same_time_as_other_builds_fails_nobody(store: LayerStore) -> None:
+def test_pruning_at_the_same_time_as_other_builds_raises_nothing(store: LayerStore) -> None:
     """Files disappear between the listing and the look at each, as when another build finishes writing one."""
     names = [f"layer-{number}" for number in range(50)]
     files = [folder / name for folder in (store.blobs, store.folder) for name in names]

@@ -108,7 +108,7 @@ def test_a_layer_is_a_tar_of_its_files_with_one_owner_and_one_mtime() -> None:
 
 
 @pytest.mark.parametrize("compression", ZSTD_LEVELS)
-def test_a_layer_is_the_same_bytes_however_it_comes_and_whoever_packs_it(
+def test_a_layer_has_the_same_bytes_for_any_pieces_and_threads(
     compression: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of more than zstd gives one thread at a time: 32 MiB, four times the window."""
@@ -322,14 +322,14 @@ def test_what_the_store_has_is_not_made_again(images: Images, store: LayerStore)
     assert not list((store.folder / "wheels").iterdir())
 
 
-def test_what_another_python_s_wheel_gave_is_taken(images: Images, store: LayerStore) -> None:
+def test_a_layer_of_another_python_s_wheel_is_reused(images: Images, store: LayerStore) -> None:
     made(images["cp39"], store)
     shared = {one.layer.name: one.blob for one in made(images["cp311"], store)}
     assert stored(store, shared["tensorflow"]) == {f"{SITE_PACKAGES}/{LIBRARY}": b"library" * 1000}
     assert stored(store, shared["tensorflow-python"])[f"{SITE_PACKAGES}/tensorflow/own.cp311.so"] == b"cp311"
 
 
-def test_what_another_python_s_wheel_gave_is_taken_in_its_own_compression_only(
+def test_a_layer_of_another_python_s_wheel_is_reused_in_the_same_compression_only(
     images: Images, store: LayerStore
 ) -> None:
     made(images["cp39"], store)
@@ -406,7 +406,7 @@ def test_two_at_once_make_each_layer_once(images: Images, store: LayerStore) -> 
     assert sorted(name for name, state in events if state == "done") == sorted(one.layer.name for one in first)
 
 
-def test_a_wheel_that_two_images_need_is_taken_from_neither(wheel: Wheel, store: LayerStore) -> None:
+def test_two_images_can_use_one_downloaded_wheel_at_once(wheel: Wheel, store: LayerStore) -> None:
     """One image has all its wheels and is about to pack them when the other, which has one of them too, is done."""
     both, *own = (wheel(name, {f"{name}/__init__.py": b""}, tag="cp39") for name in ("both", "one", "other"))
     images = [{"lock": {"packages": lock_line(both) + lock_line(file)}, "wheels": (both, file)} for file in own]
@@ -423,7 +423,7 @@ def test_a_wheel_that_two_images_need_is_taken_from_neither(wheel: Wheel, store:
     assert not list((store.folder / "wheels").iterdir())
 
 
-def test_what_is_cancelled_stops_and_leaves_nothing_half_made(images: Images, store: LayerStore) -> None:
+def test_a_cancelled_build_leaves_no_partial_layer(images: Images, store: LayerStore) -> None:
     cancellation = Cancellation()
     cancellation.cancel()
     with cancellation.activate(), pytest.raises(Interrupted):

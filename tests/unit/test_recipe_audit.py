@@ -57,7 +57,7 @@ def test_packages_that_were_all_skipped_are_not_audited() -> None:
     )
 
 
-def test_a_service_out_of_reach_is_told_from_a_program_that_fails() -> None:
+def test_an_unreachable_service_differs_from_a_failing_program() -> None:
     with pytest.raises(NetworkError, match="nothing is known about vulnerabilities"):
         ask("sys.exit('requests.exceptions.ConnectionError: refused')")
     with pytest.raises(TfimgError, match="pip-audit failed: no such option") as caught:

@@ -76,8 +76,8 @@ def test_every_sheet_is_asked_of_the_chosen_service_without_installing_anything(
         assert {"--no-deps", "--disable-pip", "--format=json"} <= set(arguments)
 
 
-@cases("recipe_audit_answers", "a_service_out_of_reach_is_told_with_the_last_part_of_the_reason")
-def test_a_service_out_of_reach_is_told_with_the_last_part_of_the_reason(
+@cases("recipe_audit_answers", "an_unreachable_service_is_reported_with_the_last_part_of_the_reason")
+def test_an_unreachable_service_is_reported_with_the_last_part_of_the_reason(
     last: str, reason: str, environ: Mapping[str, str]
 ) -> None:
     program: Sequence[str] = [sys.executable, "-c", f"import sys; sys.exit('Traceback\\n  {last}\\n\\n')"]
@@ -86,6 +86,6 @@ def test_a_service_out_of_reach_is_told_with_the_last_part_of_the_reason(
     assert f"vulnerabilities: the service did not answer ({reason})." in caught.value.what
 
 
-def test_a_program_that_ends_without_a_word_is_told_so(environ: Mapping[str, str]) -> None:
+def test_a_program_that_fails_without_output_gave_no_reason(environ: Mapping[str, str]) -> None:
     with pytest.raises(Exception, match="pip-audit failed: it gave no reason"):
         query_advisories(PINS, program=[sys.executable, "-c", "import sys; sys.exit(2)"], service=[], env=environ)

@@ -82,7 +82,7 @@ def test_evidence_of_a_gpu_names_it_and_its_driver() -> None:
     "evidence",
     ["", "{", "[]", "null", "1", "{}", report(level="excellent"), report(level=None), '{"lock": "sha256:a"}'],
 )
-def test_a_text_that_is_no_report_is_told(evidence: str) -> None:
+def test_a_text_that_is_not_a_report_is_an_error(evidence: str) -> None:
     with pytest.raises(FileError) as caught:
         proven(evidence)
     assert str(caught.value) == ("report.json is not a validation report. Write it anew with `tfimg build --record`.")

@@ -115,7 +115,7 @@ def test_a_lock_has_a_line_for_the_wheel_of_its_python_in_the_layer_that_takes_i
     }
 
 
-def test_uv_is_told_everything_that_decides_the_answer(spec: ImageSpec, uv: Path) -> None:
+def test_uv_gets_every_option_that_decides_the_answer(spec: ImageSpec, uv: Path) -> None:
     resolve_lock(spec, NEWER, uv=str(uv), env={})
     words = (uv.parent / "argv").read_text().splitlines()
     assert " ".join(re.sub(r"(=|^)/.*/", r"\1", word) for word in words) == (
@@ -127,10 +127,8 @@ def test_uv_is_told_everything_that_decides_the_answer(spec: ImageSpec, uv: Path
     assert (uv.parent / "asked").read_text() == "tensorflow-cpu==2.15.1\ntensorboard\npip\nsetuptools<82\n"
 
 
-@cases("recipe_lock", "what_uv_says_becomes_an_error_of_ours")
-def test_what_uv_says_becomes_an_error_of_ours(
-    stderr: str, kind: type[TfimgError], message: str, spec: ImageSpec, uv: Path
-) -> None:
+@cases("recipe_lock", "errors_of_uv_are_mapped")
+def test_errors_of_uv_are_mapped(stderr: str, kind: type[TfimgError], message: str, spec: ImageSpec, uv: Path) -> None:
     (uv.parent / "stderr").write_text(stderr)
     with pytest.raises(TfimgError) as caught:
         resolve_lock(spec, NEWER, uv=str(uv), env={})
@@ -146,7 +144,7 @@ def test_a_package_without_a_wheel_for_the_python_is_refused(named: Named, uv: P
     )
 
 
-def test_the_installer_has_a_lock_of_its_own(matrix: Matrix, uv: Path) -> None:
+def test_the_installer_has_its_own_lock(matrix: Matrix, uv: Path) -> None:
     wheel = "py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64"
     (uv.parent / "answer").write_text(
         f'lock-version = "1.0"\ncreated-by = "uv"\n[[packages]]\nname = "uv"\nversion = "1.0"\n'
@@ -242,8 +240,8 @@ GOOD = {
 }
 
 
-@cases("recipe_lock", "a_lock_that_its_row_forbids_is_told")
-def test_a_lock_that_its_row_forbids_is_told(old: str, new: str, expected: list[str], spec: ImageSpec) -> None:
+@cases("recipe_lock", "a_lock_that_its_row_forbids_has_problems")
+def test_a_lock_that_its_row_forbids_has_problems(old: str, new: str, expected: list[str], spec: ImageSpec) -> None:
     layers = {name: text.replace(old, new) for name, text in GOOD.items()}
     assert list(find_lock_problems(spec, NEWER, layers)) == expected
 
@@ -298,7 +296,7 @@ def test_the_committed_installer_is_the_one_that_the_matrix_names(matrix: Matrix
     assert package.appeared <= matrix.newer.as_of
 
 
-def test_an_image_without_a_lock_is_told_how_to_get_one(workspace: Workspace) -> None:
+def test_the_error_for_a_missing_lock_names_the_command(workspace: Workspace) -> None:
     with pytest.raises(LockError) as caught:
         workspace.read_lock("2.15.9-cpu-py3.11")
     assert str(caught.value) == (

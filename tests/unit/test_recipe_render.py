@@ -90,8 +90,8 @@ def test_a_user_other_than_root_is_the_last_word(workspace: Workspace) -> None:
         assert users[-1:] == ["1000:1000"]
 
 
-@cases("recipe_render", "a_wrong_template_is_told_in_a_sentence")
-def test_a_wrong_template_is_told_in_a_sentence(template: str, problem: str, spec: ImageSpec) -> None:
+@cases("recipe_render", "a_wrong_template_is_an_error_of_one_sentence")
+def test_a_wrong_template_is_an_error_of_one_sentence(template: str, problem: str, spec: ImageSpec) -> None:
     with pytest.raises(RenderError) as caught:
         render_dockerfile(spec, LOCK, make_template_environment({"Dockerfile.j2": template}))
     assert str(caught.value) == (

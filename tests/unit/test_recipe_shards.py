@@ -52,7 +52,9 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("images", "count", "expected"), TABLE)
-def test_who_goes_where(images: Sequence[ShardImage], count: int, expected: list[str]) -> None:
+def test_images_are_divided_by_libraries_release_and_image(
+    images: Sequence[ShardImage], count: int, expected: list[str]
+) -> None:
     assert [" ".join(shard.identifiers) for shard in divide_into_shards(images, count)] == expected
 
 
@@ -106,7 +108,7 @@ def test_no_shard_is_far_larger_than_the_others(images: list[ShardImage], count:
 
 
 @given(PARTS, COUNTS)
-def test_the_same_images_are_shared_out_alike(images: list[ShardImage], count: int) -> None:
+def test_the_same_images_are_divided_alike(images: list[ShardImage], count: int) -> None:
     assert divide_into_shards(images, count) == divide_into_shards([*images], count)
     order = {one.identifier: number for number, one in enumerate(images)}
     for shard in divide_into_shards(images, count):

@@ -87,7 +87,7 @@ def test_every_table_has_the_columns_in_one_order() -> None:
     assert heads[0] == heads[1] == heads[2]
 
 
-def test_what_the_table_has_no_room_for_is_said_once(rows: Sequence[Support]) -> None:
+def test_notes_list_each_reason_once(rows: Sequence[Support]) -> None:
     assert list_notes(rows) == (
         "2.15.1: not for linux/arm64: the release has no aarch64 wheel",
         "2.16.1: not for Python 3.9: a dependency has no wheel for Python 3.9",
@@ -133,7 +133,7 @@ def test_an_image_has_the_command_that_builds_it_where_one_does(small: Matrix) -
     )
 
 
-def test_options_ask_for_the_very_image(specs: Sequence[ImageSpec]) -> None:
+def test_options_request_exactly_one_image(specs: Sequence[ImageSpec]) -> None:
     by_name = {spec.identifier: format_request(spec) for spec in specs}
     assert len(set(by_name.values())) == len(specs)
     assert by_name["2.15.1-cuda12.2-py3.11"] == "--tf 2.15.1 --python 3.11 --device gpu"

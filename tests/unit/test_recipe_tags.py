@@ -45,7 +45,7 @@ def test_latest_is_one_image_of_each_device_and_platform(specs: Sequence[ImageSp
     assert len(latest) == len(offered)
 
 
-def test_a_build_has_a_tag_of_its_own_that_no_image_has(specs: Sequence[ImageSpec]) -> None:
+def test_a_build_tag_differs_from_every_tag_of_an_image(specs: Sequence[ImageSpec]) -> None:
     tag = make_build_tag("2.15.1-cpu-py3.11", f"sha256:{'0123456789abcdef' * 4}")
     assert tag == "2.15.1-cpu-py3.11-0123456789ab"
     assert tag not in {name for spec in specs for name in (spec.identifier, *list_aliases(spec))}

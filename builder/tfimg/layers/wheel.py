@@ -258,12 +258,11 @@ class _Installation:
         for script in wheel.scripts:
             name, data = script.generate(INTERPRETER, "posix")
             self._write_own(Scheme("scripts"), name, data, executable=True)
+        replaced = (f"{info}/RECORD", f"{info}/INSTALLER")
         for member in wheel.members:
+            path = member.item.filename
             # Byte code in a wheel is by mistake, and is compiled anew in the image.
-            if "__pycache__" not in member.item.filename.split("/")[:-1] and member.item.filename not in (
-                f"{info}/RECORD",
-                f"{info}/INSTALLER",
-            ):
+            if path not in replaced and "__pycache__" not in path.split("/")[:-1]:
                 self._write_member(member)
         self._write_own(wheel.root, f"{info}/INSTALLER", b"tfimg\n")
         self._records.append((wheel.root, RecordEntry(f"{info}/RECORD", None, None)))
