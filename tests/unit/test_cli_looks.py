@@ -191,7 +191,7 @@ def test_a_kept_inventory_of_another_form_is_taken_anew(tfimg: CliRunner, engine
 @pytest.mark.parametrize(
     ("story", "why"),
     [
-        (Exit(status=127, out_of_memory=False), "could not tell what it holds and ended with status 127"),
+        (Exit(status=127, out_of_memory=False), "ended with status 127"),
         (EngineError("python: no such file.", next_step="Look."), "python: no such file"),
     ],
 )

@@ -56,7 +56,7 @@ def test_a_reason_of_up_to_300_characters_is_told_whole(reason: str | None, show
     )
 
 
-@pytest.mark.parametrize(("count", "more"), [(3, "a.2 failed: no"), (4, "a.2 failed: no; and 1 more, told above")])
+@pytest.mark.parametrize(("count", "more"), [(3, "a.2 failed: no"), (4, "a.2 failed: no; and 1 more, see above")])
 def test_three_checks_are_named_and_the_others_counted(count: int, more: str) -> None:
     told = refusal(reported(*(result(f"a.{number}", "failed", "no") for number in range(count))))
     assert f"It was built, and {count} of {count} checks did not pass. a.0 failed: no; a.1 failed: no; {more}." in told
@@ -173,7 +173,7 @@ def test_a_check_that_ends_twice_is_refused() -> None:
 
 
 def test_a_report_that_requires_nothing_is_refused() -> None:
-    with pytest.raises(FileError, match="required: a run of the suite requires something"):
+    with pytest.raises(FileError, match="required: a run of the suite requires at least one check"):
         read_report(format_json(replace(GREEN, required=())), source="kept.json")
 
 

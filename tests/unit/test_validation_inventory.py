@@ -62,19 +62,19 @@ NO_TENSORFLOW = "ModuleNotFoundError: No module named 'tensorflow'"
     [
         (
             [out("{}"), out("not JSON"), FINE],
-            "and ended with status 0: not JSON (it is not valid JSON: expected ident",
+            "ended with status 0: not JSON (it is not valid JSON: expected ident",
         ),
-        ([out("[1]"), FINE], "and ended with status 0: [1] (it is not a JSON object)"),
+        ([out("[1]"), FINE], "ended with status 0: [1] (it is not a JSON object)"),
         (
             [out('{"packages": 1}'), FINE],
             'status 0: {"packages": 1} (packages: input should be a valid dictionary)',
         ),
         ([out('{"cuda": ' + "9" * 5000 + "}"), FINE], "(it is not valid JSON: number out of range"),
         ([out("[" * 5000), FINE], "(it is not valid JSON: recursion limit exceeded"),
-        ([FINE], "and ended with status 0: it said nothing"),
-        ([out("{}"), err(NO_TENSORFLOW), BAD], f"and ended with status 1: {NO_TENSORFLOW}"),
-        ([out("{}"), err("loading"), TimeoutError()], "in 300 s: loading"),
-        ([TimeoutError()], "in 300 s: it said nothing"),
+        ([FINE], "ended with status 0: no output"),
+        ([out("{}"), err(NO_TENSORFLOW), BAD], f"ended with status 1: {NO_TENSORFLOW}"),
+        ([out("{}"), err("loading"), TimeoutError()], "did not end in 300 s: loading"),
+        ([TimeoutError()], "in 300 s: no output"),
     ],
     ids=["garbage", "list", "wrong type", "long", "deep", "silent", "status", "late", "late-and-silent"],
 )
@@ -84,7 +84,7 @@ def test_an_image_that_cannot_say_what_it_holds_is_told_with_its_last_word(
     engine = FakeEngine(story=story)
     with pytest.raises(ValidationAborted) as caught:
         take_inventory("some:image", b"", engine=engine)
-    assert str(caught.value).startswith("some:image could not tell what it holds ")
+    assert str(caught.value).startswith("The inventory of some:image ")
     assert why in str(caught.value)
     assert len(str(caught.value)) < 3000
     assert engine.open_containers == 0

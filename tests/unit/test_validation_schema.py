@@ -91,11 +91,11 @@ def test_every_problem_is_told_by_its_path() -> None:
     told = document(GREEN)
     told["results"][3]["outcome"], told["aim"], told["date"] = "fine", None, 7
     assert refused(json.dumps(told)) == (
-        "report.json is no validation report:\n"
+        "report.json is not a valid validation report:\n"
         "  date: input should be a valid string\n"
         "  results[3].outcome: input should be 'passed', 'failed', 'crashed', 'timed-out' or 'skipped'\n"
         "  aim: input should be 'linked' or 'validated'\n"
-        "Write it anew with `tfimg validate --report`."
+        "Write it again with `tfimg validate --report`."
     )
 
 
@@ -103,13 +103,13 @@ def test_a_report_cannot_say_better_than_its_results() -> None:
     told = document(RED)
     told |= {"passed": True, "verdict": "passed", "level": "linked"}
     message = refused(json.dumps(told))
-    assert "\n  passed: it says true, and the rest amounts to false\n" in message
-    assert '\n  level: it says "linked", and the rest amounts to "built"\n' in message
+    assert "\n  passed: it is true, and follows as false from the results\n" in message
+    assert '\n  level: it is "linked", and follows as "built" from the results\n' in message
 
 
 def test_another_version_is_told_as_such() -> None:
     assert refused('{"schema": 1, "results": []}') == (
-        "report.json is a report of schema 1, and this version of tfimg reads 2. Validate the image anew with "
+        "report.json is a report of schema 1, and this version of tfimg reads 2. Validate the image again with "
         "--report FILE, or read it with the version that wrote it."
     )
 

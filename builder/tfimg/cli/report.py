@@ -32,7 +32,7 @@ def read_kept(name: str) -> Report:
         text = Path(name).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise FileError(
-            f"{name} is no validation report: it is not UTF-8 at byte {error.start}.",
+            f"{name} is not a valid validation report: it is not UTF-8 at byte {error.start}.",
             next_step="Name a file that `tfimg build --report` or `tfimg validate --report` wrote as JSON.",
         ) from None
     return read_report(text, source=name)

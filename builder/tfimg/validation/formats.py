@@ -1,4 +1,4 @@
-"""A report in the form that a file's name asks for: JSON for programs, JUnit XML for CI, a page for people."""
+"""A report in the format of its file: JSON, JUnit XML or HTML."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from tfimg.core.text import to_strict_json
 from tfimg.validation.report import Report
 
 REPORT_SUFFIXES = (".json", ".xml", ".html")
-"""Of the files that a report can be written to."""
 
 
 def format_report(report: Report, name: str) -> str:
-    """The report in the form that the name of its file asks for. The heavy libraries load when they are needed."""
+    """Return the report in the format of the file name's suffix. The libraries load when they are needed."""
     suffix = Path(name).suffix.lower()
     if suffix == ".xml":
         from tfimg.validation.junit import junit
@@ -27,5 +26,5 @@ def format_report(report: Report, name: str) -> str:
 
 
 def format_json(report: Report) -> str:
-    """The report as JSON that every parser takes, as images/report.schema.json describes it."""
+    """Return the report as strict JSON (images/report.schema.json)."""
     return json.dumps(to_strict_json(report.to_json()), indent=2, allow_nan=False) + "\n"

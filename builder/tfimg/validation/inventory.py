@@ -1,4 +1,4 @@
-"""Compare a built image with the row that it claims: `tf.sysconfig.get_build_info()` and the libraries inside."""
+"""Contents of an image, as images/inventory.py lists them, compared with the row of the matrix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 
 from tfimg.core.documents import Document, InvalidDocument, parse_object, validate
 from tfimg.core.errors import ValidationAborted
-from tfimg.engine.protocol import Engine, Exit, Line, RunRequest
+from tfimg.engine.protocol import ContainerRunner, Exit, Line, RunRequest
 from tfimg.matrix.schema import PROCESSORS, minor_version
 from tfimg.matrix.spec import ImageSpec
 from tfimg.matrix.sync.check import FactCheck, compare_values
@@ -23,22 +23,17 @@ from tfimg.matrix.sync.check import FactCheck, compare_values
 SECONDS = 300
 """Importing TensorFlow from a cold disk takes tens of seconds."""
 
-KEPT_LINES = 1000
-"""Last lines that are kept; the inventory is the last one."""
-
-MAX_SHOWN = 2000
-"""Characters of the image's last line that are shown."""
+MAX_LINES, MAX_REASON = 1000, 2000
+"""Last lines that are kept, of which the last is the inventory, and characters of one in a message."""
 
 SCRIPT = "/tfimg-inventory.py"
-"""Where the script lies in the container."""
-
 
 Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 """Broken distributions have no version."""
 
 
 class _Build(Document):
-    """What is read of `tf.sysconfig.get_build_info()`."""
+    """Fields of `tf.sysconfig.get_build_info()`."""
 
     is_cuda_build: bool = False
     cuda_version: str | None = None
@@ -54,7 +49,7 @@ class _DebianPackage(Document):
 
 
 class _Inventory(Document):
-    """What images/inventory.py prints. It runs in the image, which can print anything in its place."""
+    """Output of images/inventory.py. It runs in the image, which can print anything instead."""
 
     tensorflow: str = ""
     python: str = ""
@@ -70,47 +65,47 @@ class _Inventory(Document):
 
 
 def parse_inventory(content: bytes) -> dict[str, Any]:
-    """Return an inventory as images/inventory.py prints it. Raises `InvalidDocument`."""
+    """Parse the output of images/inventory.py. Raises `InvalidDocument`."""
     return validate(_Inventory, parse_object(content)).model_dump()
 
 
-def take_inventory(image: str, script: bytes, *, engine: Engine, contents_only: bool = False) -> dict[str, Any]:
-    """Return what an image contains, as images/inventory.py prints it. Raises `ValidationAborted` when it cannot say.
+def take_inventory(
+    image: str, script: bytes, *, engine: ContainerRunner, contents_only: bool = False
+) -> dict[str, Any]:
+    """Run images/inventory.py in an image and return its output. Raises `ValidationAborted`.
 
-    `contents_only` leaves out what TensorFlow and the libraries say of their versions: it is not imported.
+    `contents_only` omits the versions that TensorFlow and the libraries report: TensorFlow is not imported.
     """
     command = ["python", SCRIPT, *(["--contents-only"] if contents_only else [])]
-    order = RunRequest(image=image, command=command, files={SCRIPT: (script, 0o444)})
-    lines: deque[Line] = deque(maxlen=KEPT_LINES)
+    request = RunRequest(image=image, command=command, files={SCRIPT: (script, 0o444)})
+    lines: deque[Line] = deque(maxlen=MAX_LINES)
     status: int | None = None
-    with closing(engine.run(order, timeout=SECONDS)) as output:
+    with closing(engine.run(request, timeout=SECONDS)) as output:
         try:
-            for said in output:
-                if isinstance(said, Exit):
-                    status = said.status
+            for item in output:
+                if isinstance(item, Exit):
+                    status = item.status
                 else:
-                    lines.append(said)
+                    lines.append(item)
         except TimeoutError:
             status = None
-    told = [line.text for line in lines if line.stream == "stdout" and line.text.strip()]
-    why = next((line.text for line in reversed(lines) if line.text.strip()), "it said nothing")[:MAX_SHOWN]
+    results = [line.text for line in lines if line.stream == "stdout" and line.text.strip()]
+    reason = next((line.text for line in reversed(lines) if line.text.strip()), "no output")[:MAX_REASON]
     try:
-        inventory = parse_inventory(told[-1].encode()) if status == 0 and told else None
+        if status == 0 and results:
+            return parse_inventory(results[-1].encode())
     except InvalidDocument as error:
-        inventory, why = None, f"{why} ({error})"
-    if inventory is None:
-        ended = f"in {SECONDS} s" if status is None else f"and ended with status {status}"
-        raise ValidationAborted(
-            f"{image} could not tell what it holds {ended}: {why}",
-            next_step=f"Look inside with `docker run --rm -it {image} python`.",
-        )
-    return inventory
+        reason = f"{reason} ({error})"
+    end = f"did not end in {SECONDS} s" if status is None else f"ended with status {status}"
+    raise ValidationAborted(
+        f"The inventory of {image} {end}: {reason}", next_step=f"Look inside with `docker run --rm -it {image} python`."
+    )
 
 
 def compare(spec: ImageSpec, inventory: Mapping[str, Any]) -> Iterator[FactCheck]:
-    """Every fact of the row that an image can prove or disprove."""
+    """Compare every fact of the row that an image can prove or disprove."""
     row = f"rows[{spec.row}]"
-    packages, build = inventory["packages"], inventory["build"]
+    packages = inventory["packages"]
     yield _equal(f"{row}.tensorflow", "release", spec.tensorflow, packages.get(spec.package))
     yield _equal(f"{row}.tensorflow", "release", Version(spec.tensorflow).base_version, inventory["tensorflow"])
     yield _equal(f"{row}.wheels.{spec.platform}.pythons", "pythons", spec.python, inventory["python"])
@@ -119,56 +114,52 @@ def compare(spec: ImageSpec, inventory: Mapping[str, Any]) -> Iterator[FactCheck
     yield _within(f"{row}.keras", "keras", spec.keras, packages.get("keras"))
     for constraint in spec.constraints:
         required = Requirement(constraint.requirement)
-        installed = packages.get(canonicalize_name(required.name))
-        if installed:
+        if installed := packages.get(canonicalize_name(required.name)):
             yield _within(f"{row}.constraints", "constraints", str(required.specifier), installed)
-    yield from _accelerator(spec, row, build, inventory)
+    yield from _compare_libraries(spec, f"{row}.gpu.libraries", inventory)
+    yield from _compare_cuda(spec, f"{row}.gpu", inventory)
 
 
-def _accelerator(
-    spec: ImageSpec, row: str, build: Mapping[str, Any], inventory: Mapping[str, Any]
-) -> Iterator[FactCheck]:
-    wanted = dict(spec.libraries) | ({"libtpu": spec.libtpu} if spec.libtpu else {})
-    installed = {
-        name: version
-        for name, version in inventory["packages"].items()
-        if name.startswith("nvidia-") or name == "libtpu"
-    }
-    for name in sorted({*wanted, *installed}):
-        yield _equal(f"{row}.gpu.libraries ({name})", "libraries", wanted.get(name), installed.get(name))
-    beside = sorted(
-        path for path, owner in inventory["libraries"].items() if canonicalize_name(owner or "") not in wanted
-    )
-    yield _equal(f"{row}.gpu.libraries", "libraries", "none beside them", ", ".join(beside) or "none beside them")
-    made = "a build for CUDA"
-    yield _equal(f"{row}.gpu", "cuda", made if spec.gpu else None, made if build.get("is_cuda_build") else None)
+def _compare_libraries(spec: ImageSpec, path: str, inventory: Mapping[str, Any]) -> Iterator[FactCheck]:
+    required = dict(spec.libraries) | ({"libtpu": spec.libtpu} if spec.libtpu else {})
+    packages = inventory["packages"].items()
+    installed = {name: version for name, version in packages if name.startswith("nvidia-") or name == "libtpu"}
+    for name in sorted({*required, *installed}):
+        yield _equal(f"{path} ({name})", "libraries", required.get(name), installed.get(name))
+    owners = inventory["libraries"].items()
+    others = sorted(library for library, owner in owners if canonicalize_name(owner or "") not in required)
+    yield _equal(path, "libraries", "none beside them", ", ".join(others) or "none beside them")
+
+
+def _compare_cuda(spec: ImageSpec, path: str, inventory: Mapping[str, Any]) -> Iterator[FactCheck]:
+    build, cuda_build = inventory["build"], "a build for CUDA"
+    is_cuda_build = build.get("is_cuda_build")
+    yield _equal(path, "cuda", cuda_build if spec.gpu else None, cuda_build if is_cuda_build else None)
     if spec.gpu is None:
         return
-    gpu = spec.gpu
-    cuda = build.get("cuda_version")
-    yield from _stated(f"{row}.gpu.cuda", "cuda", gpu.cuda, minor_version(str(cuda)) if cuda else None)
-    major = str(Version(gpu.libraries.cudnn).major)
-    yield from _stated(f"{row}.gpu.cudnn", "cudnn", major, build.get("cudnn_version"))
+    gpu, cuda = spec.gpu, build.get("cuda_version")
+    yield _reported(f"{path}.cuda", "cuda", gpu.cuda, minor_version(str(cuda)) if cuda else None)
+    cudnn = str(Version(gpu.libraries.cudnn).major)
+    yield _reported(f"{path}.cudnn", "cudnn", cudnn, build.get("cudnn_version"))
     architectures = build.get("cuda_compute_capabilities")
     found = ", ".join(architectures) if architectures else None
-    yield from _stated(f"{row}.gpu.architectures", "architectures", ", ".join(gpu.architectures), found)
-    yield _within(f"{row}.gpu.cudnn", "cudnn", gpu.cudnn, inventory["cudnn"])
-    yield _equal(f"{row}.gpu.libraries.toolkit", "libraries", gpu.libraries.toolkit, inventory["cuda"])
+    yield _reported(f"{path}.architectures", "architectures", ", ".join(gpu.architectures), found)
+    yield _within(f"{path}.cudnn", "cudnn", gpu.cudnn, inventory["cudnn"])
+    yield _equal(f"{path}.libraries.toolkit", "libraries", gpu.libraries.toolkit, inventory["cuda"])
 
 
-def _stated(path: str, field: str, matrix: object, found: object) -> Iterator[FactCheck]:
+def _reported(path: str, field: str, matrix: object, found: object) -> FactCheck:
     if found is None:
-        yield FactCheck(path=path, field=field, verdict="not stated", message="the build information lacks it")
-    else:
-        yield _equal(path, field, matrix, found)
+        return FactCheck(path=path, field=field, verdict="not stated", message="the build information lacks it")
+    return _equal(path, field, matrix, found)
 
 
 def _equal(path: str, field: str, matrix: object, found: object) -> FactCheck:
     return compare_values(path, field, matrix=matrix, found=found, where="the image")
 
 
-def _within(path: str, field: str, demand: str, found: str | None) -> FactCheck:
-    if found and SpecifierSet(demand).contains(found, prereleases=True):
+def _within(path: str, field: str, specifier: str, found: str | None) -> FactCheck:
+    if found and SpecifierSet(specifier).contains(found, prereleases=True):
         return FactCheck(path=path, field=field, verdict="agrees")
-    message = f"the matrix has {demand}, the image {found or 'none'}"
-    return FactCheck(path=path, field=field, verdict="disagrees", message=message)
+    difference = f"the matrix has {specifier}, the image {found or 'none'}"
+    return FactCheck(path=path, field=field, verdict="disagrees", message=difference)

@@ -1,4 +1,4 @@
-"""A report as JUnit XML, which every CI shows. It is red there exactly when the report is not green."""
+"""A report as JUnit XML. It is red exactly when the report is not green."""
 
 from __future__ import annotations
 
@@ -11,78 +11,73 @@ from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 from tfimg.core.text import clamp_duration, to_plain_text, to_strict_json
 from tfimg.validation.report import CheckResult, Report
 
-Ending = Error | Failure | Skipped
+PROPERTIES = ("identifier", "digest", "lock", "suite", "profile", "aim", "level", "verdict")
 
 
 def junit(report: Report) -> str:
-    """The report's JUnit XML: one suite, a case for each check and for each thing that should have been one."""
+    """Return JUnit XML with a case for each check, and for each required check that did not run."""
     suite = TestSuite(to_plain_text(report.identifier))
     suite.timestamp = to_plain_text(report.date)[:19]  # the form has no place for the zone, which is UTC
-    for name, value in _properties(report):
-        suite.add_property(name, to_plain_text(value))
+    fault = {"fault": report.fault} if report.fault else {}
+    for name, value in {**{name: getattr(report, name) for name in PROPERTIES}, **fault, **report.accelerator}.items():
+        suite.add_property(name, to_plain_text(str(value)))
     suite.add_testcases(_cases(report))
     suite.time = clamp_duration(report.seconds)
-    whole = JUnitXml("tfimg")
-    whole.add_testsuite(suite)
+    document = JUnitXml("tfimg")
+    document.add_testsuite(suite)
     buffer = BytesIO()
-    whole.write(buffer)
+    document.write(buffer)
     return f"{buffer.getvalue().decode()}\n"
 
 
-def _properties(report: Report) -> Iterator[tuple[str, str]]:
-    for name in ("identifier", "digest", "lock", "suite", "profile", "aim", "level", "verdict"):
-        yield name, str(getattr(report, name))
-    if report.fault:
-        yield "fault", report.fault
-    yield from report.accelerator.items()
-
-
 def _cases(report: Report) -> list[TestCase]:
-    """CI believes silence: whatever keeps a report from being green becomes a case of its own."""
-    cases = [_case(result, required=result.check in report.required) for result in report.results]
-    told = {result.check for result in report.results}
-    cases += [_wrong(check, "a required check did not run") for check in report.required if check not in told]
+    """A CI takes an absent case for success: whatever keeps a report from being green becomes a case of its own."""
+    cases = [_check_case(result, required=result.check in report.required) for result in report.results]
+    ended = {result.check for result in report.results}
+    cases += [_error_case(check, "a required check did not run") for check in report.required if check not in ended]
     if report.problem is not None or not report.results:
-        cases.append(_wrong("suite.end", report.problem or "the suite told no result"))
+        cases.append(_error_case("suite.end", report.problem or "the suite reported no result"))
     if report.missing and not any(case.is_failure or case.is_error for case in cases):
-        cases.append(_wrong("suite.level", f"not shown: {', '.join(report.missing)}"))
+        cases.append(_error_case("suite.level", f"not shown: {', '.join(report.missing)}"))
     return cases
 
 
-def _case(result: CheckResult, *, required: bool) -> TestCase:
-    case = _named(result.check, clamp_duration(result.seconds))
-    if ending := _ending(result, required=required):
-        ending.text = to_plain_text("\n".join(_told(result)))
-        case.result = [ending]
+def _check_case(result: CheckResult, *, required: bool) -> TestCase:
+    case = _case(result.check, clamp_duration(result.seconds))
+    if entry := _entry(result, required=required):
+        entry.text = to_plain_text("\n".join(_describe(result)))
+        case.result = [entry]
     if result.output:
         case.system_out = to_plain_text("\n".join(result.output))
     return case
 
 
-def _named(check: str, seconds: float = 0.0) -> TestCase:
-    group, _, name = to_plain_text(check).rpartition(".")
-    return TestCase(name, group or "suite", seconds)
-
-
-def _wrong(check: str, reason: str) -> TestCase:
-    case = _named(check)
+def _error_case(check: str, reason: str) -> TestCase:
+    case = _case(check)
     case.result = [Error(to_plain_text(reason), "missing")]
     return case
 
 
-def _ending(result: CheckResult, *, required: bool) -> Ending | None:
+def _case(check: str, seconds: float = 0.0) -> TestCase:
+    group, _, name = to_plain_text(check).rpartition(".")
+    return TestCase(name, group or "suite", seconds)
+
+
+def _entry(result: CheckResult, *, required: bool) -> Error | Failure | Skipped | None:
     reason = to_plain_text(result.reason or result.outcome)
-    if result.outcome == "passed":
-        return None
-    if result.outcome == "skipped" and required:
-        return Error(f"a required check did not run: {reason}", "skipped")
-    if result.outcome == "skipped":
-        return Skipped(reason, result.outcome)
-    return Failure(reason, result.outcome) if result.outcome == "failed" else Error(reason, result.outcome)
+    match result.outcome:
+        case "passed":
+            return None
+        case "skipped":
+            text = f"a required check did not run: {reason}"
+            return Error(text, "skipped") if required else Skipped(reason, "skipped")
+        case "failed":
+            return Failure(reason, "failed")
+        case outcome:
+            return Error(reason, outcome)
 
 
-def _told(result: CheckResult) -> Iterator[str]:
-    """What a person reads first when a case is red."""
+def _describe(result: CheckResult) -> Iterator[str]:
     yield result.reason or result.outcome
     for known in result.explained:
         yield f"fault: {known.fault}\ncause: {known.cause}\nproof: {known.proof}\nremedy: {known.remedy}"

@@ -14,21 +14,15 @@ from tfimg.validation.report import CheckResult, Outcome, Report
 
 Light = Literal["green", "amber", "red"]
 
-SIGNS: Mapping[Outcome, str] = {
-    "passed": "✓",
-    "failed": "✗",
-    "crashed": "!",
-    "timed-out": "…",
-    "skipped": "-",
-}
-"""Colour alone tells nothing to those who do not see it, or print in black."""
+SIGNS: Mapping[Outcome, str] = {"passed": "✓", "failed": "✗", "crashed": "!", "timed-out": "…", "skipped": "-"}
+"""For readers who do not see colours, or print in black."""
 
 LIGHTS: Mapping[Light, str] = {"green": "✓", "amber": "-", "red": "✗"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """A check as the page shows it. `anchor` is what the grid links to, `part` of 100 how long its bar is."""
+    """A check on the page. The grid links to `anchor`; `part` is the length of the bar in percent."""
 
     result: CheckResult
     anchor: str
@@ -40,7 +34,7 @@ class Row:
 
 
 def page(report: Report) -> str:
-    """The report's page. Everything in it that came out of a container is text, whatever it looks like."""
+    """Return the page. Everything that came out of a container is text, also if it looks like markup."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
@@ -49,20 +43,23 @@ def page(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        finalize=_harmless,
+        finalize=_escape,
     )
     environment.filters |= {"pretty": format_value}
     template = environment.from_string(files("tfimg.validation").joinpath("report.html.j2").read_text("utf-8"))
-    shown = rows(report)
-    anchors = {row.result.check: row.anchor for row in shown}
+    checks = rows(report)
+    groups: dict[str, list[Row]] = {}
+    for row in checks:
+        groups.setdefault(row.group, []).append(row)
+    anchors = {row.result.check: row.anchor for row in checks}
     counts = Counter(result.outcome for result in report.results)
     return template.render(
         report=report,
-        rows=shown,
-        groups=_groups(shown),
+        rows=checks,
+        groups=groups,
         signs=SIGNS,
         anchors=anchors,
-        bad=[row.result.check for row in shown if row.result in report.unsuccessful],
+        bad=[row.result.check for row in checks if row.result in report.unsuccessful],
         absent=[check for check in report.missing if check not in anchors],
         counts=[(outcome, counts[outcome]) for outcome in get_args(Outcome) if counts[outcome]],
         light=light(report),
@@ -71,8 +68,8 @@ def page(report: Report) -> str:
     )
 
 
-def _harmless(value: Any) -> Any:
-    """What every expression of the template goes through; markup is the template's own and stays."""
+def _escape(value: Any) -> Any:
+    """Escape control characters in every expression of the template; its own markup is not a plain `str`."""
     return to_plain_text(value) if type(value) is str else value
 
 
@@ -84,46 +81,38 @@ def light(report: Report) -> Light:
 
 
 def summary(report: Report) -> str:
-    """The whole in a sentence or two."""
+    """Return the report in a sentence or two."""
     if report.problem:
         return f"The suite did not reach its end: {report.problem}."
     passed = sum(result.outcome == "passed" for result in report.results)
-    told = f"{passed} of {len(report.results)} checks passed."
+    text = f"{passed} of {len(report.results)} checks passed."
     if report.fault:
-        told += f" The {report.fault} is at fault."
+        text += f" The {report.fault} is at fault."
     if report.passed and report.missing:
-        told += f" {len(report.missing)} required checks did not run, so {report.aim} is not shown."
+        text += f" {len(report.missing)} required checks did not run, so {report.aim} is not shown."
     if report.unproven:
-        told += f" {len(report.unproven)} more need {report.missing_hardware}."
-    return told
+        text += f" {len(report.unproven)} more need {report.missing_hardware}."
+    return text
 
 
 def rows(report: Report) -> list[Row]:
-    """Every check, with all bars on one scale."""
+    """Return every check, with all bars on one scale."""
     longest = max((clamp_duration(result.seconds) for result in report.results), default=0.0) or 1.0
-    taken: Counter[str] = Counter()
-    shown = []
+    anchors: Counter[str] = Counter()
+    checks = []
     for result in report.results:
         group, _, name = to_plain_text(result.check).rpartition(".")
         anchor = re.sub(r"[^a-zA-Z0-9_.-]", "-", result.check)
-        taken[anchor] += 1
+        anchors[anchor] += 1
         seconds = clamp_duration(result.seconds)
-        shown.append(
-            Row(
-                result=result,
-                group=group or "other",
-                name=name,
-                part=round(100 * seconds / longest, 1),
-                anchor=anchor if taken[anchor] == 1 else f"{anchor}--{taken[anchor]}",
-                seconds=f"{seconds:.2f} s",
-                required=result.check in report.required,
-            )
+        row = Row(
+            result=result,
+            anchor=anchor if anchors[anchor] == 1 else f"{anchor}--{anchors[anchor]}",
+            group=group or "other",
+            name=name,
+            part=round(100 * seconds / longest, 1),
+            seconds=f"{seconds:.2f} s",
+            required=result.check in report.required,
         )
-    return shown
-
-
-def _groups(shown: list[Row]) -> dict[str, list[Row]]:
-    groups: dict[str, list[Row]] = {}
-    for row in shown:
-        groups.setdefault(row.group, []).append(row)
-    return groups
+        checks.append(row)
+    return checks

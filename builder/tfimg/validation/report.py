@@ -1,4 +1,4 @@
-"""What the suite found in an image, and what that amounts to."""
+"""Results of the suite in one image, and the verdict and level that follow from them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SCHEMA = 2
 """Version of the report's JSON: 2 has profiles, required and waived checks, outputs and explanations."""
 
 GPU_CHECK = "gpu.visible"
-"""The check that tells the GPU and its driver."""
+"""The check whose evidence names the GPU and its driver."""
 
 Outcome = Literal["passed", "failed", "crashed", "timed-out", "skipped"]
 
 WORST_FIRST: tuple[Outcome, ...] = ("failed", "crashed", "timed-out", "skipped")
-"""What an image is called whose checks ended in several ways: a wrong answer is surer than none."""
+"""Verdict of several outcomes: the first of these that occurs."""
 
 Verdict = Outcome | Literal["broken"]
 
@@ -29,14 +29,12 @@ Fault = Literal["image", "host"]
 Profile = Literal["smoke", "standard", "full"]
 
 ProvableLevel = Literal["linked", "validated"]
-"""What a run of the suite can show: all that shows without the accelerator, or that and what shows on it.
-
-A CPU is its own accelerator: a CPU image is validated on any machine."""
+"""Levels that a run of the suite can prove: without the accelerator, or on it. For a CPU image, that is any machine."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
-    """A known failure that was recognised: where the fault lies, its cause, the lines that prove it, what helps."""
+    """A known failure: who is at fault, its cause, the lines that prove it, and the remedy."""
 
     signature: str
     fault: str
@@ -47,9 +45,9 @@ class Explanation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckResult(Event):
-    """One check's end. `reason` is a sentence for every outcome but `passed`.
+    """Result of one check. `reason` is a sentence for every outcome but `passed`.
 
-    `output` are the last lines that it wrote, `explained` what is known about failures that look like this one.
+    `output` are the last lines that the check wrote, `explained` the known failures that match.
     """
 
     kind = "check"
@@ -63,17 +61,17 @@ class CheckResult(Event):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the user should know and mend although it fails nothing: the evidence of that name."""
-        told = self.evidence.get("warnings")
-        return tuple(map(str, told)) if isinstance(told, list | tuple) else ()
+        """Problems that the user should repair although the check passed."""
+        warnings = self.evidence.get("warnings")
+        return tuple(map(str, warnings)) if isinstance(warnings, list | tuple) else ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """All results of one image. `problem` says why the suite did not reach its end, where it did not.
+    """All results of one image. `problem` is why the suite did not reach its end; null if it did.
 
-    `aim` is the level that was to be shown; `required` are the checks that must pass for it, `waived` those that the
-    row does without and why, `unproven` those of a higher level. `environment` is the machine as the suite saw it.
+    `aim` is the level to prove; `required` are the checks that must pass for it, `waived` those that the image does
+    without and why, `unproven` those of a higher level. `environment` describes the machine.
     """
 
     identifier: str
@@ -94,7 +92,7 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """How it ended on the whole: `passed` only when nothing failed and nothing required was skipped."""
+        """The worst outcome of a check that is not green; `broken` for an incomplete suite."""
         if self.problem is not None or not self.results:
             return "broken"
         found = {result.outcome for result in self.unsuccessful}
@@ -102,7 +100,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """No check failed, and none that is required was skipped."""
+        """Whether no check failed, and none that is required was skipped."""
         return self.verdict == "passed"
 
     @property
@@ -113,69 +111,64 @@ class Report:
 
     @property
     def level(self) -> Level:
-        """What the image is shown to be. A required check that did not run is not green.
-
-        `validated` on a GPU takes a GPU that was seen: a suite that asks nothing of it shows `linked` at most.
-        """
+        """The proven level. A required check that did not run is not green; `validated` on a GPU takes a GPU."""
         if not self.passed or self.missing:
             return "built"
         return "linked" if self.device == "gpu" and not self.gpus else self.aim
 
     @property
     def fault(self) -> Fault | None:
-        """Who is to mend it: the host when all that went wrong is known to come from it; None when all is well.
+        """The host if all failures are known to come from it, else the image; None if all is green.
 
-        What was skipped follows from what went wrong: no GPU to run on, no TensorFlow that imports.
+        Skipped checks follow from failures: no GPU to run on, no TensorFlow that imports.
         """
         if self.passed:
             return None
-        wrong = [result for result in self.unsuccessful if result.outcome != "skipped"]
-        at_host = [any(one.fault == "host" for one in result.explained) for result in wrong]
-        return "host" if wrong and all(at_host) else "image"
+        failed = [result for result in self.unsuccessful if result.outcome != "skipped"]
+        at_host = [any(known.fault == "host" for known in result.explained) for result in failed]
+        return "host" if failed and all(at_host) else "image"
 
     @property
     def missing_hardware(self) -> str:
-        """What the unproven checks need and this run did not have: a GPU, or, where it had one, more."""
+        """What the unproven checks need, for people: a GPU, or more than one."""
         return f"{'more than one' if self.aim == 'validated' else 'a'} {self.device.upper()}"
 
     @property
     def gpus(self) -> tuple[tuple[str, str], ...]:
-        """Name and compute capability of each GPU that it ran on, as the suite saw them; empty where there was none."""
-        names, capabilities = (self._seen.get(name) for name in ("gpu", "capability"))
+        """Name and compute capability of each GPU."""
+        names, capabilities = (self._gpu_evidence.get(name) for name in ("gpu", "capability"))
         if not isinstance(names, list | tuple) or not isinstance(capabilities, list | tuple):
             return ()
         return tuple((str(name), str(one)) for name, one in zip(names, capabilities, strict=False))
 
     @property
     def driver(self) -> str | None:
-        """The version of the GPUs' driver, where the suite saw it."""
-        found = self._seen.get("driver")
+        """The version of the GPUs' driver."""
+        found = self._gpu_evidence.get("driver")
         return None if found is None else str(found)
 
     @property
     def accelerator(self) -> Mapping[str, str]:
-        """The GPUs by name and their driver, for people and for the report's JSON; empty where there was none."""
+        """GPUs by name and their driver, for people; empty without GPU."""
         counts = Counter(name for name, _ in self.gpus)
-        named = ", ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items())
-        return {name: value for name, value in (("gpu", named), ("driver", self.driver)) if value}
+        gpus = ", ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items())
+        return {name: value for name, value in (("gpu", gpus), ("driver", self.driver)) if value}
 
     @property
-    def _seen(self) -> Mapping[str, Any]:
-        """What the check of GPUs found; empty unless it passed."""
-        found = (one.evidence for one in self.results if one.check == GPU_CHECK and one.outcome == "passed")
-        return next(found, {})
+    def _gpu_evidence(self) -> Mapping[str, Any]:
+        checks = (result for result in self.results if result.check == GPU_CHECK and result.outcome == "passed")
+        return next((result.evidence for result in checks), {})
 
     @property
     def unsuccessful(self) -> tuple[CheckResult, ...]:
-        """Results that are not green: all but those that passed, and those skipped that nobody requires."""
+        """Results that are not green: all but the passed ones, and the skipped ones that nothing requires."""
         return tuple(
             result
             for result in self.results
-            if result.outcome not in ("passed", "skipped")
-            or (result.outcome == "skipped" and result.check in self.required)
+            if result.outcome != "passed" and (result.outcome != "skipped" or result.check in self.required)
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON object."""
-        told = {name: getattr(self, name) for name in ("passed", "verdict", "level", "fault", "missing")}
-        return {"schema": SCHEMA, **told, **self.accelerator, **asdict(self)}
+        """Return the report as a JSON object."""
+        derived = {name: getattr(self, name) for name in ("passed", "verdict", "level", "fault", "missing")}
+        return {"schema": SCHEMA, **derived, **self.accelerator, **asdict(self)}

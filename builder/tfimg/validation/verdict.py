@@ -1,4 +1,4 @@
-"""Report → nothing, or the error that its verdict amounts to."""
+"""Raise the error that a report's verdict amounts to."""
 
 from __future__ import annotations
 
@@ -15,22 +15,16 @@ from tfimg.core.errors import (
 )
 from tfimg.validation.report import Report, Verdict
 
-ENDINGS: Mapping[Verdict, type[TfimgError]] = {
+ERRORS: Mapping[Verdict, type[TfimgError]] = {
     "failed": ValidationFailed,
     "crashed": ValidationCrashed,
     "timed-out": ValidationTimedOut,
     "skipped": ValidationIncomplete,
     "broken": ValidationAborted,
 }
-"""What an image that is not green ends a command with."""
 
-
-MOST = 3
-"""Checks that the last sentence tells; each has been told when it ended."""
-
-
-def _short(reason: str) -> str:
-    return reason if len(reason) <= 300 else f"{reason[:299]}…"
+MAX_LISTED, MAX_REASON = 3, 300
+"""Checks that the message names, and characters of each reason; each check was reported when it ended."""
 
 
 def raise_for_verdict(
@@ -43,20 +37,26 @@ def raise_for_verdict(
     """
     if report.passed:
         return
-    told = "; ".join(f"{one.check} {one.outcome}: {_short(one.reason or '')}" for one in report.unsuccessful[:MOST])
-    if len(report.unsuccessful) > MOST:
-        told += f"; and {len(report.unsuccessful) - MOST} more, told above"
     known = {one.signature: one for result in report.unsuccessful for one in result.explained}
+    checks = _list_checks(report)
     if report.problem:
-        found = f", but {report.problem}" + (f". {told}" if told else "")
-        next_step = (
-            "Try again; if it breaks at the same check, the image is at fault."
-            if report.results
-            else "Look inside with `docker run --rm -it --entrypoint sh IMAGE`."
-        )
+        found = f", but {report.problem}" + (f". {checks}" if checks else "")
+        next_step = "Look inside with `docker run --rm -it --entrypoint sh IMAGE`."
+        if report.results:
+            next_step = "Try again; if it breaks at the same check, the image is at fault."
     else:
-        found = f", and {len(report.unsuccessful)} of {len(report.results)} checks did not pass. {told}"
+        found = f", and {len(report.unsuccessful)} of {len(report.results)} checks did not pass. {checks}"
         next_step = " ".join(one.remedy for one in known.values()) or details
     causes = "".join(f" Known cause ({one.fault}): {one.cause}" for one in known.values())
-    kind = UnsuitableHost if report.fault == "host" else ENDINGS[report.verdict]
-    raise kind(f"{subject}{found}{causes}", next_step=f"{consequence} {next_step}")
+    error = UnsuitableHost if report.fault == "host" else ERRORS[report.verdict]
+    raise error(f"{subject}{found}{causes}", next_step=f"{consequence} {next_step}")
+
+
+def _list_checks(report: Report) -> str:
+    words = []
+    for result in report.unsuccessful[:MAX_LISTED]:
+        reason = result.reason or ""
+        reason = reason if len(reason) <= MAX_REASON else f"{reason[: MAX_REASON - 1]}…"
+        words.append(f"{result.check} {result.outcome}: {reason}")
+    more = len(report.unsuccessful) - MAX_LISTED
+    return "; ".join(words) + (f"; and {more} more, see above" if more > 0 else "")
