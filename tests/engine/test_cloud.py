@@ -38,9 +38,8 @@ from tfimg.evidence.keys import SigningKey, generate_key
 from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
 from tfimg.evidence.statement import Subject
 from tfimg.host.cloud.clouds import CLOUDS
-from tfimg.host.cloud.files import machine_files
 from tfimg.host.cloud.machine import CloudMachine
-from tfimg.host.cloud.user_data import render_user_data
+from tfimg.host.cloud.user_data import list_machine_files, render_user_data
 from tfimg.index.network import HostNetwork, read_host_network, read_pip_settings
 from tfimg.project.services import Services
 from tfimg.registry.reference import parse_reference
@@ -235,7 +234,7 @@ def check(engine: DockerEngine, image: str, folder: Path) -> str:
 
 def lay_out(folder: Path, order: CloudMachine) -> None:
     """Write the files of an order below `steps`."""
-    for file in machine_files(order):
+    for file in list_machine_files(order):
         path = folder / "steps" / file.path.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(file.text)

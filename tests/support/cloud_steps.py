@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from support.machine_orders import machine
-from tfimg.host.cloud.files import STEPS, machine_files
+from tfimg.host.cloud.user_data import STEPS, list_machine_files
 
 PATHS = re.compile(r"(?<![A-Za-z0-9_}/$])/(?:usr/local/lib|usr/share/keyrings|etc|var|run|opt|srv|sys|proc)/")
 """The machine's paths that steps name."""
@@ -53,7 +53,7 @@ class StepMachine:
 
     def order(self, **changes: Any) -> StepMachine:
         """Lay out the files of an order, with this folder as their root."""
-        for file in machine_files(machine(**changes)):
+        for file in list_machine_files(machine(**changes)):
             path = self.root / file.path.lstrip("/")
             path.parent.mkdir(parents=True, exist_ok=True)
             # The key is compared byte by byte, and names no path.

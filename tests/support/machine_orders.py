@@ -38,7 +38,7 @@ def every_machine() -> Iterator[CloudMachine]:
     """Each cloud with each of its devices, and each of these with every choice of options."""
     options = list(product((None, AWKWARD), (None, 1800), (None, 28800)))
     for cloud in CLOUDS.values():
-        for device in cloud.make:
+        for device in cloud.commands:
             for (program, idle, limit), install in product(options, (False, True) if device == "gpu" else (False,)):
                 yield machine(
                     cloud=cloud, device=device, program=program, idle_seconds=idle, limit_seconds=limit,

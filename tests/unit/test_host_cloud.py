@@ -17,9 +17,8 @@ from ruamel.yaml import YAML
 from support.machine_orders import AWKWARD, KEY, WHEEL, every_machine, machine
 from tfimg.core.errors import UsageError
 from tfimg.host.cloud.clouds import CLOUDS
-from tfimg.host.cloud.files import machine_files
 from tfimg.host.cloud.machine import CloudMachine, format_settings
-from tfimg.host.cloud.user_data import UserData, render_user_data
+from tfimg.host.cloud.user_data import UserData, list_machine_files, render_user_data
 
 
 def parsed(made: UserData) -> Mapping[str, Any]:
@@ -62,7 +61,7 @@ def test_every_machine_has_all_its_files_within_the_limit_of_its_cloud() -> None
         assert made.text.startswith("#cloud-config\n")
         assert made.size <= order.cloud.limit
         found = written(made)
-        expected = {file.path: (file.text, file.mode) for file in machine_files(order)}
+        expected = {file.path: (file.text, file.mode) for file in list_machine_files(order)}
         assert {path: mode for path, (_, mode) in found.items()} == {path: mode for path, (_, mode) in expected.items()}
         for path, (text, _) in expected.items():
             assert code_lines(found[path][0]) == code_lines(text)
@@ -117,7 +116,7 @@ def test_a_value_that_has_no_place_in_a_file_of_the_machine_is_refused(name: str
 
 def test_a_machine_gets_what_it_needs_and_no_more() -> None:
     def names(**changes: Any) -> set[str]:
-        return {file.path.rpartition("/")[2] for file in machine_files(machine(**changes))}
+        return {file.path.rpartition("/")[2] for file in list_machine_files(machine(**changes))}
 
     least = names()
     assert {"settings", "tfimg.pub", "lib", "setup", "device", "engine", "image", "start", "stop"} <= least
@@ -138,7 +137,7 @@ def test_timers_are_started_before_what_may_take_long() -> None:
 
 def unit(name: str, **changes: Any) -> str:
     """A systemd unit of a machine."""
-    texts = {file.path: file.text for file in machine_files(machine(**changes))}
+    texts = {file.path: file.text for file in list_machine_files(machine(**changes))}
     return texts[f"/etc/systemd/system/{name}"]
 
 
@@ -213,16 +212,16 @@ def test_the_command_for_a_gpu_names_an_image_with_a_driver_unless_the_machine_i
 
     ready = made(device="gpu")
     assert "with NVIDIA's driver" in ready.machine_image
-    assert CLOUDS[name].with_driver.options in ready.make
+    assert CLOUDS[name].with_driver.options in ready.create_command
     for order in (made(device="gpu", install_driver=True), made()):
         assert order.machine_image == "Ubuntu 24.04"
-        assert CLOUDS[name].plain.options in order.make
+        assert CLOUDS[name].plain.options in order.create_command
         assert f"# Machine image of this command: {order.machine_image}." in order.text
 
 
 def test_the_command_for_aws_has_a_disk_a_key_and_a_spot_request_that_outlives_an_interruption() -> None:
     made = render_user_data(machine(limit_seconds=60))
-    words = shlex.split(made.make)
+    words = shlex.split(made.create_command)
     options = dict(zip(words[3::2], words[4::2], strict=True))
     assert options["--key-name"] == "KEY"
     assert "VolumeSize=100" in options["--block-device-mappings"]
@@ -232,7 +231,7 @@ def test_the_command_for_aws_has_a_disk_a_key_and_a_spot_request_that_outlives_a
 
 def test_every_command_has_balanced_quotes_and_no_open_placeholder() -> None:
     for order in every_machine():
-        made = render_user_data(order).make
+        made = render_user_data(order).create_command
         assert shlex.split(made, comments=True)
         assert not {"{image}", "{file}", "{machine}", "{{"} & set(shlex.split(made.replace("=", " ")))
 

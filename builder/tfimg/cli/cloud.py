@@ -45,7 +45,7 @@ def cloud_init(context: Context) -> int:
 
 
 def _command(made: UserData, output: str | None) -> str:
-    return made.make.replace("FILE", shlex.quote(output)) if output else made.make
+    return made.create_command.replace("FILE", shlex.quote(output)) if output else made.create_command
 
 
 def _document(made: UserData, output: str | None) -> dict[str, object]:
