@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfimg.build.capacity import Need, decide, predict
+from tfimg.build.capacity import ResourceNeed, choose_action, predict_need
 from tfimg.engine.protocol import LocalImage, Resources
 from tfimg.matrix.spec import ImageSpec
 
 SIZES = st.integers(0, 10**12)
-NEEDS = st.builds(Need, disk_bytes=SIZES, memory_bytes=SIZES)
+NEEDS = st.builds(ResourceNeed, disk_bytes=SIZES, memory_bytes=SIZES)
 LEFT = st.builds(Resources, cpus=st.integers(1, 64), memory_bytes=SIZES, disk_bytes=st.one_of(st.none(), SIZES))
 JOBS = st.one_of(st.none(), st.integers(1, 64))
 
 
 @given(NEEDS, LEFT, st.lists(NEEDS, max_size=8), JOBS, st.booleans())
 def test_what_starts_fits_beside_what_runs_and_only_beside_others_anything_waits(
-    need: Need, left: Resources, running: Sequence[Need], jobs: int | None, pruned: bool
+    need: ResourceNeed, left: Resources, running: Sequence[ResourceNeed], jobs: int | None, pruned: bool
 ) -> None:
-    decision = decide(need, left, running, jobs=jobs, pruned=pruned)
+    decision = choose_action(need, left, running, jobs=jobs, pruned=pruned)
     if decision != "start":
         assert decision == ("wait" if running else "refuse" if pruned else "prune")
         return
@@ -38,14 +38,14 @@ def test_what_starts_fits_beside_what_runs_and_only_beside_others_anything_waits
 
 @given(NEEDS, LEFT, st.lists(NEEDS, max_size=8), JOBS, st.booleans(), st.integers(0, 10**12))
 def test_more_room_stops_nothing(
-    need: Need, left: Resources, running: Sequence[Need], jobs: int | None, pruned: bool, more: int
+    need: ResourceNeed, left: Resources, running: Sequence[ResourceNeed], jobs: int | None, pruned: bool, more: int
 ) -> None:
     wider = Resources(
         cpus=left.cpus + 1, memory_bytes=left.memory_bytes + more,
         disk_bytes=None if left.disk_bytes is None else left.disk_bytes + more,
     )  # fmt: skip
-    if decide(need, left, running, jobs=jobs, pruned=pruned) == "start":
-        assert decide(need, wider, running, jobs=jobs, pruned=pruned) == "start"
+    if choose_action(need, left, running, jobs=jobs, pruned=pruned) == "start":
+        assert choose_action(need, wider, running, jobs=jobs, pruned=pruned) == "start"
 
 
 IMAGE = LocalImage(
@@ -80,5 +80,5 @@ def test_the_space_for_an_image_is_predicted_from_images_of_its_release_and_devi
     named: Callable[[str], ImageSpec],
 ) -> None:  # fmt: skip
     """In bytes as measured: a cold build on CPU adds 3.5 times the image, one that is handed its layers 2.1 times."""
-    assert predict(named(identifier), images, packed=False).disk_bytes == unpacked
-    assert predict(named(identifier), images, packed=True).disk_bytes == packed
+    assert predict_need(named(identifier), images, packed=False).disk_bytes == unpacked
+    assert predict_need(named(identifier), images, packed=True).disk_bytes == packed

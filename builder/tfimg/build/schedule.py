@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tfimg.build.builder import Builder
-from tfimg.build.capacity import Decision, Need, decide
+from tfimg.build.capacity import Action, ResourceNeed, choose_action
 from tfimg.build.results import (
     CONTINUE,
     EngineResources,
@@ -33,7 +33,7 @@ class Item:
     """An image to build, and what its build needs."""
 
     plan: Plan
-    need: Need
+    need: ResourceNeed
 
     @property
     def identifier(self) -> str:
@@ -46,7 +46,8 @@ class Schedule:
     """A run over many images.
 
     `attempt` builds an image on an engine and returns its result; it raises `EngineUnavailable` if the engine was
-    lost, and any other exception ends the run. `free_space` frees disk space of an engine. `jobs` is as in `decide`.
+    lost, and any other exception ends the run. `free_space` frees disk space of an engine. `jobs`: see
+    `choose_action`.
     """
 
     builders: Sequence[Builder]
@@ -79,8 +80,8 @@ class Schedule:
         return tuple(self._results)
 
     def _start(self, pool: ThreadPoolExecutor) -> None:
-        """Start the images for which there is room, in order; fail those for which there never will be."""
-        resources = self._resources()
+        """Start the images for which an engine has resources, in order."""
+        resources = self._query_resources()
         for item in list(self._queue):
             builder = self._place(item, resources)
             if builder is None:
@@ -90,7 +91,7 @@ class Schedule:
             self.on_event(ImageStarted(identifier=item.identifier, engine=builder.name))
             self._running[pool.submit(self.attempt, item, builder)] = item, builder
 
-    def _resources(self) -> dict[Builder, Resources]:
+    def _query_resources(self) -> dict[Builder, Resources]:
         resources = {}
         for builder in list(self._alive):
             try:
@@ -102,21 +103,21 @@ class Schedule:
         return resources
 
     def _place(self, item: Item, resources: dict[Builder, Resources]) -> Builder | None:
-        """Return the least busy engine with room for an item now; fail the item if no engine will ever have room."""
+        """Return the least busy engine that can start an item now; fail the item if no engine ever can."""
         candidates = [builder for builder in resources if builder not in self._tried.get(item.identifier, ())]
-        decisions = {builder: self._decide(item, builder, resources[builder]) for builder in candidates}
-        if decisions and set(decisions.values()) == {"prune"}:
-            decisions = {
-                builder: self._decide(item, builder, resources[builder], pruned=True)
+        actions = {builder: self._choose_action(item, builder, resources[builder]) for builder in candidates}
+        if actions and set(actions.values()) == {"prune"}:
+            actions = {
+                builder: self._choose_action(item, builder, resources[builder], pruned=True)
                 for builder in candidates
                 if self._free_space(builder, resources)
             }
-        starting = [builder for builder, decision in decisions.items() if decision == "start"]
+        starting = [builder for builder, action in actions.items() if action == "start"]
         if starting:
             return min(starting, key=lambda builder: len(self._needs(builder)))
-        if not any(decision in ("wait", "prune") for decision in decisions.values()):
+        if not any(action in ("wait", "prune") for action in actions.values()):
             self._queue.remove(item)
-            self._fail(item, self._no_room(item, resources) if decisions else self._no_engine())
+            self._fail(item, self._too_little_space(item, resources) if actions else self._no_engine())
         return None
 
     def _free_space(self, builder: Builder, resources: dict[Builder, Resources]) -> bool:
@@ -131,11 +132,11 @@ class Schedule:
         self.on_event(EngineSpaceFreed(engine=builder.name))
         return True
 
-    def _decide(self, item: Item, builder: Builder, at: Resources, *, pruned: bool = False) -> Decision:
-        return decide(item.need, at, self._needs(builder), jobs=self.jobs, pruned=pruned)
+    def _choose_action(self, item: Item, builder: Builder, free: Resources, *, pruned: bool = False) -> Action:
+        return choose_action(item.need, free, self._needs(builder), jobs=self.jobs, pruned=pruned)
 
-    def _needs(self, builder: Builder) -> list[Need]:
-        return [item.need for item, at in self._running.values() if at.host == builder.host]
+    def _needs(self, builder: Builder) -> list[ResourceNeed]:
+        return [item.need for item, other in self._running.values() if other.host == builder.host]
 
     def _collect(self, seconds: float | None) -> None:
         """Wait for the first build to end; take in the results of all that have ended."""
@@ -162,15 +163,16 @@ class Schedule:
         self.on_event(result)
 
     def _no_engine(self) -> TfimgError:
-        return self._lost or EngineUnavailable("No engine was given.", next_step="Name one.")
+        return self._lost or EngineUnavailable("No engine was given.", next_step="Pass an engine.")
 
-    def _no_room(self, item: Item, resources: Mapping[Builder, Resources]) -> TfimgError:
-        most = max(resources, key=lambda builder: resources[builder].disk_bytes or 0)
+    def _too_little_space(self, item: Item, resources: Mapping[Builder, Resources]) -> TfimgError:
+        roomiest = max(resources, key=lambda builder: resources[builder].disk_bytes or 0)
+        free = resources[roomiest].disk_bytes or 0
         return DiskSpaceError(
-            f"The engine's disk has {(resources[most].disk_bytes or 0) / 1e9:.1f} GB free below "
-            f"{most.capabilities.data_root}, and {item.identifier} needs about {item.need.disk_bytes / 1e9:.1f} GB.",
-            next_step="What tfimg may remove is gone already. `docker system df` shows what takes the space; or use an "
-            "engine with more.",
+            f"The engine's disk has {free / 1e9:.1f} GB free below {roomiest.capabilities.data_root}, and "
+            f"{item.identifier} needs about {item.need.disk_bytes / 1e9:.1f} GB.",
+            next_step="tfimg has removed what it may remove. `docker system df` shows what takes the space; or use "
+            "an engine with more.",
         )
 
     def _stop(self) -> None:

@@ -10,7 +10,7 @@ from tfimg.build.builder import Builder
 from tfimg.build.settings import BuildSettings
 from tfimg.cli.context import Context
 from tfimg.cli.images import parse_mirrors
-from tfimg.cli.keep import require_writable
+from tfimg.cli.report_files import require_writable
 from tfimg.core.errors import BaseImageError, NetworkError
 from tfimg.core.events import Message
 from tfimg.core.files import write_atomically

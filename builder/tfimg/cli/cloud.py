@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from tfimg.cli.context import Context
-from tfimg.cli.keep import require_writable
+from tfimg.cli.report_files import require_writable
 from tfimg.core.errors import InvalidKey, UsageError, WrongDevice
 from tfimg.core.files import write_atomically
 from tfimg.evidence.keys import read_verifying_key

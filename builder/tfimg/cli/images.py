@@ -14,11 +14,11 @@ from tfimg.build.settings import BuildSettings
 from tfimg.build.summary import SUFFIXES, format_summary
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
-from tfimg.cli.keep import check_report, write_reports
 from tfimg.cli.options import REQUEST
 from tfimg.cli.output.checks import level_words
 from tfimg.cli.output.render import render_events
 from tfimg.cli.publish import publish_images, require_publishable
+from tfimg.cli.report_files import check_report_files, write_reports
 from tfimg.cli.show import size
 from tfimg.core.errors import UsageError
 from tfimg.core.events import Event, OnEvent
@@ -42,7 +42,7 @@ def build(context: Context) -> int:
         return _build_many(context)
     if arguments.jobs or arguments.revalidate:
         raise UsageError("--jobs and --revalidate are for many images.", next_step="Name patterns, or --all.")
-    check_report(context)
+    check_report_files(context)
     settings = build_settings(arguments)
     plan = context.project.plan(context.resolve().spec)
     with render_events(as_json=arguments.json) as on_event:
@@ -120,7 +120,7 @@ def _check_many(context: Context) -> None:
                 next_step="Name FILE.json or FILE.xml. `tfimg report REPORT.json --report FILE.html` writes one "
                 "image's report as HTML.",
             )
-    check_report(context, SUFFIXES)
+    check_report_files(context, SUFFIXES)
 
 
 def build_settings(arguments: Any) -> BuildSettings:
@@ -176,7 +176,7 @@ def _push(context: Context, specs: Sequence[ImageSpec]) -> None:
 def validate(context: Context) -> int:
     """`tfimg validate IMAGE`: run the suite in an image that the engine has."""
     arguments, project, engine = context.arguments, context.project, context.engine
-    check_report(context)
+    check_report_files(context)
     image = arguments.image
     digest = project.require_image(engine, image)
     spec = project.spec_of_image(engine, image, arguments.identifier)

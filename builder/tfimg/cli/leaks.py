@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tfimg.cli.context import Context
-from tfimg.cli.output.transfers import transfer
+from tfimg.cli.output.transfers import render_transfer
 from tfimg.core.errors import UsageError
 from tfimg.core.events import ProgressEvent
 from tfimg.inspect.secrets.findings import SecretFinding, require_clean
@@ -17,7 +17,7 @@ def scan_command(context: Context) -> int:
     """`tfimg scan IMAGE`: find what this machine would not tell, search for it, raise with what was found."""
     image = context.arguments.image
     secrets = context.services.secrets()
-    with transfer(context, f"searching {image}") as follow:
+    with render_transfer(context, f"searching {image}") as follow:
         if context.arguments.local:
             engine = context.services.runner()
             if engine.find_digest(image) is None:

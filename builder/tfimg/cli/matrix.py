@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfimg.cli.context import Context
-from tfimg.cli.keep import require_writable
+from tfimg.cli.report_files import require_writable
 from tfimg.core.errors import UsageError
 from tfimg.core.files import write_atomically
 from tfimg.core.levels import LEVELS

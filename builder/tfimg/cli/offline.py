@@ -8,7 +8,7 @@ from pathlib import Path
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.keys import verifying_keys
-from tfimg.cli.output.transfers import transfer
+from tfimg.cli.output.transfers import render_transfer
 from tfimg.cli.proofs import origin, policy
 from tfimg.core.errors import FileError, InvalidKey, UsageError
 from tfimg.core.events import ProgressEvent
@@ -41,7 +41,7 @@ def bundle(context: Context) -> int:
     archive = collect_image(registry, target, tag=reference.tag, keys=keys)
     if not archive.evidence:
         context.say("The image has no evidence: `tfimg load` will refuse it.")
-    with transfer(context, f"writing {file.name}") as on_event:
+    with render_transfer(context, f"writing {file.name}") as on_event:
         save_archive(archive, file, on_progress=_progress(on_event, file.name))
     fields = {
         "image": str(reference),
@@ -82,7 +82,7 @@ def load(context: Context) -> int:
         needs_promotion=chosen is None,
     )
     name = chosen or find_signed_name(registry, verified)
-    with transfer(context, f"reading {registry.path.name}") as on_event:
+    with render_transfer(context, f"reading {registry.path.name}") as on_event:
         progress = _progress(on_event, registry.path.name)
         load_archive(registry, verified.digest, name, context.services.runner(), on_progress=progress)
     outcome = verified.outcome

@@ -1,4 +1,4 @@
-"""`tfimg plan`: what one build would do here, or how many builds are shared out over a CI's machines."""
+"""`tfimg plan`: show what one build would do, or distribute many builds over the jobs of a CI."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tfimg.recipe.layout import WheelLayer
 from tfimg.recipe.shards import Shard, divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
 from tfimg.recipe.sharing import find_shared_layers
 
-MOST = 3
-"""Images that a row of layers names."""
+MAX_LISTED = 3
+"""Images that a row of layers lists."""
 
 
 def plan(context: Context) -> int:
-    """`tfimg plan`, of a request or, with patterns, of a CI's jobs."""
+    """`tfimg plan` of a request, or with patterns of the jobs of a CI."""
     arguments = context.arguments
     if arguments.layers:
         return _layers(context)
     if arguments.patterns or arguments.format or arguments.shards:
-        return _share_out(context)
+        return _plan_jobs(context)
     return _plan_one(context)
 
 
@@ -52,7 +52,7 @@ def _plan_one(context: Context) -> int:
 
 
 def _layers(context: Context) -> int:
-    """What images share, and the bytes of it: known of layers that were made here, else predicted. Asks no engine."""
+    """Show the layers that images share; sizes are known of layers that were made here, else predicted."""
     arguments = context.arguments
     if arguments.patterns:
         _require_no_request(context)
@@ -78,20 +78,20 @@ def _layers(context: Context) -> int:
             size(layer.compressed_bytes),
             size(layer.unpacked_bytes),
             "known" if layer.exact else "predicted",
-            _named(layer.images),
+            _list_names(layer.images),
         )
     print_table(table)
     print(f"{len(found)} images: {size(shared.together)} together, {size(shared.apart)} if they shared nothing.")
     return 0
 
 
-def _named(identifiers: tuple[str, ...]) -> str:
-    left = len(identifiers) - MOST
-    return " ".join(identifiers[:MOST]) + (f" and {left} more" if left > 0 else "")
+def _list_names(identifiers: tuple[str, ...]) -> str:
+    left = len(identifiers) - MAX_LISTED
+    return " ".join(identifiers[:MAX_LISTED]) + (f" and {left} more" if left > 0 else "")
 
 
-def _share_out(context: Context) -> int:
-    """Asks no engine: the machines that build are others."""
+def _plan_jobs(context: Context) -> int:
+    """Distribute builds over jobs; other machines build, so no engine is asked."""
     arguments = context.arguments
     _require_no_request(context)
     chosen = _shards(context)

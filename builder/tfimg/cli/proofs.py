@@ -9,7 +9,7 @@ from pathlib import Path
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.keys import verifying_keys
-from tfimg.cli.output.transfers import transfer
+from tfimg.cli.output.transfers import render_transfer
 from tfimg.core.errors import FileError
 from tfimg.evidence.policy import Policy, parse_requirements
 from tfimg.evidence.policy_file import MAX_BYTES, parse_policy
@@ -47,7 +47,7 @@ def pull(context: Context) -> int:
     verified = _verify(context, reference)
     engine = context.services.runner()
     name = f"{reference.repository}@{verified.digest}"
-    with transfer(context, f"pulling {name}") as on_event:
+    with render_transfer(context, f"pulling {name}") as on_event:
         pull_verified(engine, name, on_event)
     if reference.tag:
         engine.tag(name, [f"{reference.repository}:{reference.tag}"])

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfimg.cli.context import Context
-from tfimg.cli.keep import check_report, write_reports
+from tfimg.cli.report_files import check_report_files, write_reports
 from tfimg.core.errors import FileError
 from tfimg.validation.report import Report
 
 
 def report(context: Context) -> int:
     """`tfimg report FILE.json [--report FILE ...] [--json]`: it has read and written, whatever the verdict says."""
-    check_report(context)
+    check_report_files(context)
     found = read_kept(context.arguments.file)
     write_reports(context, found)
     if context.arguments.json:

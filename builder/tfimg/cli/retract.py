@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tfimg.cli.context import Context
-from tfimg.cli.keep import require_writable
 from tfimg.cli.output.render import render_events
+from tfimg.cli.report_files import require_writable
 from tfimg.cli.signing import default_repository, required_key, signed_repository
 from tfimg.core.errors import UsageError
 from tfimg.evidence.dsse import sign_statement

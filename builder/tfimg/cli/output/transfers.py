@@ -1,11 +1,10 @@
-"""How far a transfer of an image is: a bar on a terminal, a line for every tenth elsewhere, events under --json."""
+"""Progress of the transfer of one image: a bar on a terminal, lines elsewhere, JSON lines for programs."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
@@ -14,64 +13,52 @@ from tfimg.cli.context import Context
 from tfimg.core.events import ProgressEvent
 
 SECONDS = 1.0
-"""Between two events for programs: an engine tells every layer several times a second."""
+"""Time between two JSON events: an engine reports every layer several times a second."""
 
 
-@dataclass(kw_only=True)
-class Sum:
-    """Bytes of all layers together, which grow while more layers become known."""
+class TransferTotal:
+    """Add up the bytes of all layers, which grow while more layers become known."""
 
-    layers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._layers: dict[str, tuple[int, int]] = {}
 
-    def take(self, event: ProgressEvent) -> tuple[int, int]:
-        """Bytes so far, and of how many."""
-        self.layers[event.what] = (event.current, max(event.total, event.current))
-        return sum(current for current, _ in self.layers.values()), sum(of for _, of in self.layers.values())
+    def add(self, event: ProgressEvent) -> tuple[int, int]:
+        """Return the bytes that are done and the bytes in total."""
+        self._layers[event.what] = (event.current, max(event.total, event.current))
+        return sum(done for done, _ in self._layers.values()), sum(total for _, total in self._layers.values())
 
 
 @contextmanager
-def transfer(context: Context, title: str) -> Iterator[Callable[[ProgressEvent], None]]:
-    """Follow one: what it yields is to be told of every event."""
-    console = make_console(stderr=True)
-    if context.arguments.json:
-        yield _events(context, title)
-    elif not console.is_terminal:
-        yield _lines(context, title)
-    else:
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        with live(Progress(*columns, console=console, transient=True)) as progress:
-            task, whole = progress.add_task(title, total=None), Sum()
+def render_transfer(context: Context, title: str) -> Iterator[Callable[[ProgressEvent], None]]:
+    """Return the renderer of a transfer's events."""
+    console, total_bytes = make_console(stderr=True), TransferTotal()
+    if context.arguments.json or not console.is_terminal:
+        yield _line_renderer(context, title, total_bytes)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with live(Progress(*columns, console=console, transient=True)) as progress:
+        task = progress.add_task(title, total=None)
 
-            def told(event: ProgressEvent) -> None:
-                current, of = whole.take(event)
-                progress.update(task, completed=current, total=of or None)
+        def on_event(event: ProgressEvent) -> None:
+            done, total = total_bytes.add(event)
+            progress.update(task, completed=done, total=total or None)
 
-            yield told
+        yield on_event
 
 
-def _events(
-    context: Context, title: str, clock: Callable[[], float] = time.monotonic
-) -> Callable[[ProgressEvent], None]:
-    whole, last = Sum(), -SECONDS
+def _line_renderer(context: Context, title: str, total_bytes: TransferTotal) -> Callable[[ProgressEvent], None]:
+    """Print a JSON event every second, or a line for every tenth."""
+    last_event, last_tenth = -SECONDS, -1
 
-    def told(event: ProgressEvent) -> None:
-        nonlocal last
-        current, of = whole.take(event)
-        if clock() - last >= SECONDS:
-            last = clock()
-            context.emit({"event": "progress", "step": title, "current": current, "total": of})
+    def on_event(event: ProgressEvent) -> None:
+        nonlocal last_event, last_tenth
+        done, total = total_bytes.add(event)
+        if context.arguments.json:
+            if time.monotonic() - last_event >= SECONDS:
+                last_event = time.monotonic()
+                context.emit({"event": "progress", "step": title, "current": done, "total": total})
+        elif total and done * 10 // total > last_tenth:
+            last_tenth = done * 10 // total
+            context.say(f"{title}: {done / 1e6:.0f} of {total / 1e6:.0f} MB")
 
-    return told
-
-
-def _lines(context: Context, title: str) -> Callable[[ProgressEvent], None]:
-    whole, tenth = Sum(), -1
-
-    def told(event: ProgressEvent) -> None:
-        nonlocal tenth
-        current, of = whole.take(event)
-        if of and (now := current * 10 // of) > tenth:
-            tenth = now
-            context.say(f"{title}: {current / 1e6:.0f} of {of / 1e6:.0f} MB")
-
-    return told
+    return on_event

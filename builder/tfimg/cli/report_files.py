@@ -1,4 +1,4 @@
-"""Where reports go: to the files that the arguments name, each in the form that its name asks for, and to evidence."""
+"""Files that options name: reports, and whether a file can be written."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tfimg.validation.formats import REPORT_SUFFIXES, format_report
 from tfimg.validation.report import Report
 
 
-def check_report(context: Context, suffixes: Sequence[str] = REPORT_SUFFIXES) -> None:
-    """Check, before a long build, that every --report can be written after it.
+def check_report_files(context: Context, suffixes: Sequence[str] = REPORT_SUFFIXES) -> None:
+    """Check before a long build that every --report can be written after it.
 
     Raises `UsageError` for a name with none of the suffixes, `FileError` for a file that cannot be written.
     """
@@ -30,9 +30,9 @@ def check_report(context: Context, suffixes: Sequence[str] = REPORT_SUFFIXES) ->
 
 
 def require_writable(option: str, name: str) -> None:
-    """Raise where a file that an option names could not be written; parent folders are not made, as `cp` makes none.
+    """Check that the file of an option can be written; as `cp`, it does not make parent folders.
 
-    Raises `UsageError` for an empty name, `FileError` for a place where nothing can be written.
+    Raises `UsageError` for an empty name, else `FileError`.
     """
     if not name:
         raise UsageError(f"{option} is empty.", next_step="Name a file, or leave it out.")
@@ -50,6 +50,6 @@ def require_writable(option: str, name: str) -> None:
 
 
 def write_reports(context: Context, report: Report) -> None:
-    """Write the report where the arguments say."""
+    """Write a report to every --report."""
     for name in context.arguments.report:
         write_atomically(Path(name), format_report(report, name))
