@@ -283,7 +283,7 @@ def test_evidence_of_another_image_is_refused_by_cosign_and_by_us(
 
 
 def refused(tools: Tools, published: Published, *, code: int, says: str) -> None:
-    ended = run_tfimg("verify", published.image, "--key", str(tools.folder / "ours.pub"))
+    ended = run_tfimg("verify", published.image, "--public-key", str(tools.folder / "ours.pub"))
     assert ended.code == code, ended.stderr
     assert says in ended.stderr
 
@@ -326,7 +326,7 @@ def test_what_cosign_attached_before_stays_and_is_read(
     assert verify(tools, image, key="both.pub").code == 0
     assert attestation(tools, image, "https://x.test/kind", key="cosign.pub").code == 0
     assert attestation(tools, image, TEST_RESULT, key="both.pub").code == 0
-    keys = ("--key", str(tools.folder / "both.pub"), "--key", str(tools.folder / "cosign.pub"))
+    keys = ("--public-key", str(tools.folder / "both.pub"), "--public-key", str(tools.folder / "cosign.pub"))
     ended = run_tfimg("verify", image, *keys, "--json")
     assert ended.code == 0, ended.stderr
     assert ended.json["evidence"] == sorted([*KINDS, "https://x.test/kind"])
@@ -343,15 +343,15 @@ def test_attaching_again_sends_nothing_and_changes_nothing(spoiled: Published) -
 
 def test_verify_and_pull_as_a_person_runs_them(engine: DockerEngine, tools: Tools, published: Published) -> None:
     key, name = str(tools.folder / "ours.pub"), f"{published.name}:2.20"
-    ended = run_tfimg("verify", name, "--key", key, "--require", "validated,max-age=1h", "--json")
+    ended = run_tfimg("verify", name, "--public-key", key, "--require", "validated,max-age=1h", "--json")
     assert ended.code == 0, ended.stderr
     assert (ended.json["digest"], ended.json["level"]) == (published.digest, "validated")
-    ended = run_tfimg("pull", name, "--key", key)
+    ended = run_tfimg("pull", name, "--public-key", key)
     try:
         assert ended.code == 0, ended.stderr
         assert engine.find_digest(name) is not None
     finally:
         engine.remove(name)
-    other = run_tfimg("pull", name, "--key", str(tools.folder / "theirs.pub"), "--json")
+    other = run_tfimg("pull", name, "--public-key", str(tools.folder / "theirs.pub"), "--json")
     assert (other.code, other.json["error"]) == (16, "UnsignedError")
     assert engine.find_digest(name) is None

@@ -130,7 +130,7 @@ def test_what_is_planted_in_an_image_is_found_where_it_is(
     }  # fmt: skip
     try:
         docker("push", "--quiet", name, host=engine.host)
-        for argv in (("scan", name), ("scan", "--local", name)):
+        for argv in (("scan-secrets", name), ("scan-secrets", "--local", name)):
             ended = run_tfimg(*argv, "--json", env=environ)
             assert ended.code == 16, ended.stderr
             found = ended.documents[-1]["findings"]
@@ -159,7 +159,7 @@ def test_a_layer_that_was_searched_is_not_read_again(little: Published, tmp_path
 
 
 def test_inspect_shows_the_image_and_whose_word_is_what(published: Published) -> None:
-    ended = run_tfimg("inspect", published.name, "--key", str(published.public), "--json")
+    ended = run_tfimg("inspect", published.name, "--public-key", str(published.public), "--json")
     assert ended.code == 0, ended.stderr
     told = ended.documents[-1]
     assert told["row"]["identifier"] == "2.15.1-cpu-py3.11"
@@ -173,7 +173,7 @@ def test_inspect_shows_the_image_and_whose_word_is_what(published: Published) ->
     ]
     assert {one["signer"] for one in told["evidence"]} == {published.key.verifying_key.identifier}
     assert sum(layer["size"] for layer in told["layers"]) == told["compressed_bytes"] > 200_000_000
-    text = run_tfimg("inspect", published.name, "--key", str(published.public)).stdout
+    text = run_tfimg("inspect", published.name, "--public-key", str(published.public)).stdout
     assert re.search(r"^row +2\.15\.1-cpu-py3\.11 \(rows\[8\] of the matrix\)$", text, re.MULTILINE), text
 
 
@@ -215,15 +215,15 @@ def test_diff_tells_what_one_layer_more_brings(
     docker("buildx", "build", "--quiet", f"--tag={name}", str(tmp_path), host=engine.host)
     try:
         docker("push", "--quiet", name, host=engine.host)
-        told = run_tfimg("diff", published.name, name, "--json").documents[-1]
+        told = run_tfimg("compare", published.name, name, "--json").documents[-1]
         assert (told["packages"], told["debian"]) == (None, None)
         assert told["environment"] == [{"name": "ADDED", "before": None, "after": "1"}]
         assert f"{name} has no bill of materials" in "".join(told["notes"])
-        local = run_tfimg("diff", "--local", built.name, name, "--json").documents[-1]
+        local = run_tfimg("compare", "--local", built.name, name, "--json").documents[-1]
         assert local["packages"] == [{"name": "more", "before": None, "after": "1.0"}]
         assert local["environment"] == told["environment"]
         assert local["debian"] == []
-        text = run_tfimg("diff", published.name, name, "--markdown").stdout
+        text = run_tfimg("compare", published.name, name, "--markdown").stdout
         assert "- **ADDED**: new, `1`" in text
     finally:
         engine.remove(name)
@@ -270,7 +270,7 @@ def without_network(*arguments: str, host: str) -> CliResult:
 @pytest.fixture(scope="module")
 def bundle(little: Published, tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("bundle") / "image.tar"
-    ended = run_tfimg("bundle", little.name, str(file), "--key", str(little.public), "--json")
+    ended = run_tfimg("save", little.name, str(file), "--public-key", str(little.public), "--json")
     assert ended.code == 0, ended.stderr
     told = ended.documents[-1]
     assert (told["digest"], told["bytes"], told["verified"]) == (little.digest, file.stat().st_size, True)
@@ -292,7 +292,7 @@ def test_a_bundle_is_verified_and_loaded_where_there_is_no_network(
     little: Published, bundle: Path, containerd: bool, machines: dict[bool, DockerEngine]
 ) -> None:
     engine = machines[containerd]
-    ended = without_network("load", str(bundle), "--key", str(little.public), "--json", host=engine.host)
+    ended = without_network("load", str(bundle), "--public-key", str(little.public), "--json", host=engine.host)
     assert ended.code == 0, ended.stderr
     told = ended.documents[-1]
     assert (told["image"], told["digest"], told["level"]) == (little.name, little.digest, "validated")
@@ -329,7 +329,7 @@ def test_a_bundle_that_was_changed_or_has_no_key_reaches_no_engine(
         file.write(bytes([byte ^ 1]))
     engine = machines[True]
     assert engine.find_digest(little.name) is None
-    ended = without_network("load", str(changed), "--key", str(little.public), host=engine.host)
+    ended = without_network("load", str(changed), "--public-key", str(little.public), host=engine.host)
     assert (ended.code, engine.find_digest(little.name)) == (66, None), ended.stderr
     assert "is damaged, or was changed" in ended.stderr
     ended = without_network("load", str(bundle), host=engine.host)
@@ -349,12 +349,12 @@ def test_a_full_disk_of_the_engine_is_told_and_leaves_no_image(
     process = docker("inspect", "--format={{.State.Pid}}", container, host=engine.host).strip()
     network = f"/proc/{process}/ns/net"
     with apart(Path("/var/tmp"), containerd=True, disk="30m", network=network) as full:  # noqa: S108
-        ended = without_network("load", str(bundle), "--key", str(little.public), host=full.host)
+        ended = without_network("load", str(bundle), "--public-key", str(little.public), host=full.host)
         assert (ended.code, list(image_tags(full))) == (13, []), ended.stderr
         image = little.name.replace(f":{port}/", ":5000/")
         line = ["nsenter", f"--net={network}", sys.executable, "-m", "tfimg", "pull", image]
         done = subprocess.run(
-            [*line, "--key", str(little.public), "--origin", little.registry.repository],
+            [*line, "--public-key", str(little.public), "--origin", little.registry.repository],
             capture_output=True, text=True, check=False, env={**os.environ, "DOCKER_HOST": full.host},
         )  # fmt: skip
         assert done.returncode == 13, done.stderr
@@ -373,7 +373,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_disk_without_room_for_a_bundle_is_told_before(little: Published, disk: Path) -> None:
-    ended = run_tfimg("bundle", little.name, str(disk / "image.tar"))
+    ended = run_tfimg("save", little.name, str(disk / "image.tar"))
     assert (ended.code, list(disk.iterdir())) == (13, []), ended.stderr
 
 

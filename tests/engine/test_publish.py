@@ -106,7 +106,7 @@ def here(
         "TFIMG_WORKSPACE": str(made), "TFIMG_STATE": str(tmp_path / "state"), "DOCKER_HOST": engine.host,
         "TFIMG_KEY_PASSWORD": PASSWORD,
     }  # fmt: skip
-    ended = run_tfimg("keys", str(tmp_path / "keys"), env=env)
+    ended = run_tfimg("keygen", str(tmp_path / "keys"), env=env)
     assert ended.code == 0, ended.stderr
     words = "".join(letter if letter.isalnum() else "-" for letter in request.node.name.lower())
     repository = words.replace("--", "-")[:60].strip("-")
@@ -127,7 +127,7 @@ def published(ended: CliResult) -> dict[str, dict[str, str]]:
 
 
 def moves(here: Here, tag: str) -> list[dict[str, Any]]:
-    ended = here.ask("history", here.target, tag, "--key", f"{here.key}/tfimg.pub")
+    ended = here.ask("history", here.target, tag, "--public-key", f"{here.key}/tfimg.pub")
     assert ended.code == 0, ended.stderr
     return [one for one in ended.documents if one["event"] == "promotion"]
 
@@ -151,9 +151,13 @@ def test_images_are_published_once_with_evidence_and_a_gpu_image_without_aliases
             f"{GPU}-{gpu[7:19]}",
         }
         assert {told[GPU][alias] for alias in ("2.15-gpu", "2.15.1-gpu")} == {"refuse"}
-        verified = here.ask("verify", f"{here.target}:2.15", "--key", f"{here.key}/tfimg.pub", "--require", "validated")
+        verified = here.ask(
+            "verify", f"{here.target}:2.15", "--public-key", f"{here.key}/tfimg.pub", "--require", "validated"
+        )
         assert (verified.code, verified.documents[-1]["digest"]) == (0, cpu), verified.stderr
-        linked = here.ask("verify", f"{here.target}:{GPU}", "--key", f"{here.key}/tfimg.pub", "--require", "validated")
+        linked = here.ask(
+            "verify", f"{here.target}:{GPU}", "--public-key", f"{here.key}/tfimg.pub", "--require", "validated"
+        )
         assert linked.code == 16
         assert proxy.count(r"^(PUT|POST|PATCH) ") > 0
         proxy.asked.clear()
@@ -195,7 +199,7 @@ def test_killed_and_run_again_everything_is_there_once(here: Here) -> None:
         ended = killed(mine, number)
         assert ended.returncode == -signal.SIGKILL, (number, ended.stderr)
         for digest in {digest for tag, digest in mine.tags().items() if not tag.startswith("candidate-")}:
-            verified = mine.ask("verify", f"{mine.target}@{digest}", "--key", f"{mine.key}/tfimg.pub")
+            verified = mine.ask("verify", f"{mine.target}@{digest}", "--public-key", f"{mine.key}/tfimg.pub")
             assert verified.code == 0, (number, verified.stderr)
         again = mine.publish(CPU)
         assert again.code == 0, (number, again.stderr)
@@ -270,7 +274,7 @@ def test_a_newer_build_is_rolled_back_with_evidence_and_history_says_so(
         ended = here.ask("withdraw", f"{here.target}@{new}", "--reason", "wrong", "--key", f"{here.key}/tfimg.key")
         assert (ended.code, here.tags()["2.15.1"], here.tags()[CPU]) == (0, old, old), ended.stderr
         for command in ("verify", "pull"):
-            refused = here.ask(command, f"{here.target}@{new}", "--key", f"{here.key}/tfimg.pub")
+            refused = here.ask(command, f"{here.target}@{new}", "--public-key", f"{here.key}/tfimg.pub")
             assert (refused.code, "wrong" in refused.stderr) == (17, True), refused.stderr
     finally:
         for name in image_tags(engine):
@@ -299,7 +303,7 @@ def test_a_registry_with_tls_and_a_password_takes_what_somebody_logged_in_publis
         ended = mine.publish(CPU)
         assert ended.code == 0, ended.stderr
         image = f"{mine.target}:2.15"
-        verified = mine.ask("verify", image, "--key", f"{mine.key}/tfimg.pub")
+        verified = mine.ask("verify", image, "--public-key", f"{mine.key}/tfimg.pub")
         assert verified.code == 0, verified.stderr
-        stranger = run_tfimg("verify", image, "--key", f"{mine.key}/tfimg.pub", env=here.env)
+        stranger = run_tfimg("verify", image, "--public-key", f"{mine.key}/tfimg.pub", env=here.env)
         assert (stranger.code, "not to be trusted" in stranger.stderr) == (11, True), stranger.stderr

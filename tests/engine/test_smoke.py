@@ -166,7 +166,7 @@ def test_the_real_image_is_published_verified_and_pulled(
         return run_tfimg(*arguments, env=env)
 
     for folder in (key, other):
-        assert tfimg("keys", str(folder)).code == 0
+        assert tfimg("keygen", str(folder)).code == 0
     done = tfimg(
         "publish", target, IDENTIFIER, "--from", REPOSITORY, "--key", f"{key}/tfimg.key", "--publisher", "tests",
         "--json",
@@ -179,15 +179,15 @@ def test_the_real_image_is_published_verified_and_pulled(
     assert set(tags.values()) == {"move"}
 
     name = f"{target}:2.15"
-    verified = tfimg("verify", name, "--key", f"{key}/tfimg.pub", "--require", "validated", "--json")
+    verified = tfimg("verify", name, "--public-key", f"{key}/tfimg.pub", "--require", "validated", "--json")
     assert verified.code == 0, verified.stderr
     assert (verified.json["digest"], verified.json["level"]) == (image["digest"], "validated")
     for command in ("verify", "pull"):
-        refused = tfimg(command, name, "--key", f"{other}/tfimg.pub", "--json")
+        refused = tfimg(command, name, "--public-key", f"{other}/tfimg.pub", "--json")
         assert (refused.code, refused.json["error"]) == (16, "UnsignedError"), command
     assert engine.find_digest(name) is None
 
-    pulled = tfimg("pull", name, "--key", f"{key}/tfimg.pub")
+    pulled = tfimg("pull", name, "--public-key", f"{key}/tfimg.pub")
     try:
         assert pulled.code == 0, pulled.stderr
         assert engine.find_digest(name) == engine.find_digest(built.name)

@@ -142,7 +142,7 @@ def test_an_attack_on_a_command_fails(
     run = CliRunner(home=tmp_path, edge=NetworkServices(), environ=environ)
     key = tmp_path / "tfimg.pub"
     key.write_bytes(OURS.verifying_key.public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    result = run(command, "registry.test/team/tf:1", "--key", str(key))
+    result = run(command, "registry.test/team/tf:1", "--public-key", str(key))
     assert server.seen
     assert_no_secret_left(server, attack)
     assert server.overrun == ""

@@ -31,11 +31,11 @@ OWN = re.compile(r"\x1b\[(?:\d+(?:;\d+)*)?[mKAhl]|\x1b\[\?25[hl]|\r")
 """Styles, cursor movements and line ends that rich and the terminal make."""
 
 COMMANDS = {
-    "verify": ("verify", "--key", "{key}"),
+    "verify": ("verify", "--public-key", "{key}"),
     "inspect": ("inspect",),
-    "pull": ("pull", "--key", "{key}"),
-    "scan": ("scan",),
-    "bundle": ("bundle", "{folder}/bundle.tar", "--key", "{key}"),
+    "pull": ("pull", "--public-key", "{key}"),
+    "scan-secrets": ("scan-secrets",),
+    "save": ("save", "{folder}/bundle.tar", "--public-key", "{key}"),
 }
 
 

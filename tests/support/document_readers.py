@@ -130,10 +130,10 @@ class Readers:
         attach(here.content, self.image.digest, [self.statement, self.promotion], key=OURS)
 
     def verify(self, *options: str, reference: str = f":{TAG}", key: Path | None = None) -> CliResult:
-        return self.run("verify", f"{self.name}{reference}", "--key", str(key or self.key), *options)
+        return self.run("verify", f"{self.name}{reference}", "--public-key", str(key or self.key), *options)
 
     def inspect(self, reference: str = f":{TAG}") -> CliResult:
-        return self.run("inspect", f"{self.name}{reference}", "--key", str(self.key))
+        return self.run("inspect", f"{self.name}{reference}", "--public-key", str(self.key))
 
     def _tagged(self, media_type: str) -> Callable[[bytes], CliResult]:
         def read(content: bytes) -> CliResult:
@@ -174,7 +174,9 @@ class Readers:
 
     def tags(self) -> Reader:
         document = json.dumps({"name": "team/tf", "tags": [TAG, "2.15", "latest"]}).encode()
-        return self._replaced(r".*/tags/list", document, lambda: self.run("history", self.name, "--key", str(self.key)))
+        return self._replaced(
+            r".*/tags/list", document, lambda: self.run("history", self.name, "--public-key", str(self.key))
+        )
 
     def token(self) -> Reader:
         self.here.challenge = True
@@ -300,7 +302,7 @@ class Readers:
         def read(content: bytes) -> CliResult:
             files = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}', "index.json": content, **others}
             file.write_bytes(archive(files))
-            return self.local("load", str(file), "--key", str(self.key))
+            return self.local("load", str(file), "--public-key", str(self.key))
 
         assert all(digest_of(content) == digest for digest, content in blobs.items())
         return Reader(document=document, read=read)

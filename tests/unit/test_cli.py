@@ -87,7 +87,7 @@ WRITERS = {
         "aws",
         "--image",
         "registry.example/tf:2.15",
-        "--key",
+        "--public-key",
         "x.pub",
         "--jupyter",
     ],

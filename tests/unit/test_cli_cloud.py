@@ -26,7 +26,7 @@ def cloud_init(tfimg: CliRunner, tmp_path: Path) -> Run:
     (tmp_path / "tfimg.pub").write_text(KEY)
 
     def run(*argv: str, image: str = GPU, what: tuple[str, ...] = ("--jupyter",)) -> CliResult:
-        key = ["--key", str(tmp_path / "tfimg.pub")]
+        key = ["--public-key", str(tmp_path / "tfimg.pub")]
         return tfimg("cloud-init", "--cloud", "aws", "--image", image, "--tfimg", WHEEL, *key, *what, *argv)
 
     return run
@@ -80,7 +80,7 @@ def test_a_wheel_comes_by_its_hash_and_never_by_a_name(tfimg: CliRunner, tmp_pat
         "aws",
         "--image",
         GPU,
-        "--key",
+        "--public-key",
         str(tmp_path / "tfimg.pub"),
         "--jupyter",
     )
@@ -104,7 +104,7 @@ def test_a_machine_for_another_device_than_the_image_is_refused(cloud_init: Run)
 
 
 def test_a_key_that_is_not_there_is_told(cloud_init: Run) -> None:
-    assert "/nowhere/tfimg.pub: no such file" in cloud_init("--key", "/nowhere/tfimg.pub").refusal(2)
+    assert "/nowhere/tfimg.pub: no such file" in cloud_init("--public-key", "/nowhere/tfimg.pub").refusal(2)
 
 
 def test_a_private_key_never_leaves_this_machine(cloud_init: Run, tmp_path: Path) -> None:
@@ -112,12 +112,12 @@ def test_a_private_key_never_leaves_this_machine(cloud_init: Run, tmp_path: Path
     (tmp_path / "cosign.key").write_text(private)
     (tmp_path / "both").write_text(KEY + private)
     for name in ("cosign.key", "both"):
-        ended = cloud_init("--key", str(tmp_path / name))
+        ended = cloud_init("--public-key", str(tmp_path / name))
         assert (ended.code, ended.stdout) == (16, "")
 
 
 def test_no_key_means_no_user_data(tfimg: CliRunner) -> None:
-    assert "--key" in tfimg("cloud-init", "--cloud", "aws", "--image", GPU, "--jupyter").refusal(2)
+    assert "--public-key" in tfimg("cloud-init", "--cloud", "aws", "--image", GPU, "--jupyter").refusal(2)
 
 
 def test_it_is_either_jupyter_or_a_command(cloud_init: Run) -> None:

@@ -79,7 +79,7 @@ def environment(registry: MemoryRegistry, engine: FakeEngine) -> TestEnvironment
 
 
 def test_inspect_shows_row_versions_layers_evidence_and_packages(tfimg: CliRunner, key: str) -> None:
-    lines = tfimg("inspect", f"{NAME}:2.15.1", "--key", key).succeeded().lines
+    lines = tfimg("inspect", f"{NAME}:2.15.1", "--public-key", key).succeeded().lines
     told = """
 row 2.15.1-cuda12.2-py3.11 (rows[8] of the matrix)
 cuDNN 8.9.4.25
@@ -106,7 +106,7 @@ def test_inspect_without_a_key_says_that_nobody_was_believed(tfimg: CliRunner) -
 
 
 def test_inspect_tells_programs_everything(tfimg: CliRunner, registry: MemoryRegistry, key: str) -> None:
-    told = tfimg("inspect", f"{NAME}:2.15", "--key", key, "--json").documents[-1]
+    told = tfimg("inspect", f"{NAME}:2.15", "--public-key", key, "--json").documents[-1]
     assert told["digest"] == registry.named["2.15.1"]
     assert told["row"]["identifier"] == "2.15.1-cuda12.2-py3.11"
     assert told["contents"]["libraries"] == {"nvidia-cudnn-cu12": "8.9.4.25"}
@@ -140,7 +140,7 @@ def test_an_image_with_a_malformed_configuration_is_refused(
     tfimg: CliRunner, registry: MemoryRegistry, kind: str
 ) -> None:
     put_image(registry, "1", **HOSTILE[kind])
-    for arguments in (("inspect", f"{NAME}:1"), ("diff", f"{NAME}:2.15", f"{NAME}:1")):
+    for arguments in (("inspect", f"{NAME}:1"), ("compare", f"{NAME}:2.15", f"{NAME}:1")):
         ended = tfimg(*arguments)
         assert (ended.code, "is malformed: " in ended.stderr) == (16, True)
 
@@ -209,17 +209,17 @@ def test_diff_compares_images_in_the_engine(tfimg: CliRunner, engine: FakeEngine
     engine.names |= {"a:1": local_image("2.15.0"), "a:2": local_image("2.15.1", numpy="1000")}
     tfimg("inspect", "--local", "a:1").succeeded()
     engine.holds = {**INVENTORY, "packages": {**INVENTORY["packages"], "numpy": "1.26.5"}}
-    lines = tfimg("diff", "--local", "a:1", "a:2").succeeded().lines
+    lines = tfimg("compare", "--local", "a:1", "a:2").succeeded().lines
     assert {"numpy 1.26.4 1.26.5", "RELEASE 2.15.0 2.15.1", "User 1.26.4 1000"} <= set(lines)
 
 
-@pytest.mark.parametrize("command", ["inspect", "scan"])
+@pytest.mark.parametrize("command", ["inspect", "scan-secrets"])
 def test_an_image_that_the_engine_lacks_is_told(tfimg: CliRunner, command: str) -> None:
     assert "The engine has no image none:1" in tfimg(command, "--local", "none:1").refusal(2)
 
 
 def test_diff_shows_what_is_another(tfimg: CliRunner) -> None:
-    lines = tfimg("diff", f"{NAME}:2.15.0", f"{NAME}:2.15.1").succeeded().lines
+    lines = tfimg("compare", f"{NAME}:2.15.0", f"{NAME}:2.15.1").succeeded().lines
     assert {
         "TensorFlow 2.15.0 2.15.1",
         "Python packages: 2 changed",
@@ -237,7 +237,7 @@ def test_a_part_that_is_as_large_as_before_has_no_sign_of_its_own() -> None:
 
 
 def test_diff_as_markdown_is_an_entry_of_a_changelog(tfimg: CliRunner) -> None:
-    text = tfimg("diff", f"{NAME}:2.15.0", f"{NAME}:2.15.1", "--markdown").stdout
+    text = tfimg("compare", f"{NAME}:2.15.0", f"{NAME}:2.15.1", "--markdown").stdout
     packages = "- **numpy**: `1.26.3` → `1.26.4`\n- **tensorflow**: `2.15.0` → `2.15.1`\n"
     assert text.startswith("## 2.15.1-cuda12.2-py3.11\n\n`sha256:")
     assert f"### Python packages\n\n{packages}" in text
@@ -248,12 +248,12 @@ def test_diff_as_markdown_is_an_entry_of_a_changelog(tfimg: CliRunner) -> None:
 def test_markdown_is_not_broken_by_what_an_image_says(tfimg: CliRunner, registry: MemoryRegistry) -> None:
     for tag, value in (("1", "a"), ("2", "`|<b>\n# x\x1b[31m")):
         put_image(registry, tag, config={"Env": [f"A_B|={value}"]})
-    text = tfimg("diff", f"{NAME}:1", f"{NAME}:2", "--markdown").stdout
+    text = tfimg("compare", f"{NAME}:1", f"{NAME}:2", "--markdown").stdout
     assert "- **A\\_B\\|**: `a` → `'|<b> # x`\n" in text
 
 
 def test_diff_tells_programs_the_same(tfimg: CliRunner) -> None:
-    told = tfimg("diff", f"{NAME}:2.15.0", f"{NAME}:2.15.1", "--json").documents[-1]
+    told = tfimg("compare", f"{NAME}:2.15.0", f"{NAME}:2.15.1", "--json").documents[-1]
     assert told["packages"][0] == {"name": "numpy", "before": "1.26.3", "after": "1.26.4"}
     assert told["seconds"] == {"check": "the whole suite", "before": 14.25, "after": 20.0}
     assert next(size["part"] for size in told["sizes"] if size["shared"]) == "cudnn"
@@ -261,26 +261,26 @@ def test_diff_tells_programs_the_same(tfimg: CliRunner) -> None:
 
 
 def test_diff_says_what_is_the_same_and_what_could_not_be_compared(tfimg: CliRunner, registry: MemoryRegistry) -> None:
-    assert "They are the same image." in tfimg("diff", f"{NAME}:2.15", f"{NAME}:2.15.1").stdout
+    assert "They are the same image." in tfimg("compare", f"{NAME}:2.15", f"{NAME}:2.15.1").stdout
     put_image(registry, "plain")
-    text = tfimg("diff", f"{NAME}:plain", f"{NAME}:2.15.1").stdout
+    text = tfimg("compare", f"{NAME}:plain", f"{NAME}:2.15.1").stdout
     assert "has no validation report: checks and timings are not compared." in text
     assert "plain has no bill of materials: only configuration, labels and layers are compared." in text
     assert "Python packages:" not in text
-    told = tfimg("diff", f"{NAME}:plain", f"{NAME}:2.15.1", "--json").documents[-1]
+    told = tfimg("compare", f"{NAME}:plain", f"{NAME}:2.15.1", "--json").documents[-1]
     assert (told["packages"], told["libraries"], told["debian"]) == (None, None, None)
 
 
 def test_scan_of_a_clean_image_says_what_was_looked_for(tfimg: CliRunner) -> None:
-    ended = tfimg("scan", f"{NAME}:2.15.1").succeeded()
+    ended = tfimg("scan-secrets", f"{NAME}:2.15.1").succeeded()
     assert "holds none of this machine's own values, and no key, token or password that a rule knows" in ended.stdout
-    assert tfimg("scan", f"{NAME}:2.15.1", "--json").documents[-1]["findings"] == []
+    assert tfimg("scan-secrets", f"{NAME}:2.15.1", "--json").documents[-1]["findings"] == []
 
 
 def test_scan_names_what_it_finds_and_shows_none_of_it(tfimg: CliRunner, registry: MemoryRegistry) -> None:
     files = {"srv/key": TOKEN.encode(), "etc/index": b"http://index.corp.test/"}
     put_image(registry, "leak", [files])
-    ended = tfimg("scan", f"{NAME}:leak", "--json")
+    ended = tfimg("scan-secrets", f"{NAME}:leak", "--json")
     assert ended.code == 16
     found = [(one["path"], one["kind"]) for one in ended.documents[-1]["findings"]]
     assert found == [("srv/key", "token"), ("etc/index", "index")]

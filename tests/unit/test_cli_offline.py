@@ -1,4 +1,4 @@
-"""`tfimg bundle` and `tfimg load`, in process: what they write, print and refuse."""
+"""`tfimg save` and `tfimg load`, in process: what they write, print and refuse."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def their_key(tmp_path: Path) -> str:
 @pytest.fixture
 def file(tfimg: CliRunner, key: str, tmp_path: Path) -> str:
     """A bundle that brings our key."""
-    tfimg("bundle", f"{NAME}:{TAG}", str(tmp_path / "image.tar"), "--key", key).succeeded()
+    tfimg("save", f"{NAME}:{TAG}", str(tmp_path / "image.tar"), "--public-key", key).succeeded()
     return str(tmp_path / "image.tar")
 
 
@@ -60,7 +60,7 @@ def test_bundle_verifies_writes_and_says_what_went_in(
     tfimg: CliRunner, environment: TestEnvironment, key: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "image.tar"
-    ended = tfimg("bundle", f"{NAME}:{TAG}", str(target), "--key", key, "--json").succeeded()
+    ended = tfimg("save", f"{NAME}:{TAG}", str(target), "--public-key", key, "--json").succeeded()
     assert ended.documents[-1] == {
         "event": "bundled", "image": f"{NAME}:{TAG}", "digest": environment.registries.named[TAG], "file": str(target),
         "bytes": target.stat().st_size, "evidence": 5, "keys": [OURS.verifying_key.identifier], "verified": True,
@@ -70,7 +70,7 @@ def test_bundle_verifies_writes_and_says_what_went_in(
 def test_bundle_without_a_key_says_that_nothing_was_verified_and_load_asks_for_one(
     tfimg: CliRunner, tmp_path: Path
 ) -> None:
-    ended = tfimg("bundle", f"{NAME}:{TAG}", str(tmp_path / "image.tar")).succeeded()
+    ended = tfimg("save", f"{NAME}:{TAG}", str(tmp_path / "image.tar")).succeeded()
     assert "Not verified: no key is named" in ended.stderr
     assert "verified  no: no key was named" in ended.stdout
     assert "No key is named" in tfimg("load", str(tmp_path / "image.tar")).refusal(2)
@@ -85,7 +85,7 @@ def test_bundle_does_not_pass_over_what_is_required_for_want_of_a_key(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("policy.yaml").write_text("version: 1")
-    ended = tfimg("bundle", f"{NAME}:{TAG}", str(tmp_path / "image.tar"), option, value)
+    ended = tfimg("save", f"{NAME}:{TAG}", str(tmp_path / "image.tar"), option, value)
     assert "No key is named" in ended.refusal(2)
     assert list(tmp_path.glob("image.tar*")) == []
 
@@ -94,10 +94,10 @@ def test_bundle_writes_nothing_of_what_is_not_proven_or_less_than_its_tag_promis
     tfimg: CliRunner, environment: TestEnvironment, key: str, their_key: str, tmp_path: Path
 ) -> None:
     target = str(tmp_path / "image.tar")
-    assert tfimg("bundle", f"{NAME}:{TAG}", target, "--key", their_key).code == 16
+    assert tfimg("save", f"{NAME}:{TAG}", target, "--public-key", their_key).code == 16
     environment.registries = with_image(report=LINKED)
     name = f"{NAME}:{TAG}@{environment.registries.named[TAG]}"
-    assert tfimg("bundle", name, target, "--key", key).code == 16
+    assert tfimg("save", name, target, "--public-key", key).code == 16
     assert list(tmp_path.glob("image.tar*")) == []
 
 
@@ -105,23 +105,23 @@ def test_bundle_of_an_image_without_evidence_says_that_it_will_be_refused(
     tfimg: CliRunner, environment: TestEnvironment, tmp_path: Path
 ) -> None:
     environment.registries = with_image(evidence=False)
-    ended = tfimg("bundle", f"{NAME}:{TAG}", str(tmp_path / "image.tar"))
+    ended = tfimg("save", f"{NAME}:{TAG}", str(tmp_path / "image.tar"))
     assert (ended.code, "no evidence: `tfimg load` will refuse it" in ended.stderr) == (0, True)
 
 
 @pytest.mark.parametrize("name", ["", "no/such/folder/image.tar"])
 def test_bundle_says_where_it_cannot_write(tfimg: CliRunner, tmp_path: Path, name: str) -> None:
-    assert "cannot be written" in tfimg("bundle", f"{NAME}:{TAG}", str(tmp_path / name)).refusal(2)
+    assert "cannot be written" in tfimg("save", f"{NAME}:{TAG}", str(tmp_path / name)).refusal(2)
 
 
 def test_load_verifies_loads_and_says_whose_word_is_what(
     tfimg: CliRunner, environment: TestEnvironment, engine: FakeEngine, key: str, file: str
 ) -> None:
-    ended = tfimg("load", file, "--key", key).succeeded()
+    ended = tfimg("load", file, "--public-key", key).succeeded()
     assert engine.find_digest(f"{NAME}:{TAG}") == environment.registries.named[TAG]
     assert "identifier  2.15.1-cuda12.2-py3.11" in ended.stdout
     assert "The key signed repository, identifier, level and time." in ended.stderr
-    assert tfimg("load", file, "--json", TFIMG_KEY=key).documents[-1] == {
+    assert tfimg("load", file, "--json", TFIMG_PUBLIC_KEY=key).documents[-1] == {
         "event": "loaded", "image": f"{NAME}:{TAG}", "digest": environment.registries.named[TAG], "level": "validated",
         "identifier": "2.15.1-cuda12.2-py3.11", "tested": "2026-01-02T03:04:05Z",
         "signer": OURS.verifying_key.identifier,
@@ -149,31 +149,31 @@ def test_a_bundle_cannot_take_a_name_outside_its_publishers_repository(
     assert len(name) == len(NAME)
     claimed = Path(file).read_bytes().replace(f"{NAME}:{TAG}".encode(), f"{name}:{TAG}".encode())
     Path(file).write_bytes(claimed)
-    assert f"gives it the tag {TAG} of {name}." in tfimg("load", file, "--key", key).refusal(16)
-    message = tfimg("load", file, "--key", key, "--origin", NAME).refusal(16)
+    assert f"gives it the tag {TAG} of {name}." in tfimg("load", file, "--public-key", key).refusal(16)
+    message = tfimg("load", file, "--public-key", key, "--origin", NAME).refusal(16)
     assert f"calls its image {name}:{TAG}" in message
     assert "--as NAME:TAG" in message
     assert engine.names == {}
-    ended = tfimg("load", file, "--key", key, "--as", "tensorflow:mine").succeeded()
+    ended = tfimg("load", file, "--public-key", key, "--as", "tensorflow:mine").succeeded()
     assert list(engine.names) == ["docker.io/library/tensorflow:mine"]
     assert "The key signed identifier, level and time." in ended.stderr
 
 
 def test_a_chosen_tag_cannot_state_what_the_image_is_not(tfimg: CliRunner, key: str, file: str) -> None:
-    message = tfimg("load", file, "--key", key, "--as", "tensorflow:2.16-gpu").refusal(16)
+    message = tfimg("load", file, "--public-key", key, "--as", "tensorflow:2.16-gpu").refusal(16)
     assert "its tag 2.16-gpu states" in message
 
 
 def test_load_refuses_a_digest_as_a_name(tfimg: CliRunner, key: str, file: str) -> None:
     name = f"x@sha256:{'0' * 64}"
-    assert "Name the image NAME:TAG" in tfimg("load", file, "--key", key, "--as", name).refusal(2)
+    assert "Name the image NAME:TAG" in tfimg("load", file, "--public-key", key, "--as", name).refusal(2)
 
 
 def test_bundle_replaces_a_link_and_does_not_follow_it(tfimg: CliRunner, key: str, tmp_path: Path) -> None:
     victim, target = tmp_path / "victim", tmp_path / "image.tar"
     victim.write_bytes(b"precious")
     target.symlink_to(victim)
-    tfimg("bundle", f"{NAME}:{TAG}", str(target), "--key", key).succeeded()
+    tfimg("save", f"{NAME}:{TAG}", str(target), "--public-key", key).succeeded()
     assert victim.read_bytes() == b"precious"
     assert target.is_file()
     assert not target.is_symlink()
@@ -183,17 +183,17 @@ def test_load_and_bundle_refuse_evidence_after_90_days(
     tfimg: CliRunner, environment: TestEnvironment, key: str, file: str, tmp_path: Path
 ) -> None:
     environment.time = NOW + timedelta(days=90)
-    commands = (("load", file), ("bundle", f"{NAME}:{TAG}", str(tmp_path / "new.tar")))
+    commands = (("load", file), ("save", f"{NAME}:{TAG}", str(tmp_path / "new.tar")))
     for command in commands:
-        assert "at most 90 days" in tfimg(*command, "--key", key).refusal(16)
-        tfimg(*command, "--key", key, "--require", "max-age=200d").succeeded()
+        assert "at most 90 days" in tfimg(*command, "--public-key", key).refusal(16)
+        tfimg(*command, "--public-key", key, "--require", "max-age=200d").succeeded()
 
 
 def test_a_policy_file_brings_and_refuses_keys(tfimg: CliRunner, file: str, tmp_path: Path) -> None:
     policy, ours = tmp_path / "policy.yaml", OURS.verifying_key.identifier
     block = "".join(f"    {line}\n" for line in OURS.verifying_key.pem.decode().splitlines())
     policy.write_text(f"version: 1\ntrusted-keys:\n  - |\n{block}")
-    commands = (("load", file), ("bundle", f"{NAME}:{TAG}", str(tmp_path / "new.tar")))
+    commands = (("load", file), ("save", f"{NAME}:{TAG}", str(tmp_path / "new.tar")))
     for command in commands:
         tfimg(*command, "--policy", str(policy)).succeeded()
         assert tfimg(*command, "--policy", str(policy), "--refuse-key", ours).code == 16
@@ -203,14 +203,14 @@ def test_a_policy_file_brings_and_refuses_keys(tfimg: CliRunner, file: str, tmp_
 def test_a_key_beside_the_file_counts_and_not_the_one_in_it(
     tfimg: CliRunner, engine: FakeEngine, file: str, their_key: str
 ) -> None:
-    ended = tfimg("load", file, "--key", their_key)
+    ended = tfimg("load", file, "--public-key", their_key)
     assert (ended.code, engine.names) == (16, {})
 
 
 @pytest.mark.parametrize(("words", "code"), [("gpu=sm_100", 16), ("max-age=1h", 16), ("validated,gpu=sm_90", 0)])
 def test_load_requires_what_verify_does(tfimg: CliRunner, key: str, file: str, words: str, code: int) -> None:
     assert NOW  # evidence is of January, whenever this runs
-    assert tfimg("load", file, "--key", key, "--require", words).code == code
+    assert tfimg("load", file, "--public-key", key, "--require", words).code == code
 
 
 def test_load_of_no_file_is_told(tfimg: CliRunner, tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_load_refuses_what_a_later_file_withdraws(
         IMAGE.digest.encode()[7:], environment.registries.named[TAG].encode()[7:]
     ))  # fmt: skip
     withdrawals = tmp_path / "withdrawals.jsonl"
-    command = ("load", file, "--key", key, "--withdrawals", str(withdrawals))
+    command = ("load", file, "--public-key", key, "--withdrawals", str(withdrawals))
     assert "is not a file" in tfimg(*command).refusal(2)
     withdrawals.write_bytes(sign_statement(withdrawal, THEIRS))
     assert "no statement that a trusted key signed" in tfimg(*command).refusal(16)

@@ -1,4 +1,4 @@
-"""`tfimg keys`, `verify` and `pull`, in process: what they print, write and refuse."""
+"""`tfimg keygen`, `verify` and `pull`, in process: what they print, write and refuse."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def environment(engine: FakeEngine) -> TestEnvironment:
 
 def test_keys_writes_a_pair_that_only_its_owner_may_read(tfimg: CliRunner, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "keys"
-    ended = tfimg("keys", str(folder), "--json", TFIMG_KEY_PASSWORD=PASSWORD.decode()).succeeded()
+    ended = tfimg("keygen", str(folder), "--json", TFIMG_KEY_PASSWORD=PASSWORD.decode()).succeeded()
     private, public = folder / "tfimg.key", folder / "tfimg.pub"
     read = read_signing_key(private.read_bytes(), password=PASSWORD, source="")
     assert read.verifying_key.pem == public.read_bytes()
@@ -49,14 +49,14 @@ def test_keys_writes_a_pair_that_only_its_owner_may_read(tfimg: CliRunner, tmp_p
 @pytest.mark.parametrize("name", ["tfimg.key", "tfimg.pub"])
 def test_keys_never_writes_over_a_key(tfimg: CliRunner, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("somebody's")
-    assert "exists already" in tfimg("keys", str(tmp_path), TFIMG_KEY_PASSWORD="x").refusal(2)
+    assert "exists already" in tfimg("keygen", str(tmp_path), TFIMG_KEY_PASSWORD="x").refusal(2)
     assert (tmp_path / name).read_text() == "somebody's"
 
 
 def test_the_password_comes_from_a_file_before_the_environment(tfimg: CliRunner, tmp_path: Path) -> None:
     (tmp_path / "password").write_text("from the file\nand no more")
     options = ("--password-file", str(tmp_path / "password"))
-    tfimg("keys", str(tmp_path / "keys"), *options, TFIMG_KEY_PASSWORD="x").succeeded()
+    tfimg("keygen", str(tmp_path / "keys"), *options, TFIMG_KEY_PASSWORD="x").succeeded()
     assert read_signing_key((tmp_path / "keys/tfimg.key").read_bytes(), password=b"from the file", source="")
 
 
@@ -65,9 +65,9 @@ def test_without_a_password_and_a_terminal_there_is_no_key(
 ) -> None:
     with (tmp_path / "nothing").open("w+") as nothing:
         monkeypatch.setattr("sys.stdin", nothing)
-        assert "TFIMG_KEY_PASSWORD" in tfimg("keys", str(tmp_path / "keys")).refusal(2)
+        assert "TFIMG_KEY_PASSWORD" in tfimg("keygen", str(tmp_path / "keys")).refusal(2)
     assert not (tmp_path / "keys").exists()
-    assert tfimg("keys", str(tmp_path / "keys"), TFIMG_KEY_PASSWORD="").code == 16
+    assert tfimg("keygen", str(tmp_path / "keys"), TFIMG_KEY_PASSWORD="").code == 16
 
 
 def test_verify_tells_what_is_proven(tfimg: CliRunner, environment: TestEnvironment, key: str) -> None:
@@ -76,7 +76,7 @@ def test_verify_tells_what_is_proven(tfimg: CliRunner, environment: TestEnvironm
         "level validated",
         "gpu NVIDIA H100 (sm_90), driver 535.104.05",
         "tested 2026-01-02T03:04:05Z on gpu-runner-3, Docker 26.1.5, Linux 6.1.0",
-    } <= set(tfimg("verify", f"{IMAGE_NAME}:2.15-gpu", "--key", key).succeeded().lines)
+    } <= set(tfimg("verify", f"{IMAGE_NAME}:2.15-gpu", "--public-key", key).succeeded().lines)
     assert environment.connections == [(IMAGE_NAME, False)]
 
 
@@ -85,14 +85,14 @@ def test_twenty_skipped_checks_are_listed_and_the_others_counted(
 ) -> None:
     skipped = tuple(result(f"a.{number}", "skipped", "no") for number in range(23))
     environment.registries = published(replace(ON_GPU, results=(*ON_GPU.results, *skipped)))
-    ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", key).succeeded()
+    ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--public-key", key).succeeded()
     assert " ".join(ended.stdout.split()).count("a.19 and 3 more") == 1
     assert "a.20" not in ended.stdout
 
 
 def test_verify_in_json_is_one_object(tfimg: CliRunner, environment: TestEnvironment, key: str) -> None:
     environment.registries = published(LINKED)
-    ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--plain-http", "--json", TFIMG_KEY=key)
+    ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--plain-http", "--json", TFIMG_PUBLIC_KEY=key)
     (told,) = ended.documents
     assert (told["event"], told["digest"], told["level"]) == ("verified", IMAGE.digest, "linked")
     assert told["tested"]["unproven"] == [{"name": "gpu.visible", "reason": "it needs a GPU"}]
@@ -108,13 +108,13 @@ def test_verify_in_json_is_one_object(tfimg: CliRunner, environment: TestEnviron
         (("--require", "perfect"), 2, "cannot be understood"),
         (("--policy", "absent.yaml"), 2, "absent.yaml is not a file"),
         (("--require", "max-age=180d", "--policy", "absent.yaml"), 2, "absent.yaml is not a file"),
-        (("--key", "absent.pub"), 2, "absent.pub is not a file"),
+        (("--public-key", "absent.pub"), 2, "absent.pub is not a file"),
     ],
 )
 def test_verify_ends_with_the_code_of_what_is_wrong(
     tfimg: CliRunner, key: str, options: tuple[str, ...], code: int, says: str
 ) -> None:
-    assert says in tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", key, *options).refusal(code)
+    assert says in tfimg("verify", f"{IMAGE_NAME}:2.15", "--public-key", key, *options).refusal(code)
 
 
 def test_verify_needs_a_key(tfimg: CliRunner) -> None:
@@ -124,7 +124,7 @@ def test_verify_needs_a_key(tfimg: CliRunner) -> None:
 def test_a_policy_file_counts_and_words_go_over_it(tfimg: CliRunner, key: str, tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text("version: 1\nrequire: {gpu: sm_80, level: built}\n")
-    verify = ("verify", f"{IMAGE_NAME}:2.15", "--key", key, "--policy", str(file))
+    verify = ("verify", f"{IMAGE_NAME}:2.15", "--public-key", key, "--policy", str(file))
     assert tfimg(*verify).code == 16
     assert tfimg(*verify, "--require", "gpu=sm_90").code == 0
 
@@ -136,20 +136,20 @@ def test_evidence_is_refused_after_90_days(
     offered(engine)
     environment.time = datetime(2026, 4, 3, tzinfo=UTC)
     name = f"{IMAGE_NAME}:2.15"
-    assert "90 days ago, and at most 90 days" in tfimg(command, name, "--key", key).refusal(16)
-    tfimg(command, name, "--key", key, "--require", "max-age=91d").succeeded()
+    assert "90 days ago, and at most 90 days" in tfimg(command, name, "--public-key", key).refusal(16)
+    tfimg(command, name, "--public-key", key, "--require", "max-age=91d").succeeded()
 
 
 def test_several_keys_are_trusted_and_one_is_refused(tfimg: CliRunner, key: str, tmp_path: Path) -> None:
     their = tmp_path / "their.pub"
     their.write_bytes(THEIRS.verifying_key.pem)
-    verify = ("verify", f"{IMAGE_NAME}:2.15", "--key", str(their))
-    tfimg(*verify, "--key", key).succeeded()
-    tfimg("verify", f"{IMAGE_NAME}:2.15", TFIMG_KEY=f"{their}:{key}").succeeded()
+    verify = ("verify", f"{IMAGE_NAME}:2.15", "--public-key", str(their))
+    tfimg(*verify, "--public-key", key).succeeded()
+    tfimg("verify", f"{IMAGE_NAME}:2.15", TFIMG_PUBLIC_KEY=f"{their}:{key}").succeeded()
     ours = ("--refuse-key", OURS.verifying_key.identifier)
-    assert tfimg(*verify, "--key", key, *ours).code == 16
-    assert "the policy refuses" in tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", key, *ours).refusal(16)
-    assert tfimg(*verify, "--key", key, "--refuse-key", "SHA256:short").code == 2
+    assert tfimg(*verify, "--public-key", key, *ours).code == 16
+    assert "the policy refuses" in tfimg("verify", f"{IMAGE_NAME}:2.15", "--public-key", key, *ours).refusal(16)
+    assert tfimg(*verify, "--public-key", key, "--refuse-key", "SHA256:short").code == 2
 
 
 def test_a_policy_file_may_bring_the_keys(tfimg: CliRunner, tmp_path: Path) -> None:
@@ -167,14 +167,14 @@ def test_a_large_file_is_not_a_key_or_policy(tfimg: CliRunner, tmp_path: Path, k
     large = tmp_path / "large"
     with large.open("wb") as file:
         file.truncate(2**40)
-    assert tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", str(large)).refusal(2).count("larger than")
-    options = ("--key", key, "--policy", str(large))
+    assert tfimg("verify", f"{IMAGE_NAME}:2.15", "--public-key", str(large)).refusal(2).count("larger than")
+    options = ("--public-key", key, "--policy", str(large))
     assert tfimg("verify", f"{IMAGE_NAME}:2.15", *options).refusal(2).count("larger than")
 
 
 def test_another_key_is_told_in_json_too(tfimg: CliRunner, tmp_path: Path) -> None:
     (tmp_path / "their.pub").write_bytes(THEIRS.verifying_key.pem)
-    ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--key", str(tmp_path / "their.pub"), "--json")
+    ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--public-key", str(tmp_path / "their.pub"), "--json")
     assert (ended.code, ended.json["error"]) == (16, "UnsignedError")
 
 
@@ -188,7 +188,7 @@ def offered(engine: FakeEngine, digest: str = IMAGE.digest) -> None:
 
 def test_pull_takes_the_digest_that_was_verified(tfimg: CliRunner, engine: FakeEngine, key: str) -> None:
     offered(engine)
-    ended = tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key).succeeded()
+    ended = tfimg("pull", f"{IMAGE_NAME}:2.15", "--public-key", key).succeeded()
     assert set(engine.names) == {NAME, f"{IMAGE_NAME}:2.15"}
     assert IMAGE.digest in ended.stdout
     assert f"The engine has it now, as {IMAGE_NAME}:2.15." in ended.stderr
@@ -201,14 +201,14 @@ def test_a_digest_does_not_give_a_name_what_it_promises_and_is_not_shown(
     environment.registries = published(LINKED)
     name = f"{IMAGE_NAME}:2.15-gpu@{IMAGE.digest}"
     for command in ("verify", "pull"):
-        ended = tfimg(command, name, "--key", key)
+        ended = tfimg(command, name, "--public-key", key)
         assert (ended.code, engine.names) == (16, {})
         assert "its tag promises it" in ended.stderr
 
 
 def test_pull_tells_programs_how_far_it_is(tfimg: CliRunner, engine: FakeEngine, key: str) -> None:
     offered(engine)
-    progress, verified = tfimg("pull", NAME, "--key", key, "--json").documents
+    progress, verified = tfimg("pull", NAME, "--public-key", key, "--json").documents
     assert progress == {"event": "progress", "step": f"pulling {NAME}", "current": 100, "total": 100}
     assert verified["event"] == "verified"
     assert set(engine.names) == {NAME}, "no tag was asked for"
@@ -218,10 +218,10 @@ def test_pull_takes_nothing_that_is_not_proven(
     tfimg: CliRunner, environment: TestEnvironment, engine: FakeEngine, key: str
 ) -> None:
     offered(engine, digest=f"sha256:{'0' * 64}")
-    ended = tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key)
+    ended = tfimg("pull", f"{IMAGE_NAME}:2.15", "--public-key", key)
     assert_refused(ended, code=16, says="which is not what was verified")
     assert f"{IMAGE_NAME}:2.15" not in engine.names
     offered(engine)
     engine.names.clear()
     environment.registries = published()
-    assert (tfimg("pull", f"{IMAGE_NAME}:2.15", "--key", key).code, engine.names) == (16, {})
+    assert (tfimg("pull", f"{IMAGE_NAME}:2.15", "--public-key", key).code, engine.names) == (16, {})

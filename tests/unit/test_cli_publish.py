@@ -122,7 +122,7 @@ def test_an_image_is_published_step_by_step(
 def test_what_is_published_verifies_and_has_all_evidence(
     tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str]
 ) -> None:
-    options = ("--key", keys["ours.pub"], "--require", "validated", "--json")
+    options = ("--public-key", keys["ours.pub"], "--require", "validated", "--json")
     told = tfimg("verify", f"{REPOSITORY}:2.15", *options).succeeded().documents[-1]
     assert told["evidence"] == [
         "https://cyclonedx.org/bom", "https://in-toto.io/attestation/test-result/v0.1",
@@ -148,7 +148,7 @@ def test_a_refused_key_signs_nothing_though_another_is_trusted(
     publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, keys: dict[str, str]
 ) -> None:
     engine.has(CPU)
-    refused = ("--trust", keys["theirs.pub"], "--refuse-key", OURS.verifying_key.identifier)
+    refused = ("--public-key", keys["theirs.pub"], "--refuse-key", OURS.verifying_key.identifier)
     assert OURS.verifying_key.identifier in publish(*refused).refusal(16)
     assert (engine.did, registry.named) == ([], {})
 
@@ -191,7 +191,7 @@ def test_a_plan_changes_nothing_and_says_what_a_gpu_image_lacks(
     tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
     engine.has(GPU)
-    ended = tfimg("publish", REPOSITORY, "2.15.1-cuda*", "--plan").succeeded()
+    ended = tfimg("publish", REPOSITORY, "2.15.1-cuda*", "--dry-run").succeeded()
     assert (registry.named, engine.did) == ({}, [])
     (line,) = [one for one in ended.stdout.splitlines() if one.split()[2] == "2.15-gpu"]
     assert line.split()[:6] == [GPU, "linked", "2.15-gpu", "refuse", "it", "promises"]
@@ -220,8 +220,8 @@ def test_without_a_key_nothing_is_published(tfimg: CliRunner, engine: PushingEng
     engine.has(CPU)
     ended = tfimg("publish", REPOSITORY)
     assert (ended.code, registry.named) == (2, {})
-    assert "`tfimg keys DIR`" in ended.stderr
-    assert "`tfimg keys DIR`" in tfimg("build", "--tf", "2.15", "--push", REPOSITORY).refusal(2)
+    assert "`tfimg keygen DIR`" in ended.stderr
+    assert "`tfimg keygen DIR`" in tfimg("build", "--tf", "2.15", "--push", REPOSITORY).refusal(2)
     assert (registry.named, engine.did) == ({}, [])
 
 
@@ -231,14 +231,14 @@ def test_what_is_not_built_here_is_told(publish: CliRunner, engine: PushingEngin
     ended = publish("2.15.1-cpu-py3.1?")
     assert "Not published, because not built here: 2.15.1-cpu-py3.10" in ended.stderr
     assert publish("--from", "somebody/else").code == 4
-    said = next(line for line in publish("*", "--plan").stderr.splitlines() if "not built here" in line)
+    said = next(line for line in publish("*", "--dry-run").stderr.splitlines() if "not built here" in line)
     assert said.count(",") < 12, "hundreds of names say nothing"
     assert re.search(r" and \d+ more$", said)
 
 
 def test_patterns_may_follow_the_options(tfimg: CliRunner, engine: PushingEngine) -> None:
     engine.has(CPU)
-    assert CPU in tfimg("publish", REPOSITORY, "--plan", CPU).succeeded().stdout
+    assert CPU in tfimg("publish", REPOSITORY, "--dry-run", CPU).succeeded().stdout
 
 
 def test_of_settings_that_only_a_package_index_needs_nothing_is_said(publish: CliRunner, engine: PushingEngine) -> None:
@@ -260,7 +260,7 @@ def history_of(ended: CliResult) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def history(tfimg: CliRunner, keys: dict[str, str]) -> CliRunner:
-    return replace(tfimg, prefix=("history", "--key", keys["ours.pub"]))
+    return replace(tfimg, prefix=("history", "--public-key", keys["ours.pub"]))
 
 
 def test_the_history_of_a_tag_is_what_trusted_keys_signed(
@@ -315,7 +315,7 @@ def test_history_reports_a_gap_where_statements_are_missing(
     assert ended.lines[1].split()[1:3] == ["gap", there[7:19]]
     (gap,) = [one for one in history(REPOSITORY, "2.15", "--json").documents if one["event"] == "gap"]
     assert gap == {"event": "gap", "tag": "2.15", "digest": there}
-    theirs = tfimg("history", REPOSITORY, "2.15.1", "--key", keys["theirs.pub"], "--json")
+    theirs = tfimg("history", REPOSITORY, "2.15.1", "--public-key", keys["theirs.pub"], "--json")
     assert [event for event, _ in history_of(theirs)] == ["gap"]
     history(REPOSITORY, "2.99").refusal(3)
 
@@ -377,15 +377,15 @@ def test_withdraw_moves_tags_back_and_verify_and_pull_name_the_reason(
     assert f"{make_build_tag(CPU, new)} still points to the image, and is refused: the tag of one build" in ended.stdout
     assert ended.lines[-1] == f"{REPOSITORY}@{new} is withdrawn for every tag."
     for command in ("verify", "pull"):
-        refused = tfimg(command, f"{REPOSITORY}@{new}", "--key", keys["ours.pub"])
+        refused = tfimg(command, f"{REPOSITORY}@{new}", "--public-key", keys["ours.pub"])
         assert re.search(r"was withdrawn at \S+Z by me: it leaks\. Use \S+ instead", refused.refusal(17))
-    assert tfimg("verify", f"{REPOSITORY}:2.15", "--key", keys["ours.pub"]).code == 0
+    assert tfimg("verify", f"{REPOSITORY}:2.15", "--public-key", keys["ours.pub"]).code == 0
     assert "was already withdrawn" in withdraw().succeeded().stdout
     assert_refused(publish(), code=17, says="it leaks")
     history(REPOSITORY, "--withdrawals", str(tmp_path / "all.jsonl")).succeeded()
     assert (tmp_path / "all.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
     assert publish("--reinstate").code == 0
-    assert tfimg("verify", f"{REPOSITORY}@{new}", "--key", keys["ours.pub"]).code == 0
+    assert tfimg("verify", f"{REPOSITORY}@{new}", "--public-key", keys["ours.pub"]).code == 0
 
 
 def test_withdraw_for_one_tag_leaves_the_others(
@@ -393,14 +393,14 @@ def test_withdraw_for_one_tag_leaves_the_others(
 ) -> None:
     done = withdraw("--tag", "2.15", "--json").succeeded().documents[-1]
     assert (done["event"], done["left"], done["withdrawal"]["tags"]) == ("withdrawal", {}, ["2.15"])
-    assert tfimg("verify", f"{REPOSITORY}@{twice[1]}", "--key", keys["ours.pub"]).code == 0
+    assert tfimg("verify", f"{REPOSITORY}@{twice[1]}", "--public-key", keys["ours.pub"]).code == 0
 
 
 def test_a_mirror_is_verified_with_its_origin(
     tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry
 ) -> None:
     registry.repository = "mirror.test/team/tensorflow"
-    command = replace(tfimg, prefix=("verify", f"{registry.repository}:2.15", "--key", keys["ours.pub"]))
+    command = replace(tfimg, prefix=("verify", f"{registry.repository}:2.15", "--public-key", keys["ours.pub"]))
     assert "--origin" in command().refusal(16)
     command("--origin", REPOSITORY).succeeded()
 
@@ -474,7 +474,7 @@ def test_a_rollback_reads_only_statements_of_its_own_key_and_of_trusted_ones(
     command = ("rollback", f"{REPOSITORY}:2.15", "--key", keys["theirs.key"])
     assert "No signed promotion" in tfimg(*command).refusal(2)
     assert registry.named["2.15"] == twice[1]
-    tfimg(*command, "--trust", keys["ours.pub"]).succeeded()
+    tfimg(*command, "--public-key", keys["ours.pub"]).succeeded()
     assert registry.named["2.15"] == twice[0]
 
 
@@ -494,9 +494,9 @@ def test_a_key_of_cosign_is_refused_without_asking_for_its_password(
     (tmp_path / "cosign.key").write_text(f"-----BEGIN {kind}-----\ne30=\n-----END {kind}-----\n")
     ended = replace(tfimg, environ={})("publish", REPOSITORY, "--key", str(tmp_path / "cosign.key"))
     assert (ended.code, registry.named, engine.did) == (16, {}, [])
-    assert "it is in cosign's own format for private keys. `tfimg keys DIR` makes a pair." in ended.stderr
+    assert "it is in cosign's own format for private keys. `tfimg keygen DIR` makes a pair." in ended.stderr
 
 
-@pytest.mark.parametrize("option", ["--key=k", "--trust=k", "--policy=p", "--publisher=me"])
+@pytest.mark.parametrize("option", ["--key=k", "--public-key=k", "--policy=p", "--publisher=me"])
 def test_options_of_publishing_need_push(option: str, tfimg: CliRunner) -> None:
     assert "without --push" in tfimg("build", "--tf", "2.15", option).refusal(2)

@@ -63,7 +63,7 @@ def renew(tfimg: CliRunner, tmp_path: Path, key: str) -> CliRunner:
 
 
 def verify(tfimg: CliRunner, key: str, *options: str) -> CliResult:
-    return tfimg("verify", f"{NAME}:2.15", "--key", key, "--json", *options)
+    return tfimg("verify", f"{NAME}:2.15", "--public-key", key, "--json", *options)
 
 
 def test_stale_evidence_is_renewed_by_running_the_suite_on_the_pulled_bytes(
@@ -183,20 +183,20 @@ def test_a_new_key_takes_over_what_an_old_one_signed(
     new_key, new_pub = str(tmp_path / "new.key"), str(tmp_path / "new.pub")
     rotate = replace(renew, prefix=("renew", f"{NAME}:2.15", "--key", new_key))
     assert rotate().code == 16, "the old key is not trusted"
-    rotate("--trust", key).succeeded()
-    verify(tfimg, new_pub, "--key", key).succeeded()
+    rotate("--public-key", key).succeeded()
+    verify(tfimg, new_pub, "--public-key", key).succeeded()
     verify(tfimg, new_pub).refusal(16)  # the promotion of the tag has to be signed again too
     assert signers(registry)[TEST_RESULT] == {OURS.verifying_key.identifier, THEIRS.verifying_key.identifier}
     assert signers(registry)[CYCLONEDX] == {OURS.verifying_key.identifier}
-    rotate("--re-sign", TFIMG_KEY=key).succeeded()
+    rotate("--re-sign", TFIMG_PUBLIC_KEY=key).succeeded()
     assert signers(registry)[CYCLONEDX] == {OURS.verifying_key.identifier, THEIRS.verifying_key.identifier}
     verify(tfimg, new_pub).succeeded()
-    verify(tfimg, new_pub, "--key", key, "--refuse-key", OURS.verifying_key.identifier).succeeded()
-    assert rotate("--trust", key, "--refuse-key", THEIRS.verifying_key.identifier).code == 16
+    verify(tfimg, new_pub, "--public-key", key, "--refuse-key", OURS.verifying_key.identifier).succeeded()
+    assert rotate("--public-key", key, "--refuse-key", THEIRS.verifying_key.identifier).code == 16
 
 
 def test_a_refused_key_s_statements_are_not_renewed(renew: CliRunner, tmp_path: Path, key: str) -> None:
-    rotate = replace(renew, prefix=("renew", f"{NAME}:2.15", "--key", str(tmp_path / "new.key"), "--trust", key))
+    rotate = replace(renew, prefix=("renew", f"{NAME}:2.15", "--key", str(tmp_path / "new.key"), "--public-key", key))
     assert rotate("--re-sign", "--refuse-key", OURS.verifying_key.identifier).code == 16
 
 

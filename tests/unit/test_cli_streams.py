@@ -158,7 +158,7 @@ def test_what_a_registry_holds_is_escaped_in_tables_fields_and_differences(
     registry.named[HOSTILE.replace(chr(0xD800), "")] = registry.named["2.15.1"]
     environment.registries = registry
     name = "registry.test:5000/team/tensorflow"
-    for argv in (["inspect", f"{name}:2.15.1"], ["diff", f"{name}:2.15.0", f"{name}:2.15.1"]):
+    for argv in (["inspect", f"{name}:2.15.1"], ["compare", f"{name}:2.15.0", f"{name}:2.15.1"]):
         ended = tfimg(*argv).succeeded()
         assert r"\u202egnp.exe" in ended.stdout
         assert unprintable(ended.stdout + ended.stderr) == set()

@@ -54,7 +54,7 @@ class Publisher:
         return self.tfimg(
             "verify",
             f"{REPOSITORY}:{tag}",
-            "--key",
+            "--public-key",
             f"{self.key}.pub",
             "--require",
             ",".join(words),

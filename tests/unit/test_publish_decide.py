@@ -132,7 +132,7 @@ def test_a_withdrawn_image_gets_and_keeps_a_tag_only_when_it_is_reinstated(tags:
 def test_a_tag_without_a_trusted_test_result_is_left_and_the_next_step_named() -> None:
     why = refused(replace(question(), current=TaggedImage(manifest=THERE, release=None)))
     assert "has no test result of a trusted key" in why
-    assert "--trust" in why
+    assert "--public-key" in why
 
 
 def test_a_build_s_own_tag_is_never_another_s() -> None:

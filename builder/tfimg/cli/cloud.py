@@ -74,7 +74,7 @@ def _order(context: Context) -> CloudMachine:
         origin=parse_repository(given.origin).repository if given.origin else None,
         device=_device(image, spec, given.device),
         driver=spec.driver if spec else None,
-        key=_key(Path(given.key)),
+        key=_key(Path(given.public_key)),
         require=given.require,
         wheel=_wheel(given.tfimg),
         program=None if given.jupyter else _words(given.program_line),
@@ -125,7 +125,7 @@ def _key(path: Path) -> str:
     if not PUBLIC_KEY.fullmatch(text):
         raise InvalidKey(
             f"{path} is no public key: it is not one PEM block that says PUBLIC KEY.",
-            next_step="Name the public half of the pair: `tfimg keys` calls it tfimg.pub, cosign cosign.pub.",
+            next_step="Name the public half of the pair: `tfimg keygen` calls it tfimg.pub, cosign cosign.pub.",
         )
     return read_verifying_key(text.encode(), source=str(path)).pem.decode()
 

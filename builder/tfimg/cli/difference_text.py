@@ -1,4 +1,4 @@
-"""What `tfimg diff` shows: on a terminal, as an entry of a changelog, and as JSON."""
+"""What `tfimg compare` shows: on a terminal, as an entry of a changelog, and as JSON."""
 
 from __future__ import annotations
 

@@ -158,12 +158,13 @@ def _checks(arguments: Any) -> CheckSelection:
 
 def _check_push(context: Context) -> None:
     """Check what --push needs before a long build. Raises `UsageError`, `InvalidKey`."""
-    options = [name for name in ("key", "policy", "publisher", "trust") if getattr(context.arguments, name)]
+    names = [name for name in ("key", "policy", "publisher", "public_key") if getattr(context.arguments, name)]
+    options = ", ".join("--" + name.replace("_", "-") for name in names)
     if context.arguments.target:
         require_publishable(context)
     elif options:
         raise UsageError(
-            f"{', '.join(f'--{name}' for name in options)} without --push: nothing would be published.",
+            f"{options} without --push: nothing would be published.",
             next_step="Name where to with --push REGISTRY/NAME, or leave them out.",
         )
 

@@ -1,4 +1,4 @@
-"""`tfimg keys`, and the keys that commands read: from files, the environment and the terminal."""
+"""`tfimg keygen`, and the keys that commands read: from files, the environment and the terminal."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tfimg.evidence.keys import (
 PRIVATE, PUBLIC = "tfimg.key", "tfimg.pub"
 
 MAX_BYTES = 1 << 16
-"""Size of a file with a key or password. A key of `tfimg keys` has 412 bytes."""
+"""Size of a file with a key or password. A key of `tfimg keygen` has 412 bytes."""
 
 VARIABLE = "TFIMG_KEY_PASSWORD"
 """Environment variable with a private key's password."""
 
 
 def keys(context: Context) -> int:
-    """`tfimg keys DIR`: generate_key a key pair."""
+    """`tfimg keygen DIR`: generate_key a key pair."""
     folder = Path(context.arguments.folder)
     private, public = folder / PRIVATE, folder / PUBLIC
     for file in (private, public):
@@ -54,31 +54,43 @@ def keys(context: Context) -> int:
     return 0
 
 
-def signing_key(context: Context, file: str) -> SigningKey:
-    """Read a private key; ask for its password if it has one. Raises `InvalidKey` and `FileError`."""
+def signing_key(context: Context) -> SigningKey:
+    """Read the private key of --key, else of TFIMG_KEY; ask for its password if it has one.
+
+    Raises `UsageError` where none is named, `InvalidKey` and `FileError`.
+    """
+    file = context.arguments.key or context.services.environ.get("TFIMG_KEY")
+    if not file:
+        raise UsageError(
+            "No key is named to sign the evidence.",
+            next_step="Make a pair with `tfimg keygen DIR` and name --key DIR/tfimg.key.",
+        )
     pem = _read(file)
     return read_signing_key(pem, password=password(context) if is_encrypted(pem) else None, source=file)
 
 
 def verifying_keys(context: Context, policy_keys: Sequence[VerifyingKey] = ()) -> tuple[VerifyingKey, ...]:
-    """Return the public keys of --key, else of TFIMG_KEY, and those of a policy file. Raises `UsageError` for none."""
-    files = context.arguments.key or _environment_files(context)
+    """Return the public keys of --public-key, else of TFIMG_PUBLIC_KEY, and those of a policy file.
+
+    Raises `UsageError` for none.
+    """
+    files = context.arguments.public_key or _environment_files(context)
     if not files and not policy_keys:
         raise UsageError(
             "No key is named, and only evidence that a trusted key signed counts.",
-            next_step="Name the publisher's public key with --key tfimg.pub, or in TFIMG_KEY.",
+            next_step="Name the publisher's public key with --public-key tfimg.pub, or in TFIMG_PUBLIC_KEY.",
         )
     return (*(read_verifying_key(_read(file), source=file) for file in files), *policy_keys)
 
 
 def trusted_keys(context: Context) -> tuple[VerifyingKey, ...]:
-    """Return the public keys of other publishers that --trust and TFIMG_KEY name."""
-    files = [*context.arguments.trust, *_environment_files(context)]
+    """Return the public keys of other publishers that --public-key and TFIMG_PUBLIC_KEY name."""
+    files = [*context.arguments.public_key, *_environment_files(context)]
     return tuple(read_verifying_key(_read(file), source=file) for file in files)
 
 
 def _environment_files(context: Context) -> list[str]:
-    return [name for name in context.services.environ.get("TFIMG_KEY", "").split(":") if name]
+    return [name for name in context.services.environ.get("TFIMG_PUBLIC_KEY", "").split(":") if name]
 
 
 def password(context: Context, *, new: bool = False) -> bytes:

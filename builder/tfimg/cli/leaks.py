@@ -1,4 +1,4 @@
-"""`tfimg scan`: an image searched for what must not leave this machine."""
+"""`tfimg scan-secrets`: an image searched for what must not leave this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfimg.registry.reference import parse_reference
 
 
 def scan_command(context: Context) -> int:
-    """`tfimg scan IMAGE`: find what this machine would not tell, search for it, raise with what was found."""
+    """`tfimg scan-secrets IMAGE`: find what this machine would not tell, search for it, raise with what was found."""
     image = context.arguments.image
     secrets = context.services.secrets()
     with render_transfer(context, f"searching {image}") as follow:

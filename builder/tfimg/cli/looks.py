@@ -1,4 +1,4 @@
-"""`tfimg inspect`, `tfimg diff`: what is in an image, and what is another in the next."""
+"""`tfimg inspect`, `tfimg compare`: what is in an image, and what is another in the next."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def inspect(context: Context) -> int:
 
 
 def diff(context: Context) -> int:
-    """`tfimg diff BEFORE AFTER`: inspect both, compare, show."""
+    """`tfimg compare BEFORE AFTER`: inspect both, compare, show."""
     read = _local if context.arguments.local else _in_registry
     found = compare_images(read(context, context.arguments.before), read(context, context.arguments.after))
     if context.arguments.json:
@@ -62,7 +62,7 @@ def _local(context: Context, image: str) -> Inspection:
 
 
 def _keys(context: Context) -> tuple[VerifyingKey, ...]:
-    named = context.arguments.key or context.services.environ.get("TFIMG_KEY")
+    named = context.arguments.public_key or context.services.environ.get("TFIMG_PUBLIC_KEY")
     return verifying_keys(context) if named else ()
 
 

@@ -1,4 +1,4 @@
-"""`tfimg bundle` and `tfimg load`: move an image with its evidence to a machine without network, in one file."""
+"""`tfimg save` and `tfimg load`: move an image with its evidence to a machine without network, in one file."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tfimg.registry.reference import Reference, parse_reference
 
 
 def bundle(context: Context) -> int:
-    """`tfimg bundle IMAGE FILE`: verify the image if a key is named, and write it with its evidence."""
+    """`tfimg save IMAGE FILE`: verify the image if a key is named, and write it with its evidence."""
     arguments = context.arguments
     reference, file = parse_reference(arguments.image), _target(arguments.file)
     registry, required, target = context.registry(reference), policy(context), reference.target
-    verifies = arguments.key or arguments.require is not None or arguments.policy or arguments.refuse_key
-    verifies = verifies or context.services.environ.get("TFIMG_KEY")
+    verifies = arguments.public_key or arguments.require is not None or arguments.policy or arguments.refuse_key
+    verifies = verifies or context.services.environ.get("TFIMG_PUBLIC_KEY")
     keys = verifying_keys(context, required.trusted_keys) if verifies else ()
     if keys:
         target = verify(
@@ -140,7 +140,7 @@ def _trusted_keys(
     context: Context, registry: ArchiveRegistry, policy_keys: Sequence[VerifyingKey]
 ) -> tuple[VerifyingKey, ...]:
     """Return the keys that the user trusts; those in the archive only by fingerprint, as anyone can add a key."""
-    fingerprints, files = set(context.arguments.fingerprint), context.arguments.key
+    fingerprints, files = set(context.arguments.fingerprint), context.arguments.public_key
     contained = {
         key.identifier: key
         for name, pem in registry.keys.items()
@@ -151,16 +151,16 @@ def _trusted_keys(
         raise InvalidKey(
             f"{registry.path} contains no key {', '.join(sorted(missing))}; it contains {listed}.",
             next_step="Compare the fingerprint with the publisher's, character by character; or name the key's file "
-            "with --key.",
+            "with --public-key.",
         )
     trusted = tuple(contained[fingerprint] for fingerprint in contained if fingerprint in fingerprints)
     if trusted and not files:
         return (*trusted, *policy_keys)
-    if contained and not policy_keys and not files and not context.services.environ.get("TFIMG_KEY"):
+    if contained and not policy_keys and not files and not context.services.environ.get("TFIMG_PUBLIC_KEY"):
         raise UsageError(
             f"No key is named. {registry.path} contains {listed}, and that proves nothing: anyone who changed the file "
             "could have added a key.",
-            next_step="Get the publisher's key, or its fingerprint, in another way, and name it with --key FILE.pub or "
+            next_step="Get the publisher's key, or its fingerprint, in another way. Name it with --public-key FILE or "
             "--fingerprint SHA256:….",
         )
     return (*trusted, *verifying_keys(context, policy_keys))

@@ -160,9 +160,9 @@ def output_option(text: str = "write to a file instead of standard output") -> A
     return option(text, "FILE", names=("--output", "-o"))
 
 
-def trusted_key_option(more: str = "default: TFIMG_KEY") -> Any:
+def trusted_key_option(more: str = "default: TFIMG_PUBLIC_KEY") -> Any:
     """Declare the public keys that are trusted."""
-    return values(f"public key of a publisher whom you trust ({more})", "FILE.pub", names=("--key",))
+    return values(f"public key of a publisher whom you trust ({more})", "FILE.pub", names=("--public-key",))
 
 
 def plain_http_option() -> Any:
@@ -289,9 +289,9 @@ class RequirementOptions(PolicyOptions):
 class SigningOptions(PasswordOptions, PolicyOptions):
     """The keys, the publisher's name and the policy of commands that move tags."""
 
-    key: str | None = option("private key that signs; `tfimg keys` makes a pair", "FILE.key")
-    trust: tuple[str, ...] = values(
-        "public key of another publisher to this repository; repeatable, beside TFIMG_KEY", "FILE.pub"
+    key: str | None = option("private key that signs; `tfimg keygen` makes a pair (default: TFIMG_KEY)", "FILE.key")
+    public_key: tuple[str, ...] = values(
+        "public key of another publisher to this repository; repeatable, beside TFIMG_PUBLIC_KEY", "FILE.pub"
     )
     publisher: str | None = option(
         "name of this machine in evidence and promotions (default: its host name)", "NAME", check=require_publisher

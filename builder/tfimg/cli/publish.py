@@ -32,7 +32,7 @@ def publish(context: Context) -> int:
     """`tfimg publish`: publish the images that the patterns select, or print the plan."""
     arguments = context.arguments
     specs = select_buildable(select_specs(context.project.specs, arguments.patterns))
-    if arguments.plan:
+    if arguments.dry_run:
         _print_plan(context, specs)
     else:
         publish_images(context, specs, named=bool(arguments.patterns))
@@ -65,7 +65,9 @@ def _print_plan(context: Context, specs: Sequence[ImageSpec]) -> None:
     arguments = context.arguments
     trusted = trusted_keys(context)
     if not trusted:
-        context.note("No public key is named with --trust or TFIMG_KEY: the plan goes by the labels of images.")
+        context.note(
+            "No public key is named with --public-key or TFIMG_PUBLIC_KEY: the plan goes by the labels of images."
+        )
     decider = TagDecider(
         registry=context.registry(parse_repository(arguments.target)),
         trusted=trusted,

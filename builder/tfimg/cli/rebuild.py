@@ -1,4 +1,4 @@
-"""`tfimg rebuild-check`: build an image twice from nothing, and compare the layers."""
+"""`tfimg reproduce`: build an image twice from nothing, and compare the layers."""
 
 from __future__ import annotations
 

@@ -14,13 +14,8 @@ from tfimg.registry.reference import Reference
 
 
 def required_key(context: Context) -> SigningKey:
-    """Return the key of --key. Raises `UsageError` without one, `InvalidKey` if the policy refuses it."""
-    if not context.arguments.key:
-        raise UsageError(
-            "No key is named to sign the evidence.",
-            next_step="Make a pair with `tfimg keys DIR` and name --key DIR/tfimg.key.",
-        )
-    key = signing_key(context, context.arguments.key)
+    """Return the private key. Raises `UsageError` without one, `InvalidKey` if the policy refuses it."""
+    key = signing_key(context)
     policy(context).accepted_keys([key.verifying_key])
     return key
 

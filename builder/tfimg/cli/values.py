@@ -39,7 +39,7 @@ def require_tag(text: str) -> None:
 
 
 def require_fingerprint(text: str) -> None:
-    """Raise `ValueError` for what is not the fingerprint of a key, as `tfimg keys` prints it."""
+    """Raise `ValueError` for what is not the fingerprint of a key, as `tfimg keygen` prints it."""
     if not re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", text):
         raise ValueError(f"{text!r} is not a fingerprint: SHA256: and 43 characters of base64")
 

@@ -20,7 +20,7 @@ ALGORITHM = ec.ECDSA(SHA256(), deterministic_signing=True)
 """The same bytes get the same signature (RFC 6979), so attaching a statement twice leaves one."""
 
 MAX_PEM = 16_384
-"""Bytes of a key's text. A key of `tfimg keys` has 412."""
+"""Bytes of a key's text. A key of `tfimg keygen` has 412."""
 
 BLOCK = re.compile(rb"\s*-----BEGIN ([A-Z0-9 ]+)-----.*-----END \1-----\s*", re.DOTALL)
 
@@ -30,7 +30,7 @@ COSIGN = re.compile(rb"-----BEGIN ENCRYPTED (SIGSTORE|COSIGN) PRIVATE KEY-----")
 FINGERPRINT = r"^SHA256:[A-Za-z0-9+/]{43}$"
 """Form of a key's identifier, as `ssh-keygen -l` prints it."""
 
-NEEDED = "It has to be an ECDSA key on the curve P-256, in PEM. `tfimg keys DIR` makes a pair."
+NEEDED = "It has to be an ECDSA key on the curve P-256, in PEM. `tfimg keygen DIR` makes a pair."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +95,7 @@ def read_signing_key(pem: bytes, *, password: bytes | None, source: str) -> Sign
     """
     _require_one_block(pem, source)
     if COSIGN.search(pem):
-        raise _refused(source, "it is in cosign's own format for private keys", "`tfimg keys DIR` makes a pair.")
+        raise _refused(source, "it is in cosign's own format for private keys", "`tfimg keygen DIR` makes a pair.")
     try:
         check_cost(pem)
     except RefusedEncryption as error:

@@ -77,7 +77,7 @@ class Policy:
         if not accepted:
             raise InvalidKey(
                 f"Nothing can be verified: the policy refuses {fingerprints(keys)}, and no other key is trusted.",
-                next_step="Name the publisher's new public key with --key.",
+                next_step="Name the publisher's new public key with --public-key.",
             )
         return accepted
 

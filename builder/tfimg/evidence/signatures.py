@@ -129,5 +129,5 @@ def _unsigned(evidence: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey
     by = f" ({', '.join(others[:MAX_LISTED])}{more})" if others else ""
     return UnsignedError(
         f"{image} has evidence that another key signed{by}, and none that {fingerprints(keys)} signed.",
-        next_step="Check which key its publisher uses, and name that with --key.",
+        next_step="Check which key its publisher uses, and name that with --public-key.",
     )

@@ -107,7 +107,7 @@ def _refuse_untrusted_current(question: Question) -> str | None:
     if current and current.release is None and current.digest != question.digest:
         return (
             f"it points to {current.digest}, which has no test result of a trusted key: trust its publisher's key with "
-            "--trust, or delete the tag in the registry"
+            "--public-key, or delete the tag in the registry"
         )
     return None
 

@@ -68,7 +68,7 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
 
     only: ClassVar[tuple[str, ...]] = ()
     skip: ClassVar[tuple[str, ...]] = ()
-    plan: ClassVar[bool] = False
+    dry_run: ClassVar[bool] = False
 
     def run(self, context: Context) -> int:
         """Run the command."""

@@ -37,10 +37,10 @@ class CloudInit(Command):
     """Print user data for a cloud's virtual machine that verifies an image, pulls it by digest and runs it.
 
     Examples:
-      tfimg cloud-init --cloud gcp --image HOST/team/tensorflow:2.15-gpu --key tfimg.pub --require validated \\
+      tfimg cloud-init --cloud gcp --image HOST/team/tensorflow:2.15-gpu --public-key tfimg.pub --require validated \\
           --jupyter --tfimg "$WHEEL" --idle-shutdown 30m --max-time 8h --output user-data
-      tfimg cloud-init --cloud aws --image HOST/team/tensorflow:2.15 --key tfimg.pub --command 'python train.py' \\
-          --tfimg https://HOST/tfimg-1.2-py3-none-any.whl#sha256=HASH
+      tfimg cloud-init --cloud aws --image HOST/team/tensorflow:2.15 --public-key tfimg.pub \\
+          --command 'python train.py' --tfimg https://HOST/tfimg-1.2-py3-none-any.whl#sha256=HASH
     """
 
     _: KW_ONLY
@@ -56,7 +56,7 @@ class CloudInit(Command):
         parse=lower_device,
     )
     install_driver: bool = flag("let the machine install NVIDIA's driver, on Ubuntu")
-    key: str = option("public key of the evidence, which the machine verifies", "FILE.pub", default=MISSING)
+    public_key: str = option("public key of the evidence, which the machine verifies", "FILE.pub", default=MISSING)
     origin: str | None = option(
         "the publisher's repository, if --image is in a mirror", "REPOSITORY", check=require_printable
     )

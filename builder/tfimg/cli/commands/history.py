@@ -27,7 +27,7 @@ class History(Command):
     """List the signed promotions and withdrawals of a tag or a repository.
 
     Examples:
-      tfimg history registry.example/team/tensorflow 2.15-gpu --key tfimg.pub
+      tfimg history registry.example/team/tensorflow 2.15-gpu --public-key tfimg.pub
       tfimg history registry.example/team/tensorflow --limit 50
       tfimg history registry.example/team/tensorflow --withdrawals withdrawals.jsonl
     """
@@ -43,7 +43,7 @@ class History(Command):
         default=20,
         parse=parse_limit,
     )
-    key: tuple[str, ...] = trusted_key_option()
+    public_key: tuple[str, ...] = trusted_key_option()
     withdrawals: str | None = option("write the signed withdrawals too, for `tfimg load --withdrawals`", "FILE")
     plain_http: bool = plain_http_option()
 

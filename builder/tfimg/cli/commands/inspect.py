@@ -1,4 +1,4 @@
-"""`tfimg inspect` and `tfimg diff`."""
+"""`tfimg inspect` and `tfimg compare`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Inspect(Command):
     """Show what an image is, what it holds, and who says what of it.
 
     Examples:
-      tfimg inspect registry.example/team/tensorflow:2.15 --key tfimg.pub
+      tfimg inspect registry.example/team/tensorflow:2.15 --public-key tfimg.pub
       tfimg inspect --local tfimg/tensorflow:2.15
     """
 
     image: str = remote_image_argument()
     _: KW_ONLY
     local: bool = flag("an image in the engine")
-    key: tuple[str, ...] = trusted_key_option()
+    public_key: tuple[str, ...] = trusted_key_option()
     plain_http: bool = plain_http_option()
 
     def run(self, context: Context) -> int:
@@ -38,9 +38,9 @@ class Compare(Command):
     """Compare two images.
 
     Examples:
-      tfimg diff registry.example/team/tensorflow:2.15.0 registry.example/team/tensorflow:2.15.1
-      tfimg diff OLD NEW --markdown >> CHANGELOG.md
-      tfimg diff --local tfimg/tensorflow:2.15.0 tfimg/tensorflow:2.15.1
+      tfimg compare registry.example/team/tensorflow:2.15.0 registry.example/team/tensorflow:2.15.1
+      tfimg compare OLD NEW --markdown >> CHANGELOG.md
+      tfimg compare --local tfimg/tensorflow:2.15.0 tfimg/tensorflow:2.15.1
     """
 
     before: str = remote_image_argument()
@@ -48,7 +48,7 @@ class Compare(Command):
     _: KW_ONLY
     local: bool = flag("images in the engine")
     markdown: bool = flag("as an entry of a changelog")
-    key: tuple[str, ...] = trusted_key_option()
+    public_key: tuple[str, ...] = trusted_key_option()
     plain_http: bool = plain_http_option()
 
     def run(self, context: Context) -> int:

@@ -1,4 +1,4 @@
-"""`tfimg keys`."""
+"""`tfimg keygen`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Keygen(Command, PasswordOptions):
     """Make a pair of keys: the private one signs evidence, the public one verifies it.
 
     Examples:
-      tfimg keys ~/tfimg-keys
-      tfimg keys keys --password-file password.txt
+      tfimg keygen ~/tfimg-keys
+      tfimg keygen keys --password-file password.txt
     """
 
     folder: str = argument("where tfimg.key and tfimg.pub are to be; neither may be there yet", "DIR")

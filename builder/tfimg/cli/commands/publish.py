@@ -26,7 +26,7 @@ class Publish(Command, SigningOptions):
     """Push images that are built here, validate what the registry has, attach evidence, then move tags.
 
     Examples:
-      tfimg publish registry.example/team/tensorflow '2.15*' --plan
+      tfimg publish registry.example/team/tensorflow '2.15*' --dry-run
       tfimg publish registry.example/team/tensorflow '2.15*' --key tfimg.key
     """
 
@@ -36,7 +36,7 @@ class Publish(Command, SigningOptions):
     repository: str | None = option(
         "repository of the images in the engine (default: the matrix's)", "NAME", names=("--from",)
     )
-    plan: bool = flag("say what would be moved, and what would not and why; do nothing")
+    dry_run: bool = flag("say what would be moved, and what would not and why; do nothing")
     revalidate: bool = flag("reuse no report of an earlier run")
     level: Literal["linked", "validated"] | None = level_option()
     reinstate: bool = reinstate_option()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, MISSING, dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tfimg.cli.options import Command, SigningOptions, argument, flag, level_option, option
+from tfimg.cli.options import Command, SigningOptions, argument, flag, level_option
 from tfimg.cli.values import require_text
 
 if TYPE_CHECKING:
@@ -18,14 +18,13 @@ class Renew(Command, SigningOptions):
 
     Examples:
       tfimg renew registry.example/team/tensorflow:2.15 registry.example/team/tensorflow:2.16 --key tfimg.key
-      tfimg renew registry.example/team/tensorflow:2.15 --key new.key --trust old.pub --re-sign
+      tfimg renew registry.example/team/tensorflow:2.15 --key new.key --public-key old.pub --re-sign
     """
 
     images: tuple[str, ...] = argument(
         "REGISTRY/REPOSITORY:TAG or @sha256:…", "IMAGE", required=True, check=require_text
     )
     _: KW_ONLY
-    key: str = option("private key that signs the new results", "FILE.key", default=MISSING)
     re_sign: bool = flag("sign with --key also what the other trusted keys signed: for a change of keys")
     level: Literal["linked", "validated"] | None = level_option()
 

@@ -1,4 +1,4 @@
-"""`tfimg rebuild-check`."""
+"""`tfimg reproduce`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Reproduce(Command, RequestOptions, BaseOptions):
     """Build an image twice from nothing, and name the files that differ.
 
     Examples:
-      tfimg rebuild-check --tf 2.15
+      tfimg reproduce --tf 2.15
     """
 
     _: KW_ONLY

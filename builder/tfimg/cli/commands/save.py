@@ -1,4 +1,4 @@
-"""`tfimg bundle` and `tfimg load`."""
+"""`tfimg save` and `tfimg load`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Save(Command, RequirementOptions):
     """Write an image and its evidence to one file, for where no network is.
 
     Examples:
-      tfimg bundle registry.example/team/tensorflow:2.15 tensorflow.tar --key tfimg.pub
+      tfimg save registry.example/team/tensorflow:2.15 tensorflow.tar --public-key tfimg.pub
     """
 
     image: str = remote_image_argument()
     file: str = argument("an OCI image layout as a tar; it gets this name when it is complete", "FILE")
     _: KW_ONLY
-    key: tuple[str, ...] = values(
+    public_key: tuple[str, ...] = values(
         "public key of a publisher whom you trust: the image is verified first, and the key goes along "
-        "(default: TFIMG_KEY; without any, signatures are not verified)",
+        "(default: TFIMG_PUBLIC_KEY; without any, signatures are not verified)",
         "FILE.pub",
     )
 
@@ -41,14 +41,15 @@ class Load(Command, RequirementOptions):
     """Verify the image of such a file, and load it into the engine; no network.
 
     Examples:
-      tfimg load tensorflow.tar --key tfimg.pub --require max-age=90d
+      tfimg load tensorflow.tar --public-key tfimg.pub --require max-age=90d
       tfimg load tensorflow.tar --fingerprint SHA256:…
     """
 
-    file: str = argument("what `tfimg bundle` wrote", "FILE")
+    file: str = argument("what `tfimg save` wrote", "FILE")
     _: KW_ONLY
-    key: tuple[str, ...] = values(
-        "public key of a publisher whom you trust, had in another way than the file (default: TFIMG_KEY)", "FILE.pub"
+    public_key: tuple[str, ...] = values(
+        "public key of a publisher whom you trust, had in another way than the file (default: TFIMG_PUBLIC_KEY)",
+        "FILE.pub",
     )
     fingerprint: tuple[str, ...] = values(
         "take the key of this fingerprint from the file; the publisher told you the fingerprint in another way",

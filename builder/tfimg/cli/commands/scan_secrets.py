@@ -1,4 +1,4 @@
-"""`tfimg scan`."""
+"""`tfimg scan-secrets`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class ScanSecrets(Command):
     """Search an image for secrets of this machine, and for keys, tokens and passwords.
 
     Examples:
-      tfimg scan registry.example/team/tensorflow:candidate
-      tfimg scan --local tfimg/tensorflow:2.15
+      tfimg scan-secrets registry.example/team/tensorflow:candidate
+      tfimg scan-secrets --local tfimg/tensorflow:2.15
     """
 
     image: str = remote_image_argument()

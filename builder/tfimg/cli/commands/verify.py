@@ -16,13 +16,13 @@ class Verify(Command, RequirementOptions):
     """Say what is proven of an image in a registry, or what is not.
 
     Examples:
-      tfimg verify registry.example/team/tensorflow:2.15-gpu --key tfimg.pub
+      tfimg verify registry.example/team/tensorflow:2.15-gpu --public-key tfimg.pub
       tfimg verify registry.example/team/tensorflow:2.15-gpu --require 'validated,gpu=sm_90,driver>=535,max-age=30d'
     """
 
     image: str = remote_image_argument()
     _: KW_ONLY
-    key: tuple[str, ...] = trusted_key_option()
+    public_key: tuple[str, ...] = trusted_key_option()
 
     def run(self, context: Context) -> int:
         """Run the command."""
@@ -36,12 +36,12 @@ class Pull(Command, RequirementOptions):
     """Verify an image, then pull the very bytes that were verified.
 
     Examples:
-      tfimg pull registry.example/team/tensorflow:2.15 --key tfimg.pub --require max-age=90d
+      tfimg pull registry.example/team/tensorflow:2.15 --public-key tfimg.pub --require max-age=90d
     """
 
     image: str = remote_image_argument()
     _: KW_ONLY
-    key: tuple[str, ...] = trusted_key_option()
+    public_key: tuple[str, ...] = trusted_key_option()
 
     def run(self, context: Context) -> int:
         """Run the command."""

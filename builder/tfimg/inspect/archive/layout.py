@@ -227,5 +227,5 @@ def _read_members(path: Path) -> dict[str, TarInfo]:
 def _not_a_layout(path: Path, reason: str) -> FileError:
     return FileError(
         f"{path} is not an image layout in a tar archive: {reason}.",
-        next_step="`tfimg bundle IMAGE FILE` writes one. If the file was one, get it again.",
+        next_step="`tfimg save IMAGE FILE` writes one. If the file was one, get it again.",
     )
