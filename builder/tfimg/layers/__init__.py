@@ -1,1 +1,1 @@
-"""Wheels → layers of an image, without installing them: the same wheels give the same bytes on every machine."""
+"""Turn wheels into layers: the same wheels give the same bytes on every machine."""

@@ -31,7 +31,7 @@ number above 0, and others, 0.3 % larger, for none (zstd_compress: jobs are cut 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Blob:
-    """A compressed layer. `digest` is of its bytes, `diff_id` of the tar inside; `size` and `unpacked` are bytes."""
+    """A compressed layer; `digest` is of its bytes, `diff_id` of the tar inside."""
 
     media_type: str
     digest: Digest
@@ -53,9 +53,10 @@ class BlobWriter:
         self._paths: set[PurePosixPath] = set()
 
     def add(self, path: str, size: int, pieces: Iterable[bytes], *, executable: bool = False) -> None:
-        """Add a file. Of several with one path, as wheels of one namespace have them, the first stays.
+        """Add a file.
 
-        Raises `ValueError` if the pieces are not `size` bytes: the layer is unusable then.
+        Of several with one path, as wheels of one namespace have them, the first stays. Raises `ValueError` if the
+        pieces are not `size` bytes: the layer is unusable then.
         """
         place = PurePosixPath(path)
         if place in self._paths:

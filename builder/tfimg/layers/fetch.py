@@ -1,4 +1,4 @@
-"""Fetch locked wheels from supplied files or package indexes, verify their hashes, and share them between builds."""
+"""Fetch locked wheels, verify their hashes, and share them between builds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PIECE = 1 << 20  # bytes read at a time
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelSource:
-    """Where wheels come from: package indexes in order, and files that none of them has."""
+    """Package indexes in order, and wheels that none of them has."""
 
     indexes: Sequence[Index]
     supplied: Sequence[Path] = ()
@@ -36,7 +36,7 @@ def fetch_wheel(
     source: WheelSource,
     on_damaged: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Return the package's wheel in `folder`, which belongs to one build; download it unless `downloads` has it.
+    """Return a package's wheel in `folder`, which belongs to one build.
 
     `downloads` shares wheels between builds. A build uses a hard link of its own, so that a shared wheel may be
     removed at any time. The caller holds the package's lock, so that two builds do not download the same wheel.

@@ -1,4 +1,4 @@
-"""Make the layers of a lock: fetch and pack in parallel what the store does not have."""
+"""Make the layers of a lock: fetch and pack in parallel what the store lacks."""
 
 from __future__ import annotations
 
@@ -54,19 +54,15 @@ def make_layers(
     on_event: OnLayerEvent,
     fresh: bool = False,
 ) -> tuple[LayerResult, ...]:
-    """Return the layers of a lock, lowest first. Raises as `fetch_wheel`, and `InvalidWheel`.
+    """Return the layers of a lock, lowest first.
 
-    `fresh` ignores the layers in the store. `on_event` is called from several threads, one at a time.
+    Raises as `fetch_wheel`, and `InvalidWheel`. `fresh` ignores the layers in the store. `on_event` is called from
+    several threads, one at a time.
     """
     store.prepare()
-    events = threading.Lock()
-
-    def report(layer: str, state: LayerState, seconds: float = 0.0) -> None:
-        with events:
-            on_event(layer, state, seconds)
-
+    report = _serialize(on_event)
     packer = Packer(
-        store=store, compression=compression, fresh=fresh, on_damaged=lambda layer: report(layer, "damaged")
+        store=store, compression=compression, fresh=fresh, on_damaged=lambda layer: report(layer, "damaged", 0.0)
     )
     folder = store.folder / "wheels" / token_hex(8)
     parts = sorted(split_lock(lock), key=lambda part: LARGEST_FIRST.index(part.name))
@@ -91,7 +87,7 @@ def make_layers(
 
 
 def write_stages(results: Sequence[LayerResult], store: LayerStore) -> dict[str, str]:
-    """Return the stages of the Dockerfile that consist of these layers, with their addresses for BuildKit."""
+    """Return stages of the Dockerfile and the addresses of their layers for BuildKit."""
     filled = [result for result in results if result.blob.files]
     return {
         "wheels": store.write_stage([result.blob for result in filled]),
@@ -105,7 +101,7 @@ class _PartMaker:
 
     packer: Packer
     source: WheelSource
-    report: Callable[..., None]
+    report: OnLayerEvent
     folder: Path
     downloads: ThreadPoolExecutor
     processors: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(os.cpu_count() or 1))
@@ -146,7 +142,7 @@ class _PartMaker:
 
     def _pack(self, part: LockPart, packages: Sequence[LockedPackage], wheels: Sequence[Path]) -> list[LayerResult]:
         for layer in list_part_layers(part):
-            self.report(layer.name, "started")
+            self.report(layer.name, "started", 0.0)
         begin = time.monotonic()
         try:
             blobs = self.packer.pack(part, wheels)
@@ -161,18 +157,28 @@ class _PartMaker:
 
     def _reuse(self, blobs: Mapping[WheelLayer, Blob]) -> list[LayerResult]:
         for layer in blobs:
-            self.report(layer.name, "cached")
+            self.report(layer.name, "cached", 0.0)
         return [LayerResult(layer=layer, blob=blob, seconds=None) for layer, blob in blobs.items()]
 
     def _remove_downloads(self, packages: Sequence[LockedPackage]) -> None:
-        """Remove the shared wheels of finished layers: other builds take the layers from the store."""
+        """Remove shared wheels: other builds take the finished layers from the store."""
         for package in packages:
             remove_download(package, self.folder.parent)
 
 
+def _serialize(on_event: OnLayerEvent) -> OnLayerEvent:
+    lock = threading.Lock()
+
+    def report(layer: str, state: LayerState, seconds: float) -> None:
+        with lock:
+            on_event(layer, state, seconds)
+
+    return report
+
+
 @contextmanager
 def _cancelling() -> Iterator[None]:
-    """Cancel the work of threads that the block starts when it ends or fails, or is cancelled itself."""
+    """Cancel the block's threads when it ends or fails, or is cancelled itself."""
     cancellation = Cancellation()
     with on_cancel(cancellation.cancel), cancellation.activate():
         try:

@@ -45,14 +45,14 @@ class Packer:
     on_damaged: Callable[[str], None]
 
     def find(self, part: LockPart) -> dict[WheelLayer, Blob]:
-        """Return the layers of a part if the store has all of them undamaged, else nothing."""
+        """Return the layers of a part if the store has all of them undamaged."""
         layers = list_part_layers(part)
         found = {layer: self._find(compute_key(layer, self.compression), layer) for layer in layers}
         blobs = {layer: blob for layer, blob in found.items() if blob}
         return blobs if len(blobs) == len(layers) else {}
 
     def pack(self, part: LockPart, wheels: Sequence[Path]) -> dict[WheelLayer, Blob]:
-        """Make the layers of a part and add them to the store; a layer that another Python's wheels gave is reused."""
+        """Make the layers of a part, except those that another Python's wheels gave."""
         layers = list_part_layers(part)
         blobs: dict[WheelLayer, Blob] = {}
         content_key = "" if part.is_shared or not part.shared_files else self._content_key(part, wheels)
@@ -79,7 +79,7 @@ class Packer:
         return blob
 
     def _content_key(self, part: LockPart, wheels: Sequence[Path]) -> str:
-        """Return the key of the shared files' hashes: the wheels of every Python state the same ones in RECORD."""
+        """Return the key of shared files: RECORD has the same hashes for every Python."""
         rows = [row for wheel in wheels for row in list_record_rows(wheel, part.shared_files)]
         return hashlib.sha256("\n".join([LAYER_FORMAT, self.compression, *rows]).encode()).hexdigest()
 

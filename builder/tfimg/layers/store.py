@@ -26,7 +26,7 @@ STALE_SECONDS = 24 * 60 * 60  # age of a partial file from which on no running b
 
 
 class _Entry(Document):
-    """The file of a key. `checksum` is over key and layer: a flipped bit must not describe another layer."""
+    """The file of a key; after a flipped bit, `checksum` does not fit key and layer."""
 
     layer: Blob
     checksum: Digest
@@ -34,7 +34,7 @@ class _Entry(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerStore:
-    """A folder of layers. Several programs may use it at once: files appear in one step.
+    """A folder of layers that several programs may use at once.
 
     `verified` are the digests of the layers whose files this run has read, or written itself.
     """
@@ -54,7 +54,7 @@ class LayerStore:
         write_atomically(self.folder / "index.json", '{"schemaVersion":2,"manifests":[]}')
 
     def lock(self, name: str) -> AbstractContextManager[None]:
-        """Exclude other threads and programs from the block of that name; cancelling ends the waiting."""
+        """Exclude other threads and programs from the block of that name."""
         return wait_for_lock(self.folder / "locks" / name, raise_if_cancelled)
 
     def find(self, key: str) -> Blob | None:
@@ -67,10 +67,10 @@ class LayerStore:
         return entry.layer if entry.checksum == _checksum(key, entry.layer) else None
 
     def verify(self, blob: Blob) -> bool:
-        """Return whether the file of a layer has its digest; remove it if not. Each file is read once in a run.
+        """Return whether the file of a layer has its digest; remove it if not.
 
-        The 1.9 GB of an image with CUDA 12.2 take SHA-256 1.1 s of one core (1.8 GB/s), a hundredth of what packing
-        them takes; an image whose tags and report are up to date is not read.
+        Each file is read once in a run. The 1.9 GB of an image with CUDA 12.2 take SHA-256 1.1 s of one core (1.8
+        GB/s), a hundredth of what packing them takes; an image whose tags and report are up to date is not read.
         """
         if blob.digest in self.verified:
             return True
@@ -108,7 +108,7 @@ class LayerStore:
         return f"oci-layout://{self.folder}@{manifest['digest']}"
 
     def prune(self, limit: int = MAX_STORE_BYTES) -> None:
-        """Remove the layers that were used the longest ago until `limit` bytes are left, and stale partial files."""
+        """Remove stale files, and layers unused for longest until `limit` bytes are left."""
         self._remove_stale()
         files: list[tuple[os.stat_result, Path]] = []
         for file in _list_folder(self.blobs):
@@ -121,7 +121,7 @@ class LayerStore:
                 file.unlink(missing_ok=True)
 
     def _remove_stale(self) -> None:
-        """Remove what killed builds left: partial layers, wheels, and the folders of these builds."""
+        """Remove partial layers, wheels and folders of killed builds."""
         wheels = _list_folder(self.folder / "wheels")
         paths = [path for path in _list_folder(self.folder) if path.name.startswith("layer-")]
         paths += [*(path for folder in wheels for path in _list_folder(folder)), *wheels]
@@ -160,7 +160,7 @@ def _checksum(key: str, blob: Blob) -> str:
 
 
 def _list_folder(folder: Path) -> list[Path]:
-    """List a folder; nothing for a file, or for a folder that another build has removed. `Path.glob` fails there."""
+    """List a folder; nothing for a file or a removed folder, where `Path.glob` fails."""
     try:
         return list(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):

@@ -1,7 +1,8 @@
-"""Install a wheel into layers, as pip would into a folder. Everything that it states is checked before it is written.
+"""Install wheels into layers, as pip would into a folder.
 
-File names, RECORD, metadata and entry points follow the specification of binary distributions (packaging.python.org).
-`installer`, of the Python packaging authority, writes scripts and RECORD.
+Everything that a wheel states is checked before a file is written. File names, RECORD, metadata and entry points follow
+the specification of binary distributions (packaging.python.org). `installer`, of the Python packaging authority, writes
+scripts and RECORD.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedWheel:
-    """An open wheel whose names, RECORD, metadata and entry points are sound; `info` is its dist-info folder."""
+    """An open wheel after all checks; `info` is its dist-info folder."""
 
     archive: WheelZip
     info: str
@@ -88,17 +89,17 @@ class CheckedWheel:
 
 
 def unpack_wheel(wheel: Path, *, shared: Sequence[str], into: BlobWriter | None, rest: BlobWriter | None) -> None:
-    """Write a wheel's files: what matches `shared`, patterns of paths below site-packages, `into` one layer.
+    """Write the files of a wheel that match `shared` to `into`, the others to `rest`.
 
-    What does not match goes to `rest`. A layer that is None exists already: its files are not even read. Raises
-    `InvalidWheel` for a wheel that is malformed or damaged; what was written until then is unusable.
+    `shared` are patterns of paths below site-packages. A layer that is None exists already: its files are not even
+    read. Raises `InvalidWheel` for a wheel that is malformed or damaged; what was written until then is unusable.
     """
     with _open(wheel) as checked:
         _Installation(checked, shared, into, rest).write()
 
 
 def list_record_rows(wheel: Path, shared: Sequence[str]) -> list[str]:
-    """Return the rows of a wheel's RECORD whose paths match `shared`. Raises `InvalidWheel`."""
+    """Return the rows of RECORD whose paths match `shared`. Raises `InvalidWheel`."""
     with _open(wheel) as checked:
         rows = (member.record.to_row() for member in checked.members)
         return sorted(",".join(row) for row in rows if _matches(row[0], shared))
@@ -163,7 +164,7 @@ def _find_info(archive: WheelZip, name: str, version: Version) -> str:
 
 
 def _names_distribution(component: str) -> bool:
-    """Return whether Python takes an entry of site-packages for a distribution (`importlib.metadata` ignores case)."""
+    """Return whether `importlib.metadata` takes an entry for a distribution."""
     return component.lower().endswith((".dist-info", ".egg-info"))
 
 
@@ -180,7 +181,7 @@ def _find_root(headers: Message) -> Scheme:
 
 
 def _read_records(archive: WheelZip, info: str) -> dict[str, RecordEntry]:
-    """Return the row of RECORD for each file. It has to list all files, with size and hash, and nothing else."""
+    """Return the row of RECORD for each file; it has to list all, and nothing else."""
     path = f"{info}/RECORD"
     unhashed = {path, f"{path}.jws", f"{path}.p7s"}
     records: dict[str, RecordEntry] = {}
@@ -202,7 +203,7 @@ def _read_records(archive: WheelZip, info: str) -> dict[str, RecordEntry]:
 
 
 def _locate(item: zipfile.ZipInfo, record: RecordEntry, *, data: str, root: Scheme) -> Member:
-    """Return where a file goes. Raises `ValueError` for a `.data` folder that installers would read differently."""
+    """Return where a file goes. Raises `ValueError` for an ambiguous `.data` folder."""
     top, _, below = item.filename.partition("/")
     if not top.lower().endswith(".data"):
         return Member(item=item, scheme=root, path=item.filename, record=record)
@@ -231,7 +232,7 @@ def _read_entry_points(archive: WheelZip, path: str) -> Iterator[Script]:
 
 
 def _check_places(members: Sequence[Member], scripts: Sequence[Script], info: str) -> None:
-    """Raise `ValueError` if two files have one place, or one belongs to another distribution."""
+    """Raise `ValueError` for a place of two files or of another distribution."""
     places = [_place(member.scheme, member.path) for member in members]
     if collision := find_collision([*places, *(_place("scripts", script.name) for script in scripts)]):
         raise ValueError(f"{collision!r} is there twice, but for case, or is a file and a folder")

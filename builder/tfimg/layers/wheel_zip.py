@@ -1,4 +1,4 @@
-"""The ZIP archive of a wheel: its directory is checked before a file is read, each file while it is read."""
+"""Read the ZIP archive of a wheel, checking its directory first and each file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNSAFE_FLAGS = 0x2061  # encryption, patches and masked headers (APPNOTE.TXT 4.4
 
 
 class WheelFile(io.FileIO):
-    """The file of a wheel. `zipfile` reads a directory of any size at once, which this refuses."""
+    """The file of a wheel; it refuses to read a directory of any size at once."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Read at most `MAX_DIRECTORY` bytes."""
@@ -42,7 +42,7 @@ class WheelFile(io.FileIO):
 
 
 class WheelZip:
-    """An open archive. Every method raises `ValueError` or `zipfile.BadZipFile` for what is malformed."""
+    """An open archive; methods raise `ValueError` or `zipfile.BadZipFile` if malformed."""
 
     def __init__(self, raw: WheelFile) -> None:
         self._raw = raw
@@ -58,7 +58,7 @@ class WheelZip:
         self._starts = dict(self._find_starts(items, end))
 
     def read(self, path: str, limit: int) -> bytes:
-        """Return the content of a small file. Raises `ValueError` if it is missing or has more than `limit` bytes."""
+        """Return a small file. Raises `ValueError` if it is missing or too large."""
         if path not in self.files:
             raise ValueError(f"{path!r} is missing")
         item = self.files[path]
@@ -67,7 +67,7 @@ class WheelZip:
         return b"".join(self.pieces(item))
 
     def pieces(self, item: zipfile.ZipInfo, record: RecordEntry | None = None) -> Iterator[bytes]:
-        """Yield a file's content. Raises `ValueError` if it differs from the directory or from `record`."""
+        """Yield a file's content. Raises `ValueError` if directory or `record` differ."""
         size = check = 0
         digest = hashlib.new(record.hash_.name) if record and record.hash_ else None
         for piece in self._inflate(item):
@@ -105,7 +105,7 @@ class WheelZip:
             raise ValueError(f"{item.filename!r} is not one whole deflate stream")
 
     def _find_starts(self, items: Sequence[zipfile.ZipInfo], end: int) -> Iterator[tuple[str, int]]:
-        """Yield where the content of each file starts. Raises `ValueError` for overlaps and contradictions."""
+        """Yield where each file starts. Raises `ValueError` for overlaps."""
         before = 0
         for item in sorted(items, key=lambda item: item.header_offset):
             # The local header repeats the name and has extra fields of its own (APPNOTE.TXT 4.3.7).
@@ -140,7 +140,7 @@ def find_path_problem(path: str) -> str | None:
 
 
 def find_collision(paths: Sequence[str]) -> str | None:
-    """Return a path that equals another one, but for case, or that another one has as its folder."""
+    """Return a path that another one equals, but for case, or has as its folder."""
     # A file's descendants follow it, because NUL sorts before everything that a name may have.
     folded = sorted((path.casefold().replace("/", "\0"), path) for path in paths)
     for (before, _), (after, path) in pairwise(folded):

@@ -1,4 +1,4 @@
-"""Known vulnerabilities of what locks install, as pip-audit reads them from an advisory service."""
+"""Query known vulnerabilities of locked packages with pip-audit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Advisory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditResult:
-    """What an advisory service knows; `unknown` are the packages that it does not know."""
+    """The answers of an advisory service; `unknown` are packages that it lacks."""
 
     audited: int
     advisories: tuple[Advisory, ...]
@@ -51,7 +51,7 @@ def collect_pins(locks: Mapping[str, Iterable[LockedPackage]]) -> Pins:
 
 
 def split_pins(pins: Iterable[tuple[str, str]]) -> list[list[str]]:
-    """Return requirements in as few lists as hold no package twice, which pip-audit refuses."""
+    """Return requirement lists without repeated packages, which pip-audit refuses."""
     by_name: dict[str, list[str]] = {}
     for name, version in sorted(pins):
         by_name.setdefault(name, []).append(f"{name}=={version}")
@@ -61,10 +61,11 @@ def split_pins(pins: Iterable[tuple[str, str]]) -> list[list[str]]:
 def query_advisories(
     pins: Pins, *, program: Sequence[str], service: Sequence[str], env: Mapping[str, str]
 ) -> AuditResult:
-    """Ask an advisory service about every pin; `service` are the options of pip-audit that choose it.
+    """Ask an advisory service about every pin.
 
-    pip-audit succeeds without an answer for packages that the service does not know. Raises `NetworkError` when the
-    service cannot be reached or knows none of the packages, `TfimgError` when pip-audit fails otherwise.
+    `service` are the options of pip-audit that choose the service. pip-audit succeeds without an answer for packages
+    that the service does not know. Raises `NetworkError` when the service cannot be reached or knows none of the
+    packages, `TfimgError` when pip-audit fails otherwise.
     """
     argv = [*program, *service, "--no-deps", "--disable-pip", "--progress-spinner=off", "--format=json"]
     first, *rest = split_pins(pins)

@@ -1,4 +1,4 @@
-"""Bake file: the document from which `docker buildx bake` builds images, all in one solve.
+"""Make bake files, from which `docker buildx bake` builds images in one solve.
 
 BuildKit builds a stage that several images have once. Names in a bake file have no dots; texts are HCL templates, in
 JSON too, so that template signs are escaped.
@@ -30,7 +30,7 @@ class BakeTarget:
 
 
 def make_bake_file(targets: Sequence[BakeTarget], *, secrets: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a target for each image, and groups by device, by TensorFlow minor and of all as `default`.
+    """Return targets of images, and groups by device, TensorFlow minor and `default`.
 
     `secrets` are `id=…` options as of `--secret`: they name files and variables, and contain no value.
     """

@@ -1,4 +1,4 @@
-"""What an image is to a reader: its JSON object, the status that evidence proves, and whether it can be built."""
+"""Describe images: as JSON, by the status that evidence proves, as buildable or not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfimg.recipe.tags import list_tags
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BareMachine:
-    """A machine on which an image's wheels were proven without the image, its driver, and the day."""
+    """A machine on which an image's wheels were proven without the image."""
 
     machine: str
     driver: str | None
@@ -25,7 +25,7 @@ class BareMachine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """What is proven of an image: the level, the day, and the accelerator and driver that it was proven on.
+    """The proven level of an image, and the day, accelerator and driver of the proof.
 
     `bare_machines` have proven its wheels without the image, which raises no level.
     """
@@ -42,7 +42,7 @@ DECLARED = Status(level="declared")
 
 
 def read_status(evidence: str, *, lock_digest: str, source: str) -> Status:
-    """Return the status that a committed validation report proves; nothing else can raise it.
+    """Return the status that a committed validation report proves.
 
     A report about another lock proves nothing. One about a GPU or TPU image that does not name the accelerator proves
     no more than `linked`. Raises `FileError`, naming `source`, for a text that is not a report.
@@ -64,7 +64,7 @@ def read_status(evidence: str, *, lock_digest: str, source: str) -> Status:
 
 
 def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, Any]:
-    """Return an image as `resolve` and `list` print it, with null for what its device does not have."""
+    """Return an image as the JSON object that `resolve` and `list` print."""
     return {
         "identifier": spec.identifier,
         "tensorflow": spec.tensorflow,
@@ -91,7 +91,7 @@ def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[
 
 
 def describe_matrix_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, Any]:
-    """Return an image as `matrix` and `which` print it: with its row, and the command that builds it or null."""
+    """Return an image as `matrix` and `which` print it: with row and build command."""
     described = describe_image(spec, repository=repository, status=status)
     build = f"tfimg build {format_request(spec)}" if is_buildable(spec) else None
     return {"row": spec.row, **described, "build": build}
@@ -120,7 +120,7 @@ def require_buildable(spec: ImageSpec) -> None:
 
 
 def select_buildable(specs: Sequence[ImageSpec]) -> tuple[ImageSpec, ...]:
-    """Return the images that this version can build. Raises `UnsupportedPlatform` if it can build none of them."""
+    """Return the buildable images. Raises `UnsupportedPlatform` if there are none."""
     buildable = tuple(filter(is_buildable, specs))
     if specs and not buildable:
         require_buildable(specs[0])

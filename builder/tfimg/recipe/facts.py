@@ -1,4 +1,4 @@
-"""The facts that the suite inside an image proves (images/validation/contract.py has their names)."""
+"""Facts that the suite inside an image proves (images/validation/contract.py)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REMOVED: tuple[str, ...] = ()
 
 
 def collect_facts(spec: ImageSpec, lock: Lock, *, level: str = "validated", from_lock: bool = True) -> dict[str, Any]:
-    """Return the facts of an image; `level` is the level to prove, `from_lock` whether it was built from the lock."""
+    """Return an image's facts; `from_lock` says that it was built from the lock."""
     return {
         "identifier": spec.identifier,
         "tensorflow": spec.tensorflow,
@@ -54,7 +54,7 @@ def collect_facts(spec: ImageSpec, lock: Lock, *, level: str = "validated", from
 
 
 def collect_bare_facts(spec: ImageSpec, lock: Lock) -> dict[str, Any]:
-    """Return the facts of the locked wheels in a virtual environment of a machine, without an image."""
+    """Return the facts of locked wheels in a virtual environment, without an image."""
     facts = collect_facts(spec, lock)
     waived = facts["waived"] | dict.fromkeys(IMAGE_CHECKS, BARE_MACHINE)
     return facts | {"identifier": None, "user": None, "waived": waived}

@@ -1,4 +1,4 @@
-"""Labels of images: those that the Dockerfile sets, and those that only a build knows."""
+"""Labels of images: those of the Dockerfile, and those that a build adds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make_recipe_labels(spec: ImageSpec, *, lock_digest: str) -> dict[str, str]:
 def make_build_labels(
     *, base: str, base_digest: str | None, recipe: str | None, revision: str | None, version: str
 ) -> dict[str, str]:
-    """Return the labels of one build, without those that are None; `revision` is the recipe's git commit."""
+    """Return the labels of one build; `revision` is the recipe's git commit."""
     labels = {
         "org.opencontainers.image.base.name": base,
         "org.opencontainers.image.base.digest": base_digest,

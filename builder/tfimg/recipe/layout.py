@@ -66,7 +66,7 @@ LAYER_CONTENTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockPart:
-    """A part of a lock: its name, its requirements, and its files that do not depend on Python's version."""
+    """A part of a lock; `shared_files` are the same for every Python."""
 
     name: str
     requirements: str
@@ -80,7 +80,7 @@ class LockPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelLayer:
-    """A layer with files of the wheels of one part: those for every Python, or those for one."""
+    """A layer of one part's wheels: the files for every Python, or those for one."""
 
     part: LockPart
     is_shared: bool

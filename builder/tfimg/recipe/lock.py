@@ -46,9 +46,10 @@ LEGACY_TAGS = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # by 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockQuery:
-    """What uv resolves. `cutoff` and the days in `newer` are the first instants that it does not see.
+    """Requirements that uv resolves.
 
-    `find_links` is a folder of wheels that the package index lacks.
+    `cutoff` and the days in `newer` are the first instants that uv does not see; `find_links` is a folder of wheels
+    that the package index lacks.
     """
 
     requirements: tuple[str, ...]
@@ -60,7 +61,7 @@ class LockQuery:
 
 
 def make_query(spec: ImageSpec, newer: Newer) -> LockQuery:
-    """Return the root requirements of an image and the days as of which they are resolved.
+    """Return the root requirements of an image and the days of their resolution.
 
     Every image has TensorBoard (2.21 no longer depends on it) and pip. The libraries of a GPU or TPU are pinned
     exactly and may be newer than the release: CUDA 11.8's wheels are, than TensorFlow 2.10.
@@ -82,14 +83,14 @@ def make_query(spec: ImageSpec, newer: Newer) -> LockQuery:
 
 
 def make_installer_query(matrix: Matrix) -> LockQuery:
-    """Return the query for the installer of builds; its wheel is the same for every Python that it supports."""
+    """Return the query for the installer, whose wheel is the same for every Python."""
     newest = max(matrix.bases, key=lambda python: tuple(map(int, python.split("."))))
     cutoff = _end_of(matrix.newer.as_of)
     return LockQuery(requirements=(f"uv=={matrix.installer}",), python=newest, platform="linux/amd64", cutoff=cutoff)
 
 
 def find_supplied_wheels(spec: ImageSpec, folder: Path) -> tuple[Path, ...]:
-    """Return the wheels of an image's libtpu in a folder. Raises `LockError` when there is none."""
+    """Return the libtpu wheels of an image in a folder. Raises `LockError` if none."""
     found = tuple(sorted(folder.glob(f"libtpu-{spec.libtpu}-*.whl")))
     if not found:
         raise LockError(
@@ -103,9 +104,10 @@ def find_supplied_wheels(spec: ImageSpec, folder: Path) -> tuple[Path, ...]:
 def resolve_lock(
     spec: ImageSpec, newer: Newer, *, uv: str, env: Mapping[str, str], find_links: Path | None = None
 ) -> Lock:
-    """Resolve an image's lock with the program `uv`, which finds the package index through `env`.
+    """Resolve an image's lock with the program `uv`.
 
-    Raises `LockError` when there is no solution, `NetworkError` when the index cannot be reached.
+    uv finds the package index through `env`. Raises `LockError` when there is no solution, `NetworkError` when the
+    index cannot be reached.
     """
     query = replace(make_query(spec, newer), find_links=find_links)
     parts: dict[str, list[str]] = {name: [] for name, _ in PART_RULES}
@@ -145,7 +147,7 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
 
 
 def best_wheel(wheels: Sequence[PackageWheel], python: str, platform: Platform) -> PackageWheel | None:
-    """Return the wheel that an installer prefers on this Python and platform with glibc 2.31."""
+    """Return the wheel that an installer prefers on this Python with glibc 2.31."""
     ranks = {tag: rank for rank, tag in enumerate(_list_tags(python, PROCESSORS[platform]))}
 
     def rank(wheel: PackageWheel) -> int:

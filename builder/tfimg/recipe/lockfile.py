@@ -1,4 +1,4 @@
-"""A lock as text: one requirement file per part of an image, each package with the one hash of its wheel."""
+"""Read and hash locks: a requirement file per part, with one hash per package."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LockedPackage:
 
 
 def read_packages(lock: Lock) -> tuple[LockedPackage, ...]:
-    """Return the packages of a lock. Raises `LockError` for a line that `tfimg lock` cannot have written."""
+    """Return a lock's packages. Raises `LockError` for lines `tfimg lock` never writes."""
     if sum(map(len, lock.values())) > MAX_CHARACTERS:
         raise _invalid(f"more than {MAX_CHARACTERS} characters")
     lines = [line for text in lock.values() for line in text.splitlines() if not line.startswith("#")]

@@ -1,4 +1,4 @@
-"""What to build: the plan of one image, and the digest of everything that decides its content."""
+"""The plan of one image, and the digest of everything that decides its content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfimg.recipe.tags import list_tags
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """An image to build; it gets `tags` once it has passed. `wheels` are files that the package index lacks."""
+    """An image to build; `wheels` are files that the package index lacks."""
 
     spec: ImageSpec
     lock: Lock
@@ -43,10 +43,11 @@ def hash_files(files: Mapping[str, bytes]) -> str:
 
 
 def hash_recipe(plan: Plan, *, base_digest: str, ingredients: str, output: str) -> str:
-    """Return `sha256:…` of everything that decides an image's content and form: the value of its recipe label.
+    """Return `sha256:…` of everything that decides an image's content and form.
 
-    `ingredients` is the digest of the files of `images/` that every build uses, `output` the form in which the engine
-    stores the image. The revision and tfimg's version are left out: they change without changing an image.
+    It is the value of the recipe label. `ingredients` is the digest of the files of `images/` that every build uses,
+    `output` the form in which the engine stores the image. The revision and tfimg's version are left out: they change
+    without changing an image.
     """
     return hash_files(
         {

@@ -18,21 +18,21 @@ SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/s
 
 
 def make_template_environment(templates: Mapping[str, str]) -> Environment:
-    """Return a Jinja2 environment over template texts by name, in which a missing variable is an error."""
+    """Return a Jinja2 environment in which a missing variable is an error."""
     loader = DictLoader(dict(templates))
     # Dockerfiles are not HTML: nothing to escape.
     return Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701
 
 
 def render_base(environment: Environment, suite: str, archive: str) -> str:
-    """Return the Dockerfile of a base made of a Debian suite's packages. Raises `RenderError`."""
+    """Return the Dockerfile of a base of Debian packages. Raises `RenderError`."""
     return _render(environment, "base.Dockerfile.j2", suite=suite, archive=archive)
 
 
 def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, wheels: bool = False) -> str:
-    """Return the Dockerfile of an image. Raises `RenderError` when the template is wrong.
+    """Return the Dockerfile of an image; `wheels`: some lie in the build context.
 
-    `wheels`: some of them lie in the build context.
+    Raises `RenderError` when the template is wrong.
     """
     return _render(
         environment,

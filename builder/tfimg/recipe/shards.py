@@ -1,4 +1,4 @@
-"""Divide images into shards for the jobs of a CI service: images that share big layers go to one machine."""
+"""Divide images into shards for CI jobs, so that those with shared layers meet."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ GITLAB_JOB = ".tfimg"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardImage:
-    """An image to divide. `layers` are its predicted bytes by layer; images with the same name of a layer share it.
+    """An image to divide.
 
-    `libraries` identifies its set of NVIDIA's libraries, and is empty if it has none.
+    `layers` are its predicted bytes by layer; images with the same name of a layer share it. `libraries` identifies its
+    set of NVIDIA's libraries, and is empty if it has none.
     """
 
     identifier: str
@@ -37,7 +38,7 @@ class ShardImage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
-    """Images for one machine, in the order of the request, and the predicted bytes of their layers."""
+    """Images for one machine, and the predicted bytes of their layers."""
 
     name: str
     identifiers: tuple[str, ...]
@@ -55,7 +56,7 @@ def make_shard_image(spec: ImageSpec, lock: Lock) -> ShardImage:
 
 
 def divide_into_shards(images: Sequence[ShardImage], count: int) -> tuple[Shard, ...]:
-    """Return at most `count` shards, none of them empty: every image is in exactly one.
+    """Return at most `count` shards; every image is in exactly one.
 
     Images that share a set of libraries stay together if they are no larger than a fair share of all bytes, else those
     of one TensorFlow release if these are not; CPU and TPU images share a release at most. The largest group goes
@@ -86,10 +87,10 @@ def count_bytes(images: Sequence[ShardImage]) -> int:
 
 
 def make_ci_jobs(form: str, shards: Sequence[Shard], options: Sequence[str] = ()) -> dict[str, Any]:
-    """Return jobs that build shards, in the form `json`, `github` (a value of `strategy.matrix`) or `gitlab`.
+    """Return jobs that build shards, in the form `json`, `github` or `gitlab`.
 
-    The form `gitlab` is a child pipeline: JSON is YAML, and its file must end in `.yml`. `options` are added to each
-    command. Raises `UsageError` for more jobs than the service takes.
+    The form `github` is a value of `strategy.matrix`, `gitlab` a child pipeline, whose file must end in `.yml`.
+    `options` are added to each command. Raises `UsageError` for more jobs than the service takes.
     """
     jobs = [
         {
@@ -124,7 +125,7 @@ def _shard(name: str, images: Sequence[ShardImage]) -> Shard:
 
 
 def _group_images(images: Sequence[ShardImage], count: int) -> list[list[ShardImage]]:
-    """Return images that stay together: by libraries; groups larger than a fair share by release, then by image."""
+    """Return images by libraries; groups above a fair share by release or image."""
     groups = _group_by(images, lambda image: image.libraries or image.tensorflow)
     for key in (lambda image: image.tensorflow, lambda image: image.identifier):
         # The share of the groups' bytes when they are apart: a layer that two of them have is made twice.

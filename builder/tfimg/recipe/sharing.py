@@ -33,7 +33,7 @@ KnownSize = Callable[[WheelLayer], tuple[int, int] | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SharedLayer:
-    """A layer and the images that have it. `exact` says that its bytes are known, not predicted."""
+    """A layer and the images that have it; `exact`: its bytes are not predicted."""
 
     name: str
     images: tuple[str, ...]
@@ -60,7 +60,7 @@ class Sharing:
 
 
 def find_shared_layers(images: Sequence[tuple[ImageSpec, Lock]], known: KnownSize) -> Sharing:
-    """Return the layers of wheels of images. Base, byte code and suite, some 100 MB, are not counted."""
+    """Return the layers of wheels; base, byte code and suite (100 MB) do not count."""
     layers: dict[Identity, SharedLayer] = {}
     for spec, lock in images:
         for layer, identity in identify_layers(spec, lock):
@@ -77,7 +77,7 @@ def find_shared_layers(images: Sequence[tuple[ImageSpec, Lock]], known: KnownSiz
 
 
 def predict_size(spec: ImageSpec, layer: WheelLayer) -> tuple[int, int]:
-    """Return the bytes of an image's layer, compressed and unpacked, as measured of another release."""
+    """Return a layer's bytes, compressed and unpacked, as measured in 2.15.1."""
     return (PREDICTED if spec.gpu else PREDICTED_CPU)[layer.name]
 
 

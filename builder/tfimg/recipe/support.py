@@ -1,4 +1,4 @@
-"""What each row of the matrix supports, and how much of it is proven. `model_dump` gives the JSON of `tfimg matrix`."""
+"""What each row of the matrix supports, and how much of it is proven."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfimg.recipe.describe import DECLARED, Status
 
 
 class PlatformSupport(BaseModel, frozen=True):
-    """A platform of a row: Pythons that have an image, packages by device, and why releases lack it."""
+    """A platform of a row; `missing` are the releases without it, and why."""
 
     pythons: tuple[str, ...] = ()
     packages: dict[Device, str] = {}
@@ -47,7 +47,7 @@ class GpuSupport(BaseModel, frozen=True):
 
 
 class TpuSupport(BaseModel, frozen=True):
-    """The libtpu of a release, and why the package index lacks the pair; None: it has it."""
+    """The libtpu of a release; `unavailable` is why the package index lacks the pair."""
 
     tensorflow: str
     libtpu: str
@@ -55,7 +55,7 @@ class TpuSupport(BaseModel, frozen=True):
 
 
 class ProvenLevels(BaseModel, frozen=True):
-    """How many of a row's images for a device and platform are at which level, highest first.
+    """Number of a row's images for a device and platform by level, highest first.
 
     `date`, `gpu` and `driver` are those of the newest proof above `declared`. The wheels of `bare` images were proven
     on a bare machine.
@@ -72,7 +72,7 @@ class ProvenLevels(BaseModel, frozen=True):
 
 
 class Support(BaseModel, frozen=True):
-    """What a row of the matrix supports; `row` is its position, `first` and `last` are days of release."""
+    """What a row supports; `row` is its position, `first` and `last` release days."""
 
     row: int
     releases: tuple[str, ...]
@@ -93,7 +93,7 @@ class Support(BaseModel, frozen=True):
 def summarize_support(
     matrix: Matrix, specs: Sequence[ImageSpec], statuses: Mapping[str, Status]
 ) -> tuple[Support, ...]:
-    """Return what each row supports; `statuses` are by identifier, and an image without one is `declared`."""
+    """Return what each row supports; `statuses` are by identifier."""
     return tuple(
         Support(
             row=number,
@@ -120,7 +120,7 @@ def summarize_support(
 
 
 def format_capability(architecture: str) -> str:
-    """Return a compute capability as NVIDIA writes it: 7.5 for `sm_75` or `compute_75`."""
+    """Return a compute capability as NVIDIA writes it: `sm_75` → 7.5."""
     return "{}.{}".format(*parse_capability(architecture))
 
 

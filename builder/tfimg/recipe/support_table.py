@@ -1,4 +1,4 @@
-"""The support table: columns for terminals of every width, notes below it, and the README's Markdown."""
+"""The support table: its columns, the notes below it, and its Markdown."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ BEGIN, END = "<!-- matrix: written by tfimg render -->\n", "<!-- /matrix -->"
 
 
 def format_pythons(support: Support, platform: Platform) -> str:
-    """Return the Pythons of a platform, with the releases that lack it: `3.9–3.11, not 2.15.0.post1`."""  # noqa: RUF002
+    """Return the Pythons of a platform: `3.9–3.11, not 2.15.0.post1`."""  # noqa: RUF002
     found = support.platforms[platform]
     missing = (f"not {release}" for release in found.missing)
     return ", ".join([format_span(found.pythons), *missing]) if found.pythons else NOTHING
 
 
 def format_span(minors: Sequence[str]) -> str:
-    """Return minors without a gap as first and last, others one by one: `3.9–3.11`, or `3.9, 3.11`."""  # noqa: RUF002
+    """Return minors as a span if they have no gap: `3.9–3.11`, or `3.9, 3.11`."""  # noqa: RUF002
     numbers = [tuple(map(int, minor.split("."))) for minor in minors]
     whole = all(after == (*before[:-1], before[-1] + 1) for before, after in pairwise(numbers))
     return _from_to(minors) if minors and whole else ", ".join(minors)
@@ -72,7 +72,7 @@ def _capability_span(gpu: GpuSupport) -> str:
 
 
 def _libtpu(support: Support, *, with_release: bool) -> str:
-    """Return the libtpu of releases whose pair the package index has: `0.0.10 (2.19.1)`."""
+    """Return the libtpu that the package index has by release: `0.0.10 (2.19.1)`."""
     pairs = (pair for pair in support.tpu if not pair.unavailable)
     return ", ".join(f"{pair.libtpu} ({pair.tensorflow})" if with_release else pair.libtpu for pair in pairs) or NOTHING
 
@@ -137,7 +137,7 @@ MINIMAL_COLUMNS: Columns = MAIN_COLUMNS[:3]
 
 
 def list_notes(rows: Sequence[Support]) -> tuple[str, ...]:
-    """Return what the table has no room for: why something is missing, blocked or constrained, each reason once."""
+    """Return why images are missing, blocked or constrained, each reason once."""
     notes: dict[str, list[str]] = {}
     constrained: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
@@ -166,7 +166,7 @@ def _exceptions(row: Support) -> Iterator[tuple[str, str]]:
 
 
 def make_issue_url(issue: str) -> str:
-    """Return the page of an upstream report: `owner/repository#number` → its address on GitHub."""
+    """Return the address of an upstream report: `owner/repository#number`."""
     repository, _, number = issue.partition("#")
     return f"https://github.com/{repository}/issues/{number}"
 
@@ -184,7 +184,7 @@ def _escape_cell(text: str) -> str:
 
 
 def insert_table(readme: str, rows: Sequence[Support]) -> str | None:
-    """Return a README with the support table between its markers; None if it lacks one of them."""
+    """Return a README with the table between its markers; None if it lacks one."""
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     # Blank lines: inside an HTML block there is no Markdown.

@@ -33,7 +33,7 @@ def list_tags(spec: ImageSpec, *, repository: str) -> tuple[str, ...]:
 
 
 def list_aliases(spec: ImageSpec) -> tuple[str, ...]:
-    """Return the tags of an image that move to later images, without a repository; most exact first."""
+    """Return the tags that move to later images, without a repository."""
     device = "" if spec.device == "cpu" else f"-{spec.device}"
     # The platform that most users pull for is not named.
     processor = "" if spec.platform == PLATFORMS[0] else f"-{spec.platform.partition('/')[2]}"
@@ -47,14 +47,14 @@ def list_aliases(spec: ImageSpec) -> tuple[str, ...]:
 
 
 def make_build_tag(identifier: str, digest: str) -> str:
-    """Return the tag of one build, which never moves: `2.15.1-cpu-py3.11-0123456789ab`."""
+    """Return the tag of one build: `2.15.1-cpu-py3.11-0123456789ab`."""
     return f"{identifier}-{digest.removeprefix('sha256:')[:DIGEST_DIGITS]}"
 
 
 def find_contradiction(tag: str, *, identifier: str, digest: str) -> str | None:
-    """Return the first part that a tag states and an image does not have, in words; None if the tag fits.
+    """Return the first part that a tag states and an image does not have, in words.
 
-    A part that the tag leaves open fits every image; so does a tag of another form than those above. An alias without
+    None: the tag fits. A part that it leaves open fits every image; so does a tag of another form than those above. An alias without
     a device leaves the device open: publishers may give `2.15` to the image that they have.
     """
     stated, image = _TAG.fullmatch(tag), _TAG.fullmatch(identifier)
