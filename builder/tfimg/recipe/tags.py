@@ -54,8 +54,8 @@ def make_build_tag(identifier: str, digest: str) -> str:
 def find_contradiction(tag: str, *, identifier: str, digest: str) -> str | None:
     """Return the first part that a tag states and an image does not have, in words.
 
-    None: the tag fits. A part that it leaves open fits every image; so does a tag of another form than those above. An alias without
-    a device leaves the device open: publishers may give `2.15` to the image that they have.
+    None: the tag fits. A part that it leaves open fits every image; so does a tag of another form than those above. An
+    alias without a device leaves the device open: publishers may give `2.15` to the image that they have.
     """
     stated, image = _TAG.fullmatch(tag), _TAG.fullmatch(identifier)
     if stated is None:
