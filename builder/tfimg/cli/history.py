@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
@@ -18,14 +19,18 @@ from tfimg.publish.history import HistoryEntry, build_tags, repository_history, 
 from tfimg.recipe.tags import DIGEST_DIGITS
 from tfimg.registry.reference import Reference, parse_reference, parse_repository
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.history import History
+
 GAP = "no trusted key signed a promotion to this tag: it was moved without tfimg, or statements were deleted"
 
 
 def history(context: Context) -> int:
     """`tfimg history REPOSITORY [TAG]`: read what trusted keys signed, newest first."""
-    arguments = context.arguments
-    target, tag = _target(context)
-    keys, registry, limit = verifying_keys(context), context.registry(target), arguments.limit
+    arguments: History = context.arguments
+    environ, limit = context.services.environ, arguments.limit
+    target, tag = _target(arguments, environ)
+    keys, registry = verifying_keys(arguments.public_key, environ), context.registry(target)
     if tag:
         entries = list(tag_history(registry, tag, keys, limit=limit))
     else:
@@ -50,11 +55,11 @@ def history(context: Context) -> int:
     return 0
 
 
-def _target(context: Context) -> tuple[Reference, str | None]:
+def _target(arguments: History, environ: Mapping[str, str]) -> tuple[Reference, str | None]:
     """Return the repository and the tag, if one is named: as a second argument, behind the repository, or alone."""
-    text, tag = context.arguments.target, context.arguments.tag
+    text, tag = arguments.target, arguments.tag
     if tag is None and not set("/:") & set(text):
-        return parse_repository(default_repository(context, text)), text
+        return parse_repository(default_repository(environ, text)), text
     if tag is None and ":" in text.rpartition("/")[2]:
         reference = parse_reference(text)
         return reference, reference.tag

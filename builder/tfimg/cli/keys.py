@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from getpass import getpass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
@@ -21,6 +22,10 @@ from tfimg.evidence.keys import (
     read_verifying_key,
 )
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.keygen import Keygen
+    from tfimg.cli.options import PasswordOptions, SigningOptions
+
 PRIVATE, PUBLIC = "tfimg.key", "tfimg.pub"
 
 MAX_BYTES = 1 << 16
@@ -31,8 +36,9 @@ VARIABLE = "TFIMG_KEY_PASSWORD"
 
 
 def keys(context: Context) -> int:
-    """`tfimg keygen DIR`: generate_key a key pair."""
-    folder = Path(context.arguments.folder)
+    """`tfimg keygen DIR`: generate a key pair."""
+    arguments: Keygen = context.arguments
+    folder = Path(arguments.folder)
     private, public = folder / PRIVATE, folder / PUBLIC
     for file in (private, public):
         if file.exists():
@@ -41,12 +47,12 @@ def keys(context: Context) -> int:
                 next_step="Name another folder, or move the old pair away.",
             )
     key = generate_key()
-    pem = key.pem(password(context, new=True))
+    pem = key.pem(password(arguments, context.services.environ, new=True))
     folder.mkdir(parents=True, exist_ok=True)
     write_once(private, pem, mode=0o600)
     write_once(public, key.verifying_key.pem, mode=0o644)
     fields = {"private": str(private), "public": str(public), "fingerprint": key.verifying_key.identifier}
-    if context.arguments.json:
+    if arguments.json:
         context.emit({"event": "keys", **fields})
     else:
         print_fields(fields)
@@ -54,27 +60,27 @@ def keys(context: Context) -> int:
     return 0
 
 
-def signing_key(context: Context) -> SigningKey:
+def signing_key(options: SigningOptions, environ: Mapping[str, str]) -> SigningKey:
     """Read the private key of --key, else of TFIMG_KEY; ask for its password if it has one.
 
-    Raises `UsageError` where none is named, `InvalidKey` and `FileError`.
+    Raises `UsageError` if none is named, `InvalidKey` and `FileError`.
     """
-    file = context.arguments.key or context.services.environ.get("TFIMG_KEY")
+    file = options.key or environ.get("TFIMG_KEY")
     if not file:
         raise UsageError(
             "No key is named to sign the evidence.",
             next_step="Make a pair with `tfimg keygen DIR` and name --key DIR/tfimg.key.",
         )
     pem = _read(file)
-    return read_signing_key(pem, password=password(context) if is_encrypted(pem) else None, source=file)
+    secret = password(options, environ) if is_encrypted(pem) else None
+    return read_signing_key(pem, password=secret, source=file)
 
 
-def verifying_keys(context: Context, policy_keys: Sequence[VerifyingKey] = ()) -> tuple[VerifyingKey, ...]:
-    """Return the public keys of --public-key, else of TFIMG_PUBLIC_KEY, and those of a policy file.
-
-    Raises `UsageError` for none.
-    """
-    files = context.arguments.public_key or _environment_files(context)
+def verifying_keys(
+    files: Sequence[str], environ: Mapping[str, str], policy_keys: Sequence[VerifyingKey] = ()
+) -> tuple[VerifyingKey, ...]:
+    """Return the public keys of files, else of TFIMG_PUBLIC_KEY, and of a policy file. Raises `UsageError` for none."""
+    files = files or _environment_files(environ)
     if not files and not policy_keys:
         raise UsageError(
             "No key is named, and only evidence that a trusted key signed counts.",
@@ -83,23 +89,22 @@ def verifying_keys(context: Context, policy_keys: Sequence[VerifyingKey] = ()) -
     return (*(read_verifying_key(_read(file), source=file) for file in files), *policy_keys)
 
 
-def trusted_keys(context: Context) -> tuple[VerifyingKey, ...]:
-    """Return the public keys of other publishers that --public-key and TFIMG_PUBLIC_KEY name."""
-    files = [*context.arguments.public_key, *_environment_files(context)]
-    return tuple(read_verifying_key(_read(file), source=file) for file in files)
+def trusted_keys(files: Sequence[str], environ: Mapping[str, str]) -> tuple[VerifyingKey, ...]:
+    """Return the public keys of other publishers: those of files and of TFIMG_PUBLIC_KEY."""
+    return tuple(read_verifying_key(_read(file), source=file) for file in (*files, *_environment_files(environ)))
 
 
-def _environment_files(context: Context) -> list[str]:
-    return [name for name in context.services.environ.get("TFIMG_PUBLIC_KEY", "").split(":") if name]
+def _environment_files(environ: Mapping[str, str]) -> list[str]:
+    return [name for name in environ.get("TFIMG_PUBLIC_KEY", "").split(":") if name]
 
 
-def password(context: Context, *, new: bool = False) -> bytes:
+def password(options: PasswordOptions, environ: Mapping[str, str], *, new: bool = False) -> bytes:
     """Return a private key's password; ask twice for a `new` one. Raises `UsageError` without a terminal."""
-    if file := context.arguments.password_file:
+    if file := options.password_file:
         text = sys.stdin.readline() if file == "-" else _read(file).decode().partition("\n")[0]
         return text.rstrip("\r\n").encode()
-    if VARIABLE in context.services.environ:
-        return context.services.environ[VARIABLE].encode()
+    if VARIABLE in environ:
+        return environ[VARIABLE].encode()
     if not sys.stdin.isatty():
         raise UsageError(
             "The private key needs a password, and there is no terminal to ask for it.",

@@ -63,7 +63,7 @@ def _local(context: Context, image: str) -> Inspection:
 
 def _keys(context: Context) -> tuple[VerifyingKey, ...]:
     named = context.arguments.public_key or context.services.environ.get("TFIMG_PUBLIC_KEY")
-    return verifying_keys(context) if named else ()
+    return verifying_keys(context.arguments.public_key, context.services.environ) if named else ()
 
 
 def _row(context: Context, identifier: str | None) -> dict[str, Any] | None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.keys import verifying_keys
 from tfimg.cli.output.transfers import render_transfer
-from tfimg.cli.proofs import origin, policy
+from tfimg.cli.proofs import origin, read_policy
 from tfimg.core.errors import FileError, InvalidKey, UsageError
 from tfimg.core.events import ProgressEvent
 from tfimg.core.text import to_plain_text
@@ -23,18 +24,22 @@ from tfimg.inspect.archive.load import find_signed_name, load_archive
 from tfimg.inspect.archive.save import archive_size, save_archive
 from tfimg.registry.reference import Reference, parse_reference
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.save import Load, Save
+
 
 def bundle(context: Context) -> int:
     """`tfimg save IMAGE FILE`: verify the image if a key is named, and write it with its evidence."""
-    arguments = context.arguments
+    arguments: Save = context.arguments
     reference, file = parse_reference(arguments.image), _target(arguments.file)
-    registry, required, target = context.registry(reference), policy(context), reference.target
-    verifies = arguments.public_key or arguments.require is not None or arguments.policy or arguments.refuse_key
-    verifies = verifies or context.services.environ.get("TFIMG_PUBLIC_KEY")
-    keys = verifying_keys(context, required.trusted_keys) if verifies else ()
+    registry, required, target = context.registry(reference), read_policy(arguments), reference.target
+    environ = context.services.environ
+    named = arguments.public_key or arguments.policy or arguments.refuse_key or environ.get("TFIMG_PUBLIC_KEY")
+    verifies = named or arguments.require is not None
+    keys = verifying_keys(arguments.public_key, environ, required.trusted_keys) if verifies else ()
     if keys:
         target = verify(
-            registry, target, keys, required, now=context.services.now(), tag=reference.tag, origin=origin(context)
+            registry, target, keys, required, now=context.services.now(), tag=reference.tag, origin=origin(arguments)
         ).digest
     else:
         context.say("Not verified: no key is named. `tfimg load` needs one.")
@@ -64,12 +69,13 @@ def bundle(context: Context) -> int:
 
 def load(context: Context) -> int:
     """`tfimg load FILE`: verify the image, then load it under the signed or the chosen name."""
-    registry = ArchiveRegistry(_source(context.arguments.file))
-    required, chosen = policy(context), _chosen_name(context)
-    keys = _trusted_keys(context, registry, required.trusted_keys)
+    arguments: Load = context.arguments
+    registry = ArchiveRegistry(_source(arguments.file))
+    required, chosen = read_policy(arguments), _chosen_name(arguments.name)
+    keys = _trusted_keys(arguments, context.services.environ, registry, required.trusted_keys)
     # A chosen tag is verified instead of the archive's: it must not state what the image is not.
     target, tag = (registry.digest, chosen.tag) if chosen else (registry.reference, None)
-    file = context.arguments.withdrawals
+    file = arguments.withdrawals
     verified = verify(
         registry,
         target,
@@ -77,7 +83,7 @@ def load(context: Context) -> int:
         required,
         now=context.services.now(),
         tag=tag,
-        origin=origin(context),
+        origin=origin(arguments),
         later=read_withdrawals(_source(file).read_bytes(), keys) if file else (),
         needs_promotion=chosen is None,
     )
@@ -94,7 +100,7 @@ def load(context: Context) -> int:
         "tested": format_time(outcome.ended),
         "signer": verified.signer,
     }
-    if context.arguments.json:
+    if arguments.json:
         context.emit({"event": "loaded", **fields})
         return 0
     print_fields({field: to_plain_text(str(value)) for field, value in fields.items()})
@@ -121,13 +127,11 @@ def _target(name: str) -> Path:
     return folder / file.name
 
 
-def _chosen_name(context: Context) -> Reference | None:
-    if context.arguments.name is None:
-        return None
-    name = parse_reference(context.arguments.name)
-    if name.digest:
-        raise UsageError(f"--as {name} has a digest.", next_step="Name the image NAME:TAG.")
-    return name
+def _chosen_name(name: str | None) -> Reference | None:
+    reference = None if name is None else parse_reference(name)
+    if reference and reference.digest:
+        raise UsageError(f"--as {reference} has a digest.", next_step="Name the image NAME:TAG.")
+    return reference
 
 
 def _source(name: str) -> Path:
@@ -137,10 +141,10 @@ def _source(name: str) -> Path:
 
 
 def _trusted_keys(
-    context: Context, registry: ArchiveRegistry, policy_keys: Sequence[VerifyingKey]
+    arguments: Load, environ: Mapping[str, str], registry: ArchiveRegistry, policy_keys: Sequence[VerifyingKey]
 ) -> tuple[VerifyingKey, ...]:
     """Return the keys that the user trusts; those in the archive only by fingerprint, as anyone can add a key."""
-    fingerprints, files = set(context.arguments.fingerprint), context.arguments.public_key
+    fingerprints, files = set(arguments.fingerprint), arguments.public_key
     contained = {
         key.identifier: key
         for name, pem in registry.keys.items()
@@ -156,11 +160,11 @@ def _trusted_keys(
     trusted = tuple(contained[fingerprint] for fingerprint in contained if fingerprint in fingerprints)
     if trusted and not files:
         return (*trusted, *policy_keys)
-    if contained and not policy_keys and not files and not context.services.environ.get("TFIMG_PUBLIC_KEY"):
+    if contained and not policy_keys and not files and not environ.get("TFIMG_PUBLIC_KEY"):
         raise UsageError(
             f"No key is named. {registry.path} contains {listed}, and that proves nothing: anyone who changed the file "
             "could have added a key.",
             next_step="Get the publisher's key, or its fingerprint, in another way. Name it with --public-key FILE or "
             "--fingerprint SHA256:….",
         )
-    return (*trusted, *verifying_keys(context, policy_keys))
+    return (*trusted, *verifying_keys(files, environ, policy_keys))

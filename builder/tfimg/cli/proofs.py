@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.keys import verifying_keys
+from tfimg.cli.options import PolicyOptions, RequirementOptions
 from tfimg.cli.output.transfers import render_transfer
 from tfimg.core.errors import FileError
 from tfimg.evidence.policy import Policy, parse_requirements
@@ -20,6 +22,9 @@ from tfimg.evidence.statement import CYCLONEDX, PROVENANCE, REPORT, TEST_RESULT,
 from tfimg.evidence.verify import VerifiedImage
 from tfimg.evidence.verify import verify as verify_image
 from tfimg.registry.reference import Reference, parse_reference, parse_repository
+
+if TYPE_CHECKING:
+    from tfimg.cli.commands.verify import Pull, Verify
 
 KINDS = {
     TEST_RESULT: "test result",
@@ -37,14 +42,16 @@ MAX_LISTED = 20
 
 def verify(context: Context) -> int:
     """`tfimg verify IMAGE`: verify its evidence and print what that proves."""
-    _print(context, _verify(context, parse_reference(context.arguments.image)))
+    arguments: Verify = context.arguments
+    _print(context, _verify(context, arguments, parse_reference(arguments.image)))
     return 0
 
 
 def pull(context: Context) -> int:
     """`tfimg pull IMAGE`: verify it, pull the verified digest, and give it the name that the user wrote."""
-    reference = parse_reference(context.arguments.image)
-    verified = _verify(context, reference)
+    arguments: Pull = context.arguments
+    reference = parse_reference(arguments.image)
+    verified = _verify(context, arguments, reference)
     engine = context.services.runner()
     name = f"{reference.repository}@{verified.digest}"
     with render_transfer(context, f"pulling {name}") as on_event:
@@ -52,13 +59,13 @@ def pull(context: Context) -> int:
     if reference.tag:
         engine.tag(name, [f"{reference.repository}:{reference.tag}"])
     _print(context, verified)
-    context.say(f"The engine has it now, as {context.arguments.image}.")
+    context.say(f"The engine has it now, as {arguments.image}.")
     return 0
 
 
-def _verify(context: Context, reference: Reference) -> VerifiedImage:
-    required = policy(context)
-    keys = verifying_keys(context, required.trusted_keys)
+def _verify(context: Context, arguments: Verify | Pull, reference: Reference) -> VerifiedImage:
+    required = read_policy(arguments)
+    keys = verifying_keys(arguments.public_key, context.services.environ, required.trusted_keys)
     return verify_image(
         context.registry(reference),
         reference.target,
@@ -66,22 +73,20 @@ def _verify(context: Context, reference: Reference) -> VerifiedImage:
         required,
         now=context.services.now(),
         tag=reference.tag,
-        origin=origin(context),
+        origin=origin(arguments),
     )
 
 
-def origin(context: Context) -> str | None:
+def origin(options: RequirementOptions) -> str | None:
     """Return the repository of --origin, whose promotions count. Raises `UsageError`."""
-    origin = context.arguments.origin
-    return parse_repository(origin).repository if origin else None
+    return parse_repository(options.origin).repository if options.origin else None
 
 
-def policy(context: Context) -> Policy:
+def read_policy(options: PolicyOptions) -> Policy:
     """Return what --policy, --require and --refuse-key ask for. Raises `FileError` and `UsageError`."""
-    arguments = context.arguments
-    policy = _policy_file(arguments.policy) if arguments.policy else Policy()
-    policy = replace(policy, refused_keys=policy.refused_keys | set(arguments.refuse_key))
-    requirements = getattr(arguments, "require", None)
+    policy = _policy_file(options.policy) if options.policy else Policy()
+    policy = replace(policy, refused_keys=policy.refused_keys | set(options.refuse_key))
+    requirements = options.require if isinstance(options, RequirementOptions) else None
     return policy if requirements is None else parse_requirements(requirements, policy=policy)
 
 

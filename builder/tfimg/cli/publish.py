@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
 from tfimg.cli.context import Context
 from tfimg.cli.keys import trusted_keys
 from tfimg.cli.output.render import render_events
-from tfimg.cli.proofs import policy
+from tfimg.cli.proofs import read_policy
 from tfimg.cli.show import plain_table, print_table
 from tfimg.cli.signing import required_key, signed_repository
 from tfimg.matrix.resolve.selection import select_specs
@@ -19,6 +20,10 @@ from tfimg.publish.promote import PublishResult, TagDecider
 from tfimg.publish.publisher import Publisher, PublishSettings
 from tfimg.recipe.describe import select_buildable
 from tfimg.registry.reference import parse_repository
+
+if TYPE_CHECKING:
+    from tfimg.cli.commands.build import Build
+    from tfimg.cli.commands.publish import Publish
 
 VERDICTS: Mapping[Verdict, str] = {
     "move": "[green]move[/]",
@@ -30,10 +35,10 @@ VERDICTS: Mapping[Verdict, str] = {
 
 def publish(context: Context) -> int:
     """`tfimg publish`: publish the images that the patterns select, or print the plan."""
-    arguments = context.arguments
+    arguments: Publish = context.arguments
     specs = select_buildable(select_specs(context.project.specs, arguments.patterns))
     if arguments.dry_run:
-        _print_plan(context, specs)
+        _print_plan(context, arguments, specs)
     else:
         publish_images(context, specs, named=bool(arguments.patterns))
     return 0
@@ -41,8 +46,9 @@ def publish(context: Context) -> int:
 
 def require_publishable(context: Context) -> None:
     """Raise an error for options of publishing that are wrong: a build takes too long to find out afterwards."""
-    parse_repository(context.arguments.target)
-    required_key(context)
+    arguments: Publish | Build = context.arguments
+    parse_repository(str(arguments.target))
+    required_key(arguments, context.services.environ)
 
 
 def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool) -> None:
@@ -50,9 +56,11 @@ def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool)
 
     Raises the error of an image, `TagConflict`, `PublicationIncomplete`.
     """
-    target = parse_repository(context.arguments.target)
-    repository = signed_repository(context, target, required_key(context))
-    with render_events(as_json=context.arguments.json, title="publish") as on_event:
+    arguments: Publish | Build = context.arguments
+    target, key = parse_repository(str(arguments.target)), required_key(arguments, context.services.environ)
+    reinstate = getattr(arguments, "reinstate", False)
+    repository = signed_repository(context, arguments, target, key, reinstate=reinstate)
+    with render_events(as_json=arguments.json, title="publish") as on_event:
         publication = _publisher(context, report_missing=named).publish(specs, repository, on_event)
     _print_results(context, publication.images, event="published")
     for candidate in publication.candidates:
@@ -60,10 +68,9 @@ def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool)
     publication.raise_for_failures()
 
 
-def _print_plan(context: Context, specs: Sequence[ImageSpec]) -> None:
+def _print_plan(context: Context, arguments: Publish, specs: Sequence[ImageSpec]) -> None:
     """Print what publishing would do. It needs no private key, so no password is asked for."""
-    arguments = context.arguments
-    trusted = trusted_keys(context)
+    trusted = trusted_keys(arguments.public_key, context.services.environ)
     if not trusted:
         context.note(
             "No public key is named with --public-key or TFIMG_PUBLIC_KEY: the plan goes by the labels of images."
@@ -71,7 +78,7 @@ def _print_plan(context: Context, specs: Sequence[ImageSpec]) -> None:
     decider = TagDecider(
         registry=context.registry(parse_repository(arguments.target)),
         trusted=trusted,
-        policy=policy(context),
+        policy=read_policy(arguments),
         reinstate=arguments.reinstate,
     )
     with render_events(as_json=arguments.json, title="publish") as on_event:
@@ -80,7 +87,7 @@ def _print_plan(context: Context, specs: Sequence[ImageSpec]) -> None:
 
 
 def _publisher(context: Context, *, report_missing: bool) -> Publisher:
-    arguments = context.arguments
+    arguments: Publish | Build = context.arguments
     settings = PublishSettings(level=arguments.level, revalidate=arguments.revalidate, report_missing=report_missing)
     return Publisher(project=context.project, engine=context.engine, settings=settings)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tfimg.cli.context import Context
 from tfimg.cli.output.render import render_events
 from tfimg.cli.signing import required_key, signed_repository
@@ -12,11 +14,14 @@ from tfimg.publish.publisher import raise_for_failures
 from tfimg.publish.renew import Renewed, Renewer
 from tfimg.registry.reference import parse_reference
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.renew import Renew
+
 
 def renew(context: Context) -> int:
     """Renew each image; the failure of one does not stop the others. Raises its error, or one for several."""
-    arguments = context.arguments
-    names, key = list(dict.fromkeys(arguments.images)), required_key(context)
+    arguments: Renew = context.arguments
+    names, key = list(dict.fromkeys(arguments.images)), required_key(arguments, context.services.environ)
     validator = Validator(project=context.project, engine=context.engine, level=arguments.level)
     renewer = Renewer(validator=validator, re_sign=arguments.re_sign)
     failures: list[tuple[str, TfimgError]] = []
@@ -31,7 +36,7 @@ def renew(context: Context) -> int:
         for name in names:
             try:
                 reference = parse_reference(name)
-                repository = signed_repository(context, reference, key)
+                repository = signed_repository(context, arguments, reference, key)
                 renewer.renew(repository, reference.target, tag=reference.tag, on_event=on_event)
             except Interrupted:
                 raise

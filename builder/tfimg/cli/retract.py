@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfimg.cli.context import Context
 from tfimg.cli.output.render import render_events
@@ -17,17 +17,21 @@ from tfimg.publish import retract
 from tfimg.publish.retract import Retraction
 from tfimg.registry.reference import parse_reference
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.rollback import Rollback, Withdraw
+
 
 def rollback(context: Context) -> int:
     """`tfimg rollback REPOSITORY:TAG`: point the tag to the image before, and withdraw the present one for it."""
-    arguments = context.arguments
-    image = arguments.image
-    reference = parse_reference(image if set("/:") & set(image) else f"{default_repository(context, image)}:{image}")
+    arguments: Rollback = context.arguments
+    image, environ = arguments.image, context.services.environ
+    reference = parse_reference(image if set("/:") & set(image) else f"{default_repository(environ, image)}:{image}")
     if not reference.tag or reference.digest:
         raise UsageError(f"{reference} must be a tag without a digest.", next_step="Write REGISTRY/NAME:TAG.")
     if arguments.reinstate and not arguments.to:
         raise UsageError("--reinstate needs --to.", next_step="Name the withdrawn image with --to DIGEST.")
-    repository = signed_repository(context, reference, required_key(context))
+    key = required_key(arguments, environ)
+    repository = signed_repository(context, arguments, reference, key, reinstate=arguments.reinstate)
     with render_events(as_json=arguments.json, title="rollback") as on_event:
         done = retract.roll_back(repository, reference.tag, to=arguments.to, reason=arguments.reason, on_event=on_event)
     if arguments.json:
@@ -40,13 +44,14 @@ def rollback(context: Context) -> int:
 
 def withdraw(context: Context) -> int:
     """`tfimg withdraw REPOSITORY@DIGEST`: move its tags back, then withdraw it, for all tags or for some."""
-    arguments = context.arguments
+    arguments: Withdraw = context.arguments
     reference = parse_reference(arguments.image)
     if not reference.digest or reference.tag:
         raise UsageError(f"{reference} must be a digest.", next_step="Write REGISTRY/NAME@sha256:….")
     if arguments.output is not None:  # before anything is withdrawn
         require_writable("--output", arguments.output)
-    repository = signed_repository(context, reference, required_key(context))
+    key = required_key(arguments, context.services.environ)
+    repository = signed_repository(context, arguments, reference, key)
     with render_events(as_json=arguments.json, title="withdraw") as on_event:
         done = retract.withdraw(
             repository, reference.digest, tags=arguments.tag, reason=arguments.reason, on_event=on_event
