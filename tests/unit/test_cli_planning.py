@@ -78,7 +78,7 @@ def test_a_bake_file_bootstraps_a_base_on_demand(tfimg: CliRunner, environment: 
     environment.docker = FakeEngine()
     ended = tfimg("bake", "2.15.1-cpu-py3.11", "--base", "bootstrap", PATH="")
     assert ended.code == 12
-    assert "mmdebstrap, which makes bases of Debian's packages, is not installed." in ended.stderr
+    assert "mmdebstrap, which bootstraps bases from Debian packages, is not installed." in ended.stderr
 
 
 def test_a_mirror_is_named_in_the_registry_s_place(tfimg: CliRunner) -> None:

@@ -14,7 +14,7 @@ from support.programs import program
 from tfimg.core.errors import EngineError, EngineUnavailable, TfimgError, UsageError
 from tfimg.engine import connect
 from tfimg.engine.build_cache import BuildCache, check_cache_export, parse_cache_options
-from tfimg.engine.docker.builders import Builder, find_builder, read_builder, read_context
+from tfimg.engine.docker.builders import BuildxBuilder, find_builder, parse_builder, parse_context
 from tfimg.engine.docker.engine import DockerEngine
 
 # Recorded from buildx 0.13.1, labels and platforms shortened.
@@ -23,16 +23,16 @@ CONTEXT, DEAD_CONTEXT, REMOTE, CONTAINER = (
 )
 DEAD = "Cannot connect to the Docker daemon at tcp://127.0.0.1:9. Is the docker daemon running?"
 SAID = [
-    (CONTEXT, Builder(name="far", driver="docker", endpoint="far", problem=None)),
-    (DEAD_CONTEXT, Builder(name="far", driver="", endpoint="", problem=DEAD)),
-    (REMOTE, Builder(name="far", driver="remote", endpoint="tcp://127.0.0.1:9", problem=None)),
-    (CONTAINER, Builder(name="far", driver="docker-container", endpoint="default", problem=None)),
+    (CONTEXT, BuildxBuilder(name="far", driver="docker", endpoint="far", problem=None)),
+    (DEAD_CONTEXT, BuildxBuilder(name="far", driver="", endpoint="", problem=DEAD)),
+    (REMOTE, BuildxBuilder(name="far", driver="remote", endpoint="tcp://127.0.0.1:9", problem=None)),
+    (CONTAINER, BuildxBuilder(name="far", driver="docker-container", endpoint="default", problem=None)),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "expected"), SAID, ids=["context", "dead", "remote", "container"])
-def test_what_inspect_says_is_understood(text: str, expected: Builder) -> None:
-    assert read_builder(text) == expected
+def test_what_inspect_says_is_understood(text: str, expected: BuildxBuilder) -> None:
+    assert parse_builder(text) == expected
     assert expected.is_engine is (text is CONTEXT)
 
 
@@ -102,7 +102,7 @@ def described(*, skip: bool = False, tls: bool = False) -> dict[str, object]:
 
 @cases("engine_builders", "a_context_has_its_own_address_and_certificates")
 def test_a_context_has_its_own_address_and_certificates(context: dict[str, object], expected: dict[str, str]) -> None:
-    assert read_context(context, ENVIRON) == {"HOME": "/home/me", "DOCKER_HOST": "tcp://far:2376", **expected}
+    assert parse_context(context, ENVIRON) == {"HOME": "/home/me", "DOCKER_HOST": "tcp://far:2376", **expected}
 
 
 def test_a_context_means_its_engine(tmp_path: Path) -> None:

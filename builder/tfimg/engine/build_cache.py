@@ -1,4 +1,4 @@
-"""Build cache in a registry: what people write, as buildx has it."""
+"""Build cache in a registry, as options of buildx."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfimg.engine.protocol import Capabilities
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildCache:
-    """Where steps are looked for before they are run, and where they are kept; as buildx's options have it."""
+    """Values of `--cache-from` and `--cache-to`."""
 
     sources: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
@@ -21,32 +21,32 @@ NO_CACHE = BuildCache()
 
 
 def parse_cache_options(sources: Sequence[str], targets: Sequence[str]) -> BuildCache:
-    """References of a registry, or buildx's own `type=…` → what buildx is told.
+    """Convert registry references, or buildx's own `type=…`, to values of buildx's options.
 
-    A plain reference gets every stage (`mode=max`): what images share are stages, not the final one. A cache that
-    cannot be written is told, and does not fail the build.
+    A plain reference gets every stage (`mode=max`): images share stages, not the final one. A failed export of the
+    cache is reported, and does not fail the build.
     """
     return BuildCache(
-        sources=tuple(map(_spelt, sources)),
-        targets=tuple(_tolerant(_spelt(target, ",mode=max")) for target in targets),
+        sources=tuple(_option(source) for source in sources),
+        targets=tuple(_ignore_errors(_option(target, ",mode=max")) for target in targets),
     )
 
 
-def _spelt(text: str, options: str = "") -> str:
-    return text if "type=" in text else f"type=registry,ref={text}{options}"
+def _option(text: str, suffix: str = "") -> str:
+    return text if "type=" in text else f"type=registry,ref={text}{suffix}"
 
 
-def _tolerant(target: str) -> str:
-    # Without a remote end there is nothing to tolerate, and BuildKit knows no such option.
+def _ignore_errors(target: str) -> str:
+    # An inline cache has no such option.
     return target if "ignore-error=" in target or "type=inline" in target else f"{target},ignore-error=true"
 
 
 def check_cache_export(capabilities: Capabilities, cache: BuildCache) -> None:
-    """Raises `EngineError` for an engine that would refuse to export the cache, before it is asked to build."""
-    exported = [target for target in cache.targets if "type=inline" not in target]
-    if exported and capabilities.store == "classic" and capabilities.builder is None:
+    """Raise `EngineError` before the build if the engine cannot export the cache."""
+    exports = any("type=inline" not in target for target in cache.targets)
+    if exports and capabilities.store == "classic" and capabilities.builder is None:
         raise EngineError(
             f"The engine at {capabilities.host} cannot export build cache: its image store is the classic one.",
-            next_step="Build on a builder of buildx (--builder), leave --cache-to out, or switch on the containerd "
+            next_step="Build on a builder of buildx (--builder), leave --cache-to out, or switch the containerd "
             "image store on (`containerd-snapshotter` of `features` in its daemon.json).",
         )

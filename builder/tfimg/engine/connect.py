@@ -1,4 +1,4 @@
-"""Which engine: the one that is named, else one that answers and can build, else tfimg's own."""
+"""Find an engine: the one that is named, else one that can build, else the private one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 from tfimg.core.errors import EngineTooOld, EngineUnavailable
 from tfimg.core.process import CommandFailed, run
-from tfimg.engine.docker.builders import Builder, context_environment, find_builder
+from tfimg.engine.docker.builders import context_environment, find_builder
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.private_engine import PrivateEngine
 
 
 def private_engine(state: Path) -> PrivateEngine:
-    """The private engine of a state folder."""
+    """Return the private engine of a state folder."""
     return PrivateEngine(folder=state / "engine")
 
 
@@ -23,10 +23,9 @@ def connect(
     *,
     ask: Callable[[DockerEngine], object] = DockerEngine.get_capabilities,
 ) -> DockerEngine:
-    """The first engine that answers and is new enough: one that answers what it is asked first.
+    """Return the first engine that answers `ask`. `DOCKER_HOST` is final where it is set.
 
-    `DOCKER_HOST` is final where it is set. Raises `EngineUnavailable` when none answers, `EngineTooOld` when
-    those that do cannot build.
+    Raises `EngineUnavailable` when none answers, `EngineTooOld` when those that do cannot build.
     """
     too_old: EngineTooOld | None = None
     for host in _hosts(environ, state):
@@ -47,41 +46,39 @@ def connect(
 
 
 def connect_builders(environ: Mapping[str, str], state: Path, names: Sequence[str]) -> tuple[DockerEngine, ...]:
-    """An engine for each builder, in order; without names, the one at hand.
+    """Return an engine for each builder, in order; without names, the default engine.
 
-    A builder inside an engine stands for that engine: it builds, validates and tags there. Any other builds for the
-    engine at hand. Raises `UsageError` for a name that is none, `EngineUnavailable` or `EngineTooOld` for one that
-    cannot build.
+    A builder inside an engine stands for that engine; any other builds for the default engine. Raises `UsageError` for
+    an unknown name, `EngineUnavailable` or `EngineTooOld` for a builder that cannot build.
     """
     if not names:
         return (connect(environ, state),)
-    # Of no engine yet: whether there is a buildx to ask.
+    # Any host: this asks buildx alone.
     DockerEngine(host="unix:///dev/null", environ=environ).buildx_version()
-    return tuple(_engine(find_builder(name, environ), environ, state) for name in names)
+    return tuple(_connect_builder(name, environ, state) for name in names)
 
 
-def _engine(builder: Builder, environ: Mapping[str, str], state: Path) -> DockerEngine:
-    if builder.is_engine:
-        there = context_environment(builder.endpoint, environ)
-        return DockerEngine(host=there["DOCKER_HOST"], environ=there, context=builder.endpoint)
-    return DockerEngine(host=connect(environ, state).host, environ=environ, builder=builder.name)
+def _connect_builder(name: str, environ: Mapping[str, str], state: Path) -> DockerEngine:
+    builder = find_builder(name, environ)
+    if not builder.is_engine:
+        host = connect(environ, state).host
+        return DockerEngine(host=host, environ=environ, builder=builder.name)
+    env = context_environment(builder.endpoint, environ)
+    return DockerEngine(host=env["DOCKER_HOST"], environ=env, context=builder.endpoint)
 
 
 def _hosts(environ: Mapping[str, str], state: Path) -> Iterator[str]:
-    if named := environ.get("DOCKER_HOST"):
-        yield named
+    if host := environ.get("DOCKER_HOST"):
+        yield host
         return
-    own = private_engine(state)
-    if own.pid() is not None:
-        yield own.host
-    if context := _context_host(environ):
-        yield context
-
-
-def _context_host(environ: Mapping[str, str]) -> str | None:
-    """Where the `docker` command itself would go: its current context."""
-    ask = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
+    private = private_engine(state)
+    if private.pid() is not None:
+        yield private.host
     try:
-        return run(ask, env=environ).stdout.strip() or None
+        # Where the `docker` command itself would go: its current context.
+        command = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
+        if host := run(command, env=environ).stdout.strip():
+            yield host
     except (CommandFailed, FileNotFoundError):
-        return "unix:///var/run/docker.sock" if Path("/var/run/docker.sock").exists() else None
+        if Path("/var/run/docker.sock").exists():
+            yield "unix:///var/run/docker.sock"

@@ -1,4 +1,4 @@
-"""The base of an image: an official Python image from a registry, or one made of Debian's signed packages."""
+"""Choose the base of an image: the official Python image, or one bootstrapped from signed Debian packages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPTIONS = (
     "--dpkgopt=path-exclude=/usr/share/man/*",
     "--dpkgopt=path-exclude=/usr/share/info/*",
     "--hook-dir=/usr/share/mmdebstrap/hooks/maybe-merged-usr",
-    # The image keeps the mirror's address, so that `apt-get` works in it, and not the way into the mirror.
+    # The image keeps the mirror's address, so that `apt-get` works in it, without its credentials.
     """--customize-hook=sed -i 's#//[^/@ ]*@#//#' "$1/etc/apt/sources.list\"""",
 )
 
@@ -42,7 +42,7 @@ SUITE_PACKAGES = {"bookworm": ("usr-is-merged",)}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BaseImage:
-    """A base that the engine can build from. `reference` is what `FROM` gets, `why` says why it was taken."""
+    """A base that the engine can build from. `reference` is for `FROM`; `why` is the reason of the choice."""
 
     kind: Literal["registry", "bootstrap"]
     name: str
@@ -53,7 +53,7 @@ class BaseImage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BootstrapSettings:
-    """What a bootstrap needs of its surroundings. `fresh` makes a base anew that the engine has."""
+    """Settings of a bootstrap. `template` renders a Dockerfile; `fresh` replaces a base that the engine has."""
 
     mirrors: Mirrors | None
     scratch: Path
@@ -71,107 +71,94 @@ def choose_base(
     bootstrap: BootstrapSettings,
     say: Callable[[str], None],
 ) -> BaseImage:
-    """The base of an image, made first where it must be.
+    """Return the base of an image, which is bootstrapped if necessary.
 
-    `registries` maps a registry to its mirror (`docker.io` → `host:port`). `auto` takes the registry's image and,
-    where that cannot be had, the bootstrapped one. Raises `BaseImageError` when there is none, `NetworkError` when
-    `registry` was chosen and does not answer.
+    `registries` maps a registry to its mirror (`docker.io` → `host:port`). `auto` prefers the registry's image.
+    Raises `BaseImageError` when there is none, `NetworkError` when `registry` was chosen and does not answer.
     """
     name = apply_mirror(spec.base.image, registries)
-    if choice == "bootstrap":
-        return _bootstrapped(spec, "it was asked for", engine=engine, bootstrap=bootstrap, say=say)
-    try:
-        digest = engine.resolve_digest(name)
-    except NetworkError as error:
-        if choice == "registry":
-            raise
-        return _bootstrapped(
-            spec, f"{name} cannot be had: {_cause(error)}", engine=engine, bootstrap=bootstrap, say=say
-        )
-    return BaseImage(kind="registry", name=name, reference=f"{name}@{digest}", digest=digest, why="the registry has it")
-
-
-def _cause(error: NetworkError) -> str:
-    return str(error).removesuffix(error.next_step).strip().rstrip(".")
+    reason = "it was asked for"
+    if choice != "bootstrap":
+        try:
+            digest = engine.resolve_digest(name)
+        except NetworkError as error:
+            if choice == "registry":
+                raise
+            reason = f"{name} cannot be had: {str(error).removesuffix(error.next_step).strip().rstrip('.')}"
+        else:
+            reference = f"{name}@{digest}"
+            return BaseImage(kind="registry", name=name, reference=reference, digest=digest, why="the registry has it")
+    return _bootstrap_once(spec, reason, engine=engine, settings=bootstrap, say=say)
 
 
 def apply_mirror(reference: str, registries: Mapping[str, str]) -> str:
-    """`docker.io/library/python:3.11` with the registry's mirror in its place."""
+    """Return a reference such as `docker.io/library/python:3.11` with the registry replaced by its mirror."""
     registry, _, rest = reference.partition("/")
     return f"{registries.get(registry, registry)}/{rest}"
 
 
-def _bootstrapped(
-    spec: ImageSpec, why: str, *, engine: Engine, bootstrap: BootstrapSettings, say: Callable[[str], None]
+def _bootstrap_once(
+    spec: ImageSpec, reason: str, *, engine: Engine, settings: BootstrapSettings, say: Callable[[str], None]
 ) -> BaseImage:
     suite = spec.base.suite
     if suite is None:
         raise BaseImageError(
-            f"Debian has no Python {spec.python} of its own, and the registry's image was not taken: {why}.",
+            f"Debian has no Python {spec.python} of its own, and the registry's image was not taken: {reason}.",
             next_step=f"Name a mirror of the registry with --mirror docker.io=HOST:PORT, or take a Python that Debian "
             f"has: 3.9, 3.11 or 3.13. (The image would be {spec.base.image}.)",
         )
     name = f"tfimg/base:{suite}-py{spec.python}"
-    recipe = _recipe(suite, bootstrap.mirrors)
-    if bootstrap.fresh or (engine.find_labels(name) or {}).get(RECIPE_LABEL) != recipe:
+    recipe = _recipe(suite, settings.mirrors)
+    if settings.fresh or (engine.find_labels(name) or {}).get(RECIPE_LABEL) != recipe:
         say(f"Bootstrapping Debian {suite} with Python {spec.python} from signed packages")
-        _make(name, suite, recipe, engine=engine, bootstrap=bootstrap)
+        _bootstrap(name, suite, recipe, engine=engine, settings=settings)
     digest = engine.find_digest(name)
     if digest is None:
         raise BaseImageError(f"The engine does not have {name} that was just built.", next_step="Build again.")
-    return BaseImage(kind="bootstrap", name=name, reference=name, digest=digest, why=why)
+    return BaseImage(kind="bootstrap", name=name, reference=name, digest=digest, why=reason)
 
 
 def _recipe(suite: str, mirrors: Mirrors | None) -> str:
-    """What a bootstrapped base is made by: another recipe makes another base."""
+    """Return a digest of everything that decides the content of a bootstrapped base."""
     moment = [str(mirrors.moment)] if mirrors and mirrors.moment else []
     words = " ".join([*OPTIONS, *PACKAGES, *SUITE_PACKAGES.get(suite, ()), *moment])
     return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 
-def _make(name: str, suite: str, recipe: str, *, engine: Engine, bootstrap: BootstrapSettings) -> None:
-    bootstrap.scratch.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="base-", dir=bootstrap.scratch) as scratch:
+def _bootstrap(name: str, suite: str, recipe: str, *, engine: Engine, settings: BootstrapSettings) -> None:
+    settings.scratch.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="base-", dir=settings.scratch) as scratch:
         context = Path(scratch)
-        _mmdebstrap(suite, context / "base.tar", bootstrap)
+        _mmdebstrap(suite, context / "base.tar", settings)
         dockerfile = context / "Dockerfile"
-        dockerfile.write_text(bootstrap.template(suite, "base.tar"))
-        order = BuildRequest(
-            dockerfile=dockerfile,
-            context=context,
-            name=name,
-            build_args={},
-            secrets=(),
-            secret_env={},
-            labels={RECIPE_LABEL: recipe},
-            output="type=image",
-        )
-        with closing(engine.build(order)) as events:
+        dockerfile.write_text(settings.template(suite, "base.tar"))
+        request = BuildRequest(dockerfile=dockerfile, context=context, name=name, labels={RECIPE_LABEL: recipe})
+        with closing(engine.build(request)) as events:
             for _ in events:
                 pass
 
 
-def _mmdebstrap(suite: str, archive: Path, bootstrap: BootstrapSettings) -> None:
-    program = shutil.which("mmdebstrap", path=bootstrap.environ.get("PATH"))
+def _mmdebstrap(suite: str, archive: Path, settings: BootstrapSettings) -> None:
+    program = shutil.which("mmdebstrap", path=settings.environ.get("PATH"))
     if program is None:
         raise BaseImageError(
-            "mmdebstrap, which makes bases of Debian's packages, is not installed.",
+            "mmdebstrap, which bootstraps bases from Debian packages, is not installed.",
             next_step="`tfimg engine up --install` installs it; or give access to a registry (--mirror).",
         )
-    if bootstrap.mirrors is None:
+    if settings.mirrors is None:
         raise BaseImageError(
             "This machine's APT sources name no mirror of Debian to bootstrap from.",
             next_step="Add one under /etc/apt/sources.list.d, or give access to a registry (--mirror).",
         )
     packages = ",".join([*PACKAGES, *SUITE_PACKAGES.get(suite, ())])
     argv = [program, "--quiet", *OPTIONS, f"--include={packages}"]
-    env = dict(bootstrap.environ)
-    if moment := bootstrap.mirrors.moment:
-        # A snapshot's signatures have run out. With the moment as the latest mtime, packages give the same bytes again.
+    env = dict(settings.environ)
+    if moment := settings.mirrors.moment:
+        # A snapshot's signatures have expired. With the moment as the latest mtime, packages give the same bytes again.
         argv.append('--aptopt=Acquire::Check-Valid-Until "false"')
         env["SOURCE_DATE_EPOCH"] = str(int(moment.timestamp()))
     try:
-        run([*argv, suite, str(archive), *sources(suite, bootstrap.mirrors)], env=env)
+        run([*argv, suite, str(archive), *sources(suite, settings.mirrors)], env=env)
     except CommandFailed as failed:
         lines = [line for line in failed.completed.stderr.splitlines() if line.strip()]
         raise BaseImageError(
@@ -181,7 +168,7 @@ def _mmdebstrap(suite: str, archive: Path, bootstrap: BootstrapSettings) -> None
 
 
 def sources(suite: str, mirrors: Mirrors) -> list[str]:
-    """APT source lines of a suite with its updates and security fixes."""
+    """Return APT source lines of a suite with its updates and security fixes."""
     signed = f"[signed-by={KEYRING}] " if KEYRING.exists() else ""
     lines = [f"deb {signed}{mirrors.archive} {name} main" for name in (suite, f"{suite}-updates")]
     return lines + ([f"deb {signed}{mirrors.security} {suite}-security main"] if mirrors.security else [])

@@ -1,4 +1,4 @@
-"""Debian's packages without a container registry: where this machine gets them, and its engine from them."""
+"""Debian packages: this machine's mirrors, and the installation of an engine."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tfimg.core.process import CommandFailed, run
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 ENGINE_PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "containerd")
-ENGINE_NEEDS = ("iptables", "runc")
-"""What an engine needs besides; from the distribution's own suite."""
+TOOLS = ("mmdebstrap", "git")
+"""They bootstrap bases, and name the revision in an image's label."""
 
-BESIDE = ("mmdebstrap", "git")
-"""What makes bases, and what names the revision in an image's label."""
+COMPANION_PACKAGES = ("iptables", "runc", *TOOLS)
+"""Packages beside an engine, from the distribution's own suite."""
 
 INSTALL = ("install", "--yes", "--no-install-recommends", "--no-remove")
 
@@ -30,7 +30,7 @@ whose own Engine is 20.10."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mirrors:
-    """Addresses of Debian's archive. `security` may be None; `moment` is set where they hold what it was then."""
+    """Addresses of Debian's archive; `moment` is the date of a snapshot."""
 
     archive: str
     security: str | None
@@ -38,23 +38,20 @@ class Mirrors:
 
 
 def os_release(text: str) -> dict[str, str]:
-    """Text of /etc/os-release → its fields."""
+    """Parse /etc/os-release."""
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
     return {name: value.strip('"') for name, _, value in pairs}
 
 
 def find_mirrors(folder: Path = Path("/etc/apt")) -> Mirrors | None:
-    """The mirrors of this machine's own sources; None where it has none of Debian's."""
+    """Return the mirrors of this machine's APT sources; None without Debian's."""
     files = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]
     texts = (file.read_text() for file in files if file.suffix in {".list", ".sources"} and file.is_file())
     return read_mirrors(texts)
 
 
 def snapshot_mirrors(address: str) -> Mirrors:
-    """The mirrors of a snapshot: an address that has its moment in it, e.g. `https://…/debian/20261101T000000Z`.
-
-    Raises `UsageError` for an address that has none.
-    """
+    """Return the mirrors of a snapshot's address, e.g. `https://…/debian/20261101T000000Z`. Raises `UsageError`."""
     found = re.search(r"/(\d{8}T\d{6})Z(?:/|$)", address)
     if found is None:
         raise UsageError(
@@ -70,7 +67,7 @@ def snapshot_mirrors(address: str) -> Mirrors:
 
 
 def read_mirrors(texts: Iterable[str]) -> Mirrors | None:
-    """Texts of APT sources, both formats → mirrors."""
+    """Return the mirrors in the texts of APT sources, in both formats."""
     pairs = [pair for text in texts for pair in _sources(text)]
     archive = next(
         (uri for uri, suite in pairs if "main" in suite.split() and "/debian" in uri and "-security" not in suite),
@@ -81,7 +78,7 @@ def read_mirrors(texts: Iterable[str]) -> Mirrors | None:
 
 
 def _sources(text: str) -> Iterator[tuple[str, str]]:
-    """(address, suites and components) of each source."""
+    """Yield the address, and suites with components, of each source."""
     for line in text.splitlines():
         if match := re.match(r"deb\s+(?:\[[^]]*\]\s+)?(\S+)\s+(.+)", line):
             yield match[1].rstrip("/"), match[2]
@@ -96,10 +93,9 @@ def _sources(text: str) -> Iterator[tuple[str, str]]:
 
 
 def install_packages(release: Mapping[str, str], *, engine: bool, environ: Mapping[str, str]) -> str:
-    """Install what bootstrapped bases need and, if asked to, an engine; returns what was installed.
+    """Install the tools of bootstrapped bases and, with `engine`, an engine; return what was installed.
 
-    Nothing is removed for it: where another Docker is in the way, APT refuses. Raises `EngineSetupError` where
-    packages cannot be installed, with the reason.
+    APT removes nothing: it fails where another Docker is in the way. Raises `EngineSetupError`.
     """
     if os.geteuid() != 0:
         raise EngineSetupError(
@@ -114,19 +110,19 @@ def install_packages(release: Mapping[str, str], *, engine: bool, environ: Mappi
     env = {**environ, "DEBIAN_FRONTEND": "noninteractive"}
     _apt(["update"], env)
     if not engine:
-        _apt([*INSTALL, *BESIDE], env)
-        return f"{', '.join(BESIDE)} of {name}"
+        _apt([*INSTALL, *TOOLS], env)
+        return f"{', '.join(TOOLS)} of {name}"
     if release["ID"] == "debian" and int(release.get("VERSION_ID", "99")) < 13:
         _install_from_suite(ENGINE_SUITE, env)
         return f"{', '.join(ENGINE_PACKAGES)} of Debian's {ENGINE_SUITE} beside {name}"
     # Ubuntu's docker.io has the client in it.
-    own = [package for package in ENGINE_PACKAGES if package != "docker-cli" or release["ID"] == "debian"]
-    _apt([*INSTALL, *own, *ENGINE_NEEDS, *BESIDE], env)
-    return f"{', '.join(own)} of {name}"
+    packages = [package for package in ENGINE_PACKAGES if package != "docker-cli" or release["ID"] == "debian"]
+    _apt([*INSTALL, *packages, *COMPANION_PACKAGES], env)
+    return f"{', '.join(packages)} of {name}"
 
 
 def _install_from_suite(suite: str, env: Mapping[str, str]) -> None:
-    """Install the engine's packages from another suite, whose sources stay in a folder that is thrown away."""
+    """Install the engine's packages from another suite, whose sources stay in a temporary folder."""
     mirrors = find_mirrors()
     if mirrors is None:
         raise EngineSetupError(
@@ -152,7 +148,7 @@ def _install_from_suite(suite: str, env: Mapping[str, str]) -> None:
         _apt([*options, "download", *ENGINE_PACKAGES], env, cwd=folder)
         # The rest of their dependencies comes from this machine's own suite.
         files = [str(file) for file in sorted(folder.glob("*.deb"))]
-        _apt([*INSTALL, *files, *ENGINE_NEEDS, *BESIDE], env)
+        _apt([*INSTALL, *files, *COMPANION_PACKAGES], env)
 
 
 def _apt(arguments: list[str], env: Mapping[str, str], cwd: Path | None = None) -> None:

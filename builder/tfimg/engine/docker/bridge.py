@@ -1,7 +1,7 @@
-"""Whether an engine still has the network interface of its default bridge, without which no build starts.
+"""Detect an engine that has lost the network interface of its default bridge, without which no build starts.
 
-A second daemon in the same network namespace removes docker0 when it ends. The first goes on to list its network
-`bridge`, and only notices when a container is to be attached to it.
+A second daemon in the same network namespace removes docker0 when it ends. The first one still lists its network
+`bridge`, and fails when it attaches a container.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 DAEMON = "dockerd"
 
 SYSTEM_PID_FILE = Path("/run/docker.pid")
-"""Of the distribution's engine, whose socket systemd may have opened in its place."""
+"""The distribution's engine, whose socket systemd may have opened."""
 
 
 def daemon_pid(host: str, pid_file: Path = SYSTEM_PID_FILE) -> int | None:
-    """Return the process of the daemon behind a socket on this machine; None where it cannot be told for sure.
+    """Return the process of the daemon behind a socket on this machine; None if it is unknown.
 
-    Behind a socket may also be a forwarding program, as with Docker Desktop, whose interfaces are not the daemon's.
+    The process may be a forwarder, as with Docker Desktop, whose interfaces are not the daemon's.
     """
     if not host.startswith("unix://"):
         return None
@@ -66,11 +66,11 @@ def interface_names(table: str) -> frozenset[str]:
 
 
 def missing_bridge(bridge: str | None, present: frozenset[str]) -> str | None:
-    """Return the bridge that an engine names and its machine lacks; None where it is there or nothing is known."""
+    """Return the engine's bridge if it is not among the interfaces; None if it is, or nothing is known."""
     return bridge if bridge and present and bridge not in present else None
 
 
 def suggest_bridge_repair(bridge: str, *, private: bool) -> str:
-    """Say how an engine gets its bridge back."""
+    """Return the next step for an engine without its bridge."""
     restart = "`tfimg engine down`, then `tfimg engine up`" if private else "`systemctl restart docker`, as root"
     return f"Restart the engine, which makes {bridge} again: {restart}. Running containers end."
