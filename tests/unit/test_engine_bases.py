@@ -174,8 +174,8 @@ def test_a_missing_mmdebstrap_is_told(spec: ImageSpec, surroundings: BootstrapSe
     with pytest.raises(BaseImageError) as caught:
         choose(spec, "bootstrap", FakeEngine(), without)
     assert str(caught.value) == (
-        "mmdebstrap, which bootstraps bases from Debian packages, is not installed. `tfimg engine up --install` installs "
-        "it; or give access to a registry (--mirror)."
+        "mmdebstrap, which bootstraps bases from Debian packages, is not installed. `tfimg engine up --install` "
+        "installs it; or give access to a registry (--mirror)."
     )
 
 
