@@ -150,7 +150,7 @@ def everything(report: Path, subject: Subject) -> tuple[Statement, ...]:
         make_test_result(read, subject=subject, ran=RunContext(host="here", engine="Docker", version="0.1.0")),
         make_report_statement(read, subject=subject),
         make_provenance(making, subject=subject),
-        make_sbom(INVENTORY, subject=subject, made=now),
+        make_sbom(INVENTORY, subject=subject, created=now),
         promoted("2.20", of=subject.digest, repository=subject.name),
     )
 

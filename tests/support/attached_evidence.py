@@ -77,7 +77,7 @@ def _said(
     ran = RunContext(host="here", engine="Docker", version="0.1.0")
     return (
         make_test_result(report, subject=subject, ran=ran), make_report_statement(report, subject=subject),
-        make_sbom(inventory, subject=subject, made=datetime.now(UTC)),
+        make_sbom(inventory, subject=subject, created=datetime.now(UTC)),
     )  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def add(registry: MemoryRegistry, tag: str, release: str, *, numpy: str = "1.26.
     image = put_image(registry, tag, files, config={"Labels": labels(release), "Env": [f"RELEASE={release}"]})
     subject = Subject(name=registry.repository, digest=image.digest)
     inventory = {**INVENTORY, "packages": {**INVENTORY["packages"], "numpy": numpy, "tensorflow": release}}
-    bill = make_sbom(inventory, subject=subject, made=datetime(2026, 1, 2, tzinfo=UTC))
+    bill = make_sbom(inventory, subject=subject, created=datetime(2026, 1, 2, tzinfo=UTC))
     report = replace(ON_GPU, seconds=seconds)
     attach(registry, image.digest, (*said(report, of=image.digest), bill), key=OURS)
     return image.digest

@@ -14,6 +14,7 @@ from support.signing import OURS
 from support.statements import IMAGE, NOW, ON_GPU, published, said
 from tfimg.core.errors import PolicyViolation
 from tfimg.evidence.attach import attach
+from tfimg.evidence.cosign_tags import cosign_tag
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.sbom import image_purl, list_parts
 from tfimg.evidence.statement import Subject, canonical_json
@@ -32,7 +33,8 @@ def test_cosign_s_tags_hold_oci_manifests_whose_configuration_lists_their_layers
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
     statements = said(GREEN)
-    for tag in attach(registry, IMAGE.digest, statements, key=OURS).tags:
+    attach(registry, IMAGE.digest, statements, key=OURS)
+    for tag in (cosign_tag(IMAGE.digest, suffix) for suffix in ("att", "sig")):
         manifest = registry.manifests[registry.named[tag]].document
         config = json.loads(registry.blobs[manifest["config"]["digest"]])
         assert manifest["config"]["mediaType"] == "application/vnd.oci.image.config.v1+json"
@@ -63,7 +65,7 @@ def test_the_first_skipped_check_is_named_and_the_others_are_counted(count: int,
 def test_a_bundle_s_manifest_has_the_empty_configuration() -> None:
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
-    for referrer in attach(registry, IMAGE.digest, said(GREEN), key=OURS).referrers:
+    for referrer in attach(registry, IMAGE.digest, said(GREEN), key=OURS):
         config = registry.manifests[referrer.digest].document["config"]
         assert registry.blobs[config.pop("digest")] == b"{}"
         assert config == {"mediaType": "application/vnd.oci.empty.v1+json", "size": 2}

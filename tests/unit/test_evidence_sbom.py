@@ -34,7 +34,7 @@ PURLS = {
 
 
 def document() -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(make_sbom(INVENTORY, subject=SUBJECT, made=MADE).content)
+    made: dict[str, Any] = json.loads(make_sbom(INVENTORY, subject=SUBJECT, created=MADE).content)
     return made
 
 
@@ -46,9 +46,9 @@ def test_it_is_a_statement_about_the_image() -> None:
 
 
 def test_the_same_inventory_gives_the_same_bytes() -> None:
-    assert make_sbom(INVENTORY, subject=SUBJECT, made=MADE) == make_sbom(INVENTORY, subject=SUBJECT, made=MADE)
+    assert make_sbom(INVENTORY, subject=SUBJECT, created=MADE) == make_sbom(INVENTORY, subject=SUBJECT, created=MADE)
     turned = {**INVENTORY, "packages": dict(reversed(INVENTORY["packages"].items()))}
-    assert make_sbom(turned, subject=SUBJECT, made=MADE) == make_sbom(INVENTORY, subject=SUBJECT, made=MADE)
+    assert make_sbom(turned, subject=SUBJECT, created=MADE) == make_sbom(INVENTORY, subject=SUBJECT, created=MADE)
 
 
 def test_cyclonedx_has_every_part_and_what_came_with_what() -> None:
@@ -77,15 +77,15 @@ def test_cyclonedx_s_own_library_reads_it() -> None:
 def test_a_package_whose_name_no_purl_can_have_is_refused(name: str) -> None:
     odd = {**INVENTORY, "packages": {**INVENTORY["packages"], name: "1.0"}}
     with pytest.raises(ValidationAborted, match="cannot be written as a bill of materials") as caught:
-        make_sbom(odd, subject=SUBJECT, made=MADE)
+        make_sbom(odd, subject=SUBJECT, created=MADE)
     assert "\udce9" not in str(caught.value)
 
 
 @pytest.mark.parametrize("lost", ["packages", "debian", "system", "libraries", "about"])
 def test_an_inventory_of_another_form_is_refused(lost: str) -> None:
     told = {name: value for name, value in INVENTORY.items() if name != lost}
-    with pytest.raises(ValidationAborted, match=f"another form than this version reads: {lost}"):
-        make_sbom(told, subject=SUBJECT, made=MADE)
+    with pytest.raises(ValidationAborted, match=f"inventory of the image is invalid: {lost}"):
+        make_sbom(told, subject=SUBJECT, created=MADE)
 
 
 @pytest.fixture(scope="module")

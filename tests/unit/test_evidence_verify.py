@@ -206,7 +206,7 @@ def test_where_the_true_half_is_attached_too_it_is_told_which_half_was_changed()
 def test_evidence_of_another_image_is_refused() -> None:
     registry = published()
     attach(registry, IMAGE.digest, said(GREEN, of=f"sha256:{'ab' * 32}"), key=OURS)
-    says = rf"signed for another image: it is about sha256:abab\w+, and is attached to {IMAGE.digest}"
+    says = rf"signed for another image: it is about sha256:abab\w+, but attached to {IMAGE.digest}"
     refused(registry, TamperedError, says)
 
 

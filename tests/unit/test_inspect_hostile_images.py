@@ -322,7 +322,7 @@ def test_a_hostile_inventory_is_read_or_refused(data: st.DataObject, named: Call
         inventory = take_inventory("some:image", b"", engine=engine)
         parse_inventory(inventory)
         assert list(compare(spec, inventory))
-        make_sbom(inventory, subject=Subject(name="a/b", digest=f"sha256:{'0' * 64}"), made=NOW)
+        make_sbom(inventory, subject=Subject(name="a/b", digest=f"sha256:{'0' * 64}"), created=NOW)
 
 
 def test_what_the_suite_says_of_undecodable_names_is_believed() -> None:

@@ -112,7 +112,7 @@ def test_every_layer_says_what_it_holds() -> None:
 
 def said_of(registry: MemoryRegistry, digest: str) -> None:
     subject = Subject(name=registry.repository, digest=digest)
-    bill = make_sbom(INVENTORY, subject=subject, made=datetime(2026, 1, 2, tzinfo=UTC))
+    bill = make_sbom(INVENTORY, subject=subject, created=datetime(2026, 1, 2, tzinfo=UTC))
     attach(registry, digest, (*said(ON_GPU, of=digest), bill), key=OURS)
 
 
@@ -213,7 +213,7 @@ def test_an_spdx_statement_is_no_bill_of_materials(registry: MemoryRegistry) -> 
 
 def test_an_inventory_says_the_same_as_the_bill_that_is_made_of_it() -> None:
     subject = Subject(name="registry.test/x", digest="sha256:" + "0" * 64)
-    bill = make_sbom(INVENTORY, subject=subject, made=datetime(2026, 1, 2, tzinfo=UTC))
+    bill = make_sbom(INVENTORY, subject=subject, created=datetime(2026, 1, 2, tzinfo=UTC))
     told = parse_bill_of_materials(json.loads(bill.content)["predicate"])
     asked = parse_inventory(INVENTORY)
     assert (told.python, told.debian, told.libraries) == (asked.python, asked.debian, asked.libraries)

@@ -1,7 +1,7 @@
-"""The tags beside an image in which cosign 2 keeps evidence: `sha256-….att` and `sha256-….sig`.
+"""The tags in which cosign 2 keeps an image's evidence: `sha256-….att` and `sha256-….sig`.
 
-One manifest under each tag, a layer for each envelope or signature (cosign, SIGNATURE_SPEC.md, ATTESTATION_SPEC.md).
-What others have put there stays.
+Each is a manifest with a layer for every envelope or signature (cosign, SIGNATURE_SPEC.md, ATTESTATION_SPEC.md). Layers
+of other programs are kept.
 """
 
 from __future__ import annotations
@@ -29,18 +29,17 @@ from tfimg.registry.protocol import (
 )
 
 ATTESTATION_SUFFIX, SIGNATURE_SUFFIX = "att", "sig"
-"""What the tags end in."""
 
 SIGNATURE = "dev.cosignproject.cosign/signature"
 SIMPLE_SIGNING = "application/vnd.dev.cosign.simplesigning.v1+json"
 
 ATTEMPTS = 5
-"""Others may write the same tag at the same time: a registry compares nothing before it writes."""
+"""Other publishers may write the tag at the same time: a registry has no conditional write."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CosignLayer:
-    """A layer of such a manifest, and its bytes."""
+    """A layer of such a manifest with its bytes."""
 
     descriptor: Descriptor
     content: bytes
@@ -50,48 +49,44 @@ class _Layers(Document):
     layers: tuple[Descriptor, ...] = Field(max_length=MAX_LAYERS)
 
 
-def cosign_tag(digest: str, ending: str) -> str:
-    """`sha256-….att` of an image's digest."""
-    return f"{digest.replace(':', '-')}.{ending}"
+def cosign_tag(digest: str, suffix: str) -> str:
+    """Return `sha256-….att` for an image's digest."""
+    return f"{digest.replace(':', '-')}.{suffix}"
 
 
 def make_attestation_layer(envelope: bytes, predicate_type: str) -> CosignLayer:
-    """An envelope as a layer; its signature is inside, and the annotation empty."""
-    return _layer(envelope, ENVELOPE_MEDIA_TYPE, {SIGNATURE: "", "predicateType": predicate_type})
+    """Return an envelope as a layer; the signature is inside the envelope, and its annotation is empty."""
+    return _make_layer(envelope, ENVELOPE_MEDIA_TYPE, {SIGNATURE: "", "predicateType": predicate_type})
 
 
 def make_signature_layer(repository: str, digest: str, key: SigningKey) -> CosignLayer:
-    """The image's own signature, over what containers' simple signing says of it."""
-    payload = canonical_json(
-        {
-            "critical": {
-                "identity": {"docker-reference": repository},
-                "image": {"docker-manifest-digest": digest},
-                "type": "cosign container image signature",
-            },
-            "optional": None,
-        }
-    )
-    return _layer(payload, SIMPLE_SIGNING, {SIGNATURE: base64.b64encode(key.sign(payload)).decode()})
+    """Return the signature of the image itself, over its description in the format of simple signing."""
+    critical = {
+        "identity": {"docker-reference": repository},
+        "image": {"docker-manifest-digest": digest},
+        "type": "cosign container image signature",
+    }
+    payload = canonical_json({"critical": critical, "optional": None})
+    return _make_layer(payload, SIMPLE_SIGNING, {SIGNATURE: base64.b64encode(key.sign(payload)).decode()})
 
 
-def add_layers(registry: Registry, digest: str, ending: str, layers: Sequence[CosignLayer]) -> str:
-    """Put layers under an image's tag beside those that are there, and see them there. Returns the tag.
+def add_layers(registry: Registry, digest: str, suffix: str, layers: Sequence[CosignLayer]) -> None:
+    """Add layers to those under an image's tag until they stay there.
 
-    Raises `TagConflict` where others write all the time, `TamperedError` where something else is under the tag.
+    Raises `TagConflict` if other publishers keep writing, `TamperedError` for other content under the tag.
     """
-    tag = cosign_tag(digest, ending)
+    tag = cosign_tag(digest, suffix)
     for _ in range(ATTEMPTS):
         present = read_layers(registry, tag)
-        missing = [one for one in layers if one.descriptor.to_document() not in present]
+        missing = [layer for layer in layers if layer.descriptor.to_document() not in present]
         if not missing:
-            return tag
+            return
         for layer in missing:
             registry.put_blob(layer.content)
         try:
-            _put(registry, tag, [*present, *(one.descriptor.to_document() for one in missing)])
+            _put(registry, tag, [*present, *(layer.descriptor.to_document() for layer in missing)])
         except TagConflict:
-            continue  # the other writer may have left our layers out: read it again
+            continue  # the other publisher may have left our layers out: read it again
     raise TagConflict(
         f"Another publisher keeps overwriting {registry.repository}:{tag}: after {ATTEMPTS} attempts our evidence is "
         "not there.",
@@ -100,44 +95,40 @@ def add_layers(registry: Registry, digest: str, ending: str, layers: Sequence[Co
 
 
 def read_layers(registry: Registry, tag: str) -> list[dict[str, Any]]:
-    """Return the layers of the manifest under such a tag as they are written; empty where there is no such tag.
+    """Return the layers under such a tag as they are written, each a valid `Descriptor`; empty without the tag.
 
-    Each is a valid `Descriptor`. Raises `TamperedError` for anything but a manifest of such layers.
+    Raises `TamperedError` for anything but a manifest of such layers.
     """
-    found = registry.find(tag)
-    if found is None:
+    manifest = registry.find(tag)
+    if manifest is None:
         return []
     try:
-        document = found.document
+        document = manifest.document
         validate(_Layers, document)
     except InvalidDocument as error:
         raise TamperedError(
             f"{registry.repository}:{tag} is not a manifest of cosign's evidence: {error}.",
-            next_step="Find out who wrote it; remove the tag if it is of no use.",
+            next_step="Find out who wrote it; delete the tag if it is not needed.",
         ) from None
     return list(document["layers"])
 
 
 def _put(registry: Registry, tag: str, layers: list[dict[str, Any]]) -> None:
-    config = canonical_json(
-        {
-            "architecture": "",
-            "config": {},
-            "os": "",
-            "rootfs": {"type": "layers", "diff_ids": [one["digest"] for one in layers]},
-        }
-    )
+    rootfs = {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]}
+    config = canonical_json({"architecture": "", "config": {}, "os": "", "rootfs": rootfs})
     registry.put_blob(config)
-    described = Descriptor(media_type=OCI_CONFIG, digest=digest_of(config), size=len(config))
+    descriptor = Descriptor(media_type=OCI_CONFIG, digest=digest_of(config), size=len(config))
     document = {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
-        "config": described.to_document(),
+        "config": descriptor.to_document(),
         "layers": layers,
     }
     registry.put(tag, Manifest(media_type=OCI_MANIFEST, content=canonical_json(document)))
 
 
-def _layer(content: bytes, media_type: str, annotations: dict[str, str]) -> CosignLayer:
-    described = Descriptor(media_type=media_type, digest=digest_of(content), size=len(content), annotations=annotations)
-    return CosignLayer(descriptor=described, content=content)
+def _make_layer(content: bytes, media_type: str, annotations: dict[str, str]) -> CosignLayer:
+    descriptor = Descriptor(
+        media_type=media_type, digest=digest_of(content), size=len(content), annotations=annotations
+    )
+    return CosignLayer(descriptor=descriptor, content=content)

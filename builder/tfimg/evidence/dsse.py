@@ -1,4 +1,4 @@
-"""DSSE envelopes: signed bytes with their payload type and signatures."""
+"""DSSE envelopes, and the sigstore bundles that contain them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.statement import IN_TOTO, Statement, canonical_json
 
 ENVELOPE_MEDIA_TYPE = "application/vnd.dsse.envelope.v1+json"
+BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 
 MAX_SIGNATURES = 16
 """Signatures of one envelope. Ours have one; each is checked with each trusted key."""
@@ -24,98 +25,33 @@ MAX_SIGNATURE = 16_384
 """Bytes of a signature, characters of a key identifier. ECDSA on P-256 has 72, ML-DSA-87 4,627."""
 
 
+def _decode_base64(value: object) -> bytes:
+    """Decode base64 of either alphabet (DSSE 1.0.2, protocol.md)."""
+    try:
+        if isinstance(value, str):
+            return base64.b64decode(value.replace("-", "+").replace("_", "/"), validate=True)
+    except ValueError:
+        pass
+    raise ValueError("it is not base64")
+
+
+Base64 = Annotated[bytes, BeforeValidator(_decode_base64)]
+
+
 class _Signature(Document):
     keyid: Annotated[str, Field(max_length=MAX_SIGNATURE)] | None = None
     sig: Annotated[Base64, Field(max_length=MAX_SIGNATURE)]
 
 
-class EnvelopeDocument(Document):
-    """The JSON form of an envelope."""
-
+class _EnvelopeDocument(Document):
     payload: Base64
     payload_type: str = Field(alias="payloadType", max_length=255)
     signatures: tuple[_Signature, ...] = Field(max_length=MAX_SIGNATURES)
 
     @property
     def envelope(self) -> Envelope:
-        """Return the envelope as a value."""
-        return Envelope(
-            payload=self.payload,
-            payload_type=self.payload_type,
-            signatures=tuple((one.keyid or "", one.sig) for one in self.signatures),
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Envelope:
-    """A decoded envelope. `signatures` are pairs of the key identifier that the envelope claims, and the signature."""
-
-    payload: bytes
-    payload_type: str
-    signatures: tuple[tuple[str, bytes], ...]
-
-    @property
-    def signers(self) -> tuple[str, ...]:
-        """Identifiers of the keys that it claims to be signed by: not verified, see `signed_by`."""
-        return tuple(identifier for identifier, _ in self.signatures)
-
-    def to_json(self) -> bytes:
-        """Return the envelope's JSON, in one form only."""
-        envelope = {
-            "payload": base64.b64encode(self.payload).decode(),
-            "payloadType": self.payload_type,
-            "signatures": [
-                {"keyid": identifier, "sig": base64.b64encode(signature).decode()}
-                for identifier, signature in self.signatures
-            ],
-        }
-        return json.dumps(envelope, sort_keys=True, separators=(",", ":")).encode()
-
-    def find_signer(self, keys: Sequence[VerifyingKey]) -> VerifyingKey | None:
-        """Return the first of these keys that signed it."""
-        content = encode_for_signing(self.payload, self.payload_type)
-        return next(
-            (key for key in keys for _, signature in self.signatures if key.has_signed(signature, content)), None
-        )
-
-
-def encode_for_signing(payload: bytes, payload_type: str) -> bytes:
-    """Return the bytes that are signed: the pre-authentication encoding (DSSE 1.0.2, protocol.md)."""
-    kind = payload_type.encode()
-    return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
-
-
-def sign_envelope(payload: bytes, payload_type: str, key: SigningKey) -> bytes:
-    """Sign bytes; return the envelope as JSON."""
-    signature = key.sign(encode_for_signing(payload, payload_type))
-    envelope = Envelope(
-        payload=payload, payload_type=payload_type, signatures=((key.verifying_key.identifier, signature),)
-    )
-    return envelope.to_json()
-
-
-def parse_envelope(content: bytes) -> Envelope:
-    """Return the envelope of a JSON document. Raises `TamperedError` for an invalid one."""
-    try:
-        return parse_document(EnvelopeDocument, content).envelope
-    except InvalidDocument as error:
-        raise TamperedError(f"Invalid DSSE envelope: {error}.", next_step="Do not trust it.") from None
-
-
-def decode_base64(value: object) -> bytes:
-    """Decode base64 of either alphabet (DSSE 1.0.2, protocol.md). Raises `ValueError`."""
-    if not isinstance(value, str):
-        raise ValueError("it is not base64")
-    try:
-        return base64.b64decode(value.replace("-", "+").replace("_", "/"), validate=True)
-    except ValueError:
-        raise ValueError("it is not base64") from None
-
-
-Base64 = Annotated[bytes, BeforeValidator(decode_base64)]
-
-
-BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+        signatures = tuple((signature.keyid or "", signature.sig) for signature in self.signatures)
+        return Envelope(payload=self.payload, payload_type=self.payload_type, signatures=signatures)
 
 
 class _PublicKey(Document):
@@ -127,16 +63,64 @@ class _Material(Document):
 
 
 class BundleDocument(Document):
-    """A bundle from outside. One without an envelope holds a signature of bytes, which states nothing."""
+    """A bundle from outside. Without an envelope it is a signature of bytes, which is not evidence."""
 
-    envelope: EnvelopeDocument | None = Field(default=None, alias="dsseEnvelope")
+    document: _EnvelopeDocument | None = Field(default=None, alias="dsseEnvelope")
     material: _Material | None = Field(default=None, alias="verificationMaterial")
 
     @property
+    def envelope(self) -> Envelope | None:
+        """The decoded envelope."""
+        return self.document.envelope if self.document else None
+
+    @property
     def hint(self) -> str:
-        """What the bundle calls its key; empty where it names none."""
+        """The bundle's name of its key; empty without one."""
         key = self.material.public_key if self.material else None
         return key.hint if key else ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Envelope:
+    """A decoded envelope. `signatures` are pairs of the claimed key identifier and the signature."""
+
+    payload: bytes
+    payload_type: str
+    signatures: tuple[tuple[str, bytes], ...]
+
+    @property
+    def signers(self) -> tuple[str, ...]:
+        """The claimed identifiers of the signing keys; not verified, see `find_signer`."""
+        return tuple(identifier for identifier, _ in self.signatures)
+
+    def to_json(self) -> bytes:
+        """Return the envelope as canonical JSON."""
+        signatures = [
+            {"keyid": identifier, "sig": base64.b64encode(signature).decode()}
+            for identifier, signature in self.signatures
+        ]
+        payload = base64.b64encode(self.payload).decode()
+        envelope = {"payload": payload, "payloadType": self.payload_type, "signatures": signatures}
+        return json.dumps(envelope, sort_keys=True, separators=(",", ":")).encode()
+
+    def find_signer(self, keys: Sequence[VerifyingKey]) -> VerifyingKey | None:
+        """Return the first of these keys that signed it."""
+        content = encode_for_signing(self.payload, self.payload_type)
+        signatures = [signature for _, signature in self.signatures]
+        return next((key for key in keys if any(key.has_signed(signature, content) for signature in signatures)), None)
+
+
+def encode_for_signing(payload: bytes, payload_type: str) -> bytes:
+    """Return the bytes that are signed: the pre-authentication encoding (DSSE 1.0.2, protocol.md)."""
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
+
+
+def sign_envelope(payload: bytes, payload_type: str, key: SigningKey) -> bytes:
+    """Sign bytes; return the envelope as JSON."""
+    signature = key.sign(encode_for_signing(payload, payload_type))
+    signatures = ((key.verifying_key.identifier, signature),)
+    return Envelope(payload=payload, payload_type=payload_type, signatures=signatures).to_json()
 
 
 def sign_statement(statement: Statement, key: SigningKey) -> bytes:
@@ -144,9 +128,16 @@ def sign_statement(statement: Statement, key: SigningKey) -> bytes:
     return sign_envelope(statement.content, IN_TOTO, key)
 
 
+def parse_envelope(content: bytes) -> Envelope:
+    """Return the envelope of a JSON document. Raises `TamperedError`."""
+    try:
+        return parse_document(_EnvelopeDocument, content).envelope
+    except InvalidDocument as error:
+        raise TamperedError(f"Invalid DSSE envelope: {error}.", next_step="Do not trust it.") from None
+
+
 def make_bundle(envelope: bytes, key: VerifyingKey) -> bytes:
-    """Return a sigstore bundle 0.3 around an envelope: signed with a key, and in no transparency log."""
+    """Return a sigstore bundle 0.3 around an envelope, signed with a key and in no transparency log."""
     material = {"publicKey": {"hint": key.hint}}
-    return canonical_json(
-        {"mediaType": BUNDLE_MEDIA_TYPE, "verificationMaterial": material, "dsseEnvelope": json.loads(envelope)}
-    )
+    document = {"mediaType": BUNDLE_MEDIA_TYPE, "verificationMaterial": material, "dsseEnvelope": json.loads(envelope)}
+    return canonical_json(document)

@@ -1,4 +1,4 @@
-"""Test results of genuine statements, as typed values."""
+"""Test results and validation reports as statements, and signed test results as typed values."""
 
 from __future__ import annotations
 
@@ -23,35 +23,38 @@ MAX_TEXT = 4_096
 """Characters of a name or reason."""
 
 YEARS = range(2015, 2100)
-"""Years that a test may have ended in: from TensorFlow's first release, and far from the ends of the calendar."""
+"""Years of a test: from TensorFlow's first release, and far from the ends of the calendar."""
+
+ResultWord = Literal["PASSED", "WARNED", "FAILED"]
+"""Words of test-result v0.1. It has none for skipped tests: a reader of this alone must not take a gap for a pass."""
 
 
-def _text_only(value: object) -> object:
+def _require_text(value: object) -> object:
     if not isinstance(value, str):  # pydantic also takes seconds since 1970
         raise ValueError("it is not an RFC 3339 time")
     return value
 
 
-def _bounded(time: datetime) -> datetime:
+def _require_year(time: datetime) -> datetime:
     if time.year not in YEARS:
         raise ValueError(f"its year is not between {YEARS.start} and {YEARS.stop - 1}")
     return time.astimezone(UTC)
 
 
-Time = Annotated[AwareDatetime, BeforeValidator(_text_only), AfterValidator(_bounded)]
+Time = Annotated[AwareDatetime, BeforeValidator(_require_text), AfterValidator(_require_year)]
 Text = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
 Names = Annotated[tuple[Text, ...], Field(max_length=MAX_CHECKS)]
 
 
 class ResultGpu(Document):
-    """A GPU that it ran on."""
+    """A GPU of the test's machine."""
 
     name: Text
     capability: Text
 
 
 class SkippedCheck(Document):
-    """A check that gave no answer."""
+    """A check without an answer."""
 
     name: Text
     reason: Text | None = None
@@ -59,14 +62,14 @@ class SkippedCheck(Document):
 
 
 class ExemptCheck(Document):
-    """A check that a level did without, and why."""
+    """A check that the level does not require, with the reason."""
 
     name: Text
     reason: Text
 
 
 class ResultEnvironment(Document):
-    """The machine that it ran on."""
+    """The machine of the test."""
 
     host: Text
     engine: Text
@@ -76,7 +79,7 @@ class ResultEnvironment(Document):
 
 
 class SignedResult(Document):
-    """A test result, as `tfimg.evidence.results` writes them."""
+    """The predicate of a signed test result, as `make_test_result` writes it."""
 
     result: ResultWord
     identifier: Text
@@ -103,13 +106,13 @@ class SignedResult(Document):
 
     @property
     def proven_level(self) -> EvidenceLevel:
-        """The level that the tests show. On a GPU, only those of a machine that named its GPU show `validated`."""
+        """The level that the tests prove: for a GPU image, `validated` needs a machine that named its GPU."""
         saw_gpu = bool(self.environment.gpus) and GPU_CHECK in self.passed
         return "linked" if self.level == "validated" and self.device == "gpu" and not saw_gpu else self.level
 
 
 def read_result(predicate: Mapping[str, Any], *, image: str) -> SignedResult:
-    """Return the predicate of a signed test result as a value. Raises `TamperedError` for one of another form."""
+    """Return the predicate of a signed test result as a value. Raises `TamperedError` for an invalid one."""
     try:
         return validate(SignedResult, predicate)
     except InvalidDocument as error:
@@ -119,17 +122,9 @@ def read_result(predicate: Mapping[str, Any], *, image: str) -> SignedResult:
         ) from None
 
 
-ResultWord = Literal["PASSED", "WARNED", "FAILED"]
-"""Of test-result v0.1, which has no skipped tests: a reader of this alone must not take a gap for a pass."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunContext:
-    """Where a validation ran, beside what its report tells of the machine.
-
-    `host` is what the publisher calls the machine, `engine` the container engine with its version, `version` tfimg's,
-    and so its suite's.
-    """
+    """Where a validation ran: the publisher's name of the machine, the engine with its version, tfimg's version."""
 
     host: str
     engine: str
@@ -137,35 +132,36 @@ class RunContext:
 
 
 def make_test_result(report: Report, *, subject: Subject, ran: RunContext) -> Statement:
-    """in-toto's test-result v0.1, and what that lacks: what was skipped and why, waived, unproven, where it ran, when.
+    """Return in-toto's test-result v0.1, with tfimg's fields for what it lacks.
 
-    The report must be about the very bytes that the subject's digest names: the image, pulled by that digest.
+    The report has to be about the subject's digest: the image, pulled by that digest.
     """
-    green = [one.check for one in report.results if one.outcome == "passed"]
-    red = [one.check for one in report.results if one.outcome not in ("passed", "skipped")]
     ended = datetime.fromisoformat(report.date)
+    suite = {"name": "suite", "digest": digest_set(report.suite), "annotations": {"version": ran.version}}
+    lock = {"name": "lock", "digest": digest_set(report.lock), "annotations": {"identifier": report.identifier}}
+    reason = f"it needs {report.missing_hardware}"
     predicate = {
-        "result": _result(report),
-        "configuration": [
-            {"name": "suite", "digest": digest_set(report.suite), "annotations": {"version": ran.version}},
-            {
-                "name": "lock",
-                "digest": digest_set(report.lock),
-                "annotations": {"identifier": report.identifier},
-            },
-        ],
-        "passedTests": green,
+        "result": _result_word(report),
+        "configuration": [suite, lock],
+        "passedTests": [result.check for result in report.results if result.outcome == "passed"],
         "warnedTests": list(report.unproven),
-        "failedTests": red,
+        "failedTests": [result.check for result in report.results if result.outcome not in ("passed", "skipped")],
         "skippedTests": list(_skipped(report)),
-        "waivedTests": [{"name": name, "reason": reason} for name, reason in report.waived.items()],
-        "unprovenTests": [{"name": name, "reason": f"it needs {report.missing_hardware}"} for name in report.unproven],
+        "waivedTests": [{"name": name, "reason": cause} for name, cause in report.waived.items()],
+        "unprovenTests": [{"name": name, "reason": reason} for name in report.unproven],
         "problem": report.problem,
         "identifier": report.identifier,
         "device": report.device,
         "level": report.level,
         "profile": report.profile,
-        "environment": _environment(report, ran),
+        "environment": {
+            **report.environment,
+            "host": ran.host,
+            "engine": ran.engine,
+            "tfimg": ran.version,
+            "gpus": [{"name": name, "capability": f"sm_{sm.replace('.', '')}"} for name, sm in report.gpus],
+            "driver": report.driver,
+        },
         "startedOn": format_time(ended - timedelta(seconds=report.seconds)),
         "finishedOn": format_time(ended),
     }
@@ -173,33 +169,22 @@ def make_test_result(report: Report, *, subject: Subject, ran: RunContext) -> St
 
 
 def make_report_statement(report: Report, *, subject: Subject) -> Statement:
-    """The report itself, with all evidence of every check."""
+    """Return the whole report as a statement."""
     return make_statement(subject, REPORT, report.to_json())
 
 
-def _result(report: Report) -> ResultWord:
+def _result_word(report: Report) -> ResultWord:
     if not report.passed:
         return "FAILED"
     return "WARNED" if report.missing or report.unproven else "PASSED"
 
 
 def _skipped(report: Report) -> Iterator[dict[str, Any]]:
-    """Yield checks without an answer: those that were skipped, and those that a level requires and that did not run."""
-    told = {one.check for one in report.results}
-    for one in report.results:
-        if one.outcome == "skipped":
-            yield {"name": one.check, "reason": one.reason, "required": one.check in report.required}
+    """Yield the skipped checks, and the required ones that did not run."""
+    for result in report.results:
+        if result.outcome == "skipped":
+            yield {"name": result.check, "reason": result.reason, "required": result.check in report.required}
+    known = {result.check for result in report.results}
     for name in report.required:
-        if name not in told:
+        if name not in known:
             yield {"name": name, "reason": "it was left out", "required": True}
-
-
-def _environment(report: Report, ran: RunContext) -> dict[str, Any]:
-    return {
-        **report.environment,
-        "host": ran.host,
-        "engine": ran.engine,
-        "tfimg": ran.version,
-        "gpus": [{"name": name, "capability": f"sm_{one.replace('.', '')}"} for name, one in report.gpus],
-        "driver": report.driver,
-    }

@@ -1,4 +1,4 @@
-"""Bill of materials of an image: a CycloneDX statement, made from its inventory."""
+"""Bill of materials of an image: a CycloneDX 1.6 statement, made from the image's inventory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any, Literal
-from uuid import NAMESPACE_URL, UUID, uuid5
+from uuid import NAMESPACE_URL, uuid5
 
 from cyclonedx.contrib.license.factories import LicenseFactory
 from cyclonedx.model import ExternalReference, ExternalReferenceType, Property, XsUri
@@ -19,56 +19,27 @@ from cyclonedx.output.json import JsonV1Dot6
 from cyclonedx.schema import SchemaVersion
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
-from pydantic import BaseModel, ConfigDict, ValidationError
 
+from tfimg.core.documents import Document, InvalidDocument, validate
 from tfimg.core.errors import ValidationAborted
 from tfimg.core.text import to_plain_text
 from tfimg.evidence.statement import CYCLONEDX, Statement, Subject, make_statement
 
-MAX_SHOWN = 500
-"""Characters of a problem that are shown."""
-
-
-def make_sbom(inventory: Mapping[str, Any], *, subject: Subject, made: datetime) -> Statement:
-    """Return the CycloneDX statement of an inventory (`tfimg.validation.inventory.take_inventory`), validated.
-
-    `made` is the document's timestamp. Raises `ValidationAborted` if the inventory cannot be read or expressed.
-    """
-    image, made = image_purl(subject), made.replace(microsecond=0)
-    # Derived from image and time: making the document again gives the same bytes.
-    serial = uuid5(NAMESPACE_URL, f"{image}#{made.isoformat()}#cyclonedx")
-    try:
-        bom = make_cyclonedx(list_parts(inventory), subject=subject, image=image, made=made, serial=serial)
-    except ValueError as error:  # names and versions come from the image
-        raise ValidationAborted(
-            f"The contents of {subject.name}@{subject.digest} cannot be written as a bill of materials: "
-            f"{to_plain_text(str(error))[:MAX_SHOWN]}.",
-            next_step="Look inside with `tfimg inspect --local`: a package has an invalid name or version.",
-        ) from None
-    return make_statement(subject, CYCLONEDX, bom)
-
-
-def image_purl(subject: Subject) -> str:
-    """The image's package URL, of type oci."""
-    place, _, name = subject.name.rpartition("/")
-    qualifiers = {"repository_url": f"{place}/{name}"} if place else {}
-    return PackageURL("oci", name=name, version=subject.digest, qualifiers=qualifiers).to_string()
-
-
-Kind = Literal["python", "debian", "library"]
+MAX_PROBLEM = 500
+"""Characters of a problem that a message shows."""
 
 VENDORS = {"libtpu": "google"}
-"""Whose a library is that is not NVIDIA's."""
+"""Vendors of libraries that are not NVIDIA's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SbomPart:
-    """One thing in an image. `purl` names it for everybody (package-url), `within` is the purl of what it came with.
+    """A component of an image. `within` is the purl of the component that contains it, `paths` are a library's files.
 
-    `version` and `licence` are None where the image does not tell; `paths` are where it lies, of a library.
+    `version` and `licence` are None if they are unknown.
     """
 
-    kind: Kind
+    kind: Literal["python", "debian", "library"]
     name: str
     version: str | None
     purl: str
@@ -78,135 +49,140 @@ class SbomPart:
     paths: tuple[str, ...] = ()
 
 
-class _Told(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class _About(_Told):
+class _About(Document):
     licence: str | None = None
     homepage: str | None = None
 
 
-class _Debian(_Told):
+class _DebianPackage(Document):
     package: str
     version: str
     architecture: str
     source: str
 
 
-class _System(_Told):
+class _System(Document):
     id: str = "linux"
     version: str = ""
-    name: str = "Linux"
 
 
-class _Inventory(_Told):
+class _Inventory(Document):
     packages: dict[str, str]
     about: dict[str, _About]
     libraries: dict[str, str | None]
-    debian: tuple[_Debian, ...]
+    debian: tuple[_DebianPackage, ...]
     system: _System
 
 
-def list_parts(inventory: Mapping[str, Any]) -> tuple[SbomPart, ...]:
-    """Every part, in an order of their own: Python packages, Debian packages, the accelerator's libraries.
+def make_sbom(inventory: Mapping[str, Any], *, subject: Subject, created: datetime) -> Statement:
+    """Return the CycloneDX statement of an inventory (`tfimg.validation.inventory.take_inventory`), validated.
 
-    Raises `ValidationAborted` for an inventory of another form.
+    `created` is the document's timestamp. Raises `ValidationAborted` if the inventory cannot be read or expressed.
     """
     try:
-        told = _Inventory.model_validate(inventory)
-    except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))
+        bom = _make_cyclonedx(list_parts(inventory), subject, created.replace(microsecond=0))
+    except ValueError as error:  # names and versions come from the image
         raise ValidationAborted(
-            f"The inventory of the image has another form than this version reads: {where}.",
-            next_step="Take it anew with the same version of tfimg.",
+            f"The contents of {subject.name}@{subject.digest} cannot be written as a bill of materials: "
+            f"{to_plain_text(str(error))[:MAX_PROBLEM]}.",
+            next_step="Look inside with `tfimg inspect --local`: a package has an invalid name or version.",
         ) from None
-    return (*_python(told), *_debian(told), *_libraries(told))
+    return make_statement(subject, CYCLONEDX, bom)
 
 
-def _python(told: _Inventory) -> Iterator[SbomPart]:
-    for name, version in sorted(told.packages.items()):
-        about = told.about.get(name, _About())
+def image_purl(subject: Subject) -> str:
+    """Return the image's package URL, of type oci."""
+    folder, _, name = subject.name.rpartition("/")
+    qualifiers = {"repository_url": subject.name} if folder else {}
+    return PackageURL("oci", name=name, version=subject.digest, qualifiers=qualifiers).to_string()
+
+
+def list_parts(inventory: Mapping[str, Any]) -> tuple[SbomPart, ...]:
+    """Return the Python packages, Debian packages and accelerator libraries of an inventory, sorted.
+
+    Raises `ValidationAborted` for an invalid inventory.
+    """
+    try:
+        parsed = validate(_Inventory, dict(inventory))
+    except InvalidDocument as error:
+        raise ValidationAborted(
+            f"The inventory of the image is invalid: {error}.",
+            next_step="Take it again with the same version of tfimg.",
+        ) from None
+    return (*_python_parts(parsed), *_debian_parts(parsed), *_library_parts(parsed))
+
+
+def _python_parts(inventory: _Inventory) -> Iterator[SbomPart]:
+    for name, version in sorted(inventory.packages.items()):
+        about = inventory.about.get(name, _About())
+        purl = _pypi_purl(name, version)
         yield SbomPart(
-            kind="python",
-            name=name,
-            version=version,
-            purl=_pypi(name, version),
-            licence=about.licence,
-            homepage=about.homepage,
+            kind="python", name=name, version=version, purl=purl, licence=about.licence, homepage=about.homepage
         )
 
 
-def _pypi(name: str, version: str) -> str:
+def _pypi_purl(name: str, version: str) -> str:
     return PackageURL("pypi", name=name, version=version).to_string()
 
 
-def _debian(told: _Inventory) -> Iterator[SbomPart]:
-    system = told.system
-    for one in sorted(told.debian, key=lambda one: (one.package, one.architecture)):
-        qualifiers = {"arch": one.architecture, "distro": f"{system.id}-{system.version}"}
-        if one.source != one.package:
-            qualifiers["upstream"] = one.source
-        purl = PackageURL("deb", system.id, one.package, one.version, qualifiers)
-        yield SbomPart(kind="debian", name=one.package, version=one.version, purl=purl.to_string())
+def _debian_parts(inventory: _Inventory) -> Iterator[SbomPart]:
+    system = inventory.system
+    for package in sorted(inventory.debian, key=lambda package: (package.package, package.architecture)):
+        qualifiers = {"arch": package.architecture, "distro": f"{system.id}-{system.version}"}
+        if package.source != package.package:
+            qualifiers["upstream"] = package.source
+        purl = PackageURL("deb", system.id, package.package, package.version, qualifiers)
+        yield SbomPart(kind="debian", name=package.package, version=package.version, purl=purl.to_string())
 
 
-def _libraries(told: _Inventory) -> Iterator[SbomPart]:
-    """Libraries of one name that came with one package are one part."""
-    found: dict[tuple[str, str | None], list[str]] = {}
-    for path, owner in sorted(told.libraries.items()):
-        found.setdefault((PurePosixPath(path).name, owner and canonicalize_name(owner)), []).append(path)
-    for (name, owner), paths in sorted(found.items(), key=lambda item: (item[0][0], item[0][1] or "")):
-        version = told.packages.get(owner) if owner else None
-        vendor = VENDORS.get(name.partition(".")[0], "nvidia")
-        purl = PackageURL("generic", vendor, name, version).to_string()
-        within = _pypi(owner, version) if owner and version else None
+def _library_parts(inventory: _Inventory) -> Iterator[SbomPart]:
+    """Yield one part for all libraries of one name from one package."""
+    libraries: dict[tuple[str, str], list[str]] = {}
+    for path, owner in sorted(inventory.libraries.items()):
+        libraries.setdefault((PurePosixPath(path).name, canonicalize_name(owner or "")), []).append(path)
+    for (name, owner), paths in sorted(libraries.items()):
+        version = inventory.packages.get(owner)
+        purl = PackageURL("generic", VENDORS.get(name.partition(".")[0], "nvidia"), name, version).to_string()
+        within = _pypi_purl(owner, version) if version else None
         yield SbomPart(kind="library", name=name, version=version, purl=purl, within=within, paths=tuple(paths))
 
 
-KINDS = {"python": ComponentType.LIBRARY, "debian": ComponentType.LIBRARY, "library": ComponentType.FILE}
-
-
-def make_cyclonedx(
-    parts: Sequence[SbomPart], *, subject: Subject, image: str, made: datetime, serial: UUID
-) -> dict[str, Any]:
-    """The document, held against the schema. `image` is the subject's purl. Raises `ValueError` where it is wrong."""
-    # Importing the validator takes seconds, as its grammar of addresses is compiled then.
+def _make_cyclonedx(parts: Sequence[SbomPart], subject: Subject, created: datetime) -> dict[str, Any]:
+    """Return the document, validated against the schema. Raises `ValueError`."""
+    # Importing the validator takes seconds: it compiles a grammar of addresses.
     from cyclonedx.validation.json import JsonStrictValidator
 
+    image = image_purl(subject)
     name = subject.name.rpartition("/")[2]
-    root = Component(
-        name=name,
-        version=subject.digest,
-        type=ComponentType.CONTAINER,
-        bom_ref=image,
-        purl=PackageURL.from_string(image),
-    )
-    components = {part.purl: _component(part) for part in parts}
-    inside: dict[str, list[Dependency]] = {}
+    purl = PackageURL.from_string(image)
+    root = Component(name=name, version=subject.digest, type=ComponentType.CONTAINER, bom_ref=image, purl=purl)
+    components = {part.purl: _make_component(part) for part in parts}
+    contained: dict[str, list[Dependency]] = {}
     for part in parts:
-        inside.setdefault(part.within or image, []).append(Dependency(components[part.purl].bom_ref))
-    dependencies = [Dependency(root.bom_ref, inside.get(image, ()))]
-    dependencies += [Dependency(one.bom_ref, inside.get(purl, ())) for purl, one in components.items()]
+        contained.setdefault(part.within or image, []).append(Dependency(components[part.purl].bom_ref))
     bom = Bom(
         components=components.values(),
-        serial_number=serial,
-        dependencies=dependencies,
-        metadata=BomMetaData(component=root, timestamp=made),
+        # Derived from image and time, so that the same input gives the same bytes.
+        serial_number=uuid5(NAMESPACE_URL, f"{image}#{created.isoformat()}#cyclonedx"),
+        dependencies=[
+            Dependency(component.bom_ref, contained.get(purl, ()))
+            for purl, component in {image: root, **components}.items()
+        ],
+        metadata=BomMetaData(component=root, timestamp=created),
     )
     text = JsonV1Dot6(bom).output_as_string()
     if problem := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
-        raise ValueError(f"the bill of materials is no CycloneDX: {problem}")
+        raise ValueError(f"the bill of materials is not valid CycloneDX: {problem}")
     document: dict[str, Any] = json.loads(text)
     return document
 
 
-def _component(part: SbomPart) -> Component:
+def _make_component(part: SbomPart) -> Component:
     web = [ExternalReference(type=ExternalReferenceType.WEBSITE, url=XsUri(part.homepage))] if part.homepage else []
     return Component(
         name=part.name,
         version=part.version,
-        type=KINDS[part.kind],
+        type=ComponentType.FILE if part.kind == "library" else ComponentType.LIBRARY,
         bom_ref=part.purl,
         purl=PackageURL.from_string(part.purl),
         external_references=web,

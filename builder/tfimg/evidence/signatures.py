@@ -1,4 +1,4 @@
-"""Statements that trusted keys signed about an image, and errors for forged ones."""
+"""Verify the signatures of an image's evidence, and read the statements that trusted keys signed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tfimg.registry.protocol import digest_of
 DO_NOT_USE = "Do not use the image until you know who changed its evidence."
 
 MAX_LISTED = 5
-"""Keys that a message names."""
+"""Keys or digests that a message names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifiedStatement:
-    """A statement about the image that a trusted key signed; `signer` is the key's fingerprint.
+    """A statement about the image that a trusted key signed. `signer`: the key's fingerprint, `content`: signed bytes.
 
-    `subjects` are the names that the statement gives the image: repositories. `content` is what was signed.
+    `subjects` are the names that the statement gives the image: repositories.
     """
 
     predicate_type: str
@@ -36,29 +36,29 @@ class VerifiedStatement:
 
     @property
     def statement(self) -> str:
-        """Return the SHA-256 of what was signed, by which other statements name this one."""
+        """The SHA-256 of the signed bytes, by which other statements name this one."""
         return digest_of(self.content)
 
 
 def verify_signatures(
     evidence: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey], *, image: str, digest: str
 ) -> tuple[VerifiedStatement, ...]:
-    """Return the statements that the keys signed about the manifest `digest`, each once; others' are left out.
+    """Return each statement that the keys signed about the manifest `digest`; those of other keys are ignored.
 
     `image` is its name in messages. Raises `TamperedError` for evidence that claims one of the keys and was not signed
-    by it, or was signed for another image; `UnsignedError` when the keys signed nothing.
+    by it, or was signed for another image; `UnsignedError` if the keys signed nothing.
     """
-    signed = [(one, key) for one in evidence if (key := one.envelope.find_signer(keys))]
-    genuine = [one for one, _ in signed]
-    for one in evidence:
-        if one not in genuine and one.claimed(keys):
-            raise _tampered(one, genuine, keys)
+    signed = [(envelope, key) for envelope in evidence if (key := envelope.envelope.find_signer(keys))]
+    genuine = [envelope for envelope, _ in signed]
+    for envelope in evidence:
+        if envelope not in genuine and envelope.claimed_keys(keys):
+            raise _tampered(envelope, genuine, keys)
     if not genuine:
         raise _unsigned(evidence, keys, image)
     statements = {
-        one.envelope.payload: _statement(one, key, digest)
-        for one, key in signed
-        if one.envelope.payload_type == IN_TOTO
+        found.envelope.payload: _read_signed(found, key, digest)
+        for found, key in signed
+        if found.envelope.payload_type == IN_TOTO
     }
     return tuple(statements.values())
 
@@ -66,51 +66,50 @@ def verify_signatures(
 def filter_verified(
     evidence: Iterable[CollectedEnvelope], keys: Sequence[VerifyingKey], *, digest: str
 ) -> Iterator[VerifiedStatement]:
-    """Yield the statements that the keys signed about the manifest `digest`, and pass over everything else."""
-    for one in evidence:
-        if one.envelope.payload_type == IN_TOTO and (key := one.envelope.find_signer(keys)):
+    """Yield the statements that the keys signed about the manifest `digest`, and skip everything else."""
+    for found in evidence:
+        if found.envelope.payload_type == IN_TOTO and (key := found.envelope.find_signer(keys)):
             with suppress(TamperedError):
-                yield _statement(one, key, digest)
+                yield _read_signed(found, key, digest)
 
 
-def _statement(one: CollectedEnvelope, signer: VerifyingKey, digest: str) -> VerifiedStatement:
+def _read_signed(found: CollectedEnvelope, signer: VerifyingKey, digest: str) -> VerifiedStatement:
     try:
-        document = read_statement(one.envelope.payload)
+        document = read_statement(found.envelope.payload)
     except InvalidDocument as error:
         raise TamperedError(
-            f"The signed evidence at {one.where} is not an in-toto statement: {error}.", next_step=DO_NOT_USE
+            f"The signed evidence at {found.where} is not an in-toto statement: {error}.", next_step=DO_NOT_USE
         ) from None
     if digest not in document.digests:
         about = ", ".join(document.digests[:MAX_LISTED]) or "nothing with a SHA-256 digest"
         raise TamperedError(
-            f"The evidence at {one.where} was signed for another image: it is about {about}, and is attached to "
+            f"The evidence at {found.where} was signed for another image: it is about {about}, but attached to "
             f"{digest}.",
             next_step=DO_NOT_USE,
         )
-    names = tuple(subject.name for subject in document.subject if subject.sha256 == digest)
     return VerifiedStatement(
         predicate_type=document.predicate_type,
         predicate=document.predicate,
         signer=signer.identifier,
-        subjects=names,
-        content=one.envelope.payload,
+        subjects=tuple(subject.name for subject in document.subject if subject.sha256 == digest),
+        content=found.envelope.payload,
     )
 
 
 def _tampered(
-    one: CollectedEnvelope, genuine: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey]
+    found: CollectedEnvelope, genuine: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey]
 ) -> TamperedError:
-    """Tell which half was changed, where the other half is attached once more as it was signed."""
+    """Return the error for a forged signature; genuine evidence with the same half shows which half was changed."""
     signatures = {signature for other in genuine for _, signature in other.envelope.signatures}
-    if any(one.envelope.payload == other.envelope.payload for other in genuine):
-        what = "its signature was replaced: the same content is attached elsewhere with the genuine signature"
-    elif any(signature in signatures for _, signature in one.envelope.signatures):
-        what = "its content was changed: the signature belongs to other content, which is attached elsewhere"
+    if any(found.envelope.payload == other.envelope.payload for other in genuine):
+        change = "its signature was replaced: the same content is attached elsewhere with the genuine signature"
+    elif any(signature in signatures for _, signature in found.envelope.signatures):
+        change = "its content was changed: the signature belongs to other content, which is attached elsewhere"
     else:
-        what = "its content or its signature was changed after it was signed"
+        change = "its content or its signature was changed after it was signed"
     return TamperedError(
-        f"The evidence at {one.where} claims the signature of {fingerprints(one.claimed(keys))}, and that key did not "
-        f"sign it: {what}.",
+        f"The evidence at {found.where} claims the signature of {fingerprints(found.claimed_keys(keys))}, and that key "
+        f"did not sign it: {change}.",
         next_step=DO_NOT_USE,
     )
 
@@ -122,9 +121,8 @@ def _unsigned(evidence: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey
             next_step="Publish it with `tfimg publish`, or ask its publisher for signed evidence.",
         )
     # Not verified: anyone who can write to the registry chooses these names.
-    others = sorted(
-        {" ".join(to_plain_text(key).split())[:100] for one in evidence for key in one.envelope.signers if key}
-    )
+    claimed = {key for found in evidence for key in found.envelope.signers if key}
+    others = sorted({" ".join(to_plain_text(key).split())[:100] for key in claimed})
     more = f" and {len(others) - MAX_LISTED} more" if len(others) > MAX_LISTED else ""
     by = f" ({', '.join(others[:MAX_LISTED])}{more})" if others else ""
     return UnsignedError(

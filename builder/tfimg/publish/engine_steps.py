@@ -139,7 +139,7 @@ class EngineSteps:
         created = (release.created if release else None) or self.repository.now()
         ran = RunContext(host=self.repository.publisher, engine=engine, version=__version__)
         statements = (
-            make_sbom(inventory, subject=subject, made=created),
+            make_sbom(inventory, subject=subject, created=created),
             make_provenance(self._build_description(job, engine, created), subject=subject),
             make_report_statement(report, subject=subject),
             make_test_result(report, subject=subject, ran=ran),
