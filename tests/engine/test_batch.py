@@ -21,7 +21,7 @@ from support.docker_daemon import daemon, find_dockerd, image_tags
 from support.small_workspace import small
 from tfimg.build.builder import Builder
 from tfimg.build.inventory import free_space
-from tfimg.build.journal import open_journal
+from tfimg.build.journal import BuildStarted, open_journal
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.project.project import Project
 
@@ -243,7 +243,7 @@ def test_pruning_removes_only_what_tfimg_made(tmp_path: Path) -> None:
         left, live = "tfimg/candidate:x-00000001", "tfimg/candidate:x-00000002"
         engine.tag(ours, [left, live])
         with open_journal(tmp_path / "batch") as journal:
-            journal.note("start", identifier="x", candidate=left, engine=host)
+            journal.write(BuildStarted(identifier="x", candidate=left, engine=host))
         assert _cache(host) != "0B"
         for kind, cache in ((Builder, False), (PrivateBuilder, True)):
             builder = kind(Project(), engine)

@@ -1,26 +1,25 @@
-"""Run tfimg and kill it with SIGKILL after a journal note is on disk: `kill_after_note.py NUMBER ARGUMENTS…`."""
+"""Run tfimg and kill it with SIGKILL after a record is in the journal: `kill_after_note.py NUMBER ARGUMENTS…`."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from typing import Any
 
 from tfimg.cli import entrypoint
-from tfimg.core.journal import Journal
+from tfimg.core.journal import Journal, Record
 
 left = int(sys.argv.pop(1))
-note = Journal.note
+write = Journal.write
 
 
-def counted(journal: Journal, event: str, **fields: Any) -> None:
+def counted(journal: Journal, record: Record) -> None:
     global left
-    note(journal, event, **fields)
+    write(journal, record)
     left -= 1
     if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-Journal.note = counted  # type: ignore[method-assign]
+Journal.write = counted  # type: ignore[method-assign]
 entrypoint()

@@ -14,45 +14,56 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfimg.build.journal import candidates, open_journal, unfinished
+from tfimg.build.journal import (
+    BuildEnded,
+    BuildStarted,
+    RunFinished,
+    RunInterrupted,
+    RunStarted,
+    candidates,
+    open_journal,
+    unfinished,
+)
 from tfimg.core.errors import BatchRunning
-from tfimg.core.journal import open_journal_file, parse_records
+from tfimg.core.journal import Record, open_journal_file, parse_lines
 
-NOTES = [
-    ("run", {"images": 2}),
-    ("start", {"identifier": "a", "candidate": "c:a-1", "engine": "e"}),
-    ("end", {"identifier": "a", "status": "built"}),
-    ("start", {"identifier": "b", "candidate": "c:b-1", "engine": "e"}),
-    ("start", {"identifier": "c", "candidate": "c:c-1", "engine": "f"}),
-]
+RECORDS = (
+    RunStarted(images=2),
+    BuildStarted(identifier="a", candidate="c:a-1", engine="e"),
+    BuildEnded(identifier="a", status="built"),
+    BuildStarted(identifier="b", candidate="c:b-1", engine="e"),
+    BuildStarted(identifier="c", candidate="c:c-1", engine="f"),
+)
 
 
 def test_a_record_for_which_the_disk_has_no_room_is_an_error_and_not_half_a_record(tmp_path: Path) -> None:
     with open_journal_file(tmp_path / "journal.jsonl") as journal:
-        journal.note("run")
+        journal.write(RunStarted())
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (journal.path.stat().st_size + 20, limits[1]))
         try:
             with pytest.raises(OSError, match="too large"):
-                journal.note("moving", tags=["2.15"])
+                journal.write(BuildEnded(identifier="2.15", status="built"))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        journal.note("moved-back")
-        assert [record["event"] for record in journal.read_records()] == ["run", "moved-back"]
+        journal.write(RunFinished())
+        assert journal.read(RunStarted, BuildEnded, RunFinished) == (RunStarted(), RunFinished())
 
 
-def write(folder: Path, *more: tuple[str, dict[str, str]]) -> bytes:
+def write(folder: Path, *more: Record) -> bytes:
     with open_journal(folder) as journal:
-        for event, fields in [*NOTES, *more]:
-            journal.note(event, **fields)
+        for record in (*RECORDS, *more):
+            journal.write(record)
     return journal.path.read_bytes()
 
 
 def test_a_record_is_a_line_with_its_time(tmp_path: Path) -> None:
     with open_journal(tmp_path) as journal:
         journal.now = lambda: datetime(2026, 1, 2, tzinfo=UTC)
-        journal.note("run", images=2)
-        assert journal.path.read_text() == ('{"time": "2026-01-02T00:00:00.000+00:00", "event": "run", "images": 2}\n')
+        journal.write(RunStarted(images=2))
+        assert journal.path.read_text() == (
+            '{"time": "2026-01-02T00:00:00.000+00:00", "event": "run", "images": 2, "jobs": null}\n'
+        )
 
 
 def test_what_a_run_was_at_is_known_to_the_next(tmp_path: Path) -> None:
@@ -61,16 +72,16 @@ def test_what_a_run_was_at_is_known_to_the_next(tmp_path: Path) -> None:
         assert unfinished(journal) == ("b", "c")
         assert candidates(journal, "e") == {"c:a-1", "c:b-1"}
         assert candidates(journal, "f") == {"c:c-1"}
-        journal.note("run")
+        journal.write(RunStarted())
         assert unfinished(journal) == ("b", "c"), "of earlier runs"
     with open_journal(tmp_path) as journal:
         assert unfinished(journal) == ()
         assert candidates(journal, "e") == {"c:a-1", "c:b-1"}, "a build may end after the run that began it"
 
 
-@pytest.mark.parametrize("event", ["finished", "interrupted"])
-def test_a_run_that_came_to_its_end_left_nothing(event: str, tmp_path: Path) -> None:
-    write(tmp_path, (event, {}))
+@pytest.mark.parametrize("record", [RunFinished(), RunInterrupted()])
+def test_a_run_that_came_to_its_end_left_nothing(record: Record, tmp_path: Path) -> None:
+    write(tmp_path, record)
     with open_journal(tmp_path) as journal:
         assert unfinished(journal) == ()
 
@@ -80,16 +91,16 @@ def test_a_line_that_was_torn_tears_no_other(tmp_path: Path) -> None:
     for cut in range(0, len(whole), 7):
         (tmp_path / "journal.jsonl").write_bytes(whole[:cut])
         with open_journal(tmp_path) as journal:
-            before = len(journal.records)
-            journal.note("run")
+            before = len(journal.lines)
+            journal.write(RunStarted())
         with open_journal(tmp_path) as journal:
-            assert before == len(parse_records(whole[:cut]))
-            assert len(journal.records) == before + 1
+            assert before == len(parse_lines(whole[:cut]))
+            assert len(journal.lines) == before + 1
 
 
 @given(st.binary(max_size=200))
 def test_anything_can_be_read(text: bytes) -> None:
-    assert all(isinstance(record, dict) for record in parse_records(text))
+    assert all(isinstance(record, dict) for record in parse_lines(text))
 
 
 def test_two_runs_do_not_have_it_at_once(tmp_path: Path) -> None:
@@ -103,9 +114,9 @@ def test_two_runs_do_not_have_it_at_once(tmp_path: Path) -> None:
 def test_a_kill_lets_go_of_it_though_a_program_that_it_started_lives_on(tmp_path: Path) -> None:
     script = (
         "import subprocess, sys, time, pathlib\n"
-        "from tfimg.build.journal import open_journal\n"
+        "from tfimg.build.journal import RunStarted, open_journal\n"
         f"with open_journal(pathlib.Path({str(tmp_path)!r})) as journal:\n"
-        "    journal.note('run')\n"
+        "    journal.write(RunStarted())\n"
         "    print(subprocess.Popen(['sleep', '60'], start_new_session=True, stdout=2).pid, flush=True)\n"
         "    time.sleep(60)\n"
     )
@@ -119,7 +130,7 @@ def test_a_kill_lets_go_of_it_though_a_program_that_it_started_lives_on(tmp_path
         child.wait()
         os.kill(left, 0)
         with open_journal(tmp_path) as journal:
-            assert [record["event"] for record in journal.records] == ["run"]
+            assert [record["event"] for record in journal.lines] == ["run"]
     finally:
         os.kill(left, signal.SIGKILL)
         child.stdout.close()

@@ -18,7 +18,7 @@ from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, stored_image
 from support.suite_events import done, end, said, start, suite
-from tfimg.build.journal import open_journal
+from tfimg.build.journal import BuildStarted, RunStarted, open_journal
 from tfimg.core.cancellation import on_cancel
 from tfimg.core.errors import BuildError, EngineUnavailable
 from tfimg.core.events import BuildEvent
@@ -284,8 +284,8 @@ def test_what_a_killed_run_left_is_removed_and_what_others_make_is_not(
 ) -> None:
     ours, theirs = "tfimg/candidate:2.15.1-cpu-py3.9-00000001", "tfimg/candidate:2.15.1-cpu-py3.9-00000002"
     with open_journal(journal_folder) as journal:
-        journal.note("run")
-        journal.note("start", identifier=THREE[0], candidate=ours, engine=engine.host)
+        journal.write(RunStarted())
+        journal.write(BuildStarted(identifier=THREE[0], candidate=ours, engine=engine.host))
     with (journal_folder / "journal.jsonl").open("a") as file:
         file.write('{"event": "start", "identifier": "torn", "candi')
     left = stored_image("sha256:left")

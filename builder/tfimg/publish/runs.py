@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from tfimg.core.files import AlreadyLocked, try_lock
-from tfimg.core.journal import Journal, Record, open_journal_file, parse_records
+from tfimg.core.journal import Journal, Record, open_journal_file, parse_lines
 
 SUFFIX = ".jsonl"
 
@@ -74,9 +74,7 @@ def _take_over(file: Path, now: Callable[[], datetime], stack: ExitStack) -> Run
         stack.enter_context(try_lock(file.with_suffix(".lock")))
     except AlreadyLocked:
         return None
-    if not file.exists() or any(
-        record.get("event") == RunFinished.event for record in parse_records(file.read_bytes())
-    ):
+    if not file.exists() or any(record.get("event") == RunFinished.event for record in parse_lines(file.read_bytes())):
         file.unlink(missing_ok=True)
         file.with_suffix(".lock").unlink(missing_ok=True)
         return None
