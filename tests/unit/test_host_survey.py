@@ -29,7 +29,7 @@ def look(root: Path, **given: Any) -> Host:
     """Survey a machine of which nothing but its folder is real."""
     asked = {
         "machine": "x86_64",
-        "ask_smi": no_smi,
+        "query_smi": no_smi,
         "may_use": lambda _: True,
         "docker_host": "unix:///run/e.sock",
     }
@@ -77,7 +77,7 @@ def test_gpus_are_nvidia_s_display_devices(tmp_path: Path) -> None:
 def test_a_loaded_driver_and_what_nvidia_smi_says(tmp_path: Path) -> None:
     version = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15\n"
     write(tmp_path, "proc/driver/nvidia/version", version)
-    found = look(tmp_path, ask_smi=lambda: SMI)
+    found = look(tmp_path, query_smi=lambda: SMI)
     assert (found.module, found.smi) == (True, SMI)
 
 

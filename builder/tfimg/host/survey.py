@@ -68,7 +68,7 @@ def survey_host(
     *,
     root: Path,
     machine: str,
-    ask_smi: Callable[[], NvidiaSmi],
+    query_smi: Callable[[], NvidiaSmi],
     may_use: Callable[[Path], bool],
     docker_host: str,
 ) -> Host:
@@ -83,9 +83,9 @@ def survey_host(
         memory_bytes=_memory(root),
         cards=sum(_is_card(device) for device in root.glob("sys/bus/pci/devices/*")),
         module=(root / "proc/driver/nvidia/version").exists(),
-        smi=_smi(ask_smi),
-        tpus=_names(root, tpus),
-        closed_tpus=_names(root, [node for node in tpus if node.stat().st_mode & 0o006 != 0o006]),
+        smi=_query(query_smi),
+        tpus=tuple(f"/{node.relative_to(root)}" for node in tpus),
+        closed_tpus=tuple(f"/{node.relative_to(root)}" for node in tpus if node.stat().st_mode & 0o006 != 0o006),
         hook=(root / HOOK).exists(),
         cdi=tuple(folder for folder in CDI_FOLDERS if _has_nvidia_cdi(root / folder.lstrip("/"))),
         socket=_socket(root, docker_host, may_use),
@@ -112,15 +112,11 @@ def _is_card(device: Path) -> bool:
     return _read(device / "vendor").strip() == NVIDIA and _read(device / "class").startswith(DISPLAY)
 
 
-def _smi(ask: Callable[[], NvidiaSmi]) -> NvidiaSmi | NoAccelerator:
+def _query(query_smi: Callable[[], NvidiaSmi]) -> NvidiaSmi | NoAccelerator:
     try:
-        return ask()
+        return query_smi()
     except NoAccelerator as error:
         return error
-
-
-def _names(root: Path, nodes: Sequence[Path]) -> tuple[str, ...]:
-    return tuple(f"/{node.relative_to(root)}" for node in nodes)
 
 
 def _has_nvidia_cdi(folder: Path) -> bool:

@@ -83,7 +83,7 @@ class Services:
         return survey_host(
             root=Path("/"),
             machine=os.uname().machine,
-            ask_smi=partial(query_nvidia_smi, output),
+            query_smi=partial(query_nvidia_smi, output),
             may_use=lambda path: os.access(path, os.R_OK | os.W_OK),
             docker_host=docker_host,
         )

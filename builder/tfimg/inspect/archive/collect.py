@@ -112,9 +112,8 @@ def _index_files(
 
 
 def _root(image: RegistryImage, repository: str, tag: str | None) -> Descriptor:
-    root = image.root
-    names = {REF_NAME: tag, FULL_NAME: f"{repository}:{tag}"} if tag else {FULL_NAME: f"{repository}@{root.digest}"}
-    return Descriptor(media_type=root.media_type, digest=root.digest, size=len(root.content), annotations=names)
+    names = {REF_NAME: tag, FULL_NAME: f"{repository}:{tag}"} if tag else {FULL_NAME: f"{repository}@{image.digest}"}
+    return replace(image.root.descriptor, annotations=names)
 
 
 def _evidence(registry: Registry, image: RegistryImage) -> Iterator[tuple[Descriptor, Manifest]]:
@@ -140,12 +139,7 @@ def _referrers(registry: Registry, digest: str) -> Iterator[Descriptor]:
     yield from registry.list_referrers(digest)
     for tag in (cosign_tag(digest, ATTESTATION_SUFFIX), cosign_tag(digest, SIGNATURE_SUFFIX)):
         if manifest := registry.find(tag):
-            yield Descriptor(
-                media_type=manifest.media_type,
-                digest=manifest.digest,
-                size=len(manifest.content),
-                annotations={REF_NAME: tag},
-            )
+            yield replace(manifest.descriptor, annotations={REF_NAME: tag})
 
 
 def _blobs(images: Sequence[PlatformImage]) -> Iterator[Descriptor]:

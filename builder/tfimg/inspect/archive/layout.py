@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tarfile import AREGTYPE, REGTYPE, TarInfo
@@ -158,13 +159,7 @@ class ArchiveRegistry:
             if size > MAX_TOTAL_BYTES:
                 raise self._tampered(f"its manifests have more than {MAX_TOTAL_BYTES >> 20} MiB")
             image = self._parse(manifest)
-            descriptor = Descriptor(
-                media_type=manifest.media_type,
-                digest=digest,
-                size=len(manifest.content),
-                annotations=image.annotations,
-                artifact_type=image.artifact_type,
-            )
+            descriptor = replace(manifest.descriptor, annotations=image.annotations, artifact_type=image.artifact_type)
             found.append((image.subject.digest if image.subject else None, descriptor))
         return tuple(found)
 
