@@ -161,6 +161,41 @@ def test_completion_is_a_script_that_knows_the_commands(shell: str, tfimg: CliRu
         subprocess.run([program, "-n"], input=ended.stdout, text=True, check=True, capture_output=True)
 
 
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        ("build --tf 2.1", {"2.15", "2.15.1"}),
+        ("build --gpu T", {"T4"}),
+        ("list 2.15.1-cpu-py3.1", {"2.15.1-cpu-py3.11"}),
+        ("resolve --device ", {"cpu", "gpu", "tpu"}),
+    ],
+)
+def test_completion_offers_values(words: str, values: set[str], tfimg: CliRunner) -> None:
+    if words.endswith("--device "):
+        assert all(value in tfimg("completion", "bash").stdout for value in values)
+    else:
+        _, *rest = tfimg("__complete", *words.split(" ")).succeeded().stdout.split("\x1fbegin\n")
+        assert values <= {line.partition("\t")[0] for line in rest[0].splitlines()}
+
+
+def test_the_same_words_select_the_same_images(tfimg: CliRunner, engine: FakeEngine) -> None:
+    pattern = "2.15.1-cpu"
+    listed = [row["identifier"] for row in tfimg("list", pattern, "--json").json if row["platform"] == "linux/amd64"]
+    assert len(listed) > 1
+    rendered = [document["identifier"] for document in tfimg("render", pattern, "--json").documents]
+    planned = tfimg("plan", pattern, "--format", "json").json
+    assert rendered == listed
+    assert sorted(name for shard in planned["shards"] for name in shard["images"]) == sorted(listed)
+
+
+def test_quiet_leaves_results_and_errors(tfimg: CliRunner) -> None:
+    loud = tfimg("plan", "2.15.1", "--format", "json")
+    assert loud.stderr.startswith("Left out: ")
+    for argv in (("-q", "plan"), ("--quiet", "plan"), ("plan", "-q")):
+        assert tfimg(*argv, "2.15.1", "--format", "json") == replace(loud, stderr="")
+    assert tfimg("-q", "list", "2.9").refusal(4).startswith("No image matches '2.9'")
+
+
 # Refusals
 
 

@@ -14,11 +14,12 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from tfimg import __version__
-from tfimg.cli.streams import escaped_streams
+from tfimg.cli.streams import escaped_streams, unescaped
 from tfimg.core.errors import FileError, Interrupted, TfimgError, from_defect, from_os_error
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Serv
     if words[:1] == ["__complete"]:
         from tfimg.cli.app import COMMANDS, build_app
 
-        build_app(COMMANDS)(list(argv), exit_on_error=False)
+        with redirect_stdout(unescaped(sys.stdout)):  # control characters separate the records
+            build_app(COMMANDS)(list(argv), exit_on_error=False)
         return 0
     from tfimg.cli.app import parse
 

@@ -149,15 +149,15 @@ def parse(argv: Sequence[str]) -> Command:
     if "--" in words:
         cut = words.index("--")
         words, program = words[:cut], tuple(words[cut + 1 :])
-    as_json = "--json" in words
-    words = [word for word in words if word != "--json"]
+    as_json, quiet = "--json" in words, bool({"--quiet", "-q"} & set(words))
+    words = [word for word in words if word not in {"--json", "--quiet", "-q"}]
     name = _command_name(words)
     rest: list[str] = words[len(name.split()) :]
     if name == "run":
         command = replace(_bind(name, rest), program=program or ())  # type: ignore[call-arg]
     else:
         command = _bind(name, [*rest, *(("--", *program) if program else ())])
-    return replace(command, json=as_json)
+    return replace(command, json=as_json, quiet=quiet)
 
 
 def _command_name(words: Sequence[str]) -> str:

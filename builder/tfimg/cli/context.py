@@ -115,6 +115,6 @@ class Context:
             self.say(text)
 
     def say(self, text: str) -> None:
-        """Tell people what is going on; silent under --json."""
-        if not self.arguments.json:
+        """Tell people what is going on; silent under --json and --quiet."""
+        if not self.arguments.json and not self.arguments.quiet:
             print(text, file=sys.stderr, flush=True)

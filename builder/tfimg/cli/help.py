@@ -20,6 +20,7 @@ CLOSING = """\
 Options of every command:
   --help, -h     show its arguments, options and examples; also `tfimg help COMMAND`
   --json         print JSON on standard output; also before the command
+  --quiet, -q    print results and errors only; also before the command
   --version, -V  print the version (of tfimg alone)
 
 Examples:

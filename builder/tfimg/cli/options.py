@@ -73,9 +73,9 @@ def values(text: str, metavar: str, *, names: tuple[str, ...] = (), check: Check
     return _field((), name=names or None, help=f"{text}; repeatable", metavar=metavar, validator=_validator(check))
 
 
-def flag(text: str) -> Any:
+def flag(text: str, *, names: tuple[str, ...] = ()) -> Any:
     """Declare an option without a value."""
-    return _field(False, help=text)
+    return _field(False, name=names or None, help=text)
 
 
 def _field(default: Any, **settings: Any) -> Any:
@@ -103,9 +103,9 @@ def _converter(parse: Callable[[str], object]) -> Callable[[Any, Sequence[Token]
 # Options of several commands
 
 
-def pattern_arguments() -> Any:
-    """Declare patterns that select images."""
-    return argument("identifiers or globs: 2.15, '*-cpu-py3.11'", "PATTERN", default=(), complete=complete_identifiers)
+def pattern_arguments(text: str = "identifiers or globs: 2.15, '*-cpu-py3.11'") -> Any:
+    """Declare patterns that select images; every command selects the same images with the same pattern."""
+    return argument(text, "PATTERN", default=(), complete=complete_identifiers)
 
 
 def image_argument() -> Any:
@@ -183,6 +183,7 @@ class Command:
     """Base of all commands: a command's fields are its options, and `run` executes it."""
 
     json: bool = flag("print JSON on standard output")
+    quiet: bool = flag("print results and errors only", names=("--quiet", "-q"))
 
     alternatives: ClassVar[Mapping[str, str]] = {}
     """Options of which only one may be given → their fields."""

@@ -68,13 +68,14 @@ def _unlocked(failures: Mapping[str, LockError], *, of: int) -> LockError:
 
 
 def render(context: Context) -> int:
-    """`tfimg render [--check]`, `tfimg render IDENTIFIER`."""
-    if context.arguments.identifier:
-        text = _rendered(context, context.project.spec(context.arguments.identifier))
-        if context.arguments.json:
-            context.emit({"identifier": context.arguments.identifier, "dockerfile": text})
-        else:
-            print(text, end="")
+    """`tfimg render [--check]`, `tfimg render PATTERN ...`."""
+    if context.arguments.patterns:
+        for spec in context.buildable(context.arguments.patterns):
+            text = _rendered(context, spec)
+            if context.arguments.json:
+                context.emit({"identifier": spec.identifier, "dockerfile": text})
+            else:
+                print(text, end="")
         return 0
     changes = Changes(context)
     changes.add(

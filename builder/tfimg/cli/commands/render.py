@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from tfimg.cli.completions import complete_identifiers
-from tfimg.cli.options import Command, argument, flag
+from tfimg.cli.options import Command, flag, pattern_arguments
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
@@ -21,9 +20,7 @@ class Render(Command):
       tfimg render 2.15.1-cpu-py3.11
     """
 
-    identifier: str | None = argument(
-        "print this image's Dockerfile instead", "IDENTIFIER", default=None, complete=complete_identifiers
-    )
+    patterns: tuple[str, ...] = pattern_arguments("print the Dockerfiles of these images instead: 2.15, '*-cpu-py3.11'")
     _: KW_ONLY
     check: bool = flag("write nothing; fail if a file is not what would be written")
 
