@@ -290,4 +290,4 @@ def test_a_listener_that_leaves_ends_the_run_and_what_runs(items: list[Item]) ->
     made.on_event = leave
     with pytest.raises(BrokenPipeError):
         made.run(items)
-    assert made.cancellation.cancelled
+    assert made.cancellation.is_cancelled

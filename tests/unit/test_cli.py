@@ -122,7 +122,7 @@ def test_another_repository_is_in_every_tag(tfimg: CliRunner) -> None:
 @pytest.mark.parametrize("name", ["Bad Name", "UPPER/case", "tag/ged:1.0", "/leading", "a//b", "-a"])
 def test_a_repository_that_cannot_be_a_tag_is_refused_before_anything_is_built(name: str, tfimg: CliRunner) -> None:
     assert tfimg("build", "--tf", "2.15", f"--repository={name}").refusal(2) == (
-        f"--repository {name!r} is not the name of a repository. Write for example tfimg/tensorflow or "
+        f"--repository {name!r} is not a repository name. Write for example tfimg/tensorflow or "
         "registry.example:5000/team/tensorflow, without a tag."
     )
 

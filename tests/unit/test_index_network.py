@@ -52,9 +52,9 @@ def test_indexes_on_this_machine_s_disk_are_left_out_and_told() -> None:
     )
     assert network.variables == {"UV_INDEX": OTHER, "PIP_EXTRA_INDEX_URL": OTHER}
     assert network.left_out == (
-        "extra index /srv/more: it is on this machine's disk",
-        "extra index file:///srv/wheels: it is on this machine's disk",
-        "index file:///srv/index: it is on this machine's disk",
+        "extra index /srv/more: it is a folder of this host",
+        "extra index file:///srv/wheels: it is a folder of this host",
+        "index file:///srv/index: it is a folder of this host",
     )
 
 

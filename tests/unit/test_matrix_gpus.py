@@ -63,8 +63,8 @@ def test_a_name_that_the_matrix_lacks_is_not_guessed(asked: str, matrix: Matrix)
     with pytest.raises(UsageError) as caught:
         find_gpu(matrix, asked)
     first, known = str(caught.value).split(": ", maxsplit=1)
-    assert first == f"--gpu {asked!r} is not a GPU that the matrix knows"
-    assert known.startswith(("it has K40, K80, M40, M60, GTX 980, P100, ", "near to it are "))
+    assert first == f"--gpu {asked!r} is not a GPU of the matrix"
+    assert known.startswith(("it has K40, K80, M40, M60, GTX 980, P100, ", "similar names are "))
     assert known.endswith(
         ". Write a name of the matrix, or the GPU's compute capability, for example sm_75 or 7.5 "
         "(NVIDIA's list of CUDA GPUs has it)."
@@ -72,7 +72,7 @@ def test_a_name_that_the_matrix_lacks_is_not_guessed(asked: str, matrix: Matrix)
 
 
 def test_an_unknown_name_is_answered_with_those_near_to_it(matrix: Matrix) -> None:
-    with pytest.raises(UsageError, match="near to it are RTX 4070, RTX 4080, RTX 4090, RTX 5070"):
+    with pytest.raises(UsageError, match="similar names are RTX 4070, RTX 4080, RTX 4090, RTX 5070"):
         find_gpu(matrix, "RTX 407")
 
 

@@ -179,7 +179,7 @@ def _build_items(
         cancellation=cancellation,
         jobs=settings.jobs,
     ).run(items)
-    journal.write(RunInterrupted() if cancellation.cancelled else RunFinished())
+    journal.write(RunInterrupted() if cancellation.is_cancelled else RunFinished())
     return results
 
 
@@ -201,7 +201,7 @@ class Attempt:
             result = _built_result(built, builder, time.monotonic() - began)
         except Exception as error:
             lost = isinstance(error, EngineUnavailable | BrokenPipeError)
-            if lost and not self.cancellation.cancelled:
+            if lost and not self.cancellation.is_cancelled:
                 self.journal.write(BuildEnded(identifier=item.identifier, status="lost", error=type(error).__name__))
                 raise
             result = self._failed_result(item, builder, error, time.monotonic() - began)
@@ -223,7 +223,7 @@ class Attempt:
 
     def _failed_result(self, item: Item, builder: Builder, error: Exception, seconds: float) -> ImageResult:
         failure: TfimgError
-        if self.cancellation.cancelled:  # whatever the cancelled work raised
+        if self.cancellation.is_cancelled:  # whatever the cancelled work raised
             failure = Interrupted("Interrupted.", next_step=CONTINUE)
         elif isinstance(error, TfimgError):
             failure = error

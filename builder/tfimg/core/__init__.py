@@ -1,1 +1,1 @@
-"""What every other package uses: errors, processes, cancellation, paths, files, text."""
+"""Errors, events, processes, cancellation, paths, files and text for all other packages."""

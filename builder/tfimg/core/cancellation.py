@@ -1,4 +1,4 @@
-"""Ending work in other threads: signals reach the main thread alone, and threads cannot be ended from outside."""
+"""Cancel work in other threads, which neither signals nor exceptions from outside can reach."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from typing import TypeVar
 
 from tfimg.core.errors import Interrupted
 
-Act = Callable[[], object]
+Callback = Callable[[], object]
 
 Result = TypeVar("Result")
 
 
 class Cancellation:
-    """Ends what runs under it, in any thread: each piece of work says how it is ended (`on_cancel`)."""
+    """Cancels the work of all threads that activated it; work registers its own way to stop with `on_cancel`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._acts: list[Act] = []
-        self._cancelled = False
+        self._callbacks: list[Callback] = []
+        self._is_cancelled = False
 
     @property
-    def cancelled(self) -> bool:
-        """Whether the work is to end."""
-        return self._cancelled
+    def is_cancelled(self) -> bool:
+        """Whether the work should end."""
+        return self._is_cancelled
 
     def cancel(self) -> None:
-        """End everything. Does not wait: each thread notices by itself that its work has ended."""
+        """Start all callbacks, without waiting for them."""
         with self._lock:
-            self._cancelled = True
-            acts = list(self._acts)
-        for act in acts:
-            _start(act)
+            self._is_cancelled = True
+            callbacks = list(self._callbacks)
+        for callback in callbacks:
+            _start(callback)
 
     @contextmanager
     def activate(self) -> Iterator[None]:
-        """What this thread does in the block runs under the cancellation."""
+        """Let this cancellation apply to the block, in this thread."""
         token = _CURRENT.set(self)
         try:
             yield
@@ -47,52 +47,55 @@ class Cancellation:
             _CURRENT.reset(token)
 
     @contextmanager
-    def calling(self, act: Act) -> Iterator[None]:
-        """Call `act` when everything is to end while the block runs; at once where it is to end already."""
+    def register(self, callback: Callback) -> Iterator[None]:
+        """Call `callback` on cancellation during the block; at once if it is already cancelled."""
         with self._lock:
-            self._acts.append(act)
-            late = self._cancelled
-        if late:
-            _start(act)
+            self._callbacks.append(callback)
+            is_late = self._is_cancelled
+        if is_late:
+            _start(callback)
         try:
             yield
         finally:
             with self._lock:
-                self._acts.remove(act)
+                self._callbacks.remove(callback)
 
 
 _CURRENT: ContextVar[Cancellation | None] = ContextVar("cancellation", default=None)
 
 
 @contextmanager
-def on_cancel(act: Act) -> Iterator[None]:
-    """How what runs in the block is ended from outside. `act` is called in another thread."""
+def on_cancel(callback: Callback) -> Iterator[None]:
+    """Register how to stop the block. The callback runs in another thread; without a cancellation, never."""
     current = _CURRENT.get()
-    if current is None:  # the main thread's work: a signal ends it
+    if current is None:  # the main thread, which signals reach
         yield
         return
-    with current.calling(act):
+    with current.register(callback):
         yield
 
 
 def raise_if_cancelled() -> None:
-    """Raises `Interrupted` where this thread's work is to end."""
+    """Raise `Interrupted` if the work of this thread was cancelled."""
     current = _CURRENT.get()
-    if current is not None and current.cancelled:
-        raise Interrupted()
+    if current is not None and current.is_cancelled:
+        raise Interrupted
 
 
 @contextmanager
 def run_ahead(work: Callable[[], Result]) -> Iterator[Callable[[], Result]]:
-    """Work that goes on while the block does, and the call that waits for its result. It ends when the block fails."""
+    """Run `work` in another thread during the block; yield the function that waits for its result.
+
+    An exception in the block, or the cancellation of the block, cancels the work.
+    """
     cancellation = Cancellation()
 
-    def covered() -> Result:
+    def run() -> Result:
         with cancellation.activate():
             return work()
 
     with on_cancel(cancellation.cancel), ThreadPoolExecutor(1) as pool:
-        job = pool.submit(covered)
+        job = pool.submit(run)
         try:
             yield job.result
         except BaseException:
@@ -100,11 +103,11 @@ def run_ahead(work: Callable[[], Result]) -> Iterator[Callable[[], Result]]:
             raise
 
 
-def _start(act: Act) -> None:
-    def quietly() -> None:
-        # What is to be ended may just have ended.
-        with suppress(Exception):
-            act()
+def _start(callback: Callback) -> None:
+    """Call a callback in a thread of its own, so that a slow one does not delay others."""
 
-    # One that takes its time must not keep the others waiting.
-    threading.Thread(target=quietly, daemon=True).start()
+    def call() -> None:
+        with suppress(Exception):  # the work may just have ended
+            callback()
+
+    threading.Thread(target=call, daemon=True).start()

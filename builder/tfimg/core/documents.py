@@ -1,7 +1,4 @@
-"""Parse JSON documents from outside into typed models, with limits on size, depth and count.
-
-Everything that a registry, index, bundle, wheel or file sends is hostile until it has passed through here.
-"""
+"""Parse untrusted JSON documents into typed models, with limits on size, depth and count."""
 
 from __future__ import annotations
 
@@ -23,8 +20,8 @@ MAX_DEPTH = 64
 MAX_VALUES = 1_000_000
 """Values in one document. The bill of materials of an image with 1,000 packages has 30,000."""
 
-MAX_SHOWN = 200
-"""Characters of a problem that are shown."""
+MAX_PROBLEM = 200
+"""Characters of a problem in a message."""
 
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 """A digest with the one algorithm that every registry must know (OCI image specification 1.1, descriptor.md)."""
@@ -32,11 +29,11 @@ Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Model = TypeVar("Model")
 
 _adapter_of: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
-"""Return the validator of a model. Making one takes five times as long as using it."""
+"""Return the validator of a model. Creating it takes five times as long as using it."""
 
 
 class InvalidDocument(ValueError):
-    """A document from outside is malformed; the text says where and why, in at most `MAX_SHOWN` characters."""
+    """A document from outside is malformed; the text says where and why, in at most `MAX_PROBLEM` characters."""
 
 
 class Document(BaseModel):
@@ -52,7 +49,7 @@ def parse_json(content: bytes, *, max_bytes: int = MAX_BYTES) -> Any:
     try:
         value = from_json(content, allow_inf_nan=False)
     except ValueError as error:
-        raise InvalidDocument(f"it is not valid JSON: {error}"[:MAX_SHOWN]) from None
+        raise InvalidDocument(f"it is not valid JSON: {error}"[:MAX_PROBLEM]) from None
     _check_limits(value)
     return value
 
@@ -77,7 +74,7 @@ def validate(model: type[Model], value: Any) -> Model:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(map(str, first["loc"])) or "the document"
-        raise InvalidDocument(f"{path}: {first['msg'].lower()}"[:MAX_SHOWN]) from None
+        raise InvalidDocument(f"{path}: {first['msg'].lower()}"[:MAX_PROBLEM]) from None
     return found
 
 
@@ -91,11 +88,11 @@ def _check_limits(value: Any) -> None:
         if depth > MAX_DEPTH:
             raise InvalidDocument(f"it is nested more than {MAX_DEPTH} levels deep")
         following: list[Any] = []
-        for one in level:
-            if isinstance(one, dict):
-                following.extend(one.values())
-            elif isinstance(one, list):
-                following.extend(one)
-            elif isinstance(one, float) and not math.isfinite(one):
+        for item in level:
+            if isinstance(item, dict):
+                following.extend(item.values())
+            elif isinstance(item, list):
+                following.extend(item)
+            elif isinstance(item, float) and not math.isfinite(item):
                 raise InvalidDocument("it has a number that is too large")
         level = following

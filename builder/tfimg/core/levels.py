@@ -1,4 +1,4 @@
-"""How much is proven of an image."""
+"""Levels of proof of an image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one place that knows paths: the checkout or the installed package, and where state lives."""
+"""Paths of the workspace (a checkout or the installed package) and of the state folder."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Workspace:
 
     @property
     def matrix(self) -> Path:
-        """The facts."""
+        """The matrix file."""
         return self.root / "matrix.yaml"
 
     @property
     def readme(self) -> Path:
-        """What people read first; a checkout has one."""
+        """The README; only a checkout has one."""
         return self.root / "README.md"
 
     @property
     def images(self) -> Path:
-        """The build context: all that ends up in an image or runs in one."""
+        """The build context."""
         return self.root / "images"
 
     @property
@@ -41,7 +41,7 @@ class Workspace:
 
     @property
     def validation(self) -> Path:
-        """The suite that runs inside an image."""
+        """The validation suite."""
         return self.images / "validation"
 
     @property
@@ -51,45 +51,45 @@ class Workspace:
 
     @property
     def report_schema(self) -> Path:
-        """The JSON Schema of validation reports, for whoever reads them."""
+        """The JSON Schema of validation reports."""
         return self.images / "report.schema.json"
 
     def locks(self, identifier: str) -> Path:
-        """Folder of an image's lock, one file per layer."""
+        """Return the folder of an image's lock, one file per layer."""
         return self.images / "locks" / identifier
 
     def lock(self, identifier: str, layer: str) -> Path:
-        """Lock of one layer of an image."""
+        """Return the lock file of a layer."""
         return self.locks(identifier) / f"{layer}.txt"
 
     @property
     def installer_lock(self) -> Path:
-        """Lock of the installer that builds use."""
+        """The lock file of the installer that builds use."""
         return self.images / "locks" / "installer.txt"
 
     def rendered(self, identifier: str) -> Path:
-        """The committed Dockerfile of an image."""
+        """Return the committed Dockerfile of an image."""
         return self.images / "rendered" / identifier / "Dockerfile"
 
     def evidence(self, identifier: str) -> Path:
-        """The committed report of an image's last validation."""
+        """Return the committed report of an image's last validation."""
         return self.images / "evidence" / f"{identifier}.json"
 
     def bare_evidence(self, identifier: str) -> Path:
-        """Folder of the committed evidence of bare machines, one file per kind of machine."""
+        """Return the folder of evidence from machines without an image, one file per kind of machine."""
         return self.images / "evidence" / "bare" / identifier
 
     @property
     def bare_script(self) -> Path:
-        """The script that proves releases on a machine without an image."""
+        """The script that validates a release on a machine without an image."""
         return self.images / "bare" / "run.py"
 
     def read_templates(self) -> dict[str, str]:
-        """Texts of all templates by name."""
+        """Return the text of each template by name."""
         return {file.name: file.read_text() for file in sorted(self.templates.glob("*.j2"))}
 
     def read_lock(self, identifier: str) -> dict[str, str]:
-        """Layer name → text of its lock file. Raises `LockError` when the image has no lock."""
+        """Return the text of each lock file by layer. Raises `LockError` if the image has no lock."""
         files = sorted(self.locks(identifier).glob("*.txt"))
         if not files:
             raise LockError(
@@ -99,17 +99,17 @@ class Workspace:
         return {file.stem: file.read_text() for file in files}
 
     def read_build_files(self) -> dict[str, bytes]:
-        """What every build gets of `images/`, whichever image it is for: steps' scripts, suite, installer's lock."""
+        """Return the files of `images/` that every build uses: scripts of steps, suite, installer's lock."""
         folders = (self.images / "build", self.validation)
         found = [file for folder in folders for file in folder.rglob("*") if "__pycache__" not in file.parts]
         files = [*(file for file in found if file.is_file()), self.installer_lock]
         return {str(file.relative_to(self.images)): file.read_bytes() for file in files}
 
     def revision(self) -> str | None:
-        """Git commit of the checkout, with `-dirty` for uncommitted changes; None outside one."""
+        """Return the Git commit of the checkout, with `-dirty` for uncommitted changes; None outside of one."""
         git = ["git", "-C", str(self.root)]
         try:
-            # An installed package may lie inside somebody else's checkout.
+            # An installed package may be inside of another project's checkout.
             run([*git, "ls-files", "--error-unmatch", "matrix.yaml"])
             described = run([*git, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"])
         except (CommandFailed, FileNotFoundError):
@@ -118,9 +118,9 @@ class Workspace:
 
 
 def find_workspace(environ: Mapping[str, str]) -> Workspace:
-    """`TFIMG_WORKSPACE`, else the checkout that this package is installed from, else the data inside the package.
+    """Return `TFIMG_WORKSPACE`, else the checkout of this package, else the data inside the package.
 
-    Raises `UsageError` when the folder that was named is no workspace.
+    Raises `UsageError` if `TFIMG_WORKSPACE` is not a workspace.
     """
     if named := environ.get("TFIMG_WORKSPACE"):
         if not _is_workspace(Path(named)):
@@ -143,7 +143,7 @@ def _is_workspace(root: Path) -> bool:
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
-    """Where the private engine and downloaded bases live: `TFIMG_STATE`, else a folder of the system's or user's."""
+    """Return the folder of the private engine and of downloads: `TFIMG_STATE`, else one of the system or user."""
     if chosen := environ.get("TFIMG_STATE"):
         return Path(chosen)
     if os.geteuid() == 0:

@@ -1,4 +1,4 @@
-"""The one place that starts other programs."""
+"""Start, stop and replace programs; the only module that does."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ from typing import NoReturn
 from tfimg.core.cancellation import on_cancel
 
 STOP_SECONDS = 20.0
-"""How long a child may take to end after it was asked to, before it is killed. Ours: BuildKit's
-cancellation of a running step took under 3 s when tried."""
+"""Seconds between SIGTERM and SIGKILL. BuildKit cancels a running step within 3 s (measured)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompletedCommand:
-    """A program that ended. `stdout` and `stderr` are text, undecodable bytes replaced."""
+    """The result of a program; undecodable bytes in its output are replaced."""
 
     argv: tuple[str, ...]
     returncode: int
-    stdout: str
-    stderr: str
+    stdout: str = ""
+    stderr: str = ""
 
 
 class CommandFailed(Exception):
-    """A program ended with a status other than 0; stages translate this into an error of ours."""
+    """A program ended with a status other than 0; callers translate it into a `TfimgError`."""
 
     def __init__(self, completed: CompletedCommand) -> None:
         self.completed = completed
@@ -42,9 +41,9 @@ class CommandFailed(Exception):
 
 
 def python_module_command(name: str) -> list[str]:
-    """Return the words that run a Python module in a process of its own, with this interpreter.
+    """Return the arguments that run a Python module with this interpreter.
 
-    Without -P, Python would take a module of that name, and those that it imports, from the current folder first.
+    Without -P, Python would import that module, and those that it imports, from the current folder first.
     """
     return [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", name]
 
@@ -57,12 +56,12 @@ def run(
     timeout: float | None = None,
     stdin: bytes = b"",
 ) -> CompletedCommand:
-    """Run a program to its end and return its output; `stdin` is what it can read.
+    """Run a program and return its output.
 
-    Raises `CommandFailed` when its status is not 0, `FileNotFoundError` when it does not exist and `TimeoutError`,
-    with a sentence, when it has not ended after `timeout` seconds.
+    Raises `CommandFailed` for a status other than 0, `FileNotFoundError` if it does not exist, and `TimeoutError` with
+    a message after `timeout` seconds.
     """
-    # A group of its own, as for `stream`: whoever cleans up behind itself (mmdebstrap, apt) is given the time to.
+    # A process group of its own, so that programs that clean up (mmdebstrap, apt) get the time to.
     child = subprocess.Popen(
         list(argv),
         env=env,
@@ -100,13 +99,12 @@ def stream_stderr(
     on_silence: Callable[[], object] = lambda: None,
     silence: float | None = None,
 ) -> Iterator[str]:
-    """Run a program and yield what it writes on stderr, in pieces as they come.
+    """Run a program and yield its stderr in chunks as they arrive.
 
-    `on_silence` is called whenever it has written nothing for `silence` seconds: what it raises ends the program.
-    Raises `CommandFailed` after the last piece when its status is not 0. When the consumer leaves early
-    (an exception, Ctrl-C), the program is asked to end and waited for.
+    `on_silence` is called after every `silence` seconds without output and may raise to end the program. Raises
+    `CommandFailed` after the last chunk for a status other than 0. Closing the iterator stops the program.
     """
-    # A group of its own: the terminal's Ctrl-C reaches us alone, and we decide how the child ends.
+    # A process group of its own: the terminal's Ctrl-C reaches only tfimg, which decides how the child ends.
     child = subprocess.Popen(
         list(argv),
         env=env,
@@ -116,12 +114,11 @@ def stream_stderr(
         start_new_session=True,
     )
     assert child.stderr is not None  # noqa: S101  (stderr=PIPE above)
-    # A letter may be cut in two by the end of a piece.
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a chunk may end inside of a character
     try:
         with on_cancel(lambda: stop_process(child)):
-            while piece := _read(child.stderr.fileno(), on_silence, silence):
-                yield decoder.decode(piece)
+            while chunk := _read(child.stderr.fileno(), on_silence, silence):
+                yield decoder.decode(chunk)
             if rest := decoder.decode(b"", final=True):
                 yield rest
             child.wait()
@@ -129,7 +126,7 @@ def stream_stderr(
         stop_process(child)
         child.stderr.close()
     if child.returncode != 0:
-        raise CommandFailed(CompletedCommand(argv=tuple(argv), returncode=child.returncode, stdout="", stderr=""))
+        raise CommandFailed(CompletedCommand(argv=tuple(argv), returncode=child.returncode))
 
 
 def _read(stream: int, on_silence: Callable[[], object], silence: float | None) -> bytes:
@@ -139,9 +136,9 @@ def _read(stream: int, on_silence: Callable[[], object], silence: float | None) 
 
 
 def stop_process(child: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> None:
-    """Ask a child and those it started (its process group) to end, wait for it, and kill them only if it does not.
+    """Terminate the process group of a child and wait; kill it after `seconds`.
 
-    One that the kernel does not let go of, as a driver that hangs does with its programs, is not waited for any longer.
+    Gives up on a process that the kernel does not release, for example after a driver hangs.
     """
     if child.poll() is not None:
         return
@@ -155,20 +152,17 @@ def stop_process(child: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) 
 
 
 def start_daemon(argv: Sequence[str], *, log: Path) -> int:
-    """Start a program that outlives us, its output appended to `log`; returns its process id."""
+    """Start a program that outlives tfimg, append its output to `log`, and return its process id."""
     with log.open("ab") as sink:
         child = subprocess.Popen(list(argv), stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True)
-    # Reaps the daemon if it dies while we are still here, so that its id does not look alive.
+    # Reap a daemon that ends before tfimg, so that its process id does not look alive.
     threading.Thread(target=child.wait, daemon=True).start()
     return child.pid
 
 
 def replace_process(argv: Sequence[str], *, env: Mapping[str, str]) -> NoReturn:
-    """Become another program: the terminal, the signals and the exit status are its own from here on.
-
-    Raises `FileNotFoundError` when it does not exist.
-    """
-    # Python ignores these, and a program inherits what is ignored; the same two as subprocess restores.
+    """Replace tfimg by another program (execvpe). Raises `FileNotFoundError` if it does not exist."""
+    # Python ignores these signals, and the program would inherit that; subprocess restores the same two.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     os.execvpe(argv[0], list(argv), dict(env))  # noqa: S606  (no shell: there is nothing to quote)
@@ -176,24 +170,23 @@ def replace_process(argv: Sequence[str], *, env: Mapping[str, str]) -> NoReturn:
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back until the block has ended, then deliver them.
+    """Deliver SIGINT and SIGTERM only after the block, for steps that belong together.
 
-    For the few moves that must happen together, such as giving an image all of its tags. In another thread than the
-    main one there is nothing to hold back: Python delivers signals to the main thread alone.
+    Does nothing outside of the main thread, which alone receives signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    held: list[tuple[int, FrameType | None]] = []
+    received: list[int] = []
 
-    def hold(number: int, frame: FrameType | None) -> None:
-        held.append((number, frame))
+    def record(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
 
-    previous = {number: signal.signal(number, hold) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, record) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-    for held_number, _ in held:
-        signal.raise_signal(held_number)
+    for received_number in received:
+        signal.raise_signal(received_number)

@@ -1,7 +1,6 @@
-"""The host's way to the network → what a build and a resolver are given of it.
+"""Network settings of the host for builds and resolvers: proxies, certificates, package indexes.
 
-Company networks have a proxy, certificate authorities and a package index of their own. They reach a build as
-BuildKit secrets (see images/build/with-network) and never as build arguments, which images record.
+Builds receive them as BuildKit secrets (see images/build/with-network), never as build arguments, which images record.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 from tfimg.core.process import CommandFailed, python_module_command, run
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
-HARMLESS = (
+UV_CONNECTION_SETTINGS = (
     "UV_CACHE_DIR",
     "UV_HTTP_TIMEOUT",
     "UV_SYSTEM_CERTS",
@@ -24,7 +23,7 @@ HARMLESS = (
     "UV_INDEX_",
     "UV_KEYRING_PROVIDER",
 )
-"""Beginnings of uv's settings that say how it reaches packages, not which it takes."""
+"""Prefixes of uv's variables for connections, which do not change what it resolves."""
 
 SYSTEM_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 NETWORK_SECRET = "TFIMG_NETWORK_SECRET"  # noqa: S105  (the name of a variable)
@@ -52,9 +51,9 @@ NETWORK_FAILURE_TEXTS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostNetwork:
-    """How this machine reaches package indexes.
+    """Connection settings of the host.
 
-    `variables` are for uv and pip, `left_out` names settings that a container cannot use, and why.
+    `variables` are for uv and pip; `left_out` lists settings that a container cannot use, and why.
     """
 
     ca: Path | None
@@ -63,32 +62,31 @@ class HostNetwork:
     left_out: tuple[str, ...]
 
     def secrets(self) -> tuple[list[str], dict[str, str]]:
-        """Values of `--secret`, and the environment that the second of them is read from."""
+        """Return the values of `--secret`, and the environment that they refer to."""
         options, env = [], {}
         if self.ca:
             options.append(f"id=ca,src={self.ca}")
         if self.netrc:
             options.append(f"id=netrc,src={self.netrc}")
         if self.variables:
-            # In the environment and not in a file, so that a kill leaves no file behind.
+            # In the environment, because a kill would leave a file behind.
             options.append(f"id=network,env={NETWORK_SECRET}")
             lines = (f"export {name}={shlex.quote(value)}\n" for name, value in self.variables.items())
             env[NETWORK_SECRET] = "".join(lines)
         return options, env
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """`environ` for a uv that runs on this machine and uses the same index.
-
-        Other settings of uv's (`UV_NO_DEPS`, `UV_PRERELEASE`, …) would change what is resolved and are left out.
-        """
+        """Return the environment for uv on this host, without variables that change what it resolves."""
         kept = {
-            name: value for name, value in environ.items() if not name.startswith("UV_") or name.startswith(HARMLESS)
+            name: value
+            for name, value in environ.items()
+            if not name.startswith("UV_") or name.startswith(UV_CONNECTION_SETTINGS)
         }
         return {**kept, **self.variables, **({"SSL_CERT_FILE": str(self.ca)} if self.ca else {})}
 
 
 def read_host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> HostNetwork:
-    """Collect the settings from the environment and from pip's own configuration (`pip_settings`)."""
+    """Return the settings in the environment and in pip's configuration (`read_pip_settings`)."""
     ca = Path(environ.get("SSL_CERT_FILE") or pip.get("cert") or SYSTEM_BUNDLE)
     netrc = Path(environ.get("NETRC") or Path(environ.get("HOME", "/")) / ".netrc")
     proxies = {name: value for name in PROXY_VARIABLES if (value := environ.get(name.lower()) or environ.get(name, ""))}
@@ -98,7 +96,7 @@ def read_host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> Hos
     return HostNetwork(
         ca=ca if ca.is_file() else None,
         netrc=netrc if netrc.is_file() else None,
-        # Programs disagree on the case of these.
+        # Programs expect upper or lower case.
         variables=proxies | {name.lower(): value for name, value in proxies.items()} | index,
         left_out=left_out,
     )
@@ -108,10 +106,10 @@ def _index_variables(environ: Mapping[str, str], pip: Mapping[str, str]) -> tupl
     index = environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or pip.get("index-url")
     extra = (environ.get("UV_INDEX") or environ.get("UV_EXTRA_INDEX_URL") or pip.get("extra-index-url") or "").split()
     reachable = [url for url in extra if not _on_disk(url)]
-    left_out = [f"extra index {url}: it is on this machine's disk" for url in extra if _on_disk(url)]
+    left_out = [f"extra index {url}: it is a folder of this host" for url in extra if _on_disk(url)]
     variables: dict[str, str] = {}
     if index and _on_disk(index):
-        left_out.append(f"index {index}: it is on this machine's disk")
+        left_out.append(f"index {index}: it is a folder of this host")
     elif index:
         variables |= {"UV_DEFAULT_INDEX": index, "PIP_INDEX_URL": index}
     if reachable:
@@ -128,7 +126,7 @@ def _on_disk(url: str) -> bool:
 
 
 def read_pip_settings() -> dict[str, str]:
-    """pip's effective settings by option name; nothing where pip is not installed."""
+    """Return pip's effective settings by option; none if pip is not installed."""
     try:
         listed = run([*python_module_command("pip"), "--disable-pip-version-check", "config", "list"]).stdout
     except CommandFailed:
@@ -137,7 +135,7 @@ def read_pip_settings() -> dict[str, str]:
 
 
 def parse_pip_settings(listed: str) -> dict[str, str]:
-    """What `pip config list` printed → option name → value; the environment wins over files."""
+    """Parse the output of `pip config list`; the environment takes precedence over files."""
     found: dict[str, tuple[int, str]] = {}
     for line in listed.splitlines():
         key, equal, value = line.partition("=")

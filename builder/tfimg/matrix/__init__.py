@@ -1,1 +1,1 @@
-"""The facts: what may be combined, and the images that this makes."""
+"""The matrix of TensorFlow releases, CUDA, Python and platforms, and its images."""

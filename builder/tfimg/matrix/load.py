@@ -1,4 +1,4 @@
-"""Text of matrix.yaml → Matrix, or every problem in it by its path."""
+"""Parse matrix.yaml, and report every problem with its path."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from tfimg.matrix.rules import RULES
 from tfimg.matrix.schema import Matrix
 
 MAX_CHARACTERS = 1 << 17
-"""Length of a matrix. Ours has 20,000 characters, and the parser, which is written in Python, reads 35,000 a second."""
+"""Length of a matrix. Ours has 20,000 characters; the parser, in Python, reads 35,000 a second."""
+
+MAX_DEPTH = 20
+"""Nesting of a matrix, which needs 7; a bomb of brackets would exhaust the interpreter."""
 
 
-@lru_cache(maxsize=4)  # frozen, and one process asks for the same text again and again
+@lru_cache(maxsize=4)
 def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
-    """Understand the text of a matrix.
+    """Parse the text of a matrix; `source` is its name in messages, `today` the last possible day of a release.
 
-    `source` names the text in messages; `today` is the day after which no release can have appeared.
-    Raises `MatrixError` with all problems at once: those of shape, or, where the shape is right, those
-    between its parts.
+    Raises `MatrixError` with all problems: those of the schema, else those of the rules.
     """
     if len(text) > MAX_CHARACTERS:
         problem = f"the text: it has {len(text)} characters, and at most {MAX_CHARACTERS} are read"
@@ -45,12 +46,8 @@ def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
     return matrix
 
 
-DEPTH = 20
-"""Deepest nesting that is read: a matrix needs 7, and a bomb of brackets would exhaust the interpreter."""
-
-
 class _Composer(Composer):
-    """Refuses anchors and tags: second ways to say one thing, and ways to say ever so much in a few bytes."""
+    """Rejects anchors and tags, which can expand a few bytes into any amount."""
 
     _depth = 0
 
@@ -66,18 +63,18 @@ class _Composer(Composer):
                 problem=f"{event.tag!r} is a tag: write the plain value", problem_mark=event.start_mark
             )
         self._depth += 1
-        if self._depth > DEPTH:
-            raise MarkedYAMLError(problem=f"nested more than {DEPTH} deep", problem_mark=event.start_mark)
+        if self._depth > MAX_DEPTH:
+            raise MarkedYAMLError(problem=f"nested more than {MAX_DEPTH} deep", problem_mark=event.start_mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
 
 
 class _Constructor(SafeConstructor):
-    """Leaves dates as text: an impossible one then is a problem with a path like any other."""
+    """Leaves dates as text, so that the schema reports an impossible one by its path."""
 
     def flatten_mapping(self, node: Any) -> Any:
-        """Refuses merge keys like anchors: YAML 1.2 has none."""
+        """Reject merge keys, which YAML 1.2 does not have."""
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
                 raise MarkedYAMLError(problem="'<<' is a merge key: write the values out", problem_mark=key.start_mark)
@@ -87,11 +84,11 @@ _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.cons
 
 
 class InvalidYaml(Exception):
-    """A text is no YAML of the plain kind that is read here; it says where and why."""
+    """A text is not plain YAML; the message says where and why."""
 
 
 def read_yaml(text: str) -> Any:
-    """YAML → values. Anchors, tags, merge keys, duplicate keys and depths are refused. Raises `NotYaml`."""
+    """Parse YAML without anchors, tags, merge keys, duplicate keys and deep nesting. Raises `InvalidYaml`."""
     try:
         yaml = YAML(typ="safe", pure=True)
         yaml.Constructor, yaml.Composer = _Constructor, _Composer
@@ -101,28 +98,28 @@ def read_yaml(text: str) -> Any:
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
         raise InvalidYaml(f"{where}: {(error.problem or 'not YAML').splitlines()[0]}") from None
     except (YAMLError, ValueError, OverflowError, TypeError) as error:
-        # The last two are ruamel's: an escaped character beyond Unicode, a key that holds a mapping.
+        # ruamel raises the last two for an escaped character beyond Unicode, and for a mapping as a key.
         raise InvalidYaml(f"the text: {str(error).splitlines()[0]}") from None
 
 
 def describe_schema_errors(error: ValidationError) -> Iterator[str]:
-    """What pydantic found, each problem by its path."""
+    """Yield the problems that pydantic found, each with its path."""
     items = error.errors()
     for item in items:
         if item["type"] == "too_short" and any(
             other["loc"][: len(item["loc"])] == item["loc"] for other in items if other is not item
         ):
-            continue  # pydantic counts only the items without problems, which are named already
+            continue  # pydantic counts only items without problems; the others are reported already
         message = item["msg"].removeprefix("Value error, ").partition(" or instance of ")[0]
         yield f"{format_path(item['loc']) or 'the document'}: {message[0].lower()}{message[1:]}"
 
 
 def format_path(steps: Sequence[int | str]) -> str:
-    """Steps into a document → `rows[2].gpu.cuda`."""
+    """Join the steps of a path: `rows[2].gpu.cuda`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{_plain(step)}" for step in steps)
     return text.removeprefix(".")
 
 
 def _plain(step: str) -> str:
-    """A key as it is written, or, where it would be misread or reach the terminal as control characters, quoted."""
+    """Return a key, quoted if it contains unusual characters."""
     return step if re.fullmatch(r"[\w<>=./-]+|\[key\]", step) else repr(step)

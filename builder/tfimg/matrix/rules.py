@@ -28,7 +28,7 @@ def _gpus(matrix: Matrix) -> Iterator[tuple[str, Gpu]]:
 
 
 def releases_stand_once(matrix: Matrix, _: date) -> Iterator[str]:
-    """A release in two rows would have two sets of facts."""
+    """A release is in one row only."""
     seen: dict[Version, str] = {}
     for where, release in _releases(matrix):
         version = Version(release.version)
@@ -38,7 +38,7 @@ def releases_stand_once(matrix: Matrix, _: date) -> Iterator[str]:
 
 
 def releases_are_in_order(matrix: Matrix, _: date) -> Iterator[str]:
-    """Rows whose ranges of releases overlap hide which facts a release has."""
+    """Rows do not overlap, and releases are sorted, oldest first."""
     last: tuple[str, Release] | None = None
     for where, release in _releases(matrix):
         if last and Version(release.version) < Version(last[1].version):
@@ -49,7 +49,7 @@ def releases_are_in_order(matrix: Matrix, _: date) -> Iterator[str]:
 
 
 def dates_are_in_order(matrix: Matrix, today: date) -> Iterator[str]:
-    """A lock cannot see a release that its cut-off hides, nor one from the future."""
+    """The cut-off is not before the release, and no day is in the future."""
     for where, release in _releases(matrix):
         if release.released > today:
             yield f"{where}.released: {release.released} is in the future"
@@ -62,7 +62,7 @@ def dates_are_in_order(matrix: Matrix, today: date) -> Iterator[str]:
 
 
 def pythons_fit(matrix: Matrix, _: date) -> Iterator[str]:
-    """The default is one of the row's, each stands once and has a base."""
+    """The default Python has images on each platform; each Python is listed once and has a base."""
     for i, row in enumerate(matrix.rows):
         for platform, wheels in row.wheels.items():
             where = f"rows[{i}].wheels.{platform}.pythons"
@@ -88,7 +88,7 @@ def devices_have_their_facts(matrix: Matrix, _: date) -> Iterator[str]:
 
 
 def names_are_known(matrix: Matrix, _: date) -> Iterator[str]:
-    """What a row names stands in the matrix."""
+    """Names in a row exist in the matrix."""
     for i, row in enumerate(matrix.rows):
         for j, name in enumerate(row.constraints):
             if name not in matrix.constraints:
@@ -99,7 +99,7 @@ def names_are_known(matrix: Matrix, _: date) -> Iterator[str]:
 
 
 def ranges_hold_something(matrix: Matrix, _: date) -> Iterator[str]:
-    """A range that no version meets is a slip of the pen; so is a constraint that leaves nothing of one."""
+    """Each range contains a version, also together with the constraints."""
     for i, row in enumerate(matrix.rows):
         for field, text in {"numpy": row.numpy, "keras": row.keras}.items():
             if SpecifierSet(text).is_unsatisfiable():
@@ -113,7 +113,7 @@ def ranges_hold_something(matrix: Matrix, _: date) -> Iterator[str]:
 
 
 def libraries_fit(matrix: Matrix, _: date) -> Iterator[str]:
-    """NVIDIA's wheels are of the CUDA major, and cuDNN is one that TensorFlow accepts."""
+    """NVIDIA's wheels are for the CUDA major, and TensorFlow accepts the cuDNN."""
     for where, gpu in _gpus(matrix):
         chosen, accepted = gpu.libraries, SpecifierSet(gpu.cudnn)
         major = Version(chosen.cudnn).major
@@ -131,7 +131,7 @@ def libraries_fit(matrix: Matrix, _: date) -> Iterator[str]:
 
 
 def reports_are_of_newer_gpus(matrix: Matrix, _: date) -> Iterator[str]:
-    """Below `ptx.below`, code and PTX decide; a report of such a GPU would be read by nothing."""
+    """Reports are about GPUs from `ptx.below` on; for older ones, code and PTX decide."""
     below = int(matrix.ptx.below.removeprefix("sm_"))
     for where, gpu in _gpus(matrix):
         for capability in gpu.reports:

@@ -1,7 +1,4 @@
-"""What matrix.yaml may say: the types of its parts and what each means.
-
-The same models make the JSON Schema for editors (`tfimg schema`).
-"""
+"""Schema of matrix.yaml; also the source of the JSON Schema for editors (`tfimg schema`)."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 
 def _short(value: object) -> str:
-    """A wrong value, as much of it as a message has room for."""
+    """Return a wrong value, shortened for a message."""
     try:
         text = repr(value)
     except ValueError:  # Python writes no number of thousands of digits
@@ -69,15 +66,15 @@ def _day(value: object) -> object:
 
 
 def minor_version(version: str) -> str:
-    """`12.5.1` → `12.5`."""
+    """Return the minor version: `12.5.1` → `12.5`."""
     return ".".join(version.split(".")[:2])
 
 
 def check_repository_name(value: str) -> str:
-    """An image's name without its tag, as the OCI distribution specification has it; raises `ValueError`."""
+    """Return a repository name of the OCI distribution specification. Raises `ValueError`."""
     part = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
     if not re.fullmatch(rf"(?:[a-z0-9.-]+(?::\d+)?/)?{part}(?:/{part})*", value):
-        raise ValueError(f"{value!r} is not the name of a repository")
+        raise ValueError(f"{value!r} is not a repository name")
     return value
 
 
@@ -85,10 +82,10 @@ Device = Literal["cpu", "gpu", "tpu"]
 DEVICES: tuple[Device, ...] = get_args(Device)
 
 Platform = Literal["linux/amd64", "linux/arm64"]
-"""Operating system and processor, as the engine names them."""
+"""Operating system and processor, as in the engine."""
 PLATFORMS: tuple[Platform, ...] = get_args(Platform)
 PROCESSORS: dict[Platform, str] = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
-"""What wheels and the kernel call the processor of a platform."""
+"""The processor of a platform, as in wheels and the kernel."""
 
 RepositoryText = Annotated[str, AfterValidator(check_repository_name)]
 VersionText = Annotated[str, BeforeValidator(_quoted), AfterValidator(_version)]

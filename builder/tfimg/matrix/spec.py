@@ -1,4 +1,4 @@
-"""ImageSpec: one image that the matrix offers, and its identifier."""
+"""Images of the matrix: their facts and identifiers, and the gaps between them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tfimg.matrix.schema import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageSpec:
-    """One image: everything that is decided before anything is downloaded.
+    """The facts of one image, known before anything is downloaded.
 
-    `identifier` is its one name everywhere: key, glob target, folder, log line, canonical tag, CI job.
+    `identifier` is its name everywhere: key, glob target, folder, log line, canonical tag, CI job.
     `row` is the position of its facts among the matrix's rows; `package` the distribution that carries TensorFlow;
     `is_newest_patch`: its minor has no newer release for the device and platform; `is_newest`: no minor has one;
     `libraries` are NVIDIA's wheels with their exact versions; `driver` is the lowest Linux driver; `newer` are the
-    packages that may be newer than the cut-off; `waived` are checks of the suite that the image does without, and why.
+    packages that may be newer than the cut-off; `waived` are checks that the image need not pass, with reasons.
     """
 
     identifier: str
@@ -63,10 +63,7 @@ class ImageSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gap:
-    """Images that a release lacks, and why; `path` is where the matrix says so.
-
-    Of one device on one platform, or, where `python` is given, of every device and platform.
-    """
+    """Images that a release lacks: for one device and platform, or for one Python; `path` is in the matrix."""
 
     tensorflow: str
     reason: str
@@ -77,9 +74,9 @@ class Gap:
 
 
 def expand_matrix(matrix: Matrix, *, supplied: bool = False) -> tuple[ImageSpec, ...]:
-    """Every image of the matrix: oldest release first, then by platform, then CPU, GPU, TPU, then by Python.
+    """Return every image, sorted by release (oldest first), platform, device and Python.
 
-    With `supplied`, also those whose libtpu is not on the package index.
+    With `supplied`, include those whose libtpu is not on the package index.
     """
     specs = [
         _spec(matrix, number, release, device, platform, python)
@@ -106,7 +103,7 @@ def expand_matrix(matrix: Matrix, *, supplied: bool = False) -> tuple[ImageSpec,
 
 
 def find_gaps(matrix: Matrix) -> tuple[Gap, ...]:
-    """Everything that a release lacks: devices of platforms, and Pythons that have a wheel and yet no image."""
+    """Return the gaps of all releases: devices of platforms, and Pythons with a wheel but no image."""
     places = (
         _gap(number, row, release, device, platform)
         for number, row in enumerate(matrix.rows)
@@ -165,7 +162,7 @@ def _spec(matrix: Matrix, number: int, release: Release, device: Device, platfor
         platform=platform,
         package=row.wheels[platform].packages[device],
         is_default_python=python == row.default_python,
-        is_newest_patch=False,  # these two are known once all are
+        is_newest_patch=False,  # set after all images are known
         is_newest=False,
         released=release.released,
         cutoff=release.cutoff,
@@ -184,13 +181,13 @@ def _spec(matrix: Matrix, number: int, release: Release, device: Device, platfor
 
 def _identifier(release: Release, gpu: Gpu | None, device: Device, platform: Platform, python: str) -> str:
     variant = f"cuda{gpu.cuda}" if gpu else device
-    # The platform that nearly everybody builds for is not named.
+    # The most common platform is not named.
     suffix = "" if platform == PLATFORMS[0] else f"-{platform.partition('/')[2]}"
     return f"{release.version}-{variant}-py{python}{suffix}"
 
 
 def list_libraries(matrix: Matrix, gpu: Gpu) -> tuple[tuple[str, str], ...]:
-    """NVIDIA's wheels of a row and their exact versions, by name."""
+    """Return NVIDIA's wheels of a row with their exact versions, by name."""
     chosen = gpu.libraries
     major = chosen.toolkit.partition(".")[0]
     wheels = {**matrix.toolkits[chosen.toolkit].wheels, f"nvidia-cudnn-cu{major}": chosen.cudnn}

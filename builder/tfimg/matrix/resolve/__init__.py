@@ -1,1 +1,1 @@
-"""Request → the image that meets it, or why none does and what would."""
+"""Resolve a request to an image, or explain why none meets it."""
