@@ -19,10 +19,10 @@ from tfimg.validation.bare_evidence import (
     BareFile,
     BareRecord,
     BareRun,
-    Basis,
-    judge,
-    read_file,
-    record_text,
+    ExpectedRelease,
+    format_record,
+    parse_evidence,
+    verify_run,
 )
 from tfimg.validation.bare_folder import Release, Wheel, write_folder
 from tfimg.validation.run import suite_digest, suite_files
@@ -85,7 +85,7 @@ def _specs(context: Context) -> Sequence[ImageSpec]:
 def record(context: Context) -> int:
     """`tfimg record FILE`: judge each release of the file, and keep those that are proven."""
     name = context.arguments.file
-    found = read_file(_read(name), source=name)
+    found = parse_evidence(_read(name), source=name)
     suite = context.project.workspace.validation
     digest = suite_digest(suite_files(suite))
     refused: dict[str, tuple[str, ...]] = {}
@@ -115,13 +115,13 @@ def _judge(context: Context, run: BareRun, file: BareFile, digest: str) -> BareR
     if spec is None:
         return ("the matrix has no such image",)
     lock = context.project.workspace.read_lock(spec.identifier)
-    basis = Basis(spec=spec, lock=lock, suite=context.project.workspace.validation, suite_digest=digest)
-    return judge(run, file.suite, file.tfimg, basis)
+    expected = ExpectedRelease(spec=spec, lock=lock, suite=context.project.workspace.validation, suite_digest=digest)
+    return verify_run(run, file, expected)
 
 
 def _keep(context: Context, record: BareRecord) -> None:
     file = context.project.workspace.bare_evidence(record.identifier) / record.file_name
-    write_atomically(file, record_text(record))
+    write_atomically(file, format_record(record))
     told = {
         "identifier": record.identifier,
         "machine": record.machine,

@@ -1,21 +1,17 @@
-"""Evidence of bare machines: what images/bare/run.py wrote, judged anew from its events, and what is kept of it.
+"""Evidence of bare machines, written by images/bare/run.py: verify it, and record what it proves.
 
-It proves the locked wheels of a release on a machine, without an image, and raises no image's level. What a contributor
-sends is hostile: everything that it says of itself is computed again, or compared with the matrix and the locks.
+It proves the locked wheels of a release on a machine, without an image, and raises no image's level. Files of
+contributors are untrusted: every claim is computed again, or compared with the matrix and the locks.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
@@ -30,22 +26,23 @@ from tfimg.recipe.describe import BareMachine
 from tfimg.recipe.facts import collect_bare_facts
 from tfimg.recipe.lockfile import Lock, hash_lock, read_packages
 from tfimg.validation.event_stream import MAX_CHECKS, EventStream
+from tfimg.validation.explain import import_suite_module
 from tfimg.validation.report import GPU_CHECK, Report
 
 KIND = "tfimg bare machine"
 SCHEMA = 1
 
 MAX_BYTES = 64 << 20
-"""Bytes of a file. A run has 0.2 MB."""
+"""Bytes of a file; a run has 0.2 MB."""
 
 MAX_RUNS, MAX_WHEELS = 200, 1000
 """The matrix has fewer than 200 GPU images of one Python; a lock has 60 packages."""
 
 MAX_NAME = 100
-"""Characters of a GPU's, driver's or processor's name that are kept."""
+"""Characters of the name of a GPU, driver or processor."""
 
 MAX_REASON = 300
-"""Characters of a check's reason that a refusal quotes."""
+"""Characters of a reason in a message."""
 
 NOTE = "The locked wheels, in a virtual environment on this machine, without an image: it raises no image's level."
 
@@ -63,7 +60,7 @@ class _Strict(Document):
 
 
 class BareRun(_Strict):
-    """What run.py tells of one release; `problem` is why the suite was not run."""
+    """The run of one release; `problem` is why the suite was not run."""
 
     identifier: Text
     tensorflow: Text
@@ -103,7 +100,7 @@ class _Result(_Strict):
 
 
 class BareRecord(_Strict):
-    """What is committed of a run that proves its release."""
+    """The committed record of a run that proves its release."""
 
     schema_: Literal[1] = Field(alias="schema", default=1)
     kind: Literal["tfimg bare machine"] = "tfimg bare machine"
@@ -129,7 +126,7 @@ class BareRecord(_Strict):
 
     @property
     def machine(self) -> str:
-        """What it ran on, for people: GPUs by name, else the processor."""
+        """The GPUs by name, else the processor, for people."""
         if self.gpus:
             name = self.gpus[0].name
             return name if len(self.gpus) == 1 else f"{len(self.gpus)} x {name}"
@@ -143,8 +140,8 @@ class BareRecord(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Basis:
-    """What a run is compared with: an image of the matrix, its lock, and the suite with its digest."""
+class ExpectedRelease:
+    """What a run must match: an image of the matrix, its lock, and the suite."""
 
     spec: ImageSpec
     lock: Lock
@@ -152,64 +149,57 @@ class Basis:
     suite_digest: str
 
 
-def read_file(content: bytes, *, source: str) -> BareFile:
-    """Parse what run.py wrote. Raises `FileError`, which says where it is malformed."""
+def parse_evidence(content: bytes, *, source: str) -> BareFile:
+    """Parse the output of run.py. Raises `FileError`."""
     try:
         return parse_document(BareFile, content, max_bytes=MAX_BYTES)
     except InvalidDocument as error:
         raise FileError(
             f"{source} is not evidence of a bare machine: {to_plain_text(str(error))}.",
-            next_step="Name the file that run.py of a folder of `tfimg bare` has written, as it is.",
+            next_step="Name the file that run.py of a folder of `tfimg bare` has written, unchanged.",
         ) from None
 
 
-def judge(run: BareRun, suite: str, version: str, basis: Basis) -> BareRecord | tuple[str, ...]:
-    """Return what a run proves, or every reason why it does not. `suite` is the digest that the file states."""
-    reasons = list(_differences(run, suite, basis))
-    if reasons:
-        return tuple(reasons)
-    report = _report(run, basis)
-    reasons = list(_failings(run, report, basis.spec))
-    if reasons:
-        return tuple(reasons)
+def verify_run(run: BareRun, file: BareFile, expected: ExpectedRelease) -> BareRecord | tuple[str, ...]:
+    """Return the record of a run, or every reason why it does not prove its release."""
+    if reasons := tuple(_mismatches(run, file.suite, expected)):
+        return reasons
+    report = _replay(run, expected)
+    if reasons := tuple(_failures(run, report, expected.spec)):
+        return reasons
     return BareRecord(
-        identifier=run.identifier,
-        tensorflow=run.tensorflow,
-        python=run.python,
-        device=basis.spec.device,
+        **{name: getattr(run, name) for name in ("identifier", "tensorflow", "python", "lock", "date", "seconds")},
+        device=expected.spec.device,
         level="validated",
-        lock=run.lock,
-        suite=suite,
-        tfimg=_short(version),
-        date=run.date,
-        seconds=run.seconds,
-        gpus=tuple(_Gpu(name=_short(name), capability=_short(capability)) for name, capability in report.gpus),
-        driver=_short(report.driver) if report.driver else None,
+        suite=file.suite,
+        tfimg=_shorten(file.tfimg),
+        gpus=tuple(_Gpu(name=_shorten(name), capability=_shorten(capability)) for name, capability in report.gpus),
+        driver=_shorten(report.driver) if report.driver else None,
         environment=dict(to_strict_json(report.environment)),
         variables=run.variables,
         wheels=run.wheels,
         required=report.required,
-        waived=collect_bare_facts(basis.spec, basis.lock)["waived"],
+        waived=collect_bare_facts(expected.spec, expected.lock)["waived"],
         results=tuple(
             _Result(
-                check=one.check,
-                outcome=one.outcome,
-                reason=one.reason,
-                seconds=one.seconds,
-                evidence=dict(to_strict_json(one.evidence)),
+                check=result.check,
+                outcome=result.outcome,
+                reason=result.reason,
+                seconds=result.seconds,
+                evidence=dict(to_strict_json(result.evidence)),
             )
-            for one in report.results
+            for result in report.results
         ),
     )
 
 
-def record_text(record: BareRecord) -> str:
-    """A record as JSON, with everything that is not ASCII escaped."""
+def format_record(record: BareRecord) -> str:
+    """Return a record as ASCII JSON."""
     return json.dumps(record.model_dump(by_alias=True, mode="json"), indent=2, allow_nan=False) + "\n"
 
 
 def read_record(content: bytes, *, identifier: str, lock_digest: str, source: str) -> BareMachine | None:
-    """Return what a committed record proves; None where it is about another lock. Raises `FileError`."""
+    """Return the machine of a committed record; None if it is about another lock. Raises `FileError`."""
     try:
         record = parse_document(BareRecord, content)
         if record.identifier != identifier:
@@ -218,51 +208,48 @@ def read_record(content: bytes, *, identifier: str, lock_digest: str, source: st
     except ValueError as error:  # of this family is `InvalidDocument`
         raise FileError(
             f"{source} is not a record of a bare machine: {to_plain_text(str(error))}.",
-            next_step="Write it anew with `tfimg record`.",
+            next_step="Write it again with `tfimg record`.",
         ) from None
     if record.lock != lock_digest:
         return None
     return BareMachine(machine=record.machine, driver=record.driver, date=day)
 
 
-def _short(text: str) -> str:
-    return to_plain_text(text)[:MAX_NAME]
+def _shorten(text: str, length: int = MAX_NAME) -> str:
+    return to_plain_text(text)[:length]
 
 
-def _differences(run: BareRun, suite: str, basis: Basis) -> Iterator[str]:
-    """Where a run is of something else than the image's lock and the suite of this checkout."""
-    spec, lock = basis.spec, hash_lock(basis.lock)
+def _mismatches(run: BareRun, suite: str, expected: ExpectedRelease) -> Iterator[str]:
+    """Yield the differences from the image's lock and the suite of this checkout."""
+    spec, lock = expected.spec, hash_lock(expected.lock)
     if run.problem is not None:
-        yield f"the suite was not run: {to_plain_text(run.problem)[:MAX_REASON]}"
-    if suite != basis.suite_digest:
-        yield f"it ran the suite {suite}, and that of this checkout is {basis.suite_digest}"
+        yield f"the suite was not run: {_shorten(run.problem, MAX_REASON)}"
+    if suite != expected.suite_digest:
+        yield f"it ran the suite {suite}, and that of this checkout is {expected.suite_digest}"
     if run.lock != lock:
         yield f"it is of the lock {run.lock}, and that of {spec.identifier} is {lock}"
-    locked = {package.sha256 for package in read_packages(basis.lock)}
+    locked = {package.sha256 for package in read_packages(expected.lock)}
     if set(run.wheels.values()) != locked or len(run.wheels) != len(locked):
         yield f"its {len(run.wheels)} wheels are not the {len(locked)} that {spec.identifier} locks"
-    for what, found, expected in (
-        ("TensorFlow", run.tensorflow, spec.tensorflow),
-        ("Python", run.python, spec.python),
-    ):
-        if found != expected:
-            yield f"it is of {what} {to_plain_text(found)[:MAX_NAME]}, and {spec.identifier} has {expected}"
+    if run.tensorflow != spec.tensorflow:
+        yield f"it is of TensorFlow {_shorten(run.tensorflow)}, and {spec.identifier} has {spec.tensorflow}"
+    if run.python != spec.python:
+        yield f"it is of Python {_shorten(run.python)}, and {spec.identifier} has {spec.python}"
 
 
-def _report(run: BareRun, basis: Basis) -> Report:
-    """The report that a run's events amount to. What must pass is this checkout's word, not the file's."""
+def _replay(run: BareRun, expected: ExpectedRelease) -> Report:
+    """Return the report of a run's events; the required checks are those of this checkout, not of the file."""
     stream = EventStream(nonce=run.nonce)
-    output: list[Line | Exit] = [Line(stream="stdout", text=json.dumps(event)) for event in run.events]
-    output.append(Exit(status=-1 if run.status is None else run.status, out_of_memory=False))
-    for item in output:
-        list(stream.feed(item))
+    for event in run.events:
+        list(stream.feed(Line(stream="stdout", text=json.dumps(event))))
+    list(stream.feed(Exit(status=-1 if run.status is None else run.status, out_of_memory=False)))
     list(stream.finish())
     report = Report(
         identifier=run.identifier,
-        device=basis.spec.device,
+        device=expected.spec.device,
         digest="",
         lock=run.lock,
-        suite=basis.suite_digest,
+        suite=expected.suite_digest,
         date=run.date,
         seconds=run.seconds,
         results=tuple(stream.results),
@@ -270,41 +257,29 @@ def _report(run: BareRun, basis: Basis) -> Report:
         aim="validated",
         environment=stream.environment,
     )
-    return replace(report, required=required_checks(basis, max(1, len(report.gpus))))
+    return replace(report, required=_required_checks(expected, max(1, len(report.gpus))))
 
 
-def _failings(run: BareRun, report: Report, spec: ImageSpec) -> Iterator[str]:
-    """Why a run does not show level `validated`."""
+def _failures(run: BareRun, report: Report, spec: ImageSpec) -> Iterator[str]:
+    """Yield the reasons why a run does not prove level `validated`."""
     first = run.events[0] if run.events else {}
-    for name, expected in (("level", "validated"), ("device", spec.device)):
-        if (found := first.get(name)) != expected:
-            yield f"the suite ran for {name} {to_plain_text(str(found))[:MAX_NAME]}, not {expected}"
+    for name, required in (("level", "validated"), ("device", spec.device)):
+        if (found := first.get(name)) != required:
+            yield f"the suite ran for {name} {_shorten(str(found))}, not {required}"
     if not str(report.environment.get("python", "")).startswith(f"{spec.python}."):
         yield f"the suite ran on another Python than {spec.python}"
     if report.problem:
-        yield to_plain_text(report.problem)[:MAX_REASON]
-    ended = {result.check for result in report.results}
+        yield _shorten(report.problem, MAX_REASON)
     for result in report.unsuccessful:
-        yield to_plain_text(f"{result.check} {result.outcome}: {result.reason}")[:MAX_REASON]
-    for check in report.missing:
-        if check not in ended:
-            yield f"{check} is required, and was not run"
+        yield _shorten(f"{result.check} {result.outcome}: {result.reason}", MAX_REASON)
+    ended = {result.check for result in report.results}
+    yield from (f"{check} is required, and was not run" for check in report.missing if check not in ended)
     if spec.device == "gpu" and not (report.gpus and report.driver):
         yield f"{GPU_CHECK} names no GPU with its driver"
 
 
-def required_checks(basis: Basis, accelerators: int) -> tuple[str, ...]:
-    """Checks that must pass on a machine with so many GPUs, from the suite's own table."""
-    contract, selection, checks = (_module(basis.suite, name) for name in ("contract", "selection", "checks"))
-    claims = contract.Facts(**collect_bare_facts(basis.spec, basis.lock))
-    return tuple(selection.select(checks.CHECKS, claims, accelerators=accelerators).required)
-
-
-@cache
-def _module(suite: Path, name: str) -> ModuleType:
-    # The suite's modules import each other by their bare names, as files beside each other do.
-    sys.path.insert(0, str(suite))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(suite))
+def _required_checks(expected: ExpectedRelease, accelerators: int) -> tuple[str, ...]:
+    names = ("contract", "selection", "checks")
+    contract, selection, checks = (import_suite_module(expected.suite, name) for name in names)
+    facts = contract.Facts(**collect_bare_facts(expected.spec, expected.lock))
+    return tuple(selection.select(checks.CHECKS, facts, accelerators=accelerators).required)

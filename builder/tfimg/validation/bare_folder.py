@@ -1,4 +1,4 @@
-"""The folder that proves releases on a machine without an image: the suite, run.py, and the wheels of their locks."""
+"""Write the folder for bare machines: the suite, run.py, and the wheels of the releases' locks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ from tfimg.validation.bare_evidence import KIND, SCHEMA
 from tfimg.validation.run import suite_digest
 
 MANIFEST = "manifest.json"
-
-BLOCK = 1 << 20
-"""Bytes at a time."""
+CHUNK = 1 << 20
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]{0,250}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -58,8 +56,8 @@ class Release:
 Fetch = Callable[[LockedPackage, Path], Path]
 """Downloads a locked wheel into a folder, and returns its file."""
 
-Tell = Callable[[int, int, Wheel, bool], None]
-"""Called with the number of a wheel, that of all, the wheel, and whether it was there before."""
+OnWheel = Callable[[int, int, Wheel, bool], None]
+"""Called with the number of a wheel, the number of all, the wheel, and whether an earlier run has written it."""
 
 
 def write_folder(
@@ -71,31 +69,30 @@ def write_folder(
     version: str,
     fetch: Fetch,
     piece_bytes: int | None,
-    tell: Tell,
+    tell: OnWheel,
 ) -> tuple[Wheel, ...]:
-    """Write the folder, and return its wheels. What an earlier, interrupted run has written is verified and kept.
+    """Write the folder, and return its wheels. Intact wheels of an interrupted run stay.
 
-    `piece_bytes` is the most that a file of a wheel may have. Raises `UsageError` for a folder of something else, and
-    what `fetch` raises.
+    `piece_bytes` limits the size of a file. Raises `UsageError` for another folder, and the errors of `fetch`.
     """
-    _require_ours(folder)
+    _check_folder(folder)
     wheels = folder / "wheels"
     wheels.mkdir(parents=True, exist_ok=True)
-    # First: a folder without it is not continued.
+    # The manifest first: without it, a folder is not continued.
     write_atomically(folder / MANIFEST, json.dumps(_manifest(releases, suite, version), indent=1) + "\n")
     shutil.rmtree(folder / "suite", ignore_errors=True)
     for name, content in suite.items():
         (folder / "suite" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "suite" / name).write_bytes(content)
     (folder / "run.py").write_bytes(script)
-    packages = {package.sha256: package for one in releases for package in read_packages(one.lock)}
-    found = []
+    packages = {package.sha256: package for release in releases for package in read_packages(release.lock)}
+    written = []
     for number, package in enumerate(packages.values(), start=1):
-        kept = _read(wheels, package, piece_bytes)
-        wheel = kept or _add(wheels, package, fetch, piece_bytes)
-        tell(number, len(packages), wheel, kept is not None)
-        found.append(wheel)
-    return tuple(found)
+        existing = _find(wheels, package, piece_bytes)
+        wheel = existing or _add(wheels, package, fetch, piece_bytes)
+        tell(number, len(packages), wheel, existing is not None)
+        written.append(wheel)
+    return tuple(written)
 
 
 def _manifest(releases: Sequence[Release], suite: Mapping[str, bytes], version: str) -> dict[str, Any]:
@@ -106,20 +103,20 @@ def _manifest(releases: Sequence[Release], suite: Mapping[str, bytes], version: 
         "tfimg": version,
         "releases": [
             {
-                "identifier": one.spec.identifier,
-                "tensorflow": one.spec.tensorflow,
-                "python": one.spec.python,
-                "lock": hash_lock(one.lock),
-                "facts": collect_bare_facts(one.spec, one.lock),
-                "wheels": [package.sha256 for package in read_packages(one.lock)],
-                "requirements": "".join(one.lock[name] for name in sorted(one.lock)),
+                "identifier": release.spec.identifier,
+                "tensorflow": release.spec.tensorflow,
+                "python": release.spec.python,
+                "lock": hash_lock(release.lock),
+                "facts": collect_bare_facts(release.spec, release.lock),
+                "wheels": [package.sha256 for package in read_packages(release.lock)],
+                "requirements": "".join(release.lock[name] for name in sorted(release.lock)),
             }
-            for one in releases
+            for release in releases
         ],
     }
 
 
-def _require_ours(folder: Path) -> None:
+def _check_folder(folder: Path) -> None:
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     try:
@@ -131,21 +128,21 @@ def _require_ours(folder: Path) -> None:
         ) from None
 
 
-def _read(wheels: Path, package: LockedPackage, piece_bytes: int | None) -> Wheel | None:
-    """Return a wheel that is there whole and undamaged, in files of the right size; None for any other."""
+def _find(wheels: Path, package: LockedPackage, piece_bytes: int | None) -> Wheel | None:
+    """Return an existing, undamaged wheel in files of the right size."""
     try:
         wheel = parse_document(Wheel, (wheels / f"{package.sha256}.json").read_bytes())
         files = wheel.pieces or (wheel,)
-        whole = wheel.sha256 == package.sha256 and sum(one.size for one in files) == wheel.size
-        small = all(one.size <= (piece_bytes or wheel.size) for one in files)
-        same = whole and small and all(_sha256(wheels / one.file) == one.sha256 for one in files)
+        is_whole = wheel.sha256 == package.sha256 and sum(file.size for file in files) == wheel.size
+        is_small = all(file.size <= (piece_bytes or wheel.size) for file in files)
+        is_intact = is_whole and is_small and all(_sha256(wheels / file.file) == file.sha256 for file in files)
     except (OSError, InvalidDocument):
         return None
-    return wheel if same else None
+    return wheel if is_intact else None
 
 
 def _add(wheels: Path, package: LockedPackage, fetch: Fetch, piece_bytes: int | None) -> Wheel:
-    """Fetch a wheel, whose hash the fetch has compared, into the folder; describe it once its files are there."""
+    """Fetch and verify a wheel; its description comes after its files."""
     with TemporaryDirectory(dir=wheels, prefix=".partial-") as partial:
         file = fetch(package, Path(partial))
         size = file.stat().st_size
@@ -163,7 +160,7 @@ def _split(file: Path, piece_bytes: int) -> Iterator[_File]:
             piece = file.with_name(f"{file.name}.{number:03}")
             checksum, left = hashlib.sha256(), piece_bytes
             with piece.open("wb") as sink:
-                while left and (content := source.read(min(BLOCK, left))):
+                while left and (content := source.read(min(CHUNK, left))):
                     sink.write(content)
                     checksum.update(content)
                     left -= len(content)

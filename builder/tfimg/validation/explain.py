@@ -1,4 +1,4 @@
-"""The suite's table of known failures, for the host: the very module that an image asks, so that both say the same."""
+"""Known failures, from the suite's own table, so that the host and the image explain them alike."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tfimg.core.errors import BuildError, EngineError, NetworkError, TfimgError
 from tfimg.validation.report import Explanation
 
 HARMLESS = "harmless"
-"""The fault of what is no failure."""
+"""The fault of a message that is not a failure."""
 
 FAULT_NAMES = {
     "image": "the image",
@@ -23,20 +23,19 @@ FAULT_NAMES = {
     "request": "what was asked for",
     HARMLESS: "nothing: it is harmless",
 }
-"""What is at fault, in words."""
 
 
 def explain(text: str, *, suite: Path) -> tuple[Explanation, ...]:
-    """What is known about a text, the likeliest root cause first; what is harmless comes last.
+    """Return the known failures in a text, the likeliest root cause first, harmless ones last.
 
     `suite` is the folder of the suite (`Workspace.validation`).
     """
-    return tuple(Explanation(**one.to_json()) for one in _module(suite).explain(text))
+    return tuple(Explanation(**known.to_json()) for known in import_suite_module(suite, "explain").explain(text))
 
 
 def find_cause(text: str, *, suite: Path) -> Explanation | None:
-    """The likeliest root cause of what a text tells; None when nothing known is in it, or only what is harmless."""
-    return next((one for one in explain(text, suite=suite) if one.fault != HARMLESS), None)
+    """Return the likeliest root cause in a text; None if nothing known is in it, or only harmless messages."""
+    return next((known for known in explain(text, suite=suite) if known.fault != HARMLESS), None)
 
 
 @contextmanager
@@ -52,19 +51,19 @@ def explained(error: TfimgError, *, suite: Path) -> TfimgError:
     """Return an error of the build or the engine with its cause and remedy as the next step, where they are known."""
     if not isinstance(error, BuildError | EngineError | NetworkError):
         return error
-    with _LOADING:
-        known = find_cause(error.what, suite=suite)
+    known = find_cause(error.what, suite=suite)
     return type(error)(error.what, next_step=f"{known.cause} {known.remedy}") if known else error
 
 
-_LOADING = threading.Lock()
+_IMPORT_LOCK = threading.Lock()
 
 
 @cache
-def _module(suite: Path) -> ModuleType:
-    # The suite's modules import each other by their bare names, as files beside each other do.
-    sys.path.insert(0, str(suite))
-    try:
-        return importlib.import_module("explain")
-    finally:
-        sys.path.remove(str(suite))
+def import_suite_module(suite: Path, name: str) -> ModuleType:
+    """Import a module of the suite. Its modules import each other by their bare names."""
+    with _IMPORT_LOCK:
+        sys.path.insert(0, str(suite))
+        try:
+            return importlib.import_module(name)
+        finally:
+            sys.path.remove(str(suite))
