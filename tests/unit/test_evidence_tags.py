@@ -46,7 +46,7 @@ def test_a_tag_that_states_another_image_than_was_signed_is_refused(tag: str, id
     with pytest.raises(PolicyViolation) as caught:
         verify_tag(tag, identifier)
     assert identifier in caught.value.what
-    assert caught.value.what.endswith(f"and its tag {tag} states {states}.")
+    assert caught.value.what.endswith(f"but its tag {tag} states {states}.")
 
 
 @cases("evidence_tags", "a_tag_that_agrees_or_leaves_it_open_is_accepted")

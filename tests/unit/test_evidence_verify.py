@@ -127,7 +127,7 @@ def test_an_image_that_is_not_there_is_told() -> None:
 def test_signed_evidence_without_a_test_result_is_not_enough() -> None:
     registry = published()
     attach(registry, IMAGE.digest, [make_statement(SUBJECT, "https://cyclonedx.org/bom", {})], key=OURS)
-    refused(registry, PolicyViolation, "no test result is among it")
+    refused(registry, PolicyViolation, "but no test result")
 
 
 def sign_envelope(statement: Statement, key: SigningKey = OURS) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def test_what_we_signed_as_something_else_is_no_statement() -> None:
     registry = published()
     words = said(ON_GPU)[0].content
     put_under_the_tag(registry, [dsse_sealed(words, "application/vnd.test.other+json", OURS)])
-    refused(registry, PolicyViolation, "no test result is among it", policy=ANYTHING)
+    refused(registry, PolicyViolation, "but no test result", policy=ANYTHING)
 
 
 def test_a_statement_about_nothing_is_refused() -> None:
@@ -339,7 +339,7 @@ def test_a_registry_that_cannot_be_reached_is_no_reason_to_believe() -> None:
 def test_a_failure_is_told_by_name() -> None:
     refused(published(FAILED), PolicyViolation, r"failed its tests on 2026-01-02: gpu\.matmul", policy=ANYTHING)
     broken = replace(GREEN, problem="the suite did not start", required=(), results=())
-    says = "failed its tests .*: the suite did not reach its end"
+    says = "failed its tests .*: the suite did not finish"
     refused(published(broken), PolicyViolation, says, policy=ANYTHING)
 
 
@@ -356,7 +356,7 @@ def test_a_tag_that_names_a_device_is_not_kept_by_an_image_for_another(tag: str,
     registry = published(GREEN)
     registry.put(tag, IMAGE)
     device = tag.split("-")[1]
-    says = rf"{tag} is 2\.15\.1-cpu-py3\.11, and its tag {tag} states {device.upper()}"
+    says = rf"{tag} is 2\.15\.1-cpu-py3\.11, but its tag {tag} states {device.upper()}"
     refused(registry, PolicyViolation, says, tag, require=require)
     assert verified(registry, IMAGE.digest, require=require)
 
@@ -636,7 +636,7 @@ def test_a_digest_has_no_name_that_promises_anything() -> None:
     refused(
         published(LINKED),
         PolicyViolation,
-        "validated: a lower level is no proof",
+        "validated: a lower level is not a proof",
         IMAGE.digest,
         policy=everything,
     )
