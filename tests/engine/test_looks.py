@@ -330,7 +330,7 @@ def test_a_bundle_that_was_changed_or_has_no_key_reaches_no_engine(
     engine = machines[True]
     assert engine.find_digest(little.name) is None
     ended = without_network("load", str(changed), "--public-key", str(little.public), host=engine.host)
-    assert (ended.code, engine.find_digest(little.name)) == (66, None), ended.stderr
+    assert (ended.code, engine.find_digest(little.name)) == (16, None), ended.stderr
     assert "is damaged, or was changed" in ended.stderr
     ended = without_network("load", str(bundle), host=engine.host)
     assert (ended.code, engine.find_digest(little.name)) == (2, None)
@@ -350,7 +350,7 @@ def test_a_full_disk_of_the_engine_is_told_and_leaves_no_image(
     network = f"/proc/{process}/ns/net"
     with apart(Path("/var/tmp"), containerd=True, disk="30m", network=network) as full:  # noqa: S108
         ended = without_network("load", str(bundle), "--public-key", str(little.public), host=full.host)
-        assert (ended.code, list(image_tags(full))) == (13, []), ended.stderr
+        assert (ended.code, list(image_tags(full))) == (10, []), ended.stderr
         image = little.name.replace(f":{port}/", ":5000/")
         line = ["nsenter", f"--net={network}", sys.executable, "-m", "tfimg", "pull", image]
         done = subprocess.run(
@@ -374,7 +374,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_disk_without_room_for_a_bundle_is_told_before(little: Published, disk: Path) -> None:
     ended = run_tfimg("save", little.name, str(disk / "image.tar"))
-    assert (ended.code, list(disk.iterdir())) == (13, []), ended.stderr
+    assert (ended.code, list(disk.iterdir())) == (10, []), ended.stderr
 
 
 def test_a_disk_that_fills_up_leaves_nothing(little: Published, disk: Path) -> None:

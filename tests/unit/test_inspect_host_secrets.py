@@ -16,7 +16,7 @@ from support.cases import cases
 from support.tls import CORP, PUBLIC
 from tfimg.engine.base_images.debian import Mirrors
 from tfimg.index.network import HostNetwork, read_host_network
-from tfimg.inspect.secrets.host_secrets import host_secret_rules, read_host_files
+from tfimg.inspect.secrets.host_secrets import host_secret_rules
 from tfimg.inspect.secrets.search import Search
 
 NOWHERE = HostNetwork(ca=None, netrc=None, variables={}, left_out=())
@@ -29,8 +29,7 @@ def kinds(
     """(kind, what) of all that is found in a text on a machine whose files are below `root`."""
     environ = {"HOME": str(root / "root"), **(environ or {})}
     network = network or read_host_network({"SSL_CERT_FILE": "/none", "NETRC": str(root / "netrc"), **environ}, {})
-    around = read_host_files(network, mirrors, environ, public={"index.example"}, root=root)
-    rules = host_secret_rules(network, around, environ)
+    rules = host_secret_rules(network, mirrors, environ, public={"index.example"}, root=root)
     window = text if isinstance(text, bytes) else text.encode()
     return {(match.kind, match.what) for match in Search(rules).matches(window)} if rules else set()
 
@@ -172,14 +171,13 @@ def test_a_certificate_that_came_with_the_machine_is_one_too(tmp_path: Path) -> 
 
 
 def test_a_machine_without_secrets_has_none(tmp_path: Path) -> None:
-    around = read_host_files(NOWHERE, None, {}, public=(), root=tmp_path)
-    assert host_secret_rules(NOWHERE, around, {}) == ()
+    assert host_secret_rules(NOWHERE, None, {}, public=(), root=tmp_path) == ()
 
 
 def test_no_secret_is_told_by_its_rule(tmp_path: Path) -> None:
     environ = {"https_proxy": "http://ann:pw-7c1e-long@proxy.corp.test:3128"}
     network = read_host_network(environ, {})
-    around = read_host_files(network, None, environ, public=(), root=tmp_path)
-    told = " ".join(rule.what for rule in host_secret_rules(network, around, environ))
+    rules = host_secret_rules(network, None, environ, public=(), root=tmp_path)
+    told = " ".join(rule.what for rule in rules)
     assert "pw-7c1e" not in told
     assert "corp" not in told

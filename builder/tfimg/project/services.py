@@ -147,17 +147,16 @@ class Services:
         from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
         from tfimg.engine.base_images.debian import find_mirrors
-        from tfimg.inspect.secrets.host_secrets import host_secret_rules, read_host_files
+        from tfimg.inspect.secrets.host_secrets import host_secret_rules
 
         public_index = ".".join((urlsplit(PYPI_SIMPLE_ENDPOINT).hostname or "").split(".")[-2:])
-        around = read_host_files(
+        return host_secret_rules(
             self.network,
             find_mirrors(),
             self.environ,
             public={public_index},
             public_certificates=[Path(certifi.where()).read_text(encoding="utf-8")],
         )
-        return host_secret_rules(self.network, around, self.environ)
 
     def index(self) -> Index:
         """Return the package index that this machine's settings name, else the public one."""

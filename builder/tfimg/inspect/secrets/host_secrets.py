@@ -7,7 +7,6 @@ import ipaddress
 import re
 import ssl
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -33,25 +32,7 @@ PUBLIC_HOSTS = frozenset({"localhost", "metadata.google.internal", "host.docker.
 """Names that every host resolves for itself, and that occur in public packages."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostFiles:
-    """The contents of this host's settings, beside its network settings.
-
-    `apt` are APT's settings, `netrc` files like APT's auth.conf, `docker` is Docker's config.json; `own_certificates`
-    are PEM texts of all trusted certificates, `public_certificates` of those that programs bring. `public` are domains
-    of public hosts.
-    """
-
-    mirrors: Mirrors | None
-    apt: Sequence[str]
-    netrc: Sequence[str]
-    docker: str | None
-    own_certificates: Sequence[str]
-    public_certificates: Sequence[str]
-    public: Collection[str]
-
-
-def read_host_files(
+def host_secret_rules(
     network: HostNetwork,
     mirrors: Mirrors | None,
     environ: Mapping[str, str],
@@ -59,24 +40,28 @@ def read_host_files(
     public: Collection[str],
     root: Path = Path("/"),
     public_certificates: Sequence[str] = (),
-) -> HostFiles:
-    """Read this host's files; missing and unreadable ones are ignored.
+) -> tuple[Rule, ...]:
+    """Return a rule for each secret in this host's settings; missing and unreadable files are ignored.
 
-    `public_certificates` are those that come with a program, beside those of the distribution's `ca-certificates`.
+    Hosts of the `public` domains and loopback addresses are not secrets. `public_certificates` are those that come with
+    a program, beside those of the distribution's `ca-certificates`.
     """
     apt, home = root / "etc/apt", Path(environ.get("HOME", "/"))
+    public = {*public, *_distribution_domains(root / "etc/os-release")}
     apt_settings = ("apt.conf", "apt.conf.d/*", "sources.list", "sources.list.d/*")
+    netrcs = [network.netrc, *apt.glob("auth.conf"), *apt.glob("auth.conf.d/*")]
     local = (root / "usr/local/share/ca-certificates").rglob("*.crt")
-    docker = _texts([Path(environ.get("DOCKER_CONFIG") or home / ".docker") / "config.json"])
-    return HostFiles(
-        mirrors=mirrors,
-        apt=_texts(file for pattern in apt_settings for file in apt.glob(pattern)),
-        netrc=_texts([network.netrc, *apt.glob("auth.conf"), *apt.glob("auth.conf.d/*")]),
-        docker=docker[0] if docker else None,
-        own_certificates=_texts([network.ca, root / "etc/ssl/certs/ca-certificates.crt", *local]),
-        public_certificates=[*_texts((root / "usr/share/ca-certificates").rglob("*.crt")), *public_certificates],
-        public={*public, *_distribution_domains(root / "etc/os-release")},
-    )
+    shipped = (root / "usr/share/ca-certificates").rglob("*.crt")
+    own_certificates = _texts([network.ca, root / "etc/ssl/certs/ca-certificates.crt", *local])
+    found = [
+        *_network_rules(network, public),
+        *_apt_rules(mirrors, _texts(file for pattern in apt_settings for file in apt.glob(pattern)), public),
+        *_docker_rules(_texts([Path(environ.get("DOCKER_CONFIG") or home / ".docker") / "config.json"])),
+        *_environment_rules(environ),
+        *(rule for text in _texts(netrcs) for rule in _netrc_rules(text, public)),
+        *_certificate_rules(own_certificates, [*_texts(shipped), *public_certificates]),
+    ]
+    return tuple({(rule.pattern, rule.caseless): rule for rule in found}.values())
 
 
 def _distribution_domains(release: Path) -> Iterator[str]:
@@ -96,19 +81,6 @@ def _texts(files: Iterable[Path | None]) -> list[str]:
     return found
 
 
-def host_secret_rules(network: HostNetwork, files: HostFiles, environ: Mapping[str, str]) -> tuple[Rule, ...]:
-    """Return a rule for each secret of this host. Public hosts and loopback addresses are not secrets."""
-    found = [
-        *_network_rules(network, files.public),
-        *_apt_rules(files),
-        *_docker_rules(files.docker),
-        *_environment_rules(environ),
-        *(rule for text in files.netrc for rule in _netrc_rules(text, files.public)),
-        *_certificate_rules(files.own_certificates, files.public_certificates),
-    ]
-    return tuple({(rule.pattern, rule.caseless): rule for rule in found}.values())
-
-
 def _network_rules(network: HostNetwork, public: Collection[str]) -> Iterator[Rule]:
     for name, value in network.variables.items():
         kind: Kind = "proxy" if name.upper() in PROXY_VARIABLES else "index"
@@ -117,13 +89,13 @@ def _network_rules(network: HostNetwork, public: Collection[str]) -> Iterator[Ru
             yield from _address_rules(re.sub(r"^[\w-]+=", "", word), kind, name, public)
 
 
-def _apt_rules(files: HostFiles) -> Iterator[Rule]:
-    for address in (files.mirrors.archive, files.mirrors.security) if files.mirrors else ():
+def _apt_rules(mirrors: Mirrors | None, settings: Sequence[str], public: Collection[str]) -> Iterator[Rule]:
+    for address in (mirrors.archive, mirrors.security) if mirrors else ():
         if address:
-            yield from _address_rules(address, "mirror", "APT's sources", files.public)
-    for text in files.apt:
+            yield from _address_rules(address, "mirror", "APT's sources", public)
+    for text in settings:
         for proxy in re.findall(r"(?i)\bproxy\s+\"([^\"]+)\"", text):
-            yield from _address_rules(proxy, "proxy", "APT's settings", files.public)
+            yield from _address_rules(proxy, "proxy", "APT's settings", public)
         for address in re.findall(r"[a-z+]+://[^\s@\"]+@[^\s\"]+", text):
             yield from _url_credential_rules(address, "APT's settings")
 
@@ -146,9 +118,9 @@ class _DockerConfig(Document):
     auths: dict[str, Any] = Field(default_factory=dict)
 
 
-def _docker_rules(config: str | None) -> Iterator[Rule]:
+def _docker_rules(configs: Sequence[str]) -> Iterator[Rule]:
     try:
-        entries = parse_document(_DockerConfig, (config or "{}").encode()).auths.values()
+        entries = [entry for text in configs for entry in parse_document(_DockerConfig, text.encode()).auths.values()]
     except InvalidDocument:
         return
     for entry in entries:
