@@ -112,3 +112,19 @@ def test_work_ahead_ends_when_the_block_fails() -> None:
     with pytest.raises(KeyError), run_ahead(work):
         raise KeyError
     assert ended.is_set()
+
+
+def test_work_ahead_ends_with_the_work_that_waits_for_it() -> None:
+    outer, began, ended = Cancellation(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        with on_cancel(ended.set):
+            began.set()
+            assert ended.wait(30)
+        raise_if_cancelled()
+
+    with outer.activate(), run_ahead(work) as result:
+        assert began.wait(30)
+        outer.cancel()
+        with pytest.raises(Interrupted):
+            result()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from tfimg.core.errors import BatchFailed, Interrupted, TfimgError
 from tfimg.core.events import Event
+from tfimg.core.text import clamp_duration, to_plain_text, to_strict_json
 from tfimg.engine.protocol import Resources
 
 Status = Literal["built", "unchanged", "failed", "unbuildable", "interrupted"]
@@ -173,3 +177,42 @@ def raise_for_results(results: Sequence[ImageResult]) -> None:
             f"{len(failed)} of {len(results)} images were not built:{lines}{more}\n",
             next_step="Run the same command again to build only these; --report FILE.json keeps every reason.",
         )
+
+
+SUMMARY_SUFFIXES = (".json", ".xml")
+"""Suffixes of the files that a summary can be written to."""
+
+
+def format_summary(batch: BatchResult, name: str) -> str:
+    """Return the summary in the form that the suffix of its file chooses."""
+    return junit(batch) if Path(name).suffix.lower() == ".xml" else json_text(batch)
+
+
+def json_text(batch: BatchResult) -> str:
+    """Return the summary as JSON that every parser accepts."""
+    return json.dumps(to_strict_json(batch.to_json()), indent=2, allow_nan=False) + "\n"
+
+
+def junit(batch: BatchResult) -> str:
+    """Return the summary as JUnit XML: one suite with a case for each image, red exactly if the image failed."""
+    from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
+
+    suite = TestSuite("tfimg")
+    suite.timestamp = batch.date[:19]  # the form has no place for the zone, which is UTC
+    for result in batch.results:
+        case = TestCase(result.identifier, "tfimg.build", clamp_duration(result.seconds))
+        if result.is_green:
+            case.system_out = f"{result.status}, level {result.level}, {result.digest}"
+        else:
+            reason = to_plain_text(result.reason or result.status)
+            kind = Failure if result.status == "failed" else Error
+            ending = kind(reason.splitlines()[0], type(result.failure).__name__)
+            ending.text = reason
+            case.result = [ending]
+        suite.add_testcase(case)
+    suite.time = clamp_duration(batch.seconds)
+    document = JUnitXml("tfimg")
+    document.add_testsuite(suite)
+    buffer = BytesIO()
+    document.write(buffer)
+    return f"{buffer.getvalue().decode()}\n"

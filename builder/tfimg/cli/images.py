@@ -1,4 +1,4 @@
-"""`tfimg build`, `validate`."""
+"""`tfimg build`, `rebuild-check`, `validate`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from tfimg.build.batch import build_many
 from tfimg.build.builder import Builder, BuildResult, Validated
-from tfimg.build.results import raise_for_results
+from tfimg.build.reproduce import reproduce
+from tfimg.build.results import SUMMARY_SUFFIXES, format_summary, raise_for_results
 from tfimg.build.settings import BuildSettings
-from tfimg.build.summary import SUFFIXES, format_summary
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.options import REQUEST
@@ -120,7 +120,7 @@ def _check_many(context: Context) -> None:
                 next_step="Name FILE.json or FILE.xml. `tfimg report REPORT.json --report FILE.html` writes one "
                 "image's report as HTML.",
             )
-    check_report_files(context, SUFFIXES)
+    check_report_files(context, SUMMARY_SUFFIXES)
 
 
 def build_settings(arguments: Any) -> BuildSettings:
@@ -172,6 +172,20 @@ def _check_push(context: Context) -> None:
 def _push(context: Context, specs: Sequence[ImageSpec]) -> None:
     if context.arguments.target and specs:
         publish_images(context, specs, named=True)
+
+
+def rebuild_check(context: Context) -> int:
+    """`tfimg rebuild-check`: build an image twice from nothing and compare the layers. Raises `NotReproducible`."""
+    settings, as_json = build_settings(context.arguments), context.arguments.json
+    plan = context.project.plan(context.resolve().spec)
+    with render_events(as_json=as_json) as on_event:
+        found = reproduce(context.project, context.engine, settings, plan, on_event)
+    if as_json:
+        context.emit(found.to_json())
+    found.require_same()
+    if not as_json:
+        print(f"{found.identifier}: built twice from nothing, all {len(found.pairs)} layers are the same bytes.")
+    return 0
 
 
 def validate(context: Context) -> int:

@@ -11,8 +11,17 @@ import pytest
 from junitparser import JUnitXml, TestSuite
 
 from support.reports import ATTACK, CONTROLS
-from tfimg.build.results import BatchResult, ImageResult, Status, count_by_status, count_words, raise_for_results
-from tfimg.build.summary import format_summary, json_text, junit
+from tfimg.build.results import (
+    BatchResult,
+    ImageResult,
+    Status,
+    count_by_status,
+    count_words,
+    format_summary,
+    json_text,
+    junit,
+    raise_for_results,
+)
 from tfimg.core.errors import BatchFailed, BuildError, Interrupted, UnsupportedPlatform, ValidationFailed
 
 BUILT = ImageResult(
