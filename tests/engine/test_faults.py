@@ -69,7 +69,7 @@ def test_an_index_out_of_reach_stops_the_build(workspace: Path) -> None:
         *BUILD, "--no-cache",
         env={"TFIMG_WORKSPACE": str(workspace), "UV_DEFAULT_INDEX": index, "PIP_INDEX_URL": index},
     )  # fmt: skip
-    assert_refused(ended, code=14, says=r"The package index did not tell what it has of \S+: .*refused")
+    assert_refused(ended, code=14, says=r"Cannot read the wheels of \S+ from the package index: .*refused")
 
 
 def test_an_image_that_fails_a_check_gets_no_tag(workspace: Path, tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from support.package_index import HTML, JSON, File, PackageIndex, package_index
 from support.surveys import agreeing
 from tfimg.cli import main
 from tfimg.core.errors import NetworkError
-from tfimg.index.client import BUILD_INFO, Index, IndexedWheel
+from tfimg.index.client import Index, IndexedWheel
+from tfimg.index.wheel_metadata import BUILD_INFO
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel
@@ -164,7 +165,7 @@ LOGIN = b"<html><body>Please log in</body></html>"
         (LOGIN, "File is not a zip file"),
         (archive(("numpy",), BUILD)[:-30], "File is not a zip file"),
         (spoilt(readme="no wheel"), "it holds no METADATA"),
-        (spoilt(metadata="Please log in"), "what stands there is no metadata"),
+        (spoilt(metadata="Please log in"), "it is not a METADATA file"),
         (spoilt(metadata=FINE, build="build_info = ("), f"{BUILD_INFO} assigns no build_info"),
         (spoilt(metadata=FINE, build="build_info = 7"), f"{BUILD_INFO} assigns no build_info"),
         (spoilt(metadata=FINE, build="other = {}"), f"{BUILD_INFO} assigns no build_info"),
@@ -177,7 +178,7 @@ def test_what_is_no_wheel_is_told_in_a_sentence(content: bytes, told: str, serve
     wheel = only(index.wheels("tensorflow"))
     with pytest.raises(NetworkError) as caught:
         index.read_metadata(wheel, build=True)
-    assert str(caught.value).startswith(f"The package index did not tell the metadata of {NAME}: {told}")
+    assert str(caught.value).startswith(f"Cannot read the metadata of {NAME} from the package index: {told}")
 
 
 @cases("index", "an_answer_that_is_no_page_is_told_in_a_sentence")
@@ -188,7 +189,7 @@ def test_an_answer_that_is_no_page_is_told_in_a_sentence(
     with pytest.raises(NetworkError) as caught:
         index.wheels("tensorflow")
     message = str(caught.value)
-    assert message.startswith("The package index did not tell what it has of tensorflow: ")
+    assert message.startswith("Cannot read the wheels of tensorflow from the package index: ")
     assert told in message
     assert message.endswith("Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.")
 
@@ -199,7 +200,7 @@ def test_metadata_that_is_offered_and_not_given_is_told(
 ) -> None:
     served.files["tensorflow"] = [File(NAME, metadata=metadata(()))]
     served.answers[f"/files/{NAME}.metadata"] = answer
-    with pytest.raises(NetworkError, match=r"^The package index did not tell the metadata of tensorflow-2"):
+    with pytest.raises(NetworkError, match=r"^Cannot read the metadata of tensorflow-2"):
         index.read_metadata(only(index.wheels("tensorflow")), build=False)
 
 
@@ -218,7 +219,7 @@ def test_an_index_that_gives_wheels_only_as_a_whole_is_told_and_the_wheel_is_not
     with pytest.raises(NetworkError) as caught:
         index.read_metadata(only(index.wheels("tensorflow")), build=True)
     assert str(caught.value) == (
-        f"The package index gives {NAME} only as a whole, and not the few kilobytes that are needed. Name an index "
+        f"The package index does not support range requests, which reading {NAME} needs. Name an index "
         "that answers range requests: UV_DEFAULT_INDEX, or index-url of pip."
     )
 
@@ -232,7 +233,7 @@ def test_an_index_out_of_reach_is_told_without_its_password() -> None:
 
 @pytest.mark.parametrize("url", ["http://[::1/simple", "https://hans:hunter2@127.0.0.1:port/simple", "ftp://x/simple"])
 def test_an_address_that_is_not_valid_is_told_without_its_password(url: str) -> None:
-    with pytest.raises(NetworkError, match=r"^The package index did not tell ") as caught:
+    with pytest.raises(NetworkError, match=r"^Cannot read .* from the package index") as caught:
         Index(url, attempts=1).wheels("tensorflow")
     assert "hunter2" not in str(caught.value)
 
@@ -407,7 +408,7 @@ def test_a_release_that_neither_has_is_told(agreed: PackageIndex, tfimg: Run) ->
 @pytest.mark.parametrize("command", ["check", "sync"])
 def test_an_index_without_tensorflow_is_told(command: str, tfimg: Run) -> None:
     """A wrong address answers 404 to everything: no fact would be right."""
-    ended = tfimg("matrix", command)
+    ended = tfimg(command)
     # What stands before it is about the machine's own settings.
     assert (ended.code, ended.stdout, ended.stderr[ended.stderr.index("tfimg: ") :]) == (
         11,

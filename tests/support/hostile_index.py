@@ -232,7 +232,7 @@ def of_metadata(reply: Reply, error: str) -> Attack:
     return Attack({"/simple/": lists(**{"core-metadata": True}), f"/files/{WHEEL}.metadata": reply}, error)
 
 
-NOT_TOLD = "The package index did not tell what it has of thing: "
+NOT_TOLD = "Cannot read the wheels of thing from the package index: "
 NONE = r"The package index has no thing 1\.0 with sha256"
 OK = b"HTTP/1.1 200 OK\r\n"
 LONG = "a" * 100_000
@@ -324,9 +324,9 @@ PAGES: Mapping[str, Attack] = {
     "name of 50,000 dashes": of_page(lists(filename=f"thing-1{'-' * 50_000}.whl"), NONE),
     "17,576 tags": of_page(lists(filename=f"thing-1.0-{'-'.join([LETTERS] * 3)}.whl"), NONE),
     "address on the disk": of_page(
-        lists(url="file:///etc/passwd"), "a file .*: it names file:///etc/passwd, which is not reached by http"
+        lists(url="file:///etc/passwd"), "the file .*: it names file:///etc/passwd, which is not reached by http"
     ),
-    "address of an editor": of_page(lists(url="javascript:alert(1)"), "a file .*which is not reached by http"),
+    "address of an editor": of_page(lists(url="javascript:alert(1)"), "the file .*which is not reached by http"),
     "half an address": of_page(lists(url="http://[::1"), f"{NOT_TOLD}.*"),
     "nested links": of_page(sends(b"<a href=x>x" * 50_000, HTML), NONE),
     "nested elements": of_page(sends(b"<b>" * 50_000 + b"</i>" * 50_000, HTML), NONE),
@@ -345,7 +345,7 @@ PAGES: Mapping[str, Attack] = {
 }  # fmt: skip
 """Attacks by the page of a project."""
 
-NO_FILE = rf"The package index did not tell a file \({WHEEL}\): "
+NO_FILE = rf"Cannot read the file {WHEEL} from the package index: "
 FILES: Mapping[str, Attack] = {
     "larger than stated": of_file(
         endless(b"", b"x", "application/octet-stream"), f"{NO_FILE}.*more than 1000 bytes", size=1000
@@ -365,11 +365,11 @@ FILES: Mapping[str, Attack] = {
 }  # fmt: skip
 """Attacks by the bytes of a wheel."""
 
-NO_METADATA = rf"The package index did not tell the metadata of {WHEEL}: "
+NO_METADATA = rf"Cannot read the metadata of {WHEEL} from the package index: "
 BESIDE: Mapping[str, Attack] = {
     "endless": of_metadata(endless(METADATA.encode(), b"\nx"), f"{NO_METADATA}.*more than 4194304 bytes"),
     "not text": of_metadata(sends(METADATA.encode() + b"\xff"), f"{NO_METADATA}.*"),
-    "a page": of_metadata(sends(b"<html>", HTML), f"{NO_METADATA}what stands there is no metadata"),
+    "a page": of_metadata(sends(b"<html>", HTML), f"{NO_METADATA}it is not a METADATA file"),
     "no requirement": of_metadata(sends(f"{METADATA}Requires-Dist: ===\n".encode()), f"{NO_METADATA}.*"),
     "nested requirement": of_metadata(
         sends(f"{METADATA}Requires-Dist: x; {'(' * 50_000}\n".encode()), f"{NO_METADATA}a requirement is nested"

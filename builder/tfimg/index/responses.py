@@ -1,0 +1,93 @@
+"""Read responses of a package index within limits of size and time."""
+
+from __future__ import annotations
+
+import re
+import struct
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator
+
+import requests
+from remotezip import RemoteZipError
+from urllib3.exceptions import HTTPError
+
+from tfimg.core.errors import NetworkError
+from tfimg.core.text import escape_unprintable
+
+GRACE_SECONDS = 60
+MIN_RATE = 10_000
+"""Bytes per second on average after the grace seconds: eight downloads over a line of 1 Mbit/s have 15,000 each."""
+
+MAX_RANGE = 16 << 20
+"""Bytes of one range of a wheel. The directory of TensorFlow 2.21.0 has 2.9 MB."""
+
+MAX_QUOTED = 300
+"""Characters quoted from an index."""
+
+UNREADABLE = (
+    requests.RequestException,
+    HTTPError,
+    RemoteZipError,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    OverflowError,
+    ValueError,
+    OSError,
+)
+"""Exceptions of requests, its transport, pages and archives for an invalid response."""
+
+
+def read_chunks(response: requests.Response, chunk_bytes: int, limit: int) -> Iterator[bytes]:
+    """Yield the body of a response. Raises `ValueError` if it is larger than `limit` bytes or too slow."""
+    received, waited = 0, 0.0
+    with response:
+        while True:
+            start = time.monotonic()
+            # `read` would wait for all requested bytes, however slowly they come.
+            content = response.raw.read1(chunk_bytes, decode_content=True)
+            waited += time.monotonic() - start
+            received += len(content)
+            if not content:
+                return
+            if received > limit:
+                raise ValueError(f"it has more than {limit} bytes")
+            if waited > GRACE_SECONDS + received / MIN_RATE:
+                raise ValueError(f"it has sent {received} bytes in {waited:.0f} seconds")
+            yield content
+
+
+def read_body(response: requests.Response, limit: int) -> bytes:
+    """Return the body of a response. Raises `ValueError` if it is larger than `limit` bytes or too slow."""
+    return b"".join(read_chunks(response, 1 << 16, limit))
+
+
+def parse_range_size(requested: str, content_range: str) -> int:
+    """Return the size of a Content-Range. Raises `ValueError` if it is too large, or not the requested one."""
+    match = re.fullmatch(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})", content_range)
+    first, last, size = map(int, match.groups()) if match else (0, 0, 0)
+    start, _, end = requested.removeprefix("bytes=").rpartition("-")
+    expected = (int(start), min(int(end), size - 1)) if start else (max(0, size - int(end or 0)), size - 1)
+    if not 0 <= first <= last < size or (first, last) != expected:
+        raise ValueError(f"it answers a request for {requested} with {content_range[:50]}")
+    if last - first >= MAX_RANGE:
+        raise ValueError(f"its directory or metadata has more than {MAX_RANGE} bytes")
+    return last - first + 1
+
+
+def make_network_error(what: str, error: Exception) -> NetworkError:
+    """Return the error for something that could not be read from an index."""
+    # A failed connection wraps the message of the operating system.
+    reason = getattr(error.args[0], "reason", None) if error.args else None
+    text = str(reason).rpartition(": ")[2] if reason else str(error)
+    # An index may send characters that change a terminal, and its address may contain a password.
+    line = escape_unprintable(" ".join(text[:MAX_QUOTED].split()))
+    why = re.sub(r"//[^/@\s]*@", "//", line) or type(error).__name__
+    return NetworkError(
+        f"Cannot read {what} from the package index: {why}",
+        next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",
+    )
