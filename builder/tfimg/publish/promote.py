@@ -108,7 +108,7 @@ def promote(images: Sequence[SentImage], session: PublishSession) -> list[Publis
     another publisher moved, `PublicationIncomplete`, and what `require_level` and the registry raise.
     """
     repository = session.repository
-    with repository.lock_tags(tag for image in images for _, tag in own_tags(image)):
+    with repository.lock_tags(tag for image in images for _, tag in _own_tags(image)):
         decider = TagDecider(
             registry=session.registry,
             trusted=repository.trusted,
@@ -133,7 +133,7 @@ def promote(images: Sequence[SentImage], session: PublishSession) -> list[Publis
     return results
 
 
-def own_tags(image: SentImage) -> tuple[tuple[TagKind, str], ...]:
+def _own_tags(image: SentImage) -> tuple[tuple[TagKind, str], ...]:
     """Return every tag that an image may have, exact tags first."""
     return (
         ("build", make_build_tag(image.job.identifier, image.digest)),
@@ -146,7 +146,7 @@ def _promote_exact_tags(image: SentImage, session: PublishSession, decider: TagD
     """Decide about all tags of an image, attach its promotion and move its exact tags."""
     decisions = tuple(
         decider.decide(kind, tag, digest=image.digest, release=image.release, level=image.level)
-        for kind, tag in own_tags(image)
+        for kind, tag in _own_tags(image)
     )
     _attach_promotion(image, decisions, session, decider)
     _move(session, [(image, decision) for decision in decisions if decision.kind != "alias"])

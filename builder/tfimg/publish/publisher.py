@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from tfimg.core.errors import (
     LockError,
@@ -29,7 +30,7 @@ from tfimg.publish.engine_steps import EngineSteps, PublishJob
 from tfimg.publish.promote import PublishResult, TagDecider, promote
 from tfimg.publish.release import is_same_image, read_release
 from tfimg.publish.repository import SignedRepository
-from tfimg.publish.runs import Run, RunFinished
+from tfimg.publish.runs import RunFinished
 from tfimg.publish.send import PublishSession, SentImage, remove_candidates, send
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 from tfimg.recipe.tags import list_aliases, make_build_tag
@@ -113,17 +114,14 @@ class Publisher:
             specs={spec.identifier: spec for spec in specs},
             images=images,
         )
-
-        def session(run: Run) -> PublishSession:
-            return PublishSession(
+        with repository.open_run() as (run, killed):
+            session = PublishSession(
                 repository=repository, run=run, steps=steps, on_event=on_event, revalidate=self.settings.revalidate
             )
-
-        with repository.open_run() as (run, killed):
             for other in killed:
-                remove_candidates(session(other))
+                remove_candidates(replace(session, run=other))
                 other.journal.write(RunFinished())
-            return publish_jobs(self._jobs(specs, images), session(run))
+            return publish_jobs(self._jobs(specs, images), session)
 
     def plan(
         self, specs: Sequence[ImageSpec], decider: TagDecider, on_event: OnEvent = ignore
@@ -131,7 +129,7 @@ class Publisher:
         """Return what publishing would do. Raises `ResolutionError` if the engine has none of the images."""
         return plan_jobs(self._jobs(specs, self._find_images(specs, on_event)), decider)
 
-    @property
+    @cached_property
     def _validator(self) -> Validator:
         return Validator(
             project=self.project,
@@ -161,7 +159,6 @@ class Publisher:
         return images
 
     def _jobs(self, specs: Sequence[ImageSpec], images: dict[str, LocalImage]) -> list[PublishJob]:
-        validator = self._validator
         return [
             PublishJob(
                 identifier=spec.identifier,
@@ -169,7 +166,7 @@ class Publisher:
                 name=f"{self.project.repository}:{spec.identifier}",
                 digest=images[spec.identifier].digest,
                 aliases=list_aliases(spec),
-                level=validator.target(spec).level,
+                level=self._validator.target(spec).level,
             )
             for spec in specs
             if spec.identifier in images
