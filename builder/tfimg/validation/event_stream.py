@@ -156,22 +156,11 @@ class EventStream:
                 yield CheckStarted(check=event.check)
             case _End():
                 self.running = None
-                yield self._add_result(event)
+                explained = tuple(Explanation(**known.model_dump()) for known in event.explained)
+                fields = event.model_dump(exclude={"event", "explained"})
+                yield self._add(CheckResult(explained=explained, **fields))
             case _Done():
                 self.code, self.suite_problem = event.code, event.problem
-
-    def _add_result(self, event: _End) -> CheckResult:
-        result = CheckResult(
-            check=event.check,
-            outcome=event.outcome,
-            reason=event.reason,
-            seconds=event.seconds,
-            evidence=event.evidence,
-            output=event.output,
-            explained=tuple(Explanation(**explained.model_dump()) for explained in event.explained),
-        )
-        self.results.append(result)
-        return result
 
     @property
     def _ended(self) -> set[str]:
@@ -186,9 +175,11 @@ class EventStream:
             if check == self.running:
                 outcome = "timed-out" if self.timed_out else "crashed"
                 reason = f"it did not end within {SUITE_SECONDS:.0f} s" if self.timed_out else self._describe_exit()
-            result = CheckResult(check=check, outcome=outcome, reason=reason, seconds=0.0, evidence={})
-            self.results.append(result)
-            yield result
+            yield self._add(CheckResult(check=check, outcome=outcome, reason=reason, seconds=0.0, evidence={}))
+
+    def _add(self, result: CheckResult) -> CheckResult:
+        self.results.append(result)
+        return result
 
     def _describe_exit(self) -> str:
         if self.exit and self.exit.out_of_memory:

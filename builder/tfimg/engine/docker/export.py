@@ -70,30 +70,26 @@ def containerd_layers(digest: str, roots: Sequence[Path]) -> tuple[StoredLayer, 
     None where no such store is readable, or a part of the image is absent.
     """
     for root in roots:
+
+        def blob(digest: str, content: Path = root / CONTENT) -> Path:
+            return content.joinpath(*digest.split(":"))
+
         try:
-            return _stored(digest, root / CONTENT)
+            return _layers(digest, lambda digest: blob(digest).read_bytes(), lambda digest: blob(digest).stat().st_size)
         except (OSError, InvalidDocument):
             continue
     return None
 
 
-def _stored(digest: str, content: Path) -> tuple[StoredLayer, ...]:
-    def blob(digest: str) -> Path:
-        return content.joinpath(*digest.split(":"))
-
-    layers = _layers(lambda digest: blob(digest).read_bytes(), digest)
-    return tuple(
-        StoredLayer(digest=layer.digest, media_type=layer.media_type, size=blob(layer.digest).stat().st_size)
-        for layer in layers
-    )
-
-
-def _layers(read: Callable[[str], bytes], digest: str) -> tuple[_Entry, ...]:
+def _layers(digest: str, read: Callable[[str], bytes], size: Callable[[str], int]) -> tuple[StoredLayer, ...]:
     """Return the layers of a manifest, or of the first one of an index. Raises `InvalidDocument`."""
     manifest = parse_document(_Manifest, read(digest))
     if manifest.layers is None:
         manifest = parse_document(_Manifest, read(manifest.first.digest))
-    return manifest.layers or ()
+    return tuple(
+        StoredLayer(digest=layer.digest, media_type=layer.media_type, size=size(layer.digest))
+        for layer in manifest.layers or ()
+    )
 
 
 def classic_layers(diff_ids: Sequence[str], store: Path) -> tuple[StoredLayer, ...] | None:
@@ -121,10 +117,7 @@ def exported_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
             names = saved_image(documents["manifest.json"]).layers
             return tuple(StoredLayer(digest=name, media_type="tar", size=sizes[name]) for name in names)
         first = parse_document(_Manifest, documents["index.json"]).first
-        return tuple(
-            StoredLayer(digest=layer.digest, media_type=layer.media_type, size=sizes[_blob(layer.digest)])
-            for layer in _layers(lambda digest: documents[_blob(digest)], first.digest)
-        )
+        return _layers(first.digest, lambda digest: documents[_blob(digest)], lambda digest: sizes[_blob(digest)])
     except KeyError as error:
         problem = f"it lacks {error}"
     except (InvalidArchive, InvalidDocument) as error:
