@@ -13,7 +13,7 @@ from support.registry_container import docker
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, generate_key
-from tfimg.evidence.promotions import Promotion, TagMove, predicate_statement
+from tfimg.evidence.promotions import Promotion, TagMove, make_predicate_statement
 from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import Statement, Subject
@@ -86,4 +86,4 @@ def _promotion(repository: str, name: str, digest: str) -> Statement:
         repository=repository, tags=(TagMove(tag=name.rpartition(":")[2], previous=None),), time=datetime.now(UTC),
         publisher="here", reason="publish", run="0123abcd", tfimg="0.1.0",
     )  # fmt: skip
-    return predicate_statement(Subject(name=repository, digest=digest), promotion)
+    return make_predicate_statement(Subject(name=repository, digest=digest), promotion)

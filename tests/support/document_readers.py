@@ -26,7 +26,7 @@ from support.signing import OURS, PASSWORD
 from tfimg.core.paths import find_workspace
 from tfimg.evidence.attach import attach, make_referrer
 from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, make_bundle, sign_statement
-from tfimg.evidence.promotions import Promotion, TagMove, predicate_statement
+from tfimg.evidence.promotions import Promotion, TagMove, make_predicate_statement
 from tfimg.evidence.results import RunContext, make_test_result
 from tfimg.evidence.statement import Statement, Subject
 from tfimg.project.services import Services
@@ -120,7 +120,7 @@ class Readers:
         ran = RunContext(host="host", engine="Docker", version="1")
         report = replace(GREEN, date=datetime.now(UTC).isoformat(timespec="seconds"))
         self.statement = make_test_result(report, subject=self.subject, ran=ran)
-        self.promotion = predicate_statement(
+        self.promotion = make_predicate_statement(
             self.subject,
             Promotion(
                 repository=self.name, tags=(TagMove(tag=TAG, previous=None),), time=datetime.now(UTC),

@@ -11,7 +11,7 @@ from support.reports import GREEN, result
 from support.signing import OURS
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey
-from tfimg.evidence.promotions import Promotion, TagMove, Withdrawal, predicate_statement
+from tfimg.evidence.promotions import Promotion, TagMove, Withdrawal, make_predicate_statement
 from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
 from tfimg.evidence.statement import Statement, Subject
 from tfimg.registry.protocol import OCI_MANIFEST, Manifest
@@ -61,7 +61,7 @@ def promoted(
         repository=repository, tags=tuple(TagMove(tag=tag, previous=None) for tag in tags), time=NOW,
         publisher="gpu-runner-3", reason="publish", run="0123abcd", tfimg="0.1.0", cancels=tuple(cancels),
     )  # fmt: skip
-    return predicate_statement(replace(SUBJECT, digest=of), promotion)
+    return make_predicate_statement(replace(SUBJECT, digest=of), promotion)
 
 
 def withdrawn(*tags: str, repository: str = SUBJECT.name, replacement: str | None = None) -> Statement:
@@ -70,4 +70,4 @@ def withdrawn(*tags: str, repository: str = SUBJECT.name, replacement: str | Non
         repository=repository, tags=tags or None, reason="wrong cuDNN", replacement=replacement, time=NOW,
         publisher="gpu-runner-3",
     )  # fmt: skip
-    return predicate_statement(SUBJECT, withdrawal)
+    return make_predicate_statement(SUBJECT, withdrawal)

@@ -30,12 +30,12 @@ from tfimg.evidence.promotions import (
     SignedPredicate,
     TagMove,
     Withdrawal,
+    export_withdrawals,
+    make_predicate_statement,
     next_time,
-    predicate_statement,
     read_image_statements,
     read_withdrawals,
     walk_history,
-    withdrawal_envelopes,
 )
 from tfimg.evidence.statement import Statement, Subject, canonical_json
 from tfimg.evidence.verify import verify
@@ -223,7 +223,7 @@ def test_a_withdrawal_is_cancelled_by_a_promotion_that_names_it() -> None:
 def test_withdrawals_travel_in_a_file_and_count_when_they_are_signed() -> None:
     registry = published(GREEN)
     attach(registry, IMAGE.digest, [withdrawn()], key=OURS)
-    (line,) = withdrawal_envelopes(registry, IMAGE.digest, KEYS)
+    (line,) = export_withdrawals(registry, IMAGE.digest, KEYS)
     theirs = sign_statement(withdrawn(), THEIRS)
     offline = published(GREEN)
     later = read_withdrawals(b"\n".join([theirs, line, b""]), KEYS)
@@ -270,7 +270,7 @@ def test_a_promotion_of_an_unknown_form_that_our_key_signed_is_refused() -> None
     registry = published(GREEN)
     content = canonical_json(json.loads(promoted("2.15").content) | {"predicate": {"tags": []}})
     attach(registry, IMAGE.digest, [Statement(predicate_type=PROMOTION, content=content)], key=OURS)
-    with pytest.raises(TamperedError, match=r"has an unknown form: .*A newer tfimg"):
+    with pytest.raises(TamperedError, match=r"is invalid: .*A newer tfimg"):
         verified(registry)
 
 
@@ -287,7 +287,7 @@ def test_a_promotion_with_another_value_is_the_same_kind_of_thing_or_invalid(nam
         found = validate(Promotion, EXAMPLE | {name: value})
     except InvalidDocument:
         return
-    assert predicate_statement(SUBJECT, found).content
+    assert make_predicate_statement(SUBJECT, found).content
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_a_history_costs_three_requests_for_a_move_among_1000_images() -> None:
             continue
         subject = Subject(name=registry.repository, digest=image.digest)
         attach(registry, image.digest, said(GREEN, of=image.digest), key=OURS)
-        statement = predicate_statement(subject, promotion("2.15", previous, hour=number))
+        statement = make_predicate_statement(subject, promotion("2.15", previous, hour=number))
         attach(registry, image.digest, [statement], key=OURS)
         previous = image.digest
         digests.append(image.digest)

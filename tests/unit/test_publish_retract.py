@@ -17,7 +17,7 @@ from support.signing import OURS, THEIRS
 from tfimg.core.errors import NotInRegistry, PolicyViolation, TagConflict, UsageError, WithdrawnError
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy, TagPromise
-from tfimg.evidence.promotions import Promotion, TagMove, predicate_statement, read_image_statements
+from tfimg.evidence.promotions import Promotion, TagMove, make_predicate_statement, read_image_statements
 from tfimg.evidence.statement import Subject
 from tfimg.evidence.verify import verify
 from tfimg.recipe.tags import make_build_tag
@@ -49,7 +49,7 @@ def forge(registry: Registry, digest: str, previous: str, *, tag: str = "2.15") 
         publisher="me", reason="publish", run="x", tfimg="0.0",
     )  # fmt: skip
     subject = Subject(name=registry.repository, digest=digest)
-    attach(registry, digest, [predicate_statement(subject, promotion)], key=THEIRS)
+    attach(registry, digest, [make_predicate_statement(subject, promotion)], key=THEIRS)
 
 
 def proven(registry: Registry, reference: str) -> str:

@@ -13,7 +13,7 @@ from tfimg.cli.keys import verifying_keys
 from tfimg.cli.show import plain_table, print_table
 from tfimg.cli.signing import default_repository
 from tfimg.core.text import to_plain_text
-from tfimg.evidence.promotions import withdrawal_envelopes
+from tfimg.evidence.promotions import export_withdrawals
 from tfimg.evidence.statement import format_time
 from tfimg.publish.history import HistoryEntry, build_tags, repository_history, tag_history
 from tfimg.recipe.tags import DIGEST_DIGITS
@@ -40,7 +40,7 @@ def history(context: Context) -> int:
         entries = repository_history(registry, builds[:limit], keys, limit=limit)
     if arguments.withdrawals:
         digests = dict.fromkeys(entry.digest for entry in entries if entry.kind == "withdrawal")
-        lines = [line for digest in digests for line in withdrawal_envelopes(registry, digest, keys)]
+        lines = [line for digest in digests for line in export_withdrawals(registry, digest, keys)]
         Path(arguments.withdrawals).write_bytes(b"".join(line + b"\n" for line in lines))
     if arguments.json:
         for entry in entries:

@@ -11,7 +11,7 @@ from tfimg.cli.report_files import require_writable
 from tfimg.cli.signing import default_repository, required_key, signed_repository
 from tfimg.core.errors import UsageError
 from tfimg.evidence.dsse import sign_statement
-from tfimg.evidence.promotions import predicate_statement
+from tfimg.evidence.promotions import make_predicate_statement
 from tfimg.evidence.statement import Subject
 from tfimg.publish import retract
 from tfimg.publish.retract import Retraction
@@ -58,7 +58,7 @@ def withdraw(context: Context) -> int:
         )
     if arguments.output and done.withdrawal:
         subject = Subject(name=reference.repository, digest=done.digest)
-        envelope = sign_statement(predicate_statement(subject, done.withdrawal), repository.key)
+        envelope = sign_statement(make_predicate_statement(subject, done.withdrawal), repository.key)
         with Path(arguments.output).open("ab") as file:
             file.write(envelope + b"\n")
     if arguments.json:

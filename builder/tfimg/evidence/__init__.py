@@ -1,1 +1,1 @@
-"""What is said of an image and signed: statements, keys, where they lie beside it, and what they must show."""
+"""Signed evidence about images: keys, statements, their places in the registry, verification and policies."""

@@ -71,7 +71,7 @@ class SigningKey:
         return self.private.sign(content, ALGORITHM)
 
     def pem(self, password: bytes) -> bytes:
-        """Return PKCS#8 in PEM, encrypted. Raises `InvalidKey` for an empty password."""
+        """Return encrypted PKCS#8 in PEM. Raises `InvalidKey` for an empty password."""
         if not password:
             raise InvalidKey(
                 "A private key is not written without a password.", next_step="Choose one that is not empty."
@@ -103,7 +103,8 @@ def read_signing_key(pem: bytes, *, password: bytes | None, source: str) -> Sign
     try:
         key = serialization.load_pem_private_key(pem, password=password or None)
     except TypeError:  # a password is missing, or was given for a key without one
-        raise _refused(source, _password_problem(password)) from None
+        problem = "it has no password, and one was given" if password else "it has a password, and none was given"
+        raise _refused(source, problem) from None
     except (ValueError, UnsupportedAlgorithm):
         why = "it is not a private key, or the password is wrong" if password else "it is not a private key"
         raise _refused(source, why) from None
@@ -113,7 +114,7 @@ def read_signing_key(pem: bytes, *, password: bytes | None, source: str) -> Sign
 
 
 def is_encrypted(pem: bytes) -> bool:
-    """Return whether a password opens the private key of a text: in PKCS#8, or in OpenSSL's older form."""
+    """Return whether a private key is encrypted: in PKCS#8, or in OpenSSL's older form."""
     return b"BEGIN ENCRYPTED PRIVATE KEY" in pem or b"Proc-Type: 4,ENCRYPTED" in pem
 
 
@@ -130,7 +131,7 @@ def read_verifying_key(pem: bytes, *, source: str) -> VerifyingKey:
 
 
 def _require_one_block(pem: bytes, source: str) -> None:
-    """Raise `InvalidKey` for a text with several keys or other content: which key counts would be ambiguous."""
+    """Raise `InvalidKey` for a text with several keys or other content, which would be ambiguous."""
     if len(pem) > MAX_PEM:
         raise _refused(source, f"it has more than {MAX_PEM} bytes")
     if not BLOCK.fullmatch(pem) or pem.count(b"-----END ") > 1:
@@ -156,10 +157,6 @@ def _signing(private: ec.EllipticCurvePrivateKey) -> SigningKey:
 
 def _der(public: ec.EllipticCurvePublicKey) -> bytes:
     return public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-
-
-def _password_problem(password: bytes | None) -> str:
-    return "it has no password, and one was given" if password else "it has a password, and none was given"
 
 
 def _refused(source: str, why: str, next_step: str = NEEDED) -> InvalidKey:

@@ -1,4 +1,4 @@
-"""Policies: what evidence has to show, from `--require` or from a policy file."""
+"""Policies: requirements of evidence, from `--require` or from a policy file."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from packaging.specifiers import SpecifierSet
 
 from tfimg.core.documents import InvalidDocument, validate
 from tfimg.core.errors import InvalidKey, UsageError
-from tfimg.core.levels import Level
 from tfimg.evidence.keys import VerifyingKey, fingerprints
 from tfimg.matrix.schema import Device, RangeText
 
 EvidenceLevel = Literal["built", "linked", "validated"]
-"""Levels that evidence can show: `declared` is nothing but a line of the matrix."""
+"""Levels that evidence can prove; `declared` is only a line of the matrix."""
 
 EVIDENCE_LEVELS: tuple[EvidenceLevel, ...] = ("built", "linked", "validated")
 
 ACCELERATORS: tuple[Device, ...] = ("gpu", "tpu")
 
 DEFAULT_MAX_AGE = timedelta(days=90)
-"""How old evidence may be where a policy says nothing else. Statements can be deleted from a registry, or old ones put
-back: this bounds how long that hides a newer failure or withdrawal."""
+"""Default of the age of evidence. Statements can be deleted from a registry, or old ones restored: this bounds how long
+that hides a newer failure or withdrawal."""
 
 UNLIMITED = "unlimited"
 
@@ -35,7 +34,7 @@ UNITS: Mapping[str, str] = {"h": "hours", "d": "days", "w": "weeks"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TagPromise:
-    """The level that tags promise: `tags` is a glob, `reason` says why they promise so much or so little."""
+    """The level that tags promise, with the reason: `tags` is a glob."""
 
     tags: str
     level: EvidenceLevel
@@ -43,11 +42,11 @@ class TagPromise:
 
 
 PROMISES = (
-    TagPromise(tags="*-gpu", level="validated", reason="it works on a GPU, and has been seen to"),
-    TagPromise(tags="*-gpu-*", level="validated", reason="it works on a GPU, and has been seen to"),
-    TagPromise(tags="*", level="linked", reason="whatever shows without its accelerator has been seen"),
+    TagPromise(tags="*-gpu", level="validated", reason="it has been validated on a GPU"),
+    TagPromise(tags="*-gpu-*", level="validated", reason="it has been validated on a GPU"),
+    TagPromise(tags="*", level="linked", reason="all checks without its accelerator have passed"),
 )
-"""What tags promise where a policy says nothing else; the first that matches counts."""
+"""Default promises; the first that matches counts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,11 +67,11 @@ class Policy:
     refused_keys: frozenset[str] = frozenset()
 
     def find_promise(self, tag: str) -> TagPromise:
-        """Return what a tag promises, and why."""
-        return next(one for one in (*self.promises, *PROMISES) if fnmatchcase(tag, one.tags))
+        """Return the promise of a tag."""
+        return next(promise for promise in (*self.promises, *PROMISES) if fnmatchcase(tag, promise.tags))
 
     def accepted_keys(self, keys: Sequence[VerifyingKey]) -> tuple[VerifyingKey, ...]:
-        """Return the keys that are not refused. Raises `InvalidKey` where none is left."""
+        """Return the keys that are not refused. Raises `InvalidKey` if none is left."""
         accepted = tuple(key for key in keys if key.identifier not in self.refused_keys)
         if not accepted:
             raise InvalidKey(
@@ -81,33 +80,34 @@ class Policy:
             )
         return accepted
 
-    def required_level(self, alias: str) -> Level:
-        """Return the lowest level that an image may have to be given a tag."""
-        return self.find_promise(alias).level
-
 
 def device_in_tag(tag: str) -> Device | None:
-    """Return the accelerator that a tag names, as `2.15-gpu-py3.11` does; None where it names none."""
+    """Return the accelerator that a tag names, such as `gpu` in `2.15-gpu-py3.11`."""
     return next((device for device in ACCELERATORS if device in tag.split("-")[1:]), None)
 
 
 def parse_requirements(text: str, *, policy: Policy) -> Policy:
     """Return a policy changed by words such as `validated,gpu=sm_90,driver>=535,max-age=30d`. Raises `UsageError`."""
-    said: dict[str, str] = {}
+    required: dict[str, str] = {}
     for word in filter(None, (word.strip() for word in text.split(","))):
-        name, value = _requirement(word)
-        if name in said and name != "driver":
-            raise _refused(word, f"{name} is required twice")
-        said[name] = f"{said[name]},{value}" if name in said else value
-    if not said:
-        raise _refused(text, "it is empty")
-    return replace(
-        policy,
-        level=_level(said["level"]) if "level" in said else policy.level,
-        gpu=said.get("gpu", policy.gpu),
-        driver=_range(said["driver"]) if "driver" in said else policy.driver,
-        max_age=_age(said["max-age"]) if "max-age" in said else policy.max_age,
-    )
+        name, value = _parse_word(word)
+        if name in required and name != "driver":
+            raise _invalid(word, f"{name} is required twice")
+        required[name] = f"{required[name]},{value}" if name in required else value
+    if not required:
+        raise _invalid(text, "it is empty")
+    if "driver" in required:
+        try:
+            policy = replace(policy, driver=SpecifierSet(validate(RangeText, required["driver"])))
+        except InvalidDocument:
+            raise _invalid(f"driver{required['driver']}", "it is not a range of versions") from None
+    if "max-age" in required:
+        try:
+            policy = replace(policy, max_age=parse_age(required["max-age"]))
+        except ValueError as error:
+            raise _invalid(f"max-age={required['max-age']}", str(error)) from None
+    level = next((level for level in EVIDENCE_LEVELS if level == required.get("level")), policy.level)
+    return replace(policy, level=level, gpu=required.get("gpu", policy.gpu))
 
 
 def parse_age(text: str) -> timedelta | None:
@@ -120,7 +120,7 @@ def parse_age(text: str) -> timedelta | None:
     return timedelta(**{UNITS[unit]: int(count)})
 
 
-def _requirement(word: str) -> tuple[str, str]:
+def _parse_word(word: str) -> tuple[str, str]:
     if word in EVIDENCE_LEVELS:
         return "level", word
     if word.startswith("driver") and word[6:7] in tuple("<>=!~"):
@@ -130,30 +130,12 @@ def _requirement(word: str) -> tuple[str, str]:
         return "gpu", value
     if name == "max-age" and equal:
         return "max-age", value
-    raise _refused(word, "nothing of that kind can be required")
+    raise _invalid(word, "this cannot be required")
 
 
-def _level(text: str) -> EvidenceLevel:
-    return next(level for level in EVIDENCE_LEVELS if level == text)
-
-
-def _range(text: str) -> SpecifierSet:
-    try:
-        return SpecifierSet(validate(RangeText, text))
-    except InvalidDocument:
-        raise _refused(f"driver{text}", "it is not a range of versions") from None
-
-
-def _age(text: str) -> timedelta | None:
-    try:
-        return parse_age(text)
-    except ValueError as error:
-        raise _refused(f"max-age={text}", str(error)) from None
-
-
-def _refused(word: str, why: str) -> UsageError:
+def _invalid(word: str, reason: str) -> UsageError:
+    levels = ", ".join(EVIDENCE_LEVELS)
     return UsageError(
-        f"--require {word!r} cannot be understood: {why}.",
-        next_step=f"Write one of {', '.join(EVIDENCE_LEVELS)}, gpu=sm_90, driver>=535 and max-age=30d, with commas "
-        "between.",
+        f"--require {word!r} is not a valid requirement: {reason}.",
+        next_step=f"Write one of {levels}, gpu=sm_90, driver>=535 and max-age=30d, with commas between.",
     )

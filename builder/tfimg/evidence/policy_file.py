@@ -63,10 +63,7 @@ class _File(MatrixModel):
 
 
 def parse_policy(text: str, *, source: str) -> Policy:
-    """Understand a policy file. Raises `FileError`, naming `source`, with all problems at once.
-
-    An alias that promises less than others of its kind says why: that is what "in writing" means.
-    """
+    """Parse a policy file; every alias has a written reason. Raises `FileError` with all problems at once."""
     try:
         if len(text) > MAX_BYTES:
             raise InvalidYaml(f"it has more than {MAX_BYTES >> 10} KiB")

@@ -1,10 +1,9 @@
 """Promotions and withdrawals: the signed statements that move an image's tags, and what follows from them.
 
 Both are in-toto statements about the image's digest. A *promotion* names tags with the digest that each pointed to
-before; a *withdrawal* names tags, or the whole digest, and a reason. Together they replace a log of a repository: the
-history of a tag is the chain of `previous` digests from where it points now. Whatever the clocks say, a promotion is
-later than those before it in the chain (`next_time`). A promotion cancels the withdrawals that it names by the SHA-256
-of their payloads.
+before; a *withdrawal* names tags, or the whole digest, and a reason. The history of a tag is the chain of `previous`
+digests from its present one. A promotion is always later than those before it in the chain (`next_time`), and cancels
+the withdrawals that it names by the SHA-256 of their payloads.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ Predicate = TypeVar("Predicate", Promotion, Withdrawal)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SignedPredicate(Generic[Predicate]):
-    """A statement that a trusted key signed. `make_statement` is the SHA-256 of its payload."""
+    """The predicate of a signed statement; `statement` is the SHA-256 of its payload."""
 
     statement: str
     signer: str
@@ -105,26 +104,27 @@ class ImageStatements:
     def promotions_of(self, repository: str, tag: str) -> tuple[SignedPredicate[Promotion], ...]:
         """Return the promotions that name a tag of a repository."""
         return tuple(
-            one
-            for one in self.promotions
-            if one.predicate.repository == repository and tag in {move.tag for move in one.predicate.tags}
+            promotion
+            for promotion in self.promotions
+            if promotion.predicate.repository == repository
+            and any(move.tag == tag for move in promotion.predicate.tags)
         )
 
     def in_force(self, repository: str, tag: str | None) -> tuple[SignedPredicate[Withdrawal], ...]:
-        """Return the withdrawals that hold for a tag, or for the digest alone: no promotion cancels them.
+        """Return the withdrawals for a tag, or for the digest alone, that no promotion cancels.
 
-        A promotion cancels a withdrawal of the whole digest; of one for tags, what it says of the tags it promotes.
+        A promotion cancels a withdrawal of tags only for the tags that it promotes.
         """
         return tuple(
-            one
-            for one in self.withdrawals
-            if one.predicate.covers(repository, tag) and not self._is_cancelled(one, repository, tag)
+            withdrawal
+            for withdrawal in self.withdrawals
+            if withdrawal.predicate.covers(repository, tag) and not self._is_cancelled(withdrawal, repository, tag)
         )
 
     def _is_cancelled(self, withdrawal: SignedPredicate[Withdrawal], repository: str, tag: str | None) -> bool:
-        whole = withdrawal.predicate.tags is None
-        promotions = self.promotions if whole or tag is None else self.promotions_of(repository, tag)
-        return any(withdrawal.statement in one.predicate.cancels for one in promotions)
+        is_whole = withdrawal.predicate.tags is None or tag is None
+        promotions = self.promotions if is_whole else self.promotions_of(repository, str(tag))
+        return any(withdrawal.statement in promotion.predicate.cancels for promotion in promotions)
 
 
 def next_time(now: datetime, earlier: Iterable[ImageStatements]) -> datetime:
@@ -133,14 +133,14 @@ def next_time(now: datetime, earlier: Iterable[ImageStatements]) -> datetime:
     return max([now.astimezone(UTC), *(time + timedelta.resolution for time in times)])
 
 
-def predicate_statement(subject: Subject, predicate: Promotion | Withdrawal) -> Statement:
+def make_predicate_statement(subject: Subject, predicate: Promotion | Withdrawal) -> Statement:
     """Return the statement of a predicate: the same input gives the same bytes."""
     kind = PROMOTION if isinstance(predicate, Promotion) else WITHDRAWAL
     return make_statement(subject, kind, predicate.model_dump(mode="json"))
 
 
 def read_statements(genuine: Iterable[VerifiedStatement], *, image: str) -> ImageStatements:
-    """Sort what trusted keys signed. Raises `TamperedError` for a predicate of an unknown form."""
+    """Sort the statements that trusted keys signed. Raises `TamperedError` for an invalid predicate."""
     found = tuple(genuine)
     outcomes = (read_result(one.predicate, image=image) for one in found if one.predicate_type == TEST_RESULT)
     return ImageStatements(
@@ -153,9 +153,9 @@ def read_statements(genuine: Iterable[VerifiedStatement], *, image: str) -> Imag
 def read_image_statements(
     registry: Registry, digest: str, keys: Sequence[VerifyingKey], *, is_thorough: bool = True
 ) -> ImageStatements:
-    """Read what trusted keys signed about the tags and tests of a digest; everything else is passed over.
+    """Read the statements of trusted keys about the tags and tests of a digest, and skip everything else.
 
-    Only `verify` refuses an image for evidence that was changed: here, that would let anyone who can write to the
+    Only `verify` refuses an image for changed evidence: here, that would let everyone with write access to the
     registry block a rollback. Unless thorough, cosign's tag is read only where no referrer is a promotion: this makes
     three requests for a digest with one promotion.
     """
@@ -167,7 +167,7 @@ def read_image_statements(
     return read_statements({one.statement: one for one in found}.values(), image=image)
 
 
-def withdrawal_envelopes(registry: Registry, digest: str, keys: Sequence[VerifyingKey]) -> tuple[bytes, ...]:
+def export_withdrawals(registry: Registry, digest: str, keys: Sequence[VerifyingKey]) -> tuple[bytes, ...]:
     """Return the signed withdrawals of a digest, and the promotions that cancel them, as DSSE envelopes."""
     kinds = (PROMOTION, WITHDRAWAL)
     collected = (*collect_bundles(registry, digest, kinds), *collect_attestations(registry, digest, kinds))
@@ -185,9 +185,9 @@ def withdrawal_envelopes(registry: Registry, digest: str, keys: Sequence[Verifyi
 
 
 def read_withdrawals(content: bytes, keys: Sequence[VerifyingKey]) -> tuple[CollectedEnvelope, ...]:
-    """Read JSON lines of DSSE envelopes, as `withdrawal_envelopes` returns them.
+    """Read JSON lines of DSSE envelopes, as `export_withdrawals` returns them.
 
-    Raises `TamperedError` for a line that is no envelope, `UnsignedError` where the keys signed none of them.
+    Raises `TamperedError` for a line that is not an envelope, `UnsignedError` if the keys signed none of them.
     """
     found = tuple(
         CollectedEnvelope(where=f"line {number}", envelope=parse_envelope(line))
@@ -213,33 +213,30 @@ def _signed(
         ]
     except InvalidDocument as error:
         raise TamperedError(
-            f"A {kind.rpartition(':')[2]} of {image} has an unknown form: {error}.",
+            f"A {kind.rpartition(':')[2]} of {image} is invalid: {error}.",
             next_step="A newer tfimg may have signed it: read it with that version.",
         ) from None
     return tuple(sorted(found, key=lambda one: (one.predicate.time, one.statement), reverse=True))
 
 
 def require_not_withdrawn(statements: ImageStatements, *, image: str, repository: str, tag: str | None) -> None:
-    """Raise `WithdrawnError` for an image that is withdrawn, altogether or for this tag of the repository."""
+    """Raise `WithdrawnError` if the whole image or this tag of the repository is withdrawn."""
     if withdrawals := statements.in_force(repository, tag):
         raise withdrawn_error(withdrawals[0].predicate, image=image)
 
 
 def require_promoted(statements: ImageStatements, *, image: str, repository: str, tag: str | None) -> None:
-    """Raise `PolicyViolation` for a tag that no promotion names. Without a tag, none is required.
-
-    `repository` is the one that promotions have to name: of a mirror, its origin.
-    """
+    """Raise `PolicyViolation` for a tag that no promotion names; `repository` is the origin of a mirror."""
     if tag and not statements.promotions_of(repository, tag):
         raise PolicyViolation(
-            f"{image} has evidence, and no signed promotion that gives it the tag {tag} of {repository}.",
+            f"{image} has evidence, but no signed promotion that gives it the tag {tag} of {repository}.",
             next_step="Anyone who can write to the registry could have moved the tag. For a mirror, name the "
             "publisher's repository with --origin; otherwise ask the publisher, or verify by digest.",
         )
 
 
 def withdrawn_error(withdrawal: Withdrawal, *, image: str) -> WithdrawnError:
-    """Return the error for a withdrawn image, with everything that the publisher said about it."""
+    """Return the error for a withdrawn image, with the publisher's reason and replacement."""
     of = "" if withdrawal.tags is None else f" as {', '.join(withdrawal.tags)}"
     replacement = withdrawal.replacement
     return WithdrawnError(
@@ -251,9 +248,9 @@ def withdrawn_error(withdrawal: Withdrawal, *, image: str) -> WithdrawnError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TagHistoryEntry:
-    """A digest in the history of a tag. `promotion` is None for a gap: no genuine statement gave it the tag.
+    """A digest in the history of a tag. `promotion` is None for a gap: no signed statement gave it the tag.
 
-    Of its withdrawals that cover the tag, those in force are not cancelled.
+    `withdrawals` are those for the tag, `in_force` those of them that are not cancelled.
     """
 
     digest: str
@@ -267,9 +264,8 @@ def walk_history(
 ) -> Iterator[TagHistoryEntry]:
     """Yield the history of a tag from its present digest back, at most `limit` steps.
 
-    After rollbacks a digest occurs several times: of its promotions for the tag, the latest before the one that
-    replaced it counts. Others that are later were never completed. The history ends with the tag's first promotion, or
-    with a gap.
+    After rollbacks a digest occurs several times: the latest promotion before the one that replaced it counts, and
+    later ones were never completed. The history ends with the tag's first promotion, or with a gap.
     """
     digest: str | None = present
     before = LATEST + timedelta.resolution

@@ -1,4 +1,4 @@
-"""How an image came to be → SLSA provenance v1."""
+"""SLSA provenance v1 of an image."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from tfimg.evidence.statement import PROVENANCE, Statement, Subject, digest_set, format_time, make_statement
 
 BUILD_TYPE = "urn:tfimg:build:1"
-"""Says how the parameters are meant: an identifier of the matrix, built from its lock on a base."""
+"""Meaning of the parameters: an identifier of the matrix, built from its lock on a base."""
 
 SELF_SIGNED = "urn:tfimg:builder:slsa-build-l1"
-"""The builder that vouches for itself: level 1 of SLSA's build track, which asks for provenance and for no more."""
+"""A builder that attests itself: level 1 of SLSA's build track, which requires provenance only."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,8 +21,8 @@ class BuildRecord:
     """One build. `locks` are digests of the lock's files by layer, `recipe` is the recipe's digest.
 
     `revision` is the git commit of the checkout, `engine` the container engine with its version, `invocation` the
-    run's address where a platform gives it one; `began` is None where nobody noted it. `platform` is the identity of a
-    hosted platform that signs the provenance itself; without one, whoever built also signed.
+    run's address where a platform gives it one; `began` is None if it is unknown. `platform` is the identity of a
+    hosted platform that signs the provenance itself; without one, the builder signs.
     """
 
     identifier: str
@@ -40,43 +40,43 @@ class BuildRecord:
 
     @property
     def level(self) -> int:
-        """Level of SLSA's build track that may be claimed: 2 needs a platform that signs in the builder's stead."""
+        """Level of SLSA's build track: 2 needs a platform that signs instead of the builder."""
         return 2 if self.platform else 1
 
 
-def make_provenance(making: BuildRecord, *, subject: Subject) -> Statement:
-    """SLSA provenance v1. The level that is claimed is in the builder's name and in the metadata."""
+def make_provenance(build: BuildRecord, *, subject: Subject) -> Statement:
+    """Return the provenance statement; the claimed level is in the builder's name and in the metadata."""
     predicate = {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
-            "externalParameters": {"identifier": making.identifier},
-            "internalParameters": {"engine": making.engine, "tfimg": making.version},
-            "resolvedDependencies": list(_dependencies(making)),
+            "externalParameters": {"identifier": build.identifier},
+            "internalParameters": {"engine": build.engine, "tfimg": build.version},
+            "resolvedDependencies": list(_dependencies(build)),
         },
         "runDetails": {
             "builder": {
-                "id": making.platform or SELF_SIGNED,
-                "version": {"tfimg": making.version, "engine": making.engine},
+                "id": build.platform or SELF_SIGNED,
+                "version": {"tfimg": build.version, "engine": build.engine},
             },
             "metadata": {
-                **({"invocationId": making.invocation} if making.invocation else {}),
-                **({"startedOn": format_time(making.began)} if making.began else {}),
-                "finishedOn": format_time(making.ended),
-                "slsaBuildLevel": making.level,
+                **({"invocationId": build.invocation} if build.invocation else {}),
+                **({"startedOn": format_time(build.began)} if build.began else {}),
+                "finishedOn": format_time(build.ended),
+                "slsaBuildLevel": build.level,
             },
         },
     }
     return make_statement(subject, PROVENANCE, predicate)
 
 
-def _dependencies(making: BuildRecord) -> Iterator[dict[str, Any]]:
-    base = {"name": "base", "uri": making.base}
-    yield base | ({"digest": digest_set(making.base_digest)} if making.base_digest else {})
-    for layer in sorted(making.locks):
-        yield {"name": f"lock/{layer}", "digest": digest_set(making.locks[layer])}
-    if making.recipe:
-        yield {"name": "recipe", "digest": digest_set(making.recipe)}
-    if making.revision:
-        commit, _, dirty = making.revision.partition("-")
+def _dependencies(build: BuildRecord) -> Iterator[dict[str, Any]]:
+    base = {"name": "base", "uri": build.base}
+    yield base | ({"digest": digest_set(build.base_digest)} if build.base_digest else {})
+    for layer in sorted(build.locks):
+        yield {"name": f"lock/{layer}", "digest": digest_set(build.locks[layer])}
+    if build.recipe:
+        yield {"name": "recipe", "digest": digest_set(build.recipe)}
+    if build.revision:
+        commit, _, dirty = build.revision.partition("-")
         changed = {"annotations": {"uncommittedChanges": True}} if dirty else {}
         yield {"name": "tfimg", "digest": {"gitCommit": commit}} | changed

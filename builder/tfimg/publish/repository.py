@@ -25,8 +25,8 @@ from tfimg.evidence.promotions import (
     Reason,
     TagMove,
     Withdrawal,
+    make_predicate_statement,
     next_time,
-    predicate_statement,
     read_image_statements,
 )
 from tfimg.evidence.statement import Subject
@@ -127,7 +127,7 @@ class SignedRepository:
 
         Raises `PublicationIncomplete` if the registry does not return it afterwards.
         """
-        statement = predicate_statement(Subject(name=self.name, digest=digest), predicate)
+        statement = make_predicate_statement(Subject(name=self.name, digest=digest), predicate)
         attach(self.registry, digest, [statement], key=self.key)
         found = self.statements(digest)
         known = {one.statement for one in found.promotions} | {one.statement for one in found.withdrawals}

@@ -1,1 +1,1 @@
-"""Images in registries: what is sent, what is proven of it, which names lead to it."""
+"""Registries: client, authorization, references, images and referrers (OCI distribution specification)."""
