@@ -274,6 +274,10 @@ def test_images_for_another_platform_are_left_out_and_lines_tell_the_turns(
     assert last.split()[1:] == ["s", "built", THREE[2], "validated,", "2", "checks", "passed"]
     assert len(engine.built) == 1
     assert tfimg("build", "2.15.1-cpu-py3.11-arm64").code == 4, "its own code where it is alone"
+    assert [tfimg("build", *line, "--quiet").stderr for line in (["--tf", "2.15"], [THREE[2], "--no-cache"])] == [
+        "",
+        "",
+    ]
 
 
 # What a run leaves behind, and what another finds

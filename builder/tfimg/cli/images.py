@@ -45,7 +45,7 @@ def build(context: Context) -> int:
     check_report_files(context)
     settings = build_settings(arguments)
     plan = context.project.plan(context.resolve().spec)
-    with render_events(as_json=arguments.json) as on_event:
+    with render_events(as_json=arguments.json, quiet=arguments.quiet) as on_event:
         Builder(context.project, context.engine, settings).build(plan, _with_reports(context, on_event))
     _push(context, [plan.spec])
     return 0
@@ -87,7 +87,7 @@ def _build_many(context: Context) -> int:
     reuse = not (arguments.no_cache or arguments.revalidate)
     settings = replace(build_settings(arguments), reuse_reports=reuse)
     specs = context.buildable(arguments.patterns)
-    with render_events(as_json=arguments.json, many=True) as on_event:
+    with render_events(as_json=arguments.json, quiet=arguments.quiet, many=True) as on_event:
         batch = build_many(context.project, context.engines, settings, specs, on_event)
     for name in arguments.report:
         write_atomically(Path(name), format_summary(batch, name))
@@ -176,14 +176,15 @@ def _push(context: Context, specs: Sequence[ImageSpec]) -> None:
 
 def rebuild_check(context: Context) -> int:
     """`tfimg rebuild-check`: build an image twice from nothing and compare the layers. Raises `NotReproducible`."""
-    settings, as_json = build_settings(context.arguments), context.arguments.json
+    arguments = context.arguments
+    settings = build_settings(arguments)
     plan = context.project.plan(context.resolve().spec)
-    with render_events(as_json=as_json) as on_event:
+    with render_events(as_json=arguments.json, quiet=arguments.quiet) as on_event:
         found = reproduce(context.project, context.engine, settings, plan, on_event)
-    if as_json:
+    if arguments.json:
         context.emit(found.to_json())
     found.require_same()
-    if not as_json:
+    if not arguments.json:
         print(f"{found.identifier}: built twice from nothing, all {len(found.pairs)} layers are the same bytes.")
     return 0
 
@@ -202,7 +203,10 @@ def validate(context: Context) -> int:
     if arguments.record:
         _require_lock(image, labels.get(LOCK_LABEL), plan)
     validator = Validator(project=project, engine=engine, level=arguments.level, checks=_checks(arguments))
-    with explaining(project.workspace.validation), render_events(as_json=arguments.json) as on_event:
+    with (
+        explaining(project.workspace.validation),
+        render_events(as_json=arguments.json, quiet=arguments.quiet) as on_event,
+    ):
         target = validator.target(spec, on_event)
         report, _ = validator.validate(
             plan, target, image, digest=digest, from_lock=bool(labels.get(LOCK_LABEL)), on_event=on_event

@@ -60,7 +60,7 @@ def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool)
     target, key = parse_repository(str(arguments.target)), required_key(arguments, context.services.environ)
     reinstate = getattr(arguments, "reinstate", False)
     repository = signed_repository(context, arguments, target, key, reinstate=reinstate)
-    with render_events(as_json=arguments.json, title="publish") as on_event:
+    with render_events(as_json=arguments.json, quiet=arguments.quiet, title="publish") as on_event:
         publication = _publisher(context, report_missing=named).publish(specs, repository, on_event)
     _print_results(context, publication.images, event="published")
     for candidate in publication.candidates:
@@ -81,7 +81,7 @@ def _print_plan(context: Context, arguments: Publish, specs: Sequence[ImageSpec]
         policy=read_policy(arguments),
         reinstate=arguments.reinstate,
     )
-    with render_events(as_json=arguments.json, title="publish") as on_event:
+    with render_events(as_json=arguments.json, quiet=arguments.quiet, title="publish") as on_event:
         results = _publisher(context, report_missing=bool(arguments.patterns)).plan(specs, decider, on_event)
     _print_results(context, results, event="planned")
 

@@ -25,7 +25,7 @@ def renew(context: Context) -> int:
     validator = Validator(project=context.project, engine=context.engine, level=arguments.level)
     renewer = Renewer(validator=validator, re_sign=arguments.re_sign)
     failures: list[tuple[str, TfimgError]] = []
-    with render_events(as_json=arguments.json, title="renew") as render:
+    with render_events(as_json=arguments.json, quiet=arguments.quiet, title="renew") as render:
 
         def on_event(event: Event) -> None:
             render(event)

@@ -32,7 +32,7 @@ def rollback(context: Context) -> int:
         raise UsageError("--reinstate needs --to.", next_step="Name the withdrawn image with --to DIGEST.")
     key = required_key(arguments, environ)
     repository = signed_repository(context, arguments, reference, key, reinstate=arguments.reinstate)
-    with render_events(as_json=arguments.json, title="rollback") as on_event:
+    with render_events(as_json=arguments.json, quiet=arguments.quiet, title="rollback") as on_event:
         done = retract.roll_back(repository, reference.tag, to=arguments.to, reason=arguments.reason, on_event=on_event)
     if arguments.json:
         context.emit({"event": "rollback", "repository": reference.repository, **_to_json(done)})
@@ -52,7 +52,7 @@ def withdraw(context: Context) -> int:
         require_writable("--output", arguments.output)
     key = required_key(arguments, context.services.environ)
     repository = signed_repository(context, arguments, reference, key)
-    with render_events(as_json=arguments.json, title="withdraw") as on_event:
+    with render_events(as_json=arguments.json, quiet=arguments.quiet, title="withdraw") as on_event:
         done = retract.withdraw(
             repository, reference.digest, tags=arguments.tag, reason=arguments.reason, on_event=on_event
         )

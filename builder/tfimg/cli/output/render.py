@@ -23,7 +23,7 @@ from tfimg.cli.output.batch_table import STATUS_WIDTH, LiveBatch, result_words
 from tfimg.cli.output.checks import WIDTH, check_line
 from tfimg.cli.output.live import LiveImage
 from tfimg.cli.output.steps import is_housekeeping, short_step
-from tfimg.core.events import ChecksPlanned, Event, Message, Note, OnEvent, StepEvent
+from tfimg.core.events import ChecksPlanned, Event, Message, Note, OnEvent, StepEvent, ignore
 from tfimg.core.text import to_plain_text
 from tfimg.validation.report import CheckResult
 
@@ -32,7 +32,7 @@ FOR_PEOPLE = (Message, ChecksPlanned, ImagesQueued, EngineResources)
 
 
 @contextmanager
-def render_events(*, as_json: bool, title: str = "build", many: bool = False) -> Iterator[OnEvent]:
+def render_events(*, as_json: bool, quiet: bool = False, title: str = "build", many: bool = False) -> Iterator[OnEvent]:
     """Return the renderer for this terminal, file or program; `title` begins each line about a step.
 
     `many`: the events are those of many images.
@@ -40,6 +40,8 @@ def render_events(*, as_json: bool, title: str = "build", many: bool = False) ->
     console = make_console(stderr=True)
     if as_json:
         yield JsonLines()
+    elif quiet:
+        yield ignore
     elif not console.is_terminal:
         yield TextLines(title)
     else:

@@ -32,7 +32,7 @@ class TransferTotal:
 def render_transfer(context: Context, title: str) -> Iterator[Callable[[ProgressEvent], None]]:
     """Return the renderer of a transfer's events."""
     console, total_bytes = make_console(stderr=True), TransferTotal()
-    if context.arguments.json or not console.is_terminal:
+    if context.arguments.json or context.arguments.quiet or not console.is_terminal:
         yield _line_renderer(context, title, total_bytes)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
