@@ -1,1 +1,1 @@
-"""The machines that run images."""
+"""Hosts that run images: survey, diagnose, recommend and plan."""

@@ -1,1 +1,1 @@
-"""What an image holds, and how two differ."""
+"""Inspect, compare and scan images; save and load them with their evidence."""

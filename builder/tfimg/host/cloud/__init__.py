@@ -1,1 +1,1 @@
-"""A cloud's virtual machine: the user data that makes one fetch an image, prove it and run it."""
+"""User data for cloud machines that verify an image and run it."""
