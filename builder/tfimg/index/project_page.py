@@ -1,4 +1,4 @@
-"""The page of a project in a package index (simple repository API), as JSON or HTML → its files."""
+"""Parse the page of a project in a package index (simple repository API), as JSON or HTML."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_PAGE = 32 << 20
 """Bytes of a page in JSON. Those of NumPy and grpcio, the largest that locks ask for, have 5 MB."""
 
 MAX_HTML = 8 << 20
-"""Bytes of a page in HTML, which Python's parser reads at 1 MB/s."""
+"""Bytes of a page in HTML, which Python's parser reads at 1 MB/s (measured)."""
 
 MAX_WHEEL = 4 << 30
 """Bytes of a wheel whose size the index does not state. The largest in locks, of cuDNN, has 0.8 GB."""
@@ -36,7 +36,7 @@ class File(Document):
 
     @property
     def is_yanked(self) -> bool:
-        """Whether the file was withdrawn; a reason may be empty."""
+        """Whether the file is yanked; the reason may be empty."""
         return self.yanked is not False
 
 
@@ -60,7 +60,7 @@ def read_html(content: bytes) -> Sequence[File]:
     """Return the files of a page in HTML (PEP 503). Raises `ValueError`."""
     parser = _Links()
     try:
-        # Without `close`, which takes the square of what a hostile page leaves open in time.
+        # Without `close`, which takes quadratic time for unclosed elements.
         parser.feed(content.decode("utf-8", "replace"))
     except AssertionError as error:  # of Python's parser, for `<![`
         raise ValueError(f"its page is not HTML: {error}") from None
@@ -82,7 +82,7 @@ def _file_of_link(text: str, attributes: Mapping[str, str], base: str) -> File:
             "filename": text.strip(),
             "url": urljoin(base, href),
             "hashes": {algorithm: digest} if digest else {},
-            # Upload times are no part of the HTML form, but some indexes give them there as well.
+            # Not part of the HTML form, but some indexes add it.
             "upload-time": attributes.get("data-upload-time") or None,
             "yanked": attributes.get("data-yanked", False),
             "core-metadata": attributes.get("data-core-metadata", "false").lower() != "false",
@@ -91,9 +91,9 @@ def _file_of_link(text: str, attributes: Mapping[str, str], base: str) -> File:
 
 
 class _Links(HTMLParser):
-    """Collects links as text and attributes, the address that they are relative to, and the page's version.
+    """Collects the links, the base address and the version of a page.
 
-    In linear time: pypi-simple and Beautiful Soup take the square of nested elements.
+    In linear time: pypi-simple and Beautiful Soup take quadratic time for nested elements.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """HTTP transport for package indexes and registries: proxies, and limits on what a server may send.
 
 The standard library reads any number of `100 Continue` responses and trailers, and every timeout of a socket begins
-anew with each byte. `MeteredResponse` bounds bytes and seconds below it, where the bytes come in.
+anew with each byte. `_MeteredResponse` bounds bytes and seconds below it, where the bytes come in.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEP_SECONDS = 300.0
 
 
 class LimitExceeded(OSError):
-    """A server sends more, or more slowly, than it may. HTTP libraries pass an OSError on as a broken connection.
+    """A server exceeds a limit of size or time. HTTP libraries report an OSError as a broken connection.
 
     `seconds` is the limit where the server was too slow, else None.
     """
@@ -37,20 +37,18 @@ class LimitExceeded(OSError):
         super().__init__(what)
 
 
-class ProxyAdapter(HTTPAdapter):
-    """Honours `no_proxy` also for proxies of the session, and limits each step of a response; see `MeteredResponse`."""
+class _ProxyAdapter(HTTPAdapter):
+    """Applies `no_proxy` to proxies of the session too, and limits each step of a response."""
 
     def __init__(self, *, step_seconds: float = STEP_SECONDS, **options: Any) -> None:
         self._pools = _metered_pools(step_seconds)
         super().__init__(**options)
 
     def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
-        """Make the pool of direct connections; as `HTTPAdapter.init_poolmanager`."""
         super().init_poolmanager(*arguments, **options)
         self.poolmanager.pool_classes_by_scheme = self._pools
 
     def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
-        """Return the pool of connections through a proxy; as `HTTPAdapter.proxy_manager_for`."""
         manager = super().proxy_manager_for(proxy, **options)
         manager.pool_classes_by_scheme = self._pools
         return manager
@@ -64,7 +62,6 @@ class ProxyAdapter(HTTPAdapter):
         cert: Any = None,
         proxies: Any = None,
     ) -> requests.Response:
-        """Send one request; as `HTTPAdapter.send`."""
         if proxies and should_bypass_proxies(request.url or "", proxies.get("no_proxy")):
             proxies = {}
         return super().send(request, stream, timeout, verify, cert, proxies)
@@ -81,17 +78,17 @@ class DirectSession(requests.Session):
         self.trust_env = False
         self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
         for scheme in ("http://", "https://"):
-            self.mount(scheme, ProxyAdapter(step_seconds=step_seconds))
+            self.mount(scheme, _ProxyAdapter(step_seconds=step_seconds))
 
     def get_redirect_target(self, resp: requests.Response) -> None:  # noqa: ARG002  (the name that requests gives it)
         """Return None: no response is a redirect to requests."""
         return
 
 
-class MeteredResponse(HTTPResponse):
-    """A response of which the head, and each `read1`, take at most `MAX_STEP_BYTES` and `step_seconds`.
+class _MeteredResponse(HTTPResponse):
+    """A response whose head, and each `read1`, take at most `MAX_STEP_BYTES` and `step_seconds`.
 
-    What they contain beside content is not counted by readers: interim responses, headers, sizes of chunks, trailers.
+    Readers do not count interim responses, headers, sizes of chunks and trailers.
     """
 
     step_seconds = STEP_SECONDS
@@ -102,13 +99,11 @@ class MeteredResponse(HTTPResponse):
         self.fp = io.BufferedReader(self._meter)
 
     def begin(self) -> None:
-        """Read the head; as `HTTPResponse.begin`."""
         self._meter.start_step()
         super().begin()
         self._meter.end_step()
 
     def read1(self, n: int = -1) -> bytes:
-        """Read what is there; as `HTTPResponse.read1`."""
         self._meter.start_step()
         content = super().read1(n)
         self._meter.end_step()
@@ -116,7 +111,7 @@ class MeteredResponse(HTTPResponse):
 
 
 class _Meter(io.RawIOBase):
-    """The bytes of a socket, counted and timed during a step. Raises `LimitExceeded`."""
+    """Counts and times the bytes of a socket during a step. Raises `LimitExceeded`."""
 
     def __init__(self, raw: io.RawIOBase, step_seconds: float) -> None:
         self._raw = raw
@@ -150,7 +145,7 @@ class _Meter(io.RawIOBase):
 def _metered_pools(seconds: float) -> dict[str, type[HTTPConnectionPool]]:
     """Return classes of connection pools whose responses are metered."""
 
-    class Response(MeteredResponse):
+    class Response(_MeteredResponse):
         step_seconds = seconds
 
     class Connection(HTTPConnection):

@@ -131,7 +131,7 @@ class Release(MatrixModel):
 
 
 class Wheels(MatrixModel):
-    """What the package index has of a row's releases for one platform."""
+    """Wheels of a row's releases for one platform on the package index."""
 
     pythons: tuple[MinorText, ...] = Field(min_length=1, description="Python minors with a wheel")
     packages: dict[Device, PackageText] = Field(
@@ -153,7 +153,7 @@ class Libraries(MatrixModel):
 
 
 class PtxReport(MatrixModel):
-    """What is known from reports of a row's PTX on a GPU from the matrix's `ptx.below` on."""
+    """A report on a row's PTX on a GPU from the matrix's `ptx.below` on."""
 
     runs: Literal["fails", "unproven"] = Field(
         description="unproven: reports differ, so an image is offered with a note"
@@ -163,7 +163,7 @@ class PtxReport(MatrixModel):
 
 
 class Gpu(MatrixModel):
-    """What the GPU wheel of a row was built against, and what its images carry."""
+    """Build information of a row's GPU wheel, and the libraries of its images."""
 
     cuda: MinorText = Field(description="CUDA minor, from tf.sysconfig.get_build_info()")
     cudnn: RangeText = Field(description="cuDNN releases that the wheel accepts: one major, a minor floor")
@@ -202,7 +202,7 @@ class Toolkit(MatrixModel):
 
 
 class Ptx(MatrixModel):
-    """What becomes of GPUs that are newer than those a wheel has code for."""
+    """Support of GPUs that are newer than those a wheel has code for."""
 
     below: Capability = Field(
         description="GPUs from this compute capability on run older PTX only where a row's reports say so"
@@ -242,7 +242,7 @@ class Row(MatrixModel):
 
 
 class Base(MatrixModel):
-    """Where an image's operating system and Python come from."""
+    """Source of an image's operating system and Python."""
 
     image: str = Field(
         description="Official image, as registry/repository:tag",

@@ -1,1 +1,1 @@
-"""What the package index says of the facts, and the rows that it adds."""
+"""Compare the matrix with a package index, and propose rows for new releases."""
