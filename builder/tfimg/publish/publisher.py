@@ -15,6 +15,7 @@ from tfimg.core.errors import (
     TfimgError,
     UnsuitableHost,
     ValidationAborted,
+    ValidationCrashed,
     ValidationFailed,
     ValidationIncomplete,
     ValidationTimedOut,
@@ -39,6 +40,7 @@ from tfimg.validation.report import ProvableLevel
 IMAGE_ERRORS = (
     ValidationFailed,
     ValidationAborted,
+    ValidationCrashed,
     ValidationTimedOut,
     ValidationIncomplete,
     UnsuitableHost,
