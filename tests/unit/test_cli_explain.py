@@ -13,7 +13,7 @@ import pytest
 from support.cli import CliRunner
 from support.hosts import plain
 from support.memory_engine import capabilities, toolkit
-from tfimg.cli.explain import MOST
+from tfimg.cli.explain import MAX_BYTES
 from tfimg.core.errors import BuildError, EngineError, NoAccelerator, TfimgError, UnknownFailure
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.host.doctor import DoctorRequest, diagnose
@@ -111,7 +111,7 @@ def test_a_terminal_is_not_waited_for(explain: CliRunner, monkeypatch: pytest.Mo
     ("file", "code", "words"),
     [
         ("", 2, "The name of the log is empty."),
-        ("/dev/zero", 2, f"longer than {MOST >> 20} MiB"),
+        ("/dev/zero", 2, f"longer than {MAX_BYTES >> 20} MiB"),
         ("/nowhere/build.log", 2, "/nowhere/build.log"),
         ("/", 2, "directory"),
     ],

@@ -1,6 +1,6 @@
-"""argv → typed arguments → one function that names its stages in order.
+"""Entry point: parse the command line, run one command, report its error.
 
-The only floor that prints, reads the environment and exits. Heavy modules are imported by the command that
+The only package that prints, reads the environment and exits. Heavy modules are imported by the command that
 needs them, so that `tfimg --version` and completion start fast.
 """
 
@@ -29,7 +29,7 @@ MAX_VALUE = 200
 """Characters of a value of the command line that a message repeats whole: two to three lines of a terminal."""
 
 _interrupted = False
-"""Whether somebody asked the program to end: a library may have made another error of the interruption."""
+"""Whether a signal interrupted the program: a library may have turned the interruption into another error."""
 
 
 def entrypoint() -> NoReturn:
@@ -43,7 +43,7 @@ def entrypoint() -> NoReturn:
         _leave_stdout()
     elif isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that has no ≥ is no reason to fail
-    # Asked so often that the parser of all commands would be too slow.
+    # Called so often that the import of the parser would be too slow.
     version = sys.argv[1:] in (["--version"], ["-V"])
     code = 0 if version else main(sys.argv[1:], os.environ)
     try:
@@ -57,7 +57,7 @@ def entrypoint() -> NoReturn:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    # One way out for all signals: every stage cleans up behind itself.
+    # All signals take the path of KeyboardInterrupt, so that every stage cleans up.
     global _interrupted
     _interrupted = True
     raise KeyboardInterrupt
@@ -76,7 +76,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
     try:
         return _run_command(argv, environ, services)
     except BrokenPipeError:
-        # Whoever read our output has left, as `head` does; nothing is left to say, to nobody.
+        # The reader of our output has exited, as `head` does.
         _leave_stdout()
         return 141
     except KeyboardInterrupt:
@@ -84,7 +84,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
     except Exception as error:
         if environ.get("TFIMG_DEBUG") and not isinstance(error, TfimgError):
             traceback.print_exc()
-        return _report(Interrupted() if _interrupted else _as_ours(error), argv)
+        return _report(Interrupted() if _interrupted else _to_tfimg_error(error), argv)
 
 
 def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Services | None) -> int:
@@ -112,8 +112,8 @@ def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Serv
     return command.run(Context(command, services or Services(environ=environ)))
 
 
-def _as_ours(error: Exception) -> TfimgError:
-    """Return the error that tells people about an exception."""
+def _to_tfimg_error(error: Exception) -> TfimgError:
+    """Convert an exception to the error that users see."""
     if isinstance(error, TfimgError):
         return error
     if isinstance(error, UnicodeDecodeError):
@@ -142,7 +142,7 @@ def _report(error: TfimgError, argv: Sequence[str] = ()) -> int:
         }
         try:
             print(json.dumps(document), flush=True)
-        except OSError:  # it was this that failed; people are told below
+        except OSError:  # standard output failed; standard error reports it below
             _leave_stdout()
     print(f"tfimg: {message}", file=sys.stderr)
     return error.exit_code

@@ -22,45 +22,45 @@ def audit(context: Context) -> int:
         {spec.identifier: read_packages(context.project.workspace.read_lock(spec.identifier)) for spec in specs}
     )
     context.say(f"asking about {len(pins)} packages of {len(specs)} lock{'' if len(specs) == 1 else 's'}")
-    found = query_advisories(
+    result = query_advisories(
         pins,
         program=context.services.pip_audit(),
-        service=_service(context),
+        service=_service_options(context),
         env=context.use_network().environment(context.services.environ),
     )
-    _tell(context, found)
-    if found.advisories:
-        packages = {(advisory.name, advisory.version) for advisory in found.advisories}
+    _print_result(context, result)
+    if result.advisories:
+        packages = {(advisory.name, advisory.version) for advisory in result.advisories}
         raise VulnerablePackage(
-            f"{len(found.advisories)} advisories are about {len(packages)} locked packages.",
+            f"{len(result.advisories)} advisories are about {len(packages)} locked packages.",
             next_step="Where a fix does not touch TensorFlow's ABI, name the package under `newer` in matrix.yaml and "
             "lock again.",
         )
     return 0
 
 
-def _service(context: Context) -> list[str]:
+def _service_options(context: Context) -> list[str]:
     if url := context.arguments.osv_url:
         return ["--vulnerability-service=osv", f"--osv-url={url}"]
     return [f"--vulnerability-service={context.arguments.service}"]
 
 
-def _tell(context: Context, found: AuditResult) -> None:
+def _print_result(context: Context, result: AuditResult) -> None:
     if context.arguments.json:
-        context.emit(asdict(found))
+        context.emit(asdict(result))
         return
-    if found.advisories:
+    if result.advisories:
         table = plain_table("PACKAGE", "ADVISORY", "FIXED IN", "MAY BE NEWER", "IMAGES")
-        for advisory in found.advisories:
+        for advisory in result.advisories:
             newer = "yes" if advisory.name in context.project.matrix.newer.packages else "no"
             fixed = ", ".join(advisory.fixed) or "-"
             package = f"{advisory.name} {advisory.version}"
-            table.add_row(*map(escape, (package, advisory.advisory, fixed, newer, _images(advisory))))
+            table.add_row(*map(escape, (package, advisory.advisory, fixed, newer, _describe_images(advisory))))
         print_table(table)
-    unknown = f"; unknown to the service: {', '.join(found.unknown)}" if found.unknown else ""
-    print(f"{found.audited} packages audited, {len(found.advisories)} advisories{unknown}")
+    unknown = f"; unknown to the service: {', '.join(result.unknown)}" if result.unknown else ""
+    print(f"{result.audited} packages audited, {len(result.advisories)} advisories{unknown}")
 
 
-def _images(advisory: Advisory) -> str:
+def _describe_images(advisory: Advisory) -> str:
     images: Sequence[str] = advisory.images
     return images[0] if len(images) == 1 else f"{images[0]} and {len(images) - 1} more"

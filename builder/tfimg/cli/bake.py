@@ -30,10 +30,10 @@ def bake(context: Context) -> int:
     mirrors = parse_mirrors(arguments.mirror)
     plans = [context.project.plan(spec) for spec in context.buildable(arguments.patterns)]
     bases = {plan.spec.base.image: plan.spec for plan in plans}
-    prepared = {image: _base(context, spec, mirrors) for image, spec in bases.items()}
+    prepared = {image: _resolve_base(context, spec, mirrors) for image, spec in bases.items()}
     revision = context.project.workspace.revision()
-    targets = [_target(context, plan, prepared[plan.spec.base.image], revision) for plan in plans]
-    document = make_bake_file(targets, secrets=_secrets(context) if arguments.secrets else ())
+    targets = [_make_target(context, plan, prepared[plan.spec.base.image], revision) for plan in plans]
+    document = make_bake_file(targets, secrets=_secret_options(context) if arguments.secrets else ())
     if arguments.output is not None:
         write_atomically(Path(arguments.output), json.dumps(document, indent=2) + "\n")
         context.say(
@@ -44,7 +44,7 @@ def bake(context: Context) -> int:
     return 0
 
 
-def _base(context: Context, spec: ImageSpec, mirrors: dict[str, str]) -> tuple[str, str, str | None]:
+def _resolve_base(context: Context, spec: ImageSpec, mirrors: dict[str, str]) -> tuple[str, str, str | None]:
     """Return what `FROM` gets, the base's name and its digest. Raises `BaseImageError`.
 
     With `--base registry` no engine is asked. Only `--base bootstrap` makes a base: a bake file is a document, and
@@ -70,7 +70,7 @@ def _base(context: Context, spec: ImageSpec, mirrors: dict[str, str]) -> tuple[s
     return f"{name}@{digest}", name, digest
 
 
-def _target(context: Context, plan: Plan, base: tuple[str, str, str | None], revision: str | None) -> BakeTarget:
+def _make_target(context: Context, plan: Plan, base: tuple[str, str, str | None], revision: str | None) -> BakeTarget:
     reference, name, digest = base
     committed = context.project.workspace.rendered(plan.spec.identifier)
     fresh = committed.is_file() and committed.read_text() == plan.dockerfile
@@ -82,7 +82,7 @@ def _target(context: Context, plan: Plan, base: tuple[str, str, str | None], rev
     )
 
 
-def _secrets(context: Context) -> list[str]:
+def _secret_options(context: Context) -> list[str]:
     options, _ = context.use_network().secrets()
     if context.use_network().variables:
         names = ", ".join(sorted(context.use_network().variables))

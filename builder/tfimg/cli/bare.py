@@ -1,4 +1,4 @@
-"""`tfimg bare`, `tfimg record`: releases proven on a machine without an image, and what is kept of that."""
+"""`tfimg bare` and `tfimg record`: prove releases on a machine without an image, and record the results."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def bare(context: Context) -> int:
     """`tfimg bare FOLDER [PATTERN …]`: which releases, then suite, script and wheels."""
     arguments = context.arguments
     releases = [
-        Release(spec=spec, lock=context.project.workspace.read_lock(spec.identifier)) for spec in _specs(context)
+        Release(spec=spec, lock=context.project.workspace.read_lock(spec.identifier)) for spec in _select_specs(context)
     ]
     folder = Path(arguments.folder)
     context.use_network()
 
-    def tell(number: int, count: int, wheel: Wheel, kept: bool) -> None:
+    def report_wheel(number: int, count: int, wheel: Wheel, is_kept: bool) -> None:
         pieces = f", {len(wheel.pieces)} pieces" if wheel.pieces else ""
-        done = "is there" if kept else "fetched"
+        done = "is there" if is_kept else "fetched"
         context.say(f"[{number}/{count}] {done}: {wheel.file} ({size(wheel.size)}{pieces})")
 
     wheels = write_folder(
@@ -53,7 +53,7 @@ def bare(context: Context) -> int:
         version=__version__,
         fetch=lambda package, into: context.services.fetch_wheel(package, into),
         piece_bytes=arguments.pieces << 20 if arguments.pieces else None,
-        tell=tell,
+        tell=report_wheel,
     )
     count = sum(len(wheel.pieces) or 1 for wheel in wheels)
     document = {
@@ -71,7 +71,7 @@ def bare(context: Context) -> int:
     return 0
 
 
-def _specs(context: Context) -> Sequence[ImageSpec]:
+def _select_specs(context: Context) -> Sequence[ImageSpec]:
     patterns = context.arguments.patterns
     specs = select_specs(context.project.specs, patterns) if patterns else [context.resolve().spec]
     if tpu := [spec.identifier for spec in specs if spec.device == "tpu"]:
@@ -85,32 +85,32 @@ def _specs(context: Context) -> Sequence[ImageSpec]:
 def record(context: Context) -> int:
     """`tfimg record FILE`: judge each release of the file, and keep those that are proven."""
     name = context.arguments.file
-    found = parse_evidence(_read(name), source=name)
+    found = parse_evidence(_read_evidence(name), source=name)
     suite = context.project.workspace.validation
     digest = suite_digest(suite_files(suite))
-    refused: dict[str, tuple[str, ...]] = {}
+    rejected: dict[str, tuple[str, ...]] = {}
     seen: set[str] = set()
     for run in found.runs:
-        judged = _judge(context, run, found, digest) if run.identifier not in seen else ("it is there twice",)
+        checked = _check_run(context, run, found, digest) if run.identifier not in seen else ("it is there twice",)
         seen.add(run.identifier)
-        if isinstance(judged, BareRecord):
-            _keep(context, judged)
+        if isinstance(checked, BareRecord):
+            _write_record(context, checked)
         else:
-            refused[to_plain_text(run.identifier)] = judged
-    if refused:
-        raise _refusal(name, refused, of=len(found.runs))
+            rejected[to_plain_text(run.identifier)] = checked
+    if rejected:
+        raise _refuse(name, rejected, of=len(found.runs))
     return 0
 
 
-def _read(name: str) -> bytes:
-    """Return what a file holds, and of an endless one a byte more than is allowed."""
+def _read_evidence(name: str) -> bytes:
+    """Read a file up to one byte more than the limit."""
     if not Path(name).is_file():
         raise FileError(f"{name} is not a file.", next_step="Name the evidence.json that run.py has written.")
     with Path(name).open("rb") as file:
         return file.read(MAX_BYTES + 1)
 
 
-def _judge(context: Context, run: BareRun, file: BareFile, digest: str) -> BareRecord | tuple[str, ...]:
+def _check_run(context: Context, run: BareRun, file: BareFile, digest: str) -> BareRecord | tuple[str, ...]:
     spec = next((spec for spec in context.project.specs if spec.identifier == run.identifier), None)
     if spec is None:
         return ("the matrix has no such image",)
@@ -119,10 +119,10 @@ def _judge(context: Context, run: BareRun, file: BareFile, digest: str) -> BareR
     return verify_run(run, file, expected)
 
 
-def _keep(context: Context, record: BareRecord) -> None:
+def _write_record(context: Context, record: BareRecord) -> None:
     file = context.project.workspace.bare_evidence(record.identifier) / record.file_name
     write_atomically(file, format_record(record))
-    told = {
+    document = {
         "identifier": record.identifier,
         "machine": record.machine,
         "driver": record.driver,
@@ -130,19 +130,19 @@ def _keep(context: Context, record: BareRecord) -> None:
         "file": str(file),
     }
     if context.arguments.json:
-        context.emit({"event": "recorded", **told})
+        context.emit({"event": "recorded", **document})
     else:
         where = f"{record.machine}{f', driver {record.driver}' if record.driver else ''}"
-        print(f"{record.identifier}: {told['checks']} checks passed on {where}. Wrote {file}.")
+        print(f"{record.identifier}: {document['checks']} checks passed on {where}. Wrote {file}.")
 
 
-def _refusal(name: str, refused: dict[str, tuple[str, ...]], *, of: int) -> InsufficientEvidence:
+def _refuse(name: str, rejected: dict[str, tuple[str, ...]], *, of: int) -> InsufficientEvidence:
     lines = []
-    for identifier, reasons in refused.items():
+    for identifier, reasons in rejected.items():
         more = f"; and {len(reasons) - MAX_LISTED} more" if len(reasons) > MAX_LISTED else ""
         lines.append(f"\n  {identifier}: {'; '.join(reasons[:MAX_LISTED])}{more}")
     return InsufficientEvidence(
-        f"{name} does not prove {len(refused)} of its {of} release{'' if of == 1 else 's'}:{''.join(lines)}\n",
+        f"{name} does not prove {len(rejected)} of its {of} release{'' if of == 1 else 's'}:{''.join(lines)}\n",
         next_step="Run run.py again, in a folder that `tfimg bare` of this checkout has made, where every check can "
         "pass.",
     )

@@ -26,73 +26,73 @@ def cloud_init(context: Context) -> int:
     output = context.arguments.output
     if output is not None:
         require_writable("--output", output)
-    made = render_user_data(_order(context))
+    user = render_user_data(_describe_machine(context))
     if output:
-        write_atomically(Path(output), made.text)
+        write_atomically(Path(output), user.text)
     if context.arguments.json:
-        context.emit(_document(made, output))
+        context.emit(_document(user, output))
         return 0
     if not output:
-        print(made.text, end="")
+        print(user.text, end="")
     else:
-        size = f"{made.size} bytes{', packed' if made.packed else ''}"
-        context.say(f"{output}: {size}. Make a machine with it:\n{_command(made, output)}")
+        size = f"{user.size} bytes{', packed' if user.packed else ''}"
+        context.say(f"{output}: {size}. Make a machine with it:\n{_command(user, output)}")
         context.say(
-            f"Its machine image is {made.machine_image}. Others that fit: {FITTING_IMAGES}. "
+            f"Its machine image is {user.machine_image}. Others that fit: {FITTING_IMAGES}. "
             f"Does not fit: {UNFITTING_IMAGE}."
         )
     return 0
 
 
-def _command(made: UserData, output: str | None) -> str:
-    return made.create_command.replace("FILE", shlex.quote(output)) if output else made.create_command
+def _command(user: UserData, output: str | None) -> str:
+    return user.create_command.replace("FILE", shlex.quote(output)) if output else user.create_command
 
 
-def _document(made: UserData, output: str | None) -> dict[str, object]:
+def _document(user: UserData, output: str | None) -> dict[str, object]:
     return {
-        "bytes": made.size,
-        "packed": made.packed,
-        "make": _command(made, output),
-        "machine_image": made.machine_image,
+        "bytes": user.size,
+        "packed": user.packed,
+        "make": _command(user, output),
+        "machine_image": user.machine_image,
         "fitting_images": FITTING_IMAGES,
         "unfitting_image": UNFITTING_IMAGE,
-        "unproven": list(made.unproven),
-        "unpinned": list(made.unpinned),
-        **({"file": output} if output else {"user_data": made.text}),
+        "unproven": list(user.unproven),
+        "unpinned": list(user.unpinned),
+        **({"file": output} if output else {"user_data": user.text}),
     }
 
 
-def _order(context: Context) -> CloudMachine:
-    given = context.arguments
-    image = parse_reference(given.image)
-    if given.require is not None:
-        parse_requirements(given.require, policy=Policy())  # refuses a typo before a machine is made
-    spec = _spec(context, image)
+def _describe_machine(context: Context) -> CloudMachine:
+    arguments = context.arguments
+    image = parse_reference(arguments.image)
+    if arguments.require is not None:
+        parse_requirements(arguments.require, policy=Policy())  # refuses a typo before a machine is made
+    spec = _find_spec(context, image)
     return CloudMachine(
-        cloud=CLOUDS[given.cloud],
+        cloud=CLOUDS[arguments.cloud],
         image=str(image),
-        origin=parse_repository(given.origin).repository if given.origin else None,
-        device=_device(image, spec, given.device),
+        origin=parse_repository(arguments.origin).repository if arguments.origin else None,
+        device=_choose_device(image, spec, arguments.device),
         driver=spec.driver if spec else None,
-        key=_key(Path(given.public_key)),
-        require=given.require,
-        wheel=_wheel(given.tfimg),
-        program=None if given.jupyter else _words(given.program_line),
-        idle_seconds=given.idle_shutdown,
-        limit_seconds=given.max_time,
-        install_driver=given.install_driver,
+        key=_read_public_key(Path(arguments.public_key)),
+        require=arguments.require,
+        wheel=_check_wheel(arguments.tfimg),
+        program=None if arguments.jupyter else _split_command(arguments.program_line),
+        idle_seconds=arguments.idle_shutdown,
+        limit_seconds=arguments.max_time,
+        install_driver=arguments.install_driver,
     )
 
 
-def _spec(context: Context, image: Reference) -> ImageSpec | None:
+def _find_spec(context: Context, image: Reference) -> ImageSpec | None:
     """Return the image that --as names, else its tag. None where neither names an image of the matrix."""
     if identifier := context.arguments.identifier:
         return context.project.spec(identifier)
     return find_spec(context.project.specs, image.tag) if image.tag else None
 
 
-def _device(image: Reference, spec: ImageSpec | None, asked: Device | None) -> Device:
-    device = asked or (spec.device if spec else None)
+def _choose_device(image: Reference, spec: ImageSpec | None, requested: Device | None) -> Device:
+    device = requested or (spec.device if spec else None)
     if device is None:
         raise UsageError(
             f"{image} does not say which device it is for.",
@@ -106,7 +106,7 @@ def _device(image: Reference, spec: ImageSpec | None, asked: Device | None) -> D
     return device
 
 
-def _wheel(address: str | None) -> str:
+def _check_wheel(address: str | None) -> str:
     if address and WHEEL.fullmatch(address):
         return address
     raise UsageError(
@@ -119,7 +119,7 @@ def _wheel(address: str | None) -> str:
     )
 
 
-def _key(path: Path) -> str:
+def _read_public_key(path: Path) -> str:
     text = path.read_text()
     # What else a file holds would become a part of the user data too: a private key above all.
     if not PUBLIC_KEY.fullmatch(text):
@@ -130,7 +130,7 @@ def _key(path: Path) -> str:
     return read_verifying_key(text.encode(), source=str(path)).pem.decode()
 
 
-def _words(line: str) -> tuple[str, ...]:
+def _split_command(line: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(line))
     except ValueError as error:

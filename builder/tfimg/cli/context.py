@@ -1,4 +1,4 @@
-"""What commands share: the project, this machine's connections, and how they speak."""
+"""What commands share: the project, the connections of this machine, and output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """The arguments and surroundings of one command."""
+    """The options and the environment of one command."""
 
     arguments: Any
     services: Services
@@ -87,12 +87,12 @@ class Context:
         return list(self.services.network.left_out)
 
     def registry(self, reference: Reference) -> Registry:
-        """Return the repository of an image, connected to as the machine's settings and --plain-http say."""
+        """Connect to the repository of an image, without TLS under --plain-http."""
         return self.services.registry(reference, plain=self.arguments.plain_http)
 
     @property
     def request(self) -> Request:
-        """What the arguments ask for."""
+        """The request that the options make."""
         given = {name: getattr(self.arguments, name) for name in REQUEST.values()}
         for option, name in REQUEST.items():
             if given[name] is not None and not given[name].strip():
@@ -108,13 +108,13 @@ class Context:
         print(json.dumps(document), flush=True)
 
     def note(self, text: str) -> None:
-        """Tell what must not be missed, under --json too."""
+        """Print a note, as an event under --json."""
         if self.arguments.json:
             self.emit({"event": "note", "text": text})
         else:
             self.say(text)
 
     def say(self, text: str) -> None:
-        """Tell people what is going on; silent under --json and --quiet."""
+        """Print progress on standard error; silent under --json and --quiet."""
         if not self.arguments.json and not self.arguments.quiet:
             print(text, file=sys.stderr, flush=True)

@@ -39,18 +39,18 @@ def print_difference(found: Comparison) -> None:
         return
     for title, changes in sections(found):
         if changes:
-            print(f"\n{title}: {_count(changes)}")
-            print_table(_changes(changes))
-    print(f"\nSize, as it is sent: {_total(found)}")
-    print_table(_sizes(found))
+            print(f"\n{title}: {_describe_count(changes)}")
+            print_table(_change_table(changes))
+    print(f"\nSize, as it is sent: {_describe_total(found)}")
+    print_table(_size_table(found))
     if found.timings or found.seconds:
         print("\nTimings")
-        print_table(_timings(found))
-    for note in _notes(found):
+        print_table(_timing_table(found))
+    for note in _list_notes(found):
         print(f"\n{to_plain_text(note)}")
 
 
-def _changes(changes: Sequence[Change]) -> Table:
+def _change_table(changes: Sequence[Change]) -> Table:
     table = plain_table("NAME", "BEFORE", "AFTER")
     for column in table.columns[1:]:
         column.no_wrap, column.overflow = False, "fold"
@@ -59,24 +59,26 @@ def _changes(changes: Sequence[Change]) -> Table:
     return table
 
 
-def _sizes(found: Comparison) -> Table:
+def _size_table(found: Comparison) -> Table:
     table = plain_table("PART", "BEFORE", "AFTER", "CHANGE")
     for column in table.columns[1:3]:
         column.justify = "right"
     for size in found.sizes:
-        table.add_row(escape(size.part), _megabytes(size.before), _megabytes(size.after), escape(_change(size)))
+        table.add_row(
+            escape(size.part), _format_megabytes(size.before), _format_megabytes(size.after), escape(_change(size))
+        )
     return table
 
 
-def _timings(found: Comparison) -> Table:
+def _timing_table(found: Comparison) -> Table:
     table = plain_table("CHECK", "BEFORE", "AFTER", "CHANGE")
     for timing in (*((found.seconds,) if found.seconds else ()), *found.timings):
-        change = _percent(timing.before, timing.after)
+        change = _format_percent(timing.before, timing.after)
         table.add_row(escape(to_plain_text(timing.check)), f"{timing.before:.1f} s", f"{timing.after:.1f} s", change)
     return table
 
 
-def _megabytes(count: int | None) -> str:
+def _format_megabytes(count: int | None) -> str:
     return "-" if count is None else f"{count / 1e6:,.1f} MB"
 
 
@@ -85,27 +87,27 @@ def _change(size: PartSize) -> str:
         return "the same layer"
     if size.before is None or size.after is None:
         return "new" if size.before is None else "gone"
-    return f"{(size.after - size.before) / 1e6:+z,.1f} MB ({_percent(size.before, size.after)})"
+    return f"{(size.after - size.before) / 1e6:+z,.1f} MB ({_format_percent(size.before, size.after)})"
 
 
-def _percent(before: float, after: float) -> str:
+def _format_percent(before: float, after: float) -> str:
     return f"{(after - before) / before:+z.1%}" if before else "-"
 
 
-def _total(found: Comparison) -> str:
+def _describe_total(found: Comparison) -> str:
     before, after = found.before.compressed_bytes, found.after.compressed_bytes
-    shared = f", {_megabytes(found.shared_bytes)} of it in the same layers" if found.shared_bytes else ""
-    return f"{_megabytes(before)} → {_megabytes(after)} ({_percent(before, after)}){shared}"
+    shared = f", {_format_megabytes(found.shared_bytes)} of it in the same layers" if found.shared_bytes else ""
+    return f"{_format_megabytes(before)} → {_format_megabytes(after)} ({_format_percent(before, after)}){shared}"
 
 
-def _count(changes: Sequence[Change]) -> str:
+def _describe_count(changes: Sequence[Change]) -> str:
     new = sum(change.before is None for change in changes)
     gone = sum(change.after is None for change in changes)
     counts = ((len(changes) - new - gone, "changed"), (new, "new"), (gone, "gone"))
     return ", ".join(f"{count} {word}" for count, word in counts if count)
 
 
-def _notes(found: Comparison) -> Iterator[str]:
+def _list_notes(found: Comparison) -> Iterator[str]:
     """What could not be compared."""
     for image in (found.before, found.after):
         if image.evidence_problem:
@@ -122,53 +124,54 @@ def _notes(found: Comparison) -> Iterator[str]:
 
 def markdown(found: Comparison) -> str:
     """An entry of a changelog."""
-    lines = [f"## {_title(found)}", ""]
+    lines = [f"## {_describe_title(found)}", ""]
     lines += [f"`{found.before.digest}` → `{found.after.digest}`", ""]
     for title, changes in sections(found):
         if changes:
-            lines += [f"### {title}", "", *(f"- {_sentence(change)}" for change in changes), ""]
+            lines += [f"### {title}", "", *(f"- {_describe_change(change)}" for change in changes), ""]
     lines += [
         "### Size",
         "",
-        f"{_total(found)}.",
+        f"{_describe_total(found)}.",
         "",
         "| part | before | after | change |",
         "|---|---|---|---|",
     ]
     lines += [
-        f"| {_cell(size.part)} | {_megabytes(size.before)} | {_megabytes(size.after)} | {_change(size)} |"
+        f"| {_format_cell(size.part)} | {_format_megabytes(size.before)} | {_format_megabytes(size.after)} "
+        f"| {_change(size)} |"
         for size in found.sizes
     ]
     if found.seconds:
         lines += ["", "### Timings", ""]
         lines += [
-            f"- {_cell(timing.check)}: {timing.before:.1f} s → {timing.after:.1f} s "
-            f"({_percent(timing.before, timing.after)})"
+            f"- {_format_cell(timing.check)}: {timing.before:.1f} s → {timing.after:.1f} s "
+            f"({_format_percent(timing.before, timing.after)})"
             for timing in (found.seconds, *found.timings)
         ]
-    lines += [line for note in _notes(found) for line in ("", f"*{_cell(note)}*")]
+    lines += [line for note in _list_notes(found) for line in ("", f"*{_format_cell(note)}*")]
     return "\n".join(lines) + "\n"
 
 
-def _title(found: Comparison) -> str:
-    return _cell(found.after.labels.get("org.opencontainers.image.version") or found.after.name)
+def _describe_title(found: Comparison) -> str:
+    return _format_cell(found.after.labels.get("org.opencontainers.image.version") or found.after.name)
 
 
-def _sentence(change: Change) -> str:
-    name = f"**{_cell(change.name)}**"
+def _describe_change(change: Change) -> str:
+    name = f"**{_format_cell(change.name)}**"
     if change.before is None:
-        return f"{name}: new, {_code(change.after)}"
+        return f"{name}: new, {_format_code(change.after)}"
     if change.after is None:
-        return f"{name}: gone, was {_code(change.before)}"
-    return f"{name}: {_code(change.before)} → {_code(change.after)}"
+        return f"{name}: gone, was {_format_code(change.before)}"
+    return f"{name}: {_format_code(change.before)} → {_format_code(change.after)}"
 
 
-def _code(text: str | None) -> str:
-    shown = to_plain_text(text or "").replace("`", "'").replace("\n", " ")
-    return f"`{shown}`" if shown else "empty"
+def _format_code(text: str | None) -> str:
+    plain = to_plain_text(text or "").replace("`", "'").replace("\n", " ")
+    return f"`{plain}`" if plain else "empty"
 
 
-def _cell(text: str) -> str:
+def _format_cell(text: str) -> str:
     """Text that means nothing to Markdown: a version may hold anything."""
     flat = " ".join(to_plain_text(text).split())
     for sign in "\\`*_{}[]<>|#":
@@ -197,5 +200,5 @@ def difference_document(found: Comparison) -> dict[str, Any]:
             "after": found.after.compressed_bytes,
             "shared": found.shared_bytes,
         },
-        "notes": list(_notes(found)),
+        "notes": list(_list_notes(found)),
     }

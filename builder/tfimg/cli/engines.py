@@ -21,13 +21,13 @@ from tfimg.engine.protocol import Engine
 
 def up(context: Context) -> int:
     """`tfimg engine up [--install]`: the engine that runs, else a private one."""
-    engine = _running(context)
+    engine = _find_running_engine(context)
     if context.arguments.install:
-        _install(context, engine_too=engine is None)
-    return _show(context, engine or _start(context), started=engine is None)
+        _install_missing(context, engine_too=engine is None)
+    return _print_engine(context, engine or _start_private_engine(context), started=engine is None)
 
 
-def _running(context: Context) -> Engine | None:
+def _find_running_engine(context: Context) -> Engine | None:
     """The engine that answers and can build; None where a private one is to be started."""
     try:
         return context.engine
@@ -37,8 +37,8 @@ def _running(context: Context) -> Engine | None:
         return None
 
 
-def _install(context: Context, *, engine_too: bool) -> None:
-    """Install what is missing: the engine only where none runs, so that nobody's own is touched."""
+def _install_missing(context: Context, *, engine_too: bool) -> None:
+    """Install what is missing: the engine only where none runs, so that an engine of the user is not changed."""
     path = f"{context.services.environ.get('PATH', '')}:/usr/sbin:/sbin"
     engine_too = engine_too and not (shutil.which("dockerd", path=path) and _has_buildx(context.services.environ))
     if not engine_too and shutil.which("mmdebstrap", path=path):
@@ -57,7 +57,7 @@ def _has_buildx(environ: Mapping[str, str]) -> bool:
     return True
 
 
-def _start(context: Context) -> DockerEngine:
+def _start_private_engine(context: Context) -> DockerEngine:
     own = private_engine(context.services.state)
     context.say(f"Starting a private engine below {own.folder}")
     engine = DockerEngine(host=own.host, environ=context.services.environ)
@@ -87,7 +87,7 @@ def down(context: Context) -> int:
 
 def status(context: Context) -> int:
     """`tfimg engine status`."""
-    return _show(context, context.engine, started=False)
+    return _print_engine(context, context.engine, started=False)
 
 
 def env(context: Context) -> int:
@@ -100,7 +100,7 @@ def env(context: Context) -> int:
     return 0
 
 
-def _show(context: Context, engine: Engine, *, started: bool) -> int:
+def _print_engine(context: Context, engine: Engine, *, started: bool) -> int:
     from tfimg.cli.fields import print_fields
     from tfimg.cli.show import size
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import codecs
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
+from tfimg.cli.streams import read_text
 from tfimg.core.errors import UnknownFailure, UsageError
 from tfimg.core.text import to_plain_text
 from tfimg.validation.explain import FAULT_NAMES, HARMLESS
 from tfimg.validation.explain import explain as look_up
 from tfimg.validation.report import Explanation
 
-MOST = 8 << 20
+MAX_BYTES = 8 << 20
 """Bytes that are read of a log. Longer ones repeat themselves; this much takes two seconds."""
 
 PIPE = "Name a file, or pipe a log in: `docker logs NAME 2>&1 | tfimg explain`."
@@ -24,7 +23,7 @@ PIPE = "Name a file, or pipe a log in: `docker logs NAME 2>&1 | tfimg explain`."
 
 def explain(context: Context) -> int:
     """`tfimg explain [FILE]`: read a log, say what is known about it."""
-    text = _text(_given(context.arguments.file))
+    text = _read_log(context.arguments.file)
     found = look_up(text, suite=context.project.workspace.validation)
     if context.arguments.json:
         context.emit({"explanations": [asdict(one) for one in found]})
@@ -35,29 +34,18 @@ def explain(context: Context) -> int:
     return 0
 
 
-def _given(file: str) -> bytes:
-    """What is in the file, or comes on standard input for `-`. Raises `UsageError` for a terminal and for too much."""
+def _read_log(file: str) -> str:
     if not file:
         raise UsageError("The name of the log is empty.", next_step=PIPE)
-    if file != "-":
-        with Path(file).open("rb") as opened:
-            given = opened.read(MOST + 1)
-    elif sys.stdin and sys.stdin.isatty():
+    if file == "-" and sys.stdin and sys.stdin.isatty():
         raise UsageError("No log is given: standard input is a terminal.", next_step=PIPE)
-    else:
-        given = sys.stdin.buffer.read(MOST + 1) if sys.stdin else b""
-    if len(given) > MOST:
+    text = read_text(file, MAX_BYTES)
+    if text is None:
         raise UsageError(
-            f"The log is longer than {MOST >> 20} MiB.",
+            f"The log is longer than {MAX_BYTES >> 20} MiB.",
             next_step="Give its end, where the failure is: `tail -c 4M FILE | tfimg explain`.",
         )
-    return given
-
-
-def _text(told: bytes) -> str:
-    # PowerShell redirects in UTF-16.
-    utf16 = told.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return told.decode("utf-16" if utf16 else "utf-8", errors="replace")
+    return text
 
 
 def _print(found: Sequence[Explanation]) -> None:

@@ -1,4 +1,4 @@
-"""`tfimg list`, `resolve`, `schema`: what the matrix says."""
+"""`tfimg list`, `resolve` and `schema`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def resolve(context: Context) -> int:
     found = context.resolve()
     row = context.project.describe(found.spec)
     reasons = {"explanation": list(found.explanation)} if context.arguments.explain else {}
-    notes = [*found.notes, *_unbuildable(found.spec)]
+    notes = [*found.notes, *_explain_unbuildable(found.spec)]
     if context.arguments.json:
         context.emit({**row, "notes": notes, **reasons})
     else:
@@ -38,7 +38,7 @@ def resolve(context: Context) -> int:
     return 0
 
 
-def _unbuildable(spec: ImageSpec) -> list[str]:
+def _explain_unbuildable(spec: ImageSpec) -> list[str]:
     from tfimg.recipe.describe import require_buildable
 
     try:
@@ -55,12 +55,12 @@ def schema(context: Context) -> int:
 
 
 def schema_text() -> str:
-    """The matrix's JSON Schema, as the committed file has it."""
+    """Return the JSON Schema of the matrix, as the committed file has it."""
     return json.dumps(Matrix.model_json_schema(), indent=2) + "\n"
 
 
 def report_schema_text() -> str:
-    """The report's JSON Schema, as the committed file has it."""
+    """Return the JSON Schema of a report, as the committed file has it."""
     from tfimg.validation.schema import schema_text as text
 
     return text()

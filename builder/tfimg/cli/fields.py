@@ -1,4 +1,4 @@
-"""One thing's fields, a line each. Without rich, whose import would take most of the time that `resolve` takes."""
+"""Print fields, one per line. Without rich, whose import takes longer than `resolve`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ BOLD = "1"
 
 
 def print_fields(row: Mapping[str, Any]) -> None:
-    """Print names and values below each other; what is None is left out."""
-    told = {name: _lines(value) for name, value in row.items() if value is not None}
-    width = max(map(len, told), default=0)
-    for name, lines in told.items():
+    """Print names and values, one per line; None is left out."""
+    lines_by_name = {name: _format_lines(value) for name, value in row.items() if value is not None}
+    width = max(map(len, lines_by_name), default=0)
+    for name, lines in lines_by_name.items():
         print_styled(name, BOLD)
         first, *rest = lines or [""]
         print(f"{'':{width - len(name)}}  {first}".rstrip())
@@ -23,9 +23,9 @@ def print_fields(row: Mapping[str, Any]) -> None:
             print(f"{'':{width}}  {line}".rstrip())
 
 
-def _lines(value: object) -> list[str]:
+def _format_lines(value: object) -> list[str]:
     if isinstance(value, list):
-        return [line for one in value for line in _lines(one)]
+        return [line for one in value for line in _format_lines(one)]
     if isinstance(value, dict):
         return [f"{name} {one}" for name, one in value.items() if one is not None]
     return str(value).split("\n")

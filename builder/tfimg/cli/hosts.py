@@ -29,28 +29,28 @@ T = TypeVar("T")
 
 def doctor(context: Context) -> int:
     """`tfimg doctor [IMAGE]`: look at the machine and the engine, say what was found."""
-    runner = _or_error(lambda: context.services.runner())
-    spec, present = _asked(context, runner)
-    case = _case(context, runner, spec, present=present)
+    runner = _value_or_error(lambda: context.services.runner())
+    spec, present = _find_image(context, runner)
+    case = _make_request(context, runner, spec, present=present)
     findings = diagnose(case)
     problems = [finding.name for finding in findings if finding.state == "problem"]
     if not context.arguments.json:
         print_findings(findings)
     elif not problems:
-        context.emit(_document(spec, findings))
+        context.emit(_make_document(spec, findings))
     if problems:
-        raise _unfit(spec, findings, problems)
+        raise _unsuitable(spec, findings, problems)
     return 0
 
 
-def _asked(context: Context, runner: Engine | TfimgError) -> tuple[ImageSpec | None, bool]:
-    """The image that was named, and whether the engine has it."""
-    image, said = context.arguments.image, context.arguments.identifier
+def _find_image(context: Context, runner: Engine | TfimgError) -> tuple[ImageSpec | None, bool]:
+    """Return the image of the command line, and whether the engine has it."""
+    image, claimed = context.arguments.image, context.arguments.identifier
     is_identifier = any(spec.identifier == image for spec in context.project.specs)
-    if said is not None and (image is None or is_identifier):
+    if claimed is not None and (image is None or is_identifier):
         instead = f"{image} is an identifier" if image else "no image is named"
         raise UsageError(
-            f"--as {said} says what an image in the engine is, and {instead}.",
+            f"--as {claimed} says what an image in the engine is, and {instead}.",
             next_step="Write `tfimg doctor IDENTIFIER`, or `tfimg doctor IMAGE --as IDENTIFIER`.",
         )
     if image is None:
@@ -58,16 +58,18 @@ def _asked(context: Context, runner: Engine | TfimgError) -> tuple[ImageSpec | N
     if is_identifier:
         return context.project.spec(image), False
     if isinstance(runner, TfimgError):  # what the image is cannot be seen: the engine is the first thing to mend
-        return (context.project.spec(said) if said else None), False
+        return (context.project.spec(claimed) if claimed else None), False
     if runner.find_labels(image) is None:
         raise UsageError(
             f"{image} is neither an identifier of the matrix nor an image in the engine.",
             next_step="`tfimg list` shows all identifiers.",
         )
-    return context.project.spec_of_image(runner, image, said), True
+    return context.project.spec_of_image(runner, image, claimed), True
 
 
-def _case(context: Context, runner: Engine | TfimgError, spec: ImageSpec | None, *, present: bool) -> DoctorRequest:
+def _make_request(
+    context: Context, runner: Engine | TfimgError, spec: ImageSpec | None, *, present: bool
+) -> DoctorRequest:
     toolkit = runner if isinstance(runner, TfimgError) else runner.get_device_support()
     asked = context.services.environ.get("DOCKER_HOST") or DEFAULT_HOST
     host = asked if isinstance(toolkit, TfimgError) else toolkit.host
@@ -79,15 +81,15 @@ def _case(context: Context, runner: Engine | TfimgError, spec: ImageSpec | None,
         private=host == private_engine(context.services.state).host,
         host=context.services.survey(host),
         toolkit=toolkit,
-        builder=_or_error(lambda: context.engine.get_capabilities()),
+        builder=_value_or_error(lambda: context.engine.get_capabilities()),
         network=context.services.network,
-        remedy=lambda told: (
-            known.remedy if (known := find_cause(told, suite=context.project.workspace.validation)) else None
+        remedy=lambda message: (
+            known.remedy if (known := find_cause(message, suite=context.project.workspace.validation)) else None
         ),
     )
 
 
-def _or_error(ask: Callable[[], T]) -> T | TfimgError:
+def _value_or_error(ask: Callable[[], T]) -> T | TfimgError:
     try:
         return ask()
     except (EngineUnavailable, EngineTooOld) as error:
@@ -99,14 +101,14 @@ def print_findings(findings: Sequence[HostFinding]) -> None:
     margin = 9 + max(len(finding.name) for finding in findings) + 2
     for finding in findings:
         print_styled(f"{finding.state:7}", COLOURS[finding.state])
-        print(f"  {finding.name:{margin - 9}}{_folded(finding.found, margin)}")
+        print(f"  {finding.name:{margin - 9}}{_wrap(finding.found, margin)}")
         if finding.next_step:
-            print(f"{'':{margin}}why:  {_folded(finding.why, margin + 6)}")
-            print(f"{'':{margin}}next: {_folded(finding.next_step, margin + 6)}")
+            print(f"{'':{margin}}why:  {_wrap(finding.why, margin + 6)}")
+            print(f"{'':{margin}}next: {_wrap(finding.next_step, margin + 6)}")
 
 
-def _folded(text: str, margin: int) -> str:
-    """A text that begins at a column, in lines that fit on the terminal; one line where it is too narrow."""
+def _wrap(text: str, margin: int) -> str:
+    """Wrap a text that begins at a column to the terminal; a narrow terminal gets one line."""
     if not sys.stdout.isatty():
         return text
     room = shutil.get_terminal_size().columns - margin
@@ -115,17 +117,17 @@ def _folded(text: str, margin: int) -> str:
     return f"\n{'':{margin}}".join(textwrap.wrap(text, room, break_on_hyphens=False))
 
 
-def _document(spec: ImageSpec | None, findings: Sequence[HostFinding]) -> dict[str, object]:
+def _make_document(spec: ImageSpec | None, findings: Sequence[HostFinding]) -> dict[str, object]:
     return {"image": spec.identifier if spec else None, "findings": [asdict(one) for one in findings]}
 
 
-def _unfit(spec: ImageSpec | None, findings: Sequence[HostFinding], problems: Sequence[str]) -> UnsuitableHost:
+def _unsuitable(spec: ImageSpec | None, findings: Sequence[HostFinding], problems: Sequence[str]) -> UnsuitableHost:
     what = f"run {spec.identifier}" if spec else "build and run images"
     error = UnsuitableHost(
         f"This machine cannot {what} yet; in the way: {', '.join(problems)}.",
         next_step="Each finding has its next step; begin with the first.",
     )
-    error.details = _document(spec, findings)
+    error.details = _make_document(spec, findings)
     return error
 
 
@@ -139,19 +141,19 @@ def run(context: Context) -> int:
     image = context.arguments.image
     spec = context.project.spec_of_image(engine, image, context.arguments.identifier)
     at = context.project.target_host(engine)
-    planned = plan_run(image, spec, _wishes(context), at)
+    planned = plan_run(image, spec, _run_options(context), at)
     if context.arguments.dry_run:
-        return _show(context, spec, planned)
+        return _print_plan(context, spec, planned)
     for note in planned.notes:
         context.say(f"Note: {note}")
     if planned.missing:
         raise planned.missing[0]
     # A context would win over DOCKER_HOST.
     environ = {name: value for name, value in context.services.environ.items() if name != "DOCKER_CONTEXT"}
-    return _start(context, planned.argv, {**environ, "DOCKER_HOST": at.toolkit.host})
+    return _start_container(context, planned.argv, {**environ, "DOCKER_HOST": at.toolkit.host})
 
 
-def _start(context: Context, argv: Sequence[str], environ: dict[str, str]) -> int:
+def _start_container(context: Context, argv: Sequence[str], environ: dict[str, str]) -> int:
     try:
         return context.services.hand_over(argv, environ)
     except FileNotFoundError:
@@ -161,17 +163,17 @@ def _start(context: Context, argv: Sequence[str], environ: dict[str, str]) -> in
         ) from None
 
 
-def _wishes(context: Context) -> RunOptions:
-    given = context.arguments
-    options = [word for name in PASSED_ON for value in getattr(given, name) for word in (f"--{name}", value)]
+def _run_options(context: Context) -> RunOptions:
+    arguments = context.arguments
+    options = [word for name in PASSED_ON for value in getattr(arguments, name) for word in (f"--{name}", value)]
     return RunOptions(
-        gpus=given.gpus,
-        no_gpu=given.no_gpu,
-        shm_size=given.shm_size,
+        gpus=arguments.gpus,
+        no_gpu=arguments.no_gpu,
+        shm_size=arguments.shm_size,
         options=tuple(options),
         interactive=sys.stdin is not None and not sys.stdin.closed,
         terminal=_is_terminal(),
-        program=given.program,
+        program=arguments.program,
     )
 
 
@@ -179,7 +181,7 @@ def _is_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
-def _show(context: Context, spec: ImageSpec, planned: RunPlan) -> int:
+def _print_plan(context: Context, spec: ImageSpec, planned: RunPlan) -> int:
     lacks = [str(lack) for lack in planned.missing]
     if context.arguments.json:
         context.emit(

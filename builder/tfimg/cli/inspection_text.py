@@ -36,12 +36,12 @@ def print_inspection(found: Inspection, facts: Facts) -> None:
     print_fields(
         {
             name: to_plain_text(value) if isinstance(value, str) else value
-            for name, value in _fields(found, facts).items()
+            for name, value in _summary_fields(found, facts).items()
         }
     )
-    _print("Layers, lowest first", layer_table(found))
+    _print_section("Layers, lowest first", layer_table(found))
     if found.evidence or not found.evidence_problem:
-        _print("Evidence", evidence_table(found, facts) if found.evidence else None, "none is attached")
+        _print_section("Evidence", evidence_table(found, facts) if found.evidence else None, "none is attached")
     contents = found.contents
     for title, versions in (
         ("NVIDIA libraries", contents.nvidia),
@@ -49,17 +49,17 @@ def print_inspection(found: Inspection, facts: Facts) -> None:
         ("Debian packages", contents.debian),
     ):
         if versions:
-            _print(f"{title} ({len(versions)})", _versions(versions))
+            _print_section(f"{title} ({len(versions)})", _version_table(versions))
 
 
-def _fields(found: Inspection, facts: Facts) -> dict[str, Any]:
+def _summary_fields(found: Inspection, facts: Facts) -> dict[str, Any]:
     row, labels = facts.row, found.labels
     tested = found.tested or {}
     return {
         "image": found.name,
         "digest": found.digest,
         "title": labels.get("org.opencontainers.image.title"),
-        "row": f"{found.identifier} ({row['path']} of the matrix)" if row else _no_row(found),
+        "row": f"{found.identifier} ({row['path']} of the matrix)" if row else _explain_missing_row(found),
         "TensorFlow": labels.get(f"{LABEL_PREFIX}tensorflow") or found.contents.version("tensorflow"),
         "Python": labels.get(f"{LABEL_PREFIX}python"),
         "CUDA": found.contents.version("nvidia-cuda-runtime"),
@@ -68,19 +68,19 @@ def _fields(found: Inspection, facts: Facts) -> dict[str, Any]:
         "driver": f"{row['driver_floor']} or newer" if row and row.get("driver_floor") else None,
         "platforms": ", ".join(found.platforms) or None,
         "size": f"{size(found.compressed_bytes)} in {len(found.layers)} layers, as they are sent",
-        "built": _age(found.created, facts.now),
-        "tested": _age(_moment(tested.get("finishedOn")), facts.now),
-        "level": _level(found),
+        "built": _describe_age(found.created, facts.now),
+        "tested": _describe_age(_parse_time(tested.get("finishedOn")), facts.now),
+        "level": _describe_level(found),
         "base": labels.get("org.opencontainers.image.base.name"),
         "revision": labels.get("org.opencontainers.image.revision"),
         "aliases": ", ".join(found.aliases) or None,
-        "contents": _source(found),
+        "contents": _describe_source(found),
         "evidence": f"cannot be read: {found.evidence_problem}" if found.evidence_problem else None,
     }
 
 
-def _level(found: Inspection) -> str | None:
-    """What the last test result shows, and whether that is anybody's word whose key was named."""
+def _describe_level(found: Inspection) -> str | None:
+    """Describe the level of the newest test result, and whether a trusted key signed it."""
     result = found.newest(TEST_RESULT, "finishedOn")
     if result is None:
         return None
@@ -88,7 +88,7 @@ def _level(found: Inspection) -> str | None:
     return level if result.signer else f"{level}, as a test result says that is not verified"
 
 
-def _source(found: Inspection) -> str:
+def _describe_source(found: Inspection) -> str:
     """Where the lists of packages come from, and who vouches for them."""
     contents = found.contents
     if contents.source == "unknown":
@@ -98,7 +98,7 @@ def _source(found: Inspection) -> str:
     return f"as its bill of materials says, {'which is verified' if contents.signer else 'which is not verified'}"
 
 
-def _no_row(found: Inspection) -> str:
+def _explain_missing_row(found: Inspection) -> str:
     if found.identifier is None:
         return "none: the image does not say what it is"
     return f"none: this matrix has no {found.identifier}"
@@ -119,35 +119,35 @@ def layer_table(found: Inspection) -> Table:
 def evidence_table(found: Inspection, facts: Facts) -> Table:
     """A row for each statement: what it is, and whose it is."""
     table = plain_table("STATEMENT", "SIGNED BY", "VERIFIED")
-    for one in found.evidence:
+    for evidence in found.evidence:
         table.add_row(
-            escape(to_plain_text(KINDS.get(one.kind, one.kind))),
-            escape(to_plain_text(", ".join(one.claims) or "-")),
-            _verified(one, facts),
+            escape(to_plain_text(KINDS.get(evidence.kind, evidence.kind))),
+            escape(to_plain_text(", ".join(evidence.claims) or "-")),
+            _describe_verification(evidence, facts),
         )
     return table
 
 
-def _verified(one: Evidence, facts: Facts) -> str:
-    if one.signer:
+def _describe_verification(evidence: Evidence, facts: Facts) -> str:
+    if evidence.signer:
         return "yes"
     return "no: another key's" if facts.keys else "no: no key was named"
 
 
-def _versions(versions: Mapping[str, str]) -> Table:
+def _version_table(versions: Mapping[str, str]) -> Table:
     table = plain_table("PACKAGE", "VERSION")
     for name, version in versions.items():
         table.add_row(escape(to_plain_text(name)), escape(to_plain_text(version)) or "-")
     return table
 
 
-def _print(title: str, table: Table | None, nothing: str = "") -> None:
+def _print_section(title: str, table: Table | None, nothing: str = "") -> None:
     print(f"\n{title}{'' if table else f': {nothing}'}")
     if table:
         print_table(table)
 
 
-def _age(moment: datetime | None, now: datetime) -> str | None:
+def _describe_age(moment: datetime | None, now: datetime) -> str | None:
     if moment is None:
         return None
     days = (now - moment).days
@@ -155,7 +155,7 @@ def _age(moment: datetime | None, now: datetime) -> str | None:
     return f"{moment:%Y-%m-%d %H:%M} UTC, {ago if days >= 0 else 'in the future'}"
 
 
-def _moment(text: object) -> datetime | None:
+def _parse_time(text: object) -> datetime | None:
     try:
         found = datetime.fromisoformat(str(text))
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
@@ -164,7 +164,7 @@ def _moment(text: object) -> datetime | None:
 
 
 def inspection_document(found: Inspection, facts: Facts) -> dict[str, Any]:
-    """All of it as a JSON object; of the evidence, who said what kind of thing."""
+    """Return the inspection as a JSON object, with kind and signer of each statement."""
     return {
         "event": "inspected",
         "image": found.name,
@@ -186,8 +186,8 @@ def inspection_document(found: Inspection, facts: Facts) -> dict[str, Any]:
             "files": dict(found.contents.libraries),
         },
         "evidence": [
-            {"kind": one.kind, "where": one.where, "claims": list(one.claims), "signer": one.signer}
-            for one in found.evidence
+            {"kind": evidence.kind, "where": evidence.where, "claims": list(evidence.claims), "signer": evidence.signer}
+            for evidence in found.evidence
         ],
         "evidence_problem": found.evidence_problem,
         "tested": dict(found.tested) if found.tested else None,

@@ -1,4 +1,4 @@
-"""`tfimg scan-secrets`: an image searched for what must not leave this machine."""
+"""`tfimg scan-secrets`: search an image for secrets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfimg.registry.reference import parse_reference
 
 
 def scan_command(context: Context) -> int:
-    """`tfimg scan-secrets IMAGE`: find what this machine would not tell, search for it, raise with what was found."""
+    """`tfimg scan-secrets IMAGE`: search for secrets of this machine and for tokens. Raises with the findings."""
     image = context.arguments.image
     secrets = context.services.secrets()
     with render_transfer(context, f"searching {image}") as follow:
@@ -22,7 +22,7 @@ def scan_command(context: Context) -> int:
             engine = context.services.runner()
             if engine.find_digest(image) is None:
                 raise UsageError(f"The engine has no image {image}.", next_step="Build or pull it first.")
-            found = scan_export(engine.export(image), secrets, on_progress=_teller(context, follow))
+            found = scan_export(engine.export(image), secrets, on_progress=_make_listener(context, follow))
         else:
             reference = parse_reference(image)
             kept = context.services.state / "registry" / "leaks"
@@ -31,23 +31,23 @@ def scan_command(context: Context) -> int:
                 reference.target,
                 secrets,
                 cache=kept,
-                on_progress=_teller(context, follow),
+                on_progress=_make_listener(context, follow),
             )
-    return _tell(context, image, found, len(secrets))
+    return _print_result(context, image, found, len(secrets))
 
 
-def _teller(context: Context, follow: Callable[[ProgressEvent], None]) -> Callable[[ScanProgress], None]:
-    def told(scanned: ScanProgress) -> None:
+def _make_listener(context: Context, follow: Callable[[ProgressEvent], None]) -> Callable[[ScanProgress], None]:
+    def on_progress(scanned: ScanProgress) -> None:
         # How much there is shows only at its end: a layer is compressed.
         follow(ProgressEvent(step="scan", what=scanned.digest, current=scanned.searched, total=0))
         if scanned.ended:
             how = "was searched before" if scanned.from_cache else f"searched, {scanned.searched / 1e6:,.0f} MB"
             context.say(f"{scanned.digest[:19]} {how}")
 
-    return told
+    return on_progress
 
 
-def _tell(context: Context, image: str, found: tuple[SecretFinding, ...], secrets: int) -> int:
+def _print_result(context: Context, image: str, found: tuple[SecretFinding, ...], secrets: int) -> int:
     require_clean(image, found)
     own = f"{secrets} values of this machine" if secrets > 1 else "this machine's own values"
     if context.arguments.json:

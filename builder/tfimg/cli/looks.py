@@ -1,4 +1,4 @@
-"""`tfimg inspect`, `tfimg compare`: what is in an image, and what is another in the next."""
+"""`tfimg inspect` and `tfimg compare`: show and compare the contents of images."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tfimg.registry.reference import parse_reference
 
 
 def inspect(context: Context) -> int:
-    """`tfimg inspect IMAGE`: read it where it is, find its row, show both."""
+    """`tfimg inspect IMAGE`: print an image, its contents and its evidence."""
     image = context.arguments.image
-    found = _local(context, image) if context.arguments.local else _in_registry(context, image)
-    facts = Facts(now=context.services.now(), row=_row(context, found.identifier), keys=bool(_keys(context)))
+    found = _inspect_engine_image(context, image) if context.arguments.local else _inspect_remote(context, image)
+    facts = Facts(now=context.services.now(), row=_find_row(context, found.identifier), keys=bool(_read_keys(context)))
     if context.arguments.json:
         context.emit(inspection_document(found, facts))
     else:
@@ -30,7 +30,7 @@ def inspect(context: Context) -> int:
 
 def diff(context: Context) -> int:
     """`tfimg compare BEFORE AFTER`: inspect both, compare, show."""
-    read = _local if context.arguments.local else _in_registry
+    read = _inspect_engine_image if context.arguments.local else _inspect_remote
     found = compare_images(read(context, context.arguments.before), read(context, context.arguments.after))
     if context.arguments.json:
         context.emit(difference_document(found))
@@ -41,13 +41,13 @@ def diff(context: Context) -> int:
     return 0
 
 
-def _in_registry(context: Context, image: str) -> Inspection:
+def _inspect_remote(context: Context, image: str) -> Inspection:
     reference = parse_reference(image)
     context.say(f"Reading {reference}")
-    return inspect_image(context.registry(reference), reference.target, _keys(context))
+    return inspect_image(context.registry(reference), reference.target, _read_keys(context))
 
 
-def _local(context: Context, image: str) -> Inspection:
+def _inspect_engine_image(context: Context, image: str) -> Inspection:
     engine = context.services.runner()
     if engine.find_digest(image) is None:
         raise UsageError(f"The engine has no image {image}.", next_step="Build or pull it first.")
@@ -61,13 +61,13 @@ def _local(context: Context, image: str) -> Inspection:
     return inspect_local(engine, image, stored, contents)
 
 
-def _keys(context: Context) -> tuple[VerifyingKey, ...]:
+def _read_keys(context: Context) -> tuple[VerifyingKey, ...]:
     named = context.arguments.public_key or context.services.environ.get("TFIMG_PUBLIC_KEY")
     return verifying_keys(context.arguments.public_key, context.services.environ) if named else ()
 
 
-def _row(context: Context, identifier: str | None) -> dict[str, Any] | None:
-    """The row of the matrix that an image answers to, as `tfimg resolve` describes it; None where there is none."""
+def _find_row(context: Context, identifier: str | None) -> dict[str, Any] | None:
+    """Return the row of the matrix of an image, as `tfimg resolve` describes it, if there is one."""
     spec = next((spec for spec in context.project.specs if spec.identifier == identifier), None)
     if spec is None:
         return None

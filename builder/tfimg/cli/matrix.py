@@ -43,19 +43,19 @@ def show(context: Context) -> int:
         raise UsageError("--json and another form are asked for.", next_step="Drop one of the two.")
     if arguments.output is not None:
         require_writable("--output", arguments.output)
-    text = _text(context, _form(arguments))
+    text = _render_form(context, _choose_form(arguments))
     if arguments.output is not None:
-        write_atomically(Path(arguments.output), text if text is not None else _plain(support_rows(context)))
+        write_atomically(Path(arguments.output), text if text is not None else _plain_text(support_rows(context)))
         context.say(f"wrote {arguments.output}")
     elif text is not None:
         print(text, end="")
     else:
-        _print(support_rows(context))
+        _print_rows(support_rows(context))
     return 0
 
 
 def support_rows(context: Context) -> tuple[Support, ...]:
-    """What each row of the matrix supports, with what the workspace's evidence proves."""
+    """Return what each row of the matrix supports, and what the evidence of the workspace proves."""
     return summarize_support(context.project.matrix, context.project.specs, context.project.statuses)
 
 
@@ -63,22 +63,22 @@ FORMS = {".json": "json", ".html": "html", ".md": "markdown"}
 """Ends of file names → the form that they ask for; any other asks for the table."""
 
 
-def _form(arguments: ShowMatrix) -> str | None:
+def _choose_form(arguments: ShowMatrix) -> str | None:
     """Return the form that an option asks for, else the one of the file's name; None: the table for people."""
     named = next((form for form in FORMS.values() if getattr(arguments, form)), None)
     return named or FORMS.get(Path(arguments.output or "").suffix.lower())
 
 
-def _text(context: Context, form: str | None) -> str | None:
+def _render_form(context: Context, form: str | None) -> str | None:
     """Return a form's text; None for the table for people, which depends on where it goes."""
     if form == "json":
-        return json.dumps(_document(context)) + "\n"
+        return json.dumps(_make_document(context)) + "\n"
     if form == "html":
         return page(context)
     return render_markdown(support_rows(context)) if form == "markdown" else None
 
 
-def _print(rows: Sequence[Support]) -> None:
+def _print_rows(rows: Sequence[Support]) -> None:
     from tfimg.cli.show import print_notes, print_support
 
     print_support(rows)
@@ -86,13 +86,13 @@ def _print(rows: Sequence[Support]) -> None:
     print_notes(list_notes(rows))
 
 
-def _plain(rows: Sequence[Support]) -> str:
+def _plain_text(rows: Sequence[Support]) -> str:
     from tfimg.cli.show import support_table, table_text
 
     return table_text(support_table(rows, FULL_COLUMNS)) + "\n" + "".join(f"{note}\n" for note in list_notes(rows))
 
 
-def _document(context: Context) -> dict[str, Any]:
+def _make_document(context: Context) -> dict[str, Any]:
     matrix, statuses = context.project.matrix, context.project.statuses
     return {
         "rows": [row.model_dump(mode="json") for row in support_rows(context)],
@@ -109,7 +109,7 @@ def _document(context: Context) -> dict[str, Any]:
 
 
 def page(context: Context) -> str:
-    """The matrix as one HTML page, which loads nothing from anywhere."""
+    """Return the matrix as one HTML page without external resources."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -121,21 +121,21 @@ def page(context: Context) -> str:
         "span": format_span,
     }
     template = environment.from_string(files("tfimg.cli").joinpath("matrix.html.j2").read_text("utf-8"))
-    told = _document(context)
+    document_of_matrix = _make_document(context)
     requests = {spec.identifier: format_request(spec) for spec in context.project.specs}
     return template.render(
         matrix=context.project.matrix,
         rows=support_rows(context),
-        images=told["images"],
+        images=document_of_matrix["images"],
         requests=requests,
         levels=LEVELS,
-        facts=_facts(context.project.matrix),
-        choices=_choices(told["images"]),
+        facts=_filter_facts(context.project.matrix),
+        choices=_filter_choices(document_of_matrix["images"]),
     )
 
 
-def _facts(matrix: Matrix) -> dict[str, Any]:
-    """What the page's filters need to know and its table does not say."""
+def _filter_facts(matrix: Matrix) -> dict[str, Any]:
+    """Return the facts that the filters of the page need beside its table."""
     return {
         "gpus": {sm: [name for name in names if name not in matrix.arm64_gpus] for sm, names in matrix.gpus.items()},
         "drivers": {sm: known.model_dump() for sm, known in matrix.gpu_drivers.items()},
@@ -153,8 +153,8 @@ def _gpu_facts(matrix: Matrix, gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def _choices(images: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Values that a filter offers, newest first where they have an order."""
+def _filter_choices(images: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the values of each filter, newest first."""
     from packaging.version import Version
 
     def versions(key: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`tfimg check` and `sync`: the matrix beside what wheels and images say."""
+"""`tfimg check` and `tfimg sync`: compare the matrix with wheels and images."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def check(context: Context) -> int:
         return _check_image(context, context.arguments.built)
     if context.arguments.identifier:
         raise UsageError("--as says what an image claims to be.", next_step="Name the image with --built.")
-    asked = _asked(context)
-    rows = {number: versions for number, versions in _rows(context).items() if any(map(asked, versions))}
+    asked = _release_filter(context)
+    rows = {number: versions for number, versions in _releases_by_row(context).items() if any(map(asked, versions))}
     whole = set().union(*rows.values())  # a row's releases share its facts: none can be compared alone
-    found = _survey(context, whole.__contains__)
+    found = _survey_index(context, whole.__contains__)
     missing = [version for version in find_missing_releases(context.project.matrix, found) if asked(version)]
-    _require_known(context, {*missing, *_known(context)})
+    _require_known(context, {*missing, *_known_releases(context)})
     findings = [(number, finding) for number, finding in check_rows(context.project.matrix, found) if number in rows]
-    _tell(context, findings, found, missing)
-    _demand_agreement([finding for _, finding in findings if finding.verdict == "disagrees"], missing)
+    _print_check(context, findings, found, missing)
+    _raise_for_mismatch([finding for _, finding in findings if finding.verdict == "disagrees"], missing)
     return 0
 
 
-def _asked(context: Context) -> Callable[[Version], bool]:
+def _release_filter(context: Context) -> Callable[[Version], bool]:
     """Whether a release is one of those that the arguments name; all are where they name none."""
     matchers = [make_version_matcher(text, option="RELEASE") for text in context.arguments.releases]
     return lambda version: not matchers or any(matches(str(version)) for matches in matchers)
@@ -60,23 +60,23 @@ def _require_known(context: Context, versions: Collection[Version]) -> None:
             )
 
 
-def _demand_agreement(wrong: Sequence[FactCheck], missing: Sequence[Version]) -> None:
-    told, steps = "", []
-    if wrong:
-        told += _sentence(wrong, "the package index")
+def _raise_for_mismatch(mismatches: Sequence[FactCheck], missing: Sequence[Version]) -> None:
+    text, steps = "", []
+    if mismatches:
+        text += _describe_mismatch(mismatches, "the package index")
         steps.append("Correct matrix.yaml at each path.")
     if missing:
         releases = "".join(f"  rows: TensorFlow {version}\n" for version in missing)
-        told += f"The matrix lacks what the package index has:\n{releases}"
+        text += f"The matrix lacks what the package index has:\n{releases}"
         steps.append("`tfimg sync` adds releases.")
-    if told:
-        raise MatrixMismatch(told, next_step=" ".join(steps))
+    if text:
+        raise MatrixMismatch(text, next_step=" ".join(steps))
 
 
 def sync(context: Context) -> int:
     """`tfimg sync [--check]`."""
-    known = _known(context)
-    found = _survey(context, lambda version: version not in known and version > min(known))
+    known = _known_releases(context)
+    found = _survey_index(context, lambda version: version not in known and version > min(known))
     missing = find_missing_releases(context.project.matrix, found)
     path = context.project.workspace.matrix
     text = path.read_text(encoding="utf-8")
@@ -101,11 +101,11 @@ def sync(context: Context) -> int:
     return 0
 
 
-def _known(context: Context) -> set[Version]:
-    return set().union(*_rows(context).values())
+def _known_releases(context: Context) -> set[Version]:
+    return set().union(*_releases_by_row(context).values())
 
 
-def _rows(context: Context) -> dict[int, set[Version]]:
+def _releases_by_row(context: Context) -> dict[int, set[Version]]:
     rows = enumerate(context.project.matrix.rows)
     return {number: {Version(release.version) for release in row.tensorflow} for number, row in rows}
 
@@ -121,68 +121,68 @@ def _check_image(context: Context, image: str) -> int:
         context.emit({"image": image, "identifier": spec.identifier, "findings": [asdict(one) for one in findings]})
     else:
         _print_findings([(spec.row, finding) for finding in findings], {spec.row: spec.identifier})
-    if wrong := [finding for finding in findings if finding.verdict == "disagrees"]:
+    if mismatches := [finding for finding in findings if finding.verdict == "disagrees"]:
         raise MatrixMismatch(
-            _sentence(wrong, image), next_step=f"Build {spec.identifier} anew, or correct matrix.yaml."
+            _describe_mismatch(mismatches, image), next_step=f"Build {spec.identifier} anew, or correct matrix.yaml."
         )
     return 0
 
 
-def _sentence(wrong: Sequence[FactCheck], other: str) -> str:
-    told = "".join(f"  {finding.path}: {finding.message}\n" for finding in wrong)
-    count = f"{len(wrong)} fact{'' if len(wrong) == 1 else 's'}"
-    return f"The matrix and {other} disagree on {count}:\n{told}"
+def _describe_mismatch(mismatches: Sequence[FactCheck], other: str) -> str:
+    text = "".join(f"  {finding.path}: {finding.message}\n" for finding in mismatches)
+    count = f"{len(mismatches)} fact{'' if len(mismatches) == 1 else 's'}"
+    return f"The matrix and {other} disagree on {count}:\n{text}"
 
 
-def _survey(context: Context, wanted: Callable[[Version], bool]) -> IndexSurvey:
+def _survey_index(context: Context, wanted: Callable[[Version], bool]) -> IndexSurvey:
     index = context.services.index()
-    with _reading(context) as tell:
+    with _show_progress(context) as tell:
         return survey_index(context.project.matrix, index, is_selected=wanted, on_progress=tell)
 
 
 @contextmanager
-def _reading(context: Context) -> Iterator[OnProgress]:
+def _show_progress(context: Context) -> Iterator[OnProgress]:
     """Progress while wheels are read: a bar on a terminal, a line for every tenth elsewhere."""
     console = make_console(stderr=True)
     if context.arguments.json or not console.is_terminal:
-        yield lambda number, of: context.say(f"{number} of {of} wheels read") if _tenth(number, of) else None
+        yield lambda number, of: context.say(f"{number} of {of} wheels read") if _is_tenth(number, of) else None
         return
     with live(Progress(console=console, transient=True)) as progress:
         task = progress.add_task("wheels", total=None)
         yield lambda number, of: progress.update(task, completed=number, total=of)
 
 
-def _tenth(number: int, of: int) -> bool:
+def _is_tenth(number: int, of: int) -> bool:
     return number == of or number * 10 // of != (number - 1) * 10 // of
 
 
-def _tell(context: Context, findings: Findings, found: IndexSurvey, missing: Sequence[Version]) -> None:
-    rows = {number: _releases(context, number) for number, _ in findings}
+def _print_check(context: Context, findings: Findings, found: IndexSurvey, missing: Sequence[Version]) -> None:
+    rows = {number: _describe_releases(context, number) for number, _ in findings}
     if context.arguments.json:
         context.emit(
             {
                 "wheels": len(found.wheels),
                 "missing": [str(version) for version in missing],
-                "unconfirmed": _unconfirmed(context),
+                "unconfirmed": _count_unconfirmed(context),
                 "rows": [_row_document(number, name, findings) for number, name in rows.items()],
             }
         )
         return
     _print_findings(findings, rows)
     print(f"{len(found.wheels)} wheels read, {len(findings)} facts compared.")
-    if count := _unconfirmed(context):
+    if count := _count_unconfirmed(context):
         print(
             f"{count} lines of {context.project.workspace.matrix.name} still say “confirm”: no wheel speaks of those."
         )
 
 
-def _unconfirmed(context: Context) -> int:
-    """Lines that `sync` marked and nobody has confirmed yet."""
+def _count_unconfirmed(context: Context) -> int:
+    """Count the lines that `sync` marked and that are not confirmed yet."""
     lines = context.project.workspace.matrix.read_text(encoding="utf-8").splitlines()
     return sum("# confirm:" in line for line in lines)
 
 
-def _releases(context: Context, number: int) -> str:
+def _describe_releases(context: Context, number: int) -> str:
     return ", ".join(release.version for release in context.project.matrix.rows[number].tensorflow)
 
 
@@ -197,18 +197,18 @@ def _print_findings(findings: Findings, rows: dict[int, str]) -> None:
     table = plain_table("ROW", "IS", *(field.upper() for field in fields))
     for number, name in rows.items():
         own = [finding for of, finding in findings if of == number]
-        table.add_row(f"rows[{number}]", name, *(_cell(own, field) for field in fields))
+        table.add_row(f"rows[{number}]", name, *(_format_cell(own, field) for field in fields))
     print_table(table)
     for _, finding in findings:
         if finding.verdict == "not stated":
             print(f"{finding.path}: {finding.message}")
 
 
-def _cell(findings: Sequence[FactCheck], field: str) -> str:
+def _format_cell(findings: Sequence[FactCheck], field: str) -> str:
     verdicts = [finding.verdict for finding in findings if finding.field == field]
-    wrong, unsaid = verdicts.count("disagrees"), verdicts.count("not stated")
-    if wrong:
-        return f"[red]{wrong} of {len(verdicts)} wrong[/]"
-    if unsaid:
-        return f"[yellow]{unsaid} not stated[/]"
+    mismatches, not_stated = verdicts.count("disagrees"), verdicts.count("not stated")
+    if mismatches:
+        return f"[red]{mismatches} of {len(verdicts)} wrong[/]"
+    if not_stated:
+        return f"[yellow]{not_stated} not stated[/]"
     return f"[green]{len(verdicts)} agree[/]" if verdicts else "-"

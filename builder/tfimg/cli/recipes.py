@@ -33,7 +33,7 @@ def lock(context: Context) -> int:
         {context.project.workspace.installer_lock: resolve_installer_lock(context.project.matrix, uv=uv, env=env)}
     )
 
-    def resolved(spec: ImageSpec) -> Files | LockError:
+    def resolve(spec: ImageSpec) -> Files | LockError:
         try:
             layers = resolve_lock(spec, context.project.matrix.newer, uv=uv, env=env)
         except LockError as error:
@@ -42,7 +42,7 @@ def lock(context: Context) -> int:
 
     failures: dict[str, LockError] = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for number, (spec, found) in enumerate(zip(specs, pool.map(resolved, specs), strict=True), start=1):
+        for number, (spec, found) in enumerate(zip(specs, pool.map(resolve, specs), strict=True), start=1):
             outcome = "cannot be resolved" if isinstance(found, LockError) else "resolved"
             context.say(f"[{number}/{len(specs)}] {outcome}: {spec.identifier} as of {spec.cutoff}")
             if isinstance(found, LockError):
@@ -50,20 +50,20 @@ def lock(context: Context) -> int:
                 continue
             changes.add(found)
             # A layer that an image has no more.
-            changes.remove(_stray(context.project.workspace.locks(spec.identifier), found))
+            changes.remove(_find_stray(context.project.workspace.locks(spec.identifier), found))
     if failures:
-        raise _unlocked(failures, of=len(specs))
+        raise _lock_failure(failures, of=len(specs))
     if not context.arguments.patterns:
-        changes.remove(_stray(context.project.workspace.images / "locks", changes.wanted))
+        changes.remove(_find_stray(context.project.workspace.images / "locks", changes.wanted))
     return changes.conclude("lock")
 
 
-def _unlocked(failures: Mapping[str, LockError], *, of: int) -> LockError:
-    told = "\n".join(f"{identifier}: {error}" for identifier, error in failures.items())
+def _lock_failure(failures: Mapping[str, LockError], *, of: int) -> LockError:
+    text = "\n".join(f"{identifier}: {error}" for identifier, error in failures.items())
     if of == 1:
         return next(iter(failures.values()))
     return LockError(
-        f"{len(failures)} of {of} locks cannot be resolved:\n{told}\n", next_step="The others were resolved."
+        f"{len(failures)} of {of} locks cannot be resolved:\n{text}\n", next_step="The others were resolved."
     )
 
 
@@ -71,7 +71,7 @@ def render(context: Context) -> int:
     """`tfimg render [--check]`, `tfimg render PATTERN ...`."""
     if context.arguments.patterns:
         for spec in context.buildable(context.arguments.patterns):
-            text = _rendered(context, spec)
+            text = _render_dockerfile(context, spec)
             if context.arguments.json:
                 context.emit({"identifier": spec.identifier, "dockerfile": text})
             else:
@@ -85,35 +85,35 @@ def render(context: Context) -> int:
         }
     )
     for spec in default_specs(context.project.specs):
-        changes.add({context.project.workspace.rendered(spec.identifier): _rendered(context, spec)})
-    changes.remove(_stray(context.project.workspace.images / "rendered", changes.wanted))
-    changes.add(_readme(context))
+        changes.add({context.project.workspace.rendered(spec.identifier): _render_dockerfile(context, spec)})
+    changes.remove(_find_stray(context.project.workspace.images / "rendered", changes.wanted))
+    changes.add(_render_readme(context))
     return changes.conclude("render")
 
 
-def _readme(context: Context) -> Files:
+def _render_readme(context: Context) -> Files:
     file = context.project.workspace.readme
-    # An installed package has none, and a workspace of somebody else's has their own.
+    # An installed package has no README, and a workspace may have its own.
     text = insert_table(file.read_text(), support_rows(context)) if file.is_file() else None
     return {file: text} if text else {}
 
 
 def default_specs(specs: Iterable[ImageSpec]) -> Iterator[ImageSpec]:
-    """The images whose Dockerfiles are committed: each release for each device on its default Python."""
+    """Yield the images whose Dockerfiles are committed: each release and device on its default Python."""
     return (spec for spec in specs if spec.is_default_python and spec.platform == PLATFORMS[0])
 
 
-def _rendered(context: Context, spec: ImageSpec) -> str:
+def _render_dockerfile(context: Context, spec: ImageSpec) -> str:
     return render_dockerfile(spec, context.project.lock(spec), context.project.templates)
 
 
-def _stray(folder: Path, wanted: Files) -> list[Path]:
-    """Files that stand where ours do and that nothing writes any more."""
+def _find_stray(folder: Path, wanted: Files) -> list[Path]:
+    """Return files below a folder that are no longer generated."""
     return [file for file in sorted(folder.rglob("*")) if file.is_file() and file not in wanted]
 
 
 class Changes:
-    """Generated files as they come: written at once, so that an interruption loses none, or only compared."""
+    """Generated files: each is written at once, so that an interruption loses none, or only compared."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -121,7 +121,7 @@ class Changes:
         self._changed: dict[str, str] = {}
 
     def add(self, files: Files) -> None:
-        """What these files should be."""
+        """Write files, or note that they differ."""
         self.wanted |= files
         for file, text in files.items():
             if file.exists() and file.read_text() == text:
@@ -131,7 +131,7 @@ class Changes:
                 write_atomically(file, text)
 
     def remove(self, files: Iterable[Path]) -> None:
-        """Files that should not be."""
+        """Remove files, or note that they should not exist."""
         for file in files:
             self._note(file, "is written by nothing")
             if not self._context.arguments.check:
@@ -148,9 +148,9 @@ class Changes:
                 f"{len(self._changed)} of {len(self.wanted)} generated files are not fresh: {listed}.",
                 next_step=f"Run `tfimg {command}` and commit what it writes.",
             )
-        told = f"{len(self._changed)} changed" if self._changed else "all fresh"
+        text = f"{len(self._changed)} changed" if self._changed else "all fresh"
         if self._context.arguments.json:
             self._context.emit({"files": len(self.wanted), "changed": sorted(self._changed)})
         else:
-            print(f"{len(self.wanted)} files, {told}")
+            print(f"{len(self.wanted)} files, {text}")
         return 0

@@ -1,4 +1,4 @@
-"""`tfimg report`: a kept report for people, or in another form."""
+"""`tfimg report`: print a report, or write it in another form."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def report(context: Context) -> int:
 
 
 def read_kept(name: str) -> Report:
-    """The report in a file. Raises `FileError` for one that cannot be read or is none."""
+    """Read a report. Raises `FileError` if it cannot be read or is not a report."""
     from tfimg.validation.schema import read_report
 
     try:
@@ -39,7 +39,7 @@ def read_kept(name: str) -> Report:
 
 
 def show_report(report: Report) -> None:
-    """Print a report's rows and what they amount to; a line for each check where nobody looks at a terminal."""
+    """Print the checks of a report and its summary."""
     from tfimg.cli.console import make_console
     from tfimg.cli.fields import print_fields
     from tfimg.cli.output.checks import check_line, result_table, summary_fields

@@ -40,7 +40,7 @@ UNCUT = 1000
 
 
 def coloured(word: str) -> str:
-    """A status word in its colour."""
+    """Return a status word with the markup of its colour."""
     return f"[{COLOURS.get(word, 'default')}]{word}[/]"
 
 
@@ -69,7 +69,7 @@ def print_table(table: Table) -> None:
 
 
 def table_text(table: Table) -> str:
-    """A table as plain text, uncut and without blanks at the ends of lines."""
+    """Return a table as plain text, not cut and without trailing spaces."""
     console = make_console(file=StringIO(), width=UNCUT)
     with console.capture() as captured:
         console.print(table)
@@ -77,7 +77,7 @@ def table_text(table: Table) -> str:
 
 
 def plain_table(*columns: str) -> Table:
-    """A table without a frame, which `grep` and `awk` can read."""
+    """Return a table without a frame, which `grep` and `awk` can read."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, no_wrap=column != "TAGS")
@@ -119,7 +119,7 @@ def image_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Ta
 
 
 def print_support(rows: Sequence[Support]) -> None:
-    """What `tfimg matrix` shows: as much of the support table as the terminal has room for."""
+    """Print as many columns of the support table as the terminal has room for."""
     console = make_console()
     tables = [
         support_table(rows, columns)
@@ -132,23 +132,23 @@ def print_support(rows: Sequence[Support]) -> None:
 
 
 def support_table(rows: Sequence[Support], columns: Columns) -> Table:
-    """The support table with some of its forms' columns."""
+    """Return the support table with some columns."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for name, _ in columns:
         table.add_column(name.upper(), overflow="fold")
     for row in rows:
-        table.add_row(*(_with_colour(name, escape(text(row))) for name, text in columns))
+        table.add_row(*(_colour_levels(name, escape(text(row))) for name, text in columns))
     return table
 
 
-def _with_colour(column: str, text: str) -> str:
+def _colour_levels(column: str, text: str) -> str:
     if column != "proven":
         return text
     return re.sub("|".join(LEVELS), lambda found: coloured(found[0]), text)
 
 
 def print_notes(notes: Sequence[str]) -> None:
-    """Sentences below a table, a line each where nobody looks at a terminal."""
+    """Print sentences below a table, one per line."""
     table = Table(box=None, show_header=False, pad_edge=False)
     for note in notes:
         table.add_row(escape(note))
@@ -156,5 +156,5 @@ def print_notes(notes: Sequence[str]) -> None:
 
 
 def size(count: int | None) -> str:
-    """Bytes for people, in units of 10^6."""
+    """Format bytes in units of 10^6."""
     return "not known" if count is None else f"{count / 1e6:,.0f} MB"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TextIO, cast
 
 from tfimg.core.text import escape_unprintable
@@ -75,3 +77,17 @@ def print_styled(text: str, style: str) -> None:
     escaped = escape_unprintable(text)
     bright = sys.stdout.isatty() and not without_styles()
     unescaped(sys.stdout).write(f"\x1b[{style}m{escaped}\x1b[0m" if bright else escaped)
+
+
+def read_text(file: str, limit: int) -> str | None:
+    """Read a file, or standard input for `-`, as UTF-8 or UTF-16; return None if it has more bytes than `limit`."""
+    if file != "-":
+        with Path(file).open("rb") as opened:
+            content = opened.read(limit + 1)
+    else:
+        content = sys.stdin.buffer.read(limit + 1) if sys.stdin else b""
+    if len(content) > limit:
+        return None
+    # PowerShell redirects in UTF-16.
+    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if is_utf16 else "utf-8", errors="replace")
