@@ -105,7 +105,7 @@ def test_verify_in_json_is_one_object(tfimg: CliRunner, environment: TestEnviron
     [
         (("--require", "gpu=sm_80"), 16, "a GPU of sm_80 is required"),
         (("--require", "max-age=1d"), 16, "last tested on 2026-01-02"),
-        (("--require", "perfect"), 2, "cannot be understood"),
+        (("--require", "perfect"), 2, "is not a valid requirement"),
         (("--policy", "absent.yaml"), 2, "absent.yaml is not a file"),
         (("--require", "max-age=180d", "--policy", "absent.yaml"), 2, "absent.yaml is not a file"),
         (("--public-key", "absent.pub"), 2, "absent.pub is not a file"),
