@@ -36,6 +36,11 @@ def test_a_text_that_would_take_too_long_to_parse_is_refused() -> None:
     ]
 
 
+def test_a_text_of_too_many_values_is_refused() -> None:
+    with pytest.raises(MatrixError, match=r"line 1, column \d+: more than 10000 values"):
+        parse_matrix(f"[{'0,' * 10_001}]", source="matrix.yaml", today=date(2026, 1, 1))
+
+
 def test_the_message_names_the_file_lists_the_problems_and_says_what_to_do() -> None:
     error = MatrixError(["rows: field required", "version: input should be 1"], source="matrix.yaml")
     head, first, second, advice = str(error).splitlines()

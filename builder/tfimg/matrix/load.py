@@ -24,6 +24,9 @@ MAX_CHARACTERS = 1 << 17
 MAX_DEPTH = 20
 """Nesting of a matrix, which needs 7; a bomb of brackets would exhaust the interpreter."""
 
+MAX_NODES = 10_000
+"""Keys and values of a matrix. Ours has 1,600; 50,000 of one character took the parser 9 s."""
+
 
 @lru_cache(maxsize=4)
 def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
@@ -50,6 +53,7 @@ class _Composer(Composer):
     """Rejects anchors and tags, which can expand a few bytes into any amount."""
 
     _depth = 0
+    _nodes = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.parser.peek_event()
@@ -65,6 +69,9 @@ class _Composer(Composer):
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise MarkedYAMLError(problem=f"nested more than {MAX_DEPTH} deep", problem_mark=event.start_mark)
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise MarkedYAMLError(problem=f"more than {MAX_NODES} values", problem_mark=event.start_mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node

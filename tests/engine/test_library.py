@@ -1,0 +1,48 @@
+"""The program in docs/library.md, with a real engine and a real registry."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.cli import run_tfimg
+from support.paths import ROOT
+from support.registry_container import registry
+from support.signing import PASSWORD
+from tfimg.engine.docker.engine import DockerEngine
+
+from .conftest import IDENTIFIER, REPOSITORY, Built
+
+pytestmark = pytest.mark.full
+
+
+def test_the_example_builds_validates_and_publishes(engine: DockerEngine, built: Built, tmp_path: Path) -> None:
+    assert built.name, "its base and its layers are there"
+    env = {
+        **os.environ, "TFIMG_STATE": str(tmp_path / "state"), "DOCKER_HOST": engine.host,
+        "TFIMG_KEY_PASSWORD": PASSWORD.decode(),
+    }  # fmt: skip
+    assert run_tfimg("keygen", str(tmp_path / "keys"), env=env).code == 0
+    (example,) = re.findall(r"^```python\n(.+?)^```$", (ROOT / "docs/library.md").read_text(), re.DOTALL | re.MULTILINE)
+    with registry(engine, tmp_path) as address:
+        for old, new in (
+            ("registry.example", address),
+            ("keys/tfimg.key", f"{tmp_path}/keys/tfimg.key"),
+            ('b"secret"', repr(PASSWORD)),
+            ("Project(services=services)", f'Project(services=services, repository_override="{REPOSITORY}")'),
+            ('compression="fast"', 'compression="fast", base="bootstrap"'),
+        ):
+            assert old in example
+            example = example.replace(old, new)
+        done = subprocess.run([sys.executable, "-c", example], env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        name = f"{address}/team/tensorflow:{IDENTIFIER}"
+        verified = run_tfimg(
+            "verify", name, "--public-key", f"{tmp_path}/keys/tfimg.pub", "--require", "validated", env=env
+        )
+        assert verified.code == 0, verified.stderr
