@@ -117,4 +117,4 @@ def test_a_cache_that_cannot_be_read_or_written_is_told_and_fails_no_build(
 def test_a_classic_store_is_not_asked_to_export_cache(tmp_path: Path) -> None:
     with daemon(tmp_path, find_dockerd(), "--storage-driver=vfs") as host:
         ended = run_tfimg("build", "--tf", "2.15", "--cache-to", NOBODY, env={"DOCKER_HOST": host})
-    assert_refused(ended, code=18, says="cannot export build cache: its image store is the classic one")
+    assert_refused(ended, code=10, says="cannot export build cache: its image store is the classic one")

@@ -251,7 +251,7 @@ def test_changed_words_are_refused_by_cosign_and_by_us(tools: Tools, spoiled: Pu
     described = spoiled.registry.put_blob(changed)
     put(spoiled, "att", [{**first, "digest": described.digest, "size": described.size}])
     assert attestation(tools, spoiled.image, TEST_RESULT).code != 0
-    refused(tools, spoiled, code=66, says="its content was changed")
+    refused(tools, spoiled, code=16, says="its content was changed")
 
 
 def test_a_replaced_signature_is_refused_by_cosign_and_by_us(tools: Tools, spoiled: Published) -> None:
@@ -261,7 +261,7 @@ def test_a_replaced_signature_is_refused_by_cosign_and_by_us(tools: Tools, spoil
     described = spoiled.registry.put_blob(changed)
     put(spoiled, "att", [{**layers[0], "digest": described.digest, "size": described.size}])
     assert attestation(tools, spoiled.image, layers[0]["annotations"]["predicateType"]).code != 0
-    refused(tools, spoiled, code=66, says="its signature was replaced")
+    refused(tools, spoiled, code=16, says="its signature was replaced")
 
 
 def test_evidence_of_another_image_is_refused_by_cosign_and_by_us(
@@ -279,7 +279,7 @@ def test_evidence_of_another_image_is_refused_by_cosign_and_by_us(
     attach(place, found.digest, published.statements, key=published.key)
     moved = replace(published, registry=place, image=f"{place.repository}@{found.digest}", digest=found.digest)
     assert attestation(tools, moved.image, TEST_RESULT).code != 0
-    refused(tools, moved, code=66, says="was signed for another image")
+    refused(tools, moved, code=16, says="was signed for another image")
 
 
 def refused(tools: Tools, published: Published, *, code: int, says: str) -> None:

@@ -59,7 +59,7 @@ def spoil_lock(workspace: Path, layer: str, pattern: str, replacement: str) -> N
 def test_a_wheel_with_another_hash_stops_the_build(workspace: Path) -> None:
     spoil_lock(workspace, "packages", r"(six==\S+ --hash=sha256:)\w{8}", r"\g<1>00000000")
     ended = run_tfimg(*BUILD, env={"TFIMG_WORKSPACE": str(workspace)})
-    assert_refused(ended, code=17, says=r"is not the one that was locked: .*six")
+    assert_refused(ended, code=12, says=r"is not the one that was locked: .*six")
 
 
 def test_an_index_out_of_reach_stops_the_build(workspace: Path) -> None:
@@ -69,7 +69,7 @@ def test_an_index_out_of_reach_stops_the_build(workspace: Path) -> None:
         *BUILD, "--no-cache",
         env={"TFIMG_WORKSPACE": str(workspace), "UV_DEFAULT_INDEX": index, "PIP_INDEX_URL": index},
     )  # fmt: skip
-    assert_refused(ended, code=14, says=r"Cannot read the wheels of \S+ from the package index: .*refused")
+    assert_refused(ended, code=11, says=r"Cannot read the wheels of \S+ from the package index: .*refused")
 
 
 def test_an_image_that_fails_a_check_gets_no_tag(workspace: Path, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_an_image_that_fails_a_check_gets_no_tag(workspace: Path, tmp_path: Path
     spoil_lock(workspace, "packages", r"six==.*\n", "")
     report = tmp_path / "report.json"
     ended = run_tfimg(*BUILD, "--report", str(report), env={"TFIMG_WORKSPACE": str(workspace)})
-    assert_refused(ended, code=20, says=r"and \d+ of \d+ checks did not pass\..*environment\.pip_check failed")
+    assert_refused(ended, code=13, says=r"and \d+ of \d+ checks did not pass\..*environment\.pip_check failed")
     assert '"passed": false' in report.read_text()
 
 
@@ -98,7 +98,7 @@ def test_an_image_without_python_cannot_be_validated(engine: DockerEngine, tmp_p
     docker("buildx", "build", f"--tag={EMPTY}", str(tmp_path), host=engine.host)
     try:
         ended = run_tfimg("validate", EMPTY, "--as", IDENTIFIER)
-        assert_refused(ended, code=21, says="cannot be validated: it has no sh to start the suite with")
+        assert_refused(ended, code=13, says="cannot be validated: it has no sh to start the suite with")
         assert docker("ps", "--all", "--quiet", f"--filter=ancestor={EMPTY}", host=engine.host) == ""
     finally:
         engine.remove(EMPTY)
@@ -153,7 +153,7 @@ def old_dockerd(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_an_engine_that_is_too_old(old_dockerd: str, tmp_path: Path) -> None:
     with daemon(tmp_path, old_dockerd, "--storage-driver=vfs") as host:
         ended = run_tfimg("build", "--tf", "2.15", env={"DOCKER_HOST": host})
-    assert_refused(ended, code=11, says=r"is Docker 20\.10\.\S+, and builds need 23\.0 or newer")
+    assert_refused(ended, code=10, says=r"is Docker 20\.10\.\S+, and builds need 23\.0 or newer")
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def classic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_no_space(classic: str) -> None:
     ended = run_tfimg("build", "--tf", "2.15", env={"DOCKER_HOST": classic})
-    assert_refused(ended, code=13, says=r"has 0\.\d GB free below \S+, and a build needs 7 GB")
+    assert_refused(ended, code=10, says=r"has 0\.\d GB free below \S+, and a build needs 7 GB")
 
 
 def test_the_classic_store_is_not_said_to_do_what_it_ignores(classic: str, tmp_path: Path) -> None:

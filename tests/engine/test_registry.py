@@ -87,13 +87,13 @@ def test_a_registry_without_the_image_is_said_aloud(mirror: str) -> None:
     ended = run_tfimg(
         "build", "--tf", "2.15.1", "--python", "3.9", "--base", "registry", "--mirror", f"docker.io={mirror}"
     )
-    assert_refused(ended, code=14, says=r"The registry did not give \S+/library/python:3\.9-slim-bullseye: .*--mirror")
+    assert_refused(ended, code=11, says=r"The registry did not give \S+/library/python:3\.9-slim-bullseye: .*--mirror")
 
 
 def test_a_python_that_neither_has_is_refused(mirror: str) -> None:
     ended = run_tfimg("build", "--tf", "2.15.1", "--python", "3.10", "--mirror", f"docker.io={mirror}")
     assert_refused(
-        ended, code=15, says=r"Debian has no Python 3\.10 of its own, and the registry's image was not taken"
+        ended, code=12, says=r"Debian has no Python 3\.10 of its own, and the registry's image was not taken"
     )
 
 

@@ -26,7 +26,7 @@ FOREIGN = "tfimg-test/tensorflow:foreign"
 
 def test_the_status_of_the_program_is_ours(built: Built) -> None:
     ended = run_tfimg("run", built.name, "--", "python", "-c", "print('out'); raise SystemExit(42)")
-    assert (ended.code, ended.stdout) == (4, "out\n"), ended.stderr
+    assert (ended.code, ended.stdout) == (42, "out\n"), ended.stderr
 
 
 def test_the_program_reads_our_standard_input(built: Built) -> None:
