@@ -306,4 +306,4 @@ def test_a_registry_with_tls_and_a_password_takes_what_somebody_logged_in_publis
         verified = mine.ask("verify", image, "--public-key", f"{mine.key}/tfimg.pub")
         assert verified.code == 0, verified.stderr
         stranger = run_tfimg("verify", image, "--public-key", f"{mine.key}/tfimg.pub", env=here.env)
-        assert (stranger.code, "not to be trusted" in stranger.stderr) == (11, True), stranger.stderr
+        assert (stranger.code, "is not trusted" in stranger.stderr) == (11, True), stranger.stderr
