@@ -36,7 +36,9 @@ def test_who_is_known_may_read_and_write(locked: Loopback, open_registry: Open) 
 
 def test_a_wrong_password_has_its_own_sentence(locked: Loopback, open_registry: Open, slept: Slept) -> None:
     client = open_registry(locked.address, credentials=replace(ANN, password="wrong"))
-    with pytest.raises(RegistryError, match=r"rejected the credentials: 401 .*docker login") as caught:
+    with pytest.raises(
+        RegistryError, match=rf"rejected the credentials: 401 .*docker login {locked.address}`"
+    ) as caught:
         client.put("1", manifest())
     assert "wrong" not in str(caught.value)
     assert slept == []
@@ -180,5 +182,5 @@ def test_a_proxy_that_is_gone_is_named_and_not_asked_for_anything_on_this_machin
     settings = replace(PLAIN, proxies={"http": "http://127.0.0.1:9"})
     assert open_registry(here.address, settings=settings).list_tags() == ()
     says = r"The proxy for registry.invalid does not work: connection ref"
-    with pytest.raises(NetworkError, match=says):
+    with pytest.raises(NetworkError, match=f"{says}used. Check HTTPS_PROXY and NO_PROXY.$"):
         open_registry("registry.invalid", settings=settings).list_tags()

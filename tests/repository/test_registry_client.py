@@ -9,7 +9,9 @@ import pytest
 from support.faulty_proxy import Fault, Faulty
 from support.loopback_registry import Loopback
 from support.manifests import CHUNK, CONTENT, Open, Slept, manifest, send
+from support.messages import whole
 from tfimg.core.errors import NetworkError, NotInRegistry, RegistryError, TagConflict, TamperedError
+from tfimg.registry import listing
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.protocol import OCI_MANIFEST, digest_of
 from tfimg.registry.upload import upload
@@ -38,13 +40,21 @@ def test_a_tag_that_is_moved_meanwhile_is_told(client: HttpRegistry, proxy: Faul
     other = manifest("other")
     here.manifests[other.digest] = (other.media_type, other.content)
     proxy.faults.append(Fault(method="GET", path="/manifests/1$", before=lambda: here.tags.update({"1": other.digest})))
-    with pytest.raises(TagConflict, match=rf"/team/tf:1 was put to {manifest().digest}, but points to {other.digest}"):
+    says = (
+        f"{client.repository}:1 was put to {manifest().digest}, but points to {other.digest}: another publisher moved "
+        "it at the same time. Find out who else publishes there, and run it again."
+    )
+    with pytest.raises(TagConflict, match=whole(says)):
         client.put("1", manifest())
 
 
 def test_a_manifest_that_is_not_there_after_all_is_told(client: HttpRegistry, proxy: Faulty) -> None:
     proxy.faults.append(Fault(method="GET", path="/manifests/1$", status=404))
-    with pytest.raises(RegistryError, match=r"accepted .*/team/tf:1, but does not have it"):
+    says = (
+        f"The registry {proxy.address} accepted {proxy.address}/team/tf:1, but does not have it. Run it again; the "
+        "registry's log may say more."
+    )
+    with pytest.raises(RegistryError, match=whole(says)):
         client.put("1", manifest())
 
 
@@ -52,7 +62,11 @@ def test_a_manifest_under_another_digest_is_not_taken(client: HttpRegistry, here
     here.manifests[manifest("other").digest] = (OCI_MANIFEST, manifest().content)
     here.tags["1"] = manifest("other").digest
     for reference in ("1", manifest("other").digest):
-        with pytest.raises(TamperedError, match=rf"is {manifest('other').digest}, and sends {manifest().digest}"):
+        says = (
+            f"The registry {client._connection.host} states that {reference} of {client.repository} is "
+            f"{manifest('other').digest}, and sends {manifest().digest}. Do not use it, and tell the registry's owner."
+        )
+        with pytest.raises(TamperedError, match=whole(says)):
             client.find(reference)
 
 
@@ -62,6 +76,27 @@ def test_tags_are_those_of_all_pages(page: int, client: HttpRegistry, here: Loop
     for tag in "abc":
         client.put(tag, manifest(tag))
     assert client.list_tags() == ("a", "b", "c")
+
+
+def test_a_list_has_a_largest_size(
+    client: HttpRegistry, here: Loopback, proxy: Faulty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.page = 1
+    for tag in "abc":
+        client.put(tag, manifest(tag))
+    document = len(b'{"name": "team/tf", "tags": ["a"]}')
+    says = f"The registry {proxy.address} sends more than {{}}. Check that it is a registry."
+    for name, limit, excess in (
+        ("MAX_ENTRIES", 3, "2 tags"),
+        ("MAX_PAGES", 3, "2 pages of tags"),
+        ("MAX_LIST_BYTES", 3 * document, "0 MiB of tags"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(listing, name, limit)
+            assert client.list_tags() == ("a", "b", "c")
+            patch.setattr(listing, name, limit - 1)
+            with pytest.raises(RegistryError, match=whole(says.format(excess))):
+                client.list_tags()
 
 
 def test_a_list_that_leads_back_to_itself_ends(client: HttpRegistry, proxy: Faulty) -> None:
@@ -84,7 +119,29 @@ def test_a_tag_can_be_taken_away_and_its_manifest_stays(client: HttpRegistry) ->
     assert (client.find("1"), client.find(manifest().digest)) == (None, manifest())
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 405])
+@pytest.mark.parametrize("status", [200, 202, 204, 404])
+def test_a_registry_may_confirm_a_deletion_with_any_of_these(
+    status: int, client: HttpRegistry, here: Loopback, proxy: Faulty
+) -> None:
+    for reference in ("1", "sha256:"):  # the tag, or where that is refused the manifest
+        client.put("1", manifest())
+        answer = Fault(method="DELETE", path=f"/{reference}", status=status, before=here.tags.clear)
+        proxy.faults[:] = [Fault(method="DELETE", path="/1$", status=405), answer][reference == "1" :]
+        assert client.delete_tag("1") is True
+        assert answer.times == 0
+
+
+def test_a_tag_that_is_still_there_was_not_deleted(client: HttpRegistry, proxy: Faulty) -> None:
+    client.put("1", manifest())
+    proxy.faults += [
+        Fault(method="DELETE", path="/1$", status=405),
+        Fault(method="DELETE", path="sha256:", status=202),
+        Fault(method="GET", path="/1$", skip=2, status=200, headers={"Content-Type": OCI_MANIFEST}, body=b"{}"),
+    ]
+    assert client.delete_tag("1") is False
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 405, 501])
 def test_where_tags_cannot_be_deleted_nothing_is(status: int, client: HttpRegistry, proxy: Faulty) -> None:
     client.put("1", manifest())
     proxy.faults.append(Fault(method="DELETE", status=status, times=-1))
@@ -129,6 +186,7 @@ def test_a_small_blob_is_sent_once(client: HttpRegistry, here: Loopback, proxy: 
     assert here.blobs == {digest_of(b"{}"): b"{}"}
     assert (proxy.count("POST"), proxy.count("PATCH"), proxy.count("PUT")) == (1, 0, 1)
     client.put_blob(b"")
+    assert (proxy.count("POST"), proxy.count("PUT")) == (2, 2), "an empty blob is one empty chunk"
     assert list(client.get_blob(digest_of(b""))) == []
 
 
@@ -181,12 +239,43 @@ def test_an_upload_that_the_registry_gave_up_begins_anew(
     assert proxy.count("POST") == 2
 
 
+@pytest.mark.parametrize(
+    ("method", "status", "says"),
+    [
+        ("PATCH", 403, "denies permission to write to {}: 403 Forbidden. Log in with "),
+        ("GET", 403, "denies permission to read {}: 403 Forbidden. Log in with "),
+        ("PATCH", 400, "refused a request about {}: 400 Bad Request. Check the name; "),
+        ("GET", 400, "refused a request about {}: 400 Bad Request. Check the name; "),
+    ],
+)
+def test_a_chunk_that_is_refused_ends_the_upload(
+    method: str, status: int, says: str, client: HttpRegistry, here: Loopback, proxy: Faulty
+) -> None:
+    proxy.faults += [
+        Fault(method="PATCH", skip=2, cut_request=100, times=method == "GET"),
+        Fault(method=method, path="uploads", skip=2 * (method == "PATCH"), status=status),
+    ]
+    with pytest.raises(RegistryError) as caught:
+        send(client, [CONTENT])
+    assert str(caught.value).startswith(f"The registry {proxy.address} {says.format(client.repository)}")
+    assert (proxy.count("POST"), here.blobs) == (1, {})
+
+
+def test_a_chunk_is_as_large_as_the_registry_demands(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:
+    there = {"Location": "/v2/team/tf/blobs/uploads/large", "OCI-Chunk-Min-Length": "30000"}
+    here.uploads["large"] = bytearray()
+    proxy.faults.append(Fault(method="POST", status=202, headers=there))
+    assert send(client) == [30_000, 60_000, len(CONTENT)]
+    assert here.blobs == {digest_of(CONTENT): CONTENT}
+
+
 def test_what_cannot_be_read_again_cannot_begin_anew(client: HttpRegistry, proxy: Faulty) -> None:
     proxy.faults += [
         Fault(method="PATCH", skip=3, cut_request=100),
         Fault(method="GET", path="uploads", status=404),
     ]
-    with pytest.raises(NetworkError, match=r"lost an interrupted upload"):
+    says = f"The registry {proxy.address} lost an interrupted upload. Run it again: completed uploads are not repeated."
+    with pytest.raises(NetworkError, match=whole(says)):
         send(client, iter([CONTENT]))
 
 
@@ -200,7 +289,11 @@ def test_the_end_of_an_upload_is_tried_again_where_it_did_not_arrive_and_not_the
 
 
 def test_bytes_of_another_digest_are_not_taken(client: HttpRegistry, here: Loopback) -> None:
-    with pytest.raises(TamperedError, match=rf"is not {digest_of(b'x')}"):
+    says = (
+        f"The upload to {client._connection.host} is not {digest_of(b'x')}: bytes changed on the way. Check the file "
+        "or the disk that it comes from, and run it again."
+    )
+    with pytest.raises(TamperedError, match=whole(says)):
         upload(client._connection, digest_of(b"x"), [b"y"], on_progress=int)
     assert here.blobs == {}
 
@@ -233,7 +326,11 @@ def test_a_download_that_never_begins_ends(client: HttpRegistry, here: Loopback,
 
 def test_a_blob_with_other_bytes_is_not_taken(client: HttpRegistry, here: Loopback) -> None:
     here.blobs[digest_of(CONTENT)] = CONTENT[:-1] + b"x"
-    with pytest.raises(TamperedError, match=rf"has other bytes than {digest_of(CONTENT)}"):
+    says = (
+        f"The registry {client._connection.host} has other bytes than {digest_of(CONTENT)} under that digest. Do not "
+        "use them, and tell the registry's owner."
+    )
+    with pytest.raises(TamperedError, match=whole(says)):
         list(client.get_blob(digest_of(CONTENT)))
 
 

@@ -11,8 +11,10 @@ from support.cases import cases
 from support.faulty_proxy import Fault, Faulty, faulty
 from support.loopback_registry import Loopback, error, loopback
 from support.manifests import CONTENT, PLAIN, Open, Slept, about, manifest
+from support.messages import whole
 from tfimg.core.errors import NetworkError, RegistryError
 from tfimg.registry.client import HttpRegistry
+from tfimg.registry.connection import ConnectionSettings
 from tfimg.registry.protocol import digest_of
 
 READS: list[Callable[[HttpRegistry], object]] = [
@@ -110,15 +112,24 @@ def test_each_refusal_has_its_own_sentence(
 def test_a_registry_that_is_down_is_told(open_registry: Open, slept: Slept) -> None:
     with faulty("127.0.0.1:9") as gone:
         address = gone.address
-    with pytest.raises(NetworkError, match=rf"The registry {address} cannot be reached: connection refused"):
-        open_registry(address).list_tags()
-    assert len(slept) == 4
+    says = (
+        f"The registry {address} cannot be reached: connection refused. Check its name and port, the network and the "
+        "proxy (HTTPS_PROXY, NO_PROXY)."
+    )
+    for settings in (PLAIN, ConnectionSettings()):  # without `plain_http`, it is probed for TLS first
+        with pytest.raises(NetworkError, match=whole(says)):
+            open_registry(address, settings=settings).list_tags()
+    assert len(slept) == 8
 
 
 def test_a_registry_that_says_nothing_is_too_slow(proxy: Faulty, open_registry: Open, slept: Slept) -> None:
     proxy.faults.append(Fault(delay=2, times=-1))
     client = open_registry(proxy.address, settings=replace(PLAIN, read_seconds=0.1))
-    with pytest.raises(NetworkError, match=r"is too slow: it did not answer within 0.1 s"):
+    says = (
+        f"The registry {proxy.address} is too slow: it did not answer within 0.1 s. Run it again later: completed "
+        "uploads are not repeated."
+    )
+    with pytest.raises(NetworkError, match=whole(says)):
         client.list_tags()
     assert (len(proxy.asked), len(slept)) == (5, 4)
 
@@ -130,7 +141,7 @@ def test_a_registry_that_never_ends_is_too_slow(
     open_registry(here.address).put("1", manifest())
     proxy.faults.append(Fault(rate=40, times=-1))
     client = open_registry(proxy.address, settings=replace(PLAIN, response_seconds=0.3))
-    with pytest.raises(NetworkError, match=r"is too slow: it did not answer within 0.3 s"):
+    with pytest.raises(NetworkError, match=r"is too slow: it did not answer within 0.3 s\. Run it again later: "):
         client.find("1")
     assert (len(proxy.asked), slept) == (1, [])
 
@@ -143,11 +154,13 @@ def test_a_slow_registry_is_waited_for(client: HttpRegistry, here: Loopback, pro
 
 def test_what_has_no_end_is_not_read_to_it(client: HttpRegistry, proxy: Faulty) -> None:
     proxy.faults.append(Fault(status=200, body=bytes(9 << 20)))
-    with pytest.raises(RegistryError, match=r"sends more than 8 MiB in one document"):
+    says = f"The registry {proxy.address} sends more than 8 MiB in one document. Check that it is a registry."
+    with pytest.raises(RegistryError, match=whole(says)):
         client.find("1")
 
 
 def test_a_page_for_people_is_no_list(client: HttpRegistry, proxy: Faulty) -> None:
     proxy.faults.append(Fault(status=200, headers={"Content-Type": "text/html"}, body=b"<h1>Log in</h1>"))
-    with pytest.raises(RegistryError, match=r"returned an invalid list of tags of .*"):
+    says = r"returned an invalid list of tags of \S+/team/tf: .*\. Check that it is a registry\.$"
+    with pytest.raises(RegistryError, match=says):
         client.list_tags()

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from support.faulty_proxy import Fault, Faulty
 from support.loopback_registry import Loopback
 from support.manifests import Open, Slept, about, manifest
+from support.messages import whole
 from tfimg.core.errors import NetworkError, RegistryError, TamperedError
+from tfimg.registry import referrers
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of
 from tfimg.registry.referrers import fallback_tag
+from tfimg.registry.retry import RetryPolicy
 
 ABOUT = {"subject": manifest().digest, "artifact_type": "application/x-test"}
 
@@ -72,7 +79,8 @@ def test_what_others_entered_stays_as_it_is(fallback: Loopback, client: HttpRegi
 def test_a_tag_that_is_no_list_is_not_overwritten(fallback: Loopback, client: HttpRegistry) -> None:
     tag = fallback_tag(manifest().digest)
     client.put(tag, manifest("a signature"))
-    with pytest.raises(RegistryError, match=rf":{tag} is not a list of the referrers of "):
+    says = r".*\. Another program wrote it; look at it, and remove it\.$"
+    with pytest.raises(RegistryError, match=rf":{tag} is not a list of the referrers of {manifest().digest}: {says}"):
         client.put_referrer(about(manifest()), **ABOUT)
     assert client.find(tag) == manifest("a signature")
 
@@ -115,13 +123,44 @@ def test_who_is_always_overwritten_is_told(
     fallback.manifests[digest_of(empty)] = (OCI_INDEX, empty)
     overwrite = partial(fallback.tags.update, {tag: digest_of(empty)})
     proxy.faults.append(Fault(method="GET", path=f"/{tag}$", times=-1, before=overwrite))
-    with pytest.raises(NetworkError, match=rf"keep overwriting {tag} of .*our entry is lost"):
+    says = (
+        f"Other publishers keep overwriting {tag} of {client.repository}, the list of an image's referrers, and our "
+        "entry is lost. Publish from one machine at a time, and run it again."
+    )
+    with pytest.raises(NetworkError, match=whole(says)):
         client.put_referrer(about(manifest()), **ABOUT)
     assert slept == [1, 2, 4, 8]
 
 
+def test_other_publishers_are_waited_for_two_minutes(
+    fallback: Loopback, client: HttpRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path, check_deadline: Callable[[], None]) -> AbstractContextManager[None]:
+        check_deadline()
+        clock.extend([121.0])
+        check_deadline()
+        raise AssertionError
+
+    clock = [0.0, 120.0]
+    monkeypatch.setattr(referrers, "wait_for_lock", fail)
+    monkeypatch.setattr(referrers, "time", SimpleNamespace(monotonic=lambda: clock.pop(0)))
+    says = (
+        f"Other publishers on this machine have been writing to {fallback_tag(manifest().digest)} of "
+        f"{client.repository} for 120 s. Wait until they have finished, and run it again."
+    )
+    with pytest.raises(NetworkError, match=whole(says)):
+        referrers.add_referrer(
+            client, client.put_blob(b"{}"), manifest().digest, locks=Path(), retry_policy=RetryPolicy()
+        )
+    assert fallback.tags == {}
+
+
 def test_a_manifest_about_something_else_is_refused(client: HttpRegistry, proxy: Faulty) -> None:
-    with pytest.raises(TamperedError, match=rf"does not refer to {manifest().digest}: it refers to "):
+    says = (
+        f"The manifest {about(manifest('other')).digest} does not refer to {manifest().digest}: it refers to "
+        f"{manifest('other').digest}. Do not use it, and find out where it comes from."
+    )
+    with pytest.raises(TamperedError, match=whole(says)):
         client.put_referrer(about(manifest("other")), **ABOUT)
     assert proxy.asked == []
 

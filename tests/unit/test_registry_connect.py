@@ -10,6 +10,7 @@ from tfimg.index.network import HostNetwork
 from tfimg.project.services import Services
 from tfimg.registry.client import HttpRegistry, open_registry
 from tfimg.registry.connection import ConnectionSettings
+from tfimg.registry.credentials import Credentials
 from tfimg.registry.reference import parse_repository
 
 REFERENCE = parse_repository("registry.example:5000/team/tf")
@@ -54,3 +55,21 @@ def test_the_settings_of_this_machine_are_those_of_its_registries(tmp_path: Path
 def test_the_hub_answers_elsewhere_than_its_name_says(tmp_path: Path) -> None:
     there = open_registry(parse_repository("tfimg/tensorflow"), {}, tmp_path, settings=ConnectionSettings())
     assert there._connection.base == "https://registry-1.docker.io/v2/tfimg/tensorflow/"
+
+
+def test_a_credential_helper_has_the_environment_that_was_given(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"credsStore": "pass"}))
+    helper = tmp_path / "bin" / "docker-credential-pass"
+    helper.parent.mkdir()
+    script = r"""read -r server; echo "{\"Username\": \"$server $1\", \"Secret\": \"$VAULT\"}" """
+    helper.write_text(f"#!/bin/sh\n{script}\n")
+    helper.chmod(0o755)
+    environ = {"DOCKER_CONFIG": str(tmp_path), "PATH": f"{helper.parent}:/usr/bin:/bin", "VAULT": "secret"}
+    there = open_registry(REFERENCE, environ, tmp_path, settings=ConnectionSettings())
+    expected = Credentials(username="registry.example:5000 get", password="secret")
+    assert there._connection._authorization.credentials == expected
+
+
+def test_publishers_of_one_machine_share_a_folder_of_locks(tmp_path: Path) -> None:
+    there = open_registry(REFERENCE, {}, tmp_path, settings=ConnectionSettings())
+    assert there._locks == tmp_path / "registry" / "locks"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.messages import whole
 from tfimg.core.errors import FileError, RegistryError
 from tfimg.core.process import CommandFailed, CompletedCommand
 from tfimg.registry.credentials import Credentials, config_file, find_credentials
@@ -107,6 +108,16 @@ def test_what_a_helper_does_not_know_the_file_may(config: Path) -> None:
     assert ask(config, unknown, auths={"r.example": auth("ann:secret")}) == ANN
 
 
+HELPER_FAILED = (
+    "The credential helper docker-credential-pass returned no credentials for r.example: {}. Repair it, or remove it "
+    "from Docker's config.json and log in with `docker login`."
+)
+INVALID_CONFIG = (
+    r"config\.json is not a valid Docker configuration: [^.]*(\..*)?\. "
+    r"Correct it, or move it away and log in again with `docker login`\.$"
+)
+
+
 @pytest.mark.parametrize(
     ("raised", "says"),
     [
@@ -117,7 +128,7 @@ def test_what_a_helper_does_not_know_the_file_may(config: Path) -> None:
     ],
 )
 def test_a_helper_that_does_not_help_is_named(raised: Exception, says: str, config: Path) -> None:
-    with pytest.raises(RegistryError, match=f"docker-credential-pass returned no credentials for r.example: {says}"):
+    with pytest.raises(RegistryError, match=whole(HELPER_FAILED.format(says))):
         ask(config, raised)
 
 
@@ -138,7 +149,8 @@ def test_a_helper_that_does_not_help_is_named(raised: Exception, says: str, conf
     ],
 )
 def test_a_helper_that_says_something_else_is_named(said: str, config: Path) -> None:
-    with pytest.raises(RegistryError, match="its output does not follow the protocol"):
+    says = "its output does not follow the protocol of credential helpers"
+    with pytest.raises(RegistryError, match=whole(HELPER_FAILED.format(says))):
         ask(config, said)
 
 
@@ -155,7 +167,7 @@ def test_a_helper_that_says_something_else_is_named(said: str, config: Path) -> 
 )
 def test_a_file_that_cannot_be_understood_is_not_taken_for_an_empty_one(text: str, config: Path) -> None:
     config.write_text(text, encoding="latin-1")
-    with pytest.raises(FileError, match=r"config\.json is not a valid Docker configuration: .*docker login"):
+    with pytest.raises(FileError, match=INVALID_CONFIG):
         find_credentials("r.example", config, no_helper)
 
 

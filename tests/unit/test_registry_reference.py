@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tfimg.core.errors import UsageError
-from tfimg.registry.reference import Reference, parse_reference, parse_repository
+from tfimg.registry.reference import PATH_ADVICE, Reference, parse_reference, parse_repository
 
 DIGEST = f"sha256:{'a' * 64}"
+COMPLETE = "A complete one is registry.example:5000/team/tensorflow:2.15@sha256:…."
+TAG_ADVICE = "A tag has up to 128 letters, digits, dots, dashes and underscores; a dot or dash is never first."
+DIGEST_ADVICE = "A digest is sha256: and 64 digits of 0-9 and a-f."
+HOST_ADVICE = "A registry is a host name or address, with or without :PORT."
 
 
 @pytest.mark.parametrize(
@@ -36,30 +40,30 @@ def test_a_reference_means_what_it_means_to_docker(text: str, whole: str) -> Non
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "nothing is not a repository name"),
-        ("https://registry.example/x", "it is an address. Remove the part up to ://"),
-        ("registry.example/Team/x", "Team/x is not a repository name. Write it in lower case"),
-        ("registry.example/", "nothing is not a repository name"),
-        ("a//b", "a//b is not a repository name"),
-        ("a___b", "a___b is not a repository name"),
-        ("-a", "-a is not a repository name"),
-        ("a b", "a b is not a repository name"),
-        ("tfimg:", "nothing is not a tag"),
-        ("tfimg:.1", r"\.1 is not a tag"),
-        (f"tfimg:{'a' * 129}", "is not a tag"),
-        ("tfimg@sha256:12", "sha256:12 is not a digest"),
-        ("tfimg@", "nothing is not a digest"),
-        (f"tfimg@{DIGEST.upper()}", "is not a digest"),
-        ("registry.example:99999/x", "registry.example:99999 is not a registry"),
-        ("registry.example:0/x", "registry.example:0 is not a registry"),
-        ("registry..example/x", "registry..example is not a registry"),
-        (f"registry.example/{'a' * 240}", "its name is longer than 255 characters"),
+        ("", f"nothing is not a repository name. {PATH_ADVICE}"),
+        ("https://registry.example/x", "it is an address. Remove the part up to ://."),
+        ("registry.example/Team/x", "Team/x is not a repository name. Write it in lower case."),
+        ("registry.example/", f"nothing is not a repository name. {PATH_ADVICE}"),
+        ("a//b", f"a//b is not a repository name. {PATH_ADVICE}"),
+        ("a___b", f"a___b is not a repository name. {PATH_ADVICE}"),
+        ("-a", f"-a is not a repository name. {PATH_ADVICE}"),
+        ("a b", f"a b is not a repository name. {PATH_ADVICE}"),
+        ("tfimg:", f"nothing is not a tag. {TAG_ADVICE}"),
+        ("tfimg:.1", f".1 is not a tag. {TAG_ADVICE}"),
+        (f"tfimg:{'a' * 129}", f"{'a' * 129} is not a tag. {TAG_ADVICE}"),
+        ("tfimg@sha256:12", f"sha256:12 is not a digest. {DIGEST_ADVICE}"),
+        ("tfimg@", f"nothing is not a digest. {DIGEST_ADVICE}"),
+        (f"tfimg@{DIGEST.upper()}", f"{DIGEST.upper()} is not a digest. {DIGEST_ADVICE}"),
+        ("registry.example:99999/x", f"registry.example:99999 is not a registry. {HOST_ADVICE}"),
+        ("registry.example:0/x", f"registry.example:0 is not a registry. {HOST_ADVICE}"),
+        ("registry..example/x", f"registry..example is not a registry. {HOST_ADVICE}"),
+        (f"registry.example/{'a' * 240}", "its name is longer than 255 characters. Choose a shorter one."),
     ],
 )
 def test_what_is_no_reference_is_told_why(text: str, why: str) -> None:
-    with pytest.raises(UsageError, match=why) as caught:
+    with pytest.raises(UsageError) as caught:
         parse_reference(text)
-    assert str(caught.value).startswith(f"{text!r} is not an image reference: ")
+    assert str(caught.value) == f"{text!r} is not an image reference: {why} {COMPLETE}"
 
 
 def test_a_registry_is_asked_for_the_digest_where_there_is_one() -> None:
@@ -72,5 +76,8 @@ def test_a_repository_has_neither_tag_nor_digest() -> None:
     assert parse_repository("localhost:5000/team/tf") == Reference(host="localhost:5000", path="team/tf")
     assert parse_repository("tfimg/tensorflow").repository == "docker.io/tfimg/tensorflow"
     for text in ("tfimg/tensorflow:1", f"tfimg/tensorflow@{DIGEST}"):
-        with pytest.raises(UsageError, match="a repository has neither tag nor digest"):
+        with pytest.raises(UsageError) as caught:
             parse_repository(text)
+        assert str(caught.value) == (
+            f"{text!r} is not an image reference: a repository has neither tag nor digest. Remove them. {COMPLETE}"
+        )
