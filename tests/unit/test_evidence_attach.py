@@ -11,6 +11,7 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.signer import SSlibKey
 
 from support.memory_registry import MemoryRegistry
+from support.messages import refused, whole
 from support.published_images import Call, Killed, Line
 from support.signing import OURS, THEIRS
 from support.statements import IMAGE, SUBJECT
@@ -169,7 +170,8 @@ def test_what_a_kill_left_out_is_put_there_from_what_is(registry: MemoryRegistry
 
 
 def test_nothing_is_said_of_an_image_that_is_not_there(registry: MemoryRegistry) -> None:
-    with pytest.raises(NotInRegistry, match="The registry has no "):
+    says = f"The registry has no {registry.repository}@sha256:{'0' * 64}. Push the image first."
+    with pytest.raises(NotInRegistry, match=whole(says)):
         attach(registry, f"sha256:{'0' * 64}", [ONE], key=OURS)
     assert registry.sent == []
 
@@ -205,7 +207,7 @@ def test_a_tag_that_somebody_else_writes_over_is_written_again(registry: MemoryR
 
 
 def test_a_tag_that_somebody_else_writes_all_the_time_is_told(registry: MemoryRegistry) -> None:
-    with pytest.raises(TagConflict, match="keeps overwriting"):
+    with refused(TagConflict, "keeps overwriting"):
         attach(overwritten(registry, times=100), IMAGE.digest, [ONE], key=OURS)
 
 
@@ -213,6 +215,6 @@ def test_a_tag_that_somebody_else_writes_all_the_time_is_told(registry: MemoryRe
 def test_what_is_not_cosign_s_is_not_written_over(registry: MemoryRegistry, content: bytes) -> None:
     registry.put(f"{TAG}.att", Manifest(media_type=OCI_MANIFEST, content=content))
     before = dict(registry.named)
-    with pytest.raises(TamperedError, match="is not a manifest of cosign's evidence"):
+    with refused(TamperedError, "is not a manifest of cosign's evidence"):
         attach(registry, IMAGE.digest, [ONE], key=OURS)
     assert registry.named == before

@@ -15,6 +15,7 @@ from packaging.specifiers import SpecifierSet
 
 from support.cases import cases
 from support.memory_registry import MemoryRegistry
+from support.messages import assert_message, refused, whole
 from support.reports import GREEN
 from support.signing import OURS, THEIRS
 from support.statements import IMAGE, NOW, ON_GPU, SUBJECT, published, said
@@ -73,6 +74,7 @@ def check(registry: MemoryRegistry, error: type[TfimgError] = TamperedError, say
     with pytest.raises(error, match=says) as caught:
         verify(registry, "2.15", [OURS.verifying_key], ANYTHING, now=NOW)
     assert type(caught.value) is error
+    assert_message(caught.value)
     assert len(str(caught.value)) < 1000
 
 
@@ -95,8 +97,25 @@ def test_a_bundle_of_wrong_types_is_refused(content: str) -> None:
 
 @cases("evidence_hostile", "an_envelope_of_wrong_types_is_refused")
 def test_an_envelope_of_wrong_types_is_refused(content: str) -> None:
-    with pytest.raises(TamperedError, match="Invalid DSSE envelope: "):
+    with refused(TamperedError, "Invalid DSSE envelope: "):
         parse_envelope(content.encode())
+
+
+@pytest.mark.parametrize("payload", [7, None, "!"])
+def test_a_payload_that_is_not_base64_is_refused(payload: Any) -> None:
+    says = "Invalid DSSE envelope: payload: value error, it is not base64. Do not trust it."
+    document = {"payload": payload, "payloadType": "x", "signatures": []}
+    with pytest.raises(TamperedError, match=whole(says)):
+        parse_envelope(canonical_json(document))
+
+
+def test_a_bundle_s_manifest_with_two_layers_is_refused() -> None:
+    registry = published(GREEN)
+    layer = registry.put_blob(b"{}").to_document()
+    put_referrer(registry, {"artifactType": BUNDLE_MEDIA_TYPE, "layers": [layer, layer]})
+    check(
+        registry, says=r"cannot be read: invalid bundle: its manifest has 2 layers, and a bundle has one\. Do not use"
+    )
 
 
 def test_an_envelope_may_use_either_alphabet_of_base64() -> None:
@@ -247,7 +266,9 @@ def result(**changed: Any) -> MemoryRegistry:
     ],
 )
 def test_a_time_outside_of_the_calendar_or_without_a_zone_is_refused(field: str, time: Any) -> None:
-    check(result(**{field: time}), says=f"is invalid: {field}: ")
+    year = r"its year is not between 2015 and 2099\.|input should "
+    why = year if isinstance(time, str) else r"it is not an rfc 3339 time\."
+    check(result(**{field: time}), says=f"is invalid: {field}: (value error, )?({why})")
 
 
 @cases("evidence_hostile", "a_test_result_of_wrong_types_is_refused")

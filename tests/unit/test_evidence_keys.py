@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import time
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from support.messages import whole
 from support.signing import OURS, PASSWORD, THEIRS
 from tfimg.core.errors import InvalidKey
 from tfimg.evidence.keys import generate_key, is_encrypted, read_signing_key, read_verifying_key
@@ -53,10 +55,19 @@ def test_a_private_key_does_not_show_itself() -> None:
 
 
 def test_a_private_key_is_not_written_without_a_password() -> None:
-    with pytest.raises(InvalidKey, match="not written without a password"):
+    says = "A private key is not written without a password. Choose one that is not empty."
+    with pytest.raises(InvalidKey, match=whole(says)):
         OURS.pem(b"")
 
 
+NO_PKCS8 = "its encryption is not valid PKCS#8"
+ONE_BLOCK = "it is not exactly one PEM block"
+COSIGN = "it is in cosign's own format for private keys"
+NEEDED = "It has to be an ECDSA key on the curve P-256, in PEM. `tfimg keygen DIR` makes a pair."
+NEXT_STEPS = {
+    ONE_BLOCK: f"Give each key a file of its own. {NEEDED}",
+    COSIGN: "`tfimg keygen DIR` makes a pair.",
+}
 OTHER_CURVE = ec.derive_private_key(7, ec.SECP384R1())
 OTHER_KIND = rsa.generate_private_key(65537, 2048)
 
@@ -118,48 +129,52 @@ def test_a_key_of_openssl_is_read_with_its_password() -> None:
         (
             pem_block("ENCRYPTED SIGSTORE PRIVATE KEY", b"{}"),
             PASSWORD,
-            "cosign's own format for private keys",
+            COSIGN,
         ),
-        (pem_block("ENCRYPTED COSIGN PRIVATE KEY", b"{}"), None, "cosign's own format for private keys"),
-        (b"", None, "not exactly one PEM block"),
-        (b"-----BEGIN PRIVATE KEY-----\n", None, "not exactly one PEM block"),
-        (OURS.verifying_key.pem, None, "it is not a private key. It has to be"),
-        (pem_block("ENCRYPTED PRIVATE KEY", b"[" * 100_000), PASSWORD, "has more than 16384 bytes"),
-        (pem_block("ENCRYPTED PRIVATE KEY", b"[" * 10_000), PASSWORD, "it is not a private key"),
-        (OURS.pem(PASSWORD) + THEIRS.pem(PASSWORD), PASSWORD, "not exactly one PEM block"),
-        (OURS.pem(PASSWORD) + THEIRS.verifying_key.pem, PASSWORD, "not exactly one PEM block"),
-        (OURS.pem(PASSWORD) + b"trailing", PASSWORD, "not exactly one PEM block"),
-        (b"Bag Attributes\n" + OURS.pem(PASSWORD), PASSWORD, "not exactly one PEM block"),
-        (unlocked(OTHER_CURVE), None, "a key of another kind"),
-        (unlocked(OTHER_KIND), None, "a key of another kind"),
+        (pem_block("ENCRYPTED COSIGN PRIVATE KEY", b"{}"), None, COSIGN),
+        (b"", None, ONE_BLOCK),
+        (b"-----BEGIN PRIVATE KEY-----\n", None, ONE_BLOCK),
+        (OURS.verifying_key.pem, None, "it is not a private key"),
+        (pem_block("ENCRYPTED PRIVATE KEY", b"[" * 100_000), PASSWORD, "it has more than 16384 bytes"),
+        (pem_block("ENCRYPTED PRIVATE KEY", b"[" * 10_000), PASSWORD, f"it is not a private key: {NO_PKCS8}"),
+        (OURS.pem(PASSWORD) + THEIRS.pem(PASSWORD), PASSWORD, ONE_BLOCK),
+        (OURS.pem(PASSWORD) + THEIRS.verifying_key.pem, PASSWORD, ONE_BLOCK),
+        (OURS.pem(PASSWORD) + b"trailing", PASSWORD, ONE_BLOCK),
+        (b"Bag Attributes\n" + OURS.pem(PASSWORD), PASSWORD, ONE_BLOCK),
+        (unlocked(OTHER_CURVE), None, "it is a key of another kind"),
+        (unlocked(OTHER_KIND), None, "it is a key of another kind"),
     ],
 )
 def test_what_is_no_private_key_of_ours_is_refused_with_the_reason(
     pem: bytes, password: bytes | None, says: str
 ) -> None:
-    with pytest.raises(InvalidKey, match=f"^some.key cannot be used as a key: .*{says}"):
+    with pytest.raises(
+        InvalidKey, match=whole(f"some.key cannot be used as a key: {says}. {NEXT_STEPS.get(says, NEEDED)}")
+    ):
         read_signing_key(pem, password=password, source="some.key")
 
 
 @pytest.mark.parametrize(
     ("pem", "says"),
     [
-        (b"", "not exactly one PEM block"),
+        (b"", ONE_BLOCK),
         (unlocked(OURS.private), "it is not a public key"),
-        (OURS.verifying_key.pem + THEIRS.verifying_key.pem, "not exactly one PEM block"),
-        (OURS.verifying_key.pem + OURS.verifying_key.pem, "not exactly one PEM block"),
-        (OURS.verifying_key.pem + unlocked(OURS.private), "not exactly one PEM block"),
-        (OURS.verifying_key.pem + b"trailing", "not exactly one PEM block"),
-        (OURS.verifying_key.pem + b"-----END PUBLIC KEY-----", "not exactly one PEM block"),
-        (b"my key:\n" + OURS.verifying_key.pem, "not exactly one PEM block"),
+        (OURS.verifying_key.pem + THEIRS.verifying_key.pem, ONE_BLOCK),
+        (OURS.verifying_key.pem + OURS.verifying_key.pem, ONE_BLOCK),
+        (OURS.verifying_key.pem + unlocked(OURS.private), ONE_BLOCK),
+        (OURS.verifying_key.pem + b"trailing", ONE_BLOCK),
+        (OURS.verifying_key.pem + b"-----END PUBLIC KEY-----", ONE_BLOCK),
+        (b"my key:\n" + OURS.verifying_key.pem, ONE_BLOCK),
         (public_der(b"trailing"), "it is not a public key"),
-        (OURS.verifying_key.pem * 200, "has more than 16384 bytes"),
-        (public(OTHER_CURVE), "a key of another kind"),
-        (public(OTHER_KIND), "a key of another kind"),
+        (OURS.verifying_key.pem * 200, "it has more than 16384 bytes"),
+        (public(OTHER_CURVE), "it is a key of another kind"),
+        (public(OTHER_KIND), "it is a key of another kind"),
     ],
 )
 def test_what_is_no_public_key_of_ours_is_refused_with_the_reason(pem: bytes, says: str) -> None:
-    with pytest.raises(InvalidKey, match=f"^some.pub cannot be used as a key: .*{says}"):
+    with pytest.raises(
+        InvalidKey, match=whole(f"some.pub cannot be used as a key: {says}. {NEXT_STEPS.get(says, NEEDED)}")
+    ):
         read_verifying_key(pem, source="some.pub")
 
 
@@ -196,19 +211,20 @@ def pem_of(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "pem",
+    ("pem", "cost"),
     [
-        encrypted(PBKDF2, 10_000_001),
-        encrypted(PBKDF2, 2**31, 32),
-        encrypted(PBE_SHA1, 2**31),
-        encrypted(SCRYPT, 2**21, 8, 1),
-        encrypted(SCRYPT, 2**14, 8, 2**10),
-        encrypted(SCRYPT, 2**14, 2**20, 1, 32),
+        (encrypted(PBKDF2, 10_000_001), "10000001, more than allowed (10000000)"),
+        (encrypted(PBKDF2, 2**31, 32), "2147483648, more than allowed (10000000)"),
+        (encrypted(PBE_SHA1, 2**31), "2147483648, more than allowed (10000000)"),
+        (encrypted(SCRYPT, 2**21, 8, 1), "2097152 · 8 · 1, more than allowed (8388608)"),
+        (encrypted(SCRYPT, 2**14, 8, 2**10), "16384 · 8 · 1024, more than allowed (8388608)"),
+        (encrypted(SCRYPT, 2**14, 2**20, 1, 32), "16384 · 1048576 · 1, more than allowed (8388608)"),
     ],
 )
-def test_a_key_whose_decryption_takes_too_long_is_refused(pem: bytes) -> None:
+def test_a_key_whose_decryption_takes_too_long_is_refused(pem: bytes, cost: str) -> None:
     started = time.monotonic()
-    with pytest.raises(InvalidKey, match=r"its key derivation function costs .*, more than allowed"):
+    says = f"tfimg.key cannot be used as a key: its key derivation function costs {cost}. {NEEDED}"
+    with pytest.raises(InvalidKey, match=whole(says)):
         read_signing_key(pem, password=PASSWORD, source="tfimg.key")
     assert time.monotonic() - started < 1
 
@@ -225,7 +241,7 @@ def test_a_key_whose_decryption_takes_too_long_is_refused(pem: bytes) -> None:
     ],
 )
 def test_a_key_whose_encryption_is_malformed_is_refused(pem: bytes) -> None:
-    with pytest.raises(InvalidKey, match=r"its encryption is not valid PKCS#8"):
+    with pytest.raises(InvalidKey, match=f"is not valid PKCS#8. {re.escape(NEEDED)}$"):
         read_signing_key(pem, password=PASSWORD, source="tfimg.key")
 
 

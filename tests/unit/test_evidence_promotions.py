@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.memory_registry import MemoryRegistry
+from support.messages import assert_message, refused, whole
 from support.published_images import Line, put_image
 from support.reports import GREEN
 from support.signing import OURS, THEIRS
@@ -166,20 +167,20 @@ def test_a_tag_needs_a_promotion_that_our_key_signed_and_a_digest_needs_none() -
     registry = published(GREEN)
     registry.put("latest", IMAGE)
     attach(registry, IMAGE.digest, [promoted("latest")], key=THEIRS)
-    with pytest.raises(PolicyViolation, match=r"no signed promotion that gives it the tag latest of registry\.test"):
+    with refused(PolicyViolation, r"no signed promotion that gives it the tag latest of registry\.test"):
         verified(registry, "latest")
-    with pytest.raises(PolicyViolation, match="the tag latest"):
+    with refused(PolicyViolation, "the tag latest"):
         verified(registry, IMAGE.digest, tag="latest")
     assert verified(registry, IMAGE.digest) == IMAGE.digest
 
 
 def test_a_mirror_s_promotions_name_its_origin() -> None:
     registry = replace(published(GREEN), repository=MIRROR)
-    with pytest.raises(PolicyViolation, match="with --origin"):
+    with refused(PolicyViolation, "with --origin"):
         verified(registry)
     assert verified(registry, origin=REPOSITORY) == IMAGE.digest
     attach(registry, IMAGE.digest, [withdrawn("2.15")], key=OURS)
-    with pytest.raises(WithdrawnError):
+    with refused(WithdrawnError):
         verified(registry, origin=REPOSITORY)
 
 
@@ -191,12 +192,13 @@ def test_a_withdrawn_image_is_refused_with_the_reason_and_the_replacement(
     attach(registry, IMAGE.digest, [withdrawn(*tags, replacement=A)], key=OURS)
     with pytest.raises(WithdrawnError, match=r"was withdrawn .*by gpu-runner-3: wrong cuDNN") as caught:
         verified(registry)
+    assert_message(caught.value)
     assert caught.value.exit_code == 17
     assert f"{REPOSITORY}@{A}" in caught.value.next_step
     if by_digest:
-        with pytest.raises(WithdrawnError):
+        with refused(WithdrawnError):
             verified(registry, IMAGE.digest)
-        with pytest.raises(WithdrawnError):
+        with refused(WithdrawnError):
             verified(registry, IMAGE.digest, origin=MIRROR)
     else:
         registry.put("latest", IMAGE)
@@ -214,7 +216,7 @@ def test_a_withdrawal_is_cancelled_by_a_promotion_that_names_it() -> None:
     registry = published(GREEN)
     attach(registry, IMAGE.digest, [withdrawn()], key=OURS)
     attach(registry, IMAGE.digest, [promoted("2.15", cancels=[A])], key=OURS)
-    with pytest.raises(WithdrawnError):
+    with refused(WithdrawnError):
         verified(registry)
     attach(registry, IMAGE.digest, [promoted("2.15", cancels=[digest_of(withdrawn().content)])], key=OURS)
     assert verified(registry) == verified(registry, IMAGE.digest) == IMAGE.digest
@@ -227,13 +229,17 @@ def test_withdrawals_travel_in_a_file_and_count_when_they_are_signed() -> None:
     theirs = sign_statement(withdrawn(), THEIRS)
     offline = published(GREEN)
     later = read_withdrawals(b"\n".join([theirs, line, b""]), KEYS)
-    with pytest.raises(WithdrawnError, match="wrong cuDNN"):
+    with refused(WithdrawnError, "wrong cuDNN"):
         verified(offline, later=later)
     other = replace(withdrawn(), content=withdrawn().content.replace(IMAGE.digest[7:].encode(), b"0" * 64))
     assert verified(offline, later=read_withdrawals(sign_statement(other, OURS), KEYS)), "it is about another image"
-    with pytest.raises(UnsignedError):
+    says = (
+        "The file of withdrawals has no statement that a trusted key signed. Get it from the image's publisher: "
+        "`tfimg history REPOSITORY --withdrawals FILE` writes it."
+    )
+    with pytest.raises(UnsignedError, match=whole(says)):
         read_withdrawals(theirs, KEYS)
-    with pytest.raises(TamperedError):
+    with refused(TamperedError):
         read_withdrawals(b"no envelope", KEYS)
 
 
@@ -270,7 +276,7 @@ def test_a_promotion_of_an_unknown_form_that_our_key_signed_is_refused() -> None
     registry = published(GREEN)
     content = canonical_json(json.loads(promoted("2.15").content) | {"predicate": {"tags": []}})
     attach(registry, IMAGE.digest, [Statement(predicate_type=PROMOTION, content=content)], key=OURS)
-    with pytest.raises(TamperedError, match=r"is invalid: .*A newer tfimg"):
+    with refused(TamperedError, r"is invalid: .*A newer tfimg"):
         verified(registry)
 
 

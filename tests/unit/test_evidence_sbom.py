@@ -14,6 +14,7 @@ import pytest
 from cyclonedx.model.bom import Bom
 
 from support.inventories import INVENTORY, NVIDIA
+from support.messages import whole
 from support.paths import DATA
 from support.reports import DIGEST
 from tfimg.core.errors import ValidationAborted
@@ -76,7 +77,11 @@ def test_cyclonedx_s_own_library_reads_it() -> None:
 @pytest.mark.parametrize("name", ["", "caf\udce9"])
 def test_a_package_whose_name_no_purl_can_have_is_refused(name: str) -> None:
     odd = {**INVENTORY, "packages": {**INVENTORY["packages"], name: "1.0"}}
-    with pytest.raises(ValidationAborted, match="cannot be written as a bill of materials") as caught:
+    says = (
+        rf"^The contents of {SUBJECT.name}@{SUBJECT.digest} cannot be written as a bill of materials: .+\. "
+        r"Look inside with `tfimg inspect --local`: a package has an invalid name or version\.$"
+    )
+    with pytest.raises(ValidationAborted, match=says) as caught:
         make_sbom(odd, subject=SUBJECT, created=MADE)
     assert "\udce9" not in str(caught.value)
 
@@ -84,7 +89,10 @@ def test_a_package_whose_name_no_purl_can_have_is_refused(name: str) -> None:
 @pytest.mark.parametrize("lost", ["packages", "debian", "system", "libraries", "about"])
 def test_an_inventory_of_another_form_is_refused(lost: str) -> None:
     told = {name: value for name, value in INVENTORY.items() if name != lost}
-    with pytest.raises(ValidationAborted, match=f"inventory of the image is invalid: {lost}"):
+    says = (
+        f"The inventory of the image is invalid: {lost}: field required. Take it again with the same version of tfimg."
+    )
+    with pytest.raises(ValidationAborted, match=whole(says)):
         make_sbom(told, subject=SUBJECT, created=MADE)
 
 

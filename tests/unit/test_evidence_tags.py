@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from support.cases import cases
+from support.messages import assert_message
 from support.reports import GREEN
 from support.signing import OURS
 from support.statements import IMAGE, NOW, ON_GPU, promoted, published
@@ -47,6 +48,7 @@ def test_a_tag_that_states_another_image_than_was_signed_is_refused(tag: str, id
         verify_tag(tag, identifier)
     assert identifier in caught.value.what
     assert caught.value.what.endswith(f"but its tag {tag} states {states}.")
+    assert_message(caught.value)
 
 
 @cases("evidence_tags", "a_tag_that_agrees_or_leaves_it_open_is_accepted")

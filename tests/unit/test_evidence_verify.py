@@ -15,6 +15,7 @@ from hypothesis import given, settings, strategies
 
 from support.cases import cases
 from support.memory_registry import MemoryRegistry
+from support.messages import assert_message, whole
 from support.reports import GREEN, PARTIAL, result
 from support.signing import OURS, THEIRS
 from support.statements import FAILED, IMAGE, LINKED, NOW, ON_GPU, SUBJECT, promoted, published, said
@@ -60,7 +61,7 @@ def refused(registry: MemoryRegistry, error: type[TfimgError], says: str, *args:
     with pytest.raises(error, match=says) as caught:
         verified(registry, *args, **kwargs)
     assert type(caught.value) is error
-    assert caught.value.next_step
+    assert_message(caught.value)
 
 
 def test_what_our_key_signed_about_these_bytes_is_believed() -> None:
@@ -363,7 +364,8 @@ def test_a_tag_that_names_a_device_is_not_kept_by_an_image_for_another(tag: str,
 
 def test_a_tag_beside_a_digest_is_kept_to_what_it_promises() -> None:
     registry = published(LINKED)
-    with pytest.raises(PolicyViolation, match="is linked, and has to be validated: its tag promises it"):
+    says = r"is linked, and has to be validated: its tag promises it \(it has been validated on a GPU\)\. Validate"
+    with pytest.raises(PolicyViolation, match=says):
         verify(registry, IMAGE.digest, [OURS.verifying_key], Policy(), now=NOW, tag="2.15-gpu")
     assert verify(registry, IMAGE.digest, [OURS.verifying_key], Policy(), now=NOW, tag="2.15")
     less = Policy(promises=(TagPromise(tags="*-gpu", level="linked", reason="Our CI has no GPU."),))
@@ -415,7 +417,11 @@ def test_a_forged_statement_in_the_name_of_a_refused_key_is_passed_over() -> Non
 
 
 def test_where_every_trusted_key_is_refused_nothing_can_be_verified() -> None:
-    with pytest.raises(InvalidKey, match=f"refuses {re.escape(OURS.verifying_key.identifier)}, and no other key"):
+    says = (
+        f"Nothing can be verified: the policy refuses {OURS.verifying_key.identifier}, and no other key is trusted. "
+        "Name the publisher's new public key with --public-key."
+    )
+    with pytest.raises(InvalidKey, match=whole(says)):
         verify(published(GREEN), "2.15", [OURS.verifying_key], REFUSE_OURS, now=NOW)
 
 
