@@ -146,7 +146,7 @@ def test_a_command_that_is_none_is_refused(cloud_init: Run, line: str) -> None:
 
 @pytest.mark.parametrize("words", ["validatd", ",", "max-age=30"])
 def test_what_cannot_be_required_is_refused_here_and_not_by_the_machine(cloud_init: Run, words: str) -> None:
-    assert "cannot be understood" in cloud_init("--require", words).refusal(2)
+    assert "is not a valid requirement" in cloud_init("--require", words).refusal(2)
 
 
 def test_it_is_written_to_a_file_and_the_command_that_takes_it_is_told(cloud_init: Run, tmp_path: Path) -> None:

@@ -81,3 +81,10 @@ def test_a_repository_has_neither_tag_nor_digest() -> None:
         assert str(caught.value) == (
             f"{text!r} is not an image reference: a repository has neither tag nor digest. Remove them. {COMPLETE}"
         )
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, f"{'h' * 100_000}:5000/a", f"a/{'B' * 100_000}", f"a:{'t' * 100_000}"])
+def test_a_long_text_is_not_repeated_whole(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_reference(text)
+    assert len(str(caught.value)) < 1000

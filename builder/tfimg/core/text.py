@@ -12,6 +12,10 @@ _SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\
 """Colours, cursor movements and titles (ECMA-48)."""
 
 
+MAX_QUOTED = 300
+"""Characters of a value from outside that a message repeats; an image name has at most 255."""
+
+
 def to_plain_text(text: str) -> str:
     """Remove terminal sequences and escape other unprintable characters, most of which XML 1.0 forbids."""
     return escape_unprintable(_SEQUENCES.sub("", text))
@@ -39,6 +43,12 @@ def format_value(value: Any) -> str:
     if isinstance(value, list | tuple) and not any(isinstance(item, list | tuple | Mapping) for item in value):
         return ", ".join(map(format_value, value))
     return to_plain_text(json.dumps(to_strict_json(value), indent=2, ensure_ascii=False))
+
+
+def quote_value(value: object) -> str:
+    """Return a value in quotes for a message, cut to `MAX_QUOTED` characters."""
+    text = repr(value)
+    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}…"
 
 
 def clamp_duration(seconds: float) -> float:

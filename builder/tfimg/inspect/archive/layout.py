@@ -15,6 +15,7 @@ from tarfile import AREGTYPE, REGTYPE, TarInfo
 from tfimg.core.documents import InvalidDocument, parse_document
 from tfimg.core.errors import FileError, NotInRegistry, TamperedError, UsageError
 from tfimg.core.tar import PIECE, InvalidArchive, TarReader
+from tfimg.core.text import quote_value
 from tfimg.registry.images import MAX_DOCUMENT_BYTES, MAX_MANIFESTS, MAX_TOTAL_BYTES
 from tfimg.registry.protocol import Descriptor, ImageIndex, ImageManifest, Manifest, digest_of
 from tfimg.registry.reference import TAG, Reference, parse_reference
@@ -60,7 +61,8 @@ class ArchiveRegistry:
             raise _not_a_layout(self.path, f"its {INDEX} names the image wrongly: {error.what.rstrip('.')}") from None
         tag = self._image.annotations.get(REF_NAME)
         if name.digest not in (None, self.digest) or name.tag != tag:
-            raise _not_a_layout(self.path, f"its {INDEX} has two names for the image: {text!r} and {tag!r}")
+            names = f"{quote_value(text)} and {quote_value(tag)}"
+            raise _not_a_layout(self.path, f"its {INDEX} has two names for the image: {names}")
         return name
 
     @property
