@@ -9,14 +9,14 @@ from datetime import timedelta
 import pytest
 
 from support.memory_registry import MemoryRegistry
-from support.published_images import EPOCH
+from support.published_images import EPOCH, put_image
 from tfimg.core.errors import TamperedError
 from tfimg.core.levels import Level
 from tfimg.evidence.policy import TagPromise
 from tfimg.evidence.promotions import ImageStatements, Promotion, SignedPredicate, TagMove, Withdrawal
 from tfimg.publish.decide import Decision, Question, decide
-from tfimg.publish.release import Release, TaggedImage, read_labelled_image
-from tfimg.registry.protocol import OCI_CONFIG, OCI_MANIFEST, Manifest
+from tfimg.publish.release import Release, TaggedImage, read_labelled_image, read_release
+from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest
 
 PROMISE = TagPromise(tags="*-gpu", level="validated", reason="it was seen there")
 LESS = replace(PROMISE, level="linked")
@@ -68,13 +68,13 @@ def test_a_newer_release_or_build_replaces_an_older_one() -> None:
     older = replace(NEW, identifier="2.15.0-cuda12.2-py3.11", tensorflow="2.15.0")
     decision = decide(question(older))
     assert (decision.verdict, decision.before) == ("move", THERE.digest)
-    assert decision.why.startswith("replaces 2.15.0-cuda12.2-py3.11 sha256:")
+    assert decision.why == f"replaces 2.15.0-cuda12.2-py3.11 {THERE.digest[:19]}"
     assert decide(question(EARLIER)).verdict == "move"
 
 
 def test_a_tag_that_points_there_and_was_promoted_stays_whatever_else_is_the_case() -> None:
     same = question(NEW, digest=THERE.digest, level="built", statements=promoted())
-    assert decide(same).verdict == "stay"
+    assert (decide(same).verdict, decide(same).why) == ("stay", "it already points to this image")
 
 
 def test_a_tag_that_points_there_without_a_promotion_is_attested() -> None:
@@ -82,7 +82,9 @@ def test_a_tag_that_points_there_without_a_promotion_is_attested() -> None:
         assert decide(question(NEW, digest=THERE.digest, statements=statements)).verdict == "attest"
     assert "it promises validated" in refused(question(NEW, digest=THERE.digest, level="linked"))
     foreign = TaggedImage(manifest=THERE, release=None)
-    assert decide(replace(question(digest=THERE.digest), current=foreign)).verdict == "attest"
+    decision = decide(replace(question(digest=THERE.digest), current=foreign))
+    says = "it already points to this image, but no signed promotion says so"
+    assert (decision.verdict, decision.why, decision.before) == ("attest", says, THERE.digest)
 
 
 def test_a_version_is_compared_as_one_and_not_as_text() -> None:
@@ -93,7 +95,8 @@ def test_a_version_is_compared_as_one_and_not_as_text() -> None:
 
 def test_an_older_release_is_refused_though_its_build_is_newer() -> None:
     newer = replace(NEW, tensorflow="2.16.0", created=EPOCH - timedelta(days=9))
-    assert refused(question(newer)).startswith("it points to TensorFlow 2.16.0: only `tfimg rollback`")
+    says = "it points to TensorFlow 2.16.0: only `tfimg rollback` moves a tag to an older release"
+    assert refused(question(newer)) == says
 
 
 def test_an_older_build_of_the_same_release_is_refused() -> None:
@@ -105,7 +108,10 @@ def test_an_older_build_of_the_same_release_is_refused() -> None:
 @pytest.mark.parametrize("level", ["declared", "built", "linked"])
 def test_a_tag_that_promises_a_level_is_given_to_none_below(level: Level) -> None:
     why = refused(question(level=level))
-    assert why.startswith(f"it promises validated (it was seen there), and the image is only {level}: ")
+    assert why == (
+        f"it promises validated (it was seen there), and the image is only {level}: publish it on a machine with its "
+        "accelerator, or lower the promise in a policy file, with the reason"
+    )
     less = replace(PROMISE, level=level)
     assert decide(question(level=level, promise=less)).verdict == "move"
 
@@ -131,12 +137,14 @@ def test_a_withdrawn_image_gets_and_keeps_a_tag_only_when_it_is_reinstated(tags:
 
 def test_a_tag_without_a_trusted_test_result_is_left_and_the_next_step_named() -> None:
     why = refused(replace(question(), current=TaggedImage(manifest=THERE, release=None)))
-    assert "has no test result of a trusted key" in why
-    assert "--public-key" in why
+    assert why == (
+        f"it points to {THERE.digest}, which has no test result of a trusted key: trust its publisher's key with "
+        "--public-key, or delete the tag in the registry"
+    )
 
 
 def test_a_build_s_own_tag_is_never_another_s() -> None:
-    assert refused(question(EARLIER, kind="build")).startswith("it belongs to another build")
+    assert refused(question(EARLIER, kind="build")) == f"it belongs to another build: {THERE.digest}"
 
 
 def test_an_artifact_without_a_configuration_is_no_image_of_tfimg() -> None:
@@ -144,6 +152,35 @@ def test_an_artifact_without_a_configuration_is_no_image_of_tfimg() -> None:
     described = {"mediaType": "application/x", "digest": NEW_DIGEST, "size": 2}
     strange = Manifest(media_type=OCI_MANIFEST, content=json.dumps({"config": described}).encode())
     assert read_labelled_image(registry, strange) == TaggedImage(manifest=strange, release=None)
+
+
+def put_index(registry: MemoryRegistry, *entries: Manifest, unknown: int = 0) -> Manifest:
+    """Put an index whose first `unknown` entries are attestations, as buildx adds them."""
+    manifests = [
+        {
+            **entry.descriptor.to_document(),
+            "platform": dict.fromkeys(("os", "architecture"), "unknown" if number < unknown else "amd64"),
+        }
+        for number, entry in enumerate(entries)
+    ]
+    document = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests}
+    index = Manifest(media_type=OCI_INDEX, content=json.dumps(document).encode())
+    registry.put(index.digest, index)
+    return index
+
+
+def test_the_release_of_an_index_is_that_of_its_first_image() -> None:
+    registry = MemoryRegistry()
+    image, other = (put_image(registry, identifier) for identifier in (NEW.identifier, "2.16.1-cpu-py3.11"))
+    index = put_index(registry, other, image, other, unknown=1)
+    for nesting in range(5):
+        assert read_release(registry, index) == (NEW if nesting < 3 else None), "four levels are followed"
+        index = put_index(registry, index)
+    assert read_release(registry, put_index(registry)) is None
+    assert read_release(registry, put_index(registry, other, unknown=1)) is None
+    lost = put_index(registry, image)
+    del registry.manifests[image.digest]
+    assert read_release(registry, lost) is None
 
 
 def test_an_image_whose_label_is_not_a_version_is_no_image_of_tfimg() -> None:

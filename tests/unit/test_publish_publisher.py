@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.memory_registry import MemoryRegistry
-from support.published_images import Call, Killed, Line, Mortal, Rounds, at_once, gone, put_image
+from support.messages import whole
+from support.published_images import EPOCH, Call, Killed, Line, Mortal, Rounds, at_once, gone, put_image
 from support.publisher import CPU, GPU, NOW, Machine, MemorySteps, chain, visible
 from support.reports import RED
 from support.signing import OURS
@@ -23,13 +24,15 @@ from tfimg.core.events import OnEvent
 from tfimg.evidence.cosign_tags import ATTESTATION_SUFFIX, SIGNATURE_SUFFIX, cosign_tag, read_layers
 from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE
 from tfimg.evidence.policy import Policy, TagPromise
-from tfimg.evidence.promotions import read_image_statements
+from tfimg.evidence.promotions import Withdrawal, read_image_statements
 from tfimg.evidence.verify import verify
 from tfimg.publish.engine_steps import PublishJob
-from tfimg.publish.promote import TagDecider
+from tfimg.publish.promote import PublishResult, TagDecider, promote
 from tfimg.publish.publisher import Publication, plan_jobs, publish_jobs
+from tfimg.publish.release import Release
 from tfimg.publish.repository import journal_folder
 from tfimg.publish.runs import RunFinished, open_run
+from tfimg.publish.send import SentImage, send
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Manifest
 
@@ -62,6 +65,53 @@ def test_what_is_there_with_its_evidence_is_not_sent_again(machine: Machine) -> 
     machine.done.clear()
     (image,) = machine.publish(registry).images
     assert (image.status, machine.done, registry.sent) == ("unchanged", [], sent)
+
+
+def test_an_image_is_new_when_this_run_pushed_it(machine: Machine) -> None:
+    registry, job = MemoryRegistry(), machine.job(CPU)
+    release = Release(identifier=CPU, tensorflow="2.15.1", created=EPOCH)
+    expected = SentImage(job=job, digest=job.digest, release=release, level="validated", is_new=True, reused=False)
+    with machine.session(registry) as session:
+        assert send(job, session) == expected
+        promote([expected], session)
+        assert send(job, session) == replace(expected, is_new=False, reused=True)
+        assert send(job, replace(session, revalidate=True)) == replace(expected, is_new=False)
+
+
+def test_a_plan_of_what_is_there_names_its_digest_and_compares_its_time(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    machine.ages[CPU] = 5
+    digest = machine.publish(registry).images[0].digest
+    newer = put_image(registry, "2.15.1-cpu-py3.10", tag="2.15")
+    job = machine.job(CPU)
+    config = machine.engine[job.name].document["config"]["digest"]
+    for known in (job, replace(job, digest=config)):  # an engine may name it by its configuration
+        (planned,) = plan_jobs([known], TagDecider(registry=registry, trusted=(), policy=Policy()))
+        assert (planned.status, planned.digest, planned.level) == ("unchanged", digest, "validated")
+        why = {decision.tag: (decision.verdict, decision.why, decision.before) for decision in planned.decisions}
+        assert why["2.15"] == ("refuse", "it points to a newer build, of 2026-03-01T00:00:00+00:00", newer.digest)
+        assert why.keys() == {make_build_tag(CPU, digest or ""), CPU, "2.15.1", "2.15"}
+    del registry.named[CPU]
+    (planned,) = plan_jobs([job], TagDecider(registry=registry, trusted=(), policy=Policy()))
+    assert (planned.status, planned.digest) == ("planned", digest), "it is there by its digest"
+
+
+def test_an_attested_promotion_keeps_what_the_tag_pointed_to_before(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    machine.ages[CPU] = 5
+    old = machine.publish(registry).images[0].digest
+    machine.ages[CPU] = 0
+    new = machine.publish(registry).images[0].digest
+    assert new
+    repository = machine.repository(registry)
+    withdrawal = Withdrawal(
+        repository=registry.repository, tags=None, reason="x", replacement=None, time=machine.now(), publisher="me"
+    )
+    repository.attach(new, withdrawal)
+    publication = machine.publish(registry, reinstate=True)
+    assert set(verdicts(publication, CPU).values()) == {"attest"}
+    assert publication.images[0].status == "published"
+    assert chain(registry) == [(new, True), (old, True)]
 
 
 def test_what_an_engine_calls_by_its_configuration_is_known_too(machine: Machine) -> None:
@@ -100,6 +150,15 @@ def test_an_image_that_fails_has_no_tag_and_the_others_have_theirs(machine: Mach
     publication = machine.publish(registry, CPU, "2.16.1-cpu-py3.11")
     assert [image.status for image in publication.images] == ["failed", "published"]
     assert isinstance(publication.images[0].failure, ValidationFailed)
+    with pytest.raises(ValidationFailed):
+        publication.raise_for_failures()
+    machine.reports[GPU] = RED
+    says = (
+        f"2 of 3 images were not published:\n  {CPU}: A check failed.\n  {GPU}: A check failed.\n"
+        "Run the same command again for these."
+    )
+    with pytest.raises(PublicationIncomplete, match=whole(says)):
+        machine.publish(registry, CPU, GPU, "2.16.1-cpu-py3.11").raise_for_failures()
     assert {tag.partition("-")[0] for tag in visible(registry.named)} == {"2.16.1"}
 
 
@@ -176,7 +235,11 @@ def test_every_tag_is_read_back_after_the_last_one_was_moved(machine: Machine, t
                 del shared.named[tag]
 
     line.before = change
-    says = rf"{tag} points to sha256:" if theirs else rf"The tag {tag} is missing"
+    missing = (
+        f"The tag {tag} is missing from {shared.repository} after it was published. Another program may delete tags "
+        "there; run the same command again."
+    )
+    says = rf"^{tag} points to sha256:" if theirs else whole(missing)
     with pytest.raises(TagConflict if theirs else PublicationIncomplete, match=says):
         machine.publish(line)
 
@@ -247,6 +310,22 @@ def test_a_registry_that_goes_away_midway_ends_the_run_and_the_next_one_goes_on(
     machine.publish(shared)
     assert machine.done == [], "nothing is sent or validated twice"
     assert {"2.15", "2.15.1"} <= visible(shared.named).keys()
+
+
+def test_an_image_whose_exact_tag_another_publisher_moves_fails_alone(machine: Machine) -> None:
+    shared, other = MemoryRegistry(), "2.16.1-cpu-py3.11"
+
+    def move(call: Call) -> None:
+        if call == ("put", CPU):
+            put_image(shared, "2.15.1-cpu-py3.10", tag=CPU)
+
+    failed, published = machine.publish(Line(shared, after=move), CPU, other).images
+    assert isinstance(failed.failure, TagConflict)
+    assert failed == PublishResult(
+        identifier=CPU, status="failed", digest=machine.job(CPU).digest, level="validated", failure=failed.failure
+    )
+    assert (published.identifier, published.status, published.digest) == (other, "published", shared.named[other])
+    assert "2.15" not in shared.named
 
 
 def test_an_alias_that_somebody_moves_at_the_same_time_is_his(machine: Machine) -> None:
@@ -327,7 +406,11 @@ def test_a_candidate_whose_digest_is_not_the_one_that_the_engine_pushed_gets_no_
             put_image(registry, job.identifier, age=99, tag=candidate)
             return job.digest
 
-    with machine.session(registry) as session, pytest.raises(PublicationIncomplete, match="as sha256:"):
+    says = (
+        rf"^The engine pushed candidate-\w+-{CPU} to {registry.repository} as sha256:\w+, but the registry does not "
+        r"have it\. Run the command again; if it fails again, check the proxies between engine and registry\.$"
+    )
+    with machine.session(registry) as session, pytest.raises(PublicationIncomplete, match=says):
         publish_jobs([machine.job(CPU)], replace(session, steps=OtherSteps(machine, registry)))
     assert machine.done == [("scan", CPU)], "nothing is validated or attached"
     assert [tag for tag in registry.named if not tag.startswith("candidate-")] == []
@@ -429,6 +512,10 @@ def test_a_promotion_that_the_registry_loses_moves_no_tag(machine: Machine) -> N
                 del shared.manifests[manifest.digest]
             shared.named = {tag: one for tag, one in shared.named.items() if one in shared.manifests}
 
-    with pytest.raises(PublicationIncomplete, match="was attached, but the registry does not return it"):
+    says = (
+        rf"^A statement about the tags of {shared.repository}@sha256:\w+ was attached, but the registry does not "
+        r"return it\. Run the same command again; if it fails again, look for what deletes referrers there\.$"
+    )
+    with pytest.raises(PublicationIncomplete, match=says):
         machine.publish(Line(shared, before=lose))
     assert {tag for tag in visible(shared.named) if not tag.startswith("candidate-")} == set()

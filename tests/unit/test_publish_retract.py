@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.memory_registry import MemoryRegistry
+from support.messages import whole
 from support.published_images import Killed, Mortal, put_image
 from support.publisher import CPU, GPU, NOW, Machine, chain
 from support.signing import OURS, THEIRS
@@ -97,7 +98,11 @@ def test_what_was_rolled_back_is_promoted_again_only_when_it_is_reinstated(machi
     machine.rollback(registry)
     publish_builds(machine, registry, 0)
     assert registry.named["2.15"] == old
-    with pytest.raises(WithdrawnError, match="--reinstate"):
+    says = (
+        rf"^{registry.repository}@{new} was withdrawn as 2\.15 at \S+ by me: rolled back to {old}\. Name another "
+        r"image, or cancel the withdrawal with --reinstate\.$"
+    )
+    with pytest.raises(WithdrawnError, match=says):
         machine.rollback(registry, to=new[:19])
     machine.publish(registry, reinstate=True)
     assert registry.named["2.15"] == proven(registry, "2.15") == new
@@ -113,7 +118,12 @@ def test_each_further_rollback_goes_one_image_back_and_never_to_a_withdrawn_one(
     for expected in (second, first):
         machine.rollback(registry)
         assert registry.named["2.15"] == expected
-    with pytest.raises(PolicyViolation, match=r"no earlier image to return to: .* was withdrawn"):
+    third = registry.named["2.15.1"]
+    says = (
+        f"{registry.repository}:2.15 has no earlier image to return to: {second} was withdrawn; {third} was withdrawn. "
+        "Publish another image under the tag, or name one with --to DIGEST."
+    )
+    with pytest.raises(PolicyViolation, match=whole(says)):
         machine.rollback(registry)
 
 
@@ -136,14 +146,22 @@ def test_a_rollback_demands_the_level_that_the_tag_promises(machine: Machine) ->
 def test_nothing_to_go_back_to_is_told(machine: Machine) -> None:
     registry = MemoryRegistry()
     publish_builds(machine, registry, 0)
-    with pytest.raises(UsageError, match=r"No signed promotion says what \S+:2\.15 pointed to before"):
+    (present,) = publish_builds(machine, registry, 0)
+    says = (
+        f"No signed promotion says what {registry.repository}:2.15 pointed to before {present}. Name an image with "
+        "--to DIGEST; `tfimg history` lists the known ones."
+    )
+    with pytest.raises(UsageError, match=whole(says)):
         machine.rollback(registry)
     with pytest.raises(NotInRegistry):
         machine.rollback(registry, "9.99")
-    with pytest.raises(UsageError, match="no image matches"):
-        machine.rollback(registry, to="ff")
-    with pytest.raises(UsageError, match="besides the present image"):
-        machine.rollback(registry, to=registry.named["2.15"])
+    for to in ("ff", present):
+        says = (
+            f"--to {to}: no image matches in the signed history of 2.15, besides the present image. `tfimg history "
+            f"{registry.repository} 2.15` lists them; name the whole digest."
+        )
+        with pytest.raises(UsageError, match=whole(says)):
+            machine.rollback(registry, to=to)
 
 
 def test_a_tag_that_an_attacker_moved_returns_to_a_digest_that_was_promoted_to_it(machine: Machine) -> None:
@@ -212,7 +230,10 @@ def test_every_tag_of_a_withdrawal_is_considered(machine: Machine) -> None:
     registry.put("latest", registry.manifests[new])
     done = machine.withdraw(registry, new, "1.0", "2.15", make_build_tag(CPU, new), "latest")
     assert registry.named["2.15"] == old
-    assert done.unmoved.keys() == {make_build_tag(CPU, new), "latest"}
+    assert done.unmoved == {
+        make_build_tag(CPU, new): "the tag of one build is never moved",
+        "latest": f"No signed promotion says what {registry.repository}:latest pointed to before {new}.",
+    }
 
 
 def test_a_retraction_whose_tag_was_moved_meanwhile_stops_and_is_decided_anew(machine: Machine) -> None:

@@ -8,11 +8,15 @@ from dataclasses import replace
 import pytest
 
 from support.memory_registry import MemoryRegistry
+from support.messages import whole
 from support.published_images import Call, Line, gone, put_image
 from tfimg.core.errors import NetworkError, NotInRegistry, PublicationIncomplete, TagConflict
 from tfimg.publish.tags import Move, move_tags
 from tfimg.registry.protocol import Manifest
 
+DECIDE_ANEW = (
+    "Run the same command again to decide anew which tags may move. `tfimg history` shows the other publisher."
+)
 TAGS = ("2.15.1", "2.15", "latest")
 
 
@@ -22,6 +26,18 @@ def moves(new: Manifest, old: Manifest | None, tags: Sequence[str] = TAGS) -> li
 
 def where(registry: MemoryRegistry, tags: Sequence[str] = TAGS) -> list[str | None]:
     return [registry.named.get(tag) for tag in tags]
+
+
+def test_a_tag_that_came_or_went_since_it_was_decided_is_left() -> None:
+    shared, old, new = images()
+    says = f"2.15.1 points to {old.digest} instead of nothing: another publisher moved it. {DECIDE_ANEW}"
+    with pytest.raises(TagConflict, match=whole(says)):
+        move_tags(shared, moves(new, None), write_record=Written())
+    shared.named.clear()
+    says = f"2.15.1 points to nothing instead of {old.digest}: another publisher moved it. {DECIDE_ANEW}"
+    with pytest.raises(TagConflict, match=whole(says)):
+        move_tags(shared, moves(new, old), write_record=Written())
+    assert shared.named == {}
 
 
 class Written:
@@ -92,8 +108,11 @@ def test_tags_that_cannot_be_rolled_back_are_named_with_the_failure() -> None:
             raise gone()
 
     line = Line(shared, before=leave)
-    says = r"^2\.15, 2\.15\.1 of .* could not be rolled back after this failure: The registry is gone"
-    with pytest.raises(PublicationIncomplete, match=says):
+    says = (
+        f"2.15, 2.15.1 of {shared.repository} could not be rolled back after this failure: The registry is gone. Try "
+        "again. Run the same command again to move the other tags too."
+    )
+    with pytest.raises(PublicationIncomplete, match=whole(says)):
         move_tags(line, moves(new, old), write_record=Written())
     assert where(shared) == [new.digest, old.digest, old.digest]
 
@@ -136,7 +155,8 @@ def test_a_tag_that_another_publisher_moves_between_reading_and_writing_is_left(
 def test_a_tag_that_points_elsewhere_than_when_it_was_decided_is_left_and_its_digest_named() -> None:
     shared, old, new = images()
     theirs = put_image(shared, "2.15.1-cpu-py3.10", tag="2.15")
-    with pytest.raises(TagConflict, match=rf"^2\.15 points to {theirs.digest} instead of {old.digest}"):
+    says = f"2.15 points to {theirs.digest} instead of {old.digest}: another publisher moved it. {DECIDE_ANEW}"
+    with pytest.raises(TagConflict, match=whole(says)):
         move_tags(shared, moves(new, old), write_record=Written())
     assert where(shared) == [old.digest, theirs.digest, old.digest]
 
@@ -152,6 +172,7 @@ def test_what_a_killed_run_moved_is_rolled_back_with_the_rest() -> None:
 def test_an_image_that_was_deleted_is_given_no_tag() -> None:
     registry, old, new = images()
     del registry.manifests[new.digest]
-    with pytest.raises(NotInRegistry, match="Another program deleted it"):
+    says = f"The registry has no {registry.repository}@{new.digest}. Another program deleted it. Publish it again."
+    with pytest.raises(NotInRegistry, match=whole(says)):
         move_tags(registry, moves(new, old), write_record=Written())
     assert where(registry) == [old.digest] * 3
