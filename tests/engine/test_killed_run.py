@@ -47,7 +47,7 @@ def test_a_killed_run_leaves_no_container_and_takes_no_image_from_another_run(
     ]  # fmt: skip
     # What this run was told, and that it is a worker, is not for that one.
     environ = {key: value for key, value in os.environ.items() if key != VARIABLE and "PYTEST" not in key}
-    environ |= {"PYTHONPATH": f"{ROOT}/tests:{ROOT}/images/validation"}
+    environ |= {"PYTHONPATH": f"{ROOT}/builder:{ROOT}/tests:{ROOT}/images/validation"}
     with subprocess.Popen(line, env=environ, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         # The line begins with the name of the test's file.
