@@ -64,7 +64,11 @@ NO_PKCS8 = "its encryption is not valid PKCS#8"
 ONE_BLOCK = "it is not exactly one PEM block"
 COSIGN = "it is in cosign's own format for private keys"
 NEEDED = "It has to be an ECDSA key on the curve P-256, in PEM. `tfimg keygen DIR` makes a pair."
+WRONG_SECRET = "the password is wrong, or the file is damaged"
 NEXT_STEPS = {
+    WRONG_SECRET: "Check TFIMG_KEY_PASSWORD, or the file that --password-file names.",
+    "it is a public key": "Name the private key of the pair: FILE.key.",
+    "it is a private key": "Name the public key of the pair: FILE.pub.",
     ONE_BLOCK: f"Give each key a file of its own. {NEEDED}",
     COSIGN: "`tfimg keygen DIR` makes a pair.",
 }
@@ -120,11 +124,11 @@ def test_a_key_of_openssl_is_read_with_its_password() -> None:
 @pytest.mark.parametrize(
     ("pem", "password", "says"),
     [
-        (OURS.pem(PASSWORD), b"wrong", "it is not a private key, or the password is wrong"),
+        (OURS.pem(PASSWORD), b"wrong", WRONG_SECRET),
         (OURS.pem(PASSWORD), None, "it has a password, and none was given"),
         (OURS.pem(PASSWORD), b"", "it has a password, and none was given"),
         (unlocked(OURS.private), PASSWORD, "it has no password, and one was given"),
-        (traditional(OURS.private, b"right"), b"wrong", "it is not a private key, or the password is wrong"),
+        (traditional(OURS.private, b"right"), b"wrong", WRONG_SECRET),
         (traditional(OURS.private, b"right"), None, "it has a password, and none was given"),
         (
             pem_block("ENCRYPTED SIGSTORE PRIVATE KEY", b"{}"),
@@ -134,7 +138,7 @@ def test_a_key_of_openssl_is_read_with_its_password() -> None:
         (pem_block("ENCRYPTED COSIGN PRIVATE KEY", b"{}"), None, COSIGN),
         (b"", None, ONE_BLOCK),
         (b"-----BEGIN PRIVATE KEY-----\n", None, ONE_BLOCK),
-        (OURS.verifying_key.pem, None, "it is not a private key"),
+        (OURS.verifying_key.pem, None, "it is a public key"),
         (pem_block("ENCRYPTED PRIVATE KEY", b"[" * 100_000), PASSWORD, "it has more than 16384 bytes"),
         (pem_block("ENCRYPTED PRIVATE KEY", b"[" * 10_000), PASSWORD, f"it is not a private key: {NO_PKCS8}"),
         (OURS.pem(PASSWORD) + THEIRS.pem(PASSWORD), PASSWORD, ONE_BLOCK),
@@ -158,7 +162,8 @@ def test_what_is_no_private_key_of_ours_is_refused_with_the_reason(
     ("pem", "says"),
     [
         (b"", ONE_BLOCK),
-        (unlocked(OURS.private), "it is not a public key"),
+        (unlocked(OURS.private), "it is a private key"),
+        (OURS.pem(PASSWORD), "it is a private key"),
         (OURS.verifying_key.pem + THEIRS.verifying_key.pem, ONE_BLOCK),
         (OURS.verifying_key.pem + OURS.verifying_key.pem, ONE_BLOCK),
         (OURS.verifying_key.pem + unlocked(OURS.private), ONE_BLOCK),

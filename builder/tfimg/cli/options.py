@@ -292,7 +292,7 @@ class SigningOptions(PasswordOptions, PolicyOptions):
 
     key: str | None = option("private key that signs; `tfimg keygen` makes a pair (default: TFIMG_KEY)", "FILE.key")
     public_key: tuple[str, ...] = values(
-        "public key of another publisher to this repository; repeatable, beside TFIMG_PUBLIC_KEY", "FILE.pub"
+        "public key of another publisher to this repository, beside TFIMG_PUBLIC_KEY", "FILE.pub"
     )
     publisher: str | None = option(
         "name of this machine in evidence and promotions (default: its host name)", "NAME", check=require_publisher

@@ -31,6 +31,7 @@ FINGERPRINT = r"^SHA256:[A-Za-z0-9+/]{43}$"
 """Form of a key's identifier, as `ssh-keygen -l` prints it."""
 
 NEEDED = "It has to be an ECDSA key on the curve P-256, in PEM. `tfimg keygen DIR` makes a pair."
+CHECK_SETTINGS = "Check TFIMG_KEY_PASSWORD, or the file that --password-file names."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,8 +107,11 @@ def read_signing_key(pem: bytes, *, password: bytes | None, source: str) -> Sign
         problem = "it has no password, and one was given" if password else "it has a password, and none was given"
         raise _refused(source, problem) from None
     except (ValueError, UnsupportedAlgorithm):
-        why = "it is not a private key, or the password is wrong" if password else "it is not a private key"
-        raise _refused(source, why) from None
+        if b"PUBLIC KEY-----" in pem:
+            raise _refused(source, "it is a public key", "Name the private key of the pair: FILE.key.") from None
+        if is_encrypted(pem):
+            raise _refused(source, "the password is wrong, or the file is damaged", CHECK_SETTINGS) from None
+        raise _refused(source, "it is not a private key") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _refused(source, "it is a key of another kind")
     return _signing(key)
@@ -124,6 +128,8 @@ def read_verifying_key(pem: bytes, *, source: str) -> VerifyingKey:
     try:
         key = serialization.load_pem_public_key(pem)
     except (ValueError, UnsupportedAlgorithm):
+        if b"PRIVATE KEY-----" in pem:
+            raise _refused(source, "it is a private key", "Name the public key of the pair: FILE.pub.") from None
         raise _refused(source, "it is not a public key") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _refused(source, "it is a key of another kind")

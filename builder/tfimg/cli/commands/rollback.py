@@ -53,7 +53,7 @@ class Withdraw(Command, SigningOptions):
     _: KW_ONLY
     reason: str = option("why: `verify` and `pull` show it", "TEXT", default=MISSING, check=require_reason)
     tag: tuple[str, ...] = values(
-        "withdraw it for this tag only; repeatable (default: for every tag and by digest)", "TAG", check=require_tag
+        "withdraw it for this tag only (default: for every tag and by digest)", "TAG", check=require_tag
     )
     output: str | None = option(
         "append the signed withdrawal to a file, for `tfimg load --withdrawals`", "FILE", names=("--output", "-o")
