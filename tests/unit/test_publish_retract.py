@@ -12,15 +12,17 @@ import pytest
 
 from support.memory_registry import MemoryRegistry
 from support.messages import whole
-from support.published_images import Killed, Mortal, put_image
+from support.published_images import Call, Killed, Line, Mortal, put_image
 from support.publisher import CPU, GPU, NOW, Machine, chain
 from support.signing import OURS, THEIRS
 from tfimg.core.errors import NotInRegistry, PolicyViolation, TagConflict, UsageError, WithdrawnError
+from tfimg.core.events import Message
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy, TagPromise
 from tfimg.evidence.promotions import Promotion, TagMove, make_predicate_statement, read_image_statements
 from tfimg.evidence.statement import Subject
 from tfimg.evidence.verify import verify
+from tfimg.publish.retract import roll_back
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Registry
 
@@ -280,3 +282,81 @@ def test_killed_at_any_step_the_same_command_goes_on_and_signs_nothing_twice(
         assert len(read_image_statements(shared, old, KEYS).promotions) == 2
         assert len(read_image_statements(shared, new, KEYS).withdrawals) == 1
         assert [digest for digest, _ in chain(shared)] == [old, new, old]
+
+
+def kill_at(call: Call, act: Callable[[Registry], object], registry: MemoryRegistry) -> None:
+    """Run a command that is killed directly before a call to the registry."""
+    calls: list[Call] = []
+
+    def before(current: Call) -> None:
+        calls.append(current)
+        if call in calls:
+            raise Killed
+
+    with suppress(Killed):
+        act(Line(registry, before=before))
+    assert call in calls
+
+
+def test_a_killed_rollback_is_finished_by_the_same_command_and_named_by_another(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    old, new = publish_builds(machine, registry, 5, 0)
+    kill_at(("put", "2.15.1"), lambda line: machine.rollback(line, "2.15.1"), registry)
+    events: list[object] = []
+    roll_back(machine.repository(registry, reinstate=True), "2.15", to=old, on_event=events.append)
+    assert events == [Message(text="Not finished, because it was killed: rollback 2.15.1. Run it again.")]
+    assert (registry.named["2.15"], registry.named["2.15.1"]) == (old, new)
+    with pytest.raises(WithdrawnError):
+        proven(registry, "2.15.1")
+    machine.rollback(registry, "2.15.1")
+    assert registry.named["2.15.1"] == proven(registry, "2.15.1") == old
+
+
+def test_a_killed_withdrawal_also_moves_tags_that_were_moved_to_the_image_since(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    old, new = publish_builds(machine, registry, 5, 0)
+    machine.rollback(registry, "2.15.1")
+    kill_at(("put", "2.15"), lambda line: machine.withdraw(line, new), registry)
+    machine.publish(registry, reinstate=True)
+    assert registry.named["2.15.1"] == new
+    machine.withdraw(registry, new)
+    assert {registry.named[tag] for tag in ("2.15", "2.15.1", CPU)} == {old}
+
+
+def test_a_killed_rollback_does_not_return_to_an_image_that_was_withdrawn_since(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    oldest, old, _ = publish_builds(machine, registry, 9, 5, 0)
+    kill_at(("put", "2.15"), machine.rollback, registry)
+    machine.withdraw(registry, old)
+    machine.rollback(registry)
+    assert registry.named["2.15"] == proven(registry, "2.15") == oldest
+
+
+def test_a_killed_rollback_withdraws_again_if_its_withdrawal_was_cancelled_since(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    old, new = publish_builds(machine, registry, 5, 0)
+    kill_at(("put", "2.15"), machine.rollback, registry)
+    machine.publish(registry, reinstate=True)
+    assert proven(registry, "2.15") == new
+    machine.rollback(registry)
+    machine.publish(registry)
+    assert registry.named["2.15"] == old
+
+
+def test_a_killed_withdrawal_withdraws_again_if_it_was_cancelled_since(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    (only,) = publish_builds(machine, registry, 0)
+
+    def note() -> None:
+        if read_image_statements(registry, only, KEYS).withdrawals:
+            raise Killed
+
+    machine.on_note = note
+    with suppress(Killed):
+        machine.withdraw(registry, only)
+    machine.on_note = lambda: None
+    machine.publish(registry, reinstate=True)
+    assert proven(registry, "2.15") == only
+    machine.withdraw(registry, only)
+    with pytest.raises(WithdrawnError):
+        proven(registry, "2.15")

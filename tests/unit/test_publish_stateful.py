@@ -62,7 +62,7 @@ class Publishing(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))  # noqa: S108
         self.registry = MemoryRegistry()
         self.publishers = [Machine(self.folder / f"{number}", seconds=number) for number in range(2)]
-        self.pending: list[Act | None] = [None, None]
+        self.pending: list[dict[str, Act]] = [{}, {}]
         self.moved: dict[str, list[str]] = {}
         self.age = 1000
         self.deleted = False
@@ -79,34 +79,41 @@ class Publishing(RuleBasedStateMachine):
             machine.ages[CPU] = age
             machine.publish(registry, reinstate=reinstate)
 
-        self.carry_out(number, act, point, when)
+        self.carry_out(number, "publish", act, point, when)
 
     @rule(number=PUBLISHERS, tag=TAGS, point=st.none() | POINTS, when=WHEN)
     def roll_back(self, number: int, tag: str, point: int | None, when: str) -> None:
-        self.carry_out(number, lambda machine, registry: machine.rollback(registry, tag), point, when)
+        def act(machine: Machine, registry: Registry) -> None:
+            machine.rollback(registry, tag)
+
+        self.carry_out(number, f"rollback {tag}", act, point, when)
 
     @rule(number=PUBLISHERS, tag=TAGS, index=st.integers(0, 9))
     def reinstate(self, number: int, tag: str, index: int) -> None:
         if digests := self.moved.get(tag):
             to = digests[index % len(digests)]
-            self.carry_out(
-                number,
-                lambda machine, registry: machine.rollback(registry, tag, to=to, reinstate=True),
-                None,
-                "",
-            )
+
+            def act(machine: Machine, registry: Registry) -> None:
+                machine.rollback(registry, tag, to=to, reinstate=True)
+
+            self.carry_out(number, f"rollback {tag} {to}", act)
 
     @rule(number=PUBLISHERS, index=st.integers(0, 9), of_tag=st.booleans(), point=st.none() | POINTS, when=WHEN)
     def withdraw(self, number: int, index: int, of_tag: bool, point: int | None, when: str) -> None:
         if digests := self.moved.get("2.15"):
             digest, tags = digests[index % len(digests)], ("2.15",) if of_tag else ()
-            self.carry_out(number, lambda machine, registry: machine.withdraw(registry, digest, *tags), point, when)
+
+            def act(machine: Machine, registry: Registry) -> None:
+                machine.withdraw(registry, digest, *tags)
+
+            self.carry_out(number, f"withdraw {digest} {tags}", act, point, when)
 
     @precondition(lambda self: any(self.pending))
     @rule(number=PUBLISHERS)
     def go_on(self, number: int) -> None:
-        if act := self.pending[number]:
-            self.carry_out(number, act, None, "")
+        """Run every killed command again: another command does not finish it."""
+        for command, act in list(self.pending[number].items()):
+            self.carry_out(number, command, act)
 
     @rule(index=st.integers(0, 99))
     def delete_a_statement(self, index: int) -> None:
@@ -123,17 +130,17 @@ class Publishing(RuleBasedStateMachine):
             self.registry.named.pop(f"{subject.replace(':', '-')}.att", None)
             self.deleted = True
 
-    def carry_out(self, number: int, act: Act, point: int | None, when: str) -> None:
+    def carry_out(self, number: int, command: str, act: Act, point: int | None = None, when: str = "note") -> None:
         """Run a command, which is killed at a point of its way if it gets there."""
         machine = self.publishers[number]
-        run = Mortal(self.registry, point or 0, when or "note")
+        run = Mortal(self.registry, point or 0, when)
         machine.on_note, machine.run = run.note, run
         try:
             with suppress(*REFUSALS):
                 act(machine, run.line)
-            self.pending[number] = None
+            self.pending[number].pop(command, None)
         except Killed:
-            self.pending[number] = act
+            self.pending[number][command] = act
         machine.on_note, machine.run = (lambda: None), None
         for tag, digest in visible(self.registry.named).items():
             known = self.moved.setdefault(tag, [])
@@ -159,7 +166,7 @@ class Publishing(RuleBasedStateMachine):
 
     @invariant()
     def no_tag_with_an_earlier_image_points_to_a_withdrawn_one(self) -> None:
-        """Unless the command that withdrew it was killed, or found no image to go back to."""
+        """Unless a killed command was not run again, or no image qualifies."""
         if any(self.pending) or self.deleted:
             return
         for tag in self.moved:

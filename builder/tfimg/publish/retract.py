@@ -1,43 +1,28 @@
 """Roll a tag back, or withdraw an image: promote earlier images, withdraw the present one, move the tags.
 
 The journal contains the whole retraction before its first statement is attached: after a kill, the same command repeats
-it with the same bytes.
+it with the same bytes, unless the registry has changed so that it must be decided anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from tfimg.core.errors import (
-    NotInRegistry,
-    PolicyViolation,
-    StaleEvidence,
-    TagConflict,
-    TamperedError,
-    UnsignedError,
-    UsageError,
-    WithdrawnError,
-)
+from tfimg.core.errors import PolicyViolation, TagConflict, UsageError
 from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.journal import Record
-from tfimg.evidence.promotions import Promotion, TagHistoryEntry, TagMove, Withdrawal, walk_history, withdrawn_error
+from tfimg.evidence.promotions import EARLIEST, Promotion, TagMove, Withdrawal
+from tfimg.publish.earlier_image import find_named, find_previous
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.runs import Run, RunFinished
 from tfimg.publish.tags import Move, move_tags, require_tags
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Registry, require_manifest
-from tfimg.registry.reference import DIGEST
-
-UNPROVEN = (UnsignedError, TamperedError, PolicyViolation, StaleEvidence, NotInRegistry, WithdrawnError)
-"""Errors that mean that an image lacks evidence, not that the registry failed."""
-
-MAX_STEPS = 1000
-"""Moves of a tag that are searched for an image to roll back to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,7 +84,7 @@ def roll_back(
             return finished
         with repository.lock_tags([tag]):
             present = require_manifest(repository.registry, tag).digest
-            target = _find_named(repository, tag, present, to) if to else _find_previous(repository, tag, present)
+            target = find_named(repository, tag, present, to) if to else find_previous(repository, tag, present)
             move = Move(tag=tag, before=present, after=target)
             retraction = Retraction(
                 request=request,
@@ -150,14 +135,49 @@ def _finish_killed(
             other.journal.write(RunFinished())
             continue
         started = _RETRACTION.validate_python(records[0].retraction)
-        if started.request == request:
+        if started.request != request:
+            on_event(Message(text=f"Not finished, because it was killed: {started.request}. Run it again."))
+            continue
+        with repository.lock_tags(move.tag for move in started.moves):
+            if _is_outdated(repository, started):
+                other.journal.write(RunFinished())
+                continue
             run.journal.write(RunFinished())
             on_event(Message(text=f"Finishing the run {other.name}, which was killed."))
-            with repository.lock_tags(move.tag for move in started.moves):
-                return _perform(repository, other, started)
-        else:
-            on_event(Message(text=f"Not finished, because it was killed: {started.request}. Run it again."))
+            return _perform(repository, other, started)
     return None
+
+
+def _is_outdated(repository: SignedRepository, started: Retraction) -> bool:
+    """Return whether a killed retraction must be decided anew, because tags or statements have changed since.
+
+    The image was promoted again, an image that takes over a tag was withdrawn, or a withdrawal would miss a tag.
+    A rollback that has moved its tag is finished: another one would go one image further back.
+    """
+    is_rollback = started.request.command == "rollback"
+    open_moves = [move for move in started.moves if _points_to(repository.registry, move.tag, move.before)]
+    if is_rollback and not open_moves:
+        return False
+    times = [promotion.time for promotion in started.promotions.values()]
+    if started.withdrawal:
+        times.append(started.withdrawal.time)
+    latest = next(iter(repository.statements(started.digest).promotions), None)
+    if latest and latest.predicate.time >= max(times, default=EARLIEST):
+        return True
+    for move in open_moves:
+        withdrawals = repository.statements(move.after).in_force(repository.name, move.tag)
+        if {signed.statement for signed in withdrawals} - set(started.promotions[move.after].cancels):
+            return True
+    if is_rollback:
+        return False
+    tags = started.request.tags or _tags_of(repository.registry, started.digest)
+    moves, _ = _plan_moves(repository, started.digest, tags)
+    return not set(moves) <= set(started.moves)
+
+
+def _points_to(registry: Registry, tag: str, digest: str | None) -> bool:
+    manifest = registry.find(tag)
+    return manifest is not None and manifest.digest == digest
 
 
 def _start(repository: SignedRepository, run: Run, retraction: Retraction) -> Retraction:
@@ -189,7 +209,7 @@ def _perform(repository: SignedRepository, run: Run, retraction: Retraction) -> 
 
 def _tags_of(registry: Registry, digest: str) -> list[str]:
     """Return the tags that point to an image, also those that no promotion names."""
-    return [tag for tag in registry.list_tags() if (manifest := registry.find(tag)) and manifest.digest == digest]
+    return [tag for tag in registry.list_tags() if _points_to(registry, tag, digest)]
 
 
 def _promotions(repository: SignedRepository, run: Run, moves: Sequence[Move]) -> dict[str, Promotion]:
@@ -223,75 +243,13 @@ def _withdrawal(
 def _plan_moves(repository: SignedRepository, digest: str, tags: Sequence[str]) -> tuple[list[Move], dict[str, str]]:
     moves, unmoved = [], {}
     for tag in tags:
-        current = repository.registry.find(tag)
-        if current is None or current.digest != digest:
+        if not _points_to(repository.registry, tag, digest):
             continue
         if tag == make_build_tag(tag.rpartition("-")[0], digest):
             unmoved[tag] = "the tag of one build is never moved"
             continue
         try:
-            moves.append(Move(tag=tag, before=digest, after=_find_previous(repository, tag, digest)))
+            moves.append(Move(tag=tag, before=digest, after=find_previous(repository, tag, digest)))
         except (UsageError, PolicyViolation) as error:
             unmoved[tag] = error.what
     return moves, unmoved
-
-
-def _find_previous(repository: SignedRepository, tag: str, present: str) -> str:
-    """Return the image before the present one that is not withdrawn and has the level that the tag promises."""
-    objections: dict[str, str] = {}
-    for step in _steps(repository, tag, present):
-        if step.digest == present or step.digest in objections:
-            continue
-        objection = _objection(repository, step, tag)
-        if objection is None:
-            return step.digest
-        objections[step.digest] = objection
-    name = f"{repository.name}:{tag}"
-    if not objections:
-        raise UsageError(
-            f"No signed promotion says what {name} pointed to before {present}.",
-            next_step="Name an image with --to DIGEST; `tfimg history` lists the known ones.",
-        )
-    listed = "; ".join(f"{digest} {objection}" for digest, objection in objections.items())
-    raise PolicyViolation(
-        f"{name} has no earlier image to return to: {listed}.",
-        next_step="Publish another image under the tag, or name one with --to DIGEST.",
-    )
-
-
-def _objection(repository: SignedRepository, step: TagHistoryEntry, tag: str) -> str | None:
-    if step.in_force:
-        return "was withdrawn"
-    if step.promotion is None:
-        return "has no signed promotion for this tag"
-    try:
-        repository.require_level(step.digest, repository.policy.find_promise(tag).level)
-    except UNPROVEN as error:
-        return f"lacks the evidence that the tag promises ({error.what})"
-    return None
-
-
-def _find_named(repository: SignedRepository, tag: str, present: str, to: str) -> str:
-    """Return the image that `to` names. Raises what `require_level` does, `UsageError` and `WithdrawnError`."""
-    history = dict.fromkeys(step.digest for step in _steps(repository, tag, present) if step.digest != present)
-    found = [digest for digest in history if digest.startswith((to, f"sha256:{to}"))]
-    is_behind_gap = not found and to != present and DIGEST.fullmatch(to)
-    if is_behind_gap and repository.statements(to).promotions_of(repository.name, tag):
-        found = [to]
-    if len(found) != 1:
-        matches = f"{len(found)} images match" if found else "no image matches"
-        raise UsageError(
-            f"--to {to}: {matches} in the signed history of {tag}, besides the present image.",
-            next_step=f"`tfimg history {repository.name} {tag}` lists them; name the whole digest.",
-        )
-    (digest,) = found
-    withdrawals = repository.statements(digest).in_force(repository.name, tag)
-    if withdrawals and not repository.reinstate:
-        error = withdrawn_error(withdrawals[0].predicate, image=f"{repository.name}@{digest}")
-        raise WithdrawnError(error.what, next_step="Name another image, or cancel the withdrawal with --reinstate.")
-    repository.require_level(digest, repository.policy.find_promise(tag).level)
-    return digest
-
-
-def _steps(repository: SignedRepository, tag: str, present: str) -> Iterator[TagHistoryEntry]:
-    return walk_history(repository.name, tag, present, repository.statements, limit=MAX_STEPS)
