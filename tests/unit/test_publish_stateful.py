@@ -154,6 +154,10 @@ class Publishing(RuleBasedStateMachine):
             return error
         return None
 
+    def was_withdrawn(self, digest: str, tag: str) -> bool:
+        withdrawals = read_image_statements(self.registry, digest, KEYS).withdrawals
+        return any(withdrawal.predicate.covers(self.registry.repository, tag) for withdrawal in withdrawals)
+
     @invariant()
     def every_tag_has_evidence(self) -> None:
         """Even between a kill and the next run; deleted statements are missed, not overlooked."""
@@ -166,17 +170,13 @@ class Publishing(RuleBasedStateMachine):
 
     @invariant()
     def no_tag_with_an_earlier_image_points_to_a_withdrawn_one(self) -> None:
-        """Unless a killed command was not run again, or no image qualifies."""
+        """Unless a killed command was not run again, or all were withdrawn: a reinstatement may not move the tag."""
         if any(self.pending) or self.deleted:
             return
         for tag in self.moved:
             if tag not in self.registry.named or not isinstance(self.verifies(tag), WithdrawnError):
                 continue
-            steps = dict.fromkeys(digest for digest, _ in chain(self.registry, tag))
-            repository = self.registry.repository
-            others = [
-                one for one in steps if not read_image_statements(self.registry, one, KEYS).in_force(repository, tag)
-            ]
+            others = [digest for digest, _ in chain(self.registry, tag) if not self.was_withdrawn(digest, tag)]
             assert others == [], (tag, others)
 
     @invariant()
