@@ -30,9 +30,10 @@ ROOT = Path(__file__).parents[2]
 SETTINGS = Path(__file__).with_name("settings.toml")
 STATS = Path("mutants/mutmut-stats.json")
 
-PACKAGES = ("layers", "evidence", "resolution", "validation", "recipe", "publish", "registry")
-"""Packages that are mutated, as `settings.toml` has it. The tests that are named after a package run first: they kill
-most mutants, and most of what reaches a function reaches it from the command line, slowly."""
+PACKAGES = ("layers", "evidence", "matrix.resolve", "validation", "recipe", "publish", "registry")
+"""Packages that are mutated, as `settings.toml` has it. The tests that are named after a package, as
+`test_matrix_resolve_….py`, run first: they kill most mutants, and most of what reaches a function reaches it from the
+command line, slowly."""
 
 
 def select_tests(packages: Sequence[str]) -> list[str]:
@@ -42,7 +43,8 @@ def select_tests(packages: Sequence[str]) -> list[str]:
     """
     if set(packages) == set(PACKAGES):
         return ["tests/unit", "tests/repository"]
-    names = (*packages, "cli_keys", "cli_offline", "cli_proofs", "cli_publish", "cli_renew", "publish_faults")
+    own = (package.replace(".", "_") for package in packages)
+    names = (*own, "cli_offline", "cli_proofs", "cli_publish", "cli_renew", "publish_faults")
     files = [file for folder in ("unit", "repository") for file in sorted(ROOT.glob(f"tests/{folder}/test_*.py"))]
     return [str(file.relative_to(ROOT)) for file in files if any(name in file.name for name in names)]
 
@@ -64,7 +66,7 @@ def copy_checkout(work: Path, tests: Sequence[str]) -> None:
 
 def name_mutants(packages: Sequence[str]) -> dict[str, Path]:
     """Name every mutant of the packages, as mutmut will → the file that it changes."""
-    files = [file for package in packages for file in sorted(Path("src/tfimg", package).rglob("*.py"))]
+    files = [file for package in packages for file in sorted(Path("src/tfimg", *package.split(".")).rglob("*.py"))]
     made = {file: mutate_file_contents(str(file), file.read_text()).mutant_names for file in files}
     return {get_mutant_name(file, name): file for file, names in made.items() for name in names}
 
@@ -88,7 +90,12 @@ def run_mutmut(names: Sequence[str], jobs: int) -> None:
 
 def is_own(function: str, test: str) -> bool:
     """Whether a test is one of the package's that the function belongs to."""
-    return function.split(".")[1] in Path(test.partition("::")[0]).name
+    return package_of(function).replace(".", "_") in Path(test.partition("::")[0]).name
+
+
+def package_of(name: str) -> str:
+    """Return the package that a function or mutant belongs to; empty for a function of another package."""
+    return next((package for package in PACKAGES if name.startswith(f"tfimg.{package}.")), "")
 
 
 def limit_tests(stats: Mapping[str, object], reaching: Mapping[str, list[str]], *, own: bool) -> None:
@@ -152,17 +159,17 @@ def report(verdicts: Mapping[str, str], describe: Callable[[str], tuple[str, ...
     """Lay out figures per package, then every mutant that is not killed."""
     equivalents = read_equivalents()
     alive = {name: describe(name) for name, verdict in sorted(verdicts.items()) if verdict != "killed"}
-    rows = [f"{'package':12}{'killed':>8}{'timeout':>9}{'survived':>10}{'total':>7}{'killed %':>10}{'equivalent':>12}"]
-    present = {name.split(".")[1] for name in verdicts}
+    rows = [f"{'package':16}{'killed':>8}{'timeout':>9}{'survived':>10}{'total':>7}{'killed %':>10}{'equivalent':>12}"]
+    present = {package_of(name) for name in verdicts}
     for package in (*(package for package in PACKAGES if package in present), "all"):
-        chosen = [name for name in verdicts if package in ("all", name.split(".")[1])]
+        chosen = [name for name in verdicts if package in ("all", package_of(name))]
         counted = Counter(verdicts[name] for name in chosen)
         timeouts = counted["timeout"] + counted["segfault"]  # SIGKILL, which ends an endless loop too
         dead = counted["killed"] + timeouts
         equal = sum(alive.get(name) in equivalents for name in chosen)
         share = 100 * dead / len(chosen) if chosen else 0.0
         rows.append(
-            f"{package:12}{counted['killed']:8}{timeouts:9}{len(chosen) - dead:10}{len(chosen):7}"
+            f"{package:16}{counted['killed']:8}{timeouts:9}{len(chosen) - dead:10}{len(chosen):7}"
             f"{share:10.1f}{equal:12}"
         )
     for name, description in alive.items():
