@@ -94,8 +94,8 @@ def is_own(function: str, test: str) -> bool:
 
 
 def package_of(name: str) -> str:
-    """Return the package that a function or mutant belongs to; empty for a function of another package."""
-    return next((package for package in PACKAGES if name.startswith(f"tfimg.{package}.")), "")
+    """Return the package that a function or mutant belongs to."""
+    return next(package for package in PACKAGES if name.startswith(f"tfimg.{package}."))
 
 
 def limit_tests(stats: Mapping[str, object], reaching: Mapping[str, list[str]], *, own: bool) -> None:
