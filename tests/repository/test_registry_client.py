@@ -13,6 +13,7 @@ from support.messages import whole
 from tfimg.core.errors import NetworkError, NotInRegistry, RegistryError, TagConflict, TamperedError
 from tfimg.registry import listing
 from tfimg.registry.client import HttpRegistry
+from tfimg.registry.download import download
 from tfimg.registry.protocol import OCI_MANIFEST, digest_of
 from tfimg.registry.upload import upload
 
@@ -22,6 +23,31 @@ def test_a_manifest_is_the_bytes_that_were_put(client: HttpRegistry, here: Loopb
     assert here.manifests[here.tags["1"]] == (OCI_MANIFEST, manifest().content)
     assert client.find("1") == client.find(manifest().digest) == manifest()
     assert client.find("2") is None
+
+
+def test_what_is_neither_a_tag_nor_a_digest_is_not_asked_for(client: HttpRegistry, here: Loopback) -> None:
+    next_step = "The document that names it is damaged or forged."
+    says = f"'a b' is neither a tag nor a digest; {client.repository} was not asked for it. {next_step}"
+    with pytest.raises(RegistryError, match=whole(says)):
+        client.find("a b")
+    says = f"'1' is not a digest; {client.repository} was not asked for it. {next_step}"
+    for ask in (client.get_blob, client.list_referrers):
+        with pytest.raises(RegistryError, match=whole(says)):
+            ask("1")
+    assert here.asked == []
+
+
+@pytest.mark.parametrize(("characters", "is_valid"), [(255, True), (256, False)])
+def test_a_media_type_has_a_largest_size(characters: int, is_valid: bool, client: HttpRegistry, proxy: Faulty) -> None:
+    proxy.faults.append(Fault(status=200, headers={"Content-Type": f"{'x' * characters} ; charset=utf-8"}, body=b"{}"))
+    if is_valid:
+        found = client.find("1")
+        assert found is not None
+        assert found.media_type == "x" * characters
+        return
+    says = f"The registry {proxy.address} sends a media type of 256 characters. Check that it is a registry."
+    with pytest.raises(RegistryError, match=whole(says)):
+        client.find("1")
 
 
 def test_every_kind_of_manifest_is_asked_for_as_it_is(client: HttpRegistry, here: Loopback) -> None:
@@ -314,6 +340,31 @@ def test_a_download_that_was_cut_goes_on(
     assert asked == sorted(asked)
     assert not ranges or len(set(asked)) == times
     assert min(asked) > 0
+
+
+def test_a_download_is_resumed_so_many_times(
+    client: HttpRegistry, here: Loopback, proxy: Faulty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = CONTENT * 150
+    here.blobs[digest_of(content)] = content
+    monkeypatch.setattr("tfimg.registry.download.MAX_RESUMES", 3)
+    proxy.faults.append(Fault(path="/blobs/", cut_answer=1_000_000, times=-1))
+    says = f"The connection to the registry {proxy.address} was cut 3 times during one download. Run it again later."
+    with pytest.raises(NetworkError, match=whole(says)):
+        list(client.get_blob(digest_of(content)))
+    assert proxy.count("GET") == 3
+
+
+def test_a_blob_is_not_read_beyond_its_limit(client: HttpRegistry, here: Loopback) -> None:
+    digest = digest_of(CONTENT)
+    here.blobs[digest] = CONTENT
+    assert b"".join(download(client._connection, digest, on_progress=max, limit=len(CONTENT))) == CONTENT
+    says = (
+        f"The registry {client._connection.host} has more bytes of {digest} than the allowed {len(CONTENT) - 1}. Do "
+        "not use them, and tell the registry's owner."
+    )
+    with pytest.raises(TamperedError, match=whole(says)):
+        list(download(client._connection, digest, on_progress=max, limit=len(CONTENT) - 1))
 
 
 def test_a_download_that_never_begins_ends(client: HttpRegistry, here: Loopback, proxy: Faulty, slept: Slept) -> None:

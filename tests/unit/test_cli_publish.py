@@ -251,7 +251,8 @@ def test_an_image_of_another_lock_is_not_published(publish: CliRunner, engine: P
     name = f"tfimg/tensorflow:{CPU}"
     image = engine.names[name]
     engine.names[name] = replace(image, labels={**image.labels, "tfimg.lock": "sha256:old"})
-    assert_refused(publish(), code=12, says="was built from another lock")
+    says = f"{name} was built from another lock than {CPU} has now. Build it again.$"
+    assert_refused(publish(), code=12, says=says)
 
 
 def history_of(ended: CliResult) -> list[tuple[str, str]]:

@@ -102,7 +102,8 @@ def test_a_result_that_is_no_pass_is_attached_and_counts(
     environment.registries = published(replace(GREEN, date=(TODAY - timedelta(days=1)).isoformat()))
     verify(tfimg, key).succeeded()
     engine.story = story  # type: ignore[assignment]
-    assert_refused(renew(f"{NAME}:2.15"), code=code, says="its failed result was attached")
+    says = r"\) was pulled by digest.*\. Its tags are unchanged, and its failed result was attached\. "
+    assert_refused(renew(f"{NAME}:2.15"), code=code, says=says)
     assert verify(tfimg, key).code == 16
     engine.story = GREEN_RUN
     environment.time = datetime.now(UTC) + timedelta(minutes=5)
@@ -114,7 +115,7 @@ def test_a_fault_of_this_machine_is_no_result_about_the_image(
 ) -> None:
     engine.story = HOST_RUN
     before = len(registry.sent)
-    assert_refused(renew(f"{NAME}:2.15"), code=14, says="nothing was attached")
+    assert_refused(renew(f"{NAME}:2.15"), code=14, says=r"\. Its evidence is unchanged: nothing was attached\. ")
     assert len(registry.sent) == before
 
 
@@ -144,7 +145,11 @@ def test_a_failure_from_the_future_cannot_be_renewed(
     attach(registry, IMAGE.digest, evidence_of(replace(GREEN, date=later)), key=OURS)
     renew(f"{NAME}:2.15").succeeded()
     attach(registry, IMAGE.digest, evidence_of(replace(GREEN, date=later, problem="killed")), key=OURS)
-    assert_refused(renew(f"{NAME}:2.15"), code=16, says="nothing that is attached now would be newer")
+    says = (
+        rf"{NAME}:2\.15 has a failed result of [\dTZ:-]+, which is in the future: nothing that is attached now would "
+        r"be newer\. Check this machine's clock; if it is right, build and publish the image again\.$"
+    )
+    assert_refused(renew(f"{NAME}:2.15"), code=16, says=says)
 
 
 def test_other_bytes_than_those_that_were_attested_are_not_renewed(renew: CliRunner, engine: FakeEngine) -> None:
@@ -155,7 +160,12 @@ def test_other_bytes_than_those_that_were_attested_are_not_renewed(renew: CliRun
 
 def test_an_image_of_another_lock_is_not_renewed(renew: CliRunner, engine: FakeEngine) -> None:
     engine.pushed[PINNED] = replace(engine.pushed[PINNED], labels={LOCK_LABEL: f"sha256:{'0' * 64}"})
-    assert_refused(renew(f"{NAME}:2.15"), code=12, says="was built from another lock")
+    says = (
+        rf"{NAME}:2\.15 was built from another lock than \S+ has now, so the suite would compare it with other "
+        r"versions\. Run `tfimg renew` in the checkout that it was built from; its label "
+        r"org\.opencontainers\.image\.revision names the commit\. Or build and publish it again\.$"
+    )
+    assert_refused(renew(f"{NAME}:2.15"), code=12, says=says)
     assert engine.ran == []
 
 

@@ -72,6 +72,11 @@ def test_a_newer_release_or_build_replaces_an_older_one() -> None:
     assert decide(question(EARLIER)).verdict == "move"
 
 
+def test_an_identifier_cannot_write_on_the_terminal() -> None:
+    decision = decide(question(replace(NEW, identifier="a\x1b[2Jb")))
+    assert decision.why == f"replaces ab {THERE.digest[:19]}"
+
+
 def test_a_tag_that_points_there_and_was_promoted_stays_whatever_else_is_the_case() -> None:
     same = question(NEW, digest=THERE.digest, level="built", statements=promoted())
     assert (decide(same).verdict, decide(same).why) == ("stay", "it already points to this image")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
@@ -16,13 +17,13 @@ from support.published_images import Call, Killed, Line, Mortal, put_image
 from support.publisher import CPU, GPU, NOW, Machine, chain
 from support.signing import OURS, THEIRS
 from tfimg.core.errors import NotInRegistry, PolicyViolation, TagConflict, UsageError, WithdrawnError
-from tfimg.core.events import Message
+from tfimg.core.events import Event, Message
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy, TagPromise
 from tfimg.evidence.promotions import Promotion, TagMove, make_predicate_statement, read_image_statements
 from tfimg.evidence.statement import Subject
 from tfimg.evidence.verify import verify
-from tfimg.publish.retract import roll_back
+from tfimg.publish.retract import roll_back, withdraw
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Registry
 
@@ -164,6 +165,28 @@ def test_nothing_to_go_back_to_is_told(machine: Machine) -> None:
         )
         with pytest.raises(UsageError, match=whole(says)):
             machine.rollback(registry, to=to)
+
+
+def test_the_events_name_the_killed_run_that_is_finished(machine: Machine) -> None:
+    registry, events = MemoryRegistry(), list[Event]()
+    _, new = publish_builds(machine, registry, 5, 0)
+    run = Mortal(registry, 5, "note")  # before the tag moves
+    machine.on_note = run.note
+    with suppress(Killed):
+        machine.rollback(run.line)
+    machine.on_note = lambda: None
+    withdraw(machine.repository(registry), new, tags=("1.0",), reason="it leaks", on_event=events.append)
+    roll_back(machine.repository(registry), "2.15", on_event=events.append)
+    first, second = [event.text for event in events if isinstance(event, Message)]
+    assert first == "Not finished, because it was killed: rollback 2.15. Run it again."
+    assert re.fullmatch(r"Finishing the run [0-9a-f]{8}, which was killed\.", second)
+
+
+def test_a_digest_that_the_registry_does_not_have_is_not_withdrawn(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    says = f"The registry has no {registry.repository}@sha256:{'0' * 64}. Check the name and the digest."
+    with pytest.raises(NotInRegistry, match=whole(says)):
+        machine.withdraw(registry, f"sha256:{'0' * 64}")
 
 
 def test_a_tag_that_an_attacker_moved_returns_to_a_digest_that_was_promoted_to_it(machine: Machine) -> None:
